@@ -11,7 +11,8 @@ use std::process::Command;
 fn main() {
     println!("cargo::rerun-if-env-changed=NAVARCH_VERSION");
     println!("cargo::rerun-if-env-changed=NAVARCH_COMMIT");
-    // Only a release looks at the repository: else each commit would have everything compiled again.
+    // Only a release looks at the repository: else each commit would have everything compiled
+    // again.
     let released = std::env::var_os("PROFILE").is_some_and(|profile| profile == "release");
     if released {
         watch_commits();
@@ -19,28 +20,45 @@ fn main() {
     if released && packs_relocations() {
         println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
     }
-    stamp("NAVARCH_VERSION", released, &["describe", "--tags", "--always", "--dirty"]);
+    stamp(
+        "NAVARCH_VERSION",
+        released,
+        &["describe", "--tags", "--always", "--dirty"],
+    );
     stamp("NAVARCH_COMMIT", released, &["rev-parse", "HEAD"]);
 }
 
-/// Sets `name` for `env!`: to its own value if the build was given one, else to what git says, else to `dev`.
+/// Sets `name` for `env!`: to its own value if the build was given one, else to what git says, else
+/// to `dev`.
 fn stamp(name: &str, ask_git: bool, question: &[&str]) {
     let given = std::env::var(name).ok().filter(|value| !value.is_empty());
     let value = given.or_else(|| if ask_git { git(question) } else { None });
-    println!("cargo::rustc-env={name}={}", value.as_deref().unwrap_or("dev"));
+    println!(
+        "cargo::rustc-env={name}={}",
+        value.as_deref().unwrap_or("dev")
+    );
 }
 
-/// Whether the addresses that are corrected at start can stand in a packed table, which takes a fiftieth of the room: the dynamic linker
-/// reads all of the table, 1.3 MB of an agent otherwise. GNU's can since 2.36; that of the building machine stands for that of others.
+/// Whether the addresses that are corrected at start can stand in a packed table, which takes a
+/// fiftieth of the room: the dynamic linker reads all of the table, 1.3 MB of an agent otherwise.
+/// GNU's can since 2.36; that of the building machine stands for that of others.
 fn packs_relocations() -> bool {
     let is = |name: &str, wanted: &str| std::env::var(name).is_ok_and(|value| value == wanted);
     if !is("CARGO_CFG_TARGET_OS", "linux") || !is("CARGO_CFG_TARGET_ENV", "gnu") {
         return false;
     }
     let native = std::env::var_os("HOST") == std::env::var_os("TARGET");
-    let version = Command::new("getconf").arg("GNU_LIBC_VERSION").output().ok();
-    let version = version.and_then(|output| String::from_utf8(output.stdout).ok()).unwrap_or_default();
-    let minor = version.trim().strip_prefix("glibc 2.").and_then(|minor| minor.parse::<u32>().ok());
+    let version = Command::new("getconf")
+        .arg("GNU_LIBC_VERSION")
+        .output()
+        .ok();
+    let version = version
+        .and_then(|output| String::from_utf8(output.stdout).ok())
+        .unwrap_or_default();
+    let minor = version
+        .trim()
+        .strip_prefix("glibc 2.")
+        .and_then(|minor| minor.parse::<u32>().ok());
     native && minor.is_some_and(|minor| minor >= 36)
 }
 
@@ -48,7 +66,9 @@ fn packs_relocations() -> bool {
 fn watch_commits() {
     let branch = git(&["symbolic-ref", "HEAD"]);
     for name in ["HEAD", "packed-refs"].into_iter().chain(branch.as_deref()) {
-        if let Some(path) = git(&["rev-parse", "--git-path", name]).filter(|path| Path::new(path).exists()) {
+        if let Some(path) =
+            git(&["rev-parse", "--git-path", name]).filter(|path| Path::new(path).exists())
+        {
             println!("cargo::rerun-if-changed={path}");
         }
     }
@@ -56,7 +76,11 @@ fn watch_commits() {
 
 /// What git answers, or nothing where there is no git, no repository or no answer.
 fn git(question: &[&str]) -> Option<String> {
-    let output = Command::new("git").args(question).output().ok().filter(|output| output.status.success())?;
+    let output = Command::new("git")
+        .args(question)
+        .output()
+        .ok()
+        .filter(|output| output.status.success())?;
     let answer = String::from_utf8(output.stdout).ok()?;
     Some(answer.trim().to_owned()).filter(|answer| !answer.is_empty())
 }

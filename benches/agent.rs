@@ -1,5 +1,6 @@
-//! What the agent costs: answers of its DNS server (a second, and the slowest of a hundred), and a push of 1,000 clusters that
-//! passes through it. Its memory is measured by `scripts/bench-agent`. All takes half a minute.
+//! What the agent costs: answers of its DNS server (a second, and the slowest of a hundred), and a
+//! push of 1,000 clusters that passes through it. Its memory is measured by `scripts/bench-agent`.
+//! All takes half a minute.
 
 #![allow(
     missing_docs,
@@ -21,7 +22,8 @@ use hickory_proto::op::{Message, MessageType, OpCode, Query};
 use hickory_proto::rr::{Name, RecordType};
 use navarch::agent::ads::{self, AdsConfig};
 use navarch::agent::dns::{
-    self, Answer, BeforeTable, Carrier, DnsConfig, DnsServer, NameTableSink, Table, TableConfig, answer,
+    self, Answer, BeforeTable, Carrier, DnsConfig, DnsServer, NameTableSink, Table, TableConfig,
+    answer,
 };
 use navarch::agent::metrics::AgentMetrics;
 use navarch::agent::socket;
@@ -68,12 +70,18 @@ fn wire() -> NameTable {
         };
         (format!("svc-{number}.shop.svc.cluster.local"), info)
     };
-    NameTable { table: (0..HOSTS).map(host).collect() }
+    NameTable {
+        table: (0..HOSTS).map(host).collect(),
+    }
 }
 
 fn config() -> TableConfig {
     let search = vec!["shop.svc.cluster.local".to_owned()];
-    TableConfig { namespace: "shop".to_owned(), domain: "shop.svc.cluster.local".to_owned(), search }
+    TableConfig {
+        namespace: "shop".to_owned(),
+        domain: "shop.svc.cluster.local".to_owned(),
+        search,
+    }
 }
 
 fn question(name: &str) -> Vec<u8> {
@@ -83,12 +91,19 @@ fn question(name: &str) -> Vec<u8> {
 }
 
 fn names(c: &mut Criterion) {
-    let (wire, config) = (wire(), config());
-    c.bench_function("name table of 10,000 hosts prepared", |b| b.iter(|| Table::new(&wire, &config)));
+    let wire = wire();
+    let config = config();
+    c.bench_function("name table of 10,000 hosts prepared", |b| {
+        b.iter(|| Table::new(&wire, &config))
+    });
     let table = Table::new(&wire, &config);
+
     for (what, name) in [
         ("answer", "svc-4711.shop.svc.cluster.local."),
-        ("answer for an alias", "svc-4711.shop.svc.cluster.local.shop.svc.cluster.local."),
+        (
+            "answer for an alias",
+            "svc-4711.shop.svc.cluster.local.shop.svc.cluster.local.",
+        ),
         ("a name that is forwarded", "www.example.com."),
     ] {
         let bytes = question(name);
@@ -99,12 +114,14 @@ fn names(c: &mut Criterion) {
             });
         });
     }
+
     over_udp(c, wire, config);
 }
 
 /// The server as pods reach it, on the agent's single thread.
 fn over_udp(c: &mut Criterion, wire: NameTable, config: TableConfig) {
-    let (agent, runtime) = (single_thread(), single_thread());
+    let agent = single_thread();
+    let runtime = single_thread();
     let stop = CancellationToken::new();
     let sink = NameTableSink::new(config);
     sink.replace(wire);
@@ -118,6 +135,7 @@ fn over_udp(c: &mut Criterion, wire: NameTable, config: TableConfig) {
         };
         DnsServer::bind(config, sink).await.unwrap()
     });
+
     let address = server.addresses().unwrap()[0];
     let stopped = stop.clone();
     let serving = std::thread::spawn(move || agent.block_on(dns::serve(server, stopped)));
@@ -126,6 +144,7 @@ fn over_udp(c: &mut Criterion, wire: NameTable, config: TableConfig) {
         socket.connect(address).await.unwrap();
         socket
     });
+
     let bytes = question("svc-4711.shop.svc.cluster.local.");
     let ask = async |count: usize| {
         let mut buffer = [0; 512];
@@ -136,12 +155,16 @@ fn over_udp(c: &mut Criterion, wire: NameTable, config: TableConfig) {
             socket.recv(&mut buffer).await.unwrap();
         }
     };
+
     let mut group = c.benchmark_group("over UDP");
     group.throughput(Throughput::Elements(32));
-    group.bench_function("32 queries at a time", |b| b.iter(|| runtime.block_on(ask(32))));
+    group.bench_function("32 queries at a time", |b| {
+        b.iter(|| runtime.block_on(ask(32)))
+    });
     group.finish();
     latencies(&runtime, async || ask(1).await);
     stop.cancel();
+
     serving.join().unwrap();
 }
 
@@ -161,7 +184,8 @@ async fn times(count: usize, one: impl AsyncFn()) -> Vec<Duration> {
 fn latencies(runtime: &Runtime, ask: impl AsyncFn()) {
     let times = runtime.block_on(times(QUESTIONS, ask));
     let second = times.iter().sum::<Duration>().as_secs_f64();
-    let [half, most, nearly_all] = [2, 100, 1000].map(|part| times[QUESTIONS - 1 - QUESTIONS / part]);
+    let [half, most, nearly_all] =
+        [2, 100, 1000].map(|part| times[QUESTIONS - 1 - QUESTIONS / part]);
     eprintln!(
         "over UDP/one query at a time: {:.0} responses a second, p50 {half:?}, p99 {most:?}, p99.9 {nearly_all:?}\n",
         QUESTIONS as f64 / second
@@ -170,7 +194,10 @@ fn latencies(runtime: &Runtime, ask: impl AsyncFn()) {
 
 /// What the agent runs on.
 fn single_thread() -> Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
 }
 
 /// A control plane that answers every request with the same.
@@ -178,8 +205,9 @@ struct ControlPlane(DiscoveryResponse);
 
 #[tonic::async_trait]
 impl AggregatedDiscoveryService for ControlPlane {
-    type StreamAggregatedResourcesStream =
-        std::pin::Pin<Box<dyn tokio_stream::Stream<Item = Result<DiscoveryResponse, Status>> + Send>>;
+    type StreamAggregatedResourcesStream = std::pin::Pin<
+        Box<dyn tokio_stream::Stream<Item = Result<DiscoveryResponse, Status>> + Send>,
+    >;
     type DeltaAggregatedResourcesStream = ReceiverStream<Result<DeltaDiscoveryResponse, Status>>;
 
     async fn stream_aggregated_resources(
@@ -187,7 +215,9 @@ impl AggregatedDiscoveryService for ControlPlane {
         request: Request<Streaming<DiscoveryRequest>>,
     ) -> Result<Response<Self::StreamAggregatedResourcesStream>, Status> {
         let answer = self.0.clone();
-        let answers = request.into_inner().map(move |request| request.map(|_| answer.clone()));
+        let answers = request
+            .into_inner()
+            .map(move |request| request.map(|_| answer.clone()));
         Ok(Response::new(Box::pin(answers)))
     }
 
@@ -202,7 +232,10 @@ impl AggregatedDiscoveryService for ControlPlane {
 fn pass_through(c: &mut Criterion) {
     const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
     let runtime = Runtime::new().unwrap();
-    let any = prost_types::Any { type_url: CLUSTER.to_owned(), value: vec![7; CLUSTERS.1] };
+    let any = prost_types::Any {
+        type_url: CLUSTER.to_owned(),
+        value: vec![7; CLUSTERS.1],
+    };
     let push = DiscoveryResponse {
         version_info: "1".to_owned(),
         nonce: "1".to_owned(),
@@ -210,6 +243,7 @@ fn pass_through(c: &mut Criterion) {
         resources: vec![any; CLUSTERS.0],
         ..DiscoveryResponse::default()
     };
+
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("XDS");
     let stop = CancellationToken::new();
@@ -219,8 +253,12 @@ fn pass_through(c: &mut Criterion) {
         let service = AggregatedDiscoveryServiceServer::new(ControlPlane(push));
         runtime.spawn(async move {
             let server = tonic::transport::Server::builder().add_service(service);
-            server.serve_with_incoming(TcpListenerStream::new(listener)).await.unwrap();
+            server
+                .serve_with_incoming(TcpListenerStream::new(listener))
+                .await
+                .unwrap();
         });
+
         let upstream = UpstreamConfig {
             address: address.to_string(),
             transport: Transport::Plain,
@@ -228,6 +266,7 @@ fn pass_through(c: &mut Criterion) {
             cluster: String::new(),
             headers: BTreeMap::new(),
         };
+
         let upstream = Upstream::new(upstream);
         let metrics = AgentMetrics::default();
         let config = AdsConfig {
@@ -240,15 +279,23 @@ fn pass_through(c: &mut Criterion) {
             side_by_side: false,
             metrics,
         };
-        runtime.spawn(ads::serve(socket::listen(&path).unwrap(), config, stop.clone()));
+
+        runtime.spawn(ads::serve(
+            socket::listen(&path).unwrap(),
+            config,
+            stop.clone(),
+        ));
+
         address
     });
+
     let ways = [
         ("without the agent", format!("http://{server}")),
         ("through the agent", format!("unix://{}", path.display())),
     ];
     let mut group = c.benchmark_group("a push of 1,000 clusters");
     let mut half = Vec::new();
+
     for (what, url) in ways {
         let envoy = runtime.block_on(Subscriber::connect(url, CLUSTER));
         let envoy = tokio::sync::Mutex::new(envoy);
@@ -256,9 +303,13 @@ fn pass_through(c: &mut Criterion) {
         group.bench_function(what, |b| b.iter(|| runtime.block_on(pushed())));
         half.push(runtime.block_on(times(PUSHES, pushed))[PUSHES / 2]);
     }
+
     group.finish();
     let added = half[1].saturating_sub(half[0]);
-    eprintln!("a push of 1,000 clusters: the agent adds {added:?} to {:?} (p50 of {PUSHES})\n", half[0]);
+    eprintln!(
+        "a push of 1,000 clusters: the agent adds {added:?} to {:?} (p50 of {PUSHES})\n",
+        half[0]
+    );
     stop.cancel();
 }
 
@@ -273,9 +324,21 @@ impl Subscriber {
     async fn connect(url: String, type_url: &str) -> Self {
         let channel = Endpoint::from_shared(url).unwrap().connect().await.unwrap();
         let (asks, receiver) = mpsc::channel(1);
-        let mut client = AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(usize::MAX);
-        let answers = client.stream_aggregated_resources(ReceiverStream::new(receiver)).await.unwrap().into_inner();
-        Self { ask: DiscoveryRequest { type_url: type_url.to_owned(), ..DiscoveryRequest::default() }, asks, answers }
+        let mut client =
+            AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(usize::MAX);
+        let answers = client
+            .stream_aggregated_resources(ReceiverStream::new(receiver))
+            .await
+            .unwrap()
+            .into_inner();
+        Self {
+            ask: DiscoveryRequest {
+                type_url: type_url.to_owned(),
+                ..DiscoveryRequest::default()
+            },
+            asks,
+            answers,
+        }
     }
 
     async fn pushed(&mut self) {

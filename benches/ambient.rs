@@ -1,5 +1,6 @@
-//! What ambient mode costs the push thread: 70,000 workloads told to 100 ztunnels, a pod that changes, a pod that comes, and a burst of
-//! pod events under many policies. `NAVARCH_BENCH_PODS` sets another number of pods.
+//! What ambient mode costs the push thread: 70,000 workloads told to 100 ztunnels, a pod that
+//! changes, a pod that comes, and a burst of pod events under many policies. `NAVARCH_BENCH_PODS`
+//! sets another number of pods.
 
 #![allow(
     clippy::disallowed_methods,
@@ -66,7 +67,14 @@ impl Plane {
         let proxy = Proxy::parse(id, metadata, Locality::default()).expect("a node id");
         let id = self.engine.connect(Arc::new(proxy), Arc::new(Discard));
         for kind in [ResourceType::Address, ResourceType::Authorization] {
-            self.engine.subscribe(id, kind, Interest { wildcard: true, ..Interest::default() });
+            self.engine.subscribe(
+                id,
+                kind,
+                Interest {
+                    wildcard: true,
+                    ..Interest::default()
+                },
+            );
         }
         id
     }
@@ -78,11 +86,15 @@ fn changes(yaml: &str) -> Vec<Change> {
         Outcome::Read { object, .. } => Change::Put(object),
         other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
     };
-    decode_documents(yaml, Format::Json).into_iter().map(object).collect()
+    decode_documents(yaml, Format::Json)
+        .into_iter()
+        .map(object)
+        .collect()
 }
 
 fn pod(number: usize, ready: bool) -> String {
-    let (namespace, service) = (number / PODS_PER_NAMESPACE, number % PODS_PER_NAMESPACE / PODS_PER_SERVICE);
+    let namespace = number / PODS_PER_NAMESPACE;
+    let service = number % PODS_PER_NAMESPACE / PODS_PER_SERVICE;
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
@@ -102,19 +114,23 @@ fn pod(number: usize, ready: bool) -> String {
 /// All other objects of so many pods.
 fn state(pods: usize) -> String {
     let mut text = String::new();
-    let mut add = |object: serde_json::Value| writeln!(text, "{object}").expect("writing to memory cannot fail");
+    let mut add = |object: serde_json::Value| {
+        writeln!(text, "{object}").expect("writing to memory cannot fail")
+    };
+
     for node in 0..=pods / PODS_PER_NODE {
-        let labels =
-            json!({ "topology.kubernetes.io/region": "r", "topology.kubernetes.io/zone": format!("z{}", node % 3) });
+        let labels = json!({ "topology.kubernetes.io/region": "r", "topology.kubernetes.io/zone": format!("z{}", node % 3) });
         add(
             json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": format!("n-{node}"), "labels": labels } }),
         );
     }
+
     for namespace in 0..=pods / PODS_PER_NAMESPACE {
         let labels = json!({ "istio.io/dataplane-mode": "ambient" });
         add(
             json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": format!("ns{namespace}"), "labels": labels } }),
         );
+
         for service in 0..PODS_PER_NAMESPACE / PODS_PER_SERVICE {
             add(json!({
                 "apiVersion": "v1", "kind": "Service",
@@ -127,52 +143,108 @@ fn state(pods: usize) -> String {
             }));
         }
     }
+
     text
 }
 
 /// The memory of this process, in bytes.
 fn memory() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    text.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or_default() * 4096
+    text.split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse::<usize>().ok())
+        .unwrap_or_default()
+        * 4096
 }
 
 /// Says what something took.
 fn say(what: &str, took: Duration, more: &str) {
-    println!("{what:<44} {:>10.3} ms  {more}", took.as_secs_f64() * 1000.0);
+    println!(
+        "{what:<44} {:>10.3} ms  {more}",
+        took.as_secs_f64() * 1000.0
+    );
 }
 
 fn main() {
-    let pods = std::env::var("NAVARCH_BENCH_PODS").ok().and_then(|value| value.parse().ok()).unwrap_or(PODS);
-    let mut world_of = MeshState::new(Settings { ambient: true, ..Settings::default() });
-    let engine = Engine::new(world_of.context(), Arc::new(AmbientTranslator(EnvoyTranslator)));
+    let pods = std::env::var("NAVARCH_BENCH_PODS")
+        .ok()
+        .and_then(|value| value.parse().ok())
+        .unwrap_or(PODS);
+    let mut world_of = MeshState::new(Settings {
+        ambient: true,
+        ..Settings::default()
+    });
+
+    let engine = Engine::new(
+        world_of.context(),
+        Arc::new(AmbientTranslator(EnvoyTranslator)),
+    );
     world_of.apply(changes(&state(pods)));
-    let mut plane = Plane { state: world_of, engine };
+    let mut plane = Plane {
+        state: world_of,
+        engine,
+    };
     plane.put("");
+
     let before = memory();
-    let (_, took) = plane.put(&(0..pods).map(|number| pod(number, true)).collect::<Vec<_>>().join("\n"));
+    let (_, took) = plane.put(
+        &(0..pods)
+            .map(|number| pod(number, true))
+            .collect::<Vec<_>>()
+            .join("\n"),
+    );
+
     let read = memory();
-    say("pods processed", took, &format!("{} bytes each", (read.saturating_sub(before)) / pods));
+    say(
+        "pods processed",
+        took,
+        &format!("{} bytes each", (read.saturating_sub(before)) / pods),
+    );
     let begun = Instant::now();
     let first = plane.ztunnel();
+
     let took = begun.elapsed();
-    let shown = plane.engine.shown(first, ResourceType::Address).expect("it subscribes");
-    let bytes: usize = shown.resources.iter().map(|resource| resource.body.len()).sum();
+    let shown = plane
+        .engine
+        .shown(first, ResourceType::Address)
+        .expect("it subscribes");
+    let bytes: usize = shown
+        .resources
+        .iter()
+        .map(|resource| resource.body.len())
+        .sum();
+
     let each = memory().saturating_sub(read) / pods;
-    let more = format!("{} resources, {bytes} bytes; {each} bytes of memory each", shown.resources.len());
+    let more = format!(
+        "{} resources, {bytes} bytes; {each} bytes of memory each",
+        shown.resources.len()
+    );
     say("first ztunnel synced", took, &more);
     let begun = Instant::now();
     for _ in 1..ZTUNNELS {
         plane.ztunnel();
     }
+
     say("99 more", begun.elapsed(), "");
     let (settled, took) = plane.put(&pod(4711 % pods, false));
-    say("a pod no longer ready, to 100", took, &format!("{settled:?}"));
+    say(
+        "a pod no longer ready, to 100",
+        took,
+        &format!("{settled:?}"),
+    );
     let (settled, took) = plane.put(&pod(pods, true));
     say("a pod added, to 100", took, &format!("{settled:?}"));
+
     let policies: Vec<String> = (0..POLICIES).map(policy).collect();
     let (settled, took) = plane.put(&policies.join("\n"));
-    say("500 policies in one namespace", took, &format!("{settled:?}"));
-    let burst: Vec<String> = (0..BURST.min(pods)).map(|number| pod(number, false)).collect();
+    say(
+        "500 policies in one namespace",
+        took,
+        &format!("{settled:?}"),
+    );
+    let burst: Vec<String> = (0..BURST.min(pods))
+        .map(|number| pod(number, false))
+        .collect();
     let (settled, took) = plane.put(&burst.join("\n"));
     say("1,000 pods change at once", took, &format!("{settled:?}"));
 }

@@ -36,14 +36,22 @@ impl Plane {
         let mut state = MeshState::new(Settings::default());
         state.apply(changes);
         let engine = Engine::new(state.context(), Arc::new(EnvoyTranslator));
-        Self { state, engine, sent: Arc::default() }
+        Self {
+            state,
+            engine,
+            sent: Arc::default(),
+        }
     }
 
     /// Connects sidecars that ask for everything, the endpoints of all services included.
     pub(crate) fn connect(&mut self, sidecars: usize, services: usize) {
-        let everything = Interest { wildcard: true, ..Interest::default() };
+        let everything = Interest {
+            wildcard: true,
+            ..Interest::default()
+        };
         let endpoints = named((0..services).map(|n| format!("outbound|80||{}", host(n))));
         let routes = named(["80".to_owned()]);
+
         for n in 0..sidecars {
             let id = self.engine.connect(sidecar(n), self.sent.clone());
             for (kind, interest) in [
@@ -61,10 +69,27 @@ impl Plane {
     /// Connects sidecars that take virtual hosts one by one, and ask for nothing but routes.
     pub(crate) fn connect_fine_grained(&mut self, sidecars: usize) {
         for n in 0..sidecars {
-            let id = self.engine.connect(fine_grained_sidecar(n), self.sent.clone());
+            let id = self
+                .engine
+                .connect(fine_grained_sidecar(n), self.sent.clone());
             let Interest { names, .. } = named(["80".to_owned()]);
-            self.engine.subscribe(id, ResourceType::Route, Interest { wildcard: false, names: names.clone() });
-            self.engine.subscribe(id, ResourceType::VirtualHost, Interest { wildcard: true, names });
+            self.engine.subscribe(
+                id,
+                ResourceType::Route,
+                Interest {
+                    wildcard: false,
+                    names: names.clone(),
+                },
+            );
+
+            self.engine.subscribe(
+                id,
+                ResourceType::VirtualHost,
+                Interest {
+                    wildcard: true,
+                    names,
+                },
+            );
         }
     }
 
@@ -82,7 +107,11 @@ impl Plane {
         let mut state = MeshState::new(Settings::default());
         state.apply([]);
         let engine = Engine::new(self.state.context(), Arc::new(EnvoyTranslator));
-        Self { state, engine, sent: Arc::default() }
+        Self {
+            state,
+            engine,
+            sent: Arc::default(),
+        }
     }
 
     /// How many collections were handed out.
@@ -93,5 +122,8 @@ impl Plane {
 
 fn named(names: impl IntoIterator<Item = String>) -> Interest {
     let names: BTreeSet<ResourceName> = names.into_iter().map(ResourceName::new).collect();
-    Interest { wildcard: false, names: Arc::new(names) }
+    Interest {
+        wildcard: false,
+        names: Arc::new(names),
+    }
 }

@@ -1,12 +1,16 @@
-//! What the engine costs, from a change of the mesh to the last collection handed over: 1,000 services of 10 endpoints,
-//! 200 VirtualServices and DestinationRules, up to 1,000 sidecars that are alike.
+//! What the engine costs, from a change of the mesh to the last collection handed over: 1,000
+//! services of 10 endpoints, 200 VirtualServices and DestinationRules, up to 1,000 sidecars that
+//! are alike.
 
 #![allow(
     missing_docs,
     clippy::missing_docs_in_private_items,
     reason = "the macros of criterion generate functions without docs"
 )]
-#![expect(clippy::print_stdout, reason = "the report includes the cost of a change")]
+#![expect(
+    clippy::print_stdout,
+    reason = "the report includes the cost of a change"
+)]
 
 mod clients;
 mod world;
@@ -16,7 +20,9 @@ use std::time::Duration;
 use clients::Plane;
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use navarch::push::mesh_state::Change;
-use world::{Size, destination_rule, mesh, pod, private_virtual_service, service, slice, virtual_service};
+use world::{
+    Size, destination_rule, mesh, pod, private_virtual_service, service, slice, virtual_service,
+};
 
 /// As in the server: the allocator is part of what things cost.
 #[global_allocator]
@@ -24,21 +30,35 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const SERVICES: usize = 1_000;
 const PROXIES: usize = 1_000;
-const SIZE: Size = Size { services: SERVICES, endpoints: 10, rules: 200 };
+const SIZE: Size = Size {
+    services: SERVICES,
+    endpoints: 10,
+    rules: 200,
+};
 
 /// From nothing to a snapshot.
 fn cold_start(c: &mut Criterion) {
-    c.bench_function("cold start", |b| b.iter_batched(|| mesh(SIZE), Plane::new, BatchSize::PerIteration));
+    c.bench_function("cold start", |b| {
+        b.iter_batched(|| mesh(SIZE), Plane::new, BatchSize::PerIteration)
+    });
 }
 
 /// The first sidecar, and a thousandth that is like the others.
 fn connect(c: &mut Criterion) {
     let plane = Plane::new(mesh(SIZE));
     c.bench_function("first sidecar", |b| {
-        b.iter_batched_ref(|| plane.fresh(), |plane| plane.connect(1, SERVICES), BatchSize::PerIteration);
+        b.iter_batched_ref(
+            || plane.fresh(),
+            |plane| plane.connect(1, SERVICES),
+            BatchSize::PerIteration,
+        );
     });
     c.bench_function("1,000 sidecars", |b| {
-        b.iter_batched_ref(|| plane.fresh(), |plane| plane.connect(PROXIES, SERVICES), BatchSize::PerIteration);
+        b.iter_batched_ref(
+            || plane.fresh(),
+            |plane| plane.connect(PROXIES, SERVICES),
+            BatchSize::PerIteration,
+        );
     });
 }
 
@@ -56,19 +76,33 @@ fn changes(c: &mut Criterion) {
                 turn += 1;
                 of(turn % 2)
             };
-            b.iter_batched(next, |changes| plane.apply(changes), BatchSize::PerIteration);
+            b.iter_batched(
+                next,
+                |changes| plane.apply(changes),
+                BatchSize::PerIteration,
+            );
         });
     };
+
     change("endpoint", &|turn| vec![pod(7, 9), slice(7, 9 + turn)]);
-    change("VirtualService", &|turn| vec![virtual_service(7, 20 + turn)]);
-    change("DestinationRule", &|turn| vec![destination_rule(7, 200 + turn)]);
-    change("VirtualService without proxies", &|turn| vec![private_virtual_service(turn)]);
+    change("VirtualService", &|turn| {
+        vec![virtual_service(7, 20 + turn)]
+    });
+    change("DestinationRule", &|turn| {
+        vec![destination_rule(7, 200 + turn)]
+    });
+    change("VirtualService without proxies", &|turn| {
+        vec![private_virtual_service(turn)]
+    });
+
     change("rewrite", &|_| vec![service(7)]);
     change("service", &|turn| match turn {
         0 => vec![service(SERVICES)],
         _ => {
             let added = service(SERVICES);
-            let Change::Put(object) = &added else { return vec![added] };
+            let Change::Put(object) = &added else {
+                return vec![added];
+            };
             vec![Change::Removed(object.object_ref())]
         }
     });
@@ -84,7 +118,11 @@ fn fine_grained(c: &mut Criterion) {
             turn += 1;
             vec![virtual_service(7, 20 + turn % 2)]
         };
-        b.iter_batched(next, |changes| plane.apply(changes), BatchSize::PerIteration);
+        b.iter_batched(
+            next,
+            |changes| plane.apply(changes),
+            BatchSize::PerIteration,
+        );
     });
 }
 

@@ -1,4 +1,5 @@
-//! A client of the webhook port: as many connections as an API server might keep, each with one review after the other.
+//! A client of the webhook port: as many connections as an API server might keep, each with one
+//! review after the other.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
@@ -35,7 +36,11 @@ pub(crate) struct Port {
 }
 
 /// Has one review answered.
-async fn ask(client: &mut http1::SendRequest<Full<Bytes>>, path: &'static str, body: Bytes) -> Bytes {
+async fn ask(
+    client: &mut http1::SendRequest<Full<Bytes>>,
+    path: &'static str,
+    body: Bytes,
+) -> Bytes {
     let request = Request::post(path)
         .header("host", "localhost")
         .header("content-type", "application/json")
@@ -43,28 +48,49 @@ async fn ask(client: &mut http1::SendRequest<Full<Bytes>>, path: &'static str, b
         .expect("it is a request");
     let answer = client.send_request(request).await.expect("it is answered");
     assert_eq!(answer.status(), 200);
-    answer.into_body().collect().await.expect("the response is complete").to_bytes()
+    answer
+        .into_body()
+        .collect()
+        .await
+        .expect("the response is complete")
+        .to_bytes()
 }
 
 impl Port {
     /// Starts Navarch on an empty mesh, with injection as it comes.
     pub(crate) async fn start() -> anyhow::Result<Self> {
-        let (folder, port) = (tempfile::tempdir()?, ports::free()?);
+        let folder = tempfile::tempdir()?;
+        let port = ports::free()?;
         let [mesh, inject] = ["mesh", "var/lib/istio/inject"].map(|name| folder.path().join(name));
         std::fs::create_dir_all(&mesh)?;
         std::fs::create_dir_all(&inject)?;
         std::fs::write(inject.join("config"), "")?;
         std::fs::write(inject.join("values"), "")?;
+
         // Injection is configured below the folder that it starts in.
         let program = folder.path().join("navarch");
-        let script =
-            format!("#!/bin/sh\ncd '{}' && exec {} \"$@\"\n", folder.path().display(), env!("CARGO_BIN_EXE_navarch"));
+        let script = format!(
+            "#!/bin/sh\ncd '{}' && exec {} \"$@\"\n",
+            folder.path().display(),
+            env!("CARGO_BIN_EXE_navarch")
+        );
         std::fs::write(&program, script)?;
+
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
-        let arguments = [format!("--https-addr=127.0.0.1:{port}"), "--log-level=error".to_owned()];
+        let arguments = [
+            format!("--https-addr=127.0.0.1:{port}"),
+            "--log-level=error".to_owned(),
+        ];
+
         // Its log, by which it would say which ports it chose, is not part of what is measured.
-        let navarch = Navarch::start_at(&program, &mesh, &arguments, &[], Addresses::free()?).await?;
-        Ok(Self { _navarch: navarch, port, taken: Mutex::default(), _folder: folder })
+        let navarch =
+            Navarch::start_at(&program, &mesh, &arguments, &[], Addresses::free()?).await?;
+        Ok(Self {
+            _navarch: navarch,
+            port,
+            taken: Mutex::default(),
+            _folder: folder,
+        })
     }
 
     /// Waits until an answer says what is looked for.
@@ -77,7 +103,10 @@ impl Port {
             if answer.contains(text) {
                 return;
             }
-            assert!(Instant::now() < end, "{path} does not say {text:?} but {answer}");
+            assert!(
+                Instant::now() < end,
+                "{path} does not say {text:?} but {answer}"
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -88,6 +117,7 @@ impl Port {
         for _ in 0..CONNECTIONS {
             clients.push(self.connect().await.expect("the port is open"));
         }
+
         let start = Instant::now();
         let mut tasks = JoinSet::new();
         for (index, mut client) in (0..).zip(clients) {
@@ -102,6 +132,7 @@ impl Port {
                 taken
             });
         }
+
         let taken = tasks.join_all().await;
         let elapsed = start.elapsed();
         self.taken.lock().extend(taken.into_iter().flatten());
@@ -112,7 +143,12 @@ impl Port {
     pub(crate) fn percentiles(&self) -> (Duration, Duration) {
         let mut taken = std::mem::take(&mut *self.taken.lock());
         taken.sort_unstable();
-        let at = |percent: usize| taken.get(taken.len() * percent / 100).copied().unwrap_or_default();
+        let at = |percent: usize| {
+            taken
+                .get(taken.len() * percent / 100)
+                .copied()
+                .unwrap_or_default()
+        };
         (at(50), at(99))
     }
 
@@ -121,7 +157,9 @@ impl Port {
         let config = any_certificate::client_config();
         let stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
         stream.set_nodelay(true)?;
-        let stream = TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost")?, stream).await?;
+        let stream = TlsConnector::from(Arc::new(config))
+            .connect(ServerName::try_from("localhost")?, stream)
+            .await?;
         let (client, connection) = http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
         Ok(client)

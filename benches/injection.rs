@@ -1,4 +1,5 @@
-//! What injecting a pod costs, from its JSON to the patch: with 1 and 20 containers, and with 200 variables.
+//! What injecting a pod costs, from its JSON to the patch: with 1 and 20 containers, and with 200
+//! variables.
 
 #![allow(
     missing_docs,
@@ -20,8 +21,9 @@ use serde_json::{Value, json};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn pod(containers: usize, variables: usize) -> String {
-    let env: Vec<_> =
-        (0..variables).map(|at| json!({ "name": format!("NAME_{at}"), "value": format!("value {at}") })).collect();
+    let env: Vec<_> = (0..variables)
+        .map(|at| json!({ "name": format!("NAME_{at}"), "value": format!("value {at}") }))
+        .collect();
     let container = |at: usize| {
         json!({
             "name": format!("web-{at}"),
@@ -34,8 +36,8 @@ fn pod(containers: usize, variables: usize) -> String {
             "volumeMounts": [{ "name": "data", "mountPath": "/data" }]
         })
     };
-    let owner =
-        json!({ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d8f", "uid": "1", "controller": true });
+
+    let owner = json!({ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d8f", "uid": "1", "controller": true });
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -58,22 +60,43 @@ fn pod(containers: usize, variables: usize) -> String {
 /// From the pod's bytes to the patch's bytes.
 fn inject(injector: &Injector, text: &str) -> String {
     let pod: Value = serde_json::from_str(text).unwrap();
-    let request =
-        InjectRequest { pod: &pod, namespace: "shop", namespace_annotations: None, parameters: &BTreeMap::new() };
-    injector.inject(&request).unwrap().patch().unwrap().to_string()
+    let request = InjectRequest {
+        pod: &pod,
+        namespace: "shop",
+        namespace_annotations: None,
+        parameters: &BTreeMap::new(),
+    };
+    injector
+        .inject(&request)
+        .unwrap()
+        .patch()
+        .unwrap()
+        .to_string()
 }
 
 fn injection(c: &mut Criterion) {
-    let injector = Injector::new(&InjectorInputs::new(Arc::new(MeshConfig::istio_defaults()))).unwrap();
-    for (name, text) in [("1 container", pod(1, 0)), ("20 containers", pod(20, 0)), ("200 variables", pod(1, 200))] {
+    let injector =
+        Injector::new(&InjectorInputs::new(Arc::new(MeshConfig::istio_defaults()))).unwrap();
+
+    for (name, text) in [
+        ("1 container", pod(1, 0)),
+        ("20 containers", pod(20, 0)),
+        ("200 variables", pod(1, 200)),
+    ] {
         c.bench_function(name, |b| b.iter(|| inject(&injector, &text)));
     }
+
     let mut text: Value = serde_json::from_str(&pod(1, 0)).unwrap();
-    if let Some(annotations) = text.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+    if let Some(annotations) = text
+        .pointer_mut("/metadata/annotations")
+        .and_then(Value::as_object_mut)
+    {
         annotations.insert("proxy.istio.io/config".to_owned(), json!("concurrency: 4"));
     }
     let text = text.to_string();
-    c.bench_function("1 container with a proxy config", |b| b.iter(|| inject(&injector, &text)));
+    c.bench_function("1 container with a proxy config", |b| {
+        b.iter(|| inject(&injector, &text))
+    });
 }
 
 criterion_group!(benches, injection);

@@ -1,4 +1,5 @@
-//! What the mesh's own authority costs: certificates signed, TLS connections accepted, callers made out.
+//! What the mesh's own authority costs: certificates signed, TLS connections accepted, callers made
+//! out.
 
 #![allow(
     missing_docs,
@@ -6,7 +7,10 @@
     clippy::unwrap_used,
     reason = "the macros of criterion generate functions without docs, and a bench that cannot start must fail"
 )]
-#![expect(clippy::disallowed_methods, reason = "certificates and tokens have validity periods")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "certificates and tokens have validity periods"
+)]
 
 #[path = "../tests/shared/bare_mesh.rs"]
 mod bare_mesh;
@@ -22,7 +26,9 @@ use http::{HeaderMap, HeaderValue};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use navarch::api::identity::Identity;
 use navarch::pki::{KeyType, SigningRequest};
-use navarch::security::authenticate::{Authenticator, Credentials, JwtAuthenticator, JwtRule, TrustedNetworks};
+use navarch::security::authenticate::{
+    Authenticator, Credentials, JwtAuthenticator, JwtRule, TrustedNetworks,
+};
 use navarch::security::ca::{Authority, Bundle, Subject, in_force};
 use navarch::security::serving::{self, ServerCertificate, ServingConfig, ServingTls};
 use navarch::security::tls_rules::TlsRules;
@@ -43,7 +49,11 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// A root of its own.
 fn authority(key: KeyType) -> Authority {
     let now = SystemTime::now();
-    Authority::new(&Bundle::self_signed("cluster.local", key, 100 * DAY, now).unwrap(), now).unwrap()
+    Authority::new(
+        &Bundle::self_signed("cluster.local", key, 100 * DAY, now).unwrap(),
+        now,
+    )
+    .unwrap()
 }
 
 fn workload() -> Subject {
@@ -54,15 +64,26 @@ fn workload() -> Subject {
 fn signing(c: &mut Criterion) {
     let mut group = c.benchmark_group("certificates");
     group.throughput(Throughput::Elements(1));
+
     for (ca, ca_key) in [("P-256", KeyType::P256), ("RSA", KeyType::Rsa2048)] {
         let authority = authority(ca_key);
-        for (name, algorithm) in [("P-256", &PKCS_ECDSA_P256_SHA256), ("RSA", &PKCS_RSA_SHA256)] {
+
+        for (name, algorithm) in [
+            ("P-256", &PKCS_ECDSA_P256_SHA256),
+            ("RSA", &PKCS_RSA_SHA256),
+        ] {
             let key = KeyPair::generate_for(algorithm).unwrap();
-            let csr = CertificateParams::default().serialize_request(&key).unwrap().pem().unwrap();
+            let csr = CertificateParams::default()
+                .serialize_request(&key)
+                .unwrap()
+                .pem()
+                .unwrap();
             group.bench_function(format!("{name} by {ca}"), |b| {
                 b.iter(|| {
                     let request = SigningRequest::parse(black_box(&csr)).unwrap();
-                    authority.sign(&request, &workload(), DAY, SystemTime::now()).unwrap()
+                    authority
+                        .sign(&request, &workload(), DAY, SystemTime::now())
+                        .unwrap()
                 });
             });
         }
@@ -73,9 +94,18 @@ fn signing(c: &mut Criterion) {
 fn server() -> (ServingTls, Arc<Authority>) {
     let (switch, current) = in_force(authority(KeyType::P256));
     let certificate = ServerCertificate::Issued(serving::host_names("istio-system", "", ""));
-    let config = ServingConfig { certificate, further_roots: Vec::new(), rules: TlsRules::default() };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let (tls, _renewal) = runtime.block_on(serving::start(current, config, SystemTime::now)).unwrap();
+    let config = ServingConfig {
+        certificate,
+        further_roots: Vec::new(),
+        rules: TlsRules::default(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let (tls, _renewal) = runtime
+        .block_on(serving::start(current, config, SystemTime::now))
+        .unwrap();
     (tls, switch.current())
 }
 
@@ -85,6 +115,7 @@ fn shake_hands(client: Arc<ClientConfig>, tls: &ServingTls) {
     let mut client = ClientConnection::new(client, name).unwrap();
     let mut server = ServerConnection::new(tls.get()).unwrap();
     let mut wire = Vec::with_capacity(8 << 10);
+
     while client.is_handshaking() || server.is_handshaking() {
         wire.clear();
         client.write_tls(&mut wire).unwrap();
@@ -93,6 +124,7 @@ fn shake_hands(client: Arc<ClientConfig>, tls: &ServingTls) {
             server.read_tls(&mut read).unwrap();
             server.process_new_packets().unwrap();
         }
+
         wire.clear();
         server.write_tls(&mut wire).unwrap();
         let mut read = wire.as_slice();
@@ -110,14 +142,25 @@ fn accepting(c: &mut Criterion) {
     roots.add_parsable_certificates(authority.root_certificates().iter().cloned());
     let builder = || {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap();
         builder.with_root_certificates(roots.clone())
     };
-    let (chain, key) = authority.issue(&workload(), DAY, SystemTime::now()).unwrap();
-    let mutual = builder().with_client_auth_cert(chain, PrivateKeyDer::from(key)).unwrap();
+
+    let (chain, key) = authority
+        .issue(&workload(), DAY, SystemTime::now())
+        .unwrap();
+    let mutual = builder()
+        .with_client_auth_cert(chain, PrivateKeyDer::from(key))
+        .unwrap();
     let mut group = c.benchmark_group("TLS, both ends");
     group.throughput(Throughput::Elements(1));
-    for (name, mut config) in [("server alone", builder().with_no_client_auth()), ("mutual", mutual)] {
+
+    for (name, mut config) in [
+        ("server alone", builder().with_no_client_auth()),
+        ("mutual", mutual),
+    ] {
         // Every handshake is a whole one.
         config.resumption = rustls::client::Resumption::disabled();
         config.alpn_protocols = vec![b"h2".to_vec()];
@@ -138,38 +181,68 @@ fn issuer() -> (JwtRule, String) {
         jwks: json!({ "keys": [jwk] }).to_string(),
         ..JwtRule::default()
     };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_secs();
     let claims = json!({
         "iss": rule.issuer, "aud": rule.audiences, "sub": "system:serviceaccount:shop:web", "exp": now + 86_400,
     });
-    let header = Header { kid: Some("one".into()), ..Header::new(Algorithm::ES256) };
-    let token = jsonwebtoken::encode(&header, &claims, &EncodingKey::from_ec_der(&key.serialize_der())).unwrap();
+    let header = Header {
+        kid: Some("one".into()),
+        ..Header::new(Algorithm::ES256)
+    };
+
+    let token = jsonwebtoken::encode(
+        &header,
+        &claims,
+        &EncodingKey::from_ec_der(&key.serialize_der()),
+    )
+    .unwrap();
+
     (rule, token)
 }
 
 /// Callers made out, request by request.
 fn admitting(c: &mut Criterion) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let (rule, token) = issuer();
     let jwt = JwtAuthenticator::new(rule).unwrap();
-    let authenticator = Authenticator::new(Arc::new(Mesh), Some(jwt), None, TrustedNetworks::default());
+    let authenticator =
+        Authenticator::new(Arc::new(Mesh), Some(jwt), None, TrustedNetworks::default());
+
     let bearer = |token: &str| {
         let value = HeaderValue::from_str(&format!("Bearer {token}")).unwrap();
         HeaderMap::from_iter([(http::header::AUTHORIZATION, value)])
     };
-    let (chain, _) = authority(KeyType::P256).issue(&workload(), DAY, SystemTime::now()).unwrap();
+    let (chain, _) = authority(KeyType::P256)
+        .issue(&workload(), DAY, SystemTime::now())
+        .unwrap();
     let forged = format!("{}AAAA", token.get(..token.len() - 4).unwrap());
+
     let cases: [(&str, Vec<CertificateDer<'static>>, HeaderMap); 4] = [
         ("certificate", chain, HeaderMap::new()),
         ("token", Vec::new(), bearer(&token)),
         ("forged token", Vec::new(), bearer(&forged)),
         ("nothing", Vec::new(), HeaderMap::new()),
     ];
+
     let mut group = c.benchmark_group("callers");
     group.throughput(Throughput::Elements(1));
+
     for (name, certificates, headers) in &cases {
-        let shown = Credentials { peer: None, certificates, headers };
-        group.bench_function(*name, |b| b.iter(|| runtime.block_on(authenticator.admit(black_box(shown)))));
+        let shown = Credentials {
+            peer: None,
+            certificates,
+            headers,
+        };
+        group.bench_function(*name, |b| {
+            b.iter(|| runtime.block_on(authenticator.admit(black_box(shown))))
+        });
     }
 }
 

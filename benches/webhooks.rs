@@ -1,12 +1,17 @@
-//! What an answer of the webhooks costs, without the network: good and broken objects of several kinds, alone and beside
-//! 200 VirtualServices, and pods; then how many a second there are over HTTPS, and the slowest of a hundred.
+//! What an answer of the webhooks costs, without the network: good and broken objects of several
+//! kinds, alone and beside 200 VirtualServices, and pods; then how many a second there are over
+//! HTTPS, and the slowest of a hundred.
 
 #![allow(
     missing_docs,
     clippy::missing_docs_in_private_items,
     reason = "the macros of criterion generate functions without docs"
 )]
-#![expect(clippy::disallowed_methods, clippy::print_stdout, reason = "a bench may read the clock, spawn and print")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a bench may read the clock, spawn and print"
+)]
 
 #[path = "../tests/shared/any_certificate.rs"]
 mod any_certificate;
@@ -65,7 +70,9 @@ fn destination_rule() -> Value {
 
 /// A pod of this many containers and variables in each.
 fn pod(containers: usize, variables: usize) -> Value {
-    let env = (0..variables).map(|index| json!({ "name": format!("V{index}"), "value": "x" })).collect::<Vec<_>>();
+    let env = (0..variables)
+        .map(|index| json!({ "name": format!("V{index}"), "value": "x" }))
+        .collect::<Vec<_>>();
     let all = (0..containers).map(|index| {
         json!({ "name": format!("c{index}"), "image": "i", "env": env, "ports": [{ "containerPort": 8000 + index }] })
     });
@@ -78,10 +85,15 @@ fn pod(containers: usize, variables: usize) -> Value {
 /// `/validate`.
 fn validation(c: &mut Criterion) {
     let mut objects = Objects::default();
+
     for index in 0..200 {
-        let other = validate(&virtual_service(&format!("o{index}"), &format!("host{index}")));
+        let other = validate(&virtual_service(
+            &format!("o{index}"),
+            &format!("host{index}"),
+        ));
         objects.put_any(other.object.expect("it can be read"));
     }
+
     let broken = virtual_service("v", "bad_host!");
     let bodies = [
         ("VirtualService", review(&virtual_service("v", "reviews"))),
@@ -90,6 +102,7 @@ fn validation(c: &mut Criterion) {
     ];
     let mut group = c.benchmark_group("validation");
     group.throughput(Throughput::Elements(1));
+
     for (name, body) in &bodies {
         group.bench_function(*name, |b| b.iter(|| validate_review(black_box(body), None)));
         group.bench_function(format!("{name} beside 200"), |b| {
@@ -100,32 +113,69 @@ fn validation(c: &mut Criterion) {
 
 /// `/inject`.
 fn injection(c: &mut Criterion) {
-    let injector = Injector::new(&InjectorInputs::new(Arc::new(MeshConfig::istio_defaults()))).expect("a default one");
+    let injector = Injector::new(&InjectorInputs::new(Arc::new(MeshConfig::istio_defaults())))
+        .expect("a default one");
     let mut group = c.benchmark_group("injection");
     group.throughput(Throughput::Elements(1));
-    for (name, containers, variables) in [("1 container", 1, 0), ("20 containers", 20, 0), ("200 variables", 1, 200)] {
+    for (name, containers, variables) in [
+        ("1 container", 1, 0),
+        ("20 containers", 20, 0),
+        ("200 variables", 1, 200),
+    ] {
         let body = review(&pod(containers, variables));
-        group.bench_function(name, |b| b.iter(|| inject_review(black_box(&body), "/inject", &injector, None)));
+        group.bench_function(name, |b| {
+            b.iter(|| inject_review(black_box(&body), "/inject", &injector, None))
+        });
     }
 }
 
 /// `/validate` and `/inject` over HTTPS, from 16 connections; what the client costs is within.
 fn over_https(c: &mut Criterion) {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
-    let port = runtime.block_on(https::Port::start()).expect("Navarch starts");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let port = runtime
+        .block_on(https::Port::start())
+        .expect("Navarch starts");
+
     let bodies = [
-        ("validation", "/validate", Bytes::from(review(&virtual_service("v", "reviews")))),
-        ("injection, 1 container", "/inject", Bytes::from(review(&pod(1, 0)))),
-        ("injection, 20 containers", "/inject", Bytes::from(review(&pod(20, 0)))),
-        ("injection, 200 variables", "/inject", Bytes::from(review(&pod(1, 200)))),
+        (
+            "validation",
+            "/validate",
+            Bytes::from(review(&virtual_service("v", "reviews"))),
+        ),
+        (
+            "injection, 1 container",
+            "/inject",
+            Bytes::from(review(&pod(1, 0))),
+        ),
+        (
+            "injection, 20 containers",
+            "/inject",
+            Bytes::from(review(&pod(20, 0))),
+        ),
+        (
+            "injection, 200 variables",
+            "/inject",
+            Bytes::from(review(&pod(1, 200))),
+        ),
     ];
+
     let mut group = c.benchmark_group("over HTTPS");
     group.throughput(Throughput::Elements(1));
+
     for (name, path, body) in &bodies {
-        let answer = if *path == "/inject" { "patch" } else { r#""allowed":true"# };
+        let answer = if *path == "/inject" {
+            "patch"
+        } else {
+            r#""allowed":true"#
+        };
         runtime.block_on(port.wait_for(path, body, answer));
-        group.bench_function(*name, |b| b.iter_custom(|times| runtime.block_on(port.ask(path, body, times))));
+        group.bench_function(*name, |b| {
+            b.iter_custom(|times| runtime.block_on(port.ask(path, body, times)))
+        });
         let (half, most) = port.percentiles();
         println!("{name} over HTTPS, each: p50 {half:?}, p99 {most:?}");
     }

@@ -1,6 +1,10 @@
 //! A mesh made to measure, for tests and benches: objects by number, proxies by number.
 
-#![allow(clippy::panic, clippy::indexing_slicing, reason = "test code: it indexes only what it has built")]
+#![allow(
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "test code: it indexes only what it has built"
+)]
 
 use std::sync::Arc;
 
@@ -27,7 +31,13 @@ pub(crate) struct Size {
 /// Reads an object. The generators write none that is refused.
 pub(crate) fn read(value: &Value) -> AnyObject {
     match decode_value(value) {
-        (_, Outcome::Read { object, unknown_fields }) if unknown_fields.is_empty() => object,
+        (
+            _,
+            Outcome::Read {
+                object,
+                unknown_fields,
+            },
+        ) if unknown_fields.is_empty() => object,
         (subject, outcome) => panic!("{subject:?}: {outcome:?}"),
     }
 }
@@ -73,7 +83,8 @@ pub(crate) fn service(n: usize) -> Change {
 /// The pod of this number behind a service.
 pub(crate) fn pod(service: usize, n: usize) -> Change {
     let mut metadata = meta(&namespace(service), &format!("svc{service}-{n}"));
-    metadata["labels"] = json!({ "app": format!("svc{service}"), "version": format!("v{}", n % 2) });
+    metadata["labels"] =
+        json!({ "app": format!("svc{service}"), "version": format!("v{}", n % 2) });
     put(&json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
         "spec": { "serviceAccountName": format!("svc{service}"), "nodeName": "node-1", "containers": [{ "name": "app" }] },
@@ -156,7 +167,10 @@ pub(crate) fn sidecar(n: usize) -> Arc<Proxy> {
 
 /// The same on a delta stream, with virtual hosts one by one.
 pub(crate) fn fine_grained_sidecar(n: usize) -> Arc<Proxy> {
-    Arc::new(Proxy { uses_delta: true, ..proxy(n, &json!({ "FINE_GRAINED_ROUTES": "true" })) })
+    Arc::new(Proxy {
+        uses_delta: true,
+        ..proxy(n, &json!({ "FINE_GRAINED_ROUTES": "true" }))
+    })
 }
 
 /// The sidecar of this number with more metadata.

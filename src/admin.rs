@@ -1,8 +1,8 @@
 //! The HTTP endpoints for operators and tools: health, version, metrics, the debug API, ControlZ.
 //!
-//! Paths and JSON match istiod's (`pilot/pkg/xds/debug.go`), so that its tools and dashboards work. Pages read a
-//! snapshot, or run on the push thread; only operators on the same machine can change something. No other module
-//! depends on this one.
+//! Paths and JSON match istiod's (`pilot/pkg/xds/debug.go`), so that its tools and dashboards work.
+//! Pages read a snapshot, or run on the push thread; only operators on the same machine can change
+//! something. No other module depends on this one.
 
 mod access;
 mod ambientz;
@@ -83,7 +83,9 @@ pub struct Pages {
 
 /// The routes of port 8080: `/ready` and the debug API.
 pub fn http_routes(state: AdminState, pages: Pages) -> Router {
-    let mut routes = Router::new().route("/ready", get(health::ready)).merge(debug_routes(&state, pages));
+    let mut routes = Router::new()
+        .route("/ready", get(health::ready))
+        .merge(debug_routes(&state, pages));
     if pages.monitoring {
         routes = routes.merge(monitoring()).merge(page_routes(&state, pages));
     }
@@ -93,15 +95,22 @@ pub fn http_routes(state: AdminState, pages: Pages) -> Router {
 /// The routes of port 15014: the operators' page at `/`, `/metrics`, `/version` and the debug API.
 pub fn monitoring_routes(state: AdminState, pages: Pages) -> Router {
     let for_people = page_routes(&state, pages);
-    monitoring().merge(for_people).merge(debug_routes(&state, pages)).fallback(paths::fallback).with_state(state)
+    monitoring()
+        .merge(for_people)
+        .merge(debug_routes(&state, pages))
+        .fallback(paths::fallback)
+        .with_state(state)
 }
 
 /// Metrics and version.
 fn monitoring() -> Router<AdminState> {
-    Router::new().route("/metrics", get(health::metrics)).route("/version", get(health::version))
+    Router::new()
+        .route("/metrics", get(health::metrics))
+        .route("/version", get(health::version))
 }
 
-/// The operators' page, for callers with access to the debug API. It is served before the first sync, to show what is missing.
+/// The operators' page, for callers with access to the debug API. It is served before the first
+/// sync, to show what is missing.
 fn page_routes(state: &AdminState, pages: Pages) -> Router<AdminState> {
     if !pages.debug {
         return Router::new();

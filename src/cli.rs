@@ -60,7 +60,8 @@ struct Arguments {
 enum Command {
     /// Run the control plane: read configuration, serve xDS to proxies
     Discovery(Box<discovery::Discovery>),
-    /// Run the agent of a proxy: the commands of pilot-agent (proxy, request, wait, istio-iptables, …)
+    /// Run the agent of a proxy: the commands of pilot-agent (proxy, request, wait, istio-iptables,
+    /// …)
     #[command(disable_help_flag = true, disable_version_flag = true)]
     Agent {
         /// The command of the agent with its flags, as for pilot-agent
@@ -96,11 +97,16 @@ enum Command {
 /// # Errors
 /// The error of the command, with a hint how to fix it.
 pub fn run() -> anyhow::Result<std::process::ExitCode> {
-    let arguments: Vec<_> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    if let Some(command) = navarch_agent::cli::command_of_name(arguments.first().map(String::as_str)) {
+    let arguments: Vec<_> = std::env::args_os()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    if let Some(command) =
+        navarch_agent::cli::command_of_name(arguments.first().map(String::as_str))
+    {
         let rest = arguments.into_iter().skip(1);
         return navarch_agent::cli::run(&command.into_iter().chain(rest).collect::<Vec<_>>());
     }
+
     let (arguments, unknown) = without_unknown(with_command_of_name(arguments));
     match Arguments::parse_from(arguments).command {
         Command::Discovery(discovery) => discovery.run(&unknown)?,
@@ -122,14 +128,20 @@ pub fn run() -> anyhow::Result<std::process::ExitCode> {
         Command::Crds => crds::print(),
         Command::Version => version::print(),
     }
+
     Ok(std::process::ExitCode::SUCCESS)
 }
 
-/// Inserts the command that the program is named after, as in `/usr/local/bin/discovery --domain d`; with any other
-/// name, such as `pilot-discovery`, the command must be an argument.
+/// Inserts the command that the program is named after, as in
+/// `/usr/local/bin/discovery --domain d`; with any other name, such as `pilot-discovery`, the
+/// command must be an argument.
 fn with_command_of_name(mut arguments: Vec<String>) -> Vec<String> {
-    let name = arguments.first().and_then(|program| Path::new(program).file_name()?.to_str());
-    let has_command = arguments.get(1).is_some_and(|word| Arguments::command().find_subcommand(word).is_some());
+    let name = arguments
+        .first()
+        .and_then(|program| Path::new(program).file_name()?.to_str());
+    let has_command = arguments
+        .get(1)
+        .is_some_and(|word| Arguments::command().find_subcommand(word).is_some());
     if name == Some(DISCOVERY) && !has_command {
         arguments.insert(1, DISCOVERY.to_owned());
     }
@@ -138,13 +150,19 @@ fn with_command_of_name(mut arguments: Vec<String>) -> Vec<String> {
 
 /// Removes unknown flags of `discovery`, as pilot-discovery does, and returns them separately.
 fn without_unknown(arguments: Vec<String>) -> (Vec<String>, Vec<String>) {
-    let words = arguments.get(1).filter(|word| *word == DISCOVERY).and_then(|_| arguments.get(2..));
+    let words = arguments
+        .get(1)
+        .filter(|word| *word == DISCOVERY)
+        .and_then(|_| arguments.get(2..));
     let command = Arguments::command();
     let Some((words, command)) = words.zip(command.find_subcommand(DISCOVERY)) else {
         return (arguments, Vec::new());
     };
     let (kept, unknown) = pilot_flags::leave_out_unknown(command, words);
-    (arguments.iter().take(2).cloned().chain(kept).collect(), unknown)
+    (
+        arguments.iter().take(2).cloned().chain(kept).collect(),
+        unknown,
+    )
 }
 
 #[cfg(test)]
@@ -153,11 +171,25 @@ mod tests {
 
     #[test]
     fn the_programs_name_may_be_the_command() {
-        let read = |line: &str| with_command_of_name(line.split(' ').map(str::to_owned).collect()).join(" ");
-        assert_eq!(read("/usr/local/bin/discovery --domain d"), "/usr/local/bin/discovery discovery --domain d");
+        let read = |line: &str| {
+            with_command_of_name(line.split(' ').map(str::to_owned).collect()).join(" ")
+        };
+        assert_eq!(
+            read("/usr/local/bin/discovery --domain d"),
+            "/usr/local/bin/discovery discovery --domain d"
+        );
         assert_eq!(read("discovery discovery"), "discovery discovery");
-        assert_eq!(read("discovery request GET /ready"), "discovery request GET /ready");
-        for other in ["pilot-discovery discovery", "/usr/local/bin/pilot-discovery", "navarch --help"] {
+
+        assert_eq!(
+            read("discovery request GET /ready"),
+            "discovery request GET /ready"
+        );
+
+        for other in [
+            "pilot-discovery discovery",
+            "/usr/local/bin/pilot-discovery",
+            "navarch --help",
+        ] {
             assert_eq!(read(other), other);
         }
     }

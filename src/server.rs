@@ -1,7 +1,8 @@
 //! Start order, readiness, shutdown: the only module that depends on all others.
 //!
-//! Sockets are bound first and served last. Everything in between is a named task that ends with one cancellation
-//! token and is awaited. A task that ends unexpectedly ends the process with an error.
+//! Sockets are bound first and served last. Everything in between is a named task that ends with
+//! one cancellation token and is awaited. A task that ends unexpectedly ends the process with an
+//! error.
 
 mod address;
 mod api_rate;
@@ -78,7 +79,10 @@ pub use sources::SourcesConfig;
 pub use webhooks::WebhookConfig;
 pub use workloads::registered_workload;
 
-use crate::admin::{self, AdminState, Build, DebugOverXds, DebugSwitches, Exposition, LogScopes, Problems, Readiness};
+use crate::admin::{
+    self, AdminState, Build, DebugOverXds, DebugSwitches, Exposition, LogScopes, Problems,
+    Readiness,
+};
 use configuration_metrics::ConfigurationMetrics;
 use controllers::Controllers;
 use go_metrics::GoMetrics;
@@ -132,13 +136,17 @@ pub struct Config {
     pub limits: Limits,
     /// The memory budget of all xDS clients together, in bytes.
     pub client_memory: usize,
-    /// `RESOLVE_HOSTNAME_GATEWAYS`: whether host names of gateways between networks are resolved by the control plane. Default true.
+    /// `RESOLVE_HOSTNAME_GATEWAYS`: whether host names of gateways between networks are resolved by
+    /// the control plane. Default true.
     pub resolves_gateways: bool,
-    /// `ENABLE_XDS_API_GENERATOR_AUTH=false`: whether all clients may subscribe to Istio's objects over xDS.
+    /// `ENABLE_XDS_API_GENERATOR_AUTH=false`: whether all clients may subscribe to Istio's objects
+    /// over xDS.
     pub objects_for_all: bool,
-    /// `NAVARCH_QUARANTINE`: whether an object whose configuration proxies reject is disabled until it is edited. Default true.
+    /// `NAVARCH_QUARANTINE`: whether an object whose configuration proxies reject is disabled until
+    /// it is edited. Default true.
     pub quarantines: bool,
-    /// `NAVARCH_PROMETHEUS_URL`: the Prometheus that decides whether a rollout may advance; `None` if there is none.
+    /// `NAVARCH_PROMETHEUS_URL`: the Prometheus that decides whether a rollout may advance; `None`
+    /// if there is none.
     pub prometheus: Option<String>,
     /// Where inputs and responses are recorded; `None` without a recording.
     pub record: Option<RecordConfig>,
@@ -166,7 +174,8 @@ pub struct Config {
     pub injection: InjectionSettings,
     /// Readiness and debug pages.
     pub http: ListenAddress,
-    /// Metrics, version and debug pages; if off, they are served on the port of readiness and debug pages.
+    /// Metrics, version and debug pages; if off, they are served on the port of readiness and debug
+    /// pages.
     pub monitoring: ListenAddress,
     /// The enabled debug pages.
     pub debug: DebugSwitches,
@@ -200,51 +209,158 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     log_panics();
     let mut metrics = Registry::default();
     let rejections = Rejections::register(&mut metrics);
-    let Ports { grpc, secure, https, http, monitoring, addresses } = Ports::bind(&config, &rejections).await?;
+    let Ports {
+        grpc,
+        secure,
+        https,
+        http,
+        monitoring,
+        addresses,
+    } = Ports::bind(&config, &rejections).await?;
+
     let plan = plan(&mut config).await?;
-    let (client, described) = (plan.client.clone(), plan.describe());
+    let client = plan.client.clone();
+    let described = plan.describe();
     let looks = (rejections.clone(), pages::look(&config, &plan));
-    let (stop, mut tasks) = (CancellationToken::new(), Tasks::new());
+    let stop = CancellationToken::new();
+    let mut tasks = Tasks::new();
     let recording = Recording::start(&config, &mut metrics)?;
     let push = start_push(&config, &recording, &mut metrics)?;
-    let (refusals, of_sources) = (Refusals::register(&mut metrics), sources::metrics(&mut metrics));
-    let counted = (navarch_webhook::Metrics::register(&mut metrics), rejections.clone());
+
+    let refusals = Refusals::register(&mut metrics);
+    let of_sources = sources::metrics(&mut metrics);
+    let counted = (
+        navarch_webhook::Metrics::register(&mut metrics),
+        rejections.clone(),
+    );
     let ca_metrics = ca::Metrics::register(&mut metrics, security::clock);
     let call_metrics = GrpcMetrics::register(&mut metrics);
+
     let servers = RemoteServers::new(config.settings.clusters.aliases.clone());
     let reviewers = client.as_ref().map(|client| (client, servers.clone()));
-    let ads = xds(reviewers, &config, (&push, &recording), (&mut metrics, rejections.clone()), &stop, &mut tasks);
-    let rollouts = rollout::start(client.as_ref(), &config, (&push, ads.connections()), &stop, &mut tasks).await?;
-    let (problems, reload) = (Problems::default(), Arc::new(Notify::new()));
-    let authenticator = security::authenticator(&config.security, (client.as_ref(), servers.clone()), &push)?;
-    let (access, plans) = (pages::debug_access(&config, &authenticator), admin::Plans::default());
+    let ads = xds(
+        reviewers,
+        &config,
+        (&push, &recording),
+        (&mut metrics, rejections.clone()),
+        &stop,
+        &mut tasks,
+    );
+
+    let rollouts = rollout::start(
+        client.as_ref(),
+        &config,
+        (&push, ads.connections()),
+        &stop,
+        &mut tasks,
+    )
+    .await?;
+    let problems = Problems::default();
+    let reload = Arc::new(Notify::new());
+    let authenticator =
+        security::authenticator(&config.security, (client.as_ref(), servers.clone()), &push)?;
+    let access = pages::debug_access(&config, &authenticator);
+    let plans = admin::Plans::default();
     let all = (client.as_ref(), servers, problems.clone());
     let followed = remotes::follow(&config, all, &push, &mut metrics, (&stop, &mut tasks));
+
     let reporters = (problems.clone(), refusals, of_sources);
-    read_sources((plan, followed.synced), &config, &push, reporters, (&reload, &stop), &mut tasks)?;
+    read_sources(
+        (plan, followed.synced),
+        &config,
+        &push,
+        reporters,
+        (&reload, &stop),
+        &mut tasks,
+    )?;
+
     let readiness = Readiness::default();
-    readiness.hold(PORTS, "the TLS ports do not listen until the configuration has been read");
-    let warns = config.webhooks.plan_warnings.then(|| PlanWarnings::new(&push, ads.connections(), &plans));
-    let hooks = webhooks::start(&config, client.as_ref(), (&push, warns), counted, &readiness, (&stop, &mut tasks));
-    let on_http = if https.is_none() { navarch_webhook::routes(hooks.clone()) } else { axum::Router::new() };
-    let seen = (problems, followed.clusters, readiness.clone(), Exposition::new(metrics));
-    let state = pages::admin_state(&config, (&push, &ads), (hooks.injector(), rollouts), seen, (access, plans), looks);
-    ads.set_debug_pages(Arc::new(DebugOverXds::new(state.clone(), config.debug.on_http)));
+    readiness.hold(
+        PORTS,
+        "the TLS ports do not listen until the configuration has been read",
+    );
+    let warns = config
+        .webhooks
+        .plan_warnings
+        .then(|| PlanWarnings::new(&push, ads.connections(), &plans));
+
+    let hooks = webhooks::start(
+        &config,
+        client.as_ref(),
+        (&push, warns),
+        counted,
+        &readiness,
+        (&stop, &mut tasks),
+    );
+
+    let on_http = if https.is_none() {
+        navarch_webhook::routes(hooks.clone())
+    } else {
+        axum::Router::new()
+    };
+
+    let seen = (
+        problems,
+        followed.clusters,
+        readiness.clone(),
+        Exposition::new(metrics),
+    );
+
+    let state = pages::admin_state(
+        &config,
+        (&push, &ads),
+        (hooks.injector(), rollouts),
+        seen,
+        (access, plans),
+        looks,
+    );
+
+    ads.set_debug_pages(Arc::new(DebugOverXds::new(
+        state.clone(),
+        config.debug.on_http,
+    )));
     control::start(&config, &state, &rejections, &stop, &mut tasks).await;
     pages::report_unready(&config, client.as_ref(), &state, &stop, &mut tasks);
     let kept = (state.roots.clone(), state.certificates.clone());
     let (plain, on_http_port) = mpsc::channel(PLAIN);
-    let pages = admin::Pages { debug: config.debug.on_http, monitoring: monitoring.is_none() };
+
+    let pages = admin::Pages {
+        debug: config.debug.on_http,
+        monitoring: monitoring.is_none(),
+    };
     let http = http.map(|open| (open, grpc.is_none().then_some(plain)));
-    let (remotes, terminated) = (followed.written, signals::follow(reload, &stop, &mut tasks));
+    let remotes = followed.written;
+    let terminated = signals::follow(reload, &stop, &mut tasks);
     serve_admin(http, monitoring, on_http, (state, pages), &stop, &mut tasks);
+
     let plain: Plain = match grpc {
         Some((listener, port)) => Box::pin(plain_connections(listener, port)),
-        // Without a port for either there are no connections, and the stream must not end before shutdown.
+        // Without a port for either there are no connections, and the stream must not end before
+        // shutdown.
         None => Box::pin(ReceiverStream::new(on_http_port).chain(tokio_stream::pending())),
     };
-    serve_plain(plain, ads.clone(), (&authenticator, config.security.streams), &stop, &mut tasks);
-    let ports = TlsPorts { secure, https, authenticator, ads, client, hooks, ca_metrics, call_metrics, kept, remotes };
+
+    serve_plain(
+        plain,
+        ads.clone(),
+        (&authenticator, config.security.streams),
+        &stop,
+        &mut tasks,
+    );
+
+    let ports = TlsPorts {
+        secure,
+        https,
+        authenticator,
+        ads,
+        client,
+        hooks,
+        ca_metrics,
+        call_metrics,
+        kept,
+        remotes,
+    };
+
     tokio::select! {
         served = ports.serve(&config, &push, &stop, &mut tasks) => {
             served?;
@@ -253,20 +369,37 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
         }
         () = terminated.cancelled() => {}
     }
+
     let ended = until_the_end(config.shutdown, &terminated, &stop, &mut tasks).await;
     recording.end();
     ended
 }
 
 /// Starts the push thread with its metrics.
-fn start_push(config: &Config, recording: &Recording, metrics: &mut Registry) -> std::io::Result<worker::PushHandle> {
-    let (settings, counted) = (config.settings.clone(), PushMetrics::register(metrics));
+fn start_push(
+    config: &Config,
+    recording: &Recording,
+    metrics: &mut Registry,
+) -> std::io::Result<worker::PushHandle> {
+    let settings = config.settings.clone();
+    let counted = PushMetrics::register(metrics);
     let tells_patches = settings.envoy_filter_stats;
     let translator = Arc::new(AmbientTranslator(EnvoyTranslator));
-    let (push, _) = worker::start_watched(settings, config.debounce, translator, counted, recording.observer())?;
-    metrics.register_collector(Box::new(ConfigurationMetrics { current: push.current(), tells_patches }));
+    let (push, _) = worker::start_watched(
+        settings,
+        config.debounce,
+        translator,
+        counted,
+        recording.observer(),
+    )?;
+
+    metrics.register_collector(Box::new(ConfigurationMetrics {
+        current: push.current(),
+        tells_patches,
+    }));
     metrics.register_collector(Box::new(ProcessMetrics::new(config.build.version)));
     metrics.register_collector(Box::new(GoMetrics::new(Handle::current())));
+
     Ok(push)
 }
 
@@ -279,8 +412,19 @@ fn read_sources(
     (reload, stop): (&Arc<Notify>, &CancellationToken),
     tasks: &mut Tasks,
 ) -> anyhow::Result<()> {
-    let (sources, keys, namespace) = (&config.sources, &config.keys, &config.settings.system_namespace);
-    let starter = Starter { config: sources, keys, metrics, namespace, pod: &config.pod, reload, stop, tasks };
+    let sources = &config.sources;
+    let keys = &config.keys;
+    let namespace = &config.settings.system_namespace;
+    let starter = Starter {
+        config: sources,
+        keys,
+        metrics,
+        namespace,
+        pod: &config.pod,
+        reload,
+        stop,
+        tasks,
+    };
     starter.start((plan, remotes), push.clone(), problems, refusals)?;
     gateway_hosts::start(config.resolves_gateways, push, stop, tasks);
     memory::release_free_memory(stop, tasks);
@@ -325,14 +469,18 @@ fn xds(
         limits: config.limits.clone(),
         memory: Budget::new(config.client_memory),
         rejections,
-        access: reviewers.map(|(client, remotes)| secret_access::start(client, remotes, push, stop, tasks)),
-        workloads: Some(workload_registration(client, config, push, metrics, stop, tasks)),
+        access: reviewers
+            .map(|(client, remotes)| secret_access::start(client, remotes, push, stop, tasks)),
+        workloads: Some(workload_registration(
+            client, config, push, metrics, stop, tasks,
+        )),
         refusals: config.quarantines.then_some(refusals),
         observer: recording.observer(),
         served: Served::under(&config.settings),
         objects_for_all: config.objects_for_all,
         ..AdsParts::new(push.clone(), counted, jiff::Timestamp::now(), stop.clone())
     });
+
     if config.quarantines {
         let work = QuarantineWork::new(push.clone(), ads.connections()).run(refused, stop.clone());
         spawn("quarantine", tasks, async move {
@@ -340,6 +488,7 @@ fn xds(
             Ok(())
         });
     }
+
     traces::start(config, (push, &ads), metrics, stop, tasks);
     ads
 }
@@ -356,19 +505,31 @@ fn workload_registration(
     let Some(client) = client.filter(|_| config.settings.discover_configuration) else {
         return Arc::new(WorkloadRegistration::Files { push: push.clone() });
     };
+
     let metrics = RegistrationMetrics::register(metrics);
-    let (cluster, writing) = (Cluster(client.clone()), &config.writing);
+    let cluster = Cluster(client.clone());
+    let writing = &config.writing;
     let objects: KnownObjects = {
         let push = push.clone();
         Arc::new(move || push.context().objects.clone())
     };
-    let (cluster, registration) = ((cluster, objects), writing.registration.clone());
-    let registrar = Registrar::new(cluster, &writing.identity, registration, metrics, stop.clone());
+    let cluster = (cluster, objects);
+
+    let registration = writing.registration.clone();
+    let registrar = Registrar::new(
+        cluster,
+        &writing.identity,
+        registration,
+        metrics,
+        stop.clone(),
+    );
+
     let work = registrar.clone().run();
     spawn("workloads", tasks, async move {
         work.await;
         Ok(())
     });
+
     Arc::new(WorkloadRegistration::Kubernetes {
         registrar,
         sidecars_take_hbone: config.settings.sidecar_listening_hbone,
@@ -386,16 +547,33 @@ fn serve_admin(
 ) {
     let mut serve = |name, open, grpc, routes| {
         let Some(open) = open else { return };
-        let port = HttpPort { open, grpc, tls: None, routes };
+        let port = HttpPort {
+            open,
+            grpc,
+            tls: None,
+            routes,
+        };
         let stop = stop.clone();
         spawn(name, tasks, async move {
             port.serve(stop).await;
             Ok(())
         });
     };
+
     let (http, grpc) = http.unzip();
-    serve("http", http, grpc.flatten(), admin::http_routes(state.clone(), pages).merge(on_http));
-    serve("monitoring", monitoring, None, admin::monitoring_routes(state, pages));
+    serve(
+        "http",
+        http,
+        grpc.flatten(),
+        admin::http_routes(state.clone(), pages).merge(on_http),
+    );
+
+    serve(
+        "monitoring",
+        monitoring,
+        None,
+        admin::monitoring_routes(state, pages),
+    );
 }
 
 /// Waits for a termination signal or the failure of a task; then gives the tasks `shutdown` to end.
@@ -411,7 +589,12 @@ async fn until_the_end(
     };
     tracing::info!("shutting down; closing proxy streams");
     stop.cancel();
-    if tokio::time::timeout(shutdown, async { while tasks.join_next().await.is_some() {} }).await.is_err() {
+    if tokio::time::timeout(shutdown, async {
+        while tasks.join_next().await.is_some() {}
+    })
+    .await
+    .is_err()
+    {
         tracing::warn!(after = ?shutdown, "some tasks did not end within the shutdown grace period");
         tasks.abort_all();
     }
@@ -429,7 +612,9 @@ async fn plan(config: &mut Config) -> anyhow::Result<Plan> {
 }
 
 /// Converts an outcome to that of a task.
-fn finish<E: std::error::Error + Send + Sync + 'static>(outcome: Result<(), E>) -> anyhow::Result<()> {
+fn finish<E: std::error::Error + Send + Sync + 'static>(
+    outcome: Result<(), E>,
+) -> anyhow::Result<()> {
     outcome.map_err(anyhow::Error::from)
 }
 
@@ -442,12 +627,16 @@ async fn until<F: Future>(stop: &CancellationToken, future: F) -> Option<F::Outp
 }
 
 /// Starts a named task.
-fn spawn(name: &'static str, tasks: &mut Tasks, task: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
+fn spawn(
+    name: &'static str,
+    tasks: &mut Tasks,
+    task: impl Future<Output = anyhow::Result<()>> + Send + 'static,
+) {
     tasks.spawn(async move { (name, task.await) });
 }
 
-/// Serves xDS in plain text until shutdown. Clients are not authenticated, so they get no secrets, unless there is an
-/// authentication layer.
+/// Serves xDS in plain text until shutdown. Clients are not authenticated, so they get no secrets,
+/// unless there is an authentication layer.
 fn serve_plain(
     connections: Plain,
     ads: Ads,
@@ -455,17 +644,23 @@ fn serve_plain(
     stop: &CancellationToken,
     tasks: &mut Tasks,
 ) {
-    let auth = rules.plain_auth.then(|| (authenticator.clone(), AuthPolicy::of_streams(rules)));
+    let auth = rules
+        .plain_auth
+        .then(|| (authenticator.clone(), AuthPolicy::of_streams(rules)));
     let stop = stop.clone();
     spawn("xds", tasks, async move {
         let (now, before) = reflection::reflection([Ads::NAME]);
         let server = match auth {
             None => ads.plain_server("grpc"),
-            Some((authenticator, policy)) => {
-                Authentication { authenticator, policy, refused: None, log: Arc::default() }
-                    .add_streams(&ads, ads.server("grpc"))
+            Some((authenticator, policy)) => Authentication {
+                authenticator,
+                policy,
+                refused: None,
+                log: Arc::default(),
             }
+            .add_streams(&ads, ads.server("grpc")),
         };
+
         let server = server.add_service(now).add_service(before);
         server.serve(connections, stop.cancelled()).await;
         ads.ended().await;
@@ -485,10 +680,18 @@ fn ended_unexpectedly(
     }
 }
 
-/// Logs panics in one line: translators' panics are caught, attributed to their objects and survived.
+/// Logs panics in one line: translators' panics are caught, attributed to their objects and
+/// survived.
 fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
-        let place = panic.location().map(ToString::to_string).unwrap_or_default();
-        tracing::error!(place, message = panic.payload_as_str().unwrap_or_default(), "thread panicked");
+        let place = panic
+            .location()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        tracing::error!(
+            place,
+            message = panic.payload_as_str().unwrap_or_default(),
+            "thread panicked"
+        );
     }));
 }

@@ -1,8 +1,9 @@
-//! A stock Envoy with the agent beside it: it becomes ready on identity and configuration of a real control plane, and ends
-//! with the agent, whatever ends it.
+//! A stock Envoy with the agent beside it: it becomes ready on identity and configuration of a real
+//! control plane, and ends with the agent, whatever ends it.
 //!
-//! Needs Envoy from `make tools`. What the metrics of requests cost is printed with `-- --nocapture cost`: of another build where
-//! `NAVARCH_BIN` names it, with as many requests as `NAVARCH_REQUESTS` says.
+//! Needs Envoy from `make tools`. What the metrics of requests cost is printed with
+//! `-- --nocapture cost`: of another build where `NAVARCH_BIN` names it, with as many requests as
+//! `NAVARCH_REQUESTS` says.
 
 #![allow(
     clippy::disallowed_methods,
@@ -24,7 +25,10 @@ mod cost;
 #[path = "agent_life/dashboards.rs"]
 mod dashboards;
 #[path = "secure/hbone.rs"]
-#[allow(dead_code, reason = "the test of waypoints without an agent uses the rest")]
+#[allow(
+    dead_code,
+    reason = "the test of waypoints without an agent uses the rest"
+)]
 mod hbone;
 #[path = "secure/issuer.rs"]
 mod issuer;
@@ -68,18 +72,30 @@ async fn envoy_becomes_ready_and_drains_when_the_agent_terminates() -> Result<()
     let server = Server::with_mesh(MESH).await?;
     let mut pod = Pod::start(&server, &[])?;
     pod.wait_ready().await?;
-    ensure!(pod.get(pod.envoy_status, "/healthz/ready").await?.0 == 200, "readiness comes through Envoy too");
+    ensure!(
+        pod.get(pod.envoy_status, "/healthz/ready").await?.0 == 200,
+        "readiness comes through Envoy too"
+    );
     let clusters = pod.get(pod.admin, "/clusters").await?.1;
-    ensure!(clusters.contains("outbound|80||bank.example"), "configuration came: {clusters}");
+
+    ensure!(
+        clusters.contains("outbound|80||bank.example"),
+        "configuration came: {clusters}"
+    );
     let metrics = pod.get(pod.status, "/stats/prometheus").await?.1;
     for name in ["istio_agent_scrapes_total 1", "envoy_server_live"] {
         ensure!(metrics.contains(name), "{name} is missing");
     }
+
     ensure!(pod.processes() == 1, "one Envoy");
     let start = Instant::now();
     let code = pod.stop().await?;
-    ensure!(code == 0 && start.elapsed() >= Duration::from_secs(1), "it drained for a second: {code}");
+    ensure!(
+        code == 0 && start.elapsed() >= Duration::from_secs(1),
+        "it drained for a second: {code}"
+    );
     ensure!(pod.processes() == 0, "nothing is left");
+
     ensure!(!pod.has_bootstrap(), "its bootstrap is gone");
     Ok(())
 }
@@ -90,18 +106,36 @@ async fn envoy_does_not_outlive_an_agent_that_is_killed() -> Result<()> {
     let mut pod = Pod::start(&server, &[])?;
     pod.wait_ready().await?;
     pod.kill()?;
-    until("Envoy has ended with its agent", async || pod.processes() == 0).await;
+    until("Envoy has ended with its agent", async || {
+        pod.processes() == 0
+    })
+    .await;
     Ok(())
 }
 
 #[tokio::test]
 async fn the_agent_exits_with_envoys_code_and_on_quitquitquit() -> Result<()> {
     let server = Server::with_mesh(MESH).await?;
+
     // Longer than the end of the agent is waited for.
     let settings = json!({"terminationDrainDuration": "60s"});
-    let mut pod = Pod::start_with_config(&server, "sidecar", &[], &[("ISTIO_META_DNS_CAPTURE", "true")], &settings)?;
+    let mut pod = Pod::start_with_config(
+        &server,
+        "sidecar",
+        &[],
+        &[("ISTIO_META_DNS_CAPTURE", "true")],
+        &settings,
+    )?;
+
     pod.wait_ready().await?;
-    ensure!(pod.get(pod.status, "/debug/ndsz").await?.1.contains("bank.example"), "the table of names came");
+    ensure!(
+        pod.get(pod.status, "/debug/ndsz")
+            .await?
+            .1
+            .contains("bank.example"),
+        "the table of names came"
+    );
+
     pod.post(pod.status, "/quitquitquit").await?;
     ensure!(pod.end().await? == 0, "it did not drain");
 
@@ -110,6 +144,7 @@ async fn the_agent_exits_with_envoys_code_and_on_quitquitquit() -> Result<()> {
     pod.signal_envoy("SEGV")?;
     ensure!(pod.end().await? == 139, "the code of a crash is told");
     ensure!(pod.processes() == 0, "nothing is left");
+
     Ok(())
 }
 
@@ -122,7 +157,17 @@ async fn an_envoy_without_the_hardware_for_keys_handles_them_itself() -> Result<
     let mut pod = Pod::start_with_config(&server, "sidecar", &[("app", "web")], &[], &settings)?;
     pod.wait_ready().await?;
     let certificates = pod.get(pod.admin, "/certs").await?.1;
-    ensure!(certificates.contains("spiffe://cluster.local/ns/shop/sa/web"), "{certificates}\n{}", pod.log());
-    ensure!(pod.log().contains("Envoy lacks the extension cryptomb"), "{}", pod.log());
+    ensure!(
+        certificates.contains("spiffe://cluster.local/ns/shop/sa/web"),
+        "{certificates}\n{}",
+        pod.log()
+    );
+
+    ensure!(
+        pod.log().contains("Envoy lacks the extension cryptomb"),
+        "{}",
+        pod.log()
+    );
+
     Ok(())
 }

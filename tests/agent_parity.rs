@@ -1,5 +1,6 @@
-//! The agent's outward products are those of pilot-agent for the same input: `tests/agent_parity/*.json`, or another
-//! folder of the same form that `NAVARCH_AGENT_PARITY` names.
+//! The agent's outward products are those of pilot-agent for the same input:
+//! `tests/agent_parity/*.json`, or another folder of the same form that `NAVARCH_AGENT_PARITY`
+//! names.
 //!
 //! `NAVARCH_AGENT_PARITY_REPORT` names a file to which the outcome of every case is written, as
 //! `{"iptables/<name>": {"equal": true, "differences": []}, …}`.
@@ -31,7 +32,8 @@ fn bootstraps_are_those_of_pilot_agent() {
     cases::judge("bootstrap", 11, bootstrap::differences);
 }
 
-/// Envoy is told to take paths with a fragment: it must cut the fragment off then, before policies look at the path.
+/// Envoy is told to take paths with a fragment: it must cut the fragment off then, before policies
+/// look at the path.
 #[test]
 fn cve_2021_39156_fragments_are_cut_off_before_policies_look() {
     let bootstraps = bootstrap::made_by_default();
@@ -39,7 +41,11 @@ fn cve_2021_39156_fragments_are_cut_off_before_policies_look() {
     for (name, bootstrap) in bootstraps {
         let flags = &bootstrap["layered_runtime"]["layers"][0]["static_layer"];
         assert!(flags.is_object(), "{name}: {bootstrap}");
-        let cut_off = &flags["envoy.reloadable_features.http_strip_fragment_from_path_unsafe_if_disabled"];
-        assert!(cut_off.is_null(), "{name}: on is Envoy's default, but it says {cut_off}");
+        let cut_off =
+            &flags["envoy.reloadable_features.http_strip_fragment_from_path_unsafe_if_disabled"];
+        assert!(
+            cut_off.is_null(),
+            "{name}: on is Envoy's default, but it says {cut_off}"
+        );
     }
 }

@@ -1,9 +1,10 @@
-//! Pods without kubelets: network namespaces with captured traffic, the agent, a real Envoy and an application each, under a
-//! real Navarch on a real API server, whose tokens they hold. A node in ambient mode has a real ztunnel instead, where one is built
-//! (`NAVARCH_ZTUNNEL`).
+//! Pods without kubelets: network namespaces with captured traffic, the agent, a real Envoy and an
+//! application each, under a real Navarch on a real API server, whose tokens they hold. A node in
+//! ambient mode has a real ztunnel instead, where one is built (`NAVARCH_ZTUNNEL`).
 //!
-//! Needs root, iptables, Envoy and the programs of `scripts/kube`; a test that cannot run says why (`navarch_testkit::skip`).
-//! The tests run beside each other, each in a mesh of its own. `make soak` sets `NAVARCH_PODS_SECONDS` to five minutes.
+//! Needs root, iptables, Envoy and the programs of `scripts/kube`; a test that cannot run says why
+//! (`navarch_testkit::skip`). The tests run beside each other, each in a mesh of its own.
+//! `make soak` sets `NAVARCH_PODS_SECONDS` to five minutes.
 
 #![allow(
     clippy::disallowed_methods,
@@ -60,10 +61,14 @@ fn missing() -> Option<String> {
     if !nix::unistd::getuid().is_root() {
         return Some("it needs root, for network namespaces".to_owned());
     }
-    let absent = ["ip", "iptables", "iptables-restore", "setpriv", "curl"].into_iter().find(|program| {
-        let found = std::process::Command::new(program).arg("--version").output();
-        found.is_err()
-    });
+    let absent = ["ip", "iptables", "iptables-restore", "setpriv", "curl"]
+        .into_iter()
+        .find(|program| {
+            let found = std::process::Command::new(program)
+                .arg("--version")
+                .output();
+            found.is_err()
+        });
     if let Some(program) = absent {
         return Some(format!("{program} is not installed"));
     }
@@ -72,7 +77,10 @@ fn missing() -> Option<String> {
 }
 
 /// A pod whose rules log what they do, with certificates that outlive the control plane's absence.
-const LONG: PodKind = PodKind::Sidecar { capture: &["--iptables-trace-logging"], lifetime: "10m" };
+const LONG: PodKind = PodKind::Sidecar {
+    capture: &["--iptables-trace-logging"],
+    lifetime: "10m",
+};
 /// How long the control plane is away: longer than agents wait between attempts to connect.
 const AWAY: Duration = Duration::from_secs(20);
 
@@ -82,50 +90,102 @@ async fn pods_communicate_by_mutual_tls_during_rotation_and_outages() -> Result<
         navarch_testkit::skip::skip(&why);
         return Ok(());
     }
+
     let mut world = World::start().await?;
-    let (client, web) = (world.pod("client", LONG).await?, world.pod("web", LONG).await?);
+    let client = world.pod("client", LONG).await?;
+    let web = world.pod("web", LONG).await?;
     let gateway = world.pod("gateway", PodKind::Gateway).await?;
     for pod in [&client, &web, &gateway] {
         pod.wait_ready().await?;
     }
 
     // Names of the mesh and of the world are answered by the agent.
-    for name in ["web.shop", "web", "web.shop.svc.cluster.local", "api.outside.example"] {
+    for name in [
+        "web.shop",
+        "web",
+        "web.shop.svc.cluster.local",
+        "api.outside.example",
+    ] {
         let answer = client.app(&json!({"op": "resolve", "name": name})).await?;
-        ensure!(answer["addresses"].as_array().is_some_and(|all| !all.is_empty()), "{name}: {answer}");
+        ensure!(
+            answer["addresses"]
+                .as_array()
+                .is_some_and(|all| !all.is_empty()),
+            "{name}: {answer}"
+        );
     }
 
     // Captured, identified, encrypted, allowed or not.
     let sniffer = navarch_testkit::sniffer::Sniffer::start()?;
     let answer = client.get("web.shop", &format!("/open?{SECRET}")).await?;
-    ensure!(answer["status"] == 200 && answer["body"].as_str().is_some_and(|body| body.starts_with("web")), "{answer}");
+    ensure!(
+        answer["status"] == 200
+            && answer["body"]
+                .as_str()
+                .is_some_and(|body| body.starts_with("web")),
+        "{answer}"
+    );
+
     let forwarded = answer["body"].as_str().unwrap_or_default();
-    ensure!(forwarded.contains("spiffe://cluster.local/ns/shop/sa/client"), "the caller's identity: {answer}");
-    let answer = client.get("web.shop", &format!("/gateway-only?{SECRET}")).await?;
+    ensure!(
+        forwarded.contains("spiffe://cluster.local/ns/shop/sa/client"),
+        "the caller's identity: {answer}"
+    );
+    let answer = client
+        .get("web.shop", &format!("/gateway-only?{SECRET}"))
+        .await?;
     ensure!(answer["status"] == 403, "the policy is enforced: {answer}");
+
     let seen = sniffer.stop(client.ip, web.ip, SECRET);
-    ensure!(seen.frames > 0 && seen.clear == 0, "nothing in clear between the pods: {seen:?}");
+    ensure!(
+        seen.frames > 0 && seen.clear == 0,
+        "nothing in clear between the pods: {seen:?}"
+    );
+
     // Without a certificate nobody gets in, though the port is open.
-    ensure!(world.plain(web.ip, 8080, "/open").await.is_err(), "a stranger in plain text is refused");
+    ensure!(
+        world.plain(web.ip, 8080, "/open").await.is_err(),
+        "a stranger in plain text is refused"
+    );
+
     // Through the gateway, as another.
     let answer = world.plain(gateway.ip, 8080, "/gateway-only").await?;
-    ensure!(answer.status == 200 && answer.body.contains("sa/gateway"), "{answer:?}");
+    ensure!(
+        answer.status == 200 && answer.body.contains("sa/gateway"),
+        "{answer:?}"
+    );
 
     // Kubelet's probes reach the application by way of the agent, and metrics are one page.
     let answer = world.plain(web.ip, 15020, "/app-health/app/readyz").await?;
     ensure!(answer.status == 200, "{answer:?}");
-    let answer = world.plain(web.ip, 15020, "/app-health/other/readyz").await?;
+    let answer = world
+        .plain(web.ip, 15020, "/app-health/other/readyz")
+        .await?;
     ensure!(answer.status == 400, "{answer:?}");
     let answer = world.plain(web.ip, 15020, "/stats/prometheus").await?;
-    for metric in ["app_requests", "envoy_cluster_upstream_cx_total", "istio_agent_"] {
-        ensure!(answer.body.contains(metric), "{metric} is missing: {}", answer.body);
+
+    for metric in [
+        "app_requests",
+        "envoy_cluster_upstream_cx_total",
+        "istio_agent_",
+    ] {
+        ensure!(
+            answer.body.contains(metric),
+            "{metric} is missing: {}",
+            answer.body
+        );
     }
 
     // What the rules logged is told in the agent's log, when the kernel hands it over.
     let end = Instant::now() + Duration::from_secs(30);
+
     for logged in ["ISTIO_OUTPUT:ISTIO_REDIRECT", "ISTIO_OUTPUT_DNS:REDIRECT"] {
         while !client.log().contains(logged) {
-            ensure!(Instant::now() < end, "{logged} is not in the log:\n{}", client.log());
+            ensure!(
+                Instant::now() < end,
+                "{logged} is not in the log:\n{}",
+                client.log()
+            );
             sleep(Duration::from_millis(100)).await;
         }
     }
@@ -135,17 +195,29 @@ async fn pods_communicate_by_mutual_tls_during_rotation_and_outages() -> Result<
     let (outcome, away) = tokio::join!(client.app(&load), world.restart_control_plane(AWAY));
     away?;
     let outcome = outcome?;
-    ensure!(outcome["ok"].as_u64() > Some(200) && outcome["failed"] == 0, "{outcome}");
+    ensure!(
+        outcome["ok"].as_u64() > Some(200) && outcome["failed"] == 0,
+        "{outcome}"
+    );
+
     for pod in [&client, &web, &gateway] {
         pod.wait_connected().await?;
     }
+
     world.forbid_open().await?;
     let end = Instant::now() + Duration::from_secs(60);
+
     while client.get("web.shop", "/open").await?["status"] != 403 {
-        ensure!(Instant::now() < end, "what the control plane says after its return is heard: {}", world.output());
+        ensure!(
+            Instant::now() < end,
+            "what the control plane says after its return is heard: {}",
+            world.output()
+        );
         sleep(Duration::from_millis(50)).await;
     }
+
     world.allow_open().await?;
+
     while client.get("web.shop", "/open").await?["status"] != 200 {
         ensure!(Instant::now() < end, "and again: {}", world.output());
         sleep(Duration::from_millis(50)).await;
@@ -155,18 +227,24 @@ async fn pods_communicate_by_mutual_tls_during_rotation_and_outages() -> Result<
     let slow = json!({"op": "many", "host": "web.shop", "path": "/open?wait=2000", "count": 8});
     let (outcome, ended) = tokio::join!(client.app(&slow), async {
         until_some("all requests have come to the pod", async || {
-            wanted(web.app(&json!({"op": "counts"})).await.unwrap_or_default(), |counts| counts["waiting"] == 8)
+            wanted(
+                web.app(&json!({"op": "counts"})).await.unwrap_or_default(),
+                |counts| counts["waiting"] == 8,
+            )
         })
         .await;
         web.terminate(Duration::from_secs(15)).await
     });
+
     let outcome = outcome?;
     ensure!(outcome["ok"] == 8, "requests were lost: {outcome}");
     ensure!(ended?, "the agent ended by itself");
+
     for pod in [&client, &web, &gateway] {
         let log = pod.log();
         ensure!(!log.contains("PRIVATE KEY"), "no keys in logs");
     }
+
     Ok(())
 }
 
@@ -176,44 +254,82 @@ async fn certificates_of_a_minute_are_rotated_under_traffic() -> Result<()> {
         navarch_testkit::skip::skip(&why);
         return Ok(());
     }
-    let seconds = std::env::var("NAVARCH_PODS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(70_u64);
-    let kind = PodKind::Sidecar { capture: captured_by(), lifetime: "60s" };
+
+    let seconds = std::env::var("NAVARCH_PODS_SECONDS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(70_u64);
+    let kind = PodKind::Sidecar {
+        capture: captured_by(),
+        lifetime: "60s",
+    };
+
     let mut world = World::start().await?;
-    let (client, web) = (world.pod("client", kind).await?, world.pod("web", kind).await?);
+    let client = world.pod("client", kind).await?;
+    let web = world.pod("web", kind).await?;
     for pod in [&client, &web] {
         pod.wait_ready().await?;
     }
-    ensure!(client.get("web.shop", "/open").await?["status"] == 200, "they talk");
-    ensure!(world.plain(web.ip, 8080, "/open").await.is_err(), "a stranger in plain text is refused");
+
+    ensure!(
+        client.get("web.shop", "/open").await?["status"] == 200,
+        "they talk"
+    );
+    ensure!(
+        world.plain(web.ip, 8080, "/open").await.is_err(),
+        "a stranger in plain text is refused"
+    );
 
     let load = json!({"op": "load", "host": "web.shop", "path": "/open", "millis": seconds * 1000});
     let watch = async {
         let end = Instant::now() + Duration::from_secs(seconds);
         let mut seen = [BTreeSet::new(), BTreeSet::new()];
+
         while Instant::now() < end {
             for (pod, seen) in [&client, &web].into_iter().zip(&mut seen) {
                 let certificate = pod.certificate().await?;
-                let left = certificate.expiry.duration_since(jiff::Timestamp::now()).as_secs();
-                ensure!((1..=60).contains(&left), "{left} seconds are left of a minute");
+                let left = certificate
+                    .expiry
+                    .duration_since(jiff::Timestamp::now())
+                    .as_secs();
+                ensure!(
+                    (1..=60).contains(&left),
+                    "{left} seconds are left of a minute"
+                );
                 seen.insert(certificate.serial);
             }
             sleep(Duration::from_secs(2)).await;
         }
+
         Ok(seen.map(|serials| serials.len()))
     };
+
     let (outcome, rotated) = tokio::join!(client.app(&load), watch);
-    let (outcome, rotated) = (outcome?, rotated?);
-    ensure!(outcome["ok"].as_u64() > Some(seconds * 10) && outcome["failed"] == 0, "{outcome}");
+    let outcome = outcome?;
+    let rotated = rotated?;
+    ensure!(
+        outcome["ok"].as_u64() > Some(seconds * 10) && outcome["failed"] == 0,
+        "{outcome}"
+    );
+
     // Each is renewed at half of its life.
     let least = usize::try_from(seconds / 60)? + 1;
-    ensure!(rotated.iter().all(|count| *count >= least), "certificates in {seconds} seconds: {rotated:?}");
+    ensure!(
+        rotated.iter().all(|count| *count >= least),
+        "certificates in {seconds} seconds: {rotated:?}"
+    );
     println!("{seconds} seconds, requests: {outcome}, certificates: {rotated:?}");
+
     Ok(())
 }
 
 /// How the pods of the second test are captured: by nftables where the program is there.
 fn captured_by() -> &'static [&'static str] {
-    if std::process::Command::new("nft").arg("--version").output().is_ok() {
+    if std::process::Command::new("nft")
+        .arg("--version")
+        .output()
+        .is_ok()
+    {
         return &["--native-nftables"];
     }
     eprintln!("nft is not installed: iptables is used");

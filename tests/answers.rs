@@ -1,4 +1,5 @@
-//! Answers about changes: `navarch plan`, `applied`, `why`, `doctor`, `rollout`, against files and a running control plane.
+//! Answers about changes: `navarch plan`, `applied`, `why`, `doctor`, `rollout`, against files and
+//! a running control plane.
 
 #![allow(
     clippy::disallowed_methods,
@@ -37,14 +38,19 @@ use tempfile::TempDir;
 /// Runs the program to its end.
 fn navarch(arguments: &[&str]) -> Output {
     let mut command = Command::new("timeout");
-    command.arg("120").arg(env!("CARGO_BIN_EXE_navarch")).args(arguments).env_clear();
+    command
+        .arg("120")
+        .arg(env!("CARGO_BIN_EXE_navarch"))
+        .args(arguments)
+        .env_clear();
     command.output().unwrap()
 }
 
 /// What a command printed, and its exit code.
 fn command_output(arguments: &[&str]) -> (String, i32) {
     let output = navarch(arguments);
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
     (text, output.status.code().unwrap())
 }
 
@@ -90,17 +96,29 @@ fn completions_and_man_pages_cover_every_command() {
             assert!(text.contains(word), "{word} for {shell}");
         }
     }
+
     let folder = tempfile::tempdir().unwrap();
     let (text, code) = command_output(&["man", folder.path().to_str().unwrap()]);
     assert_eq!(code, 0, "{text}");
-    for (page, word) in [("navarch", "doctor"), ("navarch-plan", "fail"), ("navarch-why-not", "METHOD")] {
+
+    for (page, word) in [
+        ("navarch", "doctor"),
+        ("navarch-plan", "fail"),
+        ("navarch-why-not", "METHOD"),
+    ] {
         let page = std::fs::read_to_string(folder.path().join(format!("{page}.1"))).unwrap();
-        assert!(page.starts_with(".ie") && page.contains(".TH") && page.contains(word), "{page}");
+        assert!(
+            page.starts_with(".ie") && page.contains(".TH") && page.contains(word),
+            "{page}"
+        );
     }
 }
 
 #[test]
 fn doctor_without_a_control_plane_fails_with_a_reason() {
     let (text, code) = command_output(&["doctor", "--address", "127.0.0.1:1"]);
-    assert!(code == 1 && text.contains("next: kubectl get pods -n istio-system -l app=istiod"), "{text}");
+    assert!(
+        code == 1 && text.contains("next: kubectl get pods -n istio-system -l app=istiod"),
+        "{text}"
+    );
 }

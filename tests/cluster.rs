@@ -1,8 +1,10 @@
-//! Navarch on a real Kubernetes node (`scripts/cluster`): installed by its chart, with sidecars and a gateway that a kubelet runs.
-//! What the mesh does is seen by requests; while it is changed, clients that never try again count what they lose.
+//! Navarch on a real Kubernetes node (`scripts/cluster`): installed by its chart, with sidecars and
+//! a gateway that a kubelet runs. What the mesh does is seen by requests; while it is changed,
+//! clients that never try again count what they lose.
 //!
-//! Needs root and what `scripts/cluster/missing` names; a test that cannot run says why (`navarch_testkit::skip`). `make soak`
-//! sets `NAVARCH_CLUSTER_SECONDS`: how long the API server stays away, and how long clients are watched after each change.
+//! Needs root and what `scripts/cluster/missing` names; a test that cannot run says why
+//! (`navarch_testkit::skip`). `make soak` sets `NAVARCH_CLUSTER_SECONDS`: how long the API server
+//! stays away, and how long clients are watched after each change.
 
 #![allow(
     clippy::disallowed_methods,
@@ -57,7 +59,9 @@ fn program(name: &str) -> PathBuf {
 
 /// How long the API server stays away, and clients are watched after a change.
 fn seconds(otherwise: u64) -> Duration {
-    let set = std::env::var("NAVARCH_CLUSTER_SECONDS").ok().and_then(|text| text.parse().ok());
+    let set = std::env::var("NAVARCH_CLUSTER_SECONDS")
+        .ok()
+        .and_then(|text| text.parse().ok());
     Duration::from_secs(set.unwrap_or(otherwise))
 }
 
@@ -67,6 +71,7 @@ async fn a_mesh_on_a_real_node_works_and_loses_nothing_while_it_changes() -> Res
         navarch_testkit::skip::skip(&why);
         return Ok(());
     }
+
     let _turn = ONE_NODE.lock().await;
     let mut stages = Stages::default();
     let folder = tempfile::tempdir()?;
@@ -75,6 +80,7 @@ async fn a_mesh_on_a_real_node_works_and_loses_nothing_while_it_changes() -> Res
     let images: Vec<&Path> = images.iter().map(AsRef::as_ref).collect();
     let mut mesh = Mesh::on(root(), Node::start(root(), &images)?)?;
     drop(folder);
+
     stages.over("node");
     mesh.install("navarch", &[])?;
     stages.over("helm install");
@@ -89,6 +95,7 @@ async fn a_mesh_on_a_real_node_works_and_loses_nothing_while_it_changes() -> Res
     answers::plan_rollout_why_and_quarantine_work_on_a_real_node(&mesh).await?;
     stages.over("answers");
     istioctl::istioctl_sees_an_istiod(&mesh).await?;
+
     stages.over("istioctl");
     traffic::the_shop_is_reached_through_the_gateway(&mesh).await?;
     traffic::a_fault_and_a_policy_are_obeyed(&mesh).await?;
@@ -108,6 +115,7 @@ async fn lose_nothing_while_all_changes(mesh: &mut Mesh, stages: &mut Stages) ->
     istioctl::every_replica_answers(mesh)?;
     changes::rolling_restart(mesh, &mut watched).await?;
     stages.over("rolling restart");
+
     changes::scale_up_and_down(mesh, &mut watched).await?;
     stages.over("scale");
     changes::another_leads(mesh, &leader).await;
@@ -116,6 +124,7 @@ async fn lose_nothing_while_all_changes(mesh: &mut Mesh, stages: &mut Stages) ->
     changes::an_upgrade(mesh, &mut watched).await?;
     stages.over("helm upgrade");
     changes::a_canary_by_revision_and_tag(mesh, &mut watched).await?;
+
     stages.over("canary");
     changes::the_node_is_started_again(mesh, &mut watched).await?;
     stages.over("reboot");

@@ -1,8 +1,10 @@
-//! Two Kubernetes nodes (`scripts/cluster`), each a cluster and a network of its own, in one mesh: two control planes that read
-//! each other's cluster, then one that controls both. Pods meet through the gateways between the networks; clients that never
-//! try again count what they lose while pods go, while a cluster cannot be read, and while its Secret is changed and removed.
+//! Two Kubernetes nodes (`scripts/cluster`), each a cluster and a network of its own, in one mesh:
+//! two control planes that read each other's cluster, then one that controls both. Pods meet
+//! through the gateways between the networks; clients that never try again count what they lose
+//! while pods go, while a cluster cannot be read, and while its Secret is changed and removed.
 //!
-//! Needs root and what `scripts/cluster/missing` names; a test that cannot run says why (`navarch_testkit::skip`).
+//! Needs root and what `scripts/cluster/missing` names; a test that cannot run says why
+//! (`navarch_testkit::skip`).
 
 #![allow(
     clippy::disallowed_methods,
@@ -49,6 +51,7 @@ async fn a_mesh_over_two_clusters_loses_nothing_that_a_live_endpoint_could_serve
         navarch_testkit::skip::skip(&why);
         return Ok(());
     }
+
     let mut stages = Stages::default();
     let pair = Pair::start()?;
     stages.over("two nodes");
@@ -65,6 +68,7 @@ async fn a_mesh_over_two_clusters_loses_nothing_that_a_live_endpoint_could_serve
     stages.over("failover");
     primaries::the_other_cluster_is_cut_off(&pair, &mut shop).await?;
     stages.over("cut off");
+
     primaries::the_secret_is_rotated_and_removed(&pair, &mut shop).await?;
     stages.over("rotated and removed");
 
@@ -73,6 +77,7 @@ async fn a_mesh_over_two_clusters_loses_nothing_that_a_live_endpoint_could_serve
     for (from, to) in [(&pair.east, &pair.west), (&pair.west, &pair.east)] {
         shop.fails_over(&pair, from, to).await?;
     }
+
     stages.over("failover of both");
     shop.verdict()
 }

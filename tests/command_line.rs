@@ -1,4 +1,5 @@
-//! The command line of the real program: help, flags that have no effect, and ending before anything was read.
+//! The command line of the real program: help, flags that have no effect, and ending before
+//! anything was read.
 
 #![allow(
     clippy::disallowed_methods,
@@ -29,16 +30,30 @@ fn run(program: &Path, arguments: &[&str]) -> Output {
     let folder = tempfile::tempdir().unwrap();
     // `timeout` ends what was started all the same, which then counts as a failure.
     let mut command = Command::new("timeout");
-    command.arg("60").arg(program).args(arguments).env_clear().current_dir(folder.path()).stdin(Stdio::null());
+    command
+        .arg("60")
+        .arg(program)
+        .args(arguments)
+        .env_clear()
+        .current_dir(folder.path())
+        .stdin(Stdio::null());
     command.output().unwrap()
 }
 
 /// Asks for help; it must be all that happens.
 fn helps(program: &Path, arguments: &[&str], usage: &str) {
     let output = run(program, arguments);
-    let (out, error) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    assert!(output.status.success(), "{arguments:?}: {:?} {out} {error}", output.status);
-    assert!(out.contains("Usage:") && out.contains(usage), "{arguments:?}: {out}");
+    let out = String::from_utf8(output.stdout).unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {:?} {out} {error}",
+        output.status
+    );
+    assert!(
+        out.contains("Usage:") && out.contains(usage),
+        "{arguments:?}: {out}"
+    );
     assert_eq!(error, "", "{arguments:?}");
 }
 
@@ -65,22 +80,45 @@ fn every_command_prints_its_help_and_starts_nothing() {
         "crds",
         "version",
     ];
+
     for command in of_clap {
         helps(navarch, &[command, "--help"], &format!("navarch {command}"));
         helps(navarch, &[command, "-h"], &format!("navarch {command}"));
     }
-    // There are no commands but these.
-    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| line.starts_with(' '));
-    let listed: Vec<_> = listed.filter_map(|line| line.split_whitespace().next()).collect();
-    assert_eq!(listed.len(), of_clap.len() + 2, "agent and help are the others: {listed:?}");
 
-    for command in ["analyze", "plan", "applied", "rollout", "why", "doctor", "replay", "support-bundle"] {
+    // There are no commands but these.
+    let listed = help
+        .lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1)
+        .take_while(|line| line.starts_with(' '));
+    let listed: Vec<_> = listed
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+
+    assert_eq!(
+        listed.len(),
+        of_clap.len() + 2,
+        "agent and help are the others: {listed:?}"
+    );
+
+    for command in [
+        "analyze",
+        "plan",
+        "applied",
+        "rollout",
+        "why",
+        "doctor",
+        "replay",
+        "support-bundle",
+    ] {
         let help = String::from_utf8(run(navarch, &[command, "--help"]).stdout).unwrap();
         assert!(
             help.to_lowercase().contains("exit codes"),
             "navarch {command} --help does not say its exit codes:\n{help}"
         );
     }
+
     helps(navarch, &["ca", "rotate", "--help"], "navarch ca rotate");
     helps(navarch, &["agent", "--help"], "pilot-agent <COMMAND>");
     let folder = tempfile::tempdir().unwrap();
@@ -91,15 +129,44 @@ fn every_command_prints_its_help_and_starts_nothing() {
     };
     let pilot_agent = named("pilot-agent");
     helps(&pilot_agent, &["--help"], "pilot-agent <COMMAND>");
-    for command in ["proxy", "request", "wait", "istio-iptables", "istio-clean-iptables", "version"] {
-        assert!(String::from_utf8(run(navarch, &["agent", "--help"]).stdout).unwrap().contains(command));
-        for flags in [&["--help"][..], &["-h"], &["sidecar", "--domain", "d", "--help"]] {
-            helps(&pilot_agent, &[&[command], flags].concat(), &format!("pilot-agent {command}"));
-            helps(navarch, &[&["agent", command], flags].concat(), &format!("pilot-agent {command}"));
+
+    for command in [
+        "proxy",
+        "request",
+        "wait",
+        "istio-iptables",
+        "istio-clean-iptables",
+        "version",
+    ] {
+        assert!(
+            String::from_utf8(run(navarch, &["agent", "--help"]).stdout)
+                .unwrap()
+                .contains(command)
+        );
+        for flags in [
+            &["--help"][..],
+            &["-h"],
+            &["sidecar", "--domain", "d", "--help"],
+        ] {
+            helps(
+                &pilot_agent,
+                &[&[command], flags].concat(),
+                &format!("pilot-agent {command}"),
+            );
+            helps(
+                navarch,
+                &[&["agent", command], flags].concat(),
+                &format!("pilot-agent {command}"),
+            );
         }
     }
+
     for command in ["istio-iptables", "istio-clean-iptables"] {
-        helps(&named(command), &["--help"], &format!("pilot-agent {command}"));
+        helps(
+            &named(command),
+            &["--help"],
+            &format!("pilot-agent {command}"),
+        );
     }
 }
 
@@ -109,33 +176,77 @@ async fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Navarch {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-configuration");
     std::fs::create_dir_all(&folder).unwrap();
     let arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
-    Navarch::start_at(Path::new(PROGRAM), &folder, &arguments, environment, Addresses::ANY).await.unwrap()
+    Navarch::start_at(
+        Path::new(PROGRAM),
+        &folder,
+        &arguments,
+        environment,
+        Addresses::ANY,
+    )
+    .await
+    .unwrap()
 }
 
 /// The lines of the log that warn.
 fn warnings(navarch: &Navarch) -> Vec<String> {
-    navarch.output().lines().filter(|line| line.contains(" WARN ")).map(str::to_owned).collect()
+    navarch
+        .output()
+        .lines()
+        .filter(|line| line.contains(" WARN "))
+        .map(str::to_owned)
+        .collect()
 }
 
 #[tokio::test]
 async fn it_starts_with_the_arguments_of_istios_chart() {
-    let arguments =
-        ["--log_output_level=default:info", "--domain", "cluster.local", "--keepaliveMaxServerConnectionAge", "30m"];
-    let navarch = start(&arguments, &[("PILOT_ENABLE_ANALYSIS", "false"), ("EXTERNAL_ISTIOD", "false")]).await;
-    // One line says what has started, and where. It may come after the first answer of the readiness probe.
-    until("its start is in the log", async || navarch.output().contains("started")).await;
+    let arguments = [
+        "--log_output_level=default:info",
+        "--domain",
+        "cluster.local",
+        "--keepaliveMaxServerConnectionAge",
+        "30m",
+    ];
+
+    let navarch = start(
+        &arguments,
+        &[
+            ("PILOT_ENABLE_ANALYSIS", "false"),
+            ("EXTERNAL_ISTIOD", "false"),
+        ],
+    )
+    .await;
+
+    // One line says what has started, and where. It may come after the first answer of the
+    // readiness probe.
+    until("its start is in the log", async || {
+        navarch.output().contains("started")
+    })
+    .await;
     let log = navarch.output();
     assert!(!log.contains("no effect"), "{log}");
-    let started: Vec<_> = log.lines().filter(|line| line.contains("started")).collect();
+
+    let started: Vec<_> = log
+        .lines()
+        .filter(|line| line.contains("started"))
+        .collect();
     let [line] = started[..] else { panic!("{log}") };
-    for field in
-        ["version=", "revision=\"default\"", "cluster=\"Kubernetes\"", "namespace=\"istio-system\"", "http=127.0.0.1:"]
-    {
+
+    for field in [
+        "version=",
+        "revision=\"default\"",
+        "cluster=\"Kubernetes\"",
+        "namespace=\"istio-system\"",
+        "http=127.0.0.1:",
+    ] {
         assert!(line.contains(field), "{field}: {line}");
     }
+
     // Nothing in a healthy start looks like a fault.
     assert_eq!(
-        warnings(&navarch).iter().filter(|line| !line.contains("root CA is in memory only")).count(),
+        warnings(&navarch)
+            .iter()
+            .filter(|line| !line.contains("root CA is in memory only"))
+            .count(),
         0,
         "{log}"
     );
@@ -143,7 +254,9 @@ async fn it_starts_with_the_arguments_of_istios_chart() {
 
 /// A page of the HTTP port.
 async fn page(navarch: &Navarch, path: &str) -> (u16, String) {
-    let reply = client::get(navarch.http, "localhost", path, &[]).await.unwrap();
+    let reply = client::get(navarch.http, "localhost", path, &[])
+        .await
+        .unwrap();
     (reply.status.as_u16(), reply.body)
 }
 
@@ -153,15 +266,31 @@ async fn without_separate_ports_xds_and_metrics_are_served_on_the_http_port() {
     assert_eq!(page(&navarch, "/ready").await.0, 200);
     assert!(page(&navarch, "/metrics").await.1.contains("# TYPE"));
     assert_eq!(page(&navarch, "/version").await.0, 200);
-    let mut ads = AggregatedDiscoveryServiceClient::connect(format!("http://{}", navarch.http)).await.unwrap();
-    let node = Node { id: "sidecar~10.0.0.1~a.b~b.svc.cluster.local".to_owned(), ..Node::default() };
+    let mut ads = AggregatedDiscoveryServiceClient::connect(format!("http://{}", navarch.http))
+        .await
+        .unwrap();
+    let node = Node {
+        id: "sidecar~10.0.0.1~a.b~b.svc.cluster.local".to_owned(),
+        ..Node::default()
+    };
+
     let type_url = "type.googleapis.com/envoy.config.cluster.v3.Cluster".to_owned();
-    let ask = DiscoveryRequest { node: Some(node), type_url: type_url.clone(), ..DiscoveryRequest::default() };
+    let ask = DiscoveryRequest {
+        node: Some(node),
+        type_url: type_url.clone(),
+        ..DiscoveryRequest::default()
+    };
+
     // The stream stays open while the answer is awaited.
     let (asks, receiver) = tokio::sync::mpsc::channel(1);
     asks.send(ask).await.unwrap();
-    let mut answers = ads.stream_aggregated_resources(ReceiverStream::new(receiver)).await.unwrap().into_inner();
+    let mut answers = ads
+        .stream_aggregated_resources(ReceiverStream::new(receiver))
+        .await
+        .unwrap()
+        .into_inner();
     assert_eq!(answers.message().await.unwrap().unwrap().type_url, type_url);
+
     // The port answers HTTP/1 beside it.
     assert!(page(&navarch, "/debug/connections").await.1.contains("a.b"));
 }
@@ -173,7 +302,9 @@ async fn debug_pages_can_be_switched_off() {
     for path in ["/debug", "/debug/syncz", "/debug/config_dump?proxyID=a.b"] {
         assert_eq!(page(&navarch, path).await.0, 404, "{path}");
     }
-    let monitoring = client::get(navarch.monitoring, "localhost", "/debug/syncz", &[]).await.unwrap();
+    let monitoring = client::get(navarch.monitoring, "localhost", "/debug/syncz", &[])
+        .await
+        .unwrap();
     assert_eq!(monitoring.status, 404, "on the port of metrics neither");
 }
 
@@ -182,31 +313,48 @@ async fn request_queries_the_local_control_plane() {
     let navarch = start(&[], &[]).await;
     let port = format!("--port={}", navarch.monitoring.port());
     let ask = |words: &[&str]| {
-        let (words, port) = (words.iter().map(ToString::to_string).collect::<Vec<_>>(), port.clone());
+        let words = words.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let port = port.clone();
         tokio::task::spawn_blocking(move || {
-            let words: Vec<&str> = words.iter().map(String::as_str).chain([port.as_str()]).collect();
+            let words: Vec<&str> = words
+                .iter()
+                .map(String::as_str)
+                .chain([port.as_str()])
+                .collect();
             run(Path::new(PROGRAM), &[&["request"], &words[..]].concat())
         })
     };
+
     let found = ask(&["GET", "/debug/list"]).await.unwrap();
     assert!(found.status.success() && String::from_utf8(found.stdout).unwrap().contains("syncz"));
     let missing = ask(&["get", "debug/nothing"]).await.unwrap();
-    assert!(!missing.status.success() && String::from_utf8(missing.stderr).unwrap().contains("404"));
+    assert!(
+        !missing.status.success() && String::from_utf8(missing.stderr).unwrap().contains("404")
+    );
 }
 
 #[test]
 fn without_a_ca_the_certificate_must_come_from_elsewhere() {
     let folder = tempfile::tempdir().unwrap();
     let config = format!("--config-dir={}", folder.path().display());
-    let addresses =
-        ["grpc", "secure-grpc", "https", "http", "monitoring"].map(|name| format!("--{name}-addr=127.0.0.1:0"));
+    let addresses = ["grpc", "secure-grpc", "https", "http", "monitoring"]
+        .map(|name| format!("--{name}-addr=127.0.0.1:0"));
     let mut command = Command::new("timeout");
-    command.args(["60", PROGRAM, "discovery", &config]).args(addresses);
-    command.env_clear().env("ENABLE_CA_SERVER", "false").current_dir(folder.path()).stdin(Stdio::null());
+    command
+        .args(["60", PROGRAM, "discovery", &config])
+        .args(addresses);
+
+    command
+        .env_clear()
+        .env("ENABLE_CA_SERVER", "false")
+        .current_dir(folder.path())
+        .stdin(Stdio::null());
     let output = command.output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(
-        !output.status.success() && stderr.contains("ENABLE_CA_SERVER=false") && stderr.contains("--tlsCertFile"),
+        !output.status.success()
+            && stderr.contains("ENABLE_CA_SERVER=false")
+            && stderr.contains("--tlsCertFile"),
         "{stderr}"
     );
 }
@@ -214,17 +362,26 @@ fn without_a_ca_the_certificate_must_come_from_elsewhere() {
 #[test]
 fn kubeconfig_is_read_where_there_is_one() {
     let folder = tempfile::tempdir().unwrap();
-    let (empty, broken) = (folder.path().join("empty"), folder.path().join("broken"));
+    let empty = folder.path().join("empty");
+    let broken = folder.path().join("broken");
     std::fs::write(&empty, "").unwrap();
     std::fs::write(&broken, "no kubeconfig").unwrap();
     let start = |files: &str| {
         let mut command = Command::new("timeout");
-        let addresses = ["grpc", "secure-grpc", "https", "http", "monitoring"].map(|name| format!("--{name}-addr="));
+        let addresses = ["grpc", "secure-grpc", "https", "http", "monitoring"]
+            .map(|name| format!("--{name}-addr="));
         command.args(["60", PROGRAM, "discovery"]).args(addresses);
-        command.env_clear().env("KUBECONFIG", files).current_dir(folder.path()).stdin(Stdio::null());
+        command
+            .env_clear()
+            .env("KUBECONFIG", files)
+            .current_dir(folder.path())
+            .stdin(Stdio::null());
         String::from_utf8(command.output().unwrap().stderr).unwrap()
     };
-    let (empty, broken) = (empty.display().to_string(), broken.display().to_string());
+
+    let empty = empty.display().to_string();
+    let broken = broken.display().to_string();
+
     // Istio's chart names a file that is seldom there.
     assert!(start("/nowhere").contains("not running in a cluster"));
     assert!(start(&empty).contains("not running in a cluster"));
@@ -253,22 +410,31 @@ async fn ignored_flags_and_variables_are_logged_once() {
         "--from-a-later-release",
         "value",
     ];
+
     let navarch = start(
         &arguments,
-        &[("PILOT_ENABLE_AGENTGATEWAY", "true"), ("ENABLE_WILDCARD_HOST_SERVICE_ENTRIES_FOR_TLS", "true")],
+        &[
+            ("PILOT_ENABLE_AGENTGATEWAY", "true"),
+            ("ENABLE_WILDCARD_HOST_SERVICE_ENTRIES_FOR_TLS", "true"),
+        ],
     )
     .await;
     let warnings = warnings(&navarch);
     let line = |words: &str| {
-        let lines: Vec<_> = warnings.iter().filter(|line| line.contains(words)).collect();
+        let lines: Vec<_> = warnings
+            .iter()
+            .filter(|line| line.contains(words))
+            .collect();
         assert_eq!(lines.len(), 1, "{words}: {warnings:#?}");
         lines[0].clone()
     };
+
     assert!(line("unknown flags").contains("names=\"--from-a-later-release\""));
     let flags = line("flags of pilot-discovery that have no effect");
     for flag in ["log_stacktrace_level", "log_caller", "vklog"] {
         assert!(flags.contains(&format!("--{flag}")), "{flag}: {flags}");
     }
+
     for obeyed in [
         "log_target",
         "log_as_json",
@@ -281,11 +447,14 @@ async fn ignored_flags_and_variables_are_logged_once() {
     ] {
         assert!(!flags.contains(obeyed), "{obeyed}: {flags}");
     }
+
     assert!(line("unknown scopes in --log_output_level").contains("nobody"));
     assert!(line("ignored insecure suites").contains("TLS_RSA_WITH_AES_128_CBC_SHA"));
     let variables = line("environment variables of istiod that have no effect");
     assert!(
-        variables.contains("names=\"ENABLE_WILDCARD_HOST_SERVICE_ENTRIES_FOR_TLS, PILOT_ENABLE_AGENTGATEWAY\""),
+        variables.contains(
+            "names=\"ENABLE_WILDCARD_HOST_SERVICE_ENTRIES_FOR_TLS, PILOT_ENABLE_AGENTGATEWAY\""
+        ),
         "{variables}"
     );
 }
@@ -294,16 +463,31 @@ async fn ignored_flags_and_variables_are_logged_once() {
 async fn before_the_first_sync_it_is_unready_and_handles_sigterm() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing");
-    let [grpc, secure, https, http, monitoring] = [(); 5].map(|()| format!("127.0.0.1:{}", ports::free().unwrap()));
+    let [grpc, secure, https, http, monitoring] =
+        [(); 5].map(|()| format!("127.0.0.1:{}", ports::free().unwrap()));
     let log = std::fs::File::create(folder.path().join("log")).unwrap();
     let mut process = Command::new(PROGRAM);
-    process.arg("discovery").arg(format!("--config-dir={}", missing.display()));
-    for (flag, address) in
-        [("grpc", &grpc), ("secure-grpc", &secure), ("https", &https), ("http", &http), ("monitoring", &monitoring)]
-    {
+    process
+        .arg("discovery")
+        .arg(format!("--config-dir={}", missing.display()));
+
+    for (flag, address) in [
+        ("grpc", &grpc),
+        ("secure-grpc", &secure),
+        ("https", &https),
+        ("http", &http),
+        ("monitoring", &monitoring),
+    ] {
         process.arg(format!("--{flag}-addr={address}"));
     }
-    let mut process = process.env_clear().stdout(log).stdin(Stdio::null()).spawn().unwrap();
+
+    let mut process = process
+        .env_clear()
+        .stdout(log)
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+
     let http = http.parse().unwrap();
     let get = async |path: &str| client::get(http, "localhost", path, &[]).await.ok();
     until("readiness is told", async || get("/ready").await.is_some()).await;
@@ -312,8 +496,13 @@ async fn before_the_first_sync_it_is_unready_and_handles_sigterm() {
     for reason in ["ports: ", "missing"] {
         assert!(response.body.contains(reason), "{}", response.body);
     }
+
     // Empty pages would be read as an empty mesh.
-    for page in ["/debug/registryz", "/debug/ca", "/debug/config_dump?proxyID=a.b"] {
+    for page in [
+        "/debug/registryz",
+        "/debug/ca",
+        "/debug/config_dump?proxyID=a.b",
+    ] {
         let response = get(page).await.unwrap();
         assert!(
             response.status == 503 && response.body.contains("not been read"),
@@ -322,59 +511,116 @@ async fn before_the_first_sync_it_is_unready_and_handles_sigterm() {
             response.body
         );
     }
+
     assert_eq!(get("/debug").await.unwrap().status, 200);
+
     // A doctor is wanted most where it does not get ready.
     let response = get("/debug/doctor").await.unwrap();
-    assert!(response.status == 200 && response.body.contains("initial configuration is not"), "{}", response.body);
+    assert!(
+        response.status == 200 && response.body.contains("initial configuration is not"),
+        "{}",
+        response.body
+    );
+
     // No certificate was signed, and no root made.
     let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
     assert!(!log.contains("CA ready"), "{log}");
-    assert!(Command::new("kill").arg(process.id().to_string()).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .arg(process.id().to_string())
+            .status()
+            .unwrap()
+            .success()
+    );
+
     let ended = tokio::task::spawn_blocking(move || process.wait().unwrap());
     let ended = tokio::time::timeout(std::time::Duration::from_secs(60), ended).await;
     let ended = ended.unwrap().unwrap();
-    assert!(ended.success(), "{ended}: {}", std::fs::read_to_string(folder.path().join("log")).unwrap());
+    assert!(
+        ended.success(),
+        "{ended}: {}",
+        std::fs::read_to_string(folder.path().join("log")).unwrap()
+    );
 }
 
 /// istiod serves the defaults then, of another trust domain perhaps.
 #[tokio::test]
 async fn istio_61563_a_mesh_config_that_is_broken_at_start_is_waited_for() {
     let folder = tempfile::tempdir().unwrap();
-    let (config, mesh) = (folder.path().join("config"), folder.path().join("mesh"));
+    let config = folder.path().join("config");
+    let mesh = folder.path().join("mesh");
     std::fs::create_dir(&config).unwrap();
     std::fs::write(&mesh, "trustDomain: own\nconnectTimeout: [broken\n").unwrap();
-    let [grpc, secure, https, http, monitoring] = [(); 5].map(|()| format!("127.0.0.1:{}", ports::free().unwrap()));
+    let [grpc, secure, https, http, monitoring] =
+        [(); 5].map(|()| format!("127.0.0.1:{}", ports::free().unwrap()));
     let log = std::fs::File::create(folder.path().join("log")).unwrap();
+
     let mut process = Command::new(PROGRAM);
-    process.arg("discovery").arg(format!("--config-dir={}", config.display()));
+    process
+        .arg("discovery")
+        .arg(format!("--config-dir={}", config.display()));
     process.arg(format!("--meshConfig={}", mesh.display()));
-    for (flag, address) in
-        [("grpc", &grpc), ("secure-grpc", &secure), ("https", &https), ("http", &http), ("monitoring", &monitoring)]
-    {
+
+    for (flag, address) in [
+        ("grpc", &grpc),
+        ("secure-grpc", &secure),
+        ("https", &https),
+        ("http", &http),
+        ("monitoring", &monitoring),
+    ] {
         process.arg(format!("--{flag}-addr={address}"));
     }
-    let mut process = process.env_clear().stdout(log).stdin(Stdio::null()).spawn().unwrap();
-    let (http, monitoring) = (http.parse().unwrap(), monitoring.parse().unwrap());
+
+    let mut process = process
+        .env_clear()
+        .stdout(log)
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+
+    let http = http.parse().unwrap();
+    let monitoring = monitoring.parse().unwrap();
     let ready = async |host: &str| client::get(http, host, "/ready", &[]).await.ok();
     let mesh_name = mesh.display().to_string();
     let named = async || {
-        ready("localhost").await.is_some_and(|response| response.status == 503 && response.body.contains(&mesh_name))
+        ready("localhost")
+            .await
+            .is_some_and(|response| response.status == 503 && response.body.contains(&mesh_name))
     };
     until("the mesh config is named", named).await;
+
     // A page in a browser, or a caller from elsewhere.
     let response = ready("navarch").await.unwrap();
     assert!(
-        response.status == 503 && response.body.contains("reasons") && !response.body.contains("mesh"),
+        response.status == 503
+            && response.body.contains("reasons")
+            && !response.body.contains("mesh"),
         "{}",
         response.body
     );
-    let metrics = client::get(monitoring, "localhost", "/metrics", &[]).await.unwrap().body;
-    assert!(metrics.contains("navarch_refused_configs{kind=\"MeshConfig\"} 1"), "{metrics}");
+
+    let metrics = client::get(monitoring, "localhost", "/metrics", &[])
+        .await
+        .unwrap()
+        .body;
+    assert!(
+        metrics.contains("navarch_refused_configs{kind=\"MeshConfig\"} 1"),
+        "{metrics}"
+    );
+
     let log = || std::fs::read_to_string(folder.path().join("log")).unwrap();
     assert!(log().contains(&mesh_name), "{}", log());
     std::fs::write(&mesh, "trustDomain: own\n").unwrap();
-    until("it is ready", async || ready("navarch").await.is_some_and(|response| response.status == 200)).await;
-    let page = client::get(http, "localhost", "/debug/mesh", &[]).await.unwrap().body;
+    until("it is ready", async || {
+        ready("navarch")
+            .await
+            .is_some_and(|response| response.status == 200)
+    })
+    .await;
+    let page = client::get(http, "localhost", "/debug/mesh", &[])
+        .await
+        .unwrap()
+        .body;
     assert!(page.contains("\"own\""), "{page}");
     process.kill().unwrap();
     process.wait().unwrap();

@@ -1,8 +1,9 @@
-//! The Gateway API: every field of its definitions is known, and one test of its conformance suite passes on a real node, by
-//! `scripts/conformance`: the suite's gateways are deployed, its pods get sidecars, and requests go where an HTTPRoute says.
-//! `make conformance` runs all of the suite.
+//! The Gateway API: every field of its definitions is known, and one test of its conformance suite
+//! passes on a real node, by `scripts/conformance`: the suite's gateways are deployed, its pods get
+//! sidecars, and requests go where an HTTPRoute says. `make conformance` runs all of the suite.
 //!
-//! The suite needs root and what `scripts/cluster/missing` names; where its test cannot run it says why (`navarch_testkit::skip`).
+//! The suite needs root and what `scripts/cluster/missing` names; where its test cannot run it says
+//! why (`navarch_testkit::skip`).
 
 #![allow(
     clippy::indexing_slicing,
@@ -31,20 +32,43 @@ fn a_test_of_the_gateway_apis_conformance_suite_passes() -> Result<()> {
         navarch_testkit::skip::skip(&why);
         return Ok(());
     }
+
     // Sockets have short names, so the folder does.
-    let out = tempfile::Builder::new().prefix("conformance-").tempdir_in("/tmp")?;
+    let out = tempfile::Builder::new()
+        .prefix("conformance-")
+        .tempdir_in("/tmp")?;
     let mut command = Command::new(root.join("scripts/conformance"));
-    command.args(["--program", env!("CARGO_BIN_EXE_navarch"), &format!("-run-test={TEST}"), "--out"]).arg(out.path());
+    command
+        .args([
+            "--program",
+            env!("CARGO_BIN_EXE_navarch"),
+            &format!("-run-test={TEST}"),
+            "--out",
+        ])
+        .arg(out.path());
+
     let [networks] = node::free_networks()?;
     command.envs(networks);
-    let status = command.status().context("scripts/conformance cannot be run")?;
+    let status = command
+        .status()
+        .context("scripts/conformance cannot be run")?;
     let log = std::fs::read_to_string(out.path().join("suite.log")).unwrap_or_default();
+
     if !status.success() {
-        for line in log.lines().filter(|line| line.contains("FAIL") || line.contains("Error")).take(200) {
+        for line in log
+            .lines()
+            .filter(|line| line.contains("FAIL") || line.contains("Error"))
+            .take(200)
+        {
             eprintln!("{line}");
         }
     }
+
     ensure!(status.success(), "scripts/conformance: {status}");
-    ensure!(log.contains(&format!("    --- PASS: TestConformance/{TEST} ")), "{TEST} did not run");
+    ensure!(
+        log.contains(&format!("    --- PASS: TestConformance/{TEST} ")),
+        "{TEST} did not run"
+    );
+
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! The inputs of every fuzz target, replayed: none may panic or run away, neither as it is nor with small changes.
+//! The inputs of every fuzz target, replayed: none may panic or run away, neither as it is nor with
+//! small changes.
 //!
 //! A new target gets a `mod` and its name in `targets!`; see `fuzz/Cargo.toml`.
 
@@ -78,22 +79,32 @@ const LIMIT: Duration = Duration::from_secs(60);
 const CHANGES: u64 = 6;
 
 fn folder(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("fuzz")
+        .join(name)
 }
 
 /// Runs a target on its corpus.
 fn replay(target: &str, run: fn(&[u8])) {
-    let mut files: Vec<PathBuf> =
-        fs::read_dir(folder("corpus").join(target)).unwrap().map(|file| file.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> = fs::read_dir(folder("corpus").join(target))
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .collect();
     files.sort();
     assert!(!files.is_empty(), "{target} has no corpus");
     let inputs: Vec<Vec<u8>> = files.iter().map(|file| fs::read(file).unwrap()).collect();
     let mut random = Random(1);
+
     for (file, input) in files.iter().zip(&inputs) {
         once(file, "as it is", input, run);
         for change in 0..CHANGES {
             let other = &inputs[random.below(inputs.len())];
-            once(file, &format!("change {change}"), &changed(input, other, &mut random), run);
+            once(
+                file,
+                &format!("change {change}"),
+                &changed(input, other, &mut random),
+                run,
+            );
         }
     }
 }
@@ -105,7 +116,11 @@ fn once(file: &Path, how: &str, input: &[u8], run: fn(&[u8])) {
     let took = start.elapsed();
     let text = String::from_utf8_lossy(input);
     assert!(!failed, "{} ({how}) panicked on:\n{text}", file.display());
-    assert!(took < LIMIT, "{} ({how}) took {took:?}:\n{text}", file.display());
+    assert!(
+        took < LIMIT,
+        "{} ({how}) took {took:?}:\n{text}",
+        file.display()
+    );
 }
 
 /// A linear congruential generator: the same changes in every run.
@@ -113,7 +128,10 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % end.max(1)
     }
 }
@@ -144,25 +162,40 @@ fn changed(input: &[u8], other: &[u8], random: &mut Random) -> Vec<u8> {
     let other = String::from_utf8_lossy(other);
     let donors: Vec<&str> = other.lines().collect();
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+
     for _ in 0..=random.below(4) {
         let at = random.below(lines.len());
+
         match random.below(5) {
             0 => drop((!lines.is_empty()).then(|| lines.remove(at))),
             1 => lines.insert(at, lines.get(at).cloned().unwrap_or_default()),
-            2 if !donors.is_empty() => lines.insert(at, donors[random.below(donors.len())].to_owned()),
+            2 if !donors.is_empty() => {
+                lines.insert(at, donors[random.below(donors.len())].to_owned())
+            }
             _ => {
-                let Some(line) = lines.get_mut(at) else { continue };
-                let words: Vec<(usize, &str)> = line.match_indices(|sign: char| ": ,[]{}".contains(sign)).collect();
+                let Some(line) = lines.get_mut(at) else {
+                    continue;
+                };
+
+                let words: Vec<(usize, &str)> = line
+                    .match_indices(|sign: char| ": ,[]{}".contains(sign))
+                    .collect();
                 if words.len() < 2 {
                     continue;
                 }
+
                 let from = words[random.below(words.len() - 1)].0 + 1;
-                let to = words.iter().map(|(at, _)| *at).find(|at| *at > from).unwrap_or(line.len());
+                let to = words
+                    .iter()
+                    .map(|(at, _)| *at)
+                    .find(|at| *at > from)
+                    .unwrap_or(line.len());
                 let odd = ODD[random.below(ODD.len())];
                 line.replace_range(from..to.max(from), &format!(" {odd}"));
             }
         }
     }
+
     lines.join("\n").into_bytes()
 }
 
@@ -170,15 +203,33 @@ fn changed(input: &[u8], other: &[u8], random: &mut Random) -> Vec<u8> {
 fn every_target_is_whole() {
     let mut entries: Vec<String> = fs::read_dir(folder("entries"))
         .unwrap()
-        .map(|file| file.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
+        .map(|file| {
+            file.unwrap()
+                .path()
+                .file_stem()
+                .unwrap()
+                .to_string_lossy()
+                .into_owned()
+        })
         .collect();
+
     entries.sort();
     let mut known = TARGETS.to_vec();
     known.sort_unstable();
     assert_eq!(entries, known, "tests/corpora.rs names every entry");
     let manifest = fs::read_to_string(folder("Cargo.toml")).unwrap();
+
     for target in TARGETS {
-        assert!(folder("fuzz_targets").join(target).with_extension("rs").is_file(), "{target} has a wrapper");
-        assert!(manifest.contains(&format!("name = \"{target}\"")), "{target} is in fuzz/Cargo.toml");
+        assert!(
+            folder("fuzz_targets")
+                .join(target)
+                .with_extension("rs")
+                .is_file(),
+            "{target} has a wrapper"
+        );
+        assert!(
+            manifest.contains(&format!("name = \"{target}\"")),
+            "{target} is in fuzz/Cargo.toml"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! Real Envoys obey: requests go where the files say, after edits, restarts and mistakes.
 //!
-//! Needs Envoy from `make tools`. The tests share fixed loopback addresses, so they run one after the other.
+//! Needs Envoy from `make tools`. The tests share fixed loopback addresses, so they run one after
+//! the other.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,5 +1,5 @@
-//! Routes of the Gateway API by the thousands: a change of one costs what it changes, however many there are, and tables that are
-//! kept from change to change are those that a fresh start makes.
+//! Routes of the Gateway API by the thousands: a change of one costs what it changes, however many
+//! there are, and tables that are kept from change to change are those that a fresh start makes.
 
 #![allow(
     clippy::disallowed_methods,
@@ -59,7 +59,13 @@ struct Edge {
 
 fn put(value: &Value) -> Change {
     match decode_value(value) {
-        (_, Outcome::Read { object, unknown_fields }) if unknown_fields.is_empty() => Change::Put(object),
+        (
+            _,
+            Outcome::Read {
+                object,
+                unknown_fields,
+            },
+        ) if unknown_fields.is_empty() => Change::Put(object),
         (subject, outcome) => panic!("{subject:?}: {outcome:?}"),
     }
 }
@@ -71,9 +77,11 @@ fn object(kind: &str, name: &str, more: &Value) -> Value {
         "ServiceEntry" => "networking.istio.io/v1",
         _ => "gateway.networking.k8s.io/v1",
     };
-    let mut object =
-        json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name, "namespace": NAMESPACE } });
-    object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let mut object = json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name, "namespace": NAMESPACE } });
+    object
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     object
 }
 
@@ -83,6 +91,7 @@ fn base() -> Vec<Value> {
     let front = format!("front.{NAMESPACE}.svc.cluster.local");
     let port = |port: u16| json!({ "name": format!("p{port}"), "port": port, "targetPort": port, "protocol": "TCP" });
     let ports = [80, 81, 443, 9000].map(port);
+
     vec![
         object(
             "Service",
@@ -104,7 +113,11 @@ fn base() -> Vec<Value> {
             pod["metadata"]["labels"] = json!({ "app": "front" });
             pod
         },
-        object("Service", "backend", &json!({ "spec": { "clusterIP": "172.16.0.2", "ports": [port(80)] } })),
+        object(
+            "Service",
+            "backend",
+            &json!({ "spec": { "clusterIP": "172.16.0.2", "ports": [port(80)] } }),
+        ),
         object(
             "Gateway",
             "front",
@@ -144,7 +157,13 @@ fn route(kind: &str, name: &str, hosts: &[&str], parents: &[Value], turn: usize)
 /// The HTTPRoute of this number, with a host of its own, at the Gateway.
 fn own_route(number: usize, turn: usize) -> Change {
     let host = format!("h{number}.example");
-    put(&route("HTTPRoute", &format!("route-{number}"), &[&host], &[json!({ "name": "front" })], turn))
+    put(&route(
+        "HTTPRoute",
+        &format!("route-{number}"),
+        &[&host],
+        &[json!({ "name": "front" })],
+        turn,
+    ))
 }
 
 /// A ListenerSet with a listener for one host.
@@ -160,7 +179,13 @@ fn listener_set(number: usize) -> Value {
 fn route_of_set(set: usize, number: usize, turn: usize) -> Change {
     let parent = json!({ "name": format!("set-{set}"), "kind": "ListenerSet", "group": "gateway.networking.k8s.io" });
     let host = format!("h{number}.set{set}.example");
-    put(&route("HTTPRoute", &format!("route-{set}-{number}"), &[&host], &[parent], turn))
+    put(&route(
+        "HTTPRoute",
+        &format!("route-{set}-{number}"),
+        &[&host],
+        &[parent],
+        turn,
+    ))
 }
 
 fn proxy(form: Form) -> Arc<Proxy> {
@@ -170,7 +195,10 @@ fn proxy(form: Form) -> Arc<Proxy> {
         "FINE_GRAINED_ROUTES": if form == Form::Apart { "true" } else { "false" },
     });
     let node = format!("router~10.1.0.1~front.{NAMESPACE}~{NAMESPACE}.svc.cluster.local");
-    Arc::new(Proxy { uses_delta: true, ..Proxy::parse(&node, metadata, Locality::default()).unwrap() })
+    Arc::new(Proxy {
+        uses_delta: true,
+        ..Proxy::parse(&node, metadata, Locality::default()).unwrap()
+    })
 }
 
 impl Edge {
@@ -179,34 +207,65 @@ impl Edge {
         let mut state = MeshState::new(Settings::default());
         state.apply(base().iter().map(put).chain(changes));
         let mut engine = Engine::new(state.context(), Arc::new(EnvoyTranslator));
-        let everything = Interest { wildcard: true, ..Interest::default() };
+        let everything = Interest {
+            wildcard: true,
+            ..Interest::default()
+        };
         let names: BTreeSet<ResourceName> = ["http.80", "http.81"].map(ResourceName::new).into();
-        let named = Interest { wildcard: false, names: Arc::new(names) };
+
+        let named = Interest {
+            wildcard: false,
+            names: Arc::new(names),
+        };
         let mut shown = Vec::new();
+
         for form in forms {
             let id = engine.connect(proxy(*form), Arc::new(Discard));
             let of_gateway = [
                 (ResourceType::Listener, everything.clone()),
                 (ResourceType::Route, named.clone()),
-                (ResourceType::VirtualHost, Interest { wildcard: true, ..named.clone() }),
+                (
+                    ResourceType::VirtualHost,
+                    Interest {
+                        wildcard: true,
+                        ..named.clone()
+                    },
+                ),
             ];
-            for (kind, interest) in
-                of_gateway.into_iter().filter(|(kind, _)| *form == Form::Apart || *kind != ResourceType::VirtualHost)
+
+            for (kind, interest) in of_gateway
+                .into_iter()
+                .filter(|(kind, _)| *form == Form::Apart || *kind != ResourceType::VirtualHost)
             {
                 engine.subscribe(id, kind, interest);
                 shown.push((id, kind));
             }
         }
-        let writer = Proxy::parse("router~127.0.0.1~status.navarch~navarch", json!({}), Locality::default()).unwrap();
+
+        let writer = Proxy::parse(
+            "router~127.0.0.1~status.navarch~navarch",
+            json!({}),
+            Locality::default(),
+        )
+        .unwrap();
         let id = engine.connect(Arc::new(writer), Arc::new(Discard));
         engine.subscribe(id, ResourceType::ObjectStatus, everything);
+
         shown.push((id, ResourceType::ObjectStatus));
-        Self { state, engine, shown }
+        Self {
+            state,
+            engine,
+            shown,
+        }
     }
 
     fn apply(&mut self, changes: Vec<Change>) -> Settled {
         let facts = self.state.apply(changes);
-        if facts.is_empty() { Settled::default() } else { self.engine.apply(self.state.context(), facts) }
+        if facts.is_empty() {
+            Settled::default()
+        } else {
+            self.engine.apply(self.state.context(), facts)
+        }
     }
 
     /// All that is shown, by who sees it, type and name.
@@ -214,7 +273,10 @@ impl Edge {
         let mut all = BTreeMap::new();
         for (place, (id, kind)) in self.shown.iter().enumerate() {
             for resource in self.engine.shown(*id, *kind).unwrap().resources.iter() {
-                all.insert((place, *kind, resource.name.to_string()), resource.body.to_vec());
+                all.insert(
+                    (place, *kind, resource.name.to_string()),
+                    resource.body.to_vec(),
+                );
             }
         }
         all
@@ -222,15 +284,26 @@ impl Edge {
 
     /// How many bytes a collection has.
     fn bytes(&self, kind: ResourceType) -> usize {
-        self.all().iter().filter(|((_, of, _), _)| *of == kind).map(|(_, body)| body.len()).sum()
+        self.all()
+            .iter()
+            .filter(|((_, of, _), _)| *of == kind)
+            .map(|(_, body)| body.len())
+            .sum()
     }
 }
 
 /// What is done to a mesh of this number of routes, and of four times as many.
-fn in_both(forms: &[Form], of: impl Fn(usize) -> Vec<Change>, change: impl Fn(usize) -> Vec<Change>) -> [Settled; 2] {
+fn in_both(
+    forms: &[Form],
+    of: impl Fn(usize) -> Vec<Change>,
+    change: impl Fn(usize) -> Vec<Change>,
+) -> [Settled; 2] {
     [500, 2_000].map(|routes| {
         let mut edge = Edge::new(of(routes), forms);
-        assert!(edge.bytes(ResourceType::Listener) > 0 && edge.bytes(ResourceType::ObjectStatus) > routes * 100);
+        assert!(
+            edge.bytes(ResourceType::Listener) > 0
+                && edge.bytes(ResourceType::ObjectStatus) > routes * 100
+        );
         let hosts = edge.bytes(ResourceType::Route) + edge.bytes(ResourceType::VirtualHost);
         assert!(hosts > routes * 100, "{hosts} bytes for {routes} routes");
         // The first of a kind may meet what was never computed.
@@ -245,25 +318,39 @@ fn routes(count: usize) -> Vec<Change> {
 
 fn sets(count: usize) -> Vec<Change> {
     let sets = (0..count / 16).map(|set| put(&listener_set(set)));
-    sets.chain((0..count).map(|number| route_of_set(number / 16, number % 16, 0))).collect()
+    sets.chain((0..count).map(|number| route_of_set(number / 16, number % 16, 0)))
+        .collect()
 }
 
 /// Four times as many routes cost `growth` results more at most, and `looks` looks.
 fn assert_flat([small, large]: [Settled; 2], computed: u64, growth: u64, looks: u64) {
     println!("{small:?}\n{large:?}");
     assert!(small.computed <= computed, "{small:?}");
-    assert!(large.computed <= small.computed + growth, "{small:?}, {large:?}");
+    assert!(
+        large.computed <= small.computed + growth,
+        "{small:?}, {large:?}"
+    );
     assert!(large.looked <= small.looked + looks, "{small:?}, {large:?}");
 }
 
 #[test]
 fn a_changed_route_recomputes_only_its_virtual_host_and_status() {
-    assert_flat(in_both(&[Form::Apart], routes, |turn| vec![own_route(77, turn)]), 40, 4, 300);
+    assert_flat(
+        in_both(&[Form::Apart], routes, |turn| vec![own_route(77, turn)]),
+        40,
+        4,
+        300,
+    );
 }
 
 #[test]
 fn a_changed_route_recomputes_only_its_route_table() {
-    assert_flat(in_both(&[Form::Whole], routes, |turn| vec![own_route(77, turn)]), 40, 4, 300);
+    assert_flat(
+        in_both(&[Form::Whole], routes, |turn| vec![own_route(77, turn)]),
+        40,
+        4,
+        300,
+    );
 }
 
 #[test]
@@ -278,7 +365,12 @@ fn an_added_route_recomputes_little_regardless_of_their_number() {
 #[test]
 fn the_cost_of_a_listener_set_route_is_independent_of_other_sets() {
     for form in [Form::Whole, Form::Apart] {
-        assert_flat(in_both(&[form], sets, |turn| vec![route_of_set(3, 5, turn)]), 40, 4, 300);
+        assert_flat(
+            in_both(&[form], sets, |turn| vec![route_of_set(3, 5, turn)]),
+            40,
+            4,
+            300,
+        );
         let both = in_both(&[form], sets, |turn| vec![route_of_set(3, 100 + turn, 0)]);
         assert_flat(both, 1_200, 200, 3_000);
     }
@@ -288,15 +380,25 @@ fn the_cost_of_a_listener_set_route_is_independent_of_other_sets() {
 fn a_route_configuration_enables_vhds_only_while_there_are_virtual_hosts() {
     let says_vhds = |edge: &Edge| {
         let all = edge.all();
-        let of_port = all.iter().find(|((_, kind, name), _)| *kind == ResourceType::Route && name == "http.80");
-        RouteConfiguration::decode(of_port.unwrap().1.as_slice()).unwrap().vhds.is_some()
+        let of_port = all
+            .iter()
+            .find(|((_, kind, name), _)| *kind == ResourceType::Route && name == "http.80");
+        RouteConfiguration::decode(of_port.unwrap().1.as_slice())
+            .unwrap()
+            .vhds
+            .is_some()
     };
+
     let mut edge = Edge::new([], &[Form::Apart]);
     assert!(!says_vhds(&edge), "Envoy would wait for them for ever");
     edge.apply(vec![own_route(0, 0)]);
     assert!(says_vhds(&edge));
-    let route = ObjectRef { kind: Kind::HttpRoute, name: NamespacedName::new(NAMESPACE, "route-0") };
+    let route = ObjectRef {
+        kind: Kind::HttpRoute,
+        name: NamespacedName::new(NAMESPACE, "route-0"),
+    };
     edge.apply(vec![Change::Removed(route)]);
+
     assert!(!says_vhds(&edge));
 }
 
@@ -326,8 +428,12 @@ impl Event {
             _ => format!("{}-{}", kind.to_lowercase(), self.number),
         };
         let Some((hosts, parents, turn)) = self.choice else {
-            return Change::Removed(ObjectRef { kind: typed, name: NamespacedName::new(NAMESPACE, &name) });
+            return Change::Removed(ObjectRef {
+                kind: typed,
+                name: NamespacedName::new(NAMESPACE, &name),
+            });
         };
+
         let hosts: &[&str] = match hosts {
             0 => &["a.example"],
             1 => &["a.example", "b.example"],
@@ -335,18 +441,24 @@ impl Event {
             3 => &["a.set0.example", "c.example"],
             _ => &["*.example"],
         };
+
         let set = |number: usize| json!({ "name": format!("set-{number}"), "kind": "ListenerSet", "group": "gateway.networking.k8s.io" });
         let parents = match parents {
             0 => vec![json!({ "name": "front" })],
             1 => vec![json!({ "name": "front" }), set(0)],
             2 => vec![set(1), set(0)],
-            3 => vec![json!({ "name": "front", "sectionName": "http" }), json!({ "name": "front", "port": 80 })],
+            3 => vec![
+                json!({ "name": "front", "sectionName": "http" }),
+                json!({ "name": "front", "port": 80 }),
+            ],
             _ => vec![json!({ "group": "", "kind": "Service", "name": "backend" })],
         };
+
         let mut value = match kind {
             "ListenerSet" => listener_set(self.number),
             _ => route(kind, &name, hosts, &parents, turn),
         };
+
         // Their order counts.
         let day = 1 + (turn + self.number * 3) % 5;
         value["metadata"]["creationTimestamp"] = json!(format!("2026-01-0{day}T00:00:00Z"));
@@ -357,7 +469,11 @@ impl Event {
 fn event() -> impl Strategy<Value = Event> {
     let choice = prop::option::weighted(0.75, (0..5_usize, 0..5_usize, 0..6_usize));
     let kind = prop::sample::select(vec![0, 0, 0, 1, 2, 3, 4]);
-    (kind, 0..4_usize, choice).prop_map(|(kind, number, choice)| Event { kind, number, choice })
+    (kind, 0..4_usize, choice).prop_map(|(kind, number, choice)| Event {
+        kind,
+        number,
+        choice,
+    })
 }
 
 proptest! {

@@ -1,5 +1,6 @@
-//! No list that a namespace's user writes costs the square of its length: four times the list costs about four times as much,
-//! whether it is read, shown to a proxy, or changed in one element. `benches/growth` shows the figures.
+//! No list that a namespace's user writes costs the square of its length: four times the list costs
+//! about four times as much, whether it is read, shown to a proxy, or changed in one element.
+//! `benches/growth` shows the figures.
 
 #![allow(
     clippy::disallowed_methods,
@@ -36,20 +37,36 @@ type Step = (&'static str, fn(&Cost) -> Duration);
 
 /// The steps of which four times the list costs too much, with both costs.
 fn too_steep(case: &Case) -> Vec<String> {
-    let steps: [Step; 3] = [("read", |cost| cost.read), ("shown", |cost| cost.shown), ("edit", |cost| cost.edit)];
+    let steps: [Step; 3] = [
+        ("read", |cost| cost.read),
+        ("shown", |cost| cost.shown),
+        ("edit", |cost| cost.edit),
+    ];
     let mut steep: Vec<String> = Vec::new();
+
     for _ in 0..TRIES {
-        let (small, large) = (measure(case, case.size), measure(case, (case.size * 4).min(case.longest)));
+        let small = measure(case, case.size);
+        let large = measure(case, (case.size * 4).min(case.longest));
         let is_steep = |of: fn(&Cost) -> Duration| {
             of(&large) > LEAST && of(&large).as_secs_f64() > MAX_GROWTH * of(&small).as_secs_f64()
         };
         let found = steps.iter().filter(|(_, of)| is_steep(*of));
-        steep =
-            found.map(|(step, of)| format!("{}: {step}: {:?} to {:?}", case.name, of(&small), of(&large))).collect();
+        steep = found
+            .map(|(step, of)| {
+                format!(
+                    "{}: {step}: {:?} to {:?}",
+                    case.name,
+                    of(&small),
+                    of(&large)
+                )
+            })
+            .collect();
+
         if steep.is_empty() {
             break;
         }
     }
+
     steep
 }
 
@@ -58,7 +75,11 @@ fn judge(part: impl Fn(&Case) -> bool) {
     let cases: Vec<&Case> = cases::all().filter(|case| part(case)).collect();
     assert!(!cases.is_empty());
     let steep: Vec<String> = cases.into_iter().flat_map(too_steep).collect();
-    assert!(steep.is_empty(), "four times the list costs more than {MAX_GROWTH} times as much:\n{}", steep.join("\n"));
+    assert!(
+        steep.is_empty(),
+        "four times the list costs more than {MAX_GROWTH} times as much:\n{}",
+        steep.join("\n")
+    );
 }
 
 #[test]
@@ -68,7 +89,9 @@ fn service_entries_grow_in_proportion() {
 
 #[test]
 fn routes_grow_in_proportion() {
-    judge(|case| case.name.starts_with("VirtualService") || case.name.starts_with("DestinationRule"));
+    judge(|case| {
+        case.name.starts_with("VirtualService") || case.name.starts_with("DestinationRule")
+    });
 }
 
 #[test]
@@ -84,13 +107,21 @@ fn lists_of_the_gateway_api_grow_in_proportion() {
 #[test]
 fn other_lists_grow_in_proportion() {
     let others = ["ServiceEntr", "VirtualService", "DestinationRule"];
-    judge(|case| case.reader == Reader::Sidecar && !others.iter().any(|name| case.name.contains(name)));
+    judge(|case| {
+        case.reader == Reader::Sidecar && !others.iter().any(|name| case.name.contains(name))
+    });
 }
 
 #[test]
 fn an_edit_of_one_host_computes_nothing_for_the_others() {
-    let case = cases::all().find(|case| case.name == "ServiceEntry: hosts").unwrap();
+    let case = cases::all()
+        .find(|case| case.name == "ServiceEntry: hosts")
+        .unwrap();
     let [small, large] = [100, 1_000].map(|length| measure(case, length).settled);
-    // One cluster and its endpoints go, others come; lists of all are cut into pieces, and those that differ are made again.
-    assert!(large.computed <= small.computed + 60, "{small:?}, {large:?}");
+    // One cluster and its endpoints go, others come; lists of all are cut into pieces, and those
+    // that differ are made again.
+    assert!(
+        large.computed <= small.computed + 60,
+        "{small:?}, {large:?}"
+    );
 }

@@ -1,12 +1,15 @@
-//! Clients that attack the control plane and the agent, while well-behaved clients must keep their service.
+//! Clients that attack the control plane and the agent, while well-behaved clients must keep their
+//! service.
 //!
-//! Everything is real: the `navarch` binary, sockets, TLS, an API server. Each test runs itself again in a network namespace
-//! of its own, with 10.77.0.0/16 on its loopback device, so that every client has an address of its own. Needs `unshare` and
-//! `ip`; the test of the API server needs the programs of `make tools`, the test of the agent Envoy.
+//! Everything is real: the `navarch` binary, sockets, TLS, an API server. Each test runs itself
+//! again in a network namespace of its own, with 10.77.0.0/16 on its loopback device, so that every
+//! client has an address of its own. Needs `unshare` and `ip`; the test of the API server needs the
+//! programs of `make tools`, the test of the agent Envoy.
 //!
-//! `NAVARCH_BIN=target/release/navarch cargo test --test hostile_clients -- --nocapture` prints the figures of another build;
-//! `NAVARCH_ATTACKS=A2,N1` tries some attacks alone; `NAVARCH_ATTACK_SECONDS=30` measures that long before the first attack and
-//! during each one, for figures that do not hang on one slow answer.
+//! `NAVARCH_BIN=target/release/navarch cargo test --test hostile_clients -- --nocapture` prints the
+//! figures of another build; `NAVARCH_ATTACKS=A2,N1` tries some attacks alone;
+//! `NAVARCH_ATTACK_SECONDS=30` measures that long before the first attack and during each one, for
+//! figures that do not hang on one slow answer.
 
 #![allow(
     clippy::disallowed_methods,
@@ -78,47 +81,120 @@ use attack::Attack;
 use plane::Plane;
 use report::{Expect, Report};
 
-/// How long the well-behaved clients are measured before the first attack, and how long each attack lasts.
+/// How long the well-behaved clients are measured before the first attack, and how long each attack
+/// lasts.
 const MEASURED: Duration = Duration::from_secs(6);
-/// How long a begun message and a stream that says nothing may last at most: their limits are 30 s and 10 s.
+/// How long a begun message and a stream that says nothing may last at most: their limits are 30 s
+/// and 10 s.
 const CLOSED_WITHIN: Duration = Duration::from_secs(45);
 
 #[test]
 fn well_behaved_clients_are_served_while_others_attack() -> Result<()> {
-    network::run("well_behaved_clients_are_served_while_others_attack", attacks)
+    network::run(
+        "well_behaved_clients_are_served_while_others_attack",
+        attacks,
+    )
 }
 
 /// One attack after the other on one server.
 async fn attacks() -> Result<()> {
     let plane = Arc::new(Plane::start().await?);
-    let token = plane.issuer.token(json!({"sub": "system:serviceaccount:shop:evil"}));
+    let token = plane
+        .issuer
+        .token(json!({"sub": "system:serviceaccount:shop:evil"}));
     let time = match std::env::var("NAVARCH_ATTACK_SECONDS") {
         Ok(seconds) => Duration::from_secs(seconds.parse().context("NAVARCH_ATTACK_SECONDS")?),
         Err(_) => MEASURED,
     };
+
     let mut report = Report::start(plane.clone()).await?;
     report.before(time).await?;
 
     // Closed by the server while the other attacks go on.
-    let waiting = Attack::start(move || streams::never_finished(CLOSED_WITHIN + Duration::from_secs(30)));
+    let waiting =
+        Attack::start(move || streams::never_finished(CLOSED_WITHIN + Duration::from_secs(30)));
 
     let proved = token.clone();
-    report.during("A1 names of one hash", Expect::nothing(), move || streams::one_hash(proved, time)).await?;
-    report.during("A8 alternating names", Expect::nothing(), move || streams::alternating(token, time)).await?;
-    let expect = Expect { metrics_growth: Some(64 << 10), ..Expect::nothing() };
-    report.during("A5 versions of 100 KiB", expect, move || streams::long_versions(time)).await?;
-    let expect = Expect { rejected: Some("grpc"), peak_kb: Some(192 << 10), ..Expect::nothing() };
-    report.during("A6 half messages", expect, move || streams::half_messages(time)).await?;
-    report.during("A2 idle connections", Expect::rejected("https"), move || connections::idle(time)).await?;
-    report.during("A2 announced bodies", Expect::nothing(), move || connections::announced(time)).await?;
-    report.during("A9 silent handshakes", Expect::rejected("secure-grpc"), move || connections::silent(time)).await?;
-    report.during("A16 slow readers", Expect::rejected("http"), move || connections::slow_readers(time)).await?;
+    report
+        .during("A1 names of one hash", Expect::nothing(), move || {
+            streams::one_hash(proved, time)
+        })
+        .await?;
+
+    report
+        .during("A8 alternating names", Expect::nothing(), move || {
+            streams::alternating(token, time)
+        })
+        .await?;
+    let expect = Expect {
+        metrics_growth: Some(64 << 10),
+        ..Expect::nothing()
+    };
+
+    report
+        .during("A5 versions of 100 KiB", expect, move || {
+            streams::long_versions(time)
+        })
+        .await?;
+
+    let expect = Expect {
+        rejected: Some("grpc"),
+        peak_kb: Some(192 << 10),
+        ..Expect::nothing()
+    };
+
+    report
+        .during("A6 half messages", expect, move || {
+            streams::half_messages(time)
+        })
+        .await?;
+
+    report
+        .during(
+            "A2 idle connections",
+            Expect::rejected("https"),
+            move || connections::idle(time),
+        )
+        .await?;
+
+    report
+        .during("A2 announced bodies", Expect::nothing(), move || {
+            connections::announced(time)
+        })
+        .await?;
+
+    report
+        .during(
+            "A9 silent handshakes",
+            Expect::rejected("secure-grpc"),
+            move || connections::silent(time),
+        )
+        .await?;
+
+    report
+        .during("A16 slow readers", Expect::rejected("http"), move || {
+            connections::slow_readers(time)
+        })
+        .await?;
     let folder = plane.mesh();
-    report.during("N1 many hosts", Expect::nothing(), move || files::many_hosts(folder, time)).await?;
+    report
+        .during("N1 many hosts", Expect::nothing(), move || {
+            files::many_hosts(folder, time)
+        })
+        .await?;
+
     let folder = plane.mesh();
-    report.during("N2 device", Expect::nothing(), move || files::device(folder, time)).await?;
+    report
+        .during("N2 device", Expect::nothing(), move || {
+            files::device(folder, time)
+        })
+        .await?;
     let folder = plane.mesh();
-    report.during("N3 FIFO", Expect::nothing(), move || files::fifo(folder, time)).await?;
+    report
+        .during("N3 FIFO", Expect::nothing(), move || {
+            files::fifo(folder, time)
+        })
+        .await?;
 
     let closed = waiting.end().await;
     report.print();
@@ -126,10 +202,15 @@ async fn attacks() -> Result<()> {
     println!("{}", closed?);
     report.judge().await?;
     drop(report);
+
     // Aborted tasks let go of it once the runtime comes to them.
-    until("only the test holds the control plane", async || Arc::strong_count(&plane) == 1).await;
+    until("only the test holds the control plane", async || {
+        Arc::strong_count(&plane) == 1
+    })
+    .await;
     let plane = Arc::into_inner(plane).expect("nobody else holds it");
     let log = plane.navarch.output();
     ensure!(plane.navarch.stop().await?, "ends when asked to:\n{log}");
+
     Ok(())
 }

@@ -1,7 +1,11 @@
-//! What injection promises for any pod: the user's containers stay as they are but for what is documented, injecting again
-//! changes nothing, and the same pod always comes out.
+//! What injection promises for any pod: the user's containers stay as they are but for what is
+//! documented, injecting again changes nothing, and the same pod always comes out.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
 
 #[path = "injection/default.rs"]
 mod default;
@@ -14,7 +18,9 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
-use navarch::webhook::inject::{InjectRequest, Injection, Injector, InjectorInputs, Note, inject_object};
+use navarch::webhook::inject::{
+    InjectRequest, Injection, Injector, InjectorInputs, Note, inject_object,
+};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
@@ -26,37 +32,71 @@ fn injector(values: &Value) -> Injector {
 
 /// Asks an injector.
 fn inject(injector: &Injector, pod: &Value) -> Option<Injection> {
-    let request = InjectRequest { pod, namespace: "shop", namespace_annotations: None, parameters: &BTreeMap::new() };
+    let request = InjectRequest {
+        pod,
+        namespace: "shop",
+        namespace_annotations: None,
+        parameters: &BTreeMap::new(),
+    };
     injector.inject(&request).ok()
 }
 
-/// Fields of a user's container that injection may change: probes and hooks go through the agent, and templates for gRPC add
-/// environment and mounts.
-const CHANGED: [&str; 6] = ["readinessProbe", "livenessProbe", "startupProbe", "lifecycle", "env", "volumeMounts"];
+/// Fields of a user's container that injection may change: probes and hooks go through the agent,
+/// and templates for gRPC add environment and mounts.
+const CHANGED: [&str; 6] = [
+    "readinessProbe",
+    "livenessProbe",
+    "startupProbe",
+    "lifecycle",
+    "env",
+    "volumeMounts",
+];
 
 /// Checks that a user's container is as it was, but for what is documented.
 fn check_container(before: &Value, after: &Value) {
     let kept = |container: &Value| -> BTreeMap<String, Value> {
         let fields = container.as_object().unwrap().iter();
-        let fields = fields.filter(|(name, _)| !CHANGED.contains(&name.as_str()) && *name != "resources");
-        fields.map(|(name, value)| (name.clone(), value.clone())).collect()
+        let fields =
+            fields.filter(|(name, _)| !CHANGED.contains(&name.as_str()) && *name != "resources");
+        fields
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
     };
+
     assert_eq!(kept(before), kept(after));
+
     for list in ["env", "volumeMounts"] {
-        for item in before.get(list).and_then(Value::as_array).into_iter().flatten() {
-            assert!(after[list].as_array().unwrap().contains(item), "{list} has lost {item}");
+        for item in before
+            .get(list)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
+            assert!(
+                after[list].as_array().unwrap().contains(item),
+                "{list} has lost {item}"
+            );
         }
     }
+
     for probe in ["readinessProbe", "livenessProbe", "startupProbe"] {
         for field in ["periodSeconds", "failureThreshold", "exec"] {
-            assert_eq!(before[probe].get(field), after[probe].get(field), "{probe}.{field}");
+            assert_eq!(
+                before[probe].get(field),
+                after[probe].get(field),
+                "{probe}.{field}"
+            );
         }
     }
 }
 
 fn containers(pod: &Value) -> Vec<&Value> {
     let lists = ["/spec/containers", "/spec/initContainers"];
-    lists.iter().filter_map(|list| pod.pointer(list)?.as_array()).flatten().collect()
+    lists
+        .iter()
+        .filter_map(|list| pod.pointer(list)?.as_array())
+        .flatten()
+        .collect()
 }
 
 /// How many pods are made.
@@ -64,47 +104,88 @@ const PODS: u32 = 400;
 
 #[test]
 fn injection_is_idempotent_and_keeps_user_fields() {
-    let config = ProptestConfig { cases: PODS, source_file: Some(file!()), ..ProptestConfig::default() };
-    let (injected, again) = (Cell::new(0), Cell::new(0));
-    let outcome = TestRunner::new(config).run(&(pods::pod(), installations::values()), |(pod, values)| {
-        let injector = injector(&values);
-        let Some(injection) = inject(&injector, &pod) else { return Ok(()) };
-        let same = inject(&injector, &pod);
-        prop_assert_eq!(Some(&injection), same.as_ref());
-        let Some(patch) = injection.patch() else { return Ok(()) };
-        injected.set(injected.get() + 1);
-        let patched = default::patched(&pod, patch);
-        serde_json::from_value::<Pod>(patched.clone()).unwrap();
-        for before in containers(&pod).into_iter().filter(|container| container["name"] != "istio-proxy") {
-            let after = containers(&patched).into_iter().find(|after| after["name"] == before["name"]).unwrap();
-            check_container(before, after);
-        }
-        // Two kinds of proxies beside one of the pod's own make two of a name, with istiod, too: no API server takes that.
-        let names: Vec<_> = containers(&patched).into_iter().map(|container| &container["name"]).collect();
-        if names.iter().filter(|name| **name == "istio-proxy").count() > 1 {
-            return Ok(());
-        }
-        let once_more = inject(&injector, &patched).expect("what was injected can be injected again");
-        let once_more = default::patched(&patched, once_more.patch().unwrap());
-        prop_assert_eq!(&once_more, &patched);
-        again.set(again.get() + 1);
-        Ok(())
-    });
+    let config = ProptestConfig {
+        cases: PODS,
+        source_file: Some(file!()),
+        ..ProptestConfig::default()
+    };
+    let injected = Cell::new(0);
+    let again = Cell::new(0);
+    let outcome =
+        TestRunner::new(config).run(&(pods::pod(), installations::values()), |(pod, values)| {
+            let injector = injector(&values);
+            let Some(injection) = inject(&injector, &pod) else {
+                return Ok(());
+            };
+
+            let same = inject(&injector, &pod);
+            prop_assert_eq!(Some(&injection), same.as_ref());
+            let Some(patch) = injection.patch() else {
+                return Ok(());
+            };
+
+            injected.set(injected.get() + 1);
+            let patched = default::patched(&pod, patch);
+            serde_json::from_value::<Pod>(patched.clone()).unwrap();
+            for before in containers(&pod)
+                .into_iter()
+                .filter(|container| container["name"] != "istio-proxy")
+            {
+                let after = containers(&patched)
+                    .into_iter()
+                    .find(|after| after["name"] == before["name"])
+                    .unwrap();
+                check_container(before, after);
+            }
+
+            // Two kinds of proxies beside one of the pod's own make two of a name, with istiod,
+            // too: no API server takes that.
+            let names: Vec<_> = containers(&patched)
+                .into_iter()
+                .map(|container| &container["name"])
+                .collect();
+            if names.iter().filter(|name| **name == "istio-proxy").count() > 1 {
+                return Ok(());
+            }
+
+            let once_more =
+                inject(&injector, &patched).expect("what was injected can be injected again");
+            let once_more = default::patched(&patched, once_more.patch().unwrap());
+            prop_assert_eq!(&once_more, &patched);
+            again.set(again.get() + 1);
+
+            Ok(())
+        });
+
     assert!(outcome.is_ok(), "{}", outcome.unwrap_err());
-    let (injected, again) = (injected.get(), again.get());
-    assert!(injected > PODS / 2 && again > PODS / 4, "of {PODS} pods {injected} were injected, {again} twice");
+    let injected = injected.get();
+    let again = again.get();
+    assert!(
+        injected > PODS / 2 && again > PODS / 4,
+        "of {PODS} pods {injected} were injected, {again} twice"
+    );
 }
 
 #[test]
 fn an_invalid_config_is_rejected_and_the_previous_one_kept() {
     let good = default::inputs(&json!({}));
     let injector = Injector::new(&good).unwrap();
-    let with = |config: &str| InjectorInputs { config: config.to_owned(), ..good.clone() };
+    let with = |config: &str| InjectorInputs {
+        config: config.to_owned(),
+        ..good.clone()
+    };
+
     for (config, expected) in [
         ("policy: maybe", "policy"),
         ("policy: [", "config"),
-        ("policy: enabled\ntemplates: {a: '{{ if }}'}", "template \"a\""),
-        ("policy: enabled\ntemplates: {a: '{{ nothing 1 }}'}", "unknown function \"nothing\""),
+        (
+            "policy: enabled\ntemplates: {a: '{{ if }}'}",
+            "template \"a\"",
+        ),
+        (
+            "policy: enabled\ntemplates: {a: '{{ nothing 1 }}'}",
+            "unknown function \"nothing\"",
+        ),
         (
             "policy: enabled\ntemplates: {a: '{{ define \"x\" }}{{ template \"x\" }}{{ end }}{{ template \"x\" }}'}",
             "itself",
@@ -113,9 +194,21 @@ fn an_invalid_config_is_rejected_and_the_previous_one_kept() {
         let error = injector.update(&with(config)).unwrap_err().to_string();
         assert!(error.contains(expected), "{config}: {error}");
     }
-    let values = InjectorInputs { values: "global: {proxy: {privileged: maybe}}".to_owned(), ..good.clone() };
-    assert!(injector.update(&values).unwrap_err().to_string().contains("privileged"));
-    let pod = json!({ "metadata": { "name": "web" }, "spec": { "containers": [{ "name": "web" }] } });
+
+    let values = InjectorInputs {
+        values: "global: {proxy: {privileged: maybe}}".to_owned(),
+        ..good.clone()
+    };
+    assert!(
+        injector
+            .update(&values)
+            .unwrap_err()
+            .to_string()
+            .contains("privileged")
+    );
+
+    let pod =
+        json!({ "metadata": { "name": "web" }, "spec": { "containers": [{ "name": "web" }] } });
     assert!(inject(&injector, &pod).unwrap().patch().is_some());
 }
 
@@ -143,7 +236,11 @@ templates:
         resources:
           {{- toYaml .Values.global.proxy.resources | nindent 10 }}
 "#;
-    let inputs = InjectorInputs { config: config.to_owned(), ..default::inputs(&json!({})) };
+
+    let inputs = InjectorInputs {
+        config: config.to_owned(),
+        ..default::inputs(&json!({}))
+    };
     let injector = Injector::new(&inputs).unwrap();
     let pod = json!({
         "metadata": { "name": "web", "annotations": { "own": "a\"b\n", "sidecar.istio.io/nativeSidecar": "false" } },
@@ -152,12 +249,28 @@ templates:
     let injected = default::patched(&pod, inject(&injector, &pod).unwrap().patch().unwrap());
     let annotations = &injected["metadata"]["annotations"];
     assert_eq!(annotations["names"], "web");
+
     assert_eq!(annotations["mode"], "redirect");
     assert_eq!(annotations["ports"], "80,81");
-    assert_eq!(annotations["image"], "registry.istio.io/testing/proxyv2:latest");
+    assert_eq!(
+        annotations["image"],
+        "registry.istio.io/testing/proxyv2:latest"
+    );
     assert_eq!(annotations["port"], "15001");
-    let find = |name: &str| containers(&injected).into_iter().find(|container| container["name"] == name).unwrap();
-    assert!(find("istio-proxy")["env"].as_array().unwrap().contains(&json!({ "name": "OWN", "value": "a\"b\n" })));
+    let find = |name: &str| {
+        containers(&injected)
+            .into_iter()
+            .find(|container| container["name"] == name)
+            .unwrap()
+    };
+
+    assert!(
+        find("istio-proxy")["env"]
+            .as_array()
+            .unwrap()
+            .contains(&json!({ "name": "OWN", "value": "a\"b\n" }))
+    );
+
     assert_eq!(find("web")["resources"]["limits"]["cpu"], "2");
 }
 
@@ -175,7 +288,11 @@ templates:
         {{ toYaml $value | indent 4 | trim }}
       {{- end }}
 "#;
-    let inputs = InjectorInputs { config: config.to_owned(), ..default::inputs(&json!({})) };
+
+    let inputs = InjectorInputs {
+        config: config.to_owned(),
+        ..default::inputs(&json!({}))
+    };
     let volume = r#"[{"name": "u", "emptyDir": {}}]"#;
     let pod = json!({
         "metadata": { "name": "web", "annotations": { "sidecar.istio.io/userVolume": volume } },
@@ -183,34 +300,64 @@ templates:
     });
     let injected = inject(&Injector::new(&inputs).unwrap(), &pod).unwrap();
     let injected = default::patched(&pod, injected.patch().unwrap());
-    assert_eq!(injected["spec"]["volumes"], json!([{ "name": "u", "emptyDir": {} }]));
+
+    assert_eq!(
+        injected["spec"]["volumes"],
+        json!([{ "name": "u", "emptyDir": {} }])
+    );
 }
 
 #[test]
 fn rare_pods_come_out_as_istiod_has_them() {
-    let made =
-        |values: Value, pod: Value| default::patched(&pod, inject(&injector(&values), &pod).unwrap().patch().unwrap());
-    let proxy_env = |pod: &Value, name: &str| {
-        let proxy = containers(pod).into_iter().find(|container| container["name"] == "istio-proxy").unwrap();
-        let env = proxy["env"].as_array().unwrap();
-        env.iter().find(|variable| variable["name"] == name).map(|variable| variable["value"].clone())
+    let made = |values: Value, pod: Value| {
+        default::patched(
+            &pod,
+            inject(&injector(&values), &pod).unwrap().patch().unwrap(),
+        )
     };
+
+    let proxy_env = |pod: &Value, name: &str| {
+        let proxy = containers(pod)
+            .into_iter()
+            .find(|container| container["name"] == "istio-proxy")
+            .unwrap();
+        let env = proxy["env"].as_array().unwrap();
+        env.iter()
+            .find(|variable| variable["name"] == name)
+            .map(|variable| variable["value"].clone())
+    };
+
     // An empty label takes the values' network from the pod, not from its proxy.
     let pod = json!({
         "metadata": { "name": "web", "labels": { "topology.istio.io/network": "" } },
         "spec": { "containers": [{ "name": "web" }] }
     });
     let injected = made(json!({ "global": { "network": "n2" } }), pod);
-    assert_eq!(injected["metadata"]["labels"]["topology.istio.io/network"], "");
-    assert_eq!(proxy_env(&injected, "ISTIO_META_NETWORK"), Some(json!("n2")));
+    assert_eq!(
+        injected["metadata"]["labels"]["topology.istio.io/network"],
+        ""
+    );
+
+    assert_eq!(
+        proxy_env(&injected, "ISTIO_META_NETWORK"),
+        Some(json!("n2"))
+    );
+
     // A gRPC probe need not name a service.
     let probe = json!({ "grpc": { "port": 9000 } });
     let pod = json!({
         "metadata": { "name": "web" }, "spec": { "containers": [{ "name": "web", "readinessProbe": probe }] }
     });
     let probers = proxy_env(&made(json!({}), pod), "ISTIO_KUBE_APP_PROBERS");
-    assert_eq!(probers, Some(json!(r#"{"/app-health/web/readyz":{"grpc":{"port":9000,"service":null}}}"#)));
-    // Where there are no labels there is no map of them, and what an annotation leaves empty is not named.
+    assert_eq!(
+        probers,
+        Some(json!(
+            r#"{"/app-health/web/readyz":{"grpc":{"port":9000,"service":null}}}"#
+        ))
+    );
+
+    // Where there are no labels there is no map of them, and what an annotation leaves empty is not
+    // named.
     let annotations = json!({ "inject.istio.io/templates": "grpc-simple" });
     let pod = json!({ "metadata": { "name": "web", "annotations": annotations }, "spec": { "containers": [{ "name": "web" }] } });
     assert_eq!(made(json!({}), pod)["metadata"].get("labels"), None);
@@ -232,10 +379,14 @@ fn workloads_with_pod_templates_are_injected_offline() {
         { "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web" } },
         { "apiVersion": "apps.openshift.io/v1", "kind": "DeploymentConfig", "metadata": { "name": "old" }, "spec": { "template": template } }
     ] });
+
     let before = list.clone();
     let mut notes: Vec<Note> = Vec::new();
     inject_object(&injector(&json!({})), &mut list, "shop", &mut notes).unwrap();
-    let objects: Vec<_> = notes.iter().map(|note| (note.object.as_str(), note.skipped.is_none())).collect();
+    let objects: Vec<_> = notes
+        .iter()
+        .map(|note| (note.object.as_str(), note.skipped.is_none()))
+        .collect();
     assert_eq!(
         objects,
         [
@@ -245,15 +396,28 @@ fn workloads_with_pod_templates_are_injected_offline() {
             ("DeploymentConfig shop/old", true)
         ]
     );
+
     let owner = |template: &Value| {
         let proxy = &template["spec"]["initContainers"][1];
-        let env = proxy["env"].as_array().unwrap().iter().find(|variable| variable["name"] == "ISTIO_META_OWNER");
+        let env = proxy["env"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|variable| variable["name"] == "ISTIO_META_OWNER");
         env.unwrap()["value"].clone()
     };
+
     let items = &list["items"];
-    assert_eq!(owner(&items[0]["spec"]["template"]), "kubernetes://apis/apps/v1/namespaces/shop/deployments/web");
+    assert_eq!(
+        owner(&items[0]["spec"]["template"]),
+        "kubernetes://apis/apps/v1/namespaces/shop/deployments/web"
+    );
     let job = &items[1]["spec"]["jobTemplate"]["spec"]["template"];
-    assert_eq!(owner(job), "kubernetes://apis/batch/v1/namespaces/x/cronjobs/tick");
+    assert_eq!(
+        owner(job),
+        "kubernetes://apis/batch/v1/namespaces/x/cronjobs/tick"
+    );
+
     assert_eq!(items[2], before["items"][2]);
     assert_eq!(items[3], before["items"][3]);
 }
@@ -277,26 +441,50 @@ fn istio_58889_annotations_with_line_breaks_add_no_container() {
         "readiness.status.sidecar.istio.io/periodSeconds",
         "prometheus.istio.io/merge-metrics",
     ];
+
     let evil = "\n  - name: evil\n    image: evil\n    securityContext: {privileged: true}\n";
     let mut injected = 0;
+
     for name in names {
-        for value in
-            [evil.to_owned(), format!("a\"{evil}"), format!("a:b{evil}"), format!("'{evil}#"), "a\u{b}b".to_owned()]
-        {
+        for value in [
+            evil.to_owned(),
+            format!("a\"{evil}"),
+            format!("a:b{evil}"),
+            format!("'{evil}#"),
+            "a\u{b}b".to_owned(),
+        ] {
             let pod = json!({
                 "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "shop", "annotations": {name: value}},
                 "spec": {"containers": [{"name": "c", "image": "i"}]},
             });
             // It is refused, or does no harm.
-            let Some(injection) = inject(&injector, &pod) else { continue };
-            let Some(patch) = injection.patch() else { continue };
+            let Some(injection) = inject(&injector, &pod) else {
+                continue;
+            };
+            let Some(patch) = injection.patch() else {
+                continue;
+            };
             injected += 1;
             for container in containers(&default::patched(&pod, patch)) {
-                let own = ["c", "istio-proxy", "istio-init", "istio-validation", "enable-core-dump"];
-                assert!(own.iter().any(|own| container["name"] == *own), "{name}: {value:?}: {container}");
-                assert_ne!(container["securityContext"]["privileged"], true, "{name}: {value:?}");
+                let own = [
+                    "c",
+                    "istio-proxy",
+                    "istio-init",
+                    "istio-validation",
+                    "enable-core-dump",
+                ];
+
+                assert!(
+                    own.iter().any(|own| container["name"] == *own),
+                    "{name}: {value:?}: {container}"
+                );
+                assert_ne!(
+                    container["securityContext"]["privileged"], true,
+                    "{name}: {value:?}"
+                );
             }
         }
     }
+
     assert!(injected > 0, "nothing was injected");
 }

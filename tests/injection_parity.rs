@@ -1,9 +1,10 @@
 //! Navarch makes of a pod what istiod makes of it.
 //!
-//! `parity/injection.json` holds pods, what differs from the default installation, and the pods that came out. With
-//! `NAVARCH_INJECTION_PARITY` the file that it names is taken instead, and `NAVARCH_INJECTION_PARITY_REPORT` names a file to
-//! write the outcome to. The same pods are made by the templates of Istio's chart, which `scripts/istio-chart` fetches, in place of the
-//! built-in ones.
+//! `parity/injection.json` holds pods, what differs from the default installation, and the pods
+//! that came out. With `NAVARCH_INJECTION_PARITY` the file that it names is taken instead, and
+//! `NAVARCH_INJECTION_PARITY_REPORT` names a file to write the outcome to. The same pods are made
+//! by the templates of Istio's chart, which `scripts/istio-chart` fetches, in place of the built-in
+//! ones.
 
 #![allow(
     clippy::disallowed_methods,
@@ -51,7 +52,10 @@ const CASES: usize = 37;
 
 /// Istio's chart; `None` where nothing has fetched it.
 fn chart() -> Option<PathBuf> {
-    let chart = envoy::program().parent().expect("tools are in a folder").with_file_name("istio-chart");
+    let chart = envoy::program()
+        .parent()
+        .expect("tools are in a folder")
+        .with_file_name("istio-chart");
     if !chart.join("values.yaml").is_file() {
         skip::skip("there is no chart of Istio: run `make tools` (scripts/istio-chart)");
         return None;
@@ -62,24 +66,39 @@ fn chart() -> Option<PathBuf> {
 /// Asks an injector.
 fn inject(case: &Case, inputs: &InjectorInputs) -> Result<Injection, InjectError> {
     let injector = Injector::new(inputs).unwrap();
-    let request =
-        InjectRequest { pod: &case.pod, namespace: "shop", namespace_annotations: None, parameters: &BTreeMap::new() };
+    let request = InjectRequest {
+        pod: &case.pod,
+        namespace: "shop",
+        namespace_annotations: None,
+        parameters: &BTreeMap::new(),
+    };
     injector.inject(&request)
 }
 
 /// How the outcome of a case, made clean, differs from istiod's.
 fn differences(case: &Case, inputs: &InjectorInputs, clean: fn(Value) -> Value) -> Vec<String> {
     let outcome = match inject(case, inputs) {
-        Ok(injection) => injection.patch().map(|patch| Some(default::patched(&case.pod, patch))).unwrap_or_default(),
+        Ok(injection) => injection
+            .patch()
+            .map(|patch| Some(default::patched(&case.pod, patch)))
+            .unwrap_or_default(),
         Err(error) => return refused(case, &error),
     };
+
     match (&case.injected, outcome) {
         (Some(expected), Some(actual)) => difference::between(expected, &clean(actual)),
         (Some(_), None) => vec!["istiod injects the pod, Navarch leaves it as it is".to_owned()],
         (None, actual) => {
-            let allowed = case.response.as_ref().is_some_and(|response| response["allowed"] == json!(true));
+            let allowed = case
+                .response
+                .as_ref()
+                .is_some_and(|response| response["allowed"] == json!(true));
             let same = allowed && actual.is_none_or(|actual| actual == case.pod);
-            if same { Vec::new() } else { vec![format!("istiod answers {:?}", case.response)] }
+            if same {
+                Vec::new()
+            } else {
+                vec![format!("istiod answers {:?}", case.response)]
+            }
         }
     }
 }
@@ -88,7 +107,9 @@ fn differences(case: &Case, inputs: &InjectorInputs, clean: fn(Value) -> Value) 
 fn refused(case: &Case, error: &InjectError) -> Vec<String> {
     match &case.response {
         Some(response) if response["allowed"] != json!(true) => Vec::new(),
-        Some(_) | None => vec![format!("istiod lets the pod in, Navarch refuses it: {error}")],
+        Some(_) | None => vec![format!(
+            "istiod lets the pod in, Navarch refuses it: {error}"
+        )],
     }
 }
 
@@ -98,18 +119,33 @@ fn pods_come_out_as_istiod_has_them() {
     let cases = named.map_or_else(own_cases, |file| cases(Path::new(&file)));
     assert!(!cases.is_empty(), "there is no case");
     let differences = |case: &Case| differences(case, &default::inputs(&case.config), |pod| pod);
-    let outcomes: BTreeMap<_, _> = cases.iter().map(|(name, case)| (name.as_str(), differences(case))).collect();
+    let outcomes: BTreeMap<_, _> = cases
+        .iter()
+        .map(|(name, case)| (name.as_str(), differences(case)))
+        .collect();
+
     if let Some(file) = std::env::var_os("NAVARCH_INJECTION_PARITY_REPORT") {
         let entry = |differences: &Vec<String>| json!({ "equal": differences.is_empty(), "differences": differences });
-        let report: BTreeMap<_, _> = outcomes.iter().map(|(name, found)| (*name, entry(found))).collect();
+        let report: BTreeMap<_, _> = outcomes
+            .iter()
+            .map(|(name, found)| (*name, entry(found)))
+            .collect();
         std::fs::write(file, serde_json::to_string_pretty(&report).unwrap()).unwrap();
     }
+
     let faults: Vec<_> = outcomes
         .iter()
         .filter(|(_, found)| !found.is_empty())
         .map(|(name, found)| format!("{name}:\n  {}", found.join("\n  ")))
         .collect();
-    assert!(faults.is_empty(), "{} of {} cases differ:\n{}", faults.len(), outcomes.len(), faults.join("\n"));
+
+    assert!(
+        faults.is_empty(),
+        "{} of {} cases differ:\n{}",
+        faults.len(),
+        outcomes.len(),
+        faults.join("\n")
+    );
 }
 
 fn cases(file: &Path) -> BTreeMap<String, Case> {
@@ -127,28 +163,56 @@ fn own_cases() -> BTreeMap<String, Case> {
 fn pods_come_out_of_the_charts_templates_as_istiod_has_them() {
     let Some(chart) = chart() else { return };
     let cases = own_cases();
-    let differences = |case: &Case| differences(case, &stock::inputs(&chart, &case.config), stock::without_later_parts);
+    let differences = |case: &Case| {
+        differences(
+            case,
+            &stock::inputs(&chart, &case.config),
+            stock::without_later_parts,
+        )
+    };
+
     let found: Vec<(&str, Vec<String>)> = cases
         .iter()
         .map(|(name, case)| (name.as_str(), differences(case)))
         .filter(|(_, found)| !found.is_empty())
         .collect();
-    let faults: Vec<String> = found.iter().map(|(name, found)| format!("{name}:\n  {}", found.join("\n  "))).collect();
-    assert!(faults.is_empty(), "{} of {} cases differ:\n{}", faults.len(), cases.len(), faults.join("\n"));
+    let faults: Vec<String> = found
+        .iter()
+        .map(|(name, found)| format!("{name}:\n  {}", found.join("\n  ")))
+        .collect();
+
+    assert!(
+        faults.is_empty(),
+        "{} of {} cases differ:\n{}",
+        faults.len(),
+        cases.len(),
+        faults.join("\n")
+    );
 }
 
 /// What one way makes of a pod.
 fn outcome(inputs: &InjectorInputs, pod: &Value) -> Result<Option<Value>, String> {
     let injector = Injector::new(inputs).unwrap();
-    let request = InjectRequest { pod, namespace: "shop", namespace_annotations: None, parameters: &BTreeMap::new() };
-    let injection = injector.inject(&request).map_err(|error| error.to_string())?;
+    let request = InjectRequest {
+        pod,
+        namespace: "shop",
+        namespace_annotations: None,
+        parameters: &BTreeMap::new(),
+    };
+    let injection = injector
+        .inject(&request)
+        .map_err(|error| error.to_string())?;
     Ok(injection.patch().map(|patch| default::patched(pod, patch)))
 }
 
-/// A pod as the API server stores it: fields that a pod does not have are dropped. One that it would refuse stays as it is.
+/// A pod as the API server stores it: fields that a pod does not have are dropped. One that it
+/// would refuse stays as it is.
 fn stored(pod: Value) -> Value {
     let typed = serde_json::from_value::<k8s_openapi::api::core::v1::Pod>(pod.clone());
-    typed.ok().and_then(|typed| serde_json::to_value(typed).ok()).unwrap_or(pod)
+    typed
+        .ok()
+        .and_then(|typed| serde_json::to_value(typed).ok())
+        .unwrap_or(pod)
 }
 
 #[test]
@@ -159,8 +223,14 @@ fn a_pod_whose_traffic_is_not_captured_gets_no_empty_list_from_the_charts_templa
         "metadata": { "name": "web", "annotations": annotations },
         "spec": { "containers": [{ "name": "c", "image": "web:1" }] },
     });
-    let injected = outcome(&stock::inputs(&chart, &json!({})), &pod).unwrap().unwrap();
-    assert_eq!(injected["spec"]["containers"].as_array().map(Vec::len), Some(2), "{injected}");
+    let injected = outcome(&stock::inputs(&chart, &json!({})), &pod)
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        injected["spec"]["containers"].as_array().map(Vec::len),
+        Some(2),
+        "{injected}"
+    );
     assert_eq!(injected["spec"].get("initContainers"), None);
 }
 
@@ -168,7 +238,11 @@ fn a_pod_whose_traffic_is_not_captured_gets_no_empty_list_from_the_charts_templa
 fn chart_and_builtin_templates_inject_random_pods_equally() {
     let Some(chart) = chart() else { return };
     let compared = std::cell::Cell::new(0);
-    let mut runner = TestRunner::new(Config { cases: 200, failure_persistence: None, ..Config::default() });
+    let mut runner = TestRunner::new(Config {
+        cases: 200,
+        failure_persistence: None,
+        ..Config::default()
+    });
     let strategy = (pods::pod(), installations::values());
     let result = runner.run(&strategy, |(pod, values)| {
         let config = json!({ "values": values });
@@ -181,12 +255,19 @@ fn chart_and_builtin_templates_inject_random_pods_equally() {
             (Ok(own), Ok(rendered)) => {
                 compared.set(compared.get() + 1);
                 let rendered = rendered.map(stock::without_later_parts);
-                let found = difference::between(&json!(rendered.map(stored)), &json!(own.map(stored)));
+                let found =
+                    difference::between(&json!(rendered.map(stored)), &json!(own.map(stored)));
                 prop_assert!(found.is_empty(), "{}", found.join("\n"));
             }
         }
+
         Ok(())
     });
+
     assert!(result.is_ok(), "{}", result.unwrap_err());
-    assert!(compared.get() > 100, "only {} of 200 pods were compared", compared.get());
+    assert!(
+        compared.get() > 100,
+        "only {} of 200 pods were compared",
+        compared.get()
+    );
 }

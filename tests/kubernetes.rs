@@ -1,6 +1,8 @@
-//! Navarch on a real Kubernetes API server: what is applied reaches a real Envoy, through whatever happens on the way.
+//! Navarch on a real Kubernetes API server: what is applied reaches a real Envoy, through whatever
+//! happens on the way.
 //!
-//! Needs the programs of `make tools`. The tests share one cluster and fixed loopback ports, so they run one after the other.
+//! Needs the programs of `make tools`. The tests share one cluster and fixed loopback ports, so
+//! they run one after the other.
 
 #![allow(
     clippy::disallowed_methods,
@@ -68,45 +70,66 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The cluster, for as long as the guard is held. It knows Istio's kinds and holds nothing of other tests.
+/// The cluster, for as long as the guard is held. It knows Istio's kinds and holds nothing of other
+/// tests.
 async fn cluster() -> Result<MutexGuard<'static, Option<Cluster>>> {
     let mut guard = CLUSTER.lock().await;
-    PORTS.get_or_try_init(async || ports::take(&bookshop::kubernetes::ports()).await).await?;
+    PORTS
+        .get_or_try_init(async || ports::take(&bookshop::kubernetes::ports()).await)
+        .await?;
+
     if guard.is_none() {
         let cluster = Cluster::start().await?;
         cluster.apply_crds(root())?;
         *guard = Some(cluster);
     }
+
     let cluster = guard.as_ref().unwrap();
     let writer = cluster.writer().await?;
-    for name in ["virtualservices", "destinationrules", "gateways", "serviceentries", "sidecars"] {
+
+    for name in [
+        "virtualservices",
+        "destinationrules",
+        "gateways",
+        "serviceentries",
+        "sidecars",
+    ] {
         let path = format!("/apis/networking.istio.io/v1/{name}");
         for object in writer.get(&path).await?["items"].as_array().unwrap() {
             writer.delete(object).await?;
         }
     }
+
     for name in ["services", "pods", "configmaps"] {
-        for object in writer.get(&format!("/api/v1/{name}")).await?["items"].as_array().unwrap() {
-            let (kind, namespace) = (
-                match name {
-                    "services" => "Service",
-                    "pods" => "Pod",
-                    _ => "ConfigMap",
-                },
-                object["metadata"]["namespace"].as_str().unwrap(),
-            );
+        for object in writer.get(&format!("/api/v1/{name}")).await?["items"]
+            .as_array()
+            .unwrap()
+        {
+            let kind = match name {
+                "services" => "Service",
+                "pods" => "Pod",
+                _ => "ConfigMap",
+            };
+            let namespace = object["metadata"]["namespace"].as_str().unwrap();
             if namespace != "default" && !namespace.starts_with("kube-") {
-                let object = json!({"apiVersion": "v1", "kind": kind, "metadata": object["metadata"]});
+                let object =
+                    json!({"apiVersion": "v1", "kind": kind, "metadata": object["metadata"]});
                 writer.delete(&object).await?;
             }
         }
     }
-    for object in writer.get("/apis/discovery.k8s.io/v1/endpointslices").await?["items"].as_array().unwrap() {
+
+    for object in writer
+        .get("/apis/discovery.k8s.io/v1/endpointslices")
+        .await?["items"]
+        .as_array()
+        .unwrap()
+    {
         if object["metadata"]["namespace"] != "default" {
-            let object =
-                json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": object["metadata"]});
+            let object = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": object["metadata"]});
             writer.delete(&object).await?;
         }
     }
+
     Ok(guard)
 }

@@ -1,7 +1,9 @@
-//! The laws of the engine, held against random meshes, by the real translator and by one that reads everything there is.
+//! The laws of the engine, held against random meshes, by the real translator and by one that reads
+//! everything there is.
 //!
-//! What is built step by step equals what is built at once (law 5), in any order (law 3); a change is published to those whose
-//! resources it changes and to nobody else; proxies share nothing that would differ. `PROPTEST_CASES=<n>` runs more cases.
+//! What is built step by step equals what is built at once (law 5), in any order (law 3); a change
+//! is published to those whose resources it changes and to nobody else; proxies share nothing that
+//! would differ. `PROPTEST_CASES=<n>` runs more cases.
 
 #![allow(
     clippy::disallowed_methods,
@@ -31,7 +33,9 @@ mod world;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use mesh::{Interests, KINDS, MESHES, Mesh, PROXIES, Shown, State, difference, first_interests, mesh_config};
+use mesh::{
+    Interests, KINDS, MESHES, Mesh, PROXIES, Shown, State, difference, first_interests, mesh_config,
+};
 use navarch::envoy::EnvoyTranslator;
 use navarch::push::mesh_state::Change;
 use navarch::push::resource::ResourceType;
@@ -66,7 +70,12 @@ fn cases(few: u32) -> ProptestConfig {
     let given = ProptestConfig::default();
     // 256 is what stands there unless PROPTEST_CASES says otherwise.
     let cases = if given.cases == 256 { few } else { given.cases };
-    ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 2_000, ..given }
+    ProptestConfig {
+        cases,
+        failure_persistence: None,
+        max_shrink_iters: 2_000,
+        ..given
+    }
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -89,16 +98,29 @@ fn objects(least: usize) -> impl Strategy<Value = Vec<(usize, u32)>> {
 
 fn state_of(objects: &[(usize, u32)], mesh: u8) -> State {
     let places = places();
-    let objects = objects.iter().map(|(place, variant)| (places[*place], places[*place].object(*variant, 1)));
-    State { objects: objects.collect(), mesh }
+    let objects = objects
+        .iter()
+        .map(|(place, variant)| (places[*place], places[*place].object(*variant, 1)));
+    State {
+        objects: objects.collect(),
+        mesh,
+    }
 }
 
 fn translators() -> [(&'static str, Arc<dyn Translator>); 2] {
-    [("envoy", Arc::new(EnvoyTranslator)), ("probe", Arc::new(Probe))]
+    [
+        ("envoy", Arc::new(EnvoyTranslator)),
+        ("probe", Arc::new(Probe)),
+    ]
 }
 
 /// What a proxy is shown that asks a fresh control plane for this.
-fn fresh(state: &State, translator: &Arc<dyn Translator>, proxy: usize, interests: &Interests) -> Shown {
+fn fresh(
+    state: &State,
+    translator: &Arc<dyn Translator>,
+    proxy: usize,
+    interests: &Interests,
+) -> Shown {
     let mut mesh = Mesh::on(state.changes(), translator);
     mesh.connect(proxy, interests.clone());
     mesh.shown(proxy)
@@ -126,6 +148,7 @@ impl Walk {
     fn step(&mut self, event: &Event) {
         let places = places();
         self.version += 1;
+
         match event {
             Event::Put(place, variant) => {
                 let object = places[*place].object(*variant, self.version);
@@ -139,7 +162,8 @@ impl Walk {
             }
             Event::Delete(place) => {
                 self.state.objects.remove(&places[*place]);
-                self.pending.push(Change::Removed(places[*place].reference()));
+                self.pending
+                    .push(Change::Removed(places[*place].reference()));
             }
             Event::Mesh(mesh) => {
                 self.state.mesh = *mesh;
@@ -160,8 +184,11 @@ impl Walk {
         for proxy in connected {
             self.mesh.follow(proxy);
             fresh.connect(proxy, self.mesh.clients[&proxy].interests.clone());
-            let (expected, actual) = (fresh.shown(proxy), self.mesh.shown(proxy));
-            if let Some(difference) = difference(&format!("{name}, proxy {proxy}"), &expected, &actual) {
+            let expected = fresh.shown(proxy);
+            let actual = self.mesh.shown(proxy);
+            if let Some(difference) =
+                difference(&format!("{name}, proxy {proxy}"), &expected, &actual)
+            {
                 return Err(TestCaseError::fail(difference));
             }
         }
@@ -194,6 +221,7 @@ proptest! {
         objects in objects(10), mesh in 0..MESHES, seed in any::<u64>(), batch in 1..20_usize,
     ) {
         let state = state_of(&objects, mesh);
+
         for (name, translator) in translators() {
             let mut reference = all_connected(&state, &translator);
             let mut changes = state.changes();
@@ -202,11 +230,13 @@ proptest! {
             for proxy in 0..PROXIES {
                 other.connect(proxy, reference.clients[&proxy].interests.clone());
             }
+
             let mut changes = changes.into_iter().peekable();
             while changes.peek().is_some() {
                 let batch = changes.by_ref().take(batch).collect();
                 other.apply(batch);
             }
+
             for proxy in 0..PROXIES {
                 reference.follow(proxy);
                 let found = difference(&format!("{name}, proxy {proxy}"), &reference.shown(proxy), &other.shown(proxy));
@@ -234,6 +264,7 @@ proptest! {
                 Change::Removed(place.reference())
             }
         };
+
         for (name, translator) in translators() {
             let mut mesh = all_connected(&before, &translator);
             let was: Vec<Shown> = (0..PROXIES).map(|proxy| mesh.shown(proxy)).collect();
@@ -283,7 +314,9 @@ proptest! {
 /// Puts things in an order that a number decides.
 fn shuffle<T>(items: &mut [T], mut seed: u64) {
     for last in (1..items.len()).rev() {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         let other = usize::try_from(seed >> 33).expect("31 bits") % (last + 1);
         items.swap(last, other);
     }

@@ -1,4 +1,5 @@
-//! The page for people at `/` of the monitoring port: who gets it, and what a real browser makes of it.
+//! The page for people at `/` of the monitoring port: who gets it, and what a real browser makes of
+//! it.
 //!
 //! Needs the programs of `make tools`: Envoy, chromium, and the packages of `web/`.
 
@@ -37,7 +38,8 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Policies around the sample mesh: two more namespaces, callers by name, all modes of mutual TLS, and an object that is not valid.
+/// Policies around the sample mesh: two more namespaces, callers by name, all modes of mutual TLS,
+/// and an object that is not valid.
 const POLICIES: &str = include_str!("page/policies.yaml");
 
 /// A control plane with a CA on the sample mesh and these policies.
@@ -45,39 +47,61 @@ async fn start() -> (TempDir, Navarch) {
     let folder = tempfile::tempdir().unwrap();
     let mesh = folder.path().join("mesh");
     std::fs::create_dir(&mesh).unwrap();
+
     for entry in std::fs::read_dir(root().join("deploy/samples/bookshop")).unwrap() {
         let path = entry.unwrap().path();
         std::fs::copy(&path, mesh.join(path.file_name().unwrap())).unwrap();
     }
+
     std::fs::write(mesh.join("policies.yaml"), POLICIES).unwrap();
     let flags = [
-        format!("--mesh-config={}", root().join("deploy/samples/mesh.yaml").display()),
+        format!(
+            "--mesh-config={}",
+            root().join("deploy/samples/mesh.yaml").display()
+        ),
         format!("--state-dir={}", folder.path().join("state").display()),
         "--secure-grpc-addr=127.0.0.1:0".to_owned(),
         "--registries=".to_owned(),
     ];
-    let navarch = Navarch::start(Path::new(env!("CARGO_BIN_EXE_navarch")), &mesh, &flags).await.unwrap();
+
+    let navarch = Navarch::start(Path::new(env!("CARGO_BIN_EXE_navarch")), &mesh, &flags)
+        .await
+        .unwrap();
     (folder, navarch)
 }
 
-/// Starts `navarch dashboard` before some control planes, with its log in a folder; also where it is.
+/// Starts `navarch dashboard` before some control planes, with its log in a folder; also where it
+/// is.
 async fn dashboard(planes: &[&Navarch], folder: &Path) -> (Process, SocketAddr) {
     let mut args = vec!["dashboard".to_owned()];
-    args.extend(planes.iter().map(|plane| format!("--address={}", plane.monitoring)));
+    args.extend(
+        planes
+            .iter()
+            .map(|plane| format!("--address={}", plane.monitoring)),
+    );
     let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
-    let dashboard = Process::start("dashboard", program, &args, &folder.join("dashboard.log")).unwrap();
+    let dashboard =
+        Process::start("dashboard", program, &args, &folder.join("dashboard.log")).unwrap();
     let own = until_some("the dashboard says where it is", async || {
         let output = dashboard.output();
-        let (url, _) = output.split_once("/ shows the mesh of ").ok_or_else(|| output.clone())?;
-        url.strip_prefix("http://").and_then(|address| address.parse().ok()).ok_or(output)
+        let (url, _) = output
+            .split_once("/ shows the mesh of ")
+            .ok_or_else(|| output.clone())?;
+        url.strip_prefix("http://")
+            .and_then(|address| address.parse().ok())
+            .ok_or(output)
     });
+
     let own = own.await;
     (dashboard, own)
 }
 
 /// Where `scripts/web` has put the packages of `web/`; `None` where they are missing.
 fn packages() -> Option<PathBuf> {
-    let output = Command::new(root().join("scripts/web")).arg("--tools").output().ok()?;
+    let output = Command::new(root().join("scripts/web"))
+        .arg("--tools")
+        .output()
+        .ok()?;
     let folder = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
     (output.status.success() && folder.is_dir()).then_some(folder)
 }

@@ -1,9 +1,11 @@
-//! Parity: for the same input, what Navarch sends equals what istiod sent, but for what the ratchet file lists.
+//! Parity: for the same input, what Navarch sends equals what istiod sent, but for what the ratchet
+//! file lists.
 //!
-//! `PARITY=<text>` runs the cases whose name contains the text and prints their differences. `NAVARCH_PARITY_CASES=<dir>`
-//! runs those under a folder instead, without the ratchet; `NAVARCH_PARITY_REPORT=<file>` writes the outcome as JSON.
-//! `NAVARCH_PARITY_GOT=<name>` writes each answer
-//! that differs into a folder of that name in its case. `PARITY_UPDATE=1` writes the ratchet file anew. Differences that are meant stand in `parity/deliberate.txt`, with reasons.
+//! `PARITY=<text>` runs the cases whose name contains the text and prints their differences.
+//! `NAVARCH_PARITY_CASES=<dir>` runs those under a folder instead, without the ratchet;
+//! `NAVARCH_PARITY_REPORT=<file>` writes the outcome as JSON. `NAVARCH_PARITY_GOT=<name>` writes
+//! each answer that differs into a folder of that name in its case. `PARITY_UPDATE=1` writes the
+//! ratchet file anew. Differences that are meant stand in `parity/deliberate.txt`, with reasons.
 
 #![allow(
     clippy::disallowed_methods,
@@ -68,25 +70,44 @@ fn answers_equal_istiods() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity");
     let root = foreign.clone().unwrap_or_else(|| here.join("cases"));
     let filter = std::env::var("PARITY").ok();
-    let chosen = |case: &Case| filter.as_ref().is_none_or(|filter| case.name.contains(filter.as_str()));
+    let chosen = |case: &Case| {
+        filter
+            .as_ref()
+            .is_none_or(|filter| case.name.contains(filter.as_str()))
+    };
+
     let codec = Codec::new();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let cases = Case::all(&root);
     let run = |case: &Case| (case.name.clone(), runtime.block_on(compare(case, &codec)));
     let outcome: Outcome = cases.iter().filter(|case| chosen(case)).map(run).collect();
-    assert!(!outcome.is_empty(), "no case under {} has PARITY={filter:?} in its name", root.display());
+    assert!(
+        !outcome.is_empty(),
+        "no case under {} has PARITY={filter:?} in its name",
+        root.display()
+    );
+
     print_table(&outcome);
+
     if let Some(file) = std::env::var_os("NAVARCH_PARITY_REPORT") {
-        std::fs::write(file, serde_json::to_vec_pretty(&report(&outcome)).expect("JSON"))
-            .expect("the report is written");
+        std::fs::write(
+            file,
+            serde_json::to_vec_pretty(&report(&outcome)).expect("JSON"),
+        )
+        .expect("the report is written");
     }
+
     if filter.is_some() {
         print_differences(&outcome);
     }
+
     if foreign.is_none() {
         let run = |line: &str| {
             let is_difference = ![REFUSED, REFUSED_HERE].contains(&kind(line));
-            is_difference && line.split_once(' ').is_some_and(|(case, _)| outcome.contains_key(case))
+            is_difference
+                && line
+                    .split_once(' ')
+                    .is_some_and(|(case, _)| outcome.contains_key(case))
         };
         let different = lines(&outcome);
         let deliberate = deliberate(&different, run);
@@ -98,9 +119,14 @@ fn answers_equal_istiods() {
 #[test]
 fn route_tables_and_single_virtual_hosts_are_equivalent() {
     let cases = Case::all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity/cases"));
-    let apart = cases.iter().map(|case| forms::check(case).unwrap_or_else(|error| panic!("{}: {error}", case.name)));
+    let apart = cases
+        .iter()
+        .map(|case| forms::check(case).unwrap_or_else(|error| panic!("{}: {error}", case.name)));
     let apart: usize = apart.sum();
-    assert!(apart > 100, "only {apart} route configurations came in virtual hosts one by one");
+    assert!(
+        apart > 100,
+        "only {apart} route configurations came in virtual hosts one by one"
+    );
 }
 
 #[test]
@@ -108,51 +134,72 @@ fn istiods_answers_are_as_envoy_demands() {
     let cases = Case::all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity/cases"));
     let codec = Codec::new();
     let mut faults = Vec::new();
+
     // What applications with gRPC get is not for Envoy.
-    let proxies = cases.iter().flat_map(|case| case.proxies.iter().map(move |proxy| (case, proxy)));
+    let proxies = cases
+        .iter()
+        .flat_map(|case| case.proxies.iter().map(move |proxy| (case, proxy)));
     for (case, proxy) in proxies.filter(|(_, proxy)| !proxy.is_grpc()) {
         for resource in case.expected(proxy).into_values().flatten() {
-            let Ok(any) = codec.any_from_json(&resource) else { continue };
+            let Ok(any) = codec.any_from_json(&resource) else {
+                continue;
+            };
             let fault = navarch::envoy::constraints::check_bytes(&any.type_url, &any.value);
             let line = format!("{} {} {REFUSED}", case.name, proxy.name);
             faults.extend(fault.err().map(|fault| (line, fault.to_string())));
         }
     }
+
     let refused = faults.iter().map(|(line, _)| line.clone()).collect();
     let known = deliberate(&refused, |line| kind(line) == REFUSED);
     faults.retain(|(line, _)| !known.contains(line));
     assert!(faults.is_empty(), "{faults:#?}");
 }
 
-/// The cases that are run a second time by way of an API server: the first of every five, in the order of their names.
+/// The cases that are run a second time by way of an API server: the first of every five, in the
+/// order of their names.
 const SHARE: usize = 5;
 
-/// What a case holds that cannot run: kinds that no definitions are at hand for, addresses that are in none of the server's ranges, and
-/// a label that it refuses.
-const UNDEFINED: [&str; 3] = ["gateway.networking.k8s.io/", "fd00:96::", "tunnel: none,http"];
+/// What a case holds that cannot run: kinds that no definitions are at hand for, addresses that are
+/// in none of the server's ranges, and a label that it refuses.
+const UNDEFINED: [&str; 3] = [
+    "gateway.networking.k8s.io/",
+    "fd00:96::",
+    "tunnel: none,http",
+];
 
 #[test]
 fn answers_are_the_same_by_way_of_an_api_server() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity");
     let filter = std::env::var("PARITY").ok();
     let mut all = Case::all(&here.join("cases"));
-    all.retain(|case| case.file("input.yaml").is_some_and(|input| !UNDEFINED.iter().any(|part| input.contains(part))));
+    all.retain(|case| {
+        case.file("input.yaml")
+            .is_some_and(|input| !UNDEFINED.iter().any(|part| input.contains(part)))
+    });
+
     // There is one API server.
     all.retain(|case| case.remotes().is_empty());
     let share: Vec<&Case> = match &filter {
-        Some(filter) => all.iter().filter(|case| case.name.contains(filter.as_str())).collect(),
+        Some(filter) => all
+            .iter()
+            .filter(|case| case.name.contains(filter.as_str()))
+            .collect(),
         None => all.iter().step_by(SHARE).collect(),
     };
+
     if share.is_empty() {
         // What the filter names needs another API server than the one that is started here.
         let why = "no case that one API server has the definitions for";
         assert!(filter.is_some(), "{why}");
         return skip::skip(&format!("PARITY={filter:?} names {why}"));
     }
+
     let codec = Codec::new();
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let cluster = cluster::Server::start().await.unwrap();
         let mut different = Vec::new();
+
         for case in &share {
             // What came of files, whether or not that is what istiod sent.
             let by_files = run::run(case, &codec).await.unwrap();
@@ -163,27 +210,40 @@ fn answers_are_the_same_by_way_of_an_api_server() {
                     continue;
                 }
             };
+
             for (proxy, types) in &by_files {
                 for (kind, expected) in types {
                     let got = by_cluster[proxy].get(kind).map_or(&[][..], Vec::as_slice);
                     let differences = canon::diff(expected, got);
                     if !differences.is_empty() {
-                        different.push(format!("{} {proxy} {kind}:\n  {}", case.name, differences.join("\n  ")));
+                        different.push(format!(
+                            "{} {proxy} {kind}:\n  {}",
+                            case.name,
+                            differences.join("\n  ")
+                        ));
                     }
                 }
             }
         }
+
         assert!(different.is_empty(), "{}", different.join("\n"));
-        println!("{} cases answer the same by way of an API server", share.len());
+        println!(
+            "{} cases answer the same by way of an API server",
+            share.len()
+        );
     });
 }
 
 /// What stands in place of a proxy where objects are compared.
 const OBJECTS: &str = "objects";
 
-async fn compare(case: &Case, codec: &Codec) -> Result<BTreeMap<String, BTreeMap<String, Vec<String>>>, String> {
+async fn compare(
+    case: &Case,
+    codec: &Codec,
+) -> Result<BTreeMap<String, BTreeMap<String, Vec<String>>>, String> {
     let answers = run::run(case, codec).await?;
     let mut by_proxy = BTreeMap::new();
+
     for proxy in &case.proxies {
         let got = answers.get(&proxy.name).ok_or("no answers")?;
         let by_type = case.expected(proxy).into_iter().map(|(kind, expected)| {
@@ -196,19 +256,27 @@ async fn compare(case: &Case, codec: &Codec) -> Result<BTreeMap<String, BTreeMap
         });
         by_proxy.insert(proxy.name.clone(), by_type.collect());
     }
+
     if let Some(differences) = object_status::differences(case).await? {
-        by_proxy.insert(OBJECTS.to_owned(), BTreeMap::from([("status".to_owned(), differences)]));
+        by_proxy.insert(
+            OBJECTS.to_owned(),
+            BTreeMap::from([("status".to_owned(), differences)]),
+        );
     }
+
     if let Some(differences) = created::compare(case) {
         let objects: &mut BTreeMap<_, _> = by_proxy.entry(OBJECTS.to_owned()).or_default();
         objects.insert("created".to_owned(), differences?);
     }
+
     Ok(by_proxy)
 }
 
 /// Writes an answer that differs into its case, if that is asked for.
 fn keep_answer(case: &Case, proxy: &str, kind: &str, answer: &[Value]) {
-    let Some(name) = std::env::var_os("NAVARCH_PARITY_GOT") else { return };
+    let Some(name) = std::env::var_os("NAVARCH_PARITY_GOT") else {
+        return;
+    };
     let folder = case.folder.join(name).join(proxy);
     std::fs::create_dir_all(&folder).expect("a folder in the case is made");
     let resources: Vec<Value> = canon::resources(answer).into_values().collect();
@@ -224,7 +292,9 @@ fn lines(outcome: &Outcome) -> BTreeSet<String> {
             Err(_) => _ = lines.insert(format!("{case} error")),
             Ok(proxies) => {
                 for (proxy, types) in proxies {
-                    let different = types.iter().filter(|(_, differences)| !differences.is_empty());
+                    let different = types
+                        .iter()
+                        .filter(|(_, differences)| !differences.is_empty());
                     lines.extend(different.map(|(kind, _)| format!("{case} {proxy} {kind}")));
                 }
             }
@@ -239,6 +309,7 @@ fn hold_ratchet(file: &Path, different: &BTreeSet<String>, run: impl Fn(&str) ->
         std::fs::write(file, text).expect("the ratchet file is written");
         return;
     }
+
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let listed: BTreeSet<String> = text
         .lines()
@@ -246,31 +317,59 @@ fn hold_ratchet(file: &Path, different: &BTreeSet<String>, run: impl Fn(&str) ->
         .filter(|line| !line.is_empty() && !line.starts_with('#') && run(line))
         .map(str::to_owned)
         .collect();
+
     let worse: Vec<&String> = different.difference(&listed).collect();
     let better: Vec<&String> = listed.difference(different).collect();
-    assert!(worse.is_empty(), "differs from istiod and is not listed in {}: {worse:#?}", file.display());
-    assert!(better.is_empty(), "equal now, take it out of {}: {better:#?}", file.display());
+    assert!(
+        worse.is_empty(),
+        "differs from istiod and is not listed in {}: {worse:#?}",
+        file.display()
+    );
+
+    assert!(
+        better.is_empty(),
+        "equal now, take it out of {}: {better:#?}",
+        file.display()
+    );
 }
 
 fn print_table(outcome: &Outcome) {
-    let mut by_area: BTreeMap<&str, (usize, usize, BTreeMap<&str, (usize, usize)>)> = BTreeMap::new();
+    let mut by_area: BTreeMap<&str, (usize, usize, BTreeMap<&str, (usize, usize)>)> =
+        BTreeMap::new();
+
     for (case, result) in outcome {
         let area = case.split('/').next().unwrap_or_default();
         let row = by_area.entry(area).or_default();
         row.1 += 1;
         let Ok(proxies) = result else { continue };
-        row.0 += usize::from(proxies.values().flat_map(BTreeMap::values).all(Vec::is_empty));
+        row.0 += usize::from(
+            proxies
+                .values()
+                .flat_map(BTreeMap::values)
+                .all(Vec::is_empty),
+        );
+
         for (kind, differences) in proxies.values().flatten() {
             let cell = row.2.entry(kind).or_default();
             cell.0 += usize::from(differences.is_empty());
             cell.1 += 1;
         }
     }
+
     let mut table = format!("{:<16} {:>9}   equal of all, by type\n", "area", "cases");
+
     for (area, (equal, all, types)) in by_area {
-        let cells: Vec<String> = types.iter().map(|(kind, (equal, all))| format!("{kind} {equal}/{all}")).collect();
-        table += &format!("{area:<16} {:>9}   {}\n", format!("{equal}/{all}"), cells.join("  "));
+        let cells: Vec<String> = types
+            .iter()
+            .map(|(kind, (equal, all))| format!("{kind} {equal}/{all}"))
+            .collect();
+        table += &format!(
+            "{area:<16} {:>9}   {}\n",
+            format!("{equal}/{all}"),
+            cells.join("  ")
+        );
     }
+
     // Written past the test harness, which keeps to itself what a test prints that passes.
     std::io::stderr().write_all(table.as_bytes()).unwrap();
 }
@@ -281,7 +380,10 @@ fn print_differences(outcome: &Outcome) {
             Err(error) => println!("{case}: cannot run: {error}"),
             Ok(proxies) => {
                 for (proxy, types) in proxies {
-                    for (kind, differences) in types.iter().filter(|(_, differences)| !differences.is_empty()) {
+                    for (kind, differences) in types
+                        .iter()
+                        .filter(|(_, differences)| !differences.is_empty())
+                    {
                         println!("{case} {proxy} {kind}:\n  {}", differences.join("\n  "));
                     }
                 }
@@ -294,9 +396,12 @@ fn report(outcome: &Outcome) -> Value {
     let cases = outcome.iter().map(|(case, result)| {
         let value = match result {
             Err(error) => json!({ "error": error }),
-            Ok(proxies) => {
-                Value::Object(proxies.iter().map(|(proxy, types)| (proxy.clone(), report_types(types))).collect())
-            }
+            Ok(proxies) => Value::Object(
+                proxies
+                    .iter()
+                    .map(|(proxy, types)| (proxy.clone(), report_types(types)))
+                    .collect(),
+            ),
         };
         (case.clone(), value)
     });
@@ -305,7 +410,10 @@ fn report(outcome: &Outcome) -> Value {
 
 fn report_types(types: &BTreeMap<String, Vec<String>>) -> Value {
     let types = types.iter().map(|(kind, differences)| {
-        (kind.clone(), json!({ "equal": differences.is_empty(), "differences": differences }))
+        (
+            kind.clone(),
+            json!({ "equal": differences.is_empty(), "differences": differences }),
+        )
     });
     Value::Object(types.collect())
 }

@@ -1,8 +1,9 @@
-//! What a change costs, counted in results computed anew and in what is looked at to find them: it must not grow with the
-//! mesh where nothing else of it changes.
+//! What a change costs, counted in results computed anew and in what is looked at to find them: it
+//! must not grow with the mesh where nothing else of it changes.
 //!
-//! What does grow: a new Service is a line in the index of all services, which every result that picks services by
-//! visibility rests on; those are computed anew, and cut off what rests on them where they come out equal.
+//! What does grow: a new Service is a line in the index of all services, which every result that
+//! picks services by visibility rests on; those are computed anew, and cut off what rests on them
+//! where they come out equal.
 
 #![allow(
     clippy::disallowed_methods,
@@ -29,9 +30,14 @@ use navarch::push::engine::Settled;
 use navarch::push::mesh_state::Change;
 use world::{Size, destination_rule, mesh, pod, service, slice, virtual_service};
 
-/// A mesh of this number of services, two endpoints and ten rules of each sort, with two sidecars that are alike.
+/// A mesh of this number of services, two endpoints and ten rules of each sort, with two sidecars
+/// that are alike.
 fn plane(services: usize) -> Plane {
-    let mut plane = Plane::new(mesh(Size { services, endpoints: 2, rules: 10 }));
+    let mut plane = Plane::new(mesh(Size {
+        services,
+        endpoints: 2,
+        rules: 10,
+    }));
     plane.connect(2, services);
     plane.connect_fine_grained(2);
     plane
@@ -45,13 +51,18 @@ fn in_both(change: impl Fn() -> Vec<Change>) -> [Settled; 2] {
     })
 }
 
-/// How many results more or less a change may compute in one mesh than in another: lists are cut by a hash whose key is another in
-/// each run, and where a cut is next to the change, one piece less is made anew.
+/// How many results more or less a change may compute in one mesh than in another: lists are cut by
+/// a hash whose key is another in each run, and where a cut is next to the change, one piece less
+/// is made anew.
 const CUTS: u64 = 2;
 
-/// A change costs the same in both, but for the pieces into which ten times as many resources are cut.
+/// A change costs the same in both, but for the pieces into which ten times as many resources are
+/// cut.
 fn assert_flat([small, large]: [Settled; 2], computed: u64) {
-    assert!(large.computed.abs_diff(small.computed) <= CUTS, "{small:?}, {large:?}");
+    assert!(
+        large.computed.abs_diff(small.computed) <= CUTS,
+        "{small:?}, {large:?}"
+    );
     assert!(small.computed <= computed, "{small:?}");
     assert!(large.looked <= small.looked + 300, "{small:?}, {large:?}");
 }

@@ -1,4 +1,5 @@
-//! `navarch discovery --record`, `navarch replay` and `navarch support-bundle`: what was done is done again, byte for byte.
+//! `navarch discovery --record`, `navarch replay` and `navarch support-bundle`: what was done is
+//! done again, byte for byte.
 
 #![allow(
     clippy::disallowed_methods,
@@ -36,15 +37,27 @@ fn program() -> &'static Path {
 /// What a command printed, and its exit code.
 fn command_output(arguments: &[&str]) -> (String, i32) {
     let mut command = Command::new("timeout");
-    let output = command.arg("120").arg(program()).args(arguments).env_clear().output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let output = command
+        .arg("120")
+        .arg(program())
+        .args(arguments)
+        .env_clear()
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
     (text, output.status.code().unwrap())
 }
 
 /// The JSON that `navarch replay` prints of a record, and its exit code.
 fn replayed(dir: &Path) -> (Value, i32) {
     let mut command = Command::new("timeout");
-    command.arg("120").arg(program()).args(["replay", "-o", "json"]).arg(dir).env_clear();
+    command
+        .arg("120")
+        .arg(program())
+        .args(["replay", "-o", "json"])
+        .arg(dir)
+        .env_clear();
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text} {output:?}"));
@@ -64,7 +77,10 @@ fn bookshop() -> TempDir {
 
 /// Starts on a directory, and records.
 async fn start(folder: &Path, record: &Path, more: &[&str]) -> Navarch {
-    let mut flags = vec!["--registries=".to_owned(), format!("--record={}", record.display())];
+    let mut flags = vec![
+        "--registries=".to_owned(),
+        format!("--record={}", record.display()),
+    ];
     flags.extend(more.iter().map(ToString::to_string));
     Navarch::start(program(), folder, &flags).await.unwrap()
 }
@@ -73,29 +89,54 @@ async fn start(folder: &Path, record: &Path, more: &[&str]) -> Navarch {
 async fn sidecars(navarch: &Navarch, manners: &[Manner]) -> Vec<Sidecar> {
     let mut all = Vec::new();
     for (n, manner) in manners.iter().enumerate() {
-        let (pod, ip) = (format!("web-{n}"), format!("10.7.0.{}", n + 1));
-        all.push(connect(navarch.xds, (&pod, "bookshop", &ip), &[("app", "web")], *manner).await);
+        let pod = format!("web-{n}");
+        let ip = format!("10.7.0.{}", n + 1);
+        all.push(
+            connect(
+                navarch.xds,
+                (&pod, "bookshop", &ip),
+                &[("app", "web")],
+                *manner,
+            )
+            .await,
+        );
     }
     all
 }
 
 /// Changes the split of the reviews, with some text beside.
 fn edit(folder: &Path, weight: u32, ballast: usize) {
-    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/samples/bookshop/reviews-routing.yaml");
-    let text = std::fs::read_to_string(sample).unwrap().replace("weight: 90", &format!("weight: {weight}"));
-    let note = format!("metadata:\n  annotations: {{note: {:?}}}\n", "x".repeat(ballast));
-    std::fs::write(folder.join("reviews-routing.yaml"), text.replace("metadata:\n", &note)).unwrap();
+    let sample =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/samples/bookshop/reviews-routing.yaml");
+    let text = std::fs::read_to_string(sample)
+        .unwrap()
+        .replace("weight: 90", &format!("weight: {weight}"));
+    let note = format!(
+        "metadata:\n  annotations: {{note: {:?}}}\n",
+        "x".repeat(ballast)
+    );
+    std::fs::write(
+        folder.join("reviews-routing.yaml"),
+        text.replace("metadata:\n", &note),
+    )
+    .unwrap();
 }
 
 fn segments(record: &Path) -> Vec<PathBuf> {
-    let mut all: Vec<PathBuf> =
-        std::fs::read_dir(record).into_iter().flatten().map(|one| one.unwrap().path()).collect();
+    let mut all: Vec<PathBuf> = std::fs::read_dir(record)
+        .into_iter()
+        .flatten()
+        .map(|one| one.unwrap().path())
+        .collect();
     all.sort();
     all
 }
 
 fn text(record: &Path) -> String {
-    segments(record).iter().map(|path| std::fs::read_to_string(path).unwrap_or_default()).collect()
+    segments(record)
+        .iter()
+        .map(|path| std::fs::read_to_string(path).unwrap_or_default())
+        .collect()
 }
 
 /// Waits until a record says something so often.

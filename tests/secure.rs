@@ -1,4 +1,5 @@
-//! The TLS port as strangers, proxies and openssl meet it: who gets in, what certificates say, who gets which secret.
+//! The TLS port as strangers, proxies and openssl meet it: who gets in, what certificates say, who
+//! gets which secret.
 //!
 //! Needs `openssl`, as an independent judge of certificates and requests.
 
@@ -91,6 +92,7 @@ use server::Server;
 async fn an_openssl_request_gets_a_certificate_that_openssl_believes() -> Result<()> {
     let server = Server::start().await?;
     let token = Proof::Token(server.issuer.token(json!({})));
+
     for (key, good) in [
         (&["ec", "-pkeyopt", "ec_paramgen_curve:P-256"][..], true),
         (&["rsa:2048"][..], true),
@@ -106,11 +108,19 @@ async fn an_openssl_request_gets_a_certificate_that_openssl_believes() -> Result
         ensure!(chain.len() == 2, "leaf and root: {chain:?}");
         ensure!(chain[1] == server.root(), "the root is the last");
         let text = openssl::verified(server.folder(), &chain[0], &chain[1])?;
-        ensure!(text.contains("URI:spiffe://cluster.local/ns/shop/sa/web"), "{text}");
-        ensure!(!text.contains("evil.example"), "names of the request do not count: {text}");
+        ensure!(
+            text.contains("URI:spiffe://cluster.local/ns/shop/sa/web"),
+            "{text}"
+        );
+        ensure!(
+            !text.contains("evil.example"),
+            "names of the request do not count: {text}"
+        );
     }
+
     ensure!(server.certificate(&Proof::Nothing, "", 0).await.is_err());
     let metrics = server.metrics().await?;
+
     for line in [
         "citadel_server_csr_count 4",
         "citadel_server_success_cert_issuance_count 2",
@@ -120,48 +130,95 @@ async fn an_openssl_request_gets_a_certificate_that_openssl_believes() -> Result
     ] {
         ensure!(metrics.contains(&format!("\n{line}")), "{line}: {metrics}");
     }
+
     Ok(())
 }
 
 #[tokio::test]
 async fn checks_can_be_made_stricter_and_laxer_and_secrets_stay_safe() -> Result<()> {
     let strict = Server::with_variables(server::MESH, "XDS_AUTH_PLAINTEXT=true").await?;
-    let refused = strict.plain_secrets("shop", "web", &["kubernetes://tls"]).await.unwrap_err();
+    let refused = strict
+        .plain_secrets("shop", "web", &["kubernetes://tls"])
+        .await
+        .unwrap_err();
     ensure!(refused.code() == Code::Unauthenticated, "{refused:?}");
     let lax = Server::with_variables(server::MESH, "PILOT_ENABLE_XDS_IDENTITY_CHECK=false").await?;
     let token = Proof::Token(lax.issuer.token(json!({})));
+
     for namespace in ["shop", "bank"] {
-        let secrets = lax.secrets(&token, namespace, "web", &["kubernetes://tls"]).await?;
-        ensure!(secrets.is_empty(), "who is not checked gets no secrets: {}", secrets.len());
+        let secrets = lax
+            .secrets(&token, namespace, "web", &["kubernetes://tls"])
+            .await?;
+        ensure!(
+            secrets.is_empty(),
+            "who is not checked gets no secrets: {}",
+            secrets.len()
+        );
     }
-    let refused = lax.secrets(&Proof::Nothing, "shop", "web", &["kubernetes://tls"]).await.unwrap_err();
+
+    let refused = lax
+        .secrets(&Proof::Nothing, "shop", "web", &["kubernetes://tls"])
+        .await
+        .unwrap_err();
     ensure!(refused.code() == Code::Unauthenticated, "{refused:?}");
+
     Ok(())
 }
 
 #[tokio::test]
 async fn unauthenticated_clients_and_bad_tokens_are_rejected_with_a_reason() -> Result<()> {
     let server = Server::start().await?;
-    let csr = openssl::request(server.folder(), &["ec", "-pkeyopt", "ec_paramgen_curve:P-256"])?;
+    let csr = openssl::request(
+        server.folder(),
+        &["ec", "-pkeyopt", "ec_paramgen_curve:P-256"],
+    )?;
+
     for (proof, reason) in [
         (Proof::Nothing, "neither a certificate nor a token"),
         (Proof::Token("nonsense".into()), "not a JWT"),
-        (Proof::Token(server.issuer.token(json!({"exp": 1_600_000_000}))), "expired"),
-        (Proof::Token(server.issuer.token(json!({"aud": "somebody-else"}))), "another audience"),
-        (Proof::Token(server.issuer.token(json!({"iss": "https://evil.example"}))), "another issuer"),
-        (Proof::Token(server.issuer.token(json!({"sub": "alice"}))), "not a service account"),
+        (
+            Proof::Token(server.issuer.token(json!({"exp": 1_600_000_000}))),
+            "expired",
+        ),
+        (
+            Proof::Token(server.issuer.token(json!({"aud": "somebody-else"}))),
+            "another audience",
+        ),
+        (
+            Proof::Token(server.issuer.token(json!({"iss": "https://evil.example"}))),
+            "another issuer",
+        ),
+        (
+            Proof::Token(server.issuer.token(json!({"sub": "alice"}))),
+            "not a service account",
+        ),
     ] {
         let refused = server.certificate(&proof, &csr, 0).await.unwrap_err();
-        ensure!(refused.code() == Code::Unauthenticated && refused.message().contains(reason), "{refused:?}");
-        let refused = server.secrets(&proof, "shop", "web", &["kubernetes://tls"]).await.unwrap_err();
+        ensure!(
+            refused.code() == Code::Unauthenticated && refused.message().contains(reason),
+            "{refused:?}"
+        );
+        let refused = server
+            .secrets(&proof, "shop", "web", &["kubernetes://tls"])
+            .await
+            .unwrap_err();
         ensure!(refused.code() == Code::Unauthenticated, "{refused:?}");
     }
+
     let good = Proof::Token(server.issuer.token(json!({})));
-    let too_long = server.certificate(&good, &csr, 366 * 24 * 3600).await.unwrap_err();
+    let too_long = server
+        .certificate(&good, &csr, 366 * 24 * 3600)
+        .await
+        .unwrap_err();
     ensure!(too_long.code() == Code::InvalidArgument, "{too_long:?}");
     let log = server.output();
     ensure!(log.contains("caller rejected"), "{log}");
-    ensure!(!log.contains("BEGIN") && !log.contains("KEY-OF-SHOP"), "no key material in the log");
+
+    ensure!(
+        !log.contains("BEGIN") && !log.contains("KEY-OF-SHOP"),
+        "no key material in the log"
+    );
+
     Ok(())
 }
 
@@ -171,22 +228,57 @@ async fn a_proxy_gets_the_secrets_of_its_own_namespace_by_token_or_certificate()
     let token = Proof::Token(server.issuer.token(json!({})));
     let certificate = server.prove_by_certificate(&token).await?;
     for proof in [&token, &certificate] {
-        let secrets = server.secrets(proof, "shop", "web", &["kubernetes://tls", "kubernetes://bank/tls"]).await?;
-        ensure!(secrets.len() == 1 && secrets[0].name == "kubernetes://tls", "{}", secrets.len());
+        let secrets = server
+            .secrets(
+                proof,
+                "shop",
+                "web",
+                &["kubernetes://tls", "kubernetes://bank/tls"],
+            )
+            .await?;
+
+        ensure!(
+            secrets.len() == 1 && secrets[0].name == "kubernetes://tls",
+            "{}",
+            secrets.len()
+        );
+
         // The node must be who the caller was proved to be.
         for (namespace, account) in [("bank", "web"), ("shop", "admin")] {
-            let refused = server.secrets(proof, namespace, account, &["kubernetes://tls"]).await.unwrap_err();
+            let refused = server
+                .secrets(proof, namespace, account, &["kubernetes://tls"])
+                .await
+                .unwrap_err();
             ensure!(refused.code() == Code::PermissionDenied, "{refused:?}");
         }
     }
+
     // In plain text nobody has an identity, so nobody gets anything.
-    let secrets = server.plain_secrets("shop", "web", &["kubernetes://tls", "kubernetes://tls-cacert"]).await?;
+    let secrets = server
+        .plain_secrets(
+            "shop",
+            "web",
+            &["kubernetes://tls", "kubernetes://tls-cacert"],
+        )
+        .await?;
+
     ensure!(secrets.is_empty(), "{}", secrets.len());
-    let pages = ["config_dump?proxyID=web-1&types=sds", "push_status", "adsz", "syncz", "configz"];
+    let pages = [
+        "config_dump?proxyID=web-1&types=sds",
+        "push_status",
+        "adsz",
+        "syncz",
+        "configz",
+    ];
+
     for page in pages {
         let shown = server.page(page).await?;
-        ensure!(!shown.contains("KEY-OF-SHOP") && !shown.contains("S0VZLU9GLVNIT1"), "{page} shows a key");
+        ensure!(
+            !shown.contains("KEY-OF-SHOP") && !shown.contains("S0VZLU9GLVNIT1"),
+            "{page} shows a key"
+        );
     }
+
     Ok(())
 }
 
@@ -198,8 +290,13 @@ async fn the_root_outlives_the_process() -> Result<()> {
     let certificate = server.prove_by_certificate(&token).await?;
     let server = server.restart().await?;
     ensure!(server.root() == root);
-    let secrets = server.secrets(&certificate, "shop", "web", &["kubernetes://tls"]).await?;
-    ensure!(secrets.len() == 1, "a certificate of the time before counts");
+    let secrets = server
+        .secrets(&certificate, "shop", "web", &["kubernetes://tls"])
+        .await?;
+    ensure!(
+        secrets.len() == 1,
+        "a certificate of the time before counts"
+    );
     Ok(())
 }
 
@@ -224,6 +321,9 @@ async fn cve_2022_41721_upgrades_to_http2_are_refused() -> Result<()> {
     let mut answer = Vec::new();
     // That the connection is reset says it, too.
     drop(tokio::time::timeout(Duration::from_secs(5), stream.read_to_end(&mut answer)).await?);
-    ensure!(!String::from_utf8_lossy(&answer).contains("101"), "{answer:?}");
+    ensure!(
+        !String::from_utf8_lossy(&answer).contains("101"),
+        "{answer:?}"
+    );
     Ok(())
 }

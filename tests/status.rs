@@ -1,6 +1,8 @@
-//! What is written back to a real Kubernetes API server, with the rights that deploy/ gives and no others.
+//! What is written back to a real Kubernetes API server, with the rights that deploy/ gives and no
+//! others.
 //!
-//! Needs the programs of `make tools`. The tests share one cluster, and no two write to the same namespace.
+//! Needs the programs of `make tools`. The tests share one cluster, and no two write to the same
+//! namespace.
 
 #![allow(
     clippy::disallowed_methods,
@@ -81,18 +83,30 @@ impl Deployed {
     /// Starts a cluster that knows nothing of Navarch.
     async fn empty() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let (policy, audit) = (folder.path().join("policy.yaml"), folder.path().join("audit.log"));
+        let policy = folder.path().join("policy.yaml");
+        let audit = folder.path().join("audit.log");
         let rules = json!({
             "apiVersion": "audit.k8s.io/v1",
             "kind": "Policy",
             "omitStages": ["RequestReceived"],
             "rules": [{ "level": "Metadata", "userGroups": ["system:serviceaccounts"] }, { "level": "None" }],
         });
+
         std::fs::write(&policy, rules.to_string()).unwrap();
-        let flags =
-            vec![format!("--audit-policy-file={}", policy.display()), format!("--audit-log-path={}", audit.display())];
-        let config = ClusterConfig { api_server_flags: flags, ..ClusterConfig::default() };
-        Self { cluster: Cluster::start_with(config).await.unwrap(), audit, _folder: folder }
+        let flags = vec![
+            format!("--audit-policy-file={}", policy.display()),
+            format!("--audit-log-path={}", audit.display()),
+        ];
+        let config = ClusterConfig {
+            api_server_flags: flags,
+            ..ClusterConfig::default()
+        };
+
+        Self {
+            cluster: Cluster::start_with(config).await.unwrap(),
+            audit,
+            _folder: folder,
+        }
     }
 
     /// Applies the definitions and the manifests as people do, checked by the server.
@@ -100,53 +114,102 @@ impl Deployed {
         let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy");
         let apply = |file: &str| {
             let path = deploy.join(file);
-            self.cluster.kubectl(&["apply", "--validate=strict", "-f", path.to_str().unwrap()], "").unwrap()
+            self.cluster
+                .kubectl(
+                    &["apply", "--validate=strict", "-f", path.to_str().unwrap()],
+                    "",
+                )
+                .unwrap()
         };
+
         apply("charts/navarch/crds/istio.yaml");
-        let wait = ["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"];
+        let wait = [
+            "wait",
+            "--for=condition=Established",
+            "--timeout=30s",
+            "crd",
+            "--all",
+        ];
+
         self.cluster.kubectl(&wait, "").unwrap();
         let applied = apply("navarch.yaml");
-        for what in ["deployment.apps/istiod", "service/istiod", "poddisruptionbudget.policy/istiod"] {
+
+        for what in [
+            "deployment.apps/istiod",
+            "service/istiod",
+            "poddisruptionbudget.policy/istiod",
+        ] {
             assert!(applied.contains(what), "{applied}");
         }
+
         self.forget_webhooks();
     }
 
-    /// Takes the webhooks away. There is no network of Services here: the API server would wait in vain for each answer.
-    /// tests/webhooks.rs has webhooks.
+    /// Takes the webhooks away. There is no network of Services here: the API server would wait in
+    /// vain for each answer. tests/webhooks.rs has webhooks.
     fn forget_webhooks(&self) {
-        for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
-            self.cluster.kubectl(&["delete", kind, "--all"], "").unwrap();
+        for kind in [
+            "mutatingwebhookconfigurations",
+            "validatingwebhookconfigurations",
+        ] {
+            self.cluster
+                .kubectl(&["delete", kind, "--all"], "")
+                .unwrap();
         }
     }
 
     /// What Navarch's service account may do.
     async fn as_navarch(&self) -> status::Cluster {
-        let kubeconfig = self.cluster.kubeconfig_of(NAMESPACE, "istiod").await.unwrap();
+        let kubeconfig = self
+            .cluster
+            .kubeconfig_of(NAMESPACE, "istiod")
+            .await
+            .unwrap();
         let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        let config =
+            kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+                .await
+                .unwrap();
         status::Cluster(kube::Client::try_from(config).unwrap())
     }
 
     /// An object as it is now; null when there is none.
     async fn get(&self, path: &str) -> Value {
-        self.cluster.call("GET", path, "application/json", &Value::Null).await.unwrap_or_default()
+        self.cluster
+            .call("GET", path, "application/json", &Value::Null)
+            .await
+            .unwrap_or_default()
     }
 
     /// The calls of service accounts whose path holds this.
     fn requests(&self, part: &str) -> Vec<String> {
         let log = std::fs::read_to_string(&self.audit).unwrap_or_default();
-        let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let uris = events.filter_map(|event| Some(format!("{} {}", event["verb"], event["requestURI"].as_str()?)));
+        let events = log
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let uris = events.filter_map(|event| {
+            Some(format!(
+                "{} {}",
+                event["verb"],
+                event["requestURI"].as_str()?
+            ))
+        });
         uris.filter(|call| call.contains(part)).collect()
     }
 
     /// The calls that service accounts were refused.
     fn refused(&self) -> Vec<String> {
         let log = std::fs::read_to_string(&self.audit).unwrap_or_default();
-        assert!(log.contains("serviceaccount:istio-system:istiod"), "nothing was noted");
-        let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        assert!(
+            log.contains("serviceaccount:istio-system:istiod"),
+            "nothing was noted"
+        );
+        let events = log
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let refused = events.filter(|event| event["responseStatus"]["code"] == 403);
-        refused.map(|event| format!("{} {}", event["verb"], event["requestURI"])).collect()
+        refused
+            .map(|event| format!("{} {}", event["verb"], event["requestURI"]))
+            .collect()
     }
 }

@@ -45,10 +45,23 @@ fn shop() -> Mesh {
             "reviews",
             "10.96.0.1",
             ("http", 9080),
-            &[("10.1.0.1", "version: v1", "n1"), ("10.1.0.2", "version: v2", "n2")],
+            &[
+                ("10.1.0.1", "version: v1", "n1"),
+                ("10.1.0.2", "version: v2", "n2"),
+            ],
         )
-        .service("ratings", "10.96.0.2", ("http", 9080), &[("10.1.0.3", "version: v1", "n1")])
-        .service("db", "10.96.0.3", ("tcp", 5432), &[("10.1.0.4", "version: v1", "n1")])
+        .service(
+            "ratings",
+            "10.96.0.2",
+            ("http", 9080),
+            &[("10.1.0.3", "version: v1", "n1")],
+        )
+        .service(
+            "db",
+            "10.96.0.3",
+            ("tcp", 5432),
+            &[("10.1.0.4", "version: v1", "n1")],
+        )
 }
 
 /// The subsets of reviews, as a rule of a namespace.
@@ -57,7 +70,9 @@ const SUBSETS: &str = "{host: reviews.shop.svc.cluster.local, subsets: [{name: v
 
 /// A request that a workload sends to a host, by the address of its service.
 fn request(to: &str, host: &str, path: &str, headers: &[(&str, &str)]) -> Connection {
-    let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let headers = headers
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let http = HttpRequest {
         method: "GET".to_owned(),
         host: host.to_owned(),
@@ -65,17 +80,32 @@ fn request(to: &str, host: &str, path: &str, headers: &[(&str, &str)]) -> Connec
         headers: headers.collect(),
         claims: None,
     };
-    Connection { http: Some(http), ..bytes(to) }
+    Connection {
+        http: Some(http),
+        ..bytes(to)
+    }
 }
 
 /// A connection of a workload whose bytes are not read.
 fn bytes(to: &str) -> Connection {
-    Connection { entry: Entry::Outbound, destination: to.parse().unwrap(), source: None, tls: None, http: None }
+    Connection {
+        entry: Entry::Outbound,
+        destination: to.parse().unwrap(),
+        source: None,
+        tls: None,
+        http: None,
+    }
 }
 
 /// A connection of TLS with a server's name.
 fn tls(to: &str, sni: &str) -> Connection {
-    Connection { tls: Some(Tls { sni: sni.to_owned(), alpn: Vec::new() }), ..bytes(to) }
+    Connection {
+        tls: Some(Tls {
+            sni: sni.to_owned(),
+            alpn: Vec::new(),
+        }),
+        ..bytes(to)
+    }
 }
 
 fn reviews(resources: &Resources, headers: &[(&str, &str)]) -> Walk {
@@ -86,7 +116,10 @@ fn reviews(resources: &Resources, headers: &[(&str, &str)]) -> Walk {
 fn without_rules_a_service_is_its_endpoints() {
     let client = shop().sidecar("shop", "client");
     let walk = reviews(&client, &[]);
-    assert_eq!(walk.clusters(), [("outbound|9080||reviews.shop.svc.cluster.local", 1)]);
+    assert_eq!(
+        walk.clusters(),
+        [("outbound|9080||reviews.shop.svc.cluster.local", 1)]
+    );
     assert_eq!(walk.addresses(), ["10.1.0.1:8080", "10.1.0.2:8080"]);
     let walk = client.walk(&bytes("10.96.0.3:5432"));
     assert_eq!(walk.addresses(), ["10.1.0.4:8080"]);
@@ -94,33 +127,53 @@ fn without_rules_a_service_is_its_endpoints() {
 
 #[test]
 fn splits_and_matches_lead_to_subsets() {
-    let mesh = shop().rule("DestinationRule", "shop", "reviews", SUBSETS).rule(
-        "VirtualService",
-        "shop",
-        "reviews",
-        "{hosts: [reviews], http: [{match: [{headers: {end-user: {exact: jason}}}], \
+    let mesh = shop()
+        .rule("DestinationRule", "shop", "reviews", SUBSETS)
+        .rule(
+            "VirtualService",
+            "shop",
+            "reviews",
+            "{hosts: [reviews], http: [{match: [{headers: {end-user: {exact: jason}}}], \
          route: [{destination: {host: reviews, subset: v2}}]}, \
          {route: [{destination: {host: reviews, subset: v1}, weight: 90}, \
          {destination: {host: reviews, subset: v2}, weight: 10}]}]}",
-    );
+        );
+
     let client = mesh.sidecar("shop", "client");
-    assert_eq!(reviews(&client, &[("end-user", "jason")]).addresses(), ["10.1.0.2:8080"]);
-    let weights: Vec<u32> = reviews(&client, &[]).clusters().iter().map(|(_, weight)| *weight).collect();
+    assert_eq!(
+        reviews(&client, &[("end-user", "jason")]).addresses(),
+        ["10.1.0.2:8080"]
+    );
+    let weights: Vec<u32> = reviews(&client, &[])
+        .clusters()
+        .iter()
+        .map(|(_, weight)| *weight)
+        .collect();
     assert_eq!(weights, [90, 10]);
 }
 
 #[test]
 fn requests_are_matched_by_source_label_and_namespace() {
-    let mesh = shop().rule("DestinationRule", "shop", "reviews", SUBSETS).rule(
-        "VirtualService",
-        "shop",
-        "reviews",
-        "{hosts: [reviews], http: [{match: [{sourceLabels: {app: tester}}], \
+    let mesh = shop()
+        .rule("DestinationRule", "shop", "reviews", SUBSETS)
+        .rule(
+            "VirtualService",
+            "shop",
+            "reviews",
+            "{hosts: [reviews], http: [{match: [{sourceLabels: {app: tester}}], \
          route: [{destination: {host: reviews, subset: v2}}]}, {match: [{sourceNamespace: bank}], \
          directResponse: {status: 403}}, {route: [{destination: {host: reviews, subset: v1}}]}]}",
+        );
+
+    assert_eq!(
+        reviews(&mesh.sidecar("shop", "tester"), &[]).addresses(),
+        ["10.1.0.2:8080"]
     );
-    assert_eq!(reviews(&mesh.sidecar("shop", "tester"), &[]).addresses(), ["10.1.0.2:8080"]);
-    assert_eq!(reviews(&mesh.sidecar("shop", "client"), &[]).addresses(), ["10.1.0.1:8080"]);
+    assert_eq!(
+        reviews(&mesh.sidecar("shop", "client"), &[]).addresses(),
+        ["10.1.0.1:8080"]
+    );
+
     let bank = mesh.sidecar("bank", "client");
     let walk = bank.walk(&request("10.96.0.1:9080", "reviews.shop", "/", &[]));
     assert_eq!(walk.outcome, Outcome::Answered(403));
@@ -129,7 +182,9 @@ fn requests_are_matched_by_source_label_and_namespace() {
 #[test]
 fn destination_rules_of_the_client_precede_those_of_the_service_and_the_root_namespace() {
     let rule = |version: &str| {
-        format!("{{host: reviews.shop.svc.cluster.local, subsets: [{{name: chosen, labels: {{version: {version}}}}}]}}")
+        format!(
+            "{{host: reviews.shop.svc.cluster.local, subsets: [{{name: chosen, labels: {{version: {version}}}}}]}}"
+        )
     };
     let route = "{hosts: [reviews.shop.svc.cluster.local], http: [{route: [{destination: \
                  {host: reviews.shop.svc.cluster.local, subset: chosen}}]}]}";
@@ -138,10 +193,14 @@ fn destination_rules_of_the_client_precede_those_of_the_service_and_the_root_nam
         .rule("DestinationRule", "istio-system", "reviews", &rule("none"))
         .rule("DestinationRule", "shop", "reviews", &rule("v1"))
         .rule("DestinationRule", "bank", "reviews", &rule("v2"));
+
     let from = |namespace: &str| {
         let client = mesh.sidecar(namespace, "client");
-        client.walk(&request("10.96.0.1:9080", "reviews.shop", "/", &[])).addresses()
+        client
+            .walk(&request("10.96.0.1:9080", "reviews.shop", "/", &[]))
+            .addresses()
     };
+
     assert_eq!(from("bank"), ["10.1.0.2:8080"]);
     assert_eq!(from("shop"), ["10.1.0.1:8080"]);
     assert_eq!(from("other"), ["10.1.0.1:8080"]);
@@ -164,35 +223,51 @@ fn delegates_route_under_the_conditions_of_their_root() {
             "{http: [{match: [{uri: {prefix: /ratings/v1}}], \
              route: [{destination: {host: ratings.shop.svc.cluster.local}}]}, {redirect: {uri: /moved}}]}",
         );
+
     let client = mesh.sidecar("shop", "client");
     let to = |path: &str| client.walk(&request("10.96.0.1:9080", "reviews", path, &[]));
     assert_eq!(to("/ratings/v1/x").addresses(), ["10.1.0.3:8080"]);
-    let moved = Outcome::Redirected { status: 301, location: "http://reviews/moved".to_owned() };
+    let moved = Outcome::Redirected {
+        status: 301,
+        location: "http://reviews/moved".to_owned(),
+    };
     assert_eq!(to("/ratings/v2").outcome, moved);
+
     assert_eq!(to("/other").addresses(), ["10.1.0.1:8080", "10.1.0.2:8080"]);
 }
 
 #[test]
 fn hosts_outside_the_egress_of_a_sidecar_are_treated_as_unknown() {
     let egress = "{egress: [{hosts: [./ratings.shop.svc.cluster.local]}]}";
-    let client = shop().rule("Sidecar", "shop", "narrow", egress).sidecar("shop", "client");
+    let client = shop()
+        .rule("Sidecar", "shop", "narrow", egress)
+        .sidecar("shop", "client");
     let walk = reviews(&client, &[]);
     assert_eq!(walk.clusters(), [("PassthroughCluster", 1)]);
     assert_eq!(walk.addresses(), ["10.96.0.1:9080"]);
-    let closed =
-        "{outboundTrafficPolicy: {mode: REGISTRY_ONLY}, egress: [{hosts: [./ratings.shop.svc.cluster.local]}]}";
-    let client = shop().rule("Sidecar", "shop", "narrow", closed).sidecar("shop", "client");
+    let closed = "{outboundTrafficPolicy: {mode: REGISTRY_ONLY}, egress: [{hosts: [./ratings.shop.svc.cluster.local]}]}";
+    let client = shop()
+        .rule("Sidecar", "shop", "narrow", closed)
+        .sidecar("shop", "client");
     assert_eq!(reviews(&client, &[]).outcome, Outcome::Answered(502));
-    assert_eq!(client.walk(&bytes("10.96.0.3:5432")).clusters(), [("BlackHoleCluster", 1)]);
+    assert_eq!(
+        client.walk(&bytes("10.96.0.3:5432")).clusters(),
+        [("BlackHoleCluster", 1)]
+    );
 }
 
 #[test]
 fn failover_prefers_the_own_region_only_with_outlier_detection() {
     let rule = "{host: reviews, trafficPolicy: {outlierDetection: {consecutive5xxErrors: 3}}}";
-    let client = shop().rule("DestinationRule", "shop", "reviews", rule).sidecar("shop", "client");
+    let client = shop()
+        .rule("DestinationRule", "shop", "reviews", rule)
+        .sidecar("shop", "client");
     assert_eq!(reviews(&client, &[]).addresses(), ["10.1.0.1:8080"]);
     let plain = shop().sidecar("shop", "client");
-    assert_eq!(reviews(&plain, &[]).addresses(), ["10.1.0.1:8080", "10.1.0.2:8080"]);
+    assert_eq!(
+        reviews(&plain, &[]).addresses(),
+        ["10.1.0.1:8080", "10.1.0.2:8080"]
+    );
 }
 
 #[test]
@@ -213,12 +288,30 @@ fn egress_follows_service_entries() {
             "{hosts: [other.example], location: MESH_EXTERNAL, resolution: DNS, \
              ports: [{number: 443, name: tls, protocol: TLS}]}",
         );
+
     let client = mesh.sidecar("shop", "client");
     let walk = client.walk(&request("240.0.0.9:80", "api.example", "/", &[]));
     assert_eq!(walk.addresses(), ["backend.example:8000"]);
-    assert_eq!(client.walk(&tls("93.184.0.1:443", "api.example")).addresses(), ["backend.example:8443"]);
-    assert_eq!(client.walk(&tls("93.184.0.1:443", "other.example")).addresses(), ["other.example:443"]);
-    assert_eq!(client.walk(&tls("93.184.0.1:443", "unknown.example")).addresses(), ["93.184.0.1:443"]);
+    assert_eq!(
+        client
+            .walk(&tls("93.184.0.1:443", "api.example"))
+            .addresses(),
+        ["backend.example:8443"]
+    );
+
+    assert_eq!(
+        client
+            .walk(&tls("93.184.0.1:443", "other.example"))
+            .addresses(),
+        ["other.example:443"]
+    );
+
+    assert_eq!(
+        client
+            .walk(&tls("93.184.0.1:443", "unknown.example"))
+            .addresses(),
+        ["93.184.0.1:443"]
+    );
 }
 
 #[test]
@@ -245,14 +338,34 @@ fn gateways_route_by_host_and_by_server_name() {
             "{hosts: [db.example], gateways: [edge], tls: [{match: [{port: 443, sniHosts: [db.example]}], \
              route: [{destination: {host: db}}]}]}",
         );
+
     let edge = mesh.gateway();
-    let direct = |connection: Connection| edge.walk(&Connection { entry: Entry::Direct, ..connection });
+    let direct = |connection: Connection| {
+        edge.walk(&Connection {
+            entry: Entry::Direct,
+            ..connection
+        })
+    };
+
     let to = |host: &str, path: &str| direct(request("10.9.9.8:80", host, path, &[]));
-    assert_eq!(to("shop.example", "/ratings/1").addresses(), ["10.1.0.3:8080"]);
-    assert_eq!(to("shop.example", "/").addresses(), ["10.1.0.1:8080", "10.1.0.2:8080"]);
+    assert_eq!(
+        to("shop.example", "/ratings/1").addresses(),
+        ["10.1.0.3:8080"]
+    );
+    assert_eq!(
+        to("shop.example", "/").addresses(),
+        ["10.1.0.1:8080", "10.1.0.2:8080"]
+    );
+
     assert_eq!(to("other.example", "/").outcome, Outcome::NotFound);
-    assert_eq!(direct(tls("10.9.9.8:443", "db.example")).addresses(), ["10.1.0.4:8080"]);
-    assert!(matches!(direct(tls("10.9.9.8:443", "x.other")).outcome, Outcome::Closed(_)));
+    assert_eq!(
+        direct(tls("10.9.9.8:443", "db.example")).addresses(),
+        ["10.1.0.4:8080"]
+    );
+    assert!(matches!(
+        direct(tls("10.9.9.8:443", "x.other")).outcome,
+        Outcome::Closed(_)
+    ));
 }
 
 #[test]
@@ -264,10 +377,16 @@ fn patches_of_an_envoy_filter_change_where_requests_go() {
          direct_response: {status: 403}}}}, {applyTo: HTTP_ROUTE, match: {context: SIDECAR_OUTBOUND}, \
          patch: {operation: ADD, value: {match: {prefix: /broken}}}}]}",
     );
+
     let client = patched.sidecar("shop", "client");
     let to = |path: &str| client.walk(&request("10.96.0.1:9080", "reviews", path, &[]));
     assert_eq!(to("/admin").outcome, Outcome::Answered(403));
-    assert_eq!(to("/broken").addresses().len(), 2, "a route without an action is left out");
+    assert_eq!(
+        to("/broken").addresses().len(),
+        2,
+        "a route without an action is left out"
+    );
+
     let other = patched.sidecar("bank", "client");
     let walk = other.walk(&request("10.96.0.1:9080", "reviews.shop", "/admin", &[]));
     assert_eq!(walk.addresses().len(), 2, "the filter is for its namespace");
@@ -277,8 +396,14 @@ fn patches_of_an_envoy_filter_change_where_requests_go() {
 fn inbound_requests_go_to_the_workload() {
     let server = shop().proxy("sidecar", "10.1.0.3", "shop", "ratings", "");
     let request = request("10.1.0.3:8080", "ratings", "/", &[]);
-    let walk = server.walk(&Connection { entry: Entry::Inbound, ..request });
+    let walk = server.walk(&Connection {
+        entry: Entry::Inbound,
+        ..request
+    });
     assert_eq!(walk.clusters(), [("inbound|8080||", 1)]);
-    let walk = server.walk(&Connection { entry: Entry::Inbound, ..bytes("10.1.0.3:7000") });
+    let walk = server.walk(&Connection {
+        entry: Entry::Inbound,
+        ..bytes("10.1.0.3:7000")
+    });
     assert_eq!(walk.clusters(), [("InboundPassthroughCluster", 1)]);
 }

@@ -24,11 +24,13 @@ pub(crate) struct Case {
     pub(crate) name: &'static str,
     /// Who reads it.
     pub(crate) reader: Reader,
-    /// How long it is at first in a test; four times as long must not cost much more than four times as much.
+    /// How long it is at first in a test; four times as long must not cost much more than four
+    /// times as much.
     pub(crate) size: usize,
     /// How long it may be at most, where something bounds it.
     pub(crate) longest: usize,
-    /// The objects with a list of this length; in an odd `turn` one element is another than in an even one.
+    /// The objects with a list of this length; in an odd `turn` one element is another than in an
+    /// even one.
     pub(crate) objects: fn(usize, usize) -> Vec<Value>,
 }
 
@@ -39,7 +41,8 @@ fn object(group: &str, kind: &str, name: &str, spec: Value) -> Value {
         (group, "EnvoyFilter") => format!("{group}/v1alpha3"),
         (group, _) => format!("{group}/v1"),
     };
-    let metadata = json!({ "name": name, "namespace": "shop", "creationTimestamp": "2026-01-01T00:00:00Z" });
+    let metadata =
+        json!({ "name": name, "namespace": "shop", "creationTimestamp": "2026-01-01T00:00:00Z" });
     json!({ "apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec })
 }
 
@@ -59,7 +62,11 @@ fn list<T: Into<Value>>(length: usize, element: impl FnMut(usize) -> T) -> Value
 
 /// The number of an element: the one in the middle is another in an odd turn.
 fn number(n: usize, length: usize, turn: usize) -> usize {
-    if n == length / 2 && turn % 2 == 1 { length + 1 } else { n }
+    if n == length / 2 && turn % 2 == 1 {
+        length + 1
+    } else {
+        n
+    }
 }
 
 /// An address by number.
@@ -82,8 +89,7 @@ fn entry(fields: &[(&str, Value)]) -> Value {
 
 /// A VirtualService of the host of [`entry`], with other fields laid over; and that.
 fn virtual_service(fields: &[(&str, Value)]) -> Vec<Value> {
-    let mut spec =
-        json!({ "hosts": ["a.example.com"], "http": [{ "route": [{ "destination": { "host": "a.example.com" } }] }] });
+    let mut spec = json!({ "hosts": ["a.example.com"], "http": [{ "route": [{ "destination": { "host": "a.example.com" } }] }] });
     for (name, value) in fields {
         spec[*name] = value.clone();
     }
@@ -105,7 +111,11 @@ fn rule(spec: &[(&str, Value)]) -> Vec<Value> {
 
 /// A Gateway with these servers, a VirtualService for it, and the service behind.
 fn gateway(servers: Value) -> Vec<Value> {
-    let gateway = networking("Gateway", "list", json!({ "selector": { "app": "gate" }, "servers": servers }));
+    let gateway = networking(
+        "Gateway",
+        "list",
+        json!({ "selector": { "app": "gate" }, "servers": servers }),
+    );
     let mut all = virtual_service(&[("gateways", json!(["list"])), ("hosts", json!(["*"]))]);
     all.push(gateway);
     all
@@ -113,7 +123,12 @@ fn gateway(servers: Value) -> Vec<Value> {
 
 /// A Service with a pod behind it that has the address of the reader.
 fn own_service(ports: Value) -> Vec<Value> {
-    let mut pod = object("", "Pod", "reader", json!({ "containers": [{ "name": "app" }] }));
+    let mut pod = object(
+        "",
+        "Pod",
+        "reader",
+        json!({ "containers": [{ "name": "app" }] }),
+    );
     pod["metadata"]["labels"] = json!({ "app": "web" });
     pod["status"] = json!({ "phase": "Running", "podIP": "10.0.0.1", "podIPs": [{ "ip": "10.0.0.1" }],
         "conditions": [{ "type": "Ready", "status": "True" }] });
@@ -135,7 +150,12 @@ fn beside_web(object: Value) -> Vec<Value> {
 
 /// A pod by number with these labels.
 fn pod(n: usize, ready: bool) -> Value {
-    let mut pod = object("", "Pod", &format!("pod-{n}"), json!({ "containers": [{ "name": "app" }] }));
+    let mut pod = object(
+        "",
+        "Pod",
+        &format!("pod-{n}"),
+        json!({ "containers": [{ "name": "app" }] }),
+    );
     pod["metadata"]["labels"] = json!({ "app": "many" });
     pod["status"] = json!({ "phase": "Running", "podIP": address(n), "podIPs": [{ "ip": address(n) }],
         "conditions": [{ "type": "Ready", "status": if ready { "True" } else { "False" } }] });
@@ -161,5 +181,9 @@ mod services;
 const LONG: usize = 1 << 20;
 
 pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
-    services::CASES.iter().chain(routes::CASES).chain(policies::CASES).chain(gateway_api::CASES)
+    services::CASES
+        .iter()
+        .chain(routes::CASES)
+        .chain(policies::CASES)
+        .chain(gateway_api::CASES)
 }

@@ -1,6 +1,9 @@
 //! Lists of the Gateway API.
 
-#![allow(clippy::indexing_slicing, reason = "test code: it indexes only what it has built")]
+#![allow(
+    clippy::indexing_slicing,
+    reason = "test code: it indexes only what it has built"
+)]
 
 use serde_json::{Value, json};
 
@@ -17,7 +20,15 @@ pub(crate) const CASES: &[Case] = &[
         size: 300,
         longest: LONG,
         objects: |n, turn| {
-            world((0..n).map(|i| route(i, &[("hostnames", json!([format!("h{}.example.com", number(i, n, turn))]))])))
+            world((0..n).map(|i| {
+                route(
+                    i,
+                    &[(
+                        "hostnames",
+                        json!([format!("h{}.example.com", number(i, n, turn))]),
+                    )],
+                )
+            }))
         },
     },
     Case {
@@ -25,7 +36,9 @@ pub(crate) const CASES: &[Case] = &[
         reader: Reader::Gateway,
         size: 300,
         longest: LONG,
-        objects: |n, turn| world((0..n).map(|i| route(i, &[("rules", json!([rule(number(i, n, turn))]))]))),
+        objects: |n, turn| {
+            world((0..n).map(|i| route(i, &[("rules", json!([rule(number(i, n, turn))]))])))
+        },
     },
     Case {
         name: "Gateway API: routes at listeners of their own",
@@ -37,7 +50,10 @@ pub(crate) const CASES: &[Case] = &[
             let at = |i: usize| {
                 route(
                     i,
-                    &[("parentRefs", json!([{ "name": "gate", "sectionName": format!("l{}", number(i, n, turn)) }]))],
+                    &[(
+                        "parentRefs",
+                        json!([{ "name": "gate", "sectionName": format!("l{}", number(i, n, turn)) }]),
+                    )],
                 )
             };
             let mut all = world((0..n).map(at));
@@ -50,7 +66,12 @@ pub(crate) const CASES: &[Case] = &[
         reader: Reader::Gateway,
         size: 300,
         longest: LONG,
-        objects: |n, turn| world([route(0, &[("rules", list(n, |i| rule(number(i, n, turn))))])]),
+        objects: |n, turn| {
+            world([route(
+                0,
+                &[("rules", list(n, |i| rule(number(i, n, turn))))],
+            )])
+        },
     },
     Case {
         name: "Gateway API: matches of a rule",
@@ -58,9 +79,17 @@ pub(crate) const CASES: &[Case] = &[
         size: 300,
         longest: LONG,
         objects: |n, turn| {
-            let matches =
-                list(n, |i| json!({ "path": { "type": "Exact", "value": format!("/{}", number(i, n, turn)) } }));
-            world([route(0, &[("rules", json!([{ "matches": matches, "backendRefs": backends(1) }]))])])
+            let matches = list(
+                n,
+                |i| json!({ "path": { "type": "Exact", "value": format!("/{}", number(i, n, turn)) } }),
+            );
+            world([route(
+                0,
+                &[(
+                    "rules",
+                    json!([{ "matches": matches, "backendRefs": backends(1) }]),
+                )],
+            )])
         },
     },
     Case {
@@ -69,7 +98,13 @@ pub(crate) const CASES: &[Case] = &[
         size: 300,
         longest: LONG,
         objects: |n, turn| {
-            world([route(0, &[("hostnames", list(n, |i| format!("h{}.example.com", number(i, n, turn))))])])
+            world([route(
+                0,
+                &[(
+                    "hostnames",
+                    list(n, |i| format!("h{}.example.com", number(i, n, turn))),
+                )],
+            )])
         },
     },
     Case {
@@ -89,7 +124,10 @@ pub(crate) const CASES: &[Case] = &[
         size: 300,
         longest: LONG,
         objects: |n, turn| {
-            let parents = list(n, |i| json!({ "name": "gate", "sectionName": format!("l{}", number(i, n, turn)) }));
+            let parents = list(
+                n,
+                |i| json!({ "name": "gate", "sectionName": format!("l{}", number(i, n, turn)) }),
+            );
             world([route(0, &[("parentRefs", parents)])])
         },
     },
@@ -149,7 +187,10 @@ pub(crate) const CASES: &[Case] = &[
                 route(
                     i,
                     &[
-                        ("hostnames", json!([format!("h{}.example.com", number(i, n, turn))])),
+                        (
+                            "hostnames",
+                            json!([format!("h{}.example.com", number(i, n, turn))]),
+                        ),
                         ("rules", json!([{ "backendRefs": to }])),
                     ],
                 )
@@ -180,24 +221,42 @@ fn world(routes: impl IntoIterator<Item = Value>) -> Vec<Value> {
     });
     let mut front = service("gate", 0);
     front["spec"]["selector"] = json!({ "app": "gate" });
-    let mut all = vec![object(GROUP, "Gateway", "gate", gateway), front, service("backend", 1)];
+    let mut all = vec![
+        object(GROUP, "Gateway", "gate", gateway),
+        front,
+        service("backend", 1),
+    ];
     all.extend(routes);
-    let mut pod = object("", "Pod", "reader", json!({ "containers": [{ "name": "istio-proxy" }] }));
+
+    let mut pod = object(
+        "",
+        "Pod",
+        "reader",
+        json!({ "containers": [{ "name": "istio-proxy" }] }),
+    );
+
     pod["metadata"]["labels"] = json!({ "app": "gate" });
     pod["status"] = json!({ "phase": "Running", "podIP": "10.0.0.1", "podIPs": [{ "ip": "10.0.0.1" }],
         "conditions": [{ "type": "Ready", "status": "True" }] });
     all.push(pod);
+
     all
 }
 
 fn service(name: &str, n: usize) -> Value {
     let ports = json!([{ "name": "http", "port": 80, "targetPort": 80, "protocol": "TCP" }]);
-    object("", "Service", name, json!({ "clusterIP": format!("172.16.{}.{}", n >> 8, n & 255), "ports": ports }))
+    object(
+        "",
+        "Service",
+        name,
+        json!({ "clusterIP": format!("172.16.{}.{}", n >> 8, n & 255), "ports": ports }),
+    )
 }
 
 /// A route of all hosts at the Gateway, with other fields laid over.
 fn route(n: usize, fields: &[(&str, Value)]) -> Value {
-    let mut spec = json!({ "parentRefs": [{ "name": "gate" }], "rules": [{ "backendRefs": backends(1) }] });
+    let mut spec =
+        json!({ "parentRefs": [{ "name": "gate" }], "rules": [{ "backendRefs": backends(1) }] });
     for (name, value) in fields {
         spec[*name] = value.clone();
     }

@@ -1,7 +1,8 @@
-//! How the cost of a list grows with its length, for every list that a namespace's user writes: each is doubled, and the growth
-//! printed. A factor of 2 is linear, 4 is quadratic.
+//! How the cost of a list grows with its length, for every list that a namespace's user writes:
+//! each is doubled, and the growth printed. A factor of 2 is linear, 4 is quadratic.
 //!
-//! `cargo bench --bench growth -- FILTER [LENGTH]` measures the cases of which the name holds the filter.
+//! `cargo bench --bench growth -- FILTER [LENGTH]` measures the cases of which the name holds the
+//! filter.
 
 #![expect(clippy::print_stdout, reason = "a report")]
 
@@ -25,24 +26,45 @@ fn millis(time: std::time::Duration) -> f64 {
 /// The best of several runs.
 fn best(case: &cases::Case, length: usize) -> Cost {
     let runs: Vec<Cost> = (0..RUNS).map(|_| measure(case, length)).collect();
-    let least = |of: fn(&Cost) -> std::time::Duration| runs.iter().map(of).min().unwrap_or_default();
+    let least =
+        |of: fn(&Cost) -> std::time::Duration| runs.iter().map(of).min().unwrap_or_default();
     let settled = runs.first().map(|cost| cost.settled).unwrap_or_default();
-    Cost { read: least(|c| c.read), shown: least(|c| c.shown), edit: least(|c| c.edit), settled }
+    Cost {
+        read: least(|c| c.read),
+        shown: least(|c| c.shown),
+        edit: least(|c| c.edit),
+        settled,
+    }
 }
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| !argument.starts_with("--"))
+        .collect();
     let filter = arguments.first().cloned().unwrap_or_default();
     let length: Option<usize> = arguments.get(1).and_then(|length| length.parse().ok());
-    println!("{:<58} {:>6} {:>21} {:>21} {:>21} {:>9}", "list", "length", "read ms", "shown ms", "edit ms", "computed");
+    println!(
+        "{:<58} {:>6} {:>21} {:>21} {:>21} {:>9}",
+        "list", "length", "read ms", "shown ms", "edit ms", "computed"
+    );
+
     for case in cases::all().filter(|case| case.name.contains(&filter)) {
         let length = length.unwrap_or(case.size * 4).min(case.longest / 2);
-        let (one, two) = (best(case, length), best(case, length * 2));
+        let one = best(case, length);
+        let two = best(case, length * 2);
         let column = |of: fn(&Cost) -> std::time::Duration| {
-            let (one, two) = (millis(of(&one)), millis(of(&two)));
+            let one = millis(of(&one));
+            let two = millis(of(&two));
             format!("{one:>7.1} {two:>8.1} x{:<4.1}", two / one.max(0.001))
         };
-        let (read, shown, edit) = (column(|c| c.read), column(|c| c.shown), column(|c| c.edit));
-        println!("{:<58} {length:>6} {read} {shown} {edit} {:>9}", case.name, two.settled.computed);
+        let read = column(|c| c.read);
+
+        let shown = column(|c| c.shown);
+        let edit = column(|c| c.edit);
+        println!(
+            "{:<58} {length:>6} {read} {shown} {edit} {:>9}",
+            case.name, two.settled.computed
+        );
     }
 }

@@ -1,6 +1,10 @@
 //! What a list costs: to be read, to be shown to a proxy, and when one of its elements changes.
 
-#![allow(clippy::panic, clippy::expect_used, reason = "test code: it indexes only what it has built")]
+#![allow(
+    clippy::panic,
+    clippy::expect_used,
+    reason = "test code: it indexes only what it has built"
+)]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -42,8 +46,10 @@ pub(crate) struct Cost {
 fn used() -> Duration {
     let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("the usage of a thread is readable");
     let of = |value: nix::sys::time::TimeVal| {
-        let (seconds, micros) = (u64::try_from(value.tv_sec()), u64::try_from(value.tv_usec()));
-        Duration::from_secs(seconds.unwrap_or_default()) + Duration::from_micros(micros.unwrap_or_default())
+        let seconds = u64::try_from(value.tv_sec());
+        let micros = u64::try_from(value.tv_usec());
+        Duration::from_secs(seconds.unwrap_or_default())
+            + Duration::from_micros(micros.unwrap_or_default())
     };
     of(usage.user_time()) + of(usage.system_time())
 }
@@ -66,15 +72,23 @@ impl Sink for Discard {
 fn read(objects: &[Value]) -> Vec<Change> {
     let object = |value: &Value| -> AnyObject {
         match decode_value(value) {
-            (_, Outcome::Read { object, unknown_fields }) if unknown_fields.is_empty() => object,
+            (
+                _,
+                Outcome::Read {
+                    object,
+                    unknown_fields,
+                },
+            ) if unknown_fields.is_empty() => object,
             (subject, outcome) => panic!("{subject:?}: {outcome:?}"),
         }
     };
+
     let objects = objects.iter().map(object);
     let checked = objects.inspect(|object| {
         let verdict = validate_any(object);
         assert!(verdict.is_valid(), "{:?}", verdict.errors.first());
     });
+
     checked.map(Change::Put).collect()
 }
 
@@ -90,54 +104,104 @@ fn proxy(reader: Reader) -> Arc<Proxy> {
         "LABELS": { "app": app }, "NAME": "reader", "DNS_CAPTURE": "true",
     });
     let node = format!("{kind}~10.0.0.1~reader.shop~shop.svc.cluster.local");
-    Arc::new(Proxy::parse(&node, metadata, Locality::default()).expect("the node is as Envoy writes it"))
+    Arc::new(
+        Proxy::parse(&node, metadata, Locality::default()).expect("the node is as Envoy writes it"),
+    )
 }
 
 /// The route configurations that a listener asks for.
 fn routes_of(body: &[u8]) -> Vec<String> {
     let listener = Listener::decode(body).expect("the listeners were encoded here");
-    let chains = listener.filter_chains.into_iter().chain(listener.default_filter_chain);
+    let chains = listener
+        .filter_chains
+        .into_iter()
+        .chain(listener.default_filter_chain);
     let filters = chains.flat_map(|chain| chain.filters);
     let typed = filters.filter_map(|filter| match filter.config_type {
-        Some(navarch_proto::envoy::config::listener::v3::filter::ConfigType::TypedConfig(any)) => Some(any),
+        Some(navarch_proto::envoy::config::listener::v3::filter::ConfigType::TypedConfig(any)) => {
+            Some(any)
+        }
         _ => None,
     });
+
     let managers = typed.filter_map(|any| HttpConnectionManager::decode(&any.value[..]).ok());
     let names = managers.filter_map(|manager| match manager.route_specifier {
         Some(RouteSpecifier::Rds(rds)) => Some(rds.route_config_name),
         _ => None,
     });
+
     names.collect()
 }
 
 /// What a list of this length costs.
 pub(crate) fn measure(case: &Case, length: usize) -> Cost {
-    let (first, second) = ((case.objects)(length, 0), (case.objects)(length, 1));
+    let first = (case.objects)(length, 0);
+    let second = (case.objects)(length, 1);
     let mut state = MeshState::new(Settings::default());
     let (_, read_time) = timed(|| state.apply(read(&first)));
     let (mut engine, shown) = timed(|| {
         let mut engine = Engine::new(state.context(), Arc::new(EnvoyTranslator));
         let id = engine.connect(proxy(case.reader), Arc::new(Discard));
-        let everything = Interest { wildcard: true, ..Interest::default() };
-        for kind in [ResourceType::Cluster, ResourceType::Listener, ResourceType::NameTable] {
+        let everything = Interest {
+            wildcard: true,
+            ..Interest::default()
+        };
+
+        for kind in [
+            ResourceType::Cluster,
+            ResourceType::Listener,
+            ResourceType::NameTable,
+        ] {
             engine.subscribe(id, kind, everything.clone());
         }
-        let named = |names: BTreeSet<ResourceName>| Interest { wildcard: false, names: Arc::new(names) };
-        let all = |kind| engine.shown(id, kind).map(|all| all.resources.clone()).unwrap_or_default();
-        let clusters = all(ResourceType::Cluster).iter().map(|cluster| cluster.name.clone()).collect();
+
+        let named = |names: BTreeSet<ResourceName>| Interest {
+            wildcard: false,
+            names: Arc::new(names),
+        };
+        let all = |kind| {
+            engine
+                .shown(id, kind)
+                .map(|all| all.resources.clone())
+                .unwrap_or_default()
+        };
+
+        let clusters = all(ResourceType::Cluster)
+            .iter()
+            .map(|cluster| cluster.name.clone())
+            .collect();
         let listeners = all(ResourceType::Listener);
-        let routes = listeners.iter().flat_map(|listener| routes_of(&listener.body)).map(ResourceName::new).collect();
+        let routes = listeners
+            .iter()
+            .flat_map(|listener| routes_of(&listener.body))
+            .map(ResourceName::new)
+            .collect();
+
         engine.subscribe(id, ResourceType::Endpoint, named(clusters));
         engine.subscribe(id, ResourceType::ObjectStatus, everything);
         engine.subscribe(id, ResourceType::Route, named(routes));
         engine
     });
+
     // Objects that are equal are not told of by sources.
-    let changed = second.iter().enumerate().filter(|(place, object)| first.get(*place) != Some(*object));
+    let changed = second
+        .iter()
+        .enumerate()
+        .filter(|(place, object)| first.get(*place) != Some(*object));
     let changed: Vec<Value> = changed.map(|(_, object)| object.clone()).collect();
     let (settled, edit) = timed(|| {
         let facts = state.apply(read(&changed));
-        if facts.is_empty() { Settled::default() } else { engine.apply(state.context(), facts) }
+        if facts.is_empty() {
+            Settled::default()
+        } else {
+            engine.apply(state.context(), facts)
+        }
     });
-    Cost { read: read_time, shown, edit, settled }
+
+    Cost {
+        read: read_time,
+        shown,
+        edit,
+        settled,
+    }
 }

@@ -1,10 +1,15 @@
 //! Lists of policies, scopes and patches.
 
-#![allow(clippy::indexing_slicing, reason = "test code: it indexes only what it has built")]
+#![allow(
+    clippy::indexing_slicing,
+    reason = "test code: it indexes only what it has built"
+)]
 
 use serde_json::{Value, json};
 
-use super::{Case, LONG, Reader, beside_web, entry, list, networking, number, object, patch, security, web};
+use super::{
+    Case, LONG, Reader, beside_web, entry, list, networking, number, object, patch, security, web,
+};
 
 /// One case for each list of this part.
 pub(crate) const CASES: &[Case] = &[
@@ -14,11 +19,17 @@ pub(crate) const CASES: &[Case] = &[
         size: 300,
         longest: LONG,
         objects: |n, turn| {
-            let mut hosts: Vec<String> = (0..n).map(|i| format!("*/h{}.example.com", number(i, n, turn))).collect();
+            let mut hosts: Vec<String> = (0..n)
+                .map(|i| format!("*/h{}.example.com", number(i, n, turn)))
+                .collect();
             hosts.push("./*".to_owned());
             vec![
                 entry(&[("hosts", list(n, |i| format!("h{i}.example.com")))]),
-                networking("Sidecar", "default", json!({ "egress": [{ "hosts": hosts }] })),
+                networking(
+                    "Sidecar",
+                    "default",
+                    json!({ "egress": [{ "hosts": hosts }] }),
+                ),
             ]
         },
     },
@@ -29,7 +40,10 @@ pub(crate) const CASES: &[Case] = &[
         longest: LONG,
         objects: |n, turn| {
             let listener = |i: usize| json!({ "port": { "number": 1000 + number(i, n, turn), "protocol": "HTTP", "name": format!("http-{i}") }, "hosts": ["./*"] });
-            vec![entry(&[]), networking("Sidecar", "default", json!({ "egress": list(n, listener) }))]
+            vec![
+                entry(&[]),
+                networking("Sidecar", "default", json!({ "egress": list(n, listener) })),
+            ]
         },
     },
     Case {
@@ -52,9 +66,12 @@ pub(crate) const CASES: &[Case] = &[
         size: 500,
         longest: LONG,
         objects: |n, turn| {
-            let rule =
-                |i: usize| json!({ "to": [{ "operation": { "paths": [format!("/p{}", number(i, n, turn))] } }] });
-            beside_web(security("AuthorizationPolicy", "list", json!({ "rules": list(n, rule) })))
+            let rule = |i: usize| json!({ "to": [{ "operation": { "paths": [format!("/p{}", number(i, n, turn))] } }] });
+            beside_web(security(
+                "AuthorizationPolicy",
+                "list",
+                json!({ "rules": list(n, rule) }),
+            ))
         },
     },
     Case {
@@ -63,7 +80,9 @@ pub(crate) const CASES: &[Case] = &[
         size: 500,
         longest: LONG,
         objects: |n, turn| {
-            let principals = list(n, |i| format!("cluster.local/ns/shop/sa/a{}", number(i, n, turn)));
+            let principals = list(n, |i| {
+                format!("cluster.local/ns/shop/sa/a{}", number(i, n, turn))
+            });
             beside_web(security(
                 "AuthorizationPolicy",
                 "list",
@@ -81,7 +100,11 @@ pub(crate) const CASES: &[Case] = &[
                 n,
                 |i| json!({ "key": format!("request.headers[h{i}]"), "values": [format!("v{}", number(i, n, turn))] }),
             );
-            beside_web(security("AuthorizationPolicy", "list", json!({ "rules": [{ "when": when }] })))
+            beside_web(security(
+                "AuthorizationPolicy",
+                "list",
+                json!({ "rules": [{ "when": when }] }),
+            ))
         },
     },
     Case {
@@ -105,7 +128,11 @@ pub(crate) const CASES: &[Case] = &[
         longest: LONG,
         objects: |n, turn| {
             let rule = |i: usize| json!({ "issuer": format!("i{}", number(i, n, turn)), "jwksUri": format!("https://keys.example.com/{i}") });
-            beside_web(security("RequestAuthentication", "list", json!({ "jwtRules": list(n, rule) })))
+            beside_web(security(
+                "RequestAuthentication",
+                "list",
+                json!({ "jwtRules": list(n, rule) }),
+            ))
         },
     },
     Case {
@@ -130,7 +157,11 @@ pub(crate) const CASES: &[Case] = &[
         objects: |n, turn| {
             let headers = list(n, |i| json!({ "name": format!("h{}", number(i, n, turn)) }));
             let rule = json!({ "issuer": "i", "jwksUri": "https://keys.example.com/", "fromHeaders": headers });
-            beside_web(security("RequestAuthentication", "list", json!({ "jwtRules": [rule] })))
+            beside_web(security(
+                "RequestAuthentication",
+                "list",
+                json!({ "jwtRules": [rule] }),
+            ))
         },
     },
     Case {
@@ -139,8 +170,14 @@ pub(crate) const CASES: &[Case] = &[
         size: 200,
         longest: LONG,
         objects: |n, turn| {
-            let ports: serde_json::Map<String, Value> =
-                (0..n).map(|i| ((1000 + number(i, n, turn)).to_string(), json!({ "mode": "STRICT" }))).collect();
+            let ports: serde_json::Map<String, Value> = (0..n)
+                .map(|i| {
+                    (
+                        (1000 + number(i, n, turn)).to_string(),
+                        json!({ "mode": "STRICT" }),
+                    )
+                })
+                .collect();
             beside_web(security(
                 "PeerAuthentication",
                 "list",
@@ -155,7 +192,10 @@ pub(crate) const CASES: &[Case] = &[
         longest: 1024,
         objects: |n, turn| {
             let patches = list(n, |i| patch(number(i, n, turn)));
-            vec![entry(&[]), networking("EnvoyFilter", "list", json!({ "configPatches": patches }))]
+            vec![
+                entry(&[]),
+                networking("EnvoyFilter", "list", json!({ "configPatches": patches })),
+            ]
         },
     },
     Case {
@@ -168,7 +208,10 @@ pub(crate) const CASES: &[Case] = &[
                 json!({ "applyTo": "CLUSTER", "patch": { "operation": "ADD", "value": {
             "name": format!("c{}", number(i, n, turn)), "type": "STATIC", "connect_timeout": "1s" } } })
             });
-            vec![entry(&[]), networking("EnvoyFilter", "list", json!({ "configPatches": patches }))]
+            vec![
+                entry(&[]),
+                networking("EnvoyFilter", "list", json!({ "configPatches": patches })),
+            ]
         },
     },
     Case {
@@ -183,7 +226,10 @@ pub(crate) const CASES: &[Case] = &[
             "address": { "socket_address": { "address": "127.0.0.1", "port_value": 1000 + i } },
             "filter_chains": [{ "filters": [] }] } } })
             });
-            vec![entry(&[]), networking("EnvoyFilter", "list", json!({ "configPatches": patches }))]
+            vec![
+                entry(&[]),
+                networking("EnvoyFilter", "list", json!({ "configPatches": patches })),
+            ]
         },
     },
     Case {
@@ -194,7 +240,11 @@ pub(crate) const CASES: &[Case] = &[
         objects: |n, turn| {
             let mut all = vec![entry(&[])];
             all.extend((0..n).map(|i| {
-                networking("EnvoyFilter", &format!("f{i}"), json!({ "configPatches": [patch(number(i, n, turn))] }))
+                networking(
+                    "EnvoyFilter",
+                    &format!("f{i}"),
+                    json!({ "configPatches": [patch(number(i, n, turn))] }),
+                )
             }));
             all
         },
@@ -205,10 +255,21 @@ pub(crate) const CASES: &[Case] = &[
         size: 300,
         longest: LONG,
         objects: |n, turn| {
-            let tags: serde_json::Map<String, Value> =
-                (0..n).map(|i| (format!("t{}", number(i, n, turn)), json!({ "value": "'x'" }))).collect();
+            let tags: serde_json::Map<String, Value> = (0..n)
+                .map(|i| {
+                    (
+                        format!("t{}", number(i, n, turn)),
+                        json!({ "value": "'x'" }),
+                    )
+                })
+                .collect();
             let metrics = json!([{ "providers": [{ "name": "prometheus" }], "overrides": [{ "tagOverrides": tags }] }]);
-            beside_web(object("telemetry.istio.io", "Telemetry", "list", json!({ "metrics": metrics })))
+            beside_web(object(
+                "telemetry.istio.io",
+                "Telemetry",
+                "list",
+                json!({ "metrics": metrics }),
+            ))
         },
     },
     Case {
@@ -221,8 +282,14 @@ pub(crate) const CASES: &[Case] = &[
                 n,
                 |i| json!({ "match": { "customMetric": format!("m{}", number(i, n, turn)) }, "disabled": true }),
             );
-            let metrics = json!([{ "providers": [{ "name": "prometheus" }], "overrides": overrides }]);
-            beside_web(object("telemetry.istio.io", "Telemetry", "list", json!({ "metrics": metrics })))
+            let metrics =
+                json!([{ "providers": [{ "name": "prometheus" }], "overrides": overrides }]);
+            beside_web(object(
+                "telemetry.istio.io",
+                "Telemetry",
+                "list",
+                json!({ "metrics": metrics }),
+            ))
         },
     },
     Case {
@@ -235,7 +302,12 @@ pub(crate) const CASES: &[Case] = &[
                 n,
                 |i| json!({ "providers": [{ "name": "envoy" }], "filter": { "expression": format!("response.code == {}", 1 + number(i, n, turn)) } }),
             );
-            beside_web(object("telemetry.istio.io", "Telemetry", "list", json!({ "accessLogging": logs })))
+            beside_web(object(
+                "telemetry.istio.io",
+                "Telemetry",
+                "list",
+                json!({ "accessLogging": logs }),
+            ))
         },
     },
 ];

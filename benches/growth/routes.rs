@@ -1,10 +1,16 @@
 //! Lists of routes, rules and gateways.
 
-#![allow(clippy::indexing_slicing, reason = "test code: it indexes only what it has built")]
+#![allow(
+    clippy::indexing_slicing,
+    reason = "test code: it indexes only what it has built"
+)]
 
 use serde_json::{Value, json};
 
-use super::{Case, LONG, Reader, address, entry, gateway, list, networking, number, route, rule, virtual_service};
+use super::{
+    Case, LONG, Reader, address, entry, gateway, list, networking, number, route, rule,
+    virtual_service,
+};
 
 /// One case for each list of this part.
 pub(crate) const CASES: &[Case] = &[
@@ -35,14 +41,24 @@ pub(crate) const CASES: &[Case] = &[
         reader: Reader::Sidecar,
         size: 500,
         longest: LONG,
-        objects: |n, turn| virtual_service(&[("http", list(n, |i| route(&format!("/p{}/", number(i, n, turn)))))]),
+        objects: |n, turn| {
+            virtual_service(&[(
+                "http",
+                list(n, |i| route(&format!("/p{}/", number(i, n, turn)))),
+            )])
+        },
     },
     Case {
         name: "VirtualService: http routes that hide each other",
         reader: Reader::Sidecar,
         size: 500,
         longest: LONG,
-        objects: |n, turn| virtual_service(&[("http", list(n, |i| route(&format!("/p{}", number(i, n, turn)))))]),
+        objects: |n, turn| {
+            virtual_service(&[(
+                "http",
+                list(n, |i| route(&format!("/p{}", number(i, n, turn)))),
+            )])
+        },
     },
     Case {
         name: "VirtualService: equal http routes",
@@ -50,7 +66,16 @@ pub(crate) const CASES: &[Case] = &[
         size: 500,
         longest: LONG,
         objects: |n, turn| {
-            virtual_service(&[("http", list(n, |i| route(if i == n / 2 && turn % 2 == 1 { "/a" } else { "/b" })))])
+            virtual_service(&[(
+                "http",
+                list(n, |i| {
+                    route(if i == n / 2 && turn % 2 == 1 {
+                        "/a"
+                    } else {
+                        "/b"
+                    })
+                }),
+            )])
         },
     },
     Case {
@@ -59,7 +84,10 @@ pub(crate) const CASES: &[Case] = &[
         size: 500,
         longest: LONG,
         objects: |n, turn| {
-            let found = list(n, |i| json!({ "uri": { "exact": format!("/p{}", number(i, n, turn)) } }));
+            let found = list(
+                n,
+                |i| json!({ "uri": { "exact": format!("/p{}", number(i, n, turn)) } }),
+            );
             let route = json!({ "match": found, "route": [{ "destination": { "host": "a.example.com" } }] });
             virtual_service(&[("http", json!([route]))])
         },
@@ -70,10 +98,10 @@ pub(crate) const CASES: &[Case] = &[
         size: 500,
         longest: LONG,
         objects: |n, turn| {
-            let headers: serde_json::Map<String, Value> =
-                (0..n).map(|i| (format!("h{}", number(i, n, turn)), json!({ "exact": "x" }))).collect();
-            let route =
-                json!({ "match": [{ "headers": headers }], "route": [{ "destination": { "host": "a.example.com" } }] });
+            let headers: serde_json::Map<String, Value> = (0..n)
+                .map(|i| (format!("h{}", number(i, n, turn)), json!({ "exact": "x" })))
+                .collect();
+            let route = json!({ "match": [{ "headers": headers }], "route": [{ "destination": { "host": "a.example.com" } }] });
             virtual_service(&[("http", json!([route]))])
         },
     },
@@ -96,8 +124,9 @@ pub(crate) const CASES: &[Case] = &[
         size: 500,
         longest: LONG,
         objects: |n, turn| {
-            let set: serde_json::Map<String, Value> =
-                (0..n).map(|i| (format!("h{}", number(i, n, turn)), json!("x"))).collect();
+            let set: serde_json::Map<String, Value> = (0..n)
+                .map(|i| (format!("h{}", number(i, n, turn)), json!("x")))
+                .collect();
             let route = json!({ "headers": { "request": { "set": set } }, "route": [{ "destination": { "host": "a.example.com" } }] });
             virtual_service(&[("http", json!([route]))])
         },
@@ -116,7 +145,10 @@ pub(crate) const CASES: &[Case] = &[
             });
             let mut all = virtual_service(&[("http", json!([])), ("tcp", tcp)]);
             all[0] = entry(&[
-                ("ports", json!([{ "number": 80, "name": "tcp", "protocol": "TCP" }])),
+                (
+                    "ports",
+                    json!([{ "number": 80, "name": "tcp", "protocol": "TCP" }]),
+                ),
                 ("addresses", json!(["172.20.0.1"])),
             ]);
             all
@@ -138,7 +170,10 @@ pub(crate) const CASES: &[Case] = &[
             let mut all = virtual_service(&[("hosts", hosts), ("http", json!([])), ("tls", tls)]);
             all[0] = entry(&[
                 ("hosts", json!(["h0.example.com"])),
-                ("ports", json!([{ "number": 443, "name": "tls", "protocol": "TLS" }])),
+                (
+                    "ports",
+                    json!([{ "number": 443, "name": "tls", "protocol": "TLS" }]),
+                ),
             ]);
             all
         },
@@ -154,7 +189,10 @@ pub(crate) const CASES: &[Case] = &[
             let mut all = virtual_service(&[("hosts", hosts), ("http", json!([])), ("tls", tls)]);
             all[0] = entry(&[
                 ("hosts", json!(["h0.example.com"])),
-                ("ports", json!([{ "number": 443, "name": "tls", "protocol": "TLS" }])),
+                (
+                    "ports",
+                    json!([{ "number": 443, "name": "tls", "protocol": "TLS" }]),
+                ),
             ]);
             all
         },
@@ -165,7 +203,9 @@ pub(crate) const CASES: &[Case] = &[
         size: 1000,
         longest: LONG,
         objects: |n, turn| {
-            let mut gateways: Vec<String> = (0..n).map(|i| format!("shop/g{}", number(i, n, turn))).collect();
+            let mut gateways: Vec<String> = (0..n)
+                .map(|i| format!("shop/g{}", number(i, n, turn)))
+                .collect();
             gateways.push("mesh".to_owned());
             virtual_service(&[("gateways", json!(gateways))])
         },
@@ -176,7 +216,9 @@ pub(crate) const CASES: &[Case] = &[
         size: 1000,
         longest: LONG,
         objects: |n, turn| {
-            let mut spaces: Vec<String> = (0..n).map(|i| format!("ns{}", number(i, n, turn))).collect();
+            let mut spaces: Vec<String> = (0..n)
+                .map(|i| format!("ns{}", number(i, n, turn)))
+                .collect();
             spaces.push(".".to_owned());
             virtual_service(&[("exportTo", json!(spaces))])
         },
@@ -194,7 +236,11 @@ pub(crate) const CASES: &[Case] = &[
             let mut all = virtual_service(&[("http", http)]);
             all.extend((0..n).map(|i| {
                 let inner = route(&format!("/p{i}/{}", number(i, n, turn)));
-                networking("VirtualService", &format!("d{i}"), json!({ "http": [inner] }))
+                networking(
+                    "VirtualService",
+                    &format!("d{i}"),
+                    json!({ "http": [inner] }),
+                )
             }));
             all
         },
@@ -205,7 +251,10 @@ pub(crate) const CASES: &[Case] = &[
         size: 200,
         longest: LONG,
         objects: |n, turn| {
-            let mut all = vec![entry(&[("hosts", list(n, |i| format!("h{i}.example.com")))])];
+            let mut all = vec![entry(&[(
+                "hosts",
+                list(n, |i| format!("h{i}.example.com")),
+            )])];
             all.extend((0..n).map(|i| {
             let http = json!([{ "timeout": format!("{}s", 1 + number(i, n, turn)), "route": [{ "destination": { "host": "h0.example.com" } }] }]);
             networking("VirtualService", &format!("v{i}"), json!({ "hosts": [format!("h{i}.example.com")], "http": http }))
@@ -235,7 +284,10 @@ pub(crate) const CASES: &[Case] = &[
         objects: |n, turn| {
             rule(&[(
                 "subsets",
-                list(n, |i| json!({ "name": format!("s{}", number(i, n, turn)), "labels": { "v": format!("{i}") } })),
+                list(
+                    n,
+                    |i| json!({ "name": format!("s{}", number(i, n, turn)), "labels": { "v": format!("{i}") } }),
+                ),
             )])
         },
     },
@@ -245,7 +297,9 @@ pub(crate) const CASES: &[Case] = &[
         size: 1000,
         longest: LONG,
         objects: |n, turn| {
-            let mut spaces: Vec<String> = (0..n).map(|i| format!("ns{}", number(i, n, turn))).collect();
+            let mut spaces: Vec<String> = (0..n)
+                .map(|i| format!("ns{}", number(i, n, turn)))
+                .collect();
             spaces.push(".".to_owned());
             rule(&[("exportTo", json!(spaces))])
         },
@@ -263,7 +317,10 @@ pub(crate) const CASES: &[Case] = &[
             let mut all = rule(&[("trafficPolicy", json!({ "portLevelSettings": levels }))]);
             all[0] = entry(&[(
                 "ports",
-                list(n, |i| json!({ "number": 1000 + i, "name": format!("http-{i}"), "protocol": "HTTP" })),
+                list(
+                    n,
+                    |i| json!({ "number": 1000 + i, "name": format!("http-{i}"), "protocol": "HTTP" }),
+                ),
             )]);
             all
         },
@@ -288,8 +345,13 @@ pub(crate) const CASES: &[Case] = &[
         objects: |n, turn| {
             let mut all = vec![entry(&[])];
             all.extend((0..n).map(|i| {
-                let subset = json!({ "name": format!("s{}", number(i, n, turn)), "labels": { "v": "1" } });
-                networking("DestinationRule", &format!("d{i}"), json!({ "host": "a.example.com", "subsets": [subset] }))
+                let subset =
+                    json!({ "name": format!("s{}", number(i, n, turn)), "labels": { "v": "1" } });
+                networking(
+                    "DestinationRule",
+                    &format!("d{i}"),
+                    json!({ "host": "a.example.com", "subsets": [subset] }),
+                )
             }));
             all
         },
@@ -342,7 +404,9 @@ pub(crate) const CASES: &[Case] = &[
         longest: LONG,
         objects: |n, turn| {
             let hosts = list(n, |i| format!("h{}.example.com", number(i, n, turn)));
-            gateway(json!([{ "port": { "number": 80, "name": "http", "protocol": "HTTP" }, "hosts": hosts }]))
+            gateway(
+                json!([{ "port": { "number": 80, "name": "http", "protocol": "HTTP" }, "hosts": hosts }]),
+            )
         },
     },
     Case {
@@ -365,7 +429,10 @@ pub(crate) const CASES: &[Case] = &[
         size: 200,
         longest: LONG,
         objects: |n, turn| {
-            let mut all = virtual_service(&[("gateways", list(n, |i| format!("g{i}"))), ("hosts", json!(["*"]))]);
+            let mut all = virtual_service(&[
+                ("gateways", list(n, |i| format!("g{i}"))),
+                ("hosts", json!(["*"])),
+            ]);
             all.extend((0..n).map(|i| {
             let server = json!({ "port": { "number": 80, "name": "http", "protocol": "HTTP" }, "hosts": [format!("h{}.example.com", number(i, n, turn))] });
             networking("Gateway", &format!("g{i}"), json!({ "selector": { "app": "gate" }, "servers": [server] }))
@@ -379,8 +446,9 @@ pub(crate) const CASES: &[Case] = &[
         size: 200,
         longest: LONG,
         objects: |n, turn| {
-            let mut all =
-                gateway(json!([{ "port": { "number": 80, "name": "http", "protocol": "HTTP" }, "hosts": ["*"] }]));
+            let mut all = gateway(
+                json!([{ "port": { "number": 80, "name": "http", "protocol": "HTTP" }, "hosts": ["*"] }]),
+            );
             all.extend((0..n).map(|i| {
             let spec = json!({ "hosts": [format!("h{}.example.com", number(i, n, turn))], "gateways": ["list"], "http": [route("/a")] });
             networking("VirtualService", &format!("v{i}"), spec)
@@ -432,7 +500,8 @@ pub(crate) const CASES: &[Case] = &[
                 |i| json!({ "port": { "number": 80, "name": format!("http-{i}"), "protocol": "HTTP" }, "hosts": [host(i)] }),
             ));
             all.extend((0..n).map(|i| {
-                let spec = json!({ "hosts": [host(i)], "gateways": ["list"], "http": [route("/a")] });
+                let spec =
+                    json!({ "hosts": [host(i)], "gateways": ["list"], "http": [route("/a")] });
                 networking("VirtualService", &format!("v{i}"), spec)
             }));
             all

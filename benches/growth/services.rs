@@ -1,10 +1,15 @@
 //! Lists of services and their endpoints.
 
-#![allow(clippy::indexing_slicing, reason = "test code: it indexes only what it has built")]
+#![allow(
+    clippy::indexing_slicing,
+    reason = "test code: it indexes only what it has built"
+)]
 
 use serde_json::json;
 
-use super::{Case, LONG, Reader, address, entry, list, networking, number, object, own_service, pod, web};
+use super::{
+    Case, LONG, Reader, address, entry, list, networking, number, object, own_service, pod, web,
+};
 
 /// One case for each list of this part.
 pub(crate) const CASES: &[Case] = &[
@@ -13,7 +18,12 @@ pub(crate) const CASES: &[Case] = &[
         reader: Reader::Sidecar,
         size: 400,
         longest: LONG,
-        objects: |n, turn| vec![entry(&[("hosts", list(n, |i| format!("h{}.example.com", number(i, n, turn))))])],
+        objects: |n, turn| {
+            vec![entry(&[(
+                "hosts",
+                list(n, |i| format!("h{}.example.com", number(i, n, turn))),
+            )])]
+        },
     },
     Case {
         name: "ServiceEntry: hosts that DNS resolves",
@@ -22,7 +32,11 @@ pub(crate) const CASES: &[Case] = &[
         longest: LONG,
         objects: |n, turn| {
             let hosts = list(n, |i| format!("h{}.example.com", number(i, n, turn)));
-            vec![entry(&[("hosts", hosts), ("resolution", json!("DNS")), ("endpoints", json!([]))])]
+            vec![entry(&[
+                ("hosts", hosts),
+                ("resolution", json!("DNS")),
+                ("endpoints", json!([])),
+            ])]
         },
     },
     Case {
@@ -31,7 +45,10 @@ pub(crate) const CASES: &[Case] = &[
         size: 400,
         longest: LONG,
         objects: |n, turn| {
-            let mut entry = entry(&[("hosts", list(n, |i| format!("h{}.example.com", number(i, n, turn))))]);
+            let mut entry = entry(&[(
+                "hosts",
+                list(n, |i| format!("h{}.example.com", number(i, n, turn))),
+            )]);
             let addresses = |i| json!({ "host": format!("h{}.example.com", number(i, n, turn)), "value": address(i) });
             entry["status"] = json!({ "addresses": list(n, addresses) });
             vec![entry]
@@ -77,7 +94,10 @@ pub(crate) const CASES: &[Case] = &[
         longest: LONG,
         objects: |n, turn| {
             let ports = json!([{ "number": 80, "name": "tcp", "protocol": "TCP" }]);
-            vec![entry(&[("addresses", list(n, |i| address(number(i, n, turn)))), ("ports", ports)])]
+            vec![entry(&[
+                ("addresses", list(n, |i| address(number(i, n, turn)))),
+                ("ports", ports),
+            ])]
         },
     },
     Case {
@@ -85,7 +105,12 @@ pub(crate) const CASES: &[Case] = &[
         reader: Reader::Sidecar,
         size: 200,
         longest: LONG,
-        objects: |n, turn| vec![entry(&[("addresses", list(n, |i| address(number(i, n, turn))))])],
+        objects: |n, turn| {
+            vec![entry(&[(
+                "addresses",
+                list(n, |i| address(number(i, n, turn))),
+            )])]
+        },
     },
     Case {
         name: "ServiceEntry: endpoints",
@@ -93,7 +118,10 @@ pub(crate) const CASES: &[Case] = &[
         size: 800,
         longest: LONG,
         objects: |n, turn| {
-            vec![entry(&[("endpoints", list(n, |i| json!({ "address": address(number(i, n, turn)) })))])]
+            vec![entry(&[(
+                "endpoints",
+                list(n, |i| json!({ "address": address(number(i, n, turn)) })),
+            )])]
         },
     },
     Case {
@@ -102,8 +130,14 @@ pub(crate) const CASES: &[Case] = &[
         size: 800,
         longest: LONG,
         objects: |n, turn| {
-            let endpoints = list(n, |i| json!({ "address": format!("e{}.example.com", number(i, n, turn)) }));
-            vec![entry(&[("endpoints", endpoints), ("resolution", json!("DNS"))])]
+            let endpoints = list(
+                n,
+                |i| json!({ "address": format!("e{}.example.com", number(i, n, turn)) }),
+            );
+            vec![entry(&[
+                ("endpoints", endpoints),
+                ("resolution", json!("DNS")),
+            ])]
         },
     },
     Case {
@@ -126,7 +160,10 @@ pub(crate) const CASES: &[Case] = &[
                 let i = number(i, n, turn);
                 json!({ "number": 1000 + i, "name": format!("tcp-{i}"), "protocol": "TCP" })
             });
-            vec![entry(&[("ports", ports), ("endpoints", json!([{ "address": "10.0.0.1" }]))])]
+            vec![entry(&[
+                ("ports", ports),
+                ("endpoints", json!([{ "address": "10.0.0.1" }])),
+            ])]
         },
     },
     Case {
@@ -136,7 +173,10 @@ pub(crate) const CASES: &[Case] = &[
         longest: LONG,
         objects: |n, turn| {
             let hosts = list(n, |i| format!("h{}.example.com", number(i, n, turn)));
-            vec![entry(&[("hosts", hosts), ("endpoints", json!([{ "address": "10.0.0.1" }]))])]
+            vec![entry(&[
+                ("hosts", hosts),
+                ("endpoints", json!([{ "address": "10.0.0.1" }])),
+            ])]
         },
     },
     Case {
@@ -145,7 +185,9 @@ pub(crate) const CASES: &[Case] = &[
         size: 2000,
         longest: LONG,
         objects: |n, turn| {
-            let mut spaces: Vec<String> = (0..n).map(|i| format!("ns{}", number(i, n, turn))).collect();
+            let mut spaces: Vec<String> = (0..n)
+                .map(|i| format!("ns{}", number(i, n, turn)))
+                .collect();
             spaces.push(".".to_owned());
             vec![entry(&[("exportTo", json!(spaces))])]
         },
@@ -156,7 +198,10 @@ pub(crate) const CASES: &[Case] = &[
         size: 1000,
         longest: LONG,
         objects: |n, turn| {
-            vec![entry(&[("subjectAltNames", list(n, |i| format!("spiffe://td/{}", number(i, n, turn))))])]
+            vec![entry(&[(
+                "subjectAltNames",
+                list(n, |i| format!("spiffe://td/{}", number(i, n, turn))),
+            )])]
         },
     },
     Case {
@@ -166,9 +211,13 @@ pub(crate) const CASES: &[Case] = &[
         longest: LONG,
         objects: |n, turn| {
             let selector = json!({ "labels": { "app": "many" } });
-            let mut all = vec![entry(&[("workloadSelector", selector), ("endpoints", json!([]))])];
+            let mut all = vec![entry(&[
+                ("workloadSelector", selector),
+                ("endpoints", json!([])),
+            ])];
             all.extend((0..n).map(|i| {
-                let spec = json!({ "address": address(number(i, n, turn)), "labels": { "app": "many" } });
+                let spec =
+                    json!({ "address": address(number(i, n, turn)), "labels": { "app": "many" } });
                 networking("WorkloadEntry", &format!("w{i}"), spec)
             }));
             all
@@ -181,7 +230,10 @@ pub(crate) const CASES: &[Case] = &[
         longest: LONG,
         objects: |n, turn| {
             let selector = json!({ "labels": { "app": "many" } });
-            let mut all = vec![entry(&[("workloadSelector", selector), ("endpoints", json!([]))])];
+            let mut all = vec![entry(&[
+                ("workloadSelector", selector),
+                ("endpoints", json!([])),
+            ])];
             all.extend((0..n).map(|i| pod(i, i != n / 2 || turn % 2 == 0)));
             all
         },
@@ -194,7 +246,10 @@ pub(crate) const CASES: &[Case] = &[
         objects: |n, turn| {
             (0..n)
                 .map(|i| {
-                    let mut one = entry(&[("hosts", json!([format!("h{}.example.com", number(i, n, turn))]))]);
+                    let mut one = entry(&[(
+                        "hosts",
+                        json!([format!("h{}.example.com", number(i, n, turn))]),
+                    )]);
                     one["metadata"]["name"] = json!(format!("e{i}"));
                     one
                 })
@@ -209,7 +264,10 @@ pub(crate) const CASES: &[Case] = &[
         objects: |n, turn| {
             (0..n)
                 .map(|i| {
-                    let mut one = entry(&[("endpoints", json!([{ "address": address(number(i, n, turn)) }]))]);
+                    let mut one = entry(&[(
+                        "endpoints",
+                        json!([{ "address": address(number(i, n, turn)) }]),
+                    )]);
                     one["metadata"]["name"] = json!(format!("e{i}"));
                     one
                 })
@@ -226,8 +284,11 @@ pub(crate) const CASES: &[Case] = &[
                 .map(|i| {
                     let ports = json!([{ "number": 90, "name": "tcp", "protocol": "TCP" }]);
                     let host = json!([format!("h{}.example.com", number(i, n, turn))]);
-                    let mut one =
-                        entry(&[("hosts", host), ("ports", ports), ("endpoints", json!([{ "address": "10.0.0.1" }]))]);
+                    let mut one = entry(&[
+                        ("hosts", host),
+                        ("ports", ports),
+                        ("endpoints", json!([{ "address": "10.0.0.1" }])),
+                    ]);
                     one["metadata"]["name"] = json!(format!("e{i}"));
                     one
                 })

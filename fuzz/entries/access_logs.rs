@@ -1,13 +1,16 @@
-//! Access logs that Envoy streams to the agent, with what peers say of themselves in them: headers, baggage, identities.
+//! Access logs that Envoy streams to the agent, with what peers say of themselves in them: headers,
+//! baggage, identities.
 //!
-//! A line of an input is a message of the stream in hexadecimal digits; whatever else is in it is passed over.
+//! A line of an input is a message of the stream in hexadecimal digits; whatever else is in it is
+//! passed over.
 
 use navarch::agent::mesh_metrics::exposition_after;
 
 /// Reads one stream.
 ///
 /// # Panics
-/// When Prometheus could not read what is told, or a message that cannot be read takes away what was counted before it.
+/// When Prometheus could not read what is told, or a message that cannot be read takes away what
+/// was counted before it.
 pub fn run(data: &[u8]) {
     let messages: Vec<Vec<u8>> = data.split(|byte| *byte == b'\n').map(bytes).collect();
     let (text, _) = exposition_after(&messages);
@@ -22,16 +25,29 @@ pub fn run(data: &[u8]) {
 
 /// The bytes that a line stands for.
 fn bytes(line: &[u8]) -> Vec<u8> {
-    let digits = line.iter().filter_map(|sign| char::from(*sign).to_digit(16));
-    let digits: Vec<u8> = digits.filter_map(|digit| u8::try_from(digit).ok()).collect();
-    digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit)).collect()
+    let digits = line
+        .iter()
+        .filter_map(|sign| char::from(*sign).to_digit(16));
+    let digits: Vec<u8> = digits
+        .filter_map(|digit| u8::try_from(digit).ok())
+        .collect();
+    digits
+        .chunks(2)
+        .map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit))
+        .collect()
 }
 
 /// Whether a line is `name{label="value",...} number`, each label being there once.
 fn is_readable(line: &str) -> bool {
-    let Some((series, number)) = line.rsplit_once(' ') else { return false };
-    let (name, mut rest) = series.split_once('{').map_or((series, "}"), |(name, rest)| (name, rest));
+    let Some((series, number)) = line.rsplit_once(' ') else {
+        return false;
+    };
+
+    let (name, mut rest) = series
+        .split_once('{')
+        .map_or((series, "}"), |(name, rest)| (name, rest));
     let mut labels = Vec::new();
+
     while let Some((label, value)) = rest.split_once("=\"") {
         let mut is_escaped = false;
         let end = value.bytes().position(|byte| {
@@ -39,17 +55,25 @@ fn is_readable(line: &str) -> bool {
             is_escaped = byte == b'\\' && !is_escaped;
             ends
         });
-        let Some((_, after)) = end.and_then(|end| value.split_at_checked(end + 1)) else { return false };
+        let Some((_, after)) = end.and_then(|end| value.split_at_checked(end + 1)) else {
+            return false;
+        };
         labels.push(label);
         rest = after.strip_prefix(',').unwrap_or(after);
     }
+
     let count = labels.len();
     labels.sort_unstable();
     labels.dedup();
     let is_name = |name: &&str| {
-        name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-            && name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit())
+        name.bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+            && name
+                .bytes()
+                .next()
+                .is_some_and(|byte| !byte.is_ascii_digit())
     };
+
     rest == "}"
         && is_name(&name)
         && labels.iter().all(is_name)

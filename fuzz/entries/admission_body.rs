@@ -1,4 +1,5 @@
-//! Bodies of reviews, cut anywhere: what comes in pieces is answered as what comes at once, and what lacks its end admits nothing.
+//! Bodies of reviews, cut anywhere: what comes in pieces is answered as what comes at once, and
+//! what lacks its end admits nothing.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -23,34 +24,76 @@ const CUTS: usize = 12;
 pub fn run(data: &[u8]) {
     let inputs = InjectorInputs::new(Arc::new(MeshConfig::istio_defaults()));
     let injector = Arc::new(Injector::new(&inputs).expect("the default installation is one"));
-    let current = CurrentInjector::new(InjectorState::Ready { injector, refused: None });
-    let webhooks = Webhooks::new(Arc::new(|| true), Arc::new(|| None), current, Limits::default(), Metrics::default());
+    let current = CurrentInjector::new(InjectorState::Ready {
+        injector,
+        refused: None,
+    });
+    let webhooks = Webhooks::new(
+        Arc::new(|| true),
+        Arc::new(|| None),
+        current,
+        Limits::default(),
+        Metrics::default(),
+    );
+
     let webhooks = Arc::new(webhooks);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime");
     let ask = |path: &str, pieces: &[&[u8]]| {
-        let pieces: Vec<_> =
-            pieces.iter().map(|piece| Ok::<_, Infallible>(Frame::data(Bytes::copy_from_slice(piece)))).collect();
+        let pieces: Vec<_> = pieces
+            .iter()
+            .map(|piece| Ok::<_, Infallible>(Frame::data(Bytes::copy_from_slice(piece))))
+            .collect();
         let body = axum::body::Body::new(StreamBody::new(futures_util::stream::iter(pieces)));
-        let request = Request::builder().method(Method::POST).uri(path).header("content-type", "application/json");
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(path)
+            .header("content-type", "application/json");
         let request = request.body(body).expect("it is a request");
+
         runtime.block_on(async {
-            let answer = routes(webhooks.clone()).call(request).await.expect("there is an answer");
+            let answer = routes(webhooks.clone())
+                .call(request)
+                .await
+                .expect("there is an answer");
             let status = answer.status();
-            (status, answer.into_body().collect().await.expect("the answer ends").to_bytes())
+
+            (
+                status,
+                answer
+                    .into_body()
+                    .collect()
+                    .await
+                    .expect("the answer ends")
+                    .to_bytes(),
+            )
         })
     };
+
     for path in ["/validate", "/inject"] {
         let whole = ask(path, &[data]);
+
         for cut in 1..=CUTS {
             let at = data.len() * cut / (CUTS + 1);
             let (begin, end) = data.split_at(at);
             assert_eq!(ask(path, &[begin, end]), whole, "{path}, cut at {at}");
-            assert_eq!(ask(path, &[begin, b"", end]), whole, "{path}, cut at {at} with nothing between");
+            assert_eq!(
+                ask(path, &[begin, b"", end]),
+                whole,
+                "{path}, cut at {at} with nothing between"
+            );
+
             // A review ends with a brace; blanks may follow.
             if serde_json::from_slice::<Value>(begin).is_err() {
                 let (_, answer) = ask(path, &[begin]);
                 let answer = serde_json::from_slice(&answer).unwrap_or(Value::Null);
-                assert_ne!(answer.pointer("/response/allowed"), Some(&Value::Bool(true)), "{path}, ended at {at}");
+                assert_ne!(
+                    answer.pointer("/response/allowed"),
+                    Some(&Value::Bool(true)),
+                    "{path}, ended at {at}"
+                );
             }
         }
     }

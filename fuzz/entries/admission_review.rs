@@ -1,6 +1,7 @@
 //! Bodies that an API server, or somebody in its place, posts to `/validate` and `/inject`.
 //!
-//! Beside what is already in the cluster: a small world, so that what looks at other objects has some to look at.
+//! Beside what is already in the cluster: a small world, so that what looks at other objects has
+//! some to look at.
 
 use std::sync::Arc;
 
@@ -34,22 +35,36 @@ spec: {host: reviews, subsets: [{name: v1, labels: {version: v1}}]}
 /// When a webhook does, or its answer is no answer.
 pub fn run(data: &[u8]) {
     let mut objects = Objects::default();
+
     for decoded in decode_documents(WORLD, Format::Yaml) {
         if let Outcome::Read { object, .. } = decoded.outcome {
             objects.put_any(object);
         }
     }
+
     let inputs = InjectorInputs::new(Arc::new(MeshConfig::istio_defaults()));
     let injector = Injector::new(&inputs);
     let injector = injector.expect("the default installation is one");
+
     for answer in [
         validate_review(data, Some(&objects)),
         validate_review(data, None),
         inject_review(data, "/inject/cluster/c/net/n", &injector, Some(&objects)),
     ] {
-        let answer: Value = serde_json::from_slice(&answer.expect("answers can be written")).expect("answers are JSON");
-        assert!(answer.pointer("/response/allowed").is_some_and(Value::is_boolean), "{answer}");
-        let warnings = answer.pointer("/response/warnings").and_then(Value::as_array);
-        assert!(warnings.is_none_or(|warnings| warnings.len() <= 20), "{answer}");
+        let answer: Value = serde_json::from_slice(&answer.expect("answers can be written"))
+            .expect("answers are JSON");
+        assert!(
+            answer
+                .pointer("/response/allowed")
+                .is_some_and(Value::is_boolean),
+            "{answer}"
+        );
+        let warnings = answer
+            .pointer("/response/warnings")
+            .and_then(Value::as_array);
+        assert!(
+            warnings.is_none_or(|warnings| warnings.len() <= 20),
+            "{answer}"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! Requests to IstioCertificateService: bytes from the wire, and what stands beside the CSR.
 //!
-//! The first line of an input is the metadata as JSON with the lifetime as `validity`, the rest is the CSR.
+//! The first line of an input is the metadata as JSON with the lifetime as `validity`, the rest is
+//! the CSR.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -31,7 +32,11 @@ const WORLD: &str = r"
 ";
 /// Who asks, and whose certificates each may have at the most.
 const CALLERS: [(&str, &str, &[&str]); 2] = [
-    ("spiffe://cluster.local/ns/shop/sa/web", "web-1", &["ns/shop/sa/web"]),
+    (
+        "spiffe://cluster.local/ns/shop/sa/web",
+        "web-1",
+        &["ns/shop/sa/web"],
+    ),
     (
         "spiffe://cluster.local/ns/istio-system/sa/ztunnel",
         "ztunnel-1",
@@ -68,15 +73,23 @@ pub fn run(data: &[u8]) {
     let read = serde_json::from_str(beside).unwrap_or(Value::Null);
     let from_text = IstioCertificateRequest {
         csr: csr.to_owned(),
-        validity_duration: read.get("validity").and_then(Value::as_i64).unwrap_or_default(),
+        validity_duration: read
+            .get("validity")
+            .and_then(Value::as_i64)
+            .unwrap_or_default(),
         metadata: match proto(&read, 0).kind {
             Some(Kind::StructValue(metadata)) => Some(metadata),
             _ => None,
         },
     };
+
     let mut requests = vec![from_text];
     requests.extend(IstioCertificateRequest::decode(data));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime");
+
     for request in requests {
         for (identity, pod, may) in CALLERS {
             let service = service();
@@ -89,13 +102,20 @@ pub fn run(data: &[u8]) {
                 }),
                 ..Caller::default()
             };
+
             let mut grpc_request = tonic::Request::new(request.clone());
             grpc_request.extensions_mut().insert(caller);
-            let Ok(answer) = runtime.block_on(service.create_certificate(grpc_request)) else { continue };
+            let Ok(answer) = runtime.block_on(service.create_certificate(grpc_request)) else {
+                continue;
+            };
+
             let chain = answer.into_inner().cert_chain;
             let leaf = der(chain.first().expect("a chain begins with what was signed"));
             let has = |text: &str| leaf.windows(text.len()).any(|part| part == text.as_bytes());
-            assert!(may.iter().any(|one| has(one)), "{identity} got something else");
+            assert!(
+                may.iter().any(|one| has(one)),
+                "{identity} got something else"
+            );
             assert!(!has("evil"), "no name of the request is in it");
         }
     }
@@ -104,16 +124,26 @@ pub fn run(data: &[u8]) {
 /// The service, new.
 fn service() -> CertificateService {
     let mut objects = Objects::default();
+
     for decoded in decode_documents(WORLD, Format::Yaml) {
-        let Outcome::Read { object, .. } = decoded.outcome else { panic!("it is read") };
+        let Outcome::Read { object, .. } = decoded.outcome else {
+            panic!("it is read")
+        };
         objects.put_any(object);
     }
+
     let day = Duration::from_secs(86_400);
-    let bundle = Bundle::self_signed("cluster.local", KeyType::P256, 10 * day, now()).expect("there is randomness");
-    let (_, authority) = in_force(Authority::new(&bundle, now()).expect("what was just made is an authority"));
+    let bundle = Bundle::self_signed("cluster.local", KeyType::P256, 10 * day, now())
+        .expect("there is randomness");
+    let (_, authority) =
+        in_force(Authority::new(&bundle, now()).expect("what was just made is an authority"));
     let trusted_nodes = [NamespacedName::new("istio-system", "ztunnel")].into();
     let metrics = Metrics::register(&mut Registry::default(), now);
-    let config = CertificateServiceConfig { trusted_nodes, ..CertificateServiceConfig::default() };
+    let config = CertificateServiceConfig {
+        trusted_nodes,
+        ..CertificateServiceConfig::default()
+    };
+
     CertificateService::new(authority, Arc::new(World(objects)), config, now, metrics)
 }
 
@@ -129,7 +159,10 @@ fn proto(value: &Value, depth: usize) -> ProtoValue {
             values: values.iter().map(|value| proto(value, depth + 1)).collect(),
         }),
         Value::Object(object) => Kind::StructValue(Struct {
-            fields: object.iter().map(|(name, value)| (name.clone(), proto(value, depth + 1))).collect(),
+            fields: object
+                .iter()
+                .map(|(name, value)| (name.clone(), proto(value, depth + 1)))
+                .collect(),
         }),
     };
     ProtoValue { kind: Some(kind) }
@@ -139,5 +172,7 @@ fn proto(value: &Value, depth: usize) -> ProtoValue {
 fn der(pem: &str) -> Vec<u8> {
     use base64::Engine as _;
     let body: String = pem.lines().filter(|line| !line.starts_with('-')).collect();
-    base64::prelude::BASE64_STANDARD.decode(body).expect("it is PEM")
+    base64::prelude::BASE64_STANDARD
+        .decode(body)
+        .expect("it is PEM")
 }

@@ -19,17 +19,32 @@ fn table() -> Table {
         namespace: "shop".to_owned(),
         ..NameInfo::default()
     };
+
     let many = (0..250).map(|last| format!("10.0.0.{last}")).collect();
     let both = vec!["10.1.0.1".to_owned(), "fd00::1".to_owned()];
     let wire = NameTable {
         table: BTreeMap::from([
-            ("web.shop.svc.cluster.local".to_owned(), info(both, "Kubernetes")),
+            (
+                "web.shop.svc.cluster.local".to_owned(),
+                info(both, "Kubernetes"),
+            ),
             ("many.example".to_owned(), info(many, "External")),
-            ("*.wild.example".to_owned(), info(vec!["10.2.0.1".to_owned()], "External")),
+            (
+                "*.wild.example".to_owned(),
+                info(vec!["10.2.0.1".to_owned()], "External"),
+            ),
         ]),
     };
+
     let search = vec!["shop.svc.cluster.local".to_owned()];
-    Table::new(&wire, &TableConfig { namespace: "shop".to_owned(), domain: search[0].clone(), search })
+    Table::new(
+        &wire,
+        &TableConfig {
+            namespace: "shop".to_owned(),
+            domain: search[0].clone(),
+            search,
+        },
+    )
 }
 
 /// Runs one packet through.
@@ -38,7 +53,11 @@ fn table() -> Table {
 /// When an answer is larger than its asker takes, or not one to the packet.
 pub fn run(data: &[u8]) {
     let table = TABLE.get_or_init(table);
-    for (carrier, table) in [(Carrier::Udp, Some(table)), (Carrier::Tcp, Some(table)), (Carrier::Udp, None)] {
+    for (carrier, table) in [
+        (Carrier::Udp, Some(table)),
+        (Carrier::Tcp, Some(table)),
+        (Carrier::Udp, None),
+    ] {
         let bytes = match answer(data, carrier, table, 7, true) {
             Answer::Now(bytes) => bytes,
             Answer::Forward(question) => {
@@ -48,7 +67,10 @@ pub fn run(data: &[u8]) {
             Answer::Nothing => continue,
         };
         assert_eq!(bytes.get(..2), data.get(..2), "the asker's id");
-        assert!(bytes.get(2).is_some_and(|flags| flags & 0x80 != 0), "it is an answer");
+        assert!(
+            bytes.get(2).is_some_and(|flags| flags & 0x80 != 0),
+            "it is an answer"
+        );
         assert!(bytes.len() <= usize::from(u16::MAX));
         // An answer is never answered, so two agents cannot go on for ever.
         assert_eq!(answer(&bytes, carrier, table, 7, true), Answer::Nothing);

@@ -1,6 +1,8 @@
-//! gRPC messages of discovery streams, cut anywhere: the pieces in which they come make no difference.
+//! gRPC messages of discovery streams, cut anywhere: the pieces in which they come make no
+//! difference.
 //!
-//! An input is what comes after the headers of a call, in hexadecimal digits; whatever else is in it is passed over.
+//! An input is what comes after the headers of a call, in hexadecimal digits; whatever else is in
+//! it is passed over.
 
 use bytes::Bytes;
 use navarch::xds::{Protocol, read_pieces};
@@ -18,18 +20,31 @@ pub fn run(data: &[u8]) {
         .filter_map(|sign| char::from(*sign).to_digit(16))
         .filter_map(|digit| u8::try_from(digit).ok())
         .collect();
-    let bytes: Vec<u8> = digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit)).collect();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let bytes: Vec<u8> = digits
+        .chunks(2)
+        .map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit))
+        .collect();
+
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime");
+
     for protocol in [Protocol::StateOfTheWorld, Protocol::Delta] {
         let read = |size: usize| {
             let pieces = bytes.chunks(size).map(Bytes::copy_from_slice).collect();
             let (count, end) = runtime.block_on(read_pieces(protocol, pieces, LIMIT));
-            (count, end.map_err(|status| (status.code(), status.message().to_owned())))
+            (
+                count,
+                end.map_err(|status| (status.code(), status.message().to_owned())),
+            )
         };
+
         let whole = read(bytes.len().max(1));
         for size in [1, 2, 3, 5, 7, 64] {
             assert_eq!(read(size), whole, "in pieces of {size} bytes");
         }
+
         for end in 0..bytes.len().min(64) {
             let pieces = vec![Bytes::copy_from_slice(bytes.get(..end).unwrap_or_default())];
             let (count, _) = runtime.block_on(read_pieces(protocol, pieces, LIMIT));

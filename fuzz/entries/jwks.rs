@@ -24,10 +24,18 @@ pub fn run(data: &[u8]) {
     let rule = JwtRule {
         issuer: "https://issuer.example".to_owned(),
         audiences: vec!["istio-ca".to_owned()],
-        jwks: if keys.is_empty() { "{}".to_owned() } else { keys },
+        jwks: if keys.is_empty() {
+            "{}".to_owned()
+        } else {
+            keys
+        },
         ..JwtRule::default()
     };
-    let Ok(authenticator) = JwtAuthenticator::new(rule) else { return };
+
+    let Ok(authenticator) = JwtAuthenticator::new(rule) else {
+        return;
+    };
+
     let snapshot = MeshSnapshot {
         objects: Objects::default(),
         remotes: Default::default(),
@@ -35,6 +43,9 @@ pub fn run(data: &[u8]) {
         aliases: Vec::new(),
         cluster: ClusterId::new("Kubernetes"),
     };
+
     let mut future = pin!(authenticator.caller(TOKEN, &snapshot));
-    let _ = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    let _ = future
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()));
 }

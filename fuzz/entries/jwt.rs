@@ -1,6 +1,7 @@
 //! Tokens, as strangers show them.
 //!
-//! The key below has signed for the service account `web` of `shop` alone, so whatever is believed must be that.
+//! The key below has signed for the service account `web` of `shop` alone, so whatever is believed
+//! must be that.
 
 use std::future::Future;
 use std::pin::pin;
@@ -36,13 +37,16 @@ pub fn run(data: &[u8]) {
         jwks: KEYS.to_owned(),
         ..JwtRule::default()
     };
+
     let authenticator = JwtAuthenticator::new(rule).expect("the rule is good");
     let snapshot = snapshot();
     let future = pin!(authenticator.caller(text.trim(), &snapshot));
+
     // Keys that are given are never waited for.
     let Poll::Ready(answer) = future.poll(&mut Context::from_waker(Waker::noop())) else {
         panic!("nothing is fetched");
     };
+
     if let Ok(caller) = answer {
         let names: Vec<String> = caller.identities.iter().map(ToString::to_string).collect();
         assert_eq!(names, ["spiffe://cluster.local/ns/shop/sa/web"]);

@@ -47,29 +47,61 @@ pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (node, metadata) = text.split_once('\n').unwrap_or((&text, ""));
     let metadata = serde_json::from_str(metadata).unwrap_or(Value::Null);
-    let Ok(mut proxy) = Proxy::parse(node.trim(), metadata, Locality::parse("r/z/s")) else { return };
+    let Ok(mut proxy) = Proxy::parse(node.trim(), metadata, Locality::parse("r/z/s")) else {
+        return;
+    };
+
     proxy.uses_delta = true;
-    let objects = decode_documents(WORLD, Format::Yaml).into_iter().filter_map(|decoded| match decoded.outcome {
-        Outcome::Read { object, .. } => Some(Change::Put(object)),
-        Outcome::Ignored | Outcome::Rejected(_) => None,
-    });
+    let objects = decode_documents(WORLD, Format::Yaml)
+        .into_iter()
+        .filter_map(|decoded| match decoded.outcome {
+            Outcome::Read { object, .. } => Some(Change::Put(object)),
+            Outcome::Ignored | Outcome::Rejected(_) => None,
+        });
+
     let mut state = MeshState::new(Settings::default());
     state.apply(objects);
     let mut engine = Engine::new(state.context(), Arc::new(EnvoyTranslator));
     let id = engine.connect(Arc::new(proxy), Arc::new(Ignore));
     let mut ask = |kind, names: Option<BTreeSet<ResourceName>>| {
-        let interest = Interest { wildcard: names.is_none(), names: Arc::new(names.unwrap_or_default()) };
+        let interest = Interest {
+            wildcard: names.is_none(),
+            names: Arc::new(names.unwrap_or_default()),
+        };
         engine.subscribe(id, kind, interest);
         let shown = engine.shown(id, kind);
-        let names = shown.iter().flat_map(|shown| &shown.resources).map(|resource| resource.name.clone());
+        let names = shown
+            .iter()
+            .flat_map(|shown| &shown.resources)
+            .map(|resource| resource.name.clone());
         names.collect::<BTreeSet<_>>()
     };
+
     let clusters = ask(ResourceType::Cluster, None);
     ask(ResourceType::Endpoint, Some(clusters));
     ask(ResourceType::Listener, None);
-    let routes = ["80", "443", "8080", "http.443", "https.443.https.g.default", "inbound|80||"];
-    ask(ResourceType::Route, Some(routes.map(ResourceName::new).into()));
-    ask(ResourceType::Secret, Some(["default", "ROOTCA", "kubernetes://tls"].map(ResourceName::new).into()));
+    let routes = [
+        "80",
+        "443",
+        "8080",
+        "http.443",
+        "https.443.https.g.default",
+        "inbound|80||",
+    ];
+
+    ask(
+        ResourceType::Route,
+        Some(routes.map(ResourceName::new).into()),
+    );
+    ask(
+        ResourceType::Secret,
+        Some(
+            ["default", "ROOTCA", "kubernetes://tls"]
+                .map(ResourceName::new)
+                .into(),
+        ),
+    );
+
     ask(ResourceType::NameTable, None);
     let faults = engine.faults();
     assert!(faults.is_empty(), "translators panicked: {faults:?}");

@@ -1,6 +1,8 @@
-//! What a CA is made of, as Secrets and mounted folders hold it, and certificates that gateways serve.
+//! What a CA is made of, as Secrets and mounted folders hold it, and certificates that gateways
+//! serve.
 //!
-//! An input has up to five parts, between lines of `=====`: certificate, key, chain, roots, lists of the revoked.
+//! An input has up to five parts, between lines of `=====`: certificate, key, chain, roots, lists
+//! of the revoked.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -33,35 +35,68 @@ pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let mut parts = text.split("=====\n").map(str::to_owned);
     let mut next = || parts.next().unwrap_or_default();
-    let (certificate, key, chain, roots, revocations) = (next(), next(), next(), next(), next());
+    let certificate = next();
+    let key = next();
+    let chain = next();
+    let roots = next();
+    let revocations = next();
+
     let _ = RootBundle::new(&roots);
     serve(&certificate, &key, &roots, &revocations);
-    let bundle = Bundle { certificate, key: SecretBytes::new(key), chain, roots, revocations };
+    let bundle = Bundle {
+        certificate,
+        key: SecretBytes::new(key),
+        chain,
+        roots,
+        revocations,
+    };
+
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
     if let Ok(authority) = Authority::new(&bundle, now) {
         let identity = Identity::parse("spiffe://cluster.local/ns/shop/sa/web").expect("it is one");
         let issued = authority.issue(&Subject::Workload(identity), Duration::from_secs(60), now);
-        assert!(issued.is_ok_and(|(chain, _)| !chain.is_empty()), "an authority signs");
+        assert!(
+            issued.is_ok_and(|(chain, _)| !chain.is_empty()),
+            "an authority signs"
+        );
     }
 }
 
 /// Has a gateway ask for them as its own.
 fn serve(certificate: &str, key: &str, roots: &str, revocations: &str) {
-    let strings = json!({ "tls.crt": certificate, "tls.key": key, "ca.crt": roots, "ca.crl": revocations });
+    let strings =
+        json!({ "tls.crt": certificate, "tls.key": key, "ca.crt": roots, "ca.crl": revocations });
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "tls", "namespace": "default" }, "stringData": strings,
     });
-    let Some(secret) = validate(&secret).object else { return };
+    let Some(secret) = validate(&secret).object else {
+        return;
+    };
+
     let mut state = MeshState::new(Settings::default());
     state.apply([Change::Put(secret)]);
     let mut engine = Engine::new(state.context(), Arc::new(EnvoyTranslator));
-    let metadata = json!({ "NAMESPACE": "default", "CLUSTER_ID": "Kubernetes", "SERVICE_ACCOUNT": "default" });
+    let metadata =
+        json!({ "NAMESPACE": "default", "CLUSTER_ID": "Kubernetes", "SERVICE_ACCOUNT": "default" });
     let node = "router~10.1.0.1~a-0.default~default.svc.cluster.local";
-    let Ok(mut proxy) = Proxy::parse(node, metadata, Locality::default()) else { return };
+    let Ok(mut proxy) = Proxy::parse(node, metadata, Locality::default()) else {
+        return;
+    };
+
     proxy.identity = Identity::parse("spiffe://cluster.local/ns/default/sa/default").ok();
     let id = engine.connect(Arc::new(proxy), Arc::new(Ignore));
-    let names = ["kubernetes://tls", "kubernetes://tls-cacert"].map(ResourceName::new).into();
-    engine.subscribe(id, ResourceType::Secret, Interest { wildcard: false, names: Arc::new(names) });
+    let names = ["kubernetes://tls", "kubernetes://tls-cacert"]
+        .map(ResourceName::new)
+        .into();
+    engine.subscribe(
+        id,
+        ResourceType::Secret,
+        Interest {
+            wildcard: false,
+            names: Arc::new(names),
+        },
+    );
+
     let faults = engine.faults();
     assert!(faults.is_empty(), "translators panicked: {faults:?}");
 }

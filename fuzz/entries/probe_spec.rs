@@ -1,4 +1,5 @@
-//! The application's probes, its scrape targets and the pod's labels, as files and variables of the pod hold them.
+//! The application's probes, its scrape targets and the pod's labels, as files and variables of the
+//! pod hold them.
 
 use navarch::agent::downward_api;
 use navarch::agent::status_server::{Probes, ScrapeConfig};
@@ -10,7 +11,10 @@ use navarch::agent::status_server::{Probes, ScrapeConfig};
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     if let Ok(probes) = Probes::parse(&text) {
-        assert!(probes.get("/etc/passwd").is_none(), "only paths of probes are answered");
+        assert!(
+            probes.get("/etc/passwd").is_none(),
+            "only paths of probes are answered"
+        );
     }
     if let Ok(Some(scrape)) = ScrapeConfig::parse(&text, 15020) {
         assert!(!scrape.targets.is_empty());

@@ -1,21 +1,31 @@
 //! Metrics of applications: a first line with headers, then the text.
 
 use bytes::Bytes;
-use navarch::agent::status_server::exposition::{OF_APPLICATIONS, OF_ENVOY, accepted, announced, whole_lines};
+use navarch::agent::status_server::exposition::{
+    OF_APPLICATIONS, OF_ENVOY, accepted, announced, whole_lines,
+};
 
 /// Runs one answer through.
 ///
 /// # Panics
 /// When more comes out than went in, or metrics could not be followed by others.
 pub fn run(data: &[u8]) {
-    let end = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
+    let end = data
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .unwrap_or(data.len());
     let (head, body) = data.split_at(end);
     let head = String::from_utf8_lossy(head);
+
     for allowed in [OF_APPLICATIONS, OF_ENVOY] {
         let accept = accepted(&head, allowed);
         assert!(!accept.is_empty());
-        assert!(!accept.contains("protobuf"), "what cannot be put together is not asked for");
+        assert!(
+            !accept.contains("protobuf"),
+            "what cannot be put together is not asked for"
+        );
     }
+
     assert!(announced(&head).ends_with("charset=utf-8"));
     let body = Bytes::copy_from_slice(body);
     let lines = whole_lines(&body);

@@ -16,7 +16,9 @@ pub fn run(data: &[u8]) {
         Ok(Manifest::Module(layer)) => Some(layer.digest),
         Err(_) => None,
     };
-    assert!(digest.is_none_or(|digest| digest.len() == 64 && digest.bytes().all(|sign| sign.is_ascii_hexdigit())));
+    assert!(digest.is_none_or(
+        |digest| digest.len() == 64 && digest.bytes().all(|sign| sign.is_ascii_hexdigit())
+    ));
     for packing in [Packing::Archive, Packing::Plain] {
         if let Ok(module) = unpack(data, packing, MAX_BYTES) {
             assert!(module.starts_with(b"\0asm") && module.len() <= 1 << 20);

@@ -1,8 +1,11 @@
-//! Events of watches, as lines of JSON and in Kubernetes' binary form: what one form says, the other must say.
+//! Events of watches, as lines of JSON and in Kubernetes' binary form: what one form says, the
+//! other must say.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use navarch::api::decode::{Outcome, WatchEvent, decode_binary_event, decode_watch_event, has_binary_form};
+use navarch::api::decode::{
+    Outcome, WatchEvent, decode_binary_event, decode_watch_event, has_binary_form,
+};
 use navarch::api::object::Kind;
 use navarch::api::shared_texts::SharedTexts;
 use serde_json::{Map, Value};
@@ -40,8 +43,8 @@ enum Field {
 
 use Field::{Bytes, Many, Number, NumberOrText, One, Table, Text, Time, Truth};
 
-// Numbers are those of generated.proto in k8s.io/api and k8s.io/apimachinery. There are more fields here than are read:
-// one that is read from JSON alone must be found out.
+// Numbers are those of generated.proto in k8s.io/api and k8s.io/apimachinery. There are more fields
+// here than are read: one that is read from JSON alone must be found out.
 const META: Message = &[
     ("name", 1, Text),
     ("generateName", 2, Text),
@@ -56,8 +59,13 @@ const META: Message = &[
     ("ownerReferences", 13, Many(&One(OWNER))),
     ("finalizers", 14, Many(&Text)),
 ];
-const OWNER: Message =
-    &[("kind", 1, Text), ("name", 3, Text), ("uid", 4, Text), ("apiVersion", 5, Text), ("controller", 6, Truth)];
+const OWNER: Message = &[
+    ("kind", 1, Text),
+    ("name", 3, Text),
+    ("uid", 4, Text),
+    ("apiVersion", 5, Text),
+    ("controller", 6, Truth),
+];
 const REFERENCE: Message = &[
     ("kind", 1, Text),
     ("namespace", 2, Text),
@@ -91,7 +99,11 @@ const POD: Message = &[
         3,
         One(&[
             ("phase", 1, Text),
-            ("conditions", 2, Many(&One(&[("type", 1, Text), ("status", 2, Text)]))),
+            (
+                "conditions",
+                2,
+                Many(&One(&[("type", 1, Text), ("status", 2, Text)])),
+            ),
             ("message", 3, Text),
             ("reason", 4, Text),
             ("hostIP", 5, Text),
@@ -172,7 +184,15 @@ const SERVICE: Message = &[
                     ("ip", 1, Text),
                     ("hostname", 2, Text),
                     ("ipMode", 3, Text),
-                    ("ports", 4, Many(&One(&[("port", 1, Number), ("protocol", 2, Text), ("error", 3, Text)]))),
+                    (
+                        "ports",
+                        4,
+                        Many(&One(&[
+                            ("port", 1, Number),
+                            ("protocol", 2, Text),
+                            ("error", 3, Text),
+                        ])),
+                    ),
                 ])),
             )]),
         )]),
@@ -185,7 +205,15 @@ const ENDPOINT_SLICE: Message = &[
         2,
         Many(&One(&[
             ("addresses", 1, Many(&Text)),
-            ("conditions", 2, One(&[("ready", 1, Truth), ("serving", 2, Truth), ("terminating", 3, Truth)])),
+            (
+                "conditions",
+                2,
+                One(&[
+                    ("ready", 1, Truth),
+                    ("serving", 2, Truth),
+                    ("terminating", 3, Truth),
+                ]),
+            ),
             ("hostname", 3, Text),
             ("targetRef", 4, One(REFERENCE)),
             ("deprecatedTopology", 5, Table(&Text)),
@@ -196,19 +224,40 @@ const ENDPOINT_SLICE: Message = &[
     (
         "ports",
         3,
-        Many(&One(&[("name", 1, Text), ("protocol", 2, Text), ("port", 3, Number), ("appProtocol", 4, Text)])),
+        Many(&One(&[
+            ("name", 1, Text),
+            ("protocol", 2, Text),
+            ("port", 3, Number),
+            ("appProtocol", 4, Text),
+        ])),
     ),
     ("addressType", 4, Text),
 ];
 const NODE: Message = &[
     ("metadata", 1, One(META)),
-    ("spec", 2, One(&[("podCIDR", 1, Text), ("providerID", 3, Text), ("unschedulable", 4, Truth)])),
+    (
+        "spec",
+        2,
+        One(&[
+            ("podCIDR", 1, Text),
+            ("providerID", 3, Text),
+            ("unschedulable", 4, Truth),
+        ]),
+    ),
     (
         "status",
         3,
         One(&[
-            ("conditions", 4, Many(&One(&[("type", 1, Text), ("status", 2, Text)]))),
-            ("addresses", 5, Many(&One(&[("type", 1, Text), ("address", 2, Text)]))),
+            (
+                "conditions",
+                4,
+                Many(&One(&[("type", 1, Text), ("status", 2, Text)])),
+            ),
+            (
+                "addresses",
+                5,
+                Many(&One(&[("type", 1, Text), ("address", 2, Text)])),
+            ),
             (
                 "nodeInfo",
                 7,
@@ -228,10 +277,18 @@ const NODE: Message = &[
         ]),
     ),
 ];
-const SECRET: Message =
-    &[("metadata", 1, One(META)), ("data", 2, Table(&Bytes)), ("type", 3, Text), ("immutable", 5, Truth)];
-const CONFIG_MAP: Message =
-    &[("metadata", 1, One(META)), ("data", 2, Table(&Text)), ("binaryData", 3, Table(&Bytes)), ("immutable", 4, Truth)];
+const SECRET: Message = &[
+    ("metadata", 1, One(META)),
+    ("data", 2, Table(&Bytes)),
+    ("type", 3, Text),
+    ("immutable", 5, Truth),
+];
+const CONFIG_MAP: Message = &[
+    ("metadata", 1, One(META)),
+    ("data", 2, Table(&Text)),
+    ("binaryData", 3, Table(&Bytes)),
+    ("immutable", 4, Truth),
+];
 
 /// Reads one event in every way there is.
 ///
@@ -243,54 +300,101 @@ pub fn run(data: &[u8]) {
         drop(decode_watch_event(kind, data, &mut SharedTexts::default()));
         drop(decode_binary_event(kind, data, &mut SharedTexts::default()));
     }
-    let Ok(mut event) = serde_json::from_slice::<Value>(data) else { return };
-    let name = event.pointer("/object/kind").and_then(Value::as_str).unwrap_or_default();
-    let Some((kind, schema)) = KINDS.into_iter().find(|(kind, _)| kind.as_str() == name) else { return };
+
+    let Ok(mut event) = serde_json::from_slice::<Value>(data) else {
+        return;
+    };
+
+    let name = event
+        .pointer("/object/kind")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let Some((kind, schema)) = KINDS.into_iter().find(|(kind, _)| kind.as_str() == name) else {
+        return;
+    };
+
     // The binary form of an object does not repeat the version.
     if let Some(object) = event.get_mut("object").and_then(Value::as_object_mut) {
-        let version = if kind == Kind::EndpointSlice { "discovery.k8s.io/v1" } else { "v1" };
+        let version = if kind == Kind::EndpointSlice {
+            "discovery.k8s.io/v1"
+        } else {
+            "v1"
+        };
         object.insert("apiVersion".to_owned(), Value::from(version));
     }
-    let Some(frame) = framed(&event, schema) else { return };
+
+    let Some(frame) = framed(&event, schema) else {
+        return;
+    };
+
     let text = serde_json::to_vec(&event).expect("it was read from JSON");
     let by_text = decode_watch_event(kind, &text, &mut SharedTexts::default());
     let by_frame = decode_binary_event(kind, &frame, &mut SharedTexts::default());
     match (&by_text, &by_frame) {
-        (Ok(a), Ok(b)) => assert!(agree(a, b), "the two forms of an event differ: {event}\n{a:?}\n{b:?}"),
+        (Ok(a), Ok(b)) => assert!(
+            agree(a, b),
+            "the two forms of an event differ: {event}\n{a:?}\n{b:?}"
+        ),
         (Err(_), Err(_)) => {}
         (a, b) => panic!("one form is an event and the other is none: {a:?} {b:?} {event}"),
     }
+
     // Whatever is cut off or changed, nothing panics.
     for at in 0..frame.len().min(512) {
-        drop(decode_binary_event(kind, frame.get(..at).unwrap_or_default(), &mut SharedTexts::default()));
+        drop(decode_binary_event(
+            kind,
+            frame.get(..at).unwrap_or_default(),
+            &mut SharedTexts::default(),
+        ));
         let mut changed = frame.clone();
         if let Some(byte) = changed.get_mut(at) {
             *byte ^= 0x81;
         }
-        drop(decode_binary_event(kind, &changed, &mut SharedTexts::default()));
+
+        drop(decode_binary_event(
+            kind,
+            &changed,
+            &mut SharedTexts::default(),
+        ));
     }
 }
 
-/// Whether two events say the same. Who reads an object without haste notes its version twice, and faults are told in other words.
+/// Whether two events say the same. Who reads an object without haste notes its version twice, and
+/// faults are told in other words.
 fn agree(a: &WatchEvent, b: &WatchEvent) -> bool {
-    let (WatchEvent::Put(a), WatchEvent::Put(b)) = (a, b) else { return a == b };
+    let (WatchEvent::Put(a), WatchEvent::Put(b)) = (a, b) else {
+        return a == b;
+    };
     a.version == b.version
         && match (&a.outcome, &b.outcome) {
             (Outcome::Read { object: a, .. }, Outcome::Read { object: b, .. }) => {
-                let (of_a, of_b) = (a.meta(), b.meta());
+                let of_a = a.meta();
+                let of_b = b.meta();
                 a.same_content(b) && of_a.uid == of_b.uid && of_a.generation == of_b.generation
             }
-            (Outcome::Rejected(_) | Outcome::Ignored, Outcome::Rejected(_) | Outcome::Ignored) => true,
+            (Outcome::Rejected(_) | Outcome::Ignored, Outcome::Rejected(_) | Outcome::Ignored) => {
+                true
+            }
             _ => false,
         }
 }
 
-/// An event in binary form; `None` where it says what the binary form cannot, or API servers never do.
+/// An event in binary form; `None` where it says what the binary form cannot, or API servers never
+/// do.
 fn framed(event: &Value, schema: Message) -> Option<Vec<u8>> {
-    let kind = event.get("type")?.as_str().filter(|kind| *kind != "ERROR")?;
+    let kind = event
+        .get("type")?
+        .as_str()
+        .filter(|kind| *kind != "ERROR")?;
     let content = message(schema, event.get("object")?.as_object()?)?;
     let object = [b"k8s\0".as_slice(), &length_delimited(2, &content)].concat();
-    Some([length_delimited(1, kind.as_bytes()), length_delimited(2, &length_delimited(1, &object))].concat())
+    Some(
+        [
+            length_delimited(1, kind.as_bytes()),
+            length_delimited(2, &length_delimited(1, &object)),
+        ]
+        .concat(),
+    )
 }
 
 fn message(schema: Message, object: &Map<String, Value>) -> Option<Vec<u8>> {
@@ -305,33 +409,52 @@ fn message(schema: Message, object: &Map<String, Value>) -> Option<Vec<u8>> {
 
 fn encoded(number: u64, field: Field, value: &Value) -> Option<Vec<u8>> {
     Some(match (field, value) {
-        (Text, Value::String(text)) if !text.is_empty() => length_delimited(number, text.as_bytes()),
-        (Bytes, Value::String(text)) => length_delimited(number, &BASE64_STANDARD.decode(text).ok()?),
-        (Truth, Value::Bool(truth)) => varint_field(number, u64::from(*truth)),
-        (Number, Value::Number(value)) => {
-            varint_field(number, i64::from(i32::try_from(value.as_i64()?).ok()?).cast_unsigned())
+        (Text, Value::String(text)) if !text.is_empty() => {
+            length_delimited(number, text.as_bytes())
         }
+        (Bytes, Value::String(text)) => {
+            length_delimited(number, &BASE64_STANDARD.decode(text).ok()?)
+        }
+        (Truth, Value::Bool(truth)) => varint_field(number, u64::from(*truth)),
+        (Number, Value::Number(value)) => varint_field(
+            number,
+            i64::from(i32::try_from(value.as_i64()?).ok()?).cast_unsigned(),
+        ),
         (Time, Value::String(text)) => {
-            let time: jiff::Timestamp =
-                text.parse().ok().filter(|time: &jiff::Timestamp| time.subsec_nanosecond() == 0)?;
+            let time: jiff::Timestamp = text
+                .parse()
+                .ok()
+                .filter(|time: &jiff::Timestamp| time.subsec_nanosecond() == 0)?;
             length_delimited(number, &varint_field(1, time.as_second().cast_unsigned()))
         }
-        (NumberOrText, Value::String(_)) => {
-            length_delimited(number, &[varint_field(1, 1), encoded(3, Text, value)?].concat())
-        }
+        (NumberOrText, Value::String(_)) => length_delimited(
+            number,
+            &[varint_field(1, 1), encoded(3, Text, value)?].concat(),
+        ),
         (NumberOrText, Value::Number(_)) => length_delimited(number, &encoded(2, Number, value)?),
         (One(schema), Value::Object(object)) => length_delimited(number, &message(schema, object)?),
-        (Many(field), Value::Array(values)) => {
-            values.iter().map(|value| encoded(number, *field, value)).collect::<Option<Vec<_>>>()?.concat()
-        }
+        (Many(field), Value::Array(values)) => values
+            .iter()
+            .map(|value| encoded(number, *field, value))
+            .collect::<Option<Vec<_>>>()?
+            .concat(),
         (Table(field), Value::Object(object)) => {
             let entry = |(key, value): (&String, &Value)| {
                 Some(length_delimited(
                     number,
-                    &[length_delimited(1, key.as_bytes()), encoded(2, *field, value)?].concat(),
+                    &[
+                        length_delimited(1, key.as_bytes()),
+                        encoded(2, *field, value)?,
+                    ]
+                    .concat(),
                 ))
             };
-            object.iter().map(entry).collect::<Option<Vec<_>>>()?.concat()
+
+            object
+                .iter()
+                .map(entry)
+                .collect::<Option<Vec<_>>>()?
+                .concat()
         }
         _ => return None,
     })

@@ -1,7 +1,9 @@
-//! What users write, up to what Envoys get: text, objects, validation, mesh state, translation, for a sidecar and a gateway.
+//! What users write, up to what Envoys get: text, objects, validation, mesh state, translation, for
+//! a sidecar and a gateway.
 //!
-//! An input has up to three parts, between lines of `=====`: objects, mesh config, and the metadata of the proxies as JSON.
-//! Objects are taken whether or not they are valid: a cluster may hold what was written while no webhook looked.
+//! An input has up to three parts, between lines of `=====`: objects, mesh config, and the metadata
+//! of the proxies as JSON. Objects are taken whether or not they are valid: a cluster may hold what
+//! was written while no webhook looked.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,10 +36,20 @@ pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let mut parts = text.split("\n=====\n");
     let objects = parts.next().unwrap_or_default();
-    let mesh = parts.next().and_then(|text| MeshConfig::istio_defaults().apply(text).ok());
-    let metadata = parts.next().and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null);
-    let mut changes: Vec<Change> = mesh.map(|mesh| Change::Mesh(Arc::new(mesh.value))).into_iter().collect();
+    let mesh = parts
+        .next()
+        .and_then(|text| MeshConfig::istio_defaults().apply(text).ok());
+    let metadata = parts
+        .next()
+        .and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or(Value::Null);
+
+    let mut changes: Vec<Change> = mesh
+        .map(|mesh| Change::Mesh(Arc::new(mesh.value)))
+        .into_iter()
+        .collect();
     let mut first: Option<ObjectRef> = None;
+
     for decoded in decode_documents(objects, Format::Yaml) {
         if let Outcome::Read { object, .. } = decoded.outcome {
             let _ = validate_any(&object);
@@ -45,18 +57,24 @@ pub fn run(data: &[u8]) {
             changes.push(Change::Put(object));
         }
     }
+
     let mut state = MeshState::new(Settings::default());
     state.apply(changes);
     let mut engine = Engine::new(state.context(), Arc::new(EnvoyTranslator));
+
     for kind in ["sidecar", "router"] {
-        let Some(proxy) = proxy(kind, &metadata) else { continue };
+        let Some(proxy) = proxy(kind, &metadata) else {
+            continue;
+        };
         let id = engine.connect(Arc::new(proxy), Arc::new(Ignore));
         follow(&mut engine, id);
     }
+
     if let Some(first) = first {
         let facts = state.apply([Change::Removed(first)]);
         engine.apply(state.context(), facts);
     }
+
     let faults = engine.faults();
     assert!(faults.is_empty(), "translators panicked: {faults:?}");
 }
@@ -78,30 +96,62 @@ fn proxy(kind: &str, more: &Value) -> Option<Proxy> {
 fn follow(engine: &mut Engine, id: ProxyId) {
     let mut ask = |kind, names: Option<BTreeSet<String>>| -> Vec<(String, Vec<u8>)> {
         let wildcard = names.is_none();
-        let names = names.unwrap_or_default().into_iter().map(ResourceName::new).collect();
-        engine.subscribe(id, kind, Interest { wildcard, names: Arc::new(names) });
+        let names = names
+            .unwrap_or_default()
+            .into_iter()
+            .map(ResourceName::new)
+            .collect();
+
+        engine.subscribe(
+            id,
+            kind,
+            Interest {
+                wildcard,
+                names: Arc::new(names),
+            },
+        );
+
         let shown = engine.shown(id, kind);
         let resources = shown.iter().flat_map(|shown| &shown.resources);
-        resources.map(|resource| (resource.name.to_string(), resource.body.to_vec())).collect()
+        resources
+            .map(|resource| (resource.name.to_string(), resource.body.to_vec()))
+            .collect()
     };
+
     let clusters = ask(ResourceType::Cluster, None);
-    ask(ResourceType::Endpoint, Some(clusters.iter().map(|(name, _)| name.clone()).collect()));
+    ask(
+        ResourceType::Endpoint,
+        Some(clusters.iter().map(|(name, _)| name.clone()).collect()),
+    );
     let listeners = ask(ResourceType::Listener, None);
     let named: BTreeSet<String> = listeners.iter().flat_map(|(_, body)| words(body)).collect();
     ask(ResourceType::Route, Some(named.clone()));
+
     ask(ResourceType::ExtensionConfig, Some(named));
     ask(ResourceType::NameTable, None);
-    let secrets = clusters.iter().chain(&listeners).flat_map(|(_, body)| words(body));
-    ask(ResourceType::Secret, Some(secrets.filter(|word| word.contains("://") || word == "default").collect()));
+    let secrets = clusters
+        .iter()
+        .chain(&listeners)
+        .flat_map(|(_, body)| words(body));
+    ask(
+        ResourceType::Secret,
+        Some(
+            secrets
+                .filter(|word| word.contains("://") || word == "default")
+                .collect(),
+        ),
+    );
 }
 
-/// All texts in an encoded message that may be names: what a length stands before, and is readable. Names of routes, secrets
-/// and extensions are among them, wherever they stand.
+/// All texts in an encoded message that may be names: what a length stands before, and is readable.
+/// Names of routes, secrets and extensions are among them, wherever they stand.
 fn words(body: &[u8]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (at, length) in body.iter().enumerate() {
         let start = at + 1;
-        let Some(bytes) = body.get(start..start + usize::from(*length)) else { continue };
+        let Some(bytes) = body.get(start..start + usize::from(*length)) else {
+            continue;
+        };
         if (2..128).contains(&bytes.len())
             && bytes.iter().all(u8::is_ascii_graphic)
             && let Ok(word) = std::str::from_utf8(bytes)

@@ -1,4 +1,5 @@
-//! What a CA is made of, as Secrets and mounted folders hold it, and certificates that gateways serve.
+//! What a CA is made of, as Secrets and mounted folders hold it, and certificates that gateways
+//! serve.
 
 #![no_main]
 

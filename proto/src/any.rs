@@ -15,12 +15,18 @@ pub fn type_url<M: Name>() -> String {
 
 /// Puts `message` in an envelope, to be a field of another message.
 pub fn pack<M: Message + Name>(message: &M) -> Any {
-    Any { type_url: type_url::<M>(), value: message.encode_to_vec() }
+    Any {
+        type_url: type_url::<M>(),
+        value: message.encode_to_vec(),
+    }
 }
 
 /// Puts `message` in an envelope whose bytes can be shared, to be a resource on a stream.
 pub fn pack_raw<M: Message + Name>(message: &M) -> RawAny {
-    RawAny { type_url: type_url::<M>(), value: message.encode_to_vec().into() }
+    RawAny {
+        type_url: type_url::<M>(),
+        value: message.encode_to_vec().into(),
+    }
 }
 
 #[cfg(test)]
@@ -31,16 +37,28 @@ mod tests {
 
     #[test]
     fn a_packed_message_names_its_type_and_decodes_to_itself() {
-        let cluster = Cluster { name: "outbound|80||shop".to_owned(), ..Cluster::default() };
+        let cluster = Cluster {
+            name: "outbound|80||shop".to_owned(),
+            ..Cluster::default()
+        };
         let any = pack(&cluster);
-        assert_eq!(any.type_url, "type.googleapis.com/envoy.config.cluster.v3.Cluster");
+        assert_eq!(
+            any.type_url,
+            "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+        );
         assert_eq!(any.type_url, type_url::<Cluster>());
         assert_eq!(Cluster::decode(any.value.as_slice()).unwrap(), cluster);
     }
 
     #[test]
     fn both_envelopes_have_the_same_bytes() {
-        let cluster = Cluster { name: "outbound|80||shop".to_owned(), ..Cluster::default() };
-        assert_eq!(pack(&cluster).encode_to_vec(), pack_raw(&cluster).encode_to_vec());
+        let cluster = Cluster {
+            name: "outbound|80||shop".to_owned(),
+            ..Cluster::default()
+        };
+        assert_eq!(
+            pack(&cluster).encode_to_vec(),
+            pack_raw(&cluster).encode_to_vec()
+        );
     }
 }

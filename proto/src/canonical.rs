@@ -1,7 +1,8 @@
 //! The bytes of a message that is known by its descriptor only.
 //!
-//! `prost-reflect` keeps maps in hash order, so its own encoding of one message differs from run to run. This one has the
-//! order of the generated types: fields by number (a oneof's by its lowest), maps by key, the same inside of `Any`.
+//! `prost-reflect` keeps maps in hash order, so its own encoding of one message differs from run to
+//! run. This one has the order of the generated types: fields by number (a oneof's by its lowest),
+//! maps by key, the same inside of `Any`.
 
 use bytes::{BufMut, Bytes};
 use prost::Message;
@@ -35,7 +36,9 @@ fn put_message(message: &DynamicMessage, out: &mut Vec<u8>) {
 
 /// Where the generated types put a field: prost writes a oneof at the number of its lowest member.
 fn position(field: &FieldDescriptor) -> u32 {
-    let lowest = field.containing_oneof().and_then(|oneof| oneof.fields().map(|member| member.number()).min());
+    let lowest = field
+        .containing_oneof()
+        .and_then(|oneof| oneof.fields().map(|member| member.number()).min());
     lowest.unwrap_or_else(|| field.number())
 }
 
@@ -67,15 +70,22 @@ fn put_bytes(number: u32, content: &[u8], out: &mut Vec<u8>) {
     out.put_slice(content);
 }
 
-/// Appends one entry of the map `field`. Like the generated types, it leaves out a key or value that is the default.
+/// Appends one entry of the map `field`. Like the generated types, it leaves out a key or value
+/// that is the default.
 fn put_entry(field: &FieldDescriptor, key: &MapKey, value: &Value, out: &mut Vec<u8>) {
-    let Kind::Message(entry) = field.kind() else { return };
-    let (key_field, value_field) = (entry.map_entry_key_field(), entry.map_entry_value_field());
+    let Kind::Message(entry) = field.kind() else {
+        return;
+    };
+
+    let key_field = entry.map_entry_key_field();
+    let value_field = entry.map_entry_value_field();
     let mut alone = DynamicMessage::new(entry);
     if !key.is_default(&key_field.kind()) {
         alone.set_field(&key_field, key.clone().into());
     }
+
     let mut content = Vec::new();
+
     if let Some(inner) = value.as_message() {
         alone.encode_raw(&mut content);
         let inner = encode(inner);
@@ -88,10 +98,12 @@ fn put_entry(field: &FieldDescriptor, key: &MapKey, value: &Value, out: &mut Vec
         }
         alone.encode_raw(&mut content);
     }
+
     put_bytes(field.number(), &content, out);
 }
 
-/// Orders the keys of a map, which are all of one type, as a `BTreeMap` of the generated types does.
+/// Orders the keys of a map, which are all of one type, as a `BTreeMap` of the generated types
+/// does.
 fn compare_keys(a: &MapKey, b: &MapKey) -> std::cmp::Ordering {
     match (a, b) {
         (MapKey::String(a), MapKey::String(b)) => a.cmp(b),
@@ -112,16 +124,23 @@ fn whole_number(key: &MapKey) -> i128 {
     }
 }
 
-/// `message` with its content encoded anew, if it is an `Any` of a type in the same pool and its content is sound.
+/// `message` with its content encoded anew, if it is an `Any` of a type in the same pool and its
+/// content is sound.
 fn reencoded_any(message: &DynamicMessage) -> Option<prost_types::Any> {
     if message.descriptor().full_name() != ANY {
         return None;
     }
     let any: prost_types::Any = message.transcode_to().ok()?;
     let (_, name) = any.type_url.rsplit_once('/')?;
-    let descriptor = message.descriptor().parent_pool().get_message_by_name(name)?;
+    let descriptor = message
+        .descriptor()
+        .parent_pool()
+        .get_message_by_name(name)?;
     let content = DynamicMessage::decode(descriptor, Bytes::from(any.value)).ok()?;
-    Some(prost_types::Any { type_url: any.type_url, value: encode(&content) })
+    Some(prost_types::Any {
+        type_url: any.type_url,
+        value: encode(&content),
+    })
 }
 
 /// Appends what the descriptor does not know, as it came.
@@ -147,28 +166,62 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn many_keys() -> BTreeMap<String, Value> {
-        (0..40).map(|i| (format!("key-{i}"), Value { kind: Some(Kind::NumberValue(f64::from(i))) })).collect()
+        (0..40)
+            .map(|i| {
+                (
+                    format!("key-{i}"),
+                    Value {
+                        kind: Some(Kind::NumberValue(f64::from(i))),
+                    },
+                )
+            })
+            .collect()
     }
 
     fn recoded<M: Message + Name>(message: &M) -> Vec<u8> {
-        encode(&Codec::new().decode(&type_url::<M>(), &message.encode_to_vec()).unwrap())
+        encode(
+            &Codec::new()
+                .decode(&type_url::<M>(), &message.encode_to_vec())
+                .unwrap(),
+        )
     }
 
     #[test]
     fn maps_have_the_order_of_the_generated_types() {
         let filter_metadata = BTreeMap::from([
-            ("istio".to_owned(), Struct { fields: many_keys() }),
-            (String::new(), Struct { fields: many_keys() }),
+            (
+                "istio".to_owned(),
+                Struct {
+                    fields: many_keys(),
+                },
+            ),
+            (
+                String::new(),
+                Struct {
+                    fields: many_keys(),
+                },
+            ),
             ("empty".to_owned(), Struct::default()),
         ]);
-        let metadata = Metadata { filter_metadata, ..Metadata::default() };
+
+        let metadata = Metadata {
+            filter_metadata,
+            ..Metadata::default()
+        };
         assert_eq!(recoded(&metadata), metadata.encode_to_vec());
     }
 
     #[test]
     fn messages_inside_any_are_reencoded() {
-        let table = NameTable { table: (0..40).map(|i| (format!("host-{i}"), NameInfo::default())).collect() };
-        let filter = Filter { name: "nested".to_owned(), config_type: Some(ConfigType::TypedConfig(pack(&table))) };
+        let table = NameTable {
+            table: (0..40)
+                .map(|i| (format!("host-{i}"), NameInfo::default()))
+                .collect(),
+        };
+        let filter = Filter {
+            name: "nested".to_owned(),
+            config_type: Some(ConfigType::TypedConfig(pack(&table))),
+        };
         assert_eq!(recoded(&filter), filter.encode_to_vec());
     }
 
@@ -182,7 +235,11 @@ mod tests {
 
     #[test]
     fn fields_that_the_descriptor_does_not_know_are_kept() {
-        let mut bytes = Filter { name: "known".to_owned(), config_type: None }.encode_to_vec();
+        let mut bytes = Filter {
+            name: "known".to_owned(),
+            config_type: None,
+        }
+        .encode_to_vec();
         bytes.extend_from_slice(&[0x98, 0x75, 0x01]);
         let message = Codec::new().decode(&type_url::<Filter>(), &bytes).unwrap();
         assert_eq!(encode(&message), bytes);

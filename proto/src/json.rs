@@ -5,8 +5,8 @@
 //!   bytes ◀─encode─── DynamicMessage ◀─reader─── JSON
 //! ```
 //!
-//! `prost-reflect` has such JSON too, and reads and writes the well-known types here; but it knows no empty `Any`, which
-//! Istio sends, and does not say in which field an error is.
+//! `prost-reflect` has such JSON too, and reads and writes the well-known types here; but it knows
+//! no empty `Any`, which Istio sends, and does not say in which field an error is.
 
 mod reader;
 mod writer;
@@ -71,7 +71,8 @@ pub enum JsonError {
     /// A field has no value that can be written, or was given one that it cannot have.
     #[error("{path}: {reason}")]
     Field {
-        /// Where it is, such as `virtualHosts[0].routes[2].match`; empty for the message as a whole.
+        /// Where it is, such as `virtualHosts[0].routes[2].match`; empty for the message as a
+        /// whole.
         path: String,
         /// What is wrong with it.
         reason: String,
@@ -83,23 +84,34 @@ impl JsonError {
     fn under(self, step: &str) -> Self {
         match self {
             Self::Field { path, reason } => {
-                let separator = if path.is_empty() || path.starts_with('[') { "" } else { "." };
-                Self::Field { path: format!("{step}{separator}{path}"), reason }
+                let separator = if path.is_empty() || path.starts_with('[') {
+                    ""
+                } else {
+                    "."
+                };
+                Self::Field {
+                    path: format!("{step}{separator}{path}"),
+                    reason,
+                }
             }
-            Self::UnknownType { .. } | Self::Bytes { .. } => {
-                Self::Field { path: step.to_owned(), reason: self.to_string() }
-            }
+            Self::UnknownType { .. } | Self::Bytes { .. } => Self::Field {
+                path: step.to_owned(),
+                reason: self.to_string(),
+            },
         }
     }
 
     /// An error of the value at hand.
     fn here(reason: impl std::fmt::Display) -> Self {
-        Self::Field { path: String::new(), reason: reason.to_string() }
+        Self::Field {
+            path: String::new(),
+            reason: reason.to_string(),
+        }
     }
 }
 
-/// The descriptors of all messages, by which bytes and JSON are turned into each other. Costs up to half a second to
-/// make, unoptimised, and nothing to clone.
+/// The descriptors of all messages, by which bytes and JSON are turned into each other. Costs up to
+/// half a second to make, unoptimised, and nothing to clone.
 #[derive(Clone, Debug)]
 pub struct Codec {
     /// Every message of this crate.
@@ -115,8 +127,8 @@ impl Default for Codec {
 impl Codec {
     /// Reads the descriptors that are part of this crate.
     pub fn new() -> Self {
-        let pool =
-            DescriptorPool::decode(DESCRIPTORS).expect("protoc wrote the descriptors, with all that they import");
+        let pool = DescriptorPool::decode(DESCRIPTORS)
+            .expect("protoc wrote the descriptors, with all that they import");
         Self { pool }
     }
 
@@ -125,7 +137,8 @@ impl Codec {
         &self.pool
     }
 
-    /// The message of the type that `type_url` names; what stands before its last slash is of no meaning.
+    /// The message of the type that `type_url` names; what stands before its last slash is of no
+    /// meaning.
     ///
     /// # Errors
     /// [`JsonError::UnknownType`].
@@ -146,8 +159,9 @@ impl Codec {
         canonical::encode(message)
     }
 
-    /// The JSON of an encoded message: names in camel case, fields at their default left out, 64-bit numbers as text,
-    /// as Go's `protojson` has it. The message's own type is not part of it; see [`Codec::any_to_json`].
+    /// The JSON of an encoded message: names in camel case, fields at their default left out,
+    /// 64-bit numbers as text, as Go's `protojson` has it. The message's own type is not part of
+    /// it; see [`Codec::any_to_json`].
     ///
     /// # Errors
     /// A type is not known, be it of a message inside, or bytes are not of their type.
@@ -196,13 +210,22 @@ impl Codec {
 /// The message of `pool` that `type_url` names.
 fn descriptor(pool: &DescriptorPool, type_url: &str) -> Result<MessageDescriptor, JsonError> {
     let name = type_url.rsplit_once('/').map_or(type_url, |(_, name)| name);
-    pool.get_message_by_name(name).ok_or_else(|| JsonError::UnknownType { type_url: type_url.to_owned() })
+    pool.get_message_by_name(name)
+        .ok_or_else(|| JsonError::UnknownType {
+            type_url: type_url.to_owned(),
+        })
 }
 
 /// Decodes a message of a type in `pool`.
-fn decode(pool: &DescriptorPool, type_url: &str, value: Bytes) -> Result<DynamicMessage, JsonError> {
-    DynamicMessage::decode(descriptor(pool, type_url)?, value)
-        .map_err(|source| JsonError::Bytes { type_url: type_url.to_owned(), source })
+fn decode(
+    pool: &DescriptorPool,
+    type_url: &str,
+    value: Bytes,
+) -> Result<DynamicMessage, JsonError> {
+    DynamicMessage::decode(descriptor(pool, type_url)?, value).map_err(|source| JsonError::Bytes {
+        type_url: type_url.to_owned(),
+        source,
+    })
 }
 
 /// Whether the JSON of the message is something else than an object of its fields.

@@ -1,8 +1,8 @@
 //! Envoy, xDS and Istio wire types.
 //!
 //! The modules are the packages of the `.proto` files: `envoy.config.cluster.v3.Cluster` is
-//! [`envoy::config::cluster::v3::Cluster`]. Maps are ordered, so that equal messages have equal bytes; byte strings are
-//! [`bytes::Bytes`]; the well-known types are those of [`prost_types`].
+//! [`envoy::config::cluster::v3::Cluster`]. Maps are ordered, so that equal messages have equal
+//! bytes; byte strings are [`bytes::Bytes`]; the well-known types are those of [`prost_types`].
 
 pub mod any;
 mod canonical;

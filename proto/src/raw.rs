@@ -1,8 +1,9 @@
 //! Discovery responses that share the bytes of their resources.
 //!
-//! `prost_types::Any` owns its bytes, so a response made of it copies every resource for every stream. The messages here
-//! have the numbers and the bytes of their Envoy namesakes, but hold a resource as [`Bytes`]: a clone is a count.
-//! [`aggregated_discovery_service_server`] is the service that answers with them.
+//! `prost_types::Any` owns its bytes, so a response made of it copies every resource for every
+//! stream. The messages here have the numbers and the bytes of their Envoy namesakes, but hold a
+//! resource as [`Bytes`]: a clone is a count. [`aggregated_discovery_service_server`] is the
+//! service that answers with them.
 
 use bytes::Bytes;
 
@@ -20,7 +21,10 @@ pub use service::{aggregated_discovery_service_client, aggregated_discovery_serv
     reason = "generated: its style is tonic's"
 )]
 mod service {
-    include!(concat!(env!("OUT_DIR"), "/raw/envoy.service.discovery.v3.AggregatedDiscoveryService.rs"));
+    include!(concat!(
+        env!("OUT_DIR"),
+        "/raw/envoy.service.discovery.v3.AggregatedDiscoveryService.rs"
+    ));
 }
 
 /// `google.protobuf.Any` with shared bytes.
@@ -34,13 +38,15 @@ pub struct RawAny {
     pub value: Bytes,
 }
 
-/// `envoy.service.discovery.v3.DiscoveryResponse`, without the fields that are not sent: `canary`, `resource_errors`.
+/// `envoy.service.discovery.v3.DiscoveryResponse`, without the fields that are not sent: `canary`,
+/// `resource_errors`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RawDiscoveryResponse {
     /// The version of the whole set of resources.
     #[prost(string, tag = "1")]
     pub version_info: String,
-    /// The resources; for clusters and listeners all that there are, for other types at least the changed ones.
+    /// The resources; for clusters and listeners all that there are, for other types at least the
+    /// changed ones.
     #[prost(message, repeated, tag = "2")]
     pub resources: Vec<RawAny>,
     /// The type of the resources; told apart from theirs because there may be none.
@@ -71,8 +77,8 @@ pub struct RawResource {
     pub aliases: Vec<String>,
 }
 
-/// `envoy.service.discovery.v3.DeltaDiscoveryResponse`, without the fields that are not sent: `removed_resource_names`,
-/// `resource_errors`.
+/// `envoy.service.discovery.v3.DeltaDiscoveryResponse`, without the fields that are not sent:
+/// `removed_resource_names`, `resource_errors`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RawDeltaDiscoveryResponse {
     /// The version of the whole set of resources; only for people to read.
@@ -99,21 +105,31 @@ pub struct RawDeltaDiscoveryResponse {
 mod tests {
     use super::{RawAny, RawDeltaDiscoveryResponse, RawDiscoveryResponse, RawResource};
     use crate::envoy::config::core::v3::ControlPlane;
-    use crate::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse, Resource};
+    use crate::envoy::service::discovery::v3::{
+        DeltaDiscoveryResponse, DiscoveryResponse, Resource,
+    };
     use prost::Message;
 
     const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
     fn any(value: &[u8]) -> prost_types::Any {
-        prost_types::Any { type_url: CLUSTER.to_owned(), value: value.to_vec() }
+        prost_types::Any {
+            type_url: CLUSTER.to_owned(),
+            value: value.to_vec(),
+        }
     }
 
     fn raw_any(value: &'static [u8]) -> RawAny {
-        RawAny { type_url: CLUSTER.to_owned(), value: value.into() }
+        RawAny {
+            type_url: CLUSTER.to_owned(),
+            value: value.into(),
+        }
     }
 
     fn who() -> Option<ControlPlane> {
-        Some(ControlPlane { identifier: "navarch".to_owned() })
+        Some(ControlPlane {
+            identifier: "navarch".to_owned(),
+        })
     }
 
     #[test]
@@ -125,6 +141,7 @@ mod tests {
             nonce: "n1".to_owned(),
             control_plane: who(),
         };
+
         let full = DiscoveryResponse {
             version_info: "v1".to_owned(),
             resources: vec![any(b"\x0a\x01a"), any(b"")],
@@ -134,8 +151,12 @@ mod tests {
             control_plane: who(),
             resource_errors: vec![],
         };
+
         assert_eq!(raw.encode_to_vec(), full.encode_to_vec());
-        assert_eq!(RawDiscoveryResponse::decode(full.encode_to_vec().as_slice()).unwrap(), raw);
+        assert_eq!(
+            RawDiscoveryResponse::decode(full.encode_to_vec().as_slice()).unwrap(),
+            raw
+        );
     }
 
     #[test]
@@ -153,6 +174,7 @@ mod tests {
             removed_resources: vec!["c".to_owned()],
             control_plane: who(),
         };
+
         let full = DeltaDiscoveryResponse {
             system_version_info: "v1".to_owned(),
             resources: vec![Resource {
@@ -168,8 +190,12 @@ mod tests {
             control_plane: who(),
             ..DeltaDiscoveryResponse::default()
         };
+
         assert_eq!(raw.encode_to_vec(), full.encode_to_vec());
-        assert_eq!(RawDeltaDiscoveryResponse::decode(full.encode_to_vec().as_slice()).unwrap(), raw);
+        assert_eq!(
+            RawDeltaDiscoveryResponse::decode(full.encode_to_vec().as_slice()).unwrap(),
+            raw
+        );
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Access to debug pages: everyone on the same machine, other callers by the table of rules. Changes are allowed from the same
-//! machine only.
+//! Access to debug pages: everyone on the same machine, other callers by the table of rules.
+//! Changes are allowed from the same machine only.
 //!
-//! A request counts as local only if its host names this machine: a page in a browser that reaches a forwarded port under another
-//! name (DNS rebinding) sends that name as the host.
+//! A request counts as local only if its host names this machine: a page in a browser that reaches
+//! a forwarded port under another name (DNS rebinding) sends that name as the host.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -28,7 +28,8 @@ pub struct DebugAccess {
     /// The namespaces whose workloads may see everything: the control plane's, and
     /// `DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES`.
     pub operators: Arc<[Namespace]>,
-    /// `ENABLE_DEBUG_ENDPOINT_AUTH`: other callers see their own data only. Default true; else authenticated callers see everything.
+    /// `ENABLE_DEBUG_ENDPOINT_AUTH`: other callers see their own data only. Default true; else
+    /// authenticated callers see everything.
     pub by_namespace: bool,
 }
 
@@ -36,7 +37,11 @@ pub struct DebugAccess {
 const PLAN: &str = "plan";
 
 /// Admits a request for a debug page with its visibility, or rejects it.
-pub(super) async fn guard(State(state): State<AdminState>, request: Request, next: Next) -> Response {
+pub(super) async fn guard(
+    State(state): State<AdminState>,
+    request: Request,
+    next: Next,
+) -> Response {
     let (mut head, body) = request.into_parts();
     match visibility(&state, &head).await {
         Ok(Visibility::Nothing) => StatusCode::FORBIDDEN.into_response(),
@@ -52,20 +57,41 @@ pub(super) async fn guard(State(state): State<AdminState>, request: Request, nex
 ///
 /// # Errors
 /// The HTTP status for callers without access.
-pub(super) async fn visibility(state: &AdminState, request: &Parts) -> Result<Visibility, StatusCode> {
-    let peer = request.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| *peer);
+pub(super) async fn visibility(
+    state: &AdminState,
+    request: &Parts,
+) -> Result<Visibility, StatusCode> {
+    let peer = request
+        .extensions
+        .get::<ConnectInfo<SocketAddr>>()
+        .map(|ConnectInfo(peer)| *peer);
     let is_loopback = peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback());
     if is_loopback && is_of_this_machine(&request.uri, &request.headers) {
         return Ok(Visibility::Everything);
     }
+
     if !request.method.is_safe() && page(request.uri.path()) != PLAN {
-        tracing::debug!(?peer, path = request.uri.path(), "rejected a change from another machine");
+        tracing::debug!(
+            ?peer,
+            path = request.uri.path(),
+            "rejected a change from another machine"
+        );
         return Err(StatusCode::FORBIDDEN);
     }
-    let credentials = Credentials { peer, certificates: &[], headers: &request.headers };
+
+    let credentials = Credentials {
+        peer,
+        certificates: &[],
+        headers: &request.headers,
+    };
+
     match state.access.authenticator.admit(credentials).await {
         Ok(_) if !state.access.by_namespace => Ok(Visibility::Everything),
-        Ok(caller) => Ok(rules::visibility(page(request.uri.path()), &caller, &state.access.operators)),
+        Ok(caller) => Ok(rules::visibility(
+            page(request.uri.path()),
+            &caller,
+            &state.access.operators,
+        )),
         Err(unknown) => {
             tracing::debug!(?peer, %unknown, "caller is not authenticated");
             Err(StatusCode::UNAUTHORIZED)
@@ -73,7 +99,8 @@ pub(super) async fn visibility(state: &AdminState, request: &Parts) -> Result<Vi
     }
 }
 
-/// Whether a request over loopback is from a user of this machine, not from a page of another site in a browser.
+/// Whether a request over loopback is from a user of this machine, not from a page of another site
+/// in a browser.
 #[must_use]
 pub fn is_of_this_machine(uri: &Uri, headers: &HeaderMap) -> bool {
     !is_of_another_site(headers) && names_local_host(uri, headers)
@@ -85,28 +112,37 @@ fn is_of_another_site(headers: &HeaderMap) -> bool {
     sites.any(|site| !matches!(site.as_bytes(), b"none" | b"same-origin"))
 }
 
-/// Whether a request names this machine as its host: by `localhost` or an address, which no other site can have.
+/// Whether a request names this machine as its host: by `localhost` or an address, which no other
+/// site can have.
 fn names_local_host(uri: &Uri, headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = match (hosts.next(), hosts.next()) {
-        (Some(host), None) => host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()),
+        (Some(host), None) => host
+            .to_str()
+            .ok()
+            .and_then(|host| host.parse::<Authority>().ok()),
         (Some(_), Some(_)) => return false,
         (None, _) => uri.authority().cloned(),
     };
+
     // A request without a host is not from a browser.
-    let Some(host) = host else { return headers.get(header::HOST).is_none() };
+    let Some(host) = host else {
+        return headers.get(header::HOST).is_none();
+    };
+
     // No browser sends user information here.
     if host.as_str().contains('@') {
         return false;
     }
+
     let is_of_uri = |uri: &Authority| uri.host() == host.host();
     let name = host.host().trim_start_matches('[').trim_end_matches(']');
     let is_local = name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok();
     is_local && uri.authority().is_none_or(is_of_uri)
 }
 
-/// The name of the page at a path. The index has the access rule of the list, as does the operators' page with its
-/// parts, and all profiles count as one page.
+/// The name of the page at a path. The index has the access rule of the list, as does the
+/// operators' page with its parts, and all profiles count as one page.
 pub(super) fn page(path: &str) -> &str {
     let page = path.trim_start_matches("/debug").trim_matches('/');
     match page.split('/').next() {
@@ -118,7 +154,8 @@ pub(super) fn page(path: &str) -> &str {
 
 /// Whether a caller may see all pages.
 pub(super) fn is_operator(state: &AdminState, caller: &Caller) -> bool {
-    !state.access.by_namespace || rules::visibility("list", caller, &state.access.operators) == Visibility::Everything
+    !state.access.by_namespace
+        || rules::visibility("list", caller, &state.access.operators) == Visibility::Everything
 }
 
 #[cfg(test)]
@@ -134,13 +171,31 @@ mod tests {
             }
             names_local_host(&uri.parse().unwrap(), &headers)
         };
-        for host in ["localhost", "LocalHost:8080", "127.0.0.1", "127.0.0.1:15014", "[::1]:8080", "10.0.0.1:8080"] {
+
+        for host in [
+            "localhost",
+            "LocalHost:8080",
+            "127.0.0.1",
+            "127.0.0.1:15014",
+            "[::1]:8080",
+            "10.0.0.1:8080",
+        ] {
             assert!(is_meant("/debug/syncz", &[host]), "{host}");
         }
+
         assert!(is_meant("/debug/syncz", &[]), "HTTP/1.0");
-        for host in ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:8080", "", "a b", "@localhost"] {
+
+        for host in [
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example:8080",
+            "",
+            "a b",
+            "@localhost",
+        ] {
             assert!(!is_meant("/debug/syncz", &[host]), "{host}");
         }
+
         assert!(!is_meant("/debug/syncz", &["localhost", "evil.example"]));
         assert!(!is_meant("http://evil.example/debug/syncz", &["localhost"]));
         assert!(!is_meant("http://evil.example/debug/syncz", &[]));
@@ -155,8 +210,17 @@ mod tests {
             (Some("cross-site"), true),
             (Some("same-site"), true),
         ] {
-            let headers = site.map(|site| (header::HeaderName::from_static("sec-fetch-site"), site.parse().unwrap()));
-            assert_eq!(is_of_another_site(&headers.into_iter().collect()), is_of_another, "{site:?}");
+            let headers = site.map(|site| {
+                (
+                    header::HeaderName::from_static("sec-fetch-site"),
+                    site.parse().unwrap(),
+                )
+            });
+            assert_eq!(
+                is_of_another_site(&headers.into_iter().collect()),
+                is_of_another,
+                "{site:?}"
+            );
         }
     }
 }

@@ -22,18 +22,37 @@ const NODE_ID: &str = "ztunnel~127.0.0.1~debug.navarch~cluster.local";
 
 /// All resources of ztunnel; none without ambient mode.
 pub(super) async fn ambientz(State(state): State<AdminState>, parameters: Parameters) -> Response {
-    let Ok(client) = Proxy::parse(NODE_ID, json!({}), Locality::default()) else { return reply::ended() };
+    let Ok(client) = Proxy::parse(NODE_ID, json!({}), Locality::default()) else {
+        return reply::ended();
+    };
+
     let is_ambient = state.push.context().mesh.settings.ambient;
     let ask = move |engine: &mut Engine, ids: &[ProxyId]| {
         let shown = |engine: &mut Engine, kind| {
             let id = *ids.first()?;
-            engine.subscribe(id, kind, Interest { wildcard: true, ..Interest::default() });
+            engine.subscribe(
+                id,
+                kind,
+                Interest {
+                    wildcard: true,
+                    ..Interest::default()
+                },
+            );
             engine.shown(id, kind)
         };
+
         let kinds = [ResourceType::Address, ResourceType::Authorization];
-        let [addresses, policies] = kinds.map(|kind| if is_ambient { shown(engine, kind) } else { None });
+        let [addresses, policies] = kinds.map(|kind| {
+            if is_ambient {
+                shown(engine, kind)
+            } else {
+                None
+            }
+        });
+
         page(addresses.as_deref(), policies.as_deref())
     };
+
     match scratch::run(&state, vec![client.into()], ask).await {
         Some(Ok(page)) => reply::json(&parameters, &page),
         Some(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
@@ -43,10 +62,16 @@ pub(super) async fn ambientz(State(state): State<AdminState>, parameters: Parame
 
 /// The page of these resources. Empty lists are `null`, as in Go.
 fn page(addresses: Option<&Collection>, policies: Option<&Collection>) -> Result<Value, JsonError> {
-    let (mut workloads, mut services, mut authorizations) = (Vec::new(), Vec::new(), Vec::new());
+    let mut workloads = Vec::new();
+    let mut services = Vec::new();
+    let mut authorizations = Vec::new();
     let codec = Codec::new();
+
     for resource in addresses.into_iter().flat_map(|all| &all.resources) {
-        match Address::decode(&*resource.body).ok().and_then(|address| address.r#type) {
+        match Address::decode(&*resource.body)
+            .ok()
+            .and_then(|address| address.r#type)
+        {
             Some(Type::Workload(mut workload)) => {
                 workload.addresses = workload.addresses.iter().map(readable).collect();
                 readable_gateway(workload.waypoint.as_mut());
@@ -61,15 +86,30 @@ fn page(addresses: Option<&Collection>, policies: Option<&Collection>) -> Result
             None => {}
         }
     }
+
     for resource in policies.into_iter().flat_map(|all| &all.resources) {
-        authorizations.push(without_type(codec.any_to_json(resource.kind.type_url(), &resource.body)?));
+        authorizations.push(without_type(
+            codec.any_to_json(resource.kind.type_url(), &resource.body)?,
+        ));
     }
-    let list = |all: Vec<Value>| if all.is_empty() { Value::Null } else { Value::Array(all) };
-    Ok(json!({ "workloads": list(workloads), "services": list(services), "policies": list(authorizations) }))
+
+    let list = |all: Vec<Value>| {
+        if all.is_empty() {
+            Value::Null
+        } else {
+            Value::Array(all)
+        }
+    };
+
+    Ok(
+        json!({ "workloads": list(workloads), "services": list(services), "policies": list(authorizations) }),
+    )
 }
 
 fn message<T: Message + Name>(codec: &Codec, message: &T) -> Result<Value, JsonError> {
-    codec.any_to_json(&type_url::<T>(), &message.encode_to_vec()).map(without_type)
+    codec
+        .any_to_json(&type_url::<T>(), &message.encode_to_vec())
+        .map(without_type)
 }
 
 /// The JSON of an `Any` without its type, as the JSON of its message.
@@ -82,7 +122,10 @@ fn without_type(mut value: Value) -> Value {
 
 /// An address as text in the bytes field. (JSON shows both in base64, as istiod does.)
 fn readable(address: &bytes::Bytes) -> bytes::Bytes {
-    let text = match (<[u8; 4]>::try_from(&**address), <[u8; 16]>::try_from(&**address)) {
+    let text = match (
+        <[u8; 4]>::try_from(&**address),
+        <[u8; 16]>::try_from(&**address),
+    ) {
         (Ok(v4), _) => std::net::IpAddr::from(v4).to_string(),
         (_, Ok(v6)) => std::net::IpAddr::from(v6).to_string(),
         (Err(_), Err(_)) => return address.clone(),

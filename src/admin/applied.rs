@@ -1,4 +1,5 @@
-//! `/debug/applied`: which proxies have acknowledged an object, which have not answered, and which rejected it.
+//! `/debug/applied`: which proxies have acknowledged an object, which have not answered, and which
+//! rejected it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,8 +35,9 @@ pub(super) struct Distribution {
     pub(super) unacknowledged: BTreeMap<ProxyId, Vec<ResourceType>>,
 }
 
-/// Compared collections, by address. A proxy that gets another version of an object may have an equal collection, which is not sent
-/// again. The caller must hold the collections while this is used, so that no address is reused.
+/// Compared collections, by address. A proxy that gets another version of an object may have an
+/// equal collection, which is not sent again. The caller must hold the collections while this is
+/// used, so that no address is reused.
 #[derive(Debug, Default)]
 pub struct Compared(BTreeMap<(*const Collection, *const Collection), bool>);
 
@@ -43,15 +45,20 @@ impl Compared {
     /// Whether two are equal. Similar proxies share collections, so each pair is compared once.
     pub fn are_equal(&mut self, one: &Arc<Collection>, other: &Arc<Collection>) -> bool {
         let compare = || **one == **other;
-        Arc::ptr_eq(one, other) || *self.0.entry((Arc::as_ptr(one), Arc::as_ptr(other))).or_insert_with(compare)
+        Arc::ptr_eq(one, other)
+            || *self
+                .0
+                .entry((Arc::as_ptr(one), Arc::as_ptr(other)))
+                .or_insert_with(compare)
     }
 }
 
 /// The acknowledged collections of proxies, with their snapshots.
 type Acknowledged = BTreeMap<(ProxyId, ResourceType), (Arc<Collection>, u64)>;
 
-/// The progress of these objects. A proxy has acknowledged an object if, for every type with a resource that depends on the object, it
-/// has acknowledged the current collection, or one after the object's last change.
+/// The progress of these objects. A proxy has acknowledged an object if, for every type with a
+/// resource that depends on the object, it has acknowledged the current collection, or one after
+/// the object's last change.
 pub(super) async fn distribution(
     push: &PushHandle,
     connections: &Connections,
@@ -78,7 +85,10 @@ pub(super) async fn distribution(
 fn taken(connections: &[ConnectionInfo]) -> Acknowledged {
     let of_one = |info: &ConnectionInfo| {
         let id = info.proxy_id;
-        info.types.iter().filter_map(move |watch| Some(((id, watch.kind), watch.taken.clone()?))).collect::<Vec<_>>()
+        info.types
+            .iter()
+            .filter_map(move |watch| Some(((id, watch.kind), watch.taken.clone()?)))
+            .collect::<Vec<_>>()
     };
     connections.iter().flat_map(of_one).collect()
 }
@@ -89,26 +99,43 @@ fn of_one(inspect: &Inspect<'_>, object: &AnyObject, taken: &Acknowledged) -> Di
     let changed_at = changed_at(inspect, &object.object_ref());
     let mut compared = Compared::default();
     let mut has = |proxy: ProxyId, kind: ResourceType| {
-        let Some((collection, revision)) = taken.get(&(proxy, kind)) else { return false };
-        let mut is_shown =
-            || inspect.engine.shown(proxy, kind).is_some_and(|shown| compared.are_equal(&shown, collection));
+        let Some((collection, revision)) = taken.get(&(proxy, kind)) else {
+            return false;
+        };
+        let mut is_shown = || {
+            inspect
+                .engine
+                .shown(proxy, kind)
+                .is_some_and(|shown| compared.are_equal(&shown, collection))
+        };
         *revision >= changed_at || is_shown()
     };
+
     let mut behind = BTreeMap::new();
+
     for (proxy, kinds) in &reached {
         // Resources for the control plane itself are acknowledged by no client.
-        let kinds = kinds.iter().filter(|kind| **kind != ResourceType::ObjectStatus);
-        let missing: Vec<ResourceType> = kinds.filter(|kind| !has(*proxy, **kind)).copied().collect();
+        let kinds = kinds
+            .iter()
+            .filter(|kind| **kind != ResourceType::ObjectStatus);
+        let missing: Vec<ResourceType> =
+            kinds.filter(|kind| !has(*proxy, **kind)).copied().collect();
         if !missing.is_empty() {
             behind.insert(*proxy, missing);
         }
     }
-    let is_client =
-        |kinds: &std::collections::BTreeSet<ResourceType>| kinds.iter().any(|kind| *kind != ResourceType::ObjectStatus);
-    Distribution { reached: reached.values().filter(|kinds| is_client(kinds)).count(), unacknowledged: behind }
+
+    let is_client = |kinds: &std::collections::BTreeSet<ResourceType>| {
+        kinds.iter().any(|kind| *kind != ResourceType::ObjectStatus)
+    };
+    Distribution {
+        reached: reached.values().filter(|kinds| is_client(kinds)).count(),
+        unacknowledged: behind,
+    }
 }
 
-/// The snapshot of an object's last change; if it was long ago, the oldest remembered snapshot. Never too old.
+/// The snapshot of an object's last change; if it was long ago, the oldest remembered snapshot.
+/// Never too old.
 pub fn changed_at(inspect: &Inspect<'_>, object: &ObjectRef) -> u64 {
     last_change(inspect, &FactKey::Object(object.clone()))
 }
@@ -116,78 +143,153 @@ pub fn changed_at(inspect: &Inspect<'_>, object: &ObjectRef) -> u64 {
 /// The snapshot of a fact's last change, as [`changed_at`].
 pub fn last_change(inspect: &Inspect<'_>, fact: &FactKey) -> u64 {
     // If not all facts are remembered, the object's may be among them.
-    let may_hold =
-        inspect.pushes.iter().rev().find(|push| push.facts > push.changed.len() || push.changed.contains(fact));
-    let oldest = || inspect.pushes.front().map_or_else(|| inspect.engine.revision(), |push| push.revision);
+    let may_hold = inspect
+        .pushes
+        .iter()
+        .rev()
+        .find(|push| push.facts > push.changed.len() || push.changed.contains(fact));
+    let oldest = || {
+        inspect
+            .pushes
+            .front()
+            .map_or_else(|| inspect.engine.revision(), |push| push.revision)
+    };
     may_hold.map_or_else(oldest, |push| push.revision)
 }
 
 /// The progress of the object of `object=KIND/NAMESPACE/NAME`.
 pub(super) async fn applied(State(state): State<AdminState>, parameters: Parameters) -> Response {
-    let name = match object_ref(parameters.get("object").map(String::as_str).unwrap_or_default()) {
+    let name = match object_ref(
+        parameters
+            .get("object")
+            .map(String::as_str)
+            .unwrap_or_default(),
+    ) {
         Ok(name) => name,
         Err(reason) => return (StatusCode::BAD_REQUEST, format!("{reason}\n")).into_response(),
     };
+
     if !name.kind.group().ends_with(".istio.io") {
-        let text =
-            format!("{} is not an Istio kind; acknowledgements are tracked for Istio kinds only\n", name.kind.as_str());
+        let text = format!(
+            "{} is not an Istio kind; acknowledgements are tracked for Istio kinds only\n",
+            name.kind.as_str()
+        );
         return (StatusCode::BAD_REQUEST, text).into_response();
     }
+
     // Read before the engine, whose snapshot is not older.
     let context = state.push.context();
     let quarantined = context.quarantined.get(&name);
     if let Some(one) = quarantined.filter(|one| one.served.is_none()) {
-        let applied =
-            Applied { generation: one.generation, quarantined: Some(one.message.to_string()), ..Applied::default() };
+        let applied = Applied {
+            generation: one.generation,
+            quarantined: Some(one.message.to_string()),
+            ..Applied::default()
+        };
         return reply::json(&parameters, &json!(applied));
     }
-    let rollout = context.rollouts.get(&name).map(|rollout| state.rollouts.state(&name, rollout));
-    let Some(object) = context.objects.any(&name).or_else(|| context.new_versions.any(&name)) else {
+
+    let rollout = context
+        .rollouts
+        .get(&name)
+        .map(|rollout| state.rollouts.state(&name, rollout));
+    let Some(object) = context
+        .objects
+        .any(&name)
+        .or_else(|| context.new_versions.any(&name))
+    else {
         return (StatusCode::NOT_FOUND, format!("{name} not found\n")).into_response();
     };
+
     let generation = object.meta().generation;
-    let Ok(progress) = distribution(&state.push, &state.connections, vec![object]).await else { return reply::ended() };
-    let Some((_, progress)) = progress.into_iter().next() else { return reply::ended() };
+    let Ok(progress) = distribution(&state.push, &state.connections, vec![object]).await else {
+        return reply::ended();
+    };
+
+    let Some((_, progress)) = progress.into_iter().next() else {
+        return reply::ended();
+    };
+
     let mut applied = report(&state.connections.list(), generation, &progress);
     if let Some(one) = quarantined {
         (applied.generation, applied.quarantined) = (one.generation, Some(one.message.to_string()));
     }
+
     applied.rollout = rollout;
     reply::json(&parameters, &json!(applied))
 }
 
 /// The same for display: proxies by name, and the errors of those that rejected it.
 fn report(connections: &[ConnectionInfo], generation: i64, progress: &Distribution) -> Applied {
-    let (reached, taken) = (progress.reached, progress.reached - progress.unacknowledged.len());
-    let mut applied = Applied { generation, reached, taken, ..Applied::default() };
+    let (reached, taken) = (
+        progress.reached,
+        progress.reached - progress.unacknowledged.len(),
+    );
+    let mut applied = Applied {
+        generation,
+        reached,
+        taken,
+        ..Applied::default()
+    };
+
     let now = Timestamp::now();
-    let by_id: BTreeMap<ProxyId, &ConnectionInfo> = connections.iter().map(|info| (info.proxy_id, info)).collect();
+    let by_id: BTreeMap<ProxyId, &ConnectionInfo> = connections
+        .iter()
+        .map(|info| (info.proxy_id, info))
+        .collect();
+
     for (proxy, kinds) in &progress.unacknowledged {
         let Some(info) = by_id.get(proxy) else {
             // It disconnected in the meantime.
             applied.reached -= 1;
             continue;
         };
+
         let name = info.proxy.name.to_string();
-        let watches = || info.types.iter().filter(|watch| kinds.contains(&watch.kind));
-        if let Some((kind, rejected)) = watches().find_map(|watch| Some((watch.kind, watch.rejected.clone()?))) {
+        let watches = || {
+            info.types
+                .iter()
+                .filter(|watch| kinds.contains(&watch.kind))
+        };
+        if let Some((kind, rejected)) =
+            watches().find_map(|watch| Some((watch.kind, watch.rejected.clone()?)))
+        {
             applied.refused += 1;
             if applied.refused_proxies.len() < NAMED {
-                let (r#type, said) = (kind.short_name().to_owned(), rejected.message.to_string());
-                applied.refused_proxies.push(RefusedProxy { proxy: name, r#type, said });
+                let r#type = kind.short_name().to_owned();
+                let said = rejected.message.to_string();
+                applied.refused_proxies.push(RefusedProxy {
+                    proxy: name,
+                    r#type,
+                    said,
+                });
             }
             continue;
         }
+
         applied.pending += 1;
+
         if applied.pending_proxies.len() < NAMED {
             let waits = watches().filter(|watch| {
-                watch.sent.as_ref().map(|sent| &sent.nonce) != watch.acked.as_ref().map(|acked| &acked.nonce)
+                watch.sent.as_ref().map(|sent| &sent.nonce)
+                    != watch.acked.as_ref().map(|acked| &acked.nonce)
             });
-            let sent = waits.filter_map(|watch| watch.sent.as_ref().map(|sent| sent.at)).min();
+            let sent = waits
+                .filter_map(|watch| watch.sent.as_ref().map(|sent| sent.at))
+                .min();
             let since_seconds = sent.map(|at| now.duration_since(at).as_secs_f64());
-            let types = kinds.iter().map(|kind| kind.short_name().to_owned()).collect();
-            applied.pending_proxies.push(PendingProxy { proxy: name, types, since_seconds });
+
+            let types = kinds
+                .iter()
+                .map(|kind| kind.short_name().to_owned())
+                .collect();
+            applied.pending_proxies.push(PendingProxy {
+                proxy: name,
+                types,
+                since_seconds,
+            });
         }
     }
+
     applied
 }

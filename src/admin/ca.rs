@@ -21,10 +21,15 @@ pub(super) async fn status(State(state): State<AdminState>, parameters: Paramete
 }
 
 /// Runs the command of the header, and returns the new status.
-pub(super) async fn command(State(state): State<AdminState>, headers: HeaderMap, parameters: Parameters) -> Response {
+pub(super) async fn command(
+    State(state): State<AdminState>,
+    headers: HeaderMap,
+    parameters: Parameters,
+) -> Response {
     let Some(commands) = state.roots.get() else {
         return (StatusCode::NOT_FOUND, RotateError::NoKeeper.to_string()).into_response();
     };
+
     let command = match headers.get(COMMAND).and_then(|value| value.to_str().ok()) {
         Some("begin") => RotationCommand::Begin,
         Some("switch") => RotationCommand::Switch,
@@ -34,6 +39,7 @@ pub(super) async fn command(State(state): State<AdminState>, headers: HeaderMap,
             return (StatusCode::BAD_REQUEST, text).into_response();
         }
     };
+
     match commands.send(command).await {
         Ok(()) => shown(&parameters, commands),
         Err(error) => {

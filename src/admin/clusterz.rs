@@ -38,7 +38,8 @@ impl SyncStatus {
     }
 }
 
-/// The remote clusters, each with the Secret or file of its kubeconfig and its sync status. Clones share them.
+/// The remote clusters, each with the Secret or file of its kubeconfig and its sync status. Clones
+/// share them.
 #[derive(Clone, Debug, Default)]
 pub struct ManagedClusters(Arc<Mutex<BTreeMap<ClusterId, (String, SyncStatus)>>>);
 
@@ -54,12 +55,16 @@ impl ManagedClusters {
     /// Whether each has synced or timed out.
     #[must_use]
     pub fn are_settled(&self) -> bool {
-        self.0.lock().values().all(|(_, status)| *status != SyncStatus::Syncing)
+        self.0
+            .lock()
+            .values()
+            .all(|(_, status)| *status != SyncStatus::Syncing)
     }
 
     /// As istiod writes them, the own cluster first.
     fn to_json(&self, own: &ClusterId, own_status: SyncStatus) -> Value {
-        let own = json!({ "id": own.as_str(), "secretName": "", "syncStatus": own_status.as_str() });
+        let own =
+            json!({ "id": own.as_str(), "secretName": "", "syncStatus": own_status.as_str() });
         let remotes = self.0.lock();
         let remotes = remotes.iter().map(|(cluster, (secret, status))| {
             json!({ "id": cluster.as_str(), "secretName": secret, "syncStatus": status.as_str() })
@@ -71,7 +76,10 @@ impl ManagedClusters {
 pub(super) async fn clusterz(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let own = state.push.context().mesh.settings.cluster_id.clone();
     // The page is served only once the own cluster was read.
-    reply::json(&parameters, &state.clusters.to_json(&own, SyncStatus::Synced))
+    reply::json(
+        &parameters,
+        &state.clusters.to_json(&own, SyncStatus::Synced),
+    )
 }
 
 #[cfg(test)]
@@ -82,7 +90,10 @@ mod tests {
     fn clusters_are_written_as_istiod_writes_them() {
         let clusters = ManagedClusters::default();
         let own = ClusterId::new("Kubernetes");
-        clusters.set(&ClusterId::new("east"), Some(("istio-system/east".to_owned(), SyncStatus::Syncing)));
+        clusters.set(
+            &ClusterId::new("east"),
+            Some(("istio-system/east".to_owned(), SyncStatus::Syncing)),
+        );
         assert!(!clusters.are_settled());
         let written = clusters.to_json(&own, SyncStatus::Synced);
         let expected = json!([

@@ -1,4 +1,5 @@
-//! `/debug/config_dump`, `edsz`, `ecdsz`, `ndsz`: the resources sent to a proxy, in the format of Envoy's admin dump.
+//! `/debug/config_dump`, `edsz`, `ecdsz`, `ndsz`: the resources sent to a proxy, in the format of
+//! Envoy's admin dump.
 
 use std::sync::Arc;
 
@@ -22,14 +23,18 @@ use navarch_push::resource::{Collection, Resource, ResourceType};
 use navarch_security::rules::Visibility;
 use navarch_xds::connections::ConnectionInfo;
 
-/// The dump of the first proxy whose connection id contains `proxyID`: everything but endpoints, which `include_eds`
-/// adds, as in Envoy's own dump; or the resources of the types in `types`, by short name or URL.
+/// The dump of the first proxy whose connection id contains `proxyID`: everything but endpoints,
+/// which `include_eds` adds, as in Envoy's own dump; or the resources of the types in `types`, by
+/// short name or URL.
 pub(super) async fn config_dump(
     State(state): State<AdminState>,
     Extension(visibility): Extension<Visibility>,
     parameters: Parameters,
 ) -> Response {
-    let types = parameters.get("types").map(String::as_str).filter(|types| !types.is_empty());
+    let types = parameters
+        .get("types")
+        .map(String::as_str)
+        .filter(|types| !types.is_empty());
     answer(&state, &visibility, &parameters, types)
 }
 
@@ -61,7 +66,12 @@ pub(super) async fn ndsz(
 }
 
 /// The dump of the requested proxy.
-fn answer(state: &AdminState, visibility: &Visibility, parameters: &Parameters, types: Option<&str>) -> Response {
+fn answer(
+    state: &AdminState,
+    visibility: &Visibility,
+    parameters: &Parameters,
+    types: Option<&str>,
+) -> Response {
     let info = match proxies::named(state, visibility, parameters) {
         Ok(info) => info,
         Err(missing) => return missing.into_response(),
@@ -69,11 +79,19 @@ fn answer(state: &AdminState, visibility: &Visibility, parameters: &Parameters, 
     let configs = match types.map(kinds) {
         None if info.proxy.kind == ProxyKind::Ztunnel => resources(&info, ResourceType::Address),
         None => whole(&info, parameters.contains_key("include_eds")),
-        Some(Ok(kinds)) => kinds.into_iter().flat_map(|kind| resources(&info, kind)).collect(),
+        Some(Ok(kinds)) => kinds
+            .into_iter()
+            .flat_map(|kind| resources(&info, kind))
+            .collect(),
         Some(Err(unknown)) => {
-            return (StatusCode::BAD_REQUEST, format!("unknown type {unknown:?}\n")).into_response();
+            return (
+                StatusCode::BAD_REQUEST,
+                format!("unknown type {unknown:?}\n"),
+            )
+                .into_response();
         }
     };
+
     match json(&configs) {
         Ok(value) => reply::json(parameters, &value),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
@@ -83,16 +101,29 @@ fn answer(state: &AdminState, visibility: &Visibility, parameters: &Parameters, 
 /// The requested types.
 pub(super) fn kinds(types: &str) -> Result<Vec<ResourceType>, String> {
     let one = |text: &str| {
-        let mut all = ResourceType::ALL.into_iter().filter(|kind| *kind != ResourceType::ObjectStatus);
+        let mut all = ResourceType::ALL
+            .into_iter()
+            .filter(|kind| *kind != ResourceType::ObjectStatus);
         let short = all.find(|kind| kind.short_name().eq_ignore_ascii_case(text));
-        short.or_else(|| ResourceType::from_type_url(text)).ok_or_else(|| text.to_owned())
+        short
+            .or_else(|| ResourceType::from_type_url(text))
+            .ok_or_else(|| text.to_owned())
     };
-    let kinds: Result<Vec<_>, _> = types.split(',').map(str::trim).filter(|text| !text.is_empty()).map(one).collect();
+
+    let kinds: Result<Vec<_>, _> = types
+        .split(',')
+        .map(str::trim)
+        .filter(|text| !text.is_empty())
+        .map(one)
+        .collect();
+
     let mut kinds = kinds?;
+
     // Istio has one short name for both.
     if kinds.contains(&ResourceType::Address) {
         kinds.push(ResourceType::Workload);
     }
+
     kinds.sort_unstable();
     kinds.dedup();
     Ok(kinds)
@@ -103,27 +134,41 @@ pub(super) fn json(configs: &[Any]) -> Result<Value, JsonError> {
     let mut dump = Map::new();
     if !configs.is_empty() {
         let codec = Codec::new();
-        let all: Result<Vec<Value>, JsonError> =
-            configs.iter().map(|config| codec.any_to_json(&config.type_url, &config.value)).collect();
+        let all: Result<Vec<Value>, JsonError> = configs
+            .iter()
+            .map(|config| codec.any_to_json(&config.type_url, &config.value))
+            .collect();
         dump.insert("configs".to_owned(), Value::Array(all?));
     }
     Ok(Value::Object(dump))
 }
 
-/// The sections of a dump, in Envoy's order. Bootstrap and scoped routes are known to the proxy only: they are empty.
+/// The sections of a dump, in Envoy's order. Bootstrap and scoped routes are known to the proxy
+/// only: they are empty.
 pub(super) fn whole(info: &ConnectionInfo, with_endpoints: bool) -> Vec<Any> {
     let mut sections = vec![pack(&dump::BootstrapConfigDump::default()), clusters(info)];
+
     if with_endpoints {
-        let one = |(version_info, endpoint_config)| dump::endpoints_config_dump::DynamicEndpointConfig {
-            version_info,
-            endpoint_config: Some(endpoint_config),
-            ..Default::default()
-        };
+        let one =
+            |(version_info, endpoint_config)| dump::endpoints_config_dump::DynamicEndpointConfig {
+                version_info,
+                endpoint_config: Some(endpoint_config),
+                ..Default::default()
+            };
         let dynamic_endpoint_configs = versioned(info, ResourceType::Endpoint).map(one).collect();
-        sections.push(pack(&dump::EndpointsConfigDump { dynamic_endpoint_configs, ..Default::default() }));
+        sections.push(pack(&dump::EndpointsConfigDump {
+            dynamic_endpoint_configs,
+            ..Default::default()
+        }));
     }
-    sections.extend([listeners(info), pack(&dump::ScopedRoutesConfigDump::default()), routes(info)]);
+
+    sections.extend([
+        listeners(info),
+        pack(&dump::ScopedRoutesConfigDump::default()),
+        routes(info),
+    ]);
     sections.extend([secrets(info), extensions(info)]);
+
     sections
 }
 
@@ -135,22 +180,40 @@ fn clusters(info: &ConnectionInfo) -> Any {
     };
     let dynamic_active_clusters = versioned(info, ResourceType::Cluster).map(one).collect();
     let version_info = version(info, ResourceType::Cluster);
-    pack(&dump::ClustersConfigDump { version_info, dynamic_active_clusters, ..Default::default() })
+    pack(&dump::ClustersConfigDump {
+        version_info,
+        dynamic_active_clusters,
+        ..Default::default()
+    })
 }
 
 fn listeners(info: &ConnectionInfo) -> Any {
     use dump::listeners_config_dump::{DynamicListener, DynamicListenerState};
+
     let one = |resource: &Arc<Resource>| {
         let state = DynamicListenerState {
             version_info: resource.version.to_string(),
             listener: Some(any(resource)),
             ..Default::default()
         };
-        DynamicListener { name: resource.name.to_string(), active_state: Some(state), ..Default::default() }
+        DynamicListener {
+            name: resource.name.to_string(),
+            active_state: Some(state),
+            ..Default::default()
+        }
     };
-    let listeners = sent(info, ResourceType::Listener).into_iter().flat_map(|all| &all.resources);
-    let (version_info, dynamic_listeners) = (version(info, ResourceType::Listener), listeners.map(one).collect());
-    pack(&dump::ListenersConfigDump { version_info, dynamic_listeners, ..Default::default() })
+
+    let listeners = sent(info, ResourceType::Listener)
+        .into_iter()
+        .flat_map(|all| &all.resources);
+    let version_info = version(info, ResourceType::Listener);
+    let dynamic_listeners = listeners.map(one).collect();
+
+    pack(&dump::ListenersConfigDump {
+        version_info,
+        dynamic_listeners,
+        ..Default::default()
+    })
 }
 
 fn routes(info: &ConnectionInfo) -> Any {
@@ -160,7 +223,10 @@ fn routes(info: &ConnectionInfo) -> Any {
         ..Default::default()
     };
     let dynamic_route_configs = versioned(info, ResourceType::Route).map(one).collect();
-    pack(&dump::RoutesConfigDump { dynamic_route_configs, ..Default::default() })
+    pack(&dump::RoutesConfigDump {
+        dynamic_route_configs,
+        ..Default::default()
+    })
 }
 
 fn secrets(info: &ConnectionInfo) -> Any {
@@ -171,8 +237,14 @@ fn secrets(info: &ConnectionInfo) -> Any {
         secret: Some(any(resource)),
         ..Default::default()
     };
-    let all = sent(info, ResourceType::Secret).into_iter().flat_map(|all| &all.resources).map(one);
-    pack(&dump::SecretsConfigDump { dynamic_active_secrets: all.collect(), ..Default::default() })
+    let all = sent(info, ResourceType::Secret)
+        .into_iter()
+        .flat_map(|all| &all.resources)
+        .map(one);
+    pack(&dump::SecretsConfigDump {
+        dynamic_active_secrets: all.collect(),
+        ..Default::default()
+    })
 }
 
 fn extensions(info: &ConnectionInfo) -> Any {
@@ -181,50 +253,81 @@ fn extensions(info: &ConnectionInfo) -> Any {
         ecds_filter: Some(filter),
         ..Default::default()
     };
-    let ecds_filters = versioned(info, ResourceType::ExtensionConfig).map(one).collect();
+    let ecds_filters = versioned(info, ResourceType::ExtensionConfig)
+        .map(one)
+        .collect();
     pack(&dump::EcdsConfigDump { ecds_filters })
 }
 
 /// The version of the last response of a type; empty if there is none.
 fn version(info: &ConnectionInfo, kind: ResourceType) -> String {
     let watch = info.types.iter().find(|watch| watch.kind == kind);
-    watch.and_then(|watch| watch.sent.as_ref()).map_or_else(String::new, |sent| sent.version.to_string())
+    watch
+        .and_then(|watch| watch.sent.as_ref())
+        .map_or_else(String::new, |sent| sent.version.to_string())
 }
 
 /// The resources of a type that a proxy was sent, each with its version.
 fn versioned(info: &ConnectionInfo, kind: ResourceType) -> impl Iterator<Item = (String, Any)> {
     let versions = sent(info, kind).into_iter().flat_map(|all| &all.resources);
-    versions.map(|resource| resource.version.to_string()).zip(resources(info, kind))
+    versions
+        .map(|resource| resource.version.to_string())
+        .zip(resources(info, kind))
 }
 
 /// The resources of a type that a proxy was sent, without secrets.
 pub(super) fn resources(info: &ConnectionInfo, kind: ResourceType) -> Vec<Any> {
-    let Some(all) = sent(info, kind) else { return Vec::new() };
+    let Some(all) = sent(info, kind) else {
+        return Vec::new();
+    };
     if kind == ResourceType::Route {
         let hosts = sent(info, ResourceType::VirtualHost);
-        return all.resources.iter().map(|routes| any(&full_routes(routes, hosts))).collect();
+        return all
+            .resources
+            .iter()
+            .map(|routes| any(&full_routes(routes, hosts)))
+            .collect();
     }
     all.resources.iter().map(|resource| any(resource)).collect()
 }
 
 /// The collection of a type that a proxy was sent.
 pub(super) fn sent(info: &ConnectionInfo, kind: ResourceType) -> Option<&Arc<Collection>> {
-    info.types.iter().find(|watch| watch.kind == kind).and_then(|watch| watch.resources.as_ref())
+    info.types
+        .iter()
+        .find(|watch| watch.kind == kind)
+        .and_then(|watch| watch.resources.as_ref())
 }
 
 /// A route configuration with the virtual hosts that were sent separately, as in Envoy's own dump.
 fn full_routes(routes: &Arc<Resource>, hosts: Option<&Arc<Collection>>) -> Arc<Resource> {
     let hosts = hosts.into_iter().flat_map(|hosts| &hosts.resources);
-    let body = with_hosts(&routes.name, &routes.body, hosts.map(|host| (&host.name, &host.body)));
-    Arc::new(Resource { kind: routes.kind, name: routes.name.clone(), body, version: routes.version })
+    let body = with_hosts(
+        &routes.name,
+        &routes.body,
+        hosts.map(|host| (&host.name, &host.body)),
+    );
+    Arc::new(Resource {
+        kind: routes.kind,
+        name: routes.name.clone(),
+        body,
+        version: routes.version,
+    })
 }
 
 /// A resource without secrets.
 fn any(resource: &Resource) -> Any {
     let type_url = resource.kind.resource_url().to_owned();
+
     match resource.kind {
-        ResourceType::Secret => Any { type_url, value: secret(&resource.name, &resource.body) },
-        ResourceType::ExtensionConfig => extension(Any { type_url, value: resource.body.to_vec() }),
+        ResourceType::Secret => Any {
+            type_url,
+            value: secret(&resource.name, &resource.body),
+        },
+        ResourceType::ExtensionConfig => extension(Any {
+            type_url,
+            value: resource.body.to_vec(),
+        }),
         ResourceType::Cluster
         | ResourceType::Endpoint
         | ResourceType::Listener
@@ -236,6 +339,9 @@ fn any(resource: &Resource) -> Any {
         | ResourceType::Address
         | ResourceType::Workload
         | ResourceType::Authorization
-        | ResourceType::Object(_) => Any { type_url, value: resource.body.to_vec() },
+        | ResourceType::Object(_) => Any {
+            type_url,
+            value: resource.body.to_vec(),
+        },
     }
 }

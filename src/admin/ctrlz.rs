@@ -41,15 +41,19 @@ struct Control {
     scopes: LogScopes,
 }
 
-/// The service of the port: for the same machine only, as callers are not authenticated and may end the process.
+/// The service of the port: for the same machine only, as callers are not authenticated and may end
+/// the process.
 pub fn control_routes(admin: AdminState, scopes: LogScopes) -> Router {
-    let metrics = Router::new().route("/metrics", get(health::metrics)).with_state(admin.clone());
+    let metrics = Router::new()
+        .route("/metrics", get(health::metrics))
+        .with_state(admin.clone());
     let control = Control { admin, scopes };
     let mut routes = Router::new()
         .route("/", get(home))
         .route("/homej/exit", put(exit))
         .route("/signalj/SIGUSR1", put(reload).post(reload))
         .route("/scopej/{scope}", get(scope).put(set_scope));
+
     for (path, handler) in [
         ("/homej", "home"),
         ("/scopej", "scope"),
@@ -58,15 +62,27 @@ pub fn control_routes(admin: AdminState, scopes: LogScopes) -> Router {
         ("/procj", "proc"),
         ("/versionj", "version"),
     ] {
-        let answer = move |State(control): State<Control>| async move { Json(topic(&control, handler)) };
-        routes = routes.route(path, get(answer)).route(&format!("{path}/"), get(answer));
+        let answer =
+            move |State(control): State<Control>| async move { Json(topic(&control, handler)) };
+        routes = routes
+            .route(path, get(answer))
+            .route(&format!("{path}/"), get(answer));
     }
+
     for (name, title) in TOPICS.into_iter().filter(|(name, _)| *name != "metric") {
-        let page = move |State(control): State<Control>| async move { page(title, &topic(&control, name)) };
-        routes = routes.route(&format!("/{name}z"), get(page)).route(&format!("/{name}z/"), get(page));
+        let page = move |State(control): State<Control>| async move {
+            page(title, &topic(&control, name))
+        };
+        routes = routes
+            .route(&format!("/{name}z"), get(page))
+            .route(&format!("/{name}z/"), get(page));
     }
+
     routes
-        .route("/metricz", get(|| async { axum::response::Redirect::permanent("/metrics") }))
+        .route(
+            "/metricz",
+            get(|| async { axum::response::Redirect::permanent("/metrics") }),
+        )
         .merge(metrics)
         .fallback(paths::fallback)
         .layer(from_fn_with_state(control.admin.clone(), guard))
@@ -78,7 +94,9 @@ async fn guard(State(state): State<AdminState>, request: Request, next: Next) ->
     let (head, body) = request.into_parts();
     match access::visibility(&state, &head).await {
         Ok(Visibility::Everything) => next.run(Request::from_parts(head, body)).await,
-        Ok(Visibility::Namespaces(_) | Visibility::Nothing) => StatusCode::FORBIDDEN.into_response(),
+        Ok(Visibility::Namespaces(_) | Visibility::Nothing) => {
+            StatusCode::FORBIDDEN.into_response()
+        }
         Err(refused) => refused.into_response(),
     }
 }
@@ -114,18 +132,31 @@ fn one((name, about, level): (&'static str, &'static str, &'static str)) -> Valu
 }
 
 async fn scope(State(control): State<Control>, Path(name): Path<String>) -> Response {
-    match control.scopes.list().into_iter().find(|(known, ..)| *known == name) {
+    match control
+        .scopes
+        .list()
+        .into_iter()
+        .find(|(known, ..)| *known == name)
+    {
         Some(found) => Json(one(found)).into_response(),
         None => refusal(&ScopeError::Unknown(name)),
     }
 }
 
-/// Sets the level of a scope. Stack traces and callers are not supported here, so that these settings change nothing.
-async fn set_scope(State(control): State<Control>, Path(name): Path<String>, body: String) -> Response {
+/// Sets the level of a scope. Stack traces and callers are not supported here, so that these
+/// settings change nothing.
+async fn set_scope(
+    State(control): State<Control>,
+    Path(name): Path<String>,
+    body: String,
+) -> Response {
     let Ok(wanted) = serde_json::from_str::<Value>(&body) else {
         return (StatusCode::BAD_REQUEST, "unable to decode request").into_response();
     };
-    let level = wanted.get("output_level").and_then(Value::as_str).unwrap_or_default();
+    let level = wanted
+        .get("output_level")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     match control.scopes.set(&name, level) {
         Ok(()) => {
             tracing::info!(scope = name, level, "log level set");
@@ -136,7 +167,11 @@ async fn set_scope(State(control): State<Control>, Path(name): Path<String>, bod
 }
 
 fn refusal(error: &ScopeError) -> Response {
-    (StatusCode::BAD_REQUEST, Json(json!({ "error": error.to_string() }))).into_response()
+    (
+        StatusCode::BAD_REQUEST,
+        Json(json!({ "error": error.to_string() })),
+    )
+        .into_response()
 }
 
 /// Ends the process like SIGTERM.
@@ -160,10 +195,19 @@ fn signal(signal: Signal) -> StatusCode {
 fn memory() -> Map<String, Value> {
     let status = regular_file::read_text("/proc/self/status".as_ref()).unwrap_or_default();
     let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        let kilobytes = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let kilobytes = line.and_then(|line| {
+            line.trim()
+                .trim_end_matches("kB")
+                .trim()
+                .parse::<u64>()
+                .ok()
+        });
         json!(kilobytes.unwrap_or_default() * 1024)
     };
+
     let fields = [
         ("HeapAlloc", "RssAnon"),
         ("HeapSys", "VmData"),
@@ -171,23 +215,36 @@ fn memory() -> Map<String, Value> {
         ("Resident", "VmRSS"),
         ("ResidentPeak", "VmHWM"),
     ];
-    fields.into_iter().map(|(name, line)| (name.to_owned(), field(line))).collect()
+
+    fields
+        .into_iter()
+        .map(|(name, line)| (name.to_owned(), field(line)))
+        .collect()
 }
 
 /// The environment, without values that are secret by their names.
 fn variables() -> Value {
     let variables: BTreeMap<String, String> = std::env::vars_os()
-        .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
+        .map(|(name, value)| {
+            (
+                name.to_string_lossy().into_owned(),
+                value.to_string_lossy().into_owned(),
+            )
+        })
         .collect();
     let one = |(name, value): (String, String)| {
-        let is_secret = SECRET.iter().any(|word| name.to_ascii_uppercase().contains(word));
+        let is_secret = SECRET
+            .iter()
+            .any(|word| name.to_ascii_uppercase().contains(word));
         json!({ "name": name, "value": if is_secret { "[redacted]" } else { &value } })
     };
     variables.into_iter().map(one).collect()
 }
 
 fn process() -> Value {
-    let threads = std::fs::read_dir("/proc/self/task").map(Iterator::count).unwrap_or_default();
+    let threads = std::fs::read_dir("/proc/self/task")
+        .map(Iterator::count)
+        .unwrap_or_default();
     json!({
         "egid": getegid().as_raw(),
         "euid": geteuid().as_raw(),
@@ -205,20 +262,31 @@ fn process() -> Value {
 }
 
 fn host_name() -> String {
-    regular_file::read_text("/proc/sys/kernel/hostname".as_ref()).unwrap_or_default().trim().to_owned()
+    regular_file::read_text("/proc/sys/kernel/hostname".as_ref())
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 /// The page with all topics.
 async fn home(State(control): State<Control>) -> Html<String> {
     let topics = TOPICS.map(|(name, title)| format!("<li><a href=\"/{name}z\">{title}</a></li>\n"));
     let version = escaped(control.admin.build.version);
-    Html(format!("{}<p>Navarch {version}</p>\n<ul>\n{}</ul></body></html>\n", head("ControlZ"), topics.concat()))
+    Html(format!(
+        "{}<p>Navarch {version}</p>\n<ul>\n{}</ul></body></html>\n",
+        head("ControlZ"),
+        topics.concat()
+    ))
 }
 
 /// The content of a topic as a page.
 fn page(title: &str, value: &Value) -> Html<String> {
     let text = serde_json::to_string_pretty(value).unwrap_or_default();
-    Html(format!("{}<p><a href=\"/\">ControlZ</a></p>\n<pre>{}</pre></body></html>\n", head(title), escaped(&text)))
+    Html(format!(
+        "{}<p><a href=\"/\">ControlZ</a></p>\n<pre>{}</pre></body></html>\n",
+        head(title),
+        escaped(&text)
+    ))
 }
 
 fn head(title: &str) -> String {
@@ -230,5 +298,7 @@ fn head(title: &str) -> String {
 
 /// Text escaped for HTML.
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
 }

@@ -9,22 +9,49 @@ use serde_json::Value;
 use super::reply::{Parameters, json};
 use super::state::AdminState;
 use super::{
-    ambientz, applied, ca, cachez, clusterz, config_dump, configz, distribution, doctor, endpointz, mcsz, page, plan,
-    policies, pprof, push_status, registryz, rollout, scopes, syncz, why,
+    ambientz, applied, ca, cachez, clusterz, config_dump, configz, distribution, doctor, endpointz,
+    mcsz, page, plan, policies, pprof, push_status, registryz, rollout, scopes, syncz, why,
 };
 
 /// Each page with what it shows, in the order of the list of names.
 const PAGES: [(&str, &str); 47] = [
-    ("adsz", "Connected proxies and the resources they watch (?proxyID=)"),
-    ("adsz?push=true", "Pushes all watched resources to all proxies again"),
-    ("ambientz", "Workloads, services and policies of ambient mode"),
-    ("applied", "Which proxies have acknowledged an object (?object=KIND/NAMESPACE/NAME)"),
+    (
+        "adsz",
+        "Connected proxies and the resources they watch (?proxyID=)",
+    ),
+    (
+        "adsz?push=true",
+        "Pushes all watched resources to all proxies again",
+    ),
+    (
+        "ambientz",
+        "Workloads, services and policies of ambient mode",
+    ),
+    (
+        "applied",
+        "Which proxies have acknowledged an object (?object=KIND/NAMESPACE/NAME)",
+    ),
     ("authorizationz", "All AuthorizationPolicies"),
-    ("ca", "The trusted roots of the mesh, and the proxies that do not trust them yet"),
-    ("cachez", "Names of the encoded resources that proxies share"),
-    ("cachez?clear=true", "Clears the cache and computes all resources again"),
-    ("cachez?sizes=true", "Bytes of the encoded resources that proxies share"),
-    ("clusterz", "The clusters that are read, with their sync status"),
+    (
+        "ca",
+        "The trusted roots of the mesh, and the proxies that do not trust them yet",
+    ),
+    (
+        "cachez",
+        "Names of the encoded resources that proxies share",
+    ),
+    (
+        "cachez?clear=true",
+        "Clears the cache and computes all resources again",
+    ),
+    (
+        "cachez?sizes=true",
+        "Bytes of the encoded resources that proxies share",
+    ),
+    (
+        "clusterz",
+        "The clusters that are read, with their sync status",
+    ),
     (
         "config_distribution",
         "The share of affected proxies that have acknowledged an object (?kind=, &namespace=, &name=)",
@@ -35,33 +62,72 @@ const PAGES: [(&str, &str); 47] = [
     ),
     ("configz", "All Istio configuration"),
     ("connections", "Connected proxies"),
-    ("doctor", "Problems, each with a next step (?whole: includes checks against the API server)"),
-    ("ecdsz", "The extension configs that were sent to a proxy (?proxyID=)"),
-    ("edsz", "The endpoints that were sent to a proxy (?proxyID=)"),
-    ("endpointShardz", "Endpoints by service, namespace and cluster"),
+    (
+        "doctor",
+        "Problems, each with a next step (?whole: includes checks against the API server)",
+    ),
+    (
+        "ecdsz",
+        "The extension configs that were sent to a proxy (?proxyID=)",
+    ),
+    (
+        "edsz",
+        "The endpoints that were sent to a proxy (?proxyID=)",
+    ),
+    (
+        "endpointShardz",
+        "Endpoints by service, namespace and cluster",
+    ),
     ("endpointz", "The same under the old name"),
     ("inject", "The injection templates"),
-    ("instancesz", "The service ports that the workloads of proxies serve"),
+    (
+        "instancesz",
+        "The service ports that the workloads of proxies serve",
+    ),
     ("krtz", "The tables from which all configuration is derived"),
     ("list", "The names of these pages"),
     ("mcsz", "Services that are exported to other clusters"),
     ("mesh", "The current mesh config"),
-    ("ndsz", "The name table that was sent to a proxy (?proxyID=)"),
+    (
+        "ndsz",
+        "The name table that was sent to a proxy (?proxyID=)",
+    ),
     ("networkz", "The gateways between networks"),
     (
         "plan",
         "The effect of a change (POST of a proposal, see navarch plan; ?part: to be merged with those of other replicas)",
     ),
-    ("push_status", "Rejected configuration with reasons, and the last pushes"),
-    ("pushcontext", "AuthorizationPolicies, and gateways between networks"),
+    (
+        "push_status",
+        "Rejected configuration with reasons, and the last pushes",
+    ),
+    (
+        "pushcontext",
+        "AuthorizationPolicies, and gateways between networks",
+    ),
     ("registryz", "All services"),
     ("resourcesz", "The kinds of configuration that are read"),
-    ("rollout", "Rollouts: changes that proxies receive in stages (?object=KIND/NAMESPACE/NAME)"),
+    (
+        "rollout",
+        "Rollouts: changes that proxies receive in stages (?object=KIND/NAMESPACE/NAME)",
+    ),
     ("sidecarz", "The Sidecar scope of a proxy (?proxyID=)"),
-    ("syncz", "The sent and acknowledged versions of each proxy (?namespace=)"),
-    ("telemetryz", "All Telemetries, or those that apply to a proxy (?proxyID=)"),
-    ("view/changes", "The last changes, each from the event to the last ACK (?limit=)"),
-    ("view/mesh", "Who may call whom, and whether over mutual TLS: namespaces, or the services of one (?namespace=)"),
+    (
+        "syncz",
+        "The sent and acknowledged versions of each proxy (?namespace=)",
+    ),
+    (
+        "telemetryz",
+        "All Telemetries, or those that apply to a proxy (?proxyID=)",
+    ),
+    (
+        "view/changes",
+        "The last changes, each from the event to the last ACK (?limit=)",
+    ),
+    (
+        "view/mesh",
+        "Who may call whom, and whether over mutual TLS: namespaces, or the services of one (?namespace=)",
+    ),
     (
         "view/objects",
         "Istio objects with affected proxies and problems (?filter=, &kind=, &namespace=, &problems, &offset=, &limit=)",
@@ -70,7 +136,10 @@ const PAGES: [(&str, &str); 47] = [
         "view/proxies",
         "Proxies that are synced, lagging, or rejected a response (?filter=, &state=, &kind=, &offset=, &limit=)",
     ),
-    ("view/replicas", "This replica of the control plane, and the others"),
+    (
+        "view/replicas",
+        "This replica of the control plane, and the others",
+    ),
     (
         "view/resources",
         "The resources that were sent to a proxy (?proxyID=, &type=, &filter=, &name=, &offset=, &limit=)",
@@ -83,7 +152,10 @@ const PAGES: [(&str, &str); 47] = [
         "why/proxy",
         "The objects from which a resource of a proxy is generated (?proxy=POD.NAMESPACE&resource=, &type=, &fields)",
     ),
-    ("why/push", "The causes of the last pushes to a proxy (?proxy=POD.NAMESPACE)"),
+    (
+        "why/push",
+        "The causes of the last pushes to a proxy (?proxy=POD.NAMESPACE)",
+    ),
     ("force_disconnect", "Ends the stream of a proxy (?proxyID=)"),
     ("pprof/", "Profiles of the process"),
 ];
@@ -103,7 +175,10 @@ pub(super) fn pages(state: &AdminState) -> Router<AdminState> {
         .route("/debug/cachez", get(cachez::cachez))
         .route("/debug/clusterz", get(clusterz::clusterz))
         .route("/debug/connections", get(syncz::connections))
-        .route("/debug/config_distribution", get(distribution::config_distribution))
+        .route(
+            "/debug/config_distribution",
+            get(distribution::config_distribution),
+        )
         .route("/debug/config_dump", get(config_dump::config_dump))
         .route("/debug/configz", get(configz::configz))
         .route("/debug/ecdsz", get(config_dump::ecdsz))
@@ -117,14 +192,19 @@ pub(super) fn pages(state: &AdminState) -> Router<AdminState> {
         .route("/debug/mesh", get(configz::mesh))
         .route("/debug/ndsz", get(config_dump::ndsz))
         .route("/debug/networkz", get(policies::networkz))
-        .route("/debug/plan", post(plan::plan).layer(DefaultBodyLimit::max(plan::MAX_BYTES)))
+        .route(
+            "/debug/plan",
+            post(plan::plan).layer(DefaultBodyLimit::max(plan::MAX_BYTES)),
+        )
         .route("/debug/push_status", get(push_status::push_status))
         .route("/debug/pushcontext", get(policies::pushcontext))
         .route("/debug/registryz", get(registryz::registryz))
         .route("/debug/resourcesz", get(configz::resourcesz))
         .route(
             "/debug/rollout",
-            get(rollout::status).post(rollout::order).layer(DefaultBodyLimit::max(rollout::MAX_BYTES)),
+            get(rollout::status)
+                .post(rollout::order)
+                .layer(DefaultBodyLimit::max(rollout::MAX_BYTES)),
         )
         .route("/debug/sidecarz", get(scopes::sidecarz))
         .route("/debug/syncz", get(syncz::syncz))
@@ -138,23 +218,33 @@ pub(super) fn pages(state: &AdminState) -> Router<AdminState> {
         .route("/debug/why/not", get(why::not))
         .route("/debug/why/proxy", get(why::proxy_resource))
         .route("/debug/why/push", get(why::push));
+
     if state.unsafe_pages {
         pages = pages.route("/debug/force_disconnect", get(syncz::force_disconnect));
     }
+
     pages
 }
 
 /// The pages about the debug API and the process, which are served before the first sync.
 pub(super) fn own_pages(state: &AdminState) -> Router<AdminState> {
-    let pages = Router::new().route("/debug", get(index)).route("/debug/", get(index)).route("/debug/list", get(list));
+    let pages = Router::new()
+        .route("/debug", get(index))
+        .route("/debug/", get(index))
+        .route("/debug/list", get(list));
     // The doctor also reports what blocks the first sync.
     let pages = pages.route("/debug/doctor", get(doctor::doctor));
-    if state.profiles { pages.merge(pprof::routes()) } else { pages }
+    if state.profiles {
+        pages.merge(pprof::routes())
+    } else {
+        pages
+    }
 }
 
 /// The served pages.
 fn served(state: &AdminState) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let (unsafe_pages, profiles) = (state.unsafe_pages, state.profiles);
+    let unsafe_pages = state.unsafe_pages;
+    let profiles = state.profiles;
     PAGES.into_iter().filter(move |(name, _)| match *name {
         UNSAFE => unsafe_pages,
         PROFILES => profiles,
@@ -167,13 +257,20 @@ async fn list(State(state): State<AdminState>, parameters: Parameters) -> Respon
     let mut names: Vec<&str> = served(&state).map(|(name, _)| name).collect();
     names.retain(|name| !matches!(*name, "list" | PROFILES));
     names.sort_unstable();
-    json(&parameters, &Value::Array(names.into_iter().map(Value::from).collect()))
+    json(
+        &parameters,
+        &Value::Array(names.into_iter().map(Value::from).collect()),
+    )
 }
 
 /// A page with a link to each.
 async fn index(State(state): State<AdminState>) -> Html<String> {
     let rows: String = served(&state)
-        .map(|(name, what)| format!("<tr><td><a href=\"/debug/{name}\">/debug/{name}</a></td><td>{what}</td></tr>\n"))
+        .map(|(name, what)| {
+            format!(
+                "<tr><td><a href=\"/debug/{name}\">/debug/{name}</a></td><td>{what}</td></tr>\n"
+            )
+        })
         .collect();
     Html(format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Navarch debug</title></head>\n\
@@ -192,7 +289,10 @@ mod tests {
     fn every_page_has_a_rule() {
         for (name, _) in PAGES {
             let path = format!("/debug/{}", name.split('?').next().unwrap());
-            assert!(rule(Interface::Debug, access::page(&path)).is_some(), "nobody may see {path}");
+            assert!(
+                rule(Interface::Debug, access::page(&path)).is_some(),
+                "nobody may see {path}"
+            );
         }
     }
 }

@@ -1,5 +1,6 @@
-//! The distribution progress of objects: the proxies that each reaches, and those that have acknowledged it.
-//! `/debug/config_distribution` shows it; the status of the objects can show it, too.
+//! The distribution progress of objects: the proxies that each reaches, and those that have
+//! acknowledged it. `/debug/config_distribution` shows it; the status of the objects can show it,
+//! too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,11 +41,18 @@ pub async fn shares(
 ) -> Result<BTreeMap<ObjectRef, Share>, Ended> {
     let share = |(object, progress): (AnyObject, Distribution)| {
         let generation = object.meta().generation;
-        let share =
-            Share { generation, reached: progress.reached, current: progress.reached - progress.unacknowledged.len() };
+        let share = Share {
+            generation,
+            reached: progress.reached,
+            current: progress.reached - progress.unacknowledged.len(),
+        };
         (object.object_ref(), share)
     };
-    Ok(distribution(push, connections, objects).await?.into_iter().map(share).collect())
+    Ok(distribution(push, connections, objects)
+        .await?
+        .into_iter()
+        .map(share)
+        .collect())
 }
 
 /// All configuration objects of the mesh.
@@ -74,23 +82,44 @@ fn add<T: Stored>(context: &PushContext, all: &mut Vec<AnyObject>)
 where
     AnyObject: From<Arc<Object<T>>>,
 {
-    all.extend(T::table(&context.objects).iter().cloned().map(AnyObject::from));
+    all.extend(
+        T::table(&context.objects)
+            .iter()
+            .cloned()
+            .map(AnyObject::from),
+    );
 }
 
 /// The page: all objects, or those that `kind`, `namespace` and `name` select.
-pub(super) async fn config_distribution(State(state): State<AdminState>, parameters: Parameters) -> Response {
+pub(super) async fn config_distribution(
+    State(state): State<AdminState>,
+    parameters: Parameters,
+) -> Response {
     let chosen = |object: &AnyObject| {
         let is = |key: &str, value: &str| parameters.get(key).is_none_or(|wanted| wanted == value);
         let ObjectRef { kind, name } = object.object_ref();
-        is("kind", Kind::as_str(kind)) && is("namespace", name.namespace.as_str()) && is("name", &name.name)
+        is("kind", Kind::as_str(kind))
+            && is("namespace", name.namespace.as_str())
+            && is("name", &name.name)
     };
-    let objects = configuration(&state.push.context()).into_iter().filter(chosen).collect();
-    let Ok(shares) = shares(&state.push, &state.connections, objects).await else { return reply::ended() };
+
+    let objects = configuration(&state.push.context())
+        .into_iter()
+        .filter(chosen)
+        .collect();
+    let Ok(shares) = shares(&state.push, &state.connections, objects).await else {
+        return reply::ended();
+    };
+
     let row = |(object, share): (ObjectRef, Share)| {
         json!({
             "kind": object.kind.as_str(), "namespace": object.name.namespace.as_str(), "name": &*object.name.name,
             "generation": share.generation, "proxies": share.reached, "upToDate": share.current,
         })
     };
-    reply::json(&parameters, &Value::Array(shares.into_iter().map(row).collect()))
+
+    reply::json(
+        &parameters,
+        &Value::Array(shares.into_iter().map(row).collect()),
+    )
 }

@@ -22,14 +22,23 @@ use navarch_push::worker::Inspect;
 pub use api_server::{ApiServerHealth, Hooks, Right};
 pub use certificates::Certificates;
 
-/// The parameter of the expensive checks: requests to the API server, and a digest of all configuration.
+/// The parameter of the expensive checks: requests to the API server, and a digest of all
+/// configuration.
 const WHOLE: &str = "whole";
 
 pub(super) async fn doctor(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let looked = state.push.inspect(|inspect: &Inspect<'_>| {
-        (inspect.engine.faults(), inspect.engine.remarks(), inspect.engine.sizes().results)
+        (
+            inspect.engine.faults(),
+            inspect.engine.remarks(),
+            inspect.engine.sizes().results,
+        )
     });
-    let Ok((faults, remarks, results)) = looked.await else { return reply::ended() };
+
+    let Ok((faults, remarks, results)) = looked.await else {
+        return reply::ended();
+    };
+
     let context = state.push.context();
     let connections = state.connections.list();
     let mut health = Health {
@@ -39,29 +48,38 @@ pub(super) async fn doctor(State(state): State<AdminState>, parameters: Paramete
         results,
         ..Health::default()
     };
+
     let now = Timestamp::now();
     readiness(&state, &mut health);
+
     if parameters.contains_key(WHOLE) {
         if let Some(look) = &state.api_server {
-            let roots = state.certificates.get().map(|certificates| certificates.serving.web().roots);
+            let roots = state
+                .certificates
+                .get()
+                .map(|certificates| certificates.serving.web().roots);
             look.add_findings(roots, &mut health).await;
         }
         let digested = context.clone();
         let digest = tokio::task::spawn_blocking(move || configuration::digest(&digested)).await;
         health.configuration = digest.unwrap_or_default();
     }
+
     if let Some(commands) = state.roots.get() {
         certificates::roots(&commands.status(), now, &mut health);
     }
+
     if let Some(certificates) = state.certificates.get() {
         certificates.add_findings(now, &mut health);
     }
+
     quarantined(&context, &mut health);
     stopped(&context, &mut health);
     proxies::add_findings(&connections, now, &mut health);
     rejected(&state, &mut health);
     left_out(&faults, &remarks, &mut health);
     turned_away(&state.rejections, &mut health);
+
     // Last, so that the duration of the checks does not affect the clock comparison.
     health.now = Timestamp::now().to_string();
     reply::json(&parameters, &json!(health))
@@ -71,11 +89,16 @@ pub(super) async fn doctor(State(state): State<AdminState>, parameters: Paramete
 fn readiness(state: &AdminState, health: &mut Health) {
     let next = "kubectl logs -n istio-system deploy/istiod";
     if !state.push.is_synced() {
-        let what = "the initial configuration is not complete; proxies receive no responses yet".to_owned();
+        let what = "the initial configuration is not complete; proxies receive no responses yet"
+            .to_owned();
         health.add(Check::Ready, Level::Wrong, what, next);
     }
     for lack in state.readiness.missing_parts().lines() {
-        let level = if state.readiness.is_ready() { Level::Note } else { Level::Wrong };
+        let level = if state.readiness.is_ready() {
+            Level::Note
+        } else {
+            Level::Wrong
+        };
         health.add(Check::Ready, level, lack.to_owned(), next);
     }
 }
@@ -83,28 +106,50 @@ fn readiness(state: &AdminState, health: &mut Health) {
 /// Quarantined objects.
 fn quarantined(context: &PushContext, health: &mut Health) {
     for (name, one) in context.quarantined.iter().take(MAX_FINDINGS_PER_CHECK) {
-        let what = format!("{name} is quarantined; error of the proxies: {}", one.message);
-        let (kind, namespace) = (name.kind.as_str().to_ascii_lowercase(), &name.name.namespace);
+        let what = format!(
+            "{name} is quarantined; error of the proxies: {}",
+            one.message
+        );
+        let kind = name.kind.as_str().to_ascii_lowercase();
+        let namespace = &name.name.namespace;
         let next = format!("kubectl edit {kind} -n {namespace} {}", name.name.name);
         health.add(Check::Quarantine, Level::Wrong, what, &next);
     }
     let next = "navarch request GET /debug/push_status";
-    health.more(Check::Quarantine, context.quarantined.len(), "quarantined objects", next);
+    health.more(
+        Check::Quarantine,
+        context.quarantined.len(),
+        "quarantined objects",
+        next,
+    );
 }
 
 /// Stopped rollouts.
 fn stopped(context: &PushContext, health: &mut Health) {
-    let all = context.rollouts.iter().filter_map(|(name, rollout)| match &rollout.progress {
-        RolloutProgress::Stopped(reason) => Some((name, reason)),
-        RolloutProgress::Waiting | RolloutProgress::Stage { .. } => None,
-    });
+    let all = context
+        .rollouts
+        .iter()
+        .filter_map(|(name, rollout)| match &rollout.progress {
+            RolloutProgress::Stopped(reason) => Some((name, reason)),
+            RolloutProgress::Waiting | RolloutProgress::Stage { .. } => None,
+        });
+
     for (name, reason) in all.clone().take(MAX_FINDINGS_PER_CHECK) {
-        let what = format!("the rollout of {name} was stopped; all proxies have the previous version: {reason}");
-        let (kind, namespace) = (name.kind.as_str().to_ascii_lowercase(), &name.name.namespace);
+        let what = format!(
+            "the rollout of {name} was stopped; all proxies have the previous version: {reason}"
+        );
+        let kind = name.kind.as_str().to_ascii_lowercase();
+        let namespace = &name.name.namespace;
         let next = format!("kubectl edit {kind} -n {namespace} {}", name.name.name);
         health.add(Check::Rollouts, Level::Wrong, what, &next);
     }
-    health.more(Check::Rollouts, all.count(), "stopped rollouts", "navarch rollout status");
+
+    health.more(
+        Check::Rollouts,
+        all.count(),
+        "stopped rollouts",
+        "navarch rollout status",
+    );
 }
 
 /// Rejected input.
@@ -113,23 +158,49 @@ fn rejected(state: &AdminState, health: &mut Health) {
     let all: Vec<_> = problems.values().flatten().collect();
     for problem in all.iter().take(MAX_FINDINGS_PER_CHECK) {
         let next = "navarch plan -f FILE, with the fixed object";
-        health.add(Check::Input, Level::Wrong, format!("rejected or accepted with warnings: {problem}"), next);
+        health.add(
+            Check::Input,
+            Level::Wrong,
+            format!("rejected or accepted with warnings: {problem}"),
+            next,
+        );
     }
-    health.more(Check::Input, all.len(), "problems with objects", "navarch request GET /debug/push_status");
+    health.more(
+        Check::Input,
+        all.len(),
+        "problems with objects",
+        "navarch request GET /debug/push_status",
+    );
 }
 
 /// Configuration that proxies do not get.
 fn left_out(faults: &[Faulty], remarks: &[Remark], health: &mut Health) {
     for fault in faults.iter().take(MAX_FINDINGS_PER_CHECK) {
-        let what = format!("failed to compute {}; the last good value is in use: {}", fault.query, fault.message);
+        let what = format!(
+            "failed to compute {}; the last good value is in use: {}",
+            fault.query, fault.message
+        );
         let next = "report it with the output of navarch request GET /debug/push_status";
         health.add(Check::LeftOut, Level::Wrong, what, next);
     }
+
     let next = "navarch request GET /debug/push_status";
+
     for remark in remarks.iter().take(MAX_FINDINGS_PER_CHECK) {
-        health.add(Check::LeftOut, Level::Note, format!("not sent to proxies: {}", remark.text), next);
+        health.add(
+            Check::LeftOut,
+            Level::Note,
+            format!("not sent to proxies: {}", remark.text),
+            next,
+        );
     }
-    health.more(Check::LeftOut, remarks.len(), "parts of the configuration that are not sent to proxies", next);
+
+    health.more(
+        Check::LeftOut,
+        remarks.len(),
+        "parts of the configuration that are not sent to proxies",
+        next,
+    );
 }
 
 /// Clients that were rejected because of limits.
@@ -141,7 +212,12 @@ fn turned_away(rejections: &Rejections, health: &mut Health) {
         let what = format!("rejected at port {port} since the start: {count} ({reason})");
         health.add(Check::Limits, Level::Note, what, next);
     }
-    health.more(Check::Limits, all.len(), "limits because of which clients were rejected", next);
+    health.more(
+        Check::Limits,
+        all.len(),
+        "limits because of which clients were rejected",
+        next,
+    );
 }
 
 #[cfg(test)]
@@ -150,14 +226,18 @@ mod tests {
 
     #[test]
     fn rejected_clients_are_reported_by_port_and_reason() {
-        let (rejections, mut health) = (Rejections::default(), Health::default());
+        let rejections = Rejections::default();
+        let mut health = Health::default();
         turned_away(&rejections, &mut health);
         assert_eq!(health.findings, []);
         rejections.count("secure-grpc", "too_many_streams", "a test");
         rejections.count("secure-grpc", "too_many_streams", "a test");
         turned_away(&rejections, &mut health);
         let what = "rejected at port secure-grpc since the start: 2 (too many streams)";
-        assert_eq!((health.findings.len(), &*health.findings[0].what), (1, what));
+        assert_eq!(
+            (health.findings.len(), &*health.findings[0].what),
+            (1, what)
+        );
         assert!(!health.is_wrong(), "limits are there to be met");
     }
 }

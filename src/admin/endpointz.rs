@@ -11,7 +11,11 @@ use super::state::AdminState;
 use navarch_registry::model::{Endpoint, Health, Registry, ServiceEndpoints};
 
 pub(super) async fn endpointz(State(state): State<AdminState>, parameters: Parameters) -> Response {
-    let Ok(context) = state.push.inspect(|inspect| inspect.engine.context().clone()).await else {
+    let Ok(context) = state
+        .push
+        .inspect(|inspect| inspect.engine.context().clone())
+        .await
+    else {
         return reply::ended();
     };
     let mut hosts: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
@@ -24,14 +28,28 @@ pub(super) async fn endpointz(State(state): State<AdminState>, parameters: Param
 
 fn describe(endpoints: &ServiceEndpoints) -> Value {
     let mut shards: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+
     for endpoint in &endpoints.endpoints {
-        // A Service and a ServiceEntry may have the same host. Only endpoints of ServiceEntries have a service port number.
+        // A Service and a ServiceEntry may have the same host. Only endpoints of ServiceEntries
+        // have a service port number.
         let is_of_entry = endpoint.legacy_port_key != 0;
-        let registry = super::registryz::registry(if is_of_entry { Registry::External } else { Registry::Kubernetes });
-        shards.entry(format!("{registry}/{}", endpoint.workload.location.cluster)).or_default().push(one(endpoint));
+        let registry = super::registryz::registry(if is_of_entry {
+            Registry::External
+        } else {
+            Registry::Kubernetes
+        });
+        shards
+            .entry(format!("{registry}/{}", endpoint.workload.location.cluster))
+            .or_default()
+            .push(one(endpoint));
     }
-    let accounts: Map<String, Value> =
-        endpoints.service_accounts.iter().map(|account| (account.to_string(), json!({}))).collect();
+
+    let accounts: Map<String, Value> = endpoints
+        .service_accounts
+        .iter()
+        .map(|account| (account.to_string(), json!({})))
+        .collect();
+
     json!({ "Shards": shards, "ServiceAccounts": accounts })
 }
 
@@ -84,13 +102,19 @@ mod tests {
     use super::*;
 
     fn endpoint(legacy_port_key: u16) -> Endpoint {
-        let location = Arc::new(Location { cluster: ClusterId::new("east"), ..Location::default() });
+        let location = Arc::new(Location {
+            cluster: ClusterId::new("east"),
+            ..Location::default()
+        });
         Endpoint {
             addresses: vec!["10.0.0.1".into()],
             port_name: PortName::new("http"),
             legacy_port_key,
             port: 8080,
-            workload: Arc::new(Workload { location, ..Workload::default() }),
+            workload: Arc::new(Workload {
+                location,
+                ..Workload::default()
+            }),
             health: Health::Unhealthy,
             send_unhealthy: true,
             weight: 0,
@@ -100,7 +124,13 @@ mod tests {
 
     #[test]
     fn healths_have_istiods_numbers() {
-        let all = [Health::Unknown, Health::Healthy, Health::Unhealthy, Health::Draining, Health::Terminating];
+        let all = [
+            Health::Unknown,
+            Health::Healthy,
+            Health::Unhealthy,
+            Health::Draining,
+            Health::Terminating,
+        ];
         assert_eq!(all.map(health), [0, 1, 2, 3, 4]);
     }
 
@@ -120,6 +150,7 @@ mod tests {
                 "HealthStatus": 2, "SendUnhealthyEndpoints": true, "NodeName": "",
             }])
         };
+
         let expected = json!({
             "Shards": { "Kubernetes/east": one(0), "External/east": one(80) },
             "ServiceAccounts": { "spiffe://td/ns/shop/sa/web": {} },

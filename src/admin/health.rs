@@ -15,11 +15,19 @@ use navarch_source::{Fault, Problem};
 /// The response body before the first sync, if there is no other reason.
 const NOT_READ: &str = "the configuration has not been read yet";
 
-/// 200 once the first sync of all sources is pushed and nothing else holds readiness, 503 before, as in istiod. The body has the
-/// missing and the skipped parts: by name for callers with access to debug pages, as numbers for others.
+/// 200 once the first sync of all sources is pushed and nothing else holds readiness, 503 before,
+/// as in istiod. The body has the missing and the skipped parts: by name for callers with access to
+/// debug pages, as numbers for others.
 pub(super) async fn ready(State(state): State<AdminState>, request: Parts) -> (StatusCode, String) {
     let may_see = access::visibility(&state, &request).await == Ok(Visibility::Everything);
-    (status(&state), if may_see { reasons(&state) } else { counts(&state) })
+    (
+        status(&state),
+        if may_see {
+            reasons(&state)
+        } else {
+            counts(&state)
+        },
+    )
 }
 
 /// Whether Navarch is ready.
@@ -32,7 +40,10 @@ fn status(state: &AdminState) -> StatusCode {
 
 /// The missing and the skipped parts, one per line.
 fn reasons(state: &AdminState) -> String {
-    let unread: String = holding(state).iter().map(|problem| format!("{problem}\n")).collect();
+    let unread: String = holding(state)
+        .iter()
+        .map(|problem| format!("{problem}\n"))
+        .collect();
     unread + &state.readiness.missing_parts()
 }
 
@@ -44,12 +55,17 @@ pub fn missing(state: &AdminState) -> Option<String> {
     }
     let reasons = reasons(state);
     let lines: Vec<&str> = reasons.lines().collect();
-    Some(if lines.is_empty() { NOT_READ.to_owned() } else { lines.join("; ") })
+    Some(if lines.is_empty() {
+        NOT_READ.to_owned()
+    } else {
+        lines.join("; ")
+    })
 }
 
 /// The numbers of missing and skipped parts.
 fn counts(state: &AdminState) -> String {
-    let (unread, lacks) = (holding(state).len(), state.readiness.missing_parts().lines().count());
+    let unread = holding(state).len();
+    let lacks = state.readiness.missing_parts().lines().count();
     match (state.push.is_synced(), unread + lacks) {
         (true, 0) => String::new(),
         (false, 0) => format!("{NOT_READ}\n"),
@@ -57,30 +73,53 @@ fn counts(state: &AdminState) -> String {
     }
 }
 
-/// What blocks the first sync: unreadable sources and an invalid mesh config. Objects never block it.
+/// What blocks the first sync: unreadable sources and an invalid mesh config. Objects never block
+/// it.
 fn holding(state: &AdminState) -> Vec<Problem> {
     if state.push.is_synced() {
         return Vec::new();
     }
+
     let is_mesh = |problem: &Problem| problem.subject == Subject::default();
     let holds = |problem: &&Problem| match problem.fault {
         Fault::Unreadable(_) => true,
         Fault::Rejected(_) => is_mesh(problem),
-        Fault::UnknownField(_) | Fault::UnknownKind | Fault::Duplicate { .. } | Fault::Warning(_) => false,
+        Fault::UnknownField(_)
+        | Fault::UnknownKind
+        | Fault::Duplicate { .. }
+        | Fault::Warning(_) => false,
     };
-    state.problems.all().values().flatten().filter(holds).cloned().collect()
+
+    state
+        .problems
+        .all()
+        .values()
+        .flatten()
+        .filter(holds)
+        .cloned()
+        .collect()
 }
 
-/// Returns 503 instead of a debug page before the first sync: an empty page would look like an empty mesh.
-pub(super) async fn guard(State(state): State<AdminState>, request: Request, next: Next) -> Response {
+/// Returns 503 instead of a debug page before the first sync: an empty page would look like an
+/// empty mesh.
+pub(super) async fn guard(
+    State(state): State<AdminState>,
+    request: Request,
+    next: Next,
+) -> Response {
     if state.push.is_synced() {
         return next.run(request).await;
     }
     let reasons = reasons(&state);
-    (StatusCode::SERVICE_UNAVAILABLE, format!("{NOT_READ}\n{reasons}")).into_response()
+    (
+        StatusCode::SERVICE_UNAVAILABLE,
+        format!("{NOT_READ}\n{reasons}"),
+    )
+        .into_response()
 }
 
-/// Release, commit and whether the build contains uncommitted changes, in istiod's format, which istioctl parses.
+/// Release, commit and whether the build contains uncommitted changes, in istiod's format, which
+/// istioctl parses.
 pub(super) async fn version(State(state): State<AdminState>) -> String {
     let Build { version, revision } = state.build;
     format!("{version}-{revision}-{}", state.build.status())

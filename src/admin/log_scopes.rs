@@ -8,8 +8,13 @@ use parking_lot::Mutex;
 /// The scope that all others inherit from.
 const DEFAULT: &str = "default";
 /// Istio's levels and those of `tracing`.
-const LEVELS: [(&str, &str); 5] =
-    [("none", "off"), ("error", "error"), ("warn", "warn"), ("info", "info"), ("debug", "debug")];
+const LEVELS: [(&str, &str); 5] = [
+    ("none", "off"),
+    ("error", "error"),
+    ("warn", "warn"),
+    ("info", "info"),
+    ("debug", "debug"),
+];
 
 /// One scope: its name, its description, and the modules whose events belong to it.
 pub type LogScope = (&'static str, &'static str, &'static [&'static str]);
@@ -25,7 +30,8 @@ struct Inner {
     scopes: &'static [LogScope],
     /// The filter at the start.
     base: String,
-    /// Levels that were set since, by scope, in order: scopes can share modules, and the last setting applies.
+    /// Levels that were set since, by scope, in order: scopes can share modules, and the last
+    /// setting applies.
     levels: Mutex<Vec<(&'static str, &'static str)>>,
     apply: Box<Apply>,
 }
@@ -43,7 +49,9 @@ pub enum ScopeError {
 
 impl fmt::Debug for LogScopes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LogScopes").field("base", &self.0.base).finish_non_exhaustive()
+        f.debug_struct("LogScopes")
+            .field("base", &self.0.base)
+            .finish_non_exhaustive()
     }
 }
 
@@ -54,16 +62,29 @@ impl LogScopes {
         base: String,
         apply: impl Fn(&str) -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
-        Self(Arc::new(Inner { scopes, base, levels: Mutex::default(), apply: Box::new(apply) }))
+        Self(Arc::new(Inner {
+            scopes,
+            base,
+            levels: Mutex::default(),
+            apply: Box::new(apply),
+        }))
     }
 
     /// All scopes by name: name, description, Istio's name of the level.
     #[must_use]
     pub fn list(&self) -> Vec<(&'static str, &'static str, &'static str)> {
         let filter = self.0.filter(&self.0.levels.lock());
-        let own = (DEFAULT, "Everything that belongs to no other scope", level_of(&filter, None));
-        let one = |(name, about, targets): &LogScope| (*name, *about, level_of(&filter, targets.first().copied()));
-        let mut all: Vec<_> = std::iter::once(own).chain(self.0.scopes.iter().map(one)).collect();
+        let own = (
+            DEFAULT,
+            "Everything that belongs to no other scope",
+            level_of(&filter, None),
+        );
+        let one = |(name, about, targets): &LogScope| {
+            (*name, *about, level_of(&filter, targets.first().copied()))
+        };
+        let mut all: Vec<_> = std::iter::once(own)
+            .chain(self.0.scopes.iter().map(one))
+            .collect();
         all.sort_unstable();
         all
     }
@@ -74,9 +95,13 @@ impl LogScopes {
     /// If the scope is unknown, or the logger rejects the filter.
     pub fn set(&self, scope: &str, level: &str) -> Result<(), ScopeError> {
         let names = std::iter::once(DEFAULT).chain(self.0.scopes.iter().map(|(name, ..)| *name));
-        let name =
-            names.into_iter().find(|name| *name == scope).ok_or_else(|| ScopeError::Unknown(scope.to_owned()))?;
-        let Some((_, level)) = LEVELS.into_iter().find(|(known, _)| *known == level) else { return Ok(()) };
+        let name = names
+            .into_iter()
+            .find(|name| *name == scope)
+            .ok_or_else(|| ScopeError::Unknown(scope.to_owned()))?;
+        let Some((_, level)) = LEVELS.into_iter().find(|(known, _)| *known == level) else {
+            return Ok(());
+        };
         let mut levels = self.0.levels.lock();
         let mut changed = levels.clone();
         changed.retain(|(known, _)| *known != name);
@@ -107,17 +132,32 @@ impl Inner {
 /// Istio's name of a module's level in a filter; without a module, that of the default.
 fn level_of(filter: &str, target: Option<&str>) -> &'static str {
     let mut found = (0, "info");
+
     for directive in filter.split(',').map(str::trim) {
         let (module, level) = directive.rsplit_once('=').unwrap_or(("", directive));
         let covers = module.is_empty()
             || target.is_some_and(|target| {
-                target.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+                target
+                    .strip_prefix(module)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
             });
+
         if covers && module.len() >= found.0 {
-            let level = LEVELS.into_iter().find(|(_, own)| *own == level).map(|(known, _)| known);
-            found = (module.len(), level.unwrap_or(if directive.ends_with("trace") { "debug" } else { "info" }));
+            let level = LEVELS
+                .into_iter()
+                .find(|(_, own)| *own == level)
+                .map(|(known, _)| known);
+            found = (
+                module.len(),
+                level.unwrap_or(if directive.ends_with("trace") {
+                    "debug"
+                } else {
+                    "info"
+                }),
+            );
         }
     }
+
     found.1
 }
 
@@ -125,18 +165,32 @@ fn level_of(filter: &str, target: Option<&str>) -> &'static str {
 mod tests {
     use super::*;
 
-    const SCOPES: &[LogScope] =
-        &[("ads", "Streams", &["navarch_xds"]), ("ca", "Certificates", &["navarch_security::ca", "rcgen"])];
+    const SCOPES: &[LogScope] = &[
+        ("ads", "Streams", &["navarch_xds"]),
+        ("ca", "Certificates", &["navarch_security::ca", "rcgen"]),
+    ];
 
     #[test]
     fn of_scopes_that_share_modules_the_one_that_was_set_last_has_its_way() {
-        const SHARED: &[LogScope] = &[("ads", "Streams", &["navarch_xds"]), ("delta", "Deltas", &["navarch_xds"])];
+        const SHARED: &[LogScope] = &[
+            ("ads", "Streams", &["navarch_xds"]),
+            ("delta", "Deltas", &["navarch_xds"]),
+        ];
         let scopes = LogScopes::new(SHARED, "info".to_owned(), |_| Ok(()));
+
         // As `istioctl admin log --reset` does it, in any order.
         for name in ["delta", "default", "ads"] {
             scopes.set(name, "info").unwrap();
         }
-        let levels = || scopes.list().into_iter().map(|(_, _, level)| level).collect::<Vec<_>>();
+
+        let levels = || {
+            scopes
+                .list()
+                .into_iter()
+                .map(|(_, _, level)| level)
+                .collect::<Vec<_>>()
+        };
+
         scopes.set("ads", "debug").unwrap();
         assert_eq!(levels(), ["debug", "info", "debug"]);
         scopes.set("delta", "warn").unwrap();
@@ -147,24 +201,57 @@ mod tests {
     fn levels_are_shown_and_set_scope_by_scope() {
         let applied = Arc::new(Mutex::new(String::new()));
         let sink = applied.clone();
-        let scopes = LogScopes::new(SCOPES, "warn,navarch_security=debug".to_owned(), move |filter| {
-            filter.clone_into(&mut sink.lock());
-            Ok(())
-        });
-        let levels = || scopes.list().into_iter().map(|(name, _, level)| (name, level)).collect::<Vec<_>>();
-        assert_eq!(levels(), [("ads", "warn"), ("ca", "debug"), ("default", "warn")]);
+        let scopes = LogScopes::new(
+            SCOPES,
+            "warn,navarch_security=debug".to_owned(),
+            move |filter| {
+                filter.clone_into(&mut sink.lock());
+                Ok(())
+            },
+        );
+
+        let levels = || {
+            scopes
+                .list()
+                .into_iter()
+                .map(|(name, _, level)| (name, level))
+                .collect::<Vec<_>>()
+        };
+
+        assert_eq!(
+            levels(),
+            [("ads", "warn"), ("ca", "debug"), ("default", "warn")]
+        );
         scopes.set("ads", "debug").unwrap();
         scopes.set("ca", "none").unwrap();
         scopes.set("default", "error").unwrap();
-        assert_eq!(levels(), [("ads", "debug"), ("ca", "none"), ("default", "error")]);
+        assert_eq!(
+            levels(),
+            [("ads", "debug"), ("ca", "none"), ("default", "error")]
+        );
+
         let filter = "warn,navarch_security=debug,navarch_xds=debug,navarch_security::ca=off,rcgen=off,error";
         assert_eq!(*applied.lock(), filter);
+
         // An unknown level and a rejected filter change nothing.
         scopes.set("ads", "").unwrap();
-        assert_eq!(scopes.set("nobody", "info"), Err(ScopeError::Unknown("nobody".to_owned())));
-        assert_eq!(levels(), [("ads", "debug"), ("ca", "none"), ("default", "error")]);
+        assert_eq!(
+            scopes.set("nobody", "info"),
+            Err(ScopeError::Unknown("nobody".to_owned()))
+        );
+        assert_eq!(
+            levels(),
+            [("ads", "debug"), ("ca", "none"), ("default", "error")]
+        );
+
         let stubborn = LogScopes::new(SCOPES, "info".to_owned(), |_| Err("no".to_owned()));
-        assert_eq!(stubborn.set("ads", "debug"), Err(ScopeError::Refused("no".to_owned())));
-        assert_eq!(stubborn.list().first().map(|(_, _, level)| *level), Some("info"));
+        assert_eq!(
+            stubborn.set("ads", "debug"),
+            Err(ScopeError::Refused("no".to_owned()))
+        );
+        assert_eq!(
+            stubborn.list().first().map(|(_, _, level)| *level),
+            Some("info")
+        );
     }
 }

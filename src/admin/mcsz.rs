@@ -1,4 +1,5 @@
-//! `/debug/mcsz`: the services that each cluster exports and imports with Kubernetes' Multi-Cluster Services API.
+//! `/debug/mcsz`: the services that each cluster exports and imports with Kubernetes' Multi-Cluster
+//! Services API.
 
 use std::collections::BTreeMap;
 
@@ -22,22 +23,34 @@ use navarch_store::{Objects, Stored};
 struct Shared {
     /// The discoverability of its endpoints, by host; `None` if it is not exported.
     exported: Option<Map<String, Value>>,
-    /// Its first address in the cluster set, empty if it has no host there; `None` if it is not imported.
+    /// Its first address in the cluster set, empty if it has no host there; `None` if it is not
+    /// imported.
     imported: Option<String>,
 }
 
 /// Services by cluster, namespace and name; `null` if there are none, as in Go.
 pub(super) async fn mcsz(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let rows = rows(&state.push.context());
-    reply::json(&parameters, &if rows.is_empty() { Value::Null } else { Value::Array(rows) })
+    reply::json(
+        &parameters,
+        &if rows.is_empty() {
+            Value::Null
+        } else {
+            Value::Array(rows)
+        },
+    )
 }
 
 /// The rows of all clusters.
 fn rows(context: &PushContext) -> Vec<Value> {
     let own = (&context.mesh.settings.cluster_id, &context.objects);
-    let clusters: BTreeMap<&ClusterId, &Objects> = std::iter::once(own).chain(&context.remotes).collect();
+    let clusters: BTreeMap<&ClusterId, &Objects> =
+        std::iter::once(own).chain(&context.remotes).collect();
     let of_cluster = |(cluster, objects): (&ClusterId, &Objects)| -> Vec<Value> {
-        shared(context, objects).iter().map(|(name, shared)| row(cluster, name, shared)).collect()
+        shared(context, objects)
+            .iter()
+            .map(|(name, shared)| row(cluster, name, shared))
+            .collect()
     };
     clusters.into_iter().flat_map(of_cluster).collect()
 }
@@ -47,6 +60,7 @@ fn shared(context: &PushContext, objects: &Objects) -> BTreeMap<NamespacedName, 
     let settings = &context.mesh.settings;
     let mode = settings.clusters.mcs;
     let mut all: BTreeMap<NamespacedName, Shared> = BTreeMap::new();
+
     if mode >= McsMode::Exports {
         for export in ServiceExport::table(objects).iter() {
             let name = export.meta.key();
@@ -64,6 +78,7 @@ fn shared(context: &PushContext, objects: &Objects) -> BTreeMap<NamespacedName, 
             all.entry(name).or_default().exported = Some(hosts);
         }
     }
+
     if mode >= McsMode::Hosts {
         for import in ServiceImport::table(objects).iter() {
             let name = import.meta.key();
@@ -71,17 +86,24 @@ fn shared(context: &PushContext, objects: &Objects) -> BTreeMap<NamespacedName, 
             all.entry(name).or_default().imported = Some(address);
         }
     }
+
     all
 }
 
-/// The first address of a service in the cluster set: it exists only if the mesh has a Service of this name.
+/// The first address of a service in the cluster set: it exists only if the mesh has a Service of
+/// this name.
 fn address(context: &PushContext, objects: &Objects, name: &NamespacedName) -> Option<String> {
     if context.mesh.settings.clusters.mcs < McsMode::Hosts {
         return None;
     }
     let hostname = Hostname::new(host(name, &context.mesh.settings.domain_suffix));
-    let real = ServiceKey { namespace: name.namespace.clone(), hostname };
-    let import = ServiceImport::table(objects).get(name).filter(|_| context.directory.services.contains_key(&real))?;
+    let real = ServiceKey {
+        namespace: name.namespace.clone(),
+        hostname,
+    };
+    let import = ServiceImport::table(objects)
+        .get(name)
+        .filter(|_| context.directory.services.contains_key(&real))?;
     import.spec.addresses().first().map(ToString::to_string)
 }
 
@@ -114,26 +136,56 @@ mod tests {
     use super::*;
 
     fn meta(name: &str) -> ObjectMeta {
-        ObjectMeta { key: NamespacedName::new("shop", name), ..ObjectMeta::default() }
+        ObjectMeta {
+            key: NamespacedName::new("shop", name),
+            ..ObjectMeta::default()
+        }
     }
 
     fn context(mcs: McsMode) -> PushContext {
-        let import = ServiceImport { ips: vec!["240.0.0.9".to_owned(), "no address".to_owned()], ..Default::default() };
+        let import = ServiceImport {
+            ips: vec!["240.0.0.9".to_owned(), "no address".to_owned()],
+            ..Default::default()
+        };
         let mut objects = Objects::default();
-        objects.put(Arc::new(Object { meta: meta("web"), spec: ServiceExport {} }));
+        objects.put(Arc::new(Object {
+            meta: meta("web"),
+            spec: ServiceExport {},
+        }));
+
         let mut there = Objects::default();
-        there.put(Arc::new(Object { meta: meta("web"), spec: import.clone() }));
-        there.put(Arc::new(Object { meta: meta("web"), spec: ServiceExport {} }));
-        there.put(Arc::new(Object { meta: meta("gone"), spec: import }));
+        there.put(Arc::new(Object {
+            meta: meta("web"),
+            spec: import.clone(),
+        }));
+        there.put(Arc::new(Object {
+            meta: meta("web"),
+            spec: ServiceExport {},
+        }));
+
+        there.put(Arc::new(Object {
+            meta: meta("gone"),
+            spec: import,
+        }));
         let mut mesh = Mesh::default();
         mesh.settings.clusters.mcs = mcs;
         mesh.settings.cluster_id = ClusterId::new("west");
         mesh.settings.domain_suffix = "cluster.local".to_owned();
+
         let key = ServiceKey::new("shop", "web.shop.svc.cluster.local");
         let services = [(key, Arc::from([]))].into_iter().collect();
-        let directory = Directory { services, ..Directory::default() };
+        let directory = Directory {
+            services,
+            ..Directory::default()
+        };
         let remotes = [(ClusterId::new("east"), there)].into_iter().collect();
-        PushContext { mesh: Arc::new(mesh), objects, directory, remotes, ..PushContext::default() }
+        PushContext {
+            mesh: Arc::new(mesh),
+            objects,
+            directory,
+            remotes,
+            ..PushContext::default()
+        }
     }
 
     fn one(cluster: &str, name: &str, exported: &Value, imported: Option<&str>) -> Value {
@@ -157,7 +209,10 @@ mod tests {
     #[test]
     fn disabled_features_have_no_rows() {
         assert_eq!(rows(&context(McsMode::Off)), Vec::<Value>::new());
-        let exports = vec![one("east", "web", &json!({}), None), one("west", "web", &json!({}), None)];
+        let exports = vec![
+            one("east", "web", &json!({}), None),
+            one("west", "web", &json!({}), None),
+        ];
         assert_eq!(rows(&context(McsMode::Exports)), exports, "imports are off");
     }
 }

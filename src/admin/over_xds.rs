@@ -1,5 +1,5 @@
-//! The debug API over xDS for istioctl: `istio.io/debug`, `istio.io/debug/syncz`, `istio.io/debug/config_dump` and
-//! `istio.io/connections`.
+//! The debug API over xDS for istioctl: `istio.io/debug`, `istio.io/debug/syncz`,
+//! `istio.io/debug/config_dump` and `istio.io/connections`.
 
 use axum::Router;
 use axum::body::Body;
@@ -46,7 +46,8 @@ pub struct DebugOverXds {
 }
 
 impl DebugOverXds {
-    /// Uses the state of the HTTP pages. If pages are disabled, as on HTTP, the sync status is still served.
+    /// Uses the state of the HTTP pages. If pages are disabled, as on HTTP, the sync status is
+    /// still served.
     #[must_use]
     pub fn new(state: AdminState, has_pages: bool) -> Self {
         let pages = match has_pages {
@@ -56,7 +57,11 @@ impl DebugOverXds {
             false => Router::new(),
         };
         let pages = pages.fallback(paths::fallback).with_state(state.clone());
-        Self { state, pages, turns: Semaphore::new(AT_ONCE) }
+        Self {
+            state,
+            pages,
+            turns: Semaphore::new(AT_ONCE),
+        }
     }
 
     /// One debug page. Callers without access are rejected; the proxies in it depend on the caller.
@@ -64,56 +69,110 @@ impl DebugOverXds {
         let caller = known(proxy)?;
         let [name] = <[String; 1]>::try_from(names)
             .map_err(|_| Status::invalid_argument("exactly one debug request is required"))?;
-        let uri: Uri = format!("/debug/{name}")
-            .parse()
-            .map_err(|_| Status::invalid_argument("the name of the debug page is not a valid path"))?;
-        let visibility = match rules::visibility(access::page(uri.path()), &caller, &self.state.access.operators) {
+        let uri: Uri = format!("/debug/{name}").parse().map_err(|_| {
+            Status::invalid_argument("the name of the debug page is not a valid path")
+        })?;
+        let visibility = match rules::visibility(
+            access::page(uri.path()),
+            &caller,
+            &self.state.access.operators,
+        ) {
             // Operators get the list of pages instead.
-            Visibility::Nothing if access::is_operator(&self.state, &caller) => Visibility::Everything,
+            Visibility::Nothing if access::is_operator(&self.state, &caller) => {
+                Visibility::Everything
+            }
             Visibility::Nothing => return Err(refused(proxy)),
             visibility @ (Visibility::Everything | Visibility::Namespaces(_)) => visibility,
         };
+
         let mut request = Request::new(Body::empty());
         *request.uri_mut() = uri;
         request.extensions_mut().insert(visibility);
-        let response = self.pages.clone().call(request).await.unwrap_or_else(|never| match never {});
+        let response = self
+            .pages
+            .clone()
+            .call(request)
+            .await
+            .unwrap_or_else(|never| match never {});
+
         let body = axum::body::to_bytes(response.into_body(), usize::MAX).await;
-        let value = body.map_err(|error| Status::internal(error.to_string()))?.to_vec();
-        let resources = vec![(name, Any { type_url: PAGE.to_owned(), value })];
-        // `istioctl x internal-debug --all` lists pages by control plane. istiod does not set it, so istioctl shows only the last one.
-        Ok(DebugResponse { resources, control_plane: Some(self.control_plane()) })
+        let value = body
+            .map_err(|error| Status::internal(error.to_string()))?
+            .to_vec();
+        let resources = vec![(
+            name,
+            Any {
+                type_url: PAGE.to_owned(),
+                value,
+            },
+        )];
+
+        // `istioctl x internal-debug --all` lists pages by control plane. istiod does not set it,
+        // so istioctl shows only the last one.
+        Ok(DebugResponse {
+            resources,
+            control_plane: Some(self.control_plane()),
+        })
     }
 
     /// The sync status of proxies, as Envoy's client status; connected tools are omitted.
     fn syncz(&self, visibility: &Visibility) -> DebugResponse {
-        let resource = |info: ConnectionInfo| (info.proxy.name.to_string(), pack(&client_status(&info)));
+        let resource =
+            |info: ConnectionInfo| (info.proxy.name.to_string(), pack(&client_status(&info)));
         let resources = self.proxies(visibility).map(resource).collect();
-        DebugResponse { resources, control_plane: Some(self.control_plane()) }
+        DebugResponse {
+            resources,
+            control_plane: Some(self.control_plane()),
+        }
     }
 
     /// The resources of one proxy; nothing if it is not connected here.
     fn config_dump(&self, names: &[String], visibility: &Visibility) -> DebugResponse {
-        let [name] = names else { return DebugResponse::default() };
-        let found = self.visible(visibility).find(|info| info.id.contains(name.as_str()));
-        let sections = found.map(|info| config_dump::whole(&info, false)).unwrap_or_default();
-        let resources = sections.into_iter().map(|section| (String::new(), section)).collect();
-        DebugResponse { resources, control_plane: None }
+        let [name] = names else {
+            return DebugResponse::default();
+        };
+        let found = self
+            .visible(visibility)
+            .find(|info| info.id.contains(name.as_str()));
+        let sections = found
+            .map(|info| config_dump::whole(&info, false))
+            .unwrap_or_default();
+        let resources = sections
+            .into_iter()
+            .map(|section| (String::new(), section))
+            .collect();
+        DebugResponse {
+            resources,
+            control_plane: None,
+        }
     }
 
     /// The nodes of connected proxies.
     fn connections(&self, visibility: &Visibility) -> DebugResponse {
         let resource = |info: ConnectionInfo| {
-            let node = Node { id: info.proxy.name.to_string(), metadata: Some(metadata(&info)), ..Node::default() };
+            let node = Node {
+                id: info.proxy.name.to_string(),
+                metadata: Some(metadata(&info)),
+                ..Node::default()
+            };
             (info.proxy.name.to_string(), pack(&node))
         };
-        DebugResponse { resources: self.proxies(visibility).map(resource).collect(), control_plane: None }
+        DebugResponse {
+            resources: self.proxies(visibility).map(resource).collect(),
+            control_plane: None,
+        }
     }
 
-    /// The proxies that the caller may see. Streams of tools do not describe a proxy's configuration.
+    /// The proxies that the caller may see. Streams of tools do not describe a proxy's
+    /// configuration.
     fn proxies(&self, visibility: &Visibility) -> impl Iterator<Item = ConnectionInfo> {
         let is_proxy = |info: &ConnectionInfo| {
             info.proxy.kind == ProxyKind::Ztunnel
-                || info.proxy.metadata.get("PROXY_CONFIG").is_some_and(|c| !c.is_null())
+                || info
+                    .proxy
+                    .metadata
+                    .get("PROXY_CONFIG")
+                    .is_some_and(|c| !c.is_null())
         };
         self.visible(visibility).filter(is_proxy)
     }
@@ -139,18 +198,36 @@ impl DebugOverXds {
 impl DebugPages for DebugOverXds {
     fn answer(&self, question: DebugRequest) -> DebugResponseFuture<'_> {
         Box::pin(async move {
-            let DebugRequest { type_url, names, proxy: asker } = question;
+            let DebugRequest {
+                type_url,
+                names,
+                proxy: asker,
+            } = question;
             known(&asker)?;
-            let _turn = self.turns.acquire().await.map_err(|_| Status::unavailable("the server is going away"))?;
+            let _turn = self
+                .turns
+                .acquire()
+                .await
+                .map_err(|_| Status::unavailable("the server is going away"))?;
+
             if type_url == PAGE {
                 return self.page(names, &asker).await;
             }
+
             let caller = known(&asker)?;
+
             // Callers other than operators see the proxies of their own namespace.
             let visibility = match access::is_operator(&self.state, &caller) {
                 true => Visibility::Everything,
-                false => Visibility::Namespaces(caller.identities.iter().map(|one| one.namespace.clone()).collect()),
+                false => Visibility::Namespaces(
+                    caller
+                        .identities
+                        .iter()
+                        .map(|one| one.namespace.clone())
+                        .collect(),
+                ),
             };
+
             Ok(match type_url.as_str() {
                 SYNCZ => self.syncz(&visibility),
                 CONFIG_DUMP => self.config_dump(&names, &visibility),
@@ -162,22 +239,42 @@ impl DebugPages for DebugOverXds {
 }
 
 fn known(proxy: &Proxy) -> Result<Caller, Status> {
-    let identity = proxy.identity.clone().ok_or_else(|| Status::unauthenticated("authentication required"))?;
-    Ok(Caller { identities: vec![identity], ..Caller::default() })
+    let identity = proxy
+        .identity
+        .clone()
+        .ok_or_else(|| Status::unauthenticated("authentication required"))?;
+    Ok(Caller {
+        identities: vec![identity],
+        ..Caller::default()
+    })
 }
 
 /// The rejection of a page.
 fn refused(proxy: &Proxy) -> Status {
-    let identity = proxy.identity.as_ref().map(ToString::to_string).unwrap_or_default();
-    Status::permission_denied(format!("the debug info is not available for current identity: {identity:?}"))
+    let identity = proxy
+        .identity
+        .as_ref()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    Status::permission_denied(format!(
+        "the debug info is not available for current identity: {identity:?}"
+    ))
 }
 
 /// The sync status of a proxy.
 fn client_status(info: &ConnectionInfo) -> ClientConfig {
     let mut configs: Vec<GenericXdsConfig> = info.types.iter().map(type_status).collect();
     configs.sort_by(|a, b| a.type_url.cmp(&b.type_url));
-    let node = Node { id: info.proxy.name.to_string(), metadata: Some(metadata(info)), ..Node::default() };
-    ClientConfig { node: Some(node), generic_xds_configs: configs, ..ClientConfig::default() }
+    let node = Node {
+        id: info.proxy.name.to_string(),
+        metadata: Some(metadata(info)),
+        ..Node::default()
+    };
+    ClientConfig {
+        node: Some(node),
+        generic_xds_configs: configs,
+        ..ClientConfig::default()
+    }
 }
 
 /// The sync status of one type.
@@ -185,17 +282,24 @@ fn type_status(kind: &TypeInfo) -> GenericXdsConfig {
     let status = match (&kind.rejected, &kind.sent) {
         (Some(_), _) => ConfigStatus::Error,
         (None, None) => ConfigStatus::NotSent,
-        (None, Some(sent)) if kind.acked.as_ref().is_some_and(|acked| acked.nonce == sent.nonce) => {
+        (None, Some(sent))
+            if kind
+                .acked
+                .as_ref()
+                .is_some_and(|acked| acked.nonce == sent.nonce) =>
+        {
             ConfigStatus::Synced
         }
         (None, Some(_)) => ConfigStatus::Stale,
     };
+
     let sent_at = kind.sent.as_ref().map(|sent| timestamp(sent.at));
     let error_state = kind.rejected.as_ref().map(|rejected| UpdateFailureState {
         last_update_attempt: sent_at,
         details: rejected.message.to_string(),
         ..UpdateFailureState::default()
     });
+
     GenericXdsConfig {
         type_url: kind.kind.type_url().to_owned(),
         last_updated: sent_at,
@@ -207,12 +311,25 @@ fn type_status(kind: &TypeInfo) -> GenericXdsConfig {
 
 /// The metadata of a node that identifies the proxy.
 fn metadata(info: &ConnectionInfo) -> Struct {
-    let text = |text: String| Value { kind: Some(ValueKind::StringValue(text)) };
-    let field = |key: &str| Some((key.to_owned(), text(info.proxy.meta(key).filter(|value| !value.is_empty())?)));
-    let fields = ["CLUSTER_ID", "NAMESPACE", "ISTIO_VERSION"].into_iter().filter_map(field).collect();
+    let text = |text: String| Value {
+        kind: Some(ValueKind::StringValue(text)),
+    };
+    let field = |key: &str| {
+        Some((
+            key.to_owned(),
+            text(info.proxy.meta(key).filter(|value| !value.is_empty())?),
+        ))
+    };
+    let fields = ["CLUSTER_ID", "NAMESPACE", "ISTIO_VERSION"]
+        .into_iter()
+        .filter_map(field)
+        .collect();
     Struct { fields }
 }
 
 fn timestamp(at: jiff::Timestamp) -> Timestamp {
-    Timestamp { seconds: at.as_second(), nanos: at.subsec_nanosecond() }
+    Timestamp {
+        seconds: at.as_second(),
+        nanos: at.subsec_nanosecond(),
+    }
 }

@@ -1,4 +1,5 @@
-//! `/debug/authorizationz`, `/debug/telemetryz` and `/debug/pushcontext`: policies by namespace, and gateways between networks.
+//! `/debug/authorizationz`, `/debug/telemetryz` and `/debug/pushcontext`: policies by namespace,
+//! and gateways between networks.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -24,9 +25,15 @@ use navarch_registry::directory::NetworkGateway;
 use navarch_security::rules::Visibility;
 use navarch_store::Stored;
 
-pub(super) async fn authorizationz(State(state): State<AdminState>, parameters: Parameters) -> Response {
+pub(super) async fn authorizationz(
+    State(state): State<AdminState>,
+    parameters: Parameters,
+) -> Response {
     let context = state.push.context();
-    reply::json(&parameters, &json!({ "authorization_policies": authorization_policies(&context) }))
+    reply::json(
+        &parameters,
+        &json!({ "authorization_policies": authorization_policies(&context) }),
+    )
 }
 
 /// All Telemetries, or the merged ones that apply to a proxy.
@@ -38,8 +45,9 @@ pub(super) async fn telemetryz(
     let context = state.push.context();
     let page = match proxies::named(&state, &visibility, &parameters) {
         Ok(info) => {
-            let ask =
-                |engine: &mut Engine, ids: &[ProxyId]| ids.first().map(|id| engine.query(*id, &DescribeTelemetry));
+            let ask = |engine: &mut Engine, ids: &[ProxyId]| {
+                ids.first().map(|id| engine.query(*id, &DescribeTelemetry))
+            };
             match scratch::run(&state, vec![info.proxy], ask).await.flatten() {
                 Some(telemetries) => telemetry_of(&telemetries),
                 None => return reply::ended(),
@@ -51,8 +59,12 @@ pub(super) async fn telemetryz(
     reply::json(&parameters, &page)
 }
 
-/// AuthorizationPolicies, and gateways between networks: those with addresses, and those whose host name is not resolved.
-pub(super) async fn pushcontext(State(state): State<AdminState>, parameters: Parameters) -> Response {
+/// AuthorizationPolicies, and gateways between networks: those with addresses, and those whose host
+/// name is not resolved.
+pub(super) async fn pushcontext(
+    State(state): State<AdminState>,
+    parameters: Parameters,
+) -> Response {
     let context = state.push.context();
     let (known, unresolved) = gateways(&context);
     let page = json!({
@@ -70,18 +82,41 @@ pub(super) async fn networkz(State(state): State<AdminState>, parameters: Parame
 
 /// All gateways: with addresses, and with unresolved host names. `null` if there are none.
 fn gateways(context: &PushContext) -> (Value, Value) {
-    let (mut known, mut unresolved) = (Vec::new(), Vec::new());
-    for gateway in context.directory.network_gateways.values().flat_map(|all| all.iter()) {
+    let mut known = Vec::new();
+    let mut unresolved = Vec::new();
+
+    for gateway in context
+        .directory
+        .network_gateways
+        .values()
+        .flat_map(|all| all.iter())
+    {
         if gateway.address.parse::<IpAddr>().is_ok() {
             known.push(one(gateway, &gateway.address));
             continue;
         }
-        match context.gateway_hosts.get(&gateway.address).filter(|addresses| !addresses.is_empty()) {
-            Some(addresses) => known.extend(addresses.iter().map(|address| one(gateway, &address.to_string()))),
+        match context
+            .gateway_hosts
+            .get(&gateway.address)
+            .filter(|addresses| !addresses.is_empty())
+        {
+            Some(addresses) => known.extend(
+                addresses
+                    .iter()
+                    .map(|address| one(gateway, &address.to_string())),
+            ),
             None => unresolved.push(one(gateway, &gateway.address)),
         }
     }
-    let list = |all: Vec<Value>| if all.is_empty() { Value::Null } else { Value::Array(all) };
+
+    let list = |all: Vec<Value>| {
+        if all.is_empty() {
+            Value::Null
+        } else {
+            Value::Array(all)
+        }
+    };
+
     (list(known), list(unresolved))
 }
 
@@ -103,7 +138,10 @@ fn by_namespace<T: Stored>(
 ) -> BTreeMap<Namespace, Vec<Value>> {
     let mut namespaces: BTreeMap<Namespace, Vec<Value>> = BTreeMap::new();
     for object in oldest_first::<T>(context) {
-        namespaces.entry(object.meta.key.namespace.clone()).or_default().push(one(object));
+        namespaces
+            .entry(object.meta.key.namespace.clone())
+            .or_default()
+            .push(one(object));
     }
     namespaces
 }
@@ -111,7 +149,13 @@ fn by_namespace<T: Stored>(
 /// Objects of a kind, the oldest first.
 fn oldest_first<T: Stored>(context: &PushContext) -> Vec<&Arc<Object<T>>> {
     let mut all: Vec<_> = T::table(&context.objects).iter().collect();
-    all.sort_by_key(|object| (object.meta.created, object.meta.key.name.clone(), object.meta.key.namespace.clone()));
+    all.sort_by_key(|object| {
+        (
+            object.meta.created,
+            object.meta.key.name.clone(),
+            object.meta.key.namespace.clone(),
+        )
+    });
     all
 }
 
@@ -144,32 +188,77 @@ fn telemetries(context: &PushContext) -> Value {
     })
 }
 
-/// The Telemetries that apply to a proxy, in the shape of istiod's `computedTelemetries`, without those of a service
-/// at a waypoint (`Namespace`).
+/// The Telemetries that apply to a proxy, in the shape of istiod's `computedTelemetries`, without
+/// those of a service at a waypoint (`Namespace`).
 fn telemetry_of(telemetries: &TelemetryDescription) -> Value {
-    let TelemetryDescription { root, namespace, workload } = telemetries;
+    let TelemetryDescription {
+        root,
+        namespace,
+        workload,
+    } = telemetries;
     let key = |telemetry: &Arc<Object<Telemetry>>| telemetry.meta.key();
-    let keys = |root: Option<NamespacedName>, proxy: Option<NamespacedName>, workload: Option<NamespacedName>| {
-        let keys = [("Root", root), ("Proxy", proxy), ("Namespace", None), ("Workload", workload)];
-        keys.map(|(level, object)| (level.to_owned(), name(object.as_ref()))).into_iter().collect::<Map<_, _>>()
+    let keys = |root: Option<NamespacedName>,
+                proxy: Option<NamespacedName>,
+                workload: Option<NamespacedName>| {
+        let keys = [
+            ("Root", root),
+            ("Proxy", proxy),
+            ("Namespace", None),
+            ("Workload", workload),
+        ];
+        keys.map(|(level, object)| (level.to_owned(), name(object.as_ref())))
+            .into_iter()
+            .collect::<Map<_, _>>()
     };
+
     let logging = |telemetry: &Arc<Object<Telemetry>>, mut keys: Map<String, Value>| {
         let logging = &telemetry.spec.access_logging;
         keys.insert("Logging".to_owned(), to_proto_json(logging));
         (!logging.is_empty()).then_some(Value::Object(keys))
     };
+
     // As in istiod, the entry of the namespace does not have its own name with its logs.
-    let of_root = root.iter().filter_map(|one| logging(one, keys(Some(key(one)), None, None)));
-    let of_namespace = namespace.iter().filter_map(|one| logging(one, keys(None, None, None)));
-    let of_workload = workload.iter().filter_map(|one| logging(one, keys(None, None, Some(key(one)))));
-    let all = || root.iter().chain(namespace).chain(workload).map(|one| &one.spec);
-    let mut page = keys(root.as_ref().map(key), namespace.as_ref().map(key), workload.last().map(key));
-    let metrics = all().flat_map(|spec| &spec.metrics).map(to_proto_json).collect();
-    let tracing = all().flat_map(|spec| &spec.tracing).map(to_proto_json).collect();
+    let of_root = root
+        .iter()
+        .filter_map(|one| logging(one, keys(Some(key(one)), None, None)));
+    let of_namespace = namespace
+        .iter()
+        .filter_map(|one| logging(one, keys(None, None, None)));
+    let of_workload = workload
+        .iter()
+        .filter_map(|one| logging(one, keys(None, None, Some(key(one)))));
+
+    let all = || {
+        root.iter()
+            .chain(namespace)
+            .chain(workload)
+            .map(|one| &one.spec)
+    };
+
+    let mut page = keys(
+        root.as_ref().map(key),
+        namespace.as_ref().map(key),
+        workload.last().map(key),
+    );
+    let metrics = all()
+        .flat_map(|spec| &spec.metrics)
+        .map(to_proto_json)
+        .collect();
+
+    let tracing = all()
+        .flat_map(|spec| &spec.tracing)
+        .map(to_proto_json)
+        .collect();
     let logging = of_root.chain(of_namespace).chain(of_workload).collect();
     page.extend(
-        [("Metrics", metrics), ("Logging", logging), ("Tracing", tracing)].map(|(key, all)| (key.to_owned(), all)),
+        [
+            ("Metrics", metrics),
+            ("Logging", logging),
+            ("Tracing", tracing),
+        ]
+        .map(|(key, all)| (key.to_owned(), all)),
     );
+
     Value::Object(page)
 }
 
@@ -189,9 +278,21 @@ mod tests {
     use super::*;
 
     fn telemetry(namespace: &str, name: &str) -> Arc<Object<Telemetry>> {
-        let meta = ObjectMeta { key: NamespacedName::new(namespace, name), ..ObjectMeta::default() };
-        let access_logging = vec![AccessLogging { disabled: Some(true), ..AccessLogging::default() }];
-        Arc::new(Object { meta, spec: Telemetry { access_logging, ..Telemetry::default() } })
+        let meta = ObjectMeta {
+            key: NamespacedName::new(namespace, name),
+            ..ObjectMeta::default()
+        };
+        let access_logging = vec![AccessLogging {
+            disabled: Some(true),
+            ..AccessLogging::default()
+        }];
+        Arc::new(Object {
+            meta,
+            spec: Telemetry {
+                access_logging,
+                ..Telemetry::default()
+            },
+        })
     }
 
     #[test]
@@ -201,13 +302,18 @@ mod tests {
             namespace: Some(telemetry("shop", "all")),
             workload: vec![telemetry("shop", "web"), telemetry("shop", "web-too")],
         };
-        let (none, named) = (name(None), |namespace: &str, of: &str| json!({ "Namespace": namespace, "Name": of }));
+        let (none, named) = (
+            name(None),
+            |namespace: &str, of: &str| json!({ "Namespace": namespace, "Name": of }),
+        );
+
         let logging = |root: Value, workload: Value| {
             json!({
                 "Root": root, "Proxy": none, "Namespace": none, "Workload": workload,
                 "Logging": [{ "disabled": true }],
             })
         };
+
         let expected = json!({
             "Root": named("istio-system", "mesh"),
             "Proxy": named("shop", "all"),
@@ -222,6 +328,7 @@ mod tests {
             ],
             "Tracing": [],
         });
+
         assert_eq!(telemetry_of(&telemetries), expected);
     }
 }

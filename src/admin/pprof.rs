@@ -1,4 +1,5 @@
-//! `/debug/pprof/…`: profiles of the process at Go's paths, for `go tool pprof`, and the reason why some are missing.
+//! `/debug/pprof/…`: profiles of the process at Go's paths, for `go tool pprof`, and the reason why
+//! some are missing.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
@@ -34,7 +35,10 @@ pub(super) fn routes() -> Router<AdminState> {
         .route("/debug/pprof/", get(index))
         .route("/debug/pprof/cmdline", get(command_line))
         .route("/debug/pprof/profile", get(cpu).post(cpu))
-        .route("/debug/pprof/heap", get(async |parameters| heap(DefaultSampleType::InUse, "heap", &parameters).await))
+        .route(
+            "/debug/pprof/heap",
+            get(async |parameters| heap(DefaultSampleType::InUse, "heap", &parameters).await),
+        )
         .route(
             "/debug/pprof/allocs",
             get(async |parameters| heap(DefaultSampleType::Allocated, "allocs", &parameters).await),
@@ -43,9 +47,14 @@ pub(super) fn routes() -> Router<AdminState> {
             "/debug/pprof/symbol",
             get(async |RawQuery(query)| symbol(query.unwrap_or_default()).await).post(symbol),
         );
+
     for name in ABSENT {
-        routes = routes.route(&format!("/debug/pprof/{name}"), get(move || absent(name)).post(move || absent(name)));
+        routes = routes.route(
+            &format!("/debug/pprof/{name}"),
+            get(move || absent(name)).post(move || absent(name)),
+        );
     }
+
     routes
 }
 
@@ -69,8 +78,9 @@ async fn command_line() -> String {
 
 /// The response for a missing profile. `go tool pprof` shows its first line.
 async fn absent(name: &'static str) -> Response {
-    let reason =
-        format!("{name}: unknown profile; this process is not written in Go and has profile, heap and allocs\n");
+    let reason = format!(
+        "{name}: unknown profile; this process is not written in Go and has profile, heap and allocs\n"
+    );
     (StatusCode::NOT_IMPLEMENTED, reason).into_response()
 }
 
@@ -80,7 +90,8 @@ async fn cpu(parameters: Parameters) -> Response {
         None => SECONDS,
         Some((_, Ok(seconds @ 1..=MAX_SECONDS))) => seconds,
         Some((text, _)) => {
-            let reason = format!("seconds: {text:?} is not a whole number from 1 to {MAX_SECONDS}\n");
+            let reason =
+                format!("seconds: {text:?} is not a whole number from 1 to {MAX_SECONDS}\n");
             return (StatusCode::BAD_REQUEST, reason).into_response();
         }
     };
@@ -93,7 +104,8 @@ async fn cpu(parameters: Parameters) -> Response {
 
 async fn sampled(duration: Duration) -> Result<Vec<u8>, CpuError> {
     let profiler = CpuProfiler::start()?;
-    let (started, since) = (now(), Instant::now());
+    let started = now();
+    let since = Instant::now();
     let (end, ends): (Sender<Duration>, Receiver<Duration>) = channel();
     let (answer, mut made) = oneshot::channel();
     let work = move || {
@@ -102,18 +114,28 @@ async fn sampled(duration: Duration) -> Result<Vec<u8>, CpuError> {
             _ = answer.send(outcome);
         }
     };
+
     background::spawn("cpu profile", STACK, work)?;
-    let gone = |_| CpuError::System(std::io::Error::other("failed to compute the profile; see the log"));
+    let gone = |_| {
+        CpuError::System(std::io::Error::other(
+            "failed to compute the profile; see the log",
+        ))
+    };
     tokio::select! {
         () = tokio::time::sleep(duration) => {}
         early = &mut made => return early.map_err(gone)?,
     }
+
     _ = end.send(since.elapsed());
     made.await.map_err(gone)?
 }
 
 /// Takes samples until the receiver gets the elapsed time, or the client disconnects.
-fn sample(mut profiler: CpuProfiler, ends: &Receiver<Duration>, started: i64) -> Option<Result<Vec<u8>, CpuError>> {
+fn sample(
+    mut profiler: CpuProfiler,
+    ends: &Receiver<Duration>,
+    started: i64,
+) -> Option<Result<Vec<u8>, CpuError>> {
     loop {
         match ends.recv_timeout(CpuProfiler::TICK) {
             Ok(took) => return Some(profiler.finish(started, took)),
@@ -138,29 +160,44 @@ async fn heap(shown: DefaultSampleType, name: &'static str, parameters: &Paramet
             }
             _ => continue,
         };
-        return (StatusCode::BAD_REQUEST, format!("{parameter}: {name} {reason}\n")).into_response();
+        return (
+            StatusCode::BAD_REQUEST,
+            format!("{parameter}: {name} {reason}\n"),
+        )
+            .into_response();
     }
+
     match alone(move || navarch_profile::snapshot(shown, now())).await {
         Ok(Ok(profile)) => file(name, profile),
         Ok(Err(error)) | Err(error) => failed(&format!("{name}: {error}")),
     }
 }
 
-/// The names of functions: the response to `0x…+0x…` has a line for each known one. The first line states that symbols are available.
+/// The names of functions: the response to `0x…+0x…` has a line for each known one. The first line
+/// states that symbols are available.
 async fn symbol(body: String) -> Response {
     let number = |text: &str| u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok();
     let addresses: Vec<u64> = body.split('+').filter_map(number).collect();
     if addresses.len() > MAX_ADDRESSES {
-        let reason = format!("{} addresses; the maximum is {MAX_ADDRESSES}\n", addresses.len());
+        let reason = format!(
+            "{} addresses; the maximum is {MAX_ADDRESSES}\n",
+            addresses.len()
+        );
         return (StatusCode::BAD_REQUEST, reason).into_response();
     }
+
     let mut text = "num_symbols: 1\n".to_owned();
     if addresses.is_empty() {
         return text.into_response();
     }
+
     match alone(move || navarch_profile::names(addresses)).await {
         Ok(Ok(names)) => {
-            text.extend(names.iter().map(|(address, name)| format!("{address:#x} {name}\n")));
+            text.extend(
+                names
+                    .iter()
+                    .map(|(address, name)| format!("{address:#x} {name}\n")),
+            );
             text.into_response()
         }
         Ok(Err(error)) => failed(&format!("symbol: {error}")),
@@ -185,7 +222,10 @@ async fn alone<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
 fn file(name: &str, profile: Vec<u8>) -> Response {
     let headers = [
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
-        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}\"")),
+        (
+            header::CONTENT_DISPOSITION,
+            format!("attachment; filename=\"{name}\""),
+        ),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
     ];
     (headers, profile).into_response()

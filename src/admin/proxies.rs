@@ -38,9 +38,14 @@ pub(super) fn named(
     visibility: &Visibility,
     parameters: &Parameters,
 ) -> Result<ConnectionInfo, Missing> {
-    let id = parameters.get("proxyID").filter(|id| !id.is_empty()).ok_or(Missing::NotNamed)?;
+    let id = parameters
+        .get("proxyID")
+        .filter(|id| !id.is_empty())
+        .ok_or(Missing::NotNamed)?;
     let mut visible = visible(state, visibility);
-    visible.find(|info| info.id.contains(id.as_str())).ok_or(Missing::NotConnected)
+    visible
+        .find(|info| info.id.contains(id.as_str()))
+        .ok_or(Missing::NotConnected)
 }
 
 /// The requested proxies, or all.
@@ -57,7 +62,10 @@ pub(super) fn chosen(
 }
 
 /// All proxies that the caller may see.
-fn visible<'a>(state: &AdminState, visibility: &'a Visibility) -> impl Iterator<Item = ConnectionInfo> + use<'a> {
+fn visible<'a>(
+    state: &AdminState,
+    visibility: &'a Visibility,
+) -> impl Iterator<Item = ConnectionInfo> + use<'a> {
     let all = state.connections.list().into_iter();
     all.filter(move |info| match visibility {
         Visibility::Everything => true,

@@ -15,21 +15,37 @@ use navarch_push::notice::Notice;
 use navarch_push::quarantine::Quarantined;
 use navarch_push::worker::PushRecord;
 
-/// The status of pushes: istiod's members, by gauge, and Navarch's own: `lastPushes` newest first, `faults` of
-/// translation, configuration that translation `skipped`, and `rejected` input by place.
-pub(super) async fn push_status(State(state): State<AdminState>, parameters: Parameters) -> Response {
+/// The status of pushes: istiod's members, by gauge, and Navarch's own: `lastPushes` newest first,
+/// `faults` of translation, configuration that translation `skipped`, and `rejected` input by
+/// place.
+pub(super) async fn push_status(
+    State(state): State<AdminState>,
+    parameters: Parameters,
+) -> Response {
     let looked = state.push.inspect(|inspect| {
         let pushes: Vec<PushRecord> = inspect.pushes.iter().rev().cloned().collect();
-        (pushes, inspect.engine.faults(), inspect.engine.remarks(), inspect.engine.sizes())
+        (
+            pushes,
+            inspect.engine.faults(),
+            inspect.engine.remarks(),
+            inspect.engine.sizes(),
+        )
     });
-    let Ok((pushes, faults, remarks, sizes)) = looked.await else { return reply::ended() };
+
+    let Ok((pushes, faults, remarks, sizes)) = looked.await else {
+        return reply::ended();
+    };
+
     let problems = state.problems.all();
     let rejected: Vec<Value> = problems
         .iter()
         .flat_map(|(place, problems)| {
-            problems.iter().map(move |problem| json!({ "place": &**place, "problem": problem.to_string() }))
+            problems
+                .iter()
+                .map(move |problem| json!({ "place": &**place, "problem": problem.to_string() }))
         })
         .collect();
+
     let mut value = json!({
         "lastPushes": pushes.iter().map(push).collect::<Vec<_>>(),
         "faults": faults.iter().map(fault).collect::<Vec<_>>(),
@@ -38,25 +54,34 @@ pub(super) async fn push_status(State(state): State<AdminState>, parameters: Par
         "quarantined": state.push.context().quarantined.iter().map(quarantined).collect::<Vec<_>>(),
         "engine": { "results": sizes.results, "inputs": sizes.facts, "proxies": sizes.proxies },
     });
+
     if let Some(members) = value.as_object_mut() {
         members.extend(subjects(&state.push.current().notices()));
     }
+
     reply::json(&parameters, &value)
 }
 
-/// The subjects that each gauge counts. istiod adds to some of them the proxy for which they were found and a
-/// description; here a subject applies to all proxies, and descriptions are in `skipped`.
+/// The subjects that each gauge counts. istiod adds to some of them the proxy for which they were
+/// found and a description; here a subject applies to all proxies, and descriptions are in
+/// `skipped`.
 fn subjects(notices: &BTreeSet<Notice>) -> Map<String, Value> {
     let mut gauges: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
     for notice in notices {
         match notice {
             Notice::Subject { gauge, subject } => {
-                gauges.entry(gauge).or_default().insert(subject.to_string(), json!({}));
+                gauges
+                    .entry(gauge)
+                    .or_default()
+                    .insert(subject.to_string(), json!({}));
             }
             Notice::Patched { .. } | Notice::Failed { .. } => {}
         }
     }
-    gauges.into_iter().map(|(gauge, subjects)| (gauge.to_owned(), Value::Object(subjects))).collect()
+    gauges
+        .into_iter()
+        .map(|(gauge, subjects)| (gauge.to_owned(), Value::Object(subjects)))
+        .collect()
 }
 
 fn push(record: &PushRecord) -> Value {
@@ -96,9 +121,25 @@ mod tests {
 
     #[test]
     fn push_status_groups_subjects_by_metric() {
-        let subject = |gauge, subject: &str| Notice::Subject { gauge, subject: subject.into() };
-        let patched = Notice::Patched { filter: "shop/a".into(), kind: "cluster" };
-        let notices = [subject("a", "x"), subject("a", "y"), subject("b", "x"), patched].into();
-        assert_eq!(Value::Object(subjects(&notices)), json!({ "a": { "x": {}, "y": {} }, "b": { "x": {} } }));
+        let subject = |gauge, subject: &str| Notice::Subject {
+            gauge,
+            subject: subject.into(),
+        };
+        let patched = Notice::Patched {
+            filter: "shop/a".into(),
+            kind: "cluster",
+        };
+
+        let notices = [
+            subject("a", "x"),
+            subject("a", "y"),
+            subject("b", "x"),
+            patched,
+        ]
+        .into();
+        assert_eq!(
+            Value::Object(subjects(&notices)),
+            json!({ "a": { "x": {}, "y": {} }, "b": { "x": {} } })
+        );
     }
 }

@@ -11,15 +11,28 @@ use super::reply::{self, Parameters};
 use super::state::AdminState;
 use navarch_api::names::ClusterId;
 use navarch_api::small_map::SmallMap;
-use navarch_registry::model::{ExportTo, Registry, Resolution, Service, ServiceKey, ServicePort, TrafficDistribution};
+use navarch_registry::model::{
+    ExportTo, Registry, Resolution, Service, ServiceKey, ServicePort, TrafficDistribution,
+};
 
 /// All services, by namespace and host.
 pub(super) async fn registryz(State(state): State<AdminState>, parameters: Parameters) -> Response {
-    let Ok(context) = state.push.inspect(|inspect| inspect.engine.context().clone()).await else {
+    let Ok(context) = state
+        .push
+        .inspect(|inspect| inspect.engine.context().clone())
+        .await
+    else {
         return reply::ended();
     };
-    let services = context.directory.services.values().flat_map(|services| services.iter());
-    reply::json(&parameters, &Value::Array(services.map(|service| describe(service)).collect()))
+    let services = context
+        .directory
+        .services
+        .values()
+        .flat_map(|services| services.iter());
+    reply::json(
+        &parameters,
+        &Value::Array(services.map(|service| describe(service)).collect()),
+    )
 }
 
 /// One service. Empty maps are `null`, and members that Go omits at their zero value are omitted.
@@ -34,6 +47,7 @@ pub(super) fn describe(service: &Service) -> Value {
         // The version of Kubernetes is not kept, and istiod has none for ServiceEntries.
         "ResourceVersion": "",
     });
+
     let ports: Vec<Value> = service.ports.iter().map(port).collect();
     let text = |ip: Option<IpAddr>| json!(ip.map(|ip| ip.to_string()).unwrap_or_default());
     let mut others = json!({
@@ -43,16 +57,19 @@ pub(super) fn describe(service: &Service) -> Value {
         "autoAllocatedIPv4Address": text(service.auto_ipv4),
         "autoAllocatedIPv6Address": text(service.auto_ipv6),
     });
+
     reply::leave_out_unset(&mut others);
     if let (Some(value), Value::Object(others)) = (value.as_object_mut(), others) {
         value.extend(others);
     }
+
     value
 }
 
 /// One port. The name is omitted if it is empty.
 pub(super) fn port(port: &ServicePort) -> Value {
-    let mut value = json!({ "name": port.name, "port": port.port, "protocol": port.protocol.as_str() });
+    let mut value =
+        json!({ "name": port.name, "port": port.port, "protocol": port.protocol.as_str() });
     reply::leave_out_unset(&mut value);
     value
 }
@@ -61,12 +78,16 @@ pub(super) fn port(port: &ServicePort) -> Value {
 fn attributes(service: &Service) -> Value {
     let alias = |key: &ServiceKey| json!({ "Hostname": key.hostname, "Namespace": key.namespace });
     let aliases: Vec<Value> = service.aliases.iter().map(alias).collect();
-    let external_ports = service.external_ports.iter().map(|(cluster, ports)| (cluster.to_string(), numbers(ports)));
+    let external_ports = service
+        .external_ports
+        .iter()
+        .map(|(cluster, ports)| (cluster.to_string(), numbers(ports)));
     let external_ports: Map<String, Value> = external_ports.collect();
     let object = match service.registry {
         Registry::Kubernetes => "",
         Registry::External => &*service.origin.name.name,
     };
+
     json!({
         "ServiceRegistry": registry(service.registry),
         "Name": &*service.name,
@@ -91,14 +112,23 @@ fn attributes(service: &Service) -> Value {
 }
 
 fn addresses(by_cluster: &SmallMap<ClusterId, Vec<Arc<str>>>) -> Value {
-    let addresses: Map<String, Value> =
-        by_cluster.iter().map(|(cluster, addresses)| (cluster.to_string(), json!(addresses))).collect();
+    let addresses: Map<String, Value> = by_cluster
+        .iter()
+        .map(|(cluster, addresses)| (cluster.to_string(), json!(addresses)))
+        .collect();
     json!({ "Addresses": if addresses.is_empty() { Value::Null } else { Value::Object(addresses) } })
 }
 
 fn numbers(ports: &SmallMap<u16, u16>) -> Value {
-    let ports: Map<String, Value> = ports.iter().map(|(from, to)| (from.to_string(), json!(to))).collect();
-    if ports.is_empty() { Value::Null } else { Value::Object(ports) }
+    let ports: Map<String, Value> = ports
+        .iter()
+        .map(|(from, to)| (from.to_string(), json!(to)))
+        .collect();
+    if ports.is_empty() {
+        Value::Null
+    } else {
+        Value::Object(ports)
+    }
 }
 
 /// Istio's number of a traffic distribution.
@@ -136,9 +166,12 @@ fn export_to(export_to: &ExportTo) -> Value {
         ExportTo::Unset => Value::Null,
         ExportTo::Public => json!({ "*": {} }),
         ExportTo::Nobody => json!({ "~": {} }),
-        ExportTo::Namespaces(namespaces) => {
-            Value::Object(namespaces.iter().map(|namespace| (namespace.to_string(), json!({}))).collect())
-        }
+        ExportTo::Namespaces(namespaces) => Value::Object(
+            namespaces
+                .iter()
+                .map(|namespace| (namespace.to_string(), json!({})))
+                .collect(),
+        ),
     }
 }
 
@@ -155,7 +188,10 @@ mod tests {
     fn entry() -> Service {
         Service {
             key: ServiceKey::new("shop", "a.example"),
-            origin: ObjectRef { kind: Kind::ServiceEntry, name: NamespacedName::new("shop", "entry") },
+            origin: ObjectRef {
+                kind: Kind::ServiceEntry,
+                name: NamespacedName::new("shop", "entry"),
+            },
             name: "a.example".into(),
             registry: Registry::External,
             created: None,
@@ -201,10 +237,18 @@ mod tests {
         let cluster = || ClusterId::new("east");
         let service = Service {
             registry: Registry::Kubernetes,
-            ports: vec![ServicePort { name: PortName::new("http"), port: 80, protocol: Protocol::Http }],
+            ports: vec![ServicePort {
+                name: PortName::new("http"),
+                port: 80,
+                protocol: Protocol::Http,
+            }],
             aliases: vec![ServiceKey::new("shop", "alias.example")],
-            external_ports: [(cluster(), [(80, 30080)].into_iter().collect())].into_iter().collect(),
-            external_addresses: [(cluster(), vec!["192.0.2.1".into()])].into_iter().collect(),
+            external_ports: [(cluster(), [(80, 30080)].into_iter().collect())]
+                .into_iter()
+                .collect(),
+            external_addresses: [(cluster(), vec!["192.0.2.1".into()])]
+                .into_iter()
+                .collect(),
             kubernetes: KubernetesAttributes {
                 service_type: "NodePort",
                 traffic_distribution: TrafficDistribution::PreferSameNode,
@@ -212,14 +256,29 @@ mod tests {
             },
             ..entry()
         };
+
         let shown = describe(&service);
         let attributes = &shown["Attributes"];
-        assert_eq!(shown["ports"], json!([{ "name": "http", "port": 80, "protocol": "HTTP" }]));
+        assert_eq!(
+            shown["ports"],
+            json!([{ "name": "http", "port": 80, "protocol": "HTTP" }])
+        );
         assert_eq!(attributes["Type"], "NodePort");
         assert_eq!(attributes["ObjectName"], "");
+
         assert_eq!(attributes["TrafficDistribution"], 2);
-        assert_eq!(attributes["Aliases"], json!([{ "Hostname": "alias.example", "Namespace": "shop" }]));
-        assert_eq!(attributes["ClusterExternalPorts"], json!({ "east": { "80": 30080 } }));
-        assert_eq!(attributes["ClusterExternalAddresses"], json!({ "Addresses": { "east": ["192.0.2.1"] } }));
+        assert_eq!(
+            attributes["Aliases"],
+            json!([{ "Hostname": "alias.example", "Namespace": "shop" }])
+        );
+        assert_eq!(
+            attributes["ClusterExternalPorts"],
+            json!({ "east": { "80": 30080 } })
+        );
+
+        assert_eq!(
+            attributes["ClusterExternalAddresses"],
+            json!({ "Addresses": { "east": ["192.0.2.1"] } })
+        );
     }
 }

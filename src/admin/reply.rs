@@ -27,17 +27,28 @@ pub(super) fn json(parameters: &Parameters, value: &Value) -> Response {
 
 /// The response during shutdown.
 pub(super) fn ended() -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, "the push thread has stopped").into_response()
+    (
+        StatusCode::SERVICE_UNAVAILABLE,
+        "the push thread has stopped",
+    )
+        .into_response()
 }
 
 /// A map; `null` if it is empty, as Go writes a nil map.
 pub(super) fn map(map: &TextMap) -> Value {
-    if map.is_empty() { Value::Null } else { json!(map) }
+    if map.is_empty() {
+        Value::Null
+    } else {
+        json!(map)
+    }
 }
 
 /// A time in Go's format; Go's zero time for `None`.
 pub(super) fn time(time: Option<Timestamp>) -> String {
-    time.map_or_else(|| "0001-01-01T00:00:00Z".to_owned(), |time| time.to_string())
+    time.map_or_else(
+        || "0001-01-01T00:00:00Z".to_owned(),
+        |time| time.to_string(),
+    )
 }
 
 /// Removes unset fields. Elements of lists stay: an empty rule matches everything.

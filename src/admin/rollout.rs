@@ -1,4 +1,5 @@
-//! `/debug/rollout`: shows staged rollouts to operators, who can pause, promote or abort them from the same machine.
+//! `/debug/rollout`: shows staged rollouts to operators, who can pause, promote or abort them from
+//! the same machine.
 
 use std::sync::Arc;
 
@@ -32,7 +33,11 @@ pub enum OperatorCommand {
 }
 
 /// A command, and the channel for its result.
-pub type OperatorRequest = (ObjectRef, OperatorCommand, oneshot::Sender<Result<(), RolloutRefusal>>);
+pub type OperatorRequest = (
+    ObjectRef,
+    OperatorCommand,
+    oneshot::Sender<Result<(), RolloutRefusal>>,
+);
 
 /// Maximum size of a command in bytes.
 pub(super) const MAX_BYTES: usize = 4 << 10;
@@ -44,7 +49,9 @@ pub enum RolloutRefusal {
     #[error("{0} has no rollout in progress; navarch rollout status lists those in progress")]
     Unknown(ObjectRef),
     /// The rollout can no longer be paused or promoted, only aborted, which changes nothing.
-    #[error("the rollout of {0} was stopped and all proxies use the previous version: edit the object to start again")]
+    #[error(
+        "the rollout of {0} was stopped and all proxies use the previous version: edit the object to start again"
+    )]
     Stopped(ObjectRef),
     /// The command could not be stored for other replicas.
     #[error("failed to store the command for other replicas: {0}")]
@@ -79,9 +86,12 @@ impl RolloutControl {
         if rollout.is_stopped() {
             return RolloutState::Stopped;
         }
-        let (status, name) = (self.status.borrow(), name.to_string());
-        let report =
-            status.rollouts.iter().find(|report| report.object == name && report.state != RolloutState::Stopped);
+        let status = self.status.borrow();
+        let name = name.to_string();
+        let report = status
+            .rollouts
+            .iter()
+            .find(|report| report.object == name && report.state != RolloutState::Stopped);
         report.map_or(RolloutState::Waiting, |report| report.state)
     }
 }
@@ -91,7 +101,9 @@ pub(super) async fn status(State(state): State<AdminState>, parameters: Paramete
     let mut status = Rollouts::clone(&state.rollouts.status.borrow());
     if let Some(name) = parameters.get("object") {
         match object_ref(name) {
-            Ok(name) => status.rollouts.retain(|rollout| rollout.object == name.to_string()),
+            Ok(name) => status
+                .rollouts
+                .retain(|rollout| rollout.object == name.to_string()),
             Err(reason) => return (StatusCode::BAD_REQUEST, format!("{reason}\n")).into_response(),
         }
     }
@@ -106,7 +118,8 @@ pub(super) struct RolloutCommand {
     order: String,
 }
 
-/// Runs the command of the body. The content type must be JSON: a page in a browser cannot send that to another site (CSRF).
+/// Runs the command of the body. The content type must be JSON: a page in a browser cannot send
+/// that to another site (CSRF).
 pub(super) async fn order(
     State(state): State<AdminState>,
     parameters: Parameters,
@@ -120,14 +133,23 @@ pub(super) async fn order(
         let text = "order must be pause, promote, promote-full or abort\n";
         return (StatusCode::BAD_REQUEST, text).into_response();
     };
+
     let name = match object_ref(&object) {
         Ok(name) => name,
         Err(reason) => return (StatusCode::BAD_REQUEST, format!("{reason}\n")).into_response(),
     };
     let (answer, outcome) = oneshot::channel();
-    if state.rollouts.orders.send((name, order, answer)).await.is_err() {
+
+    if state
+        .rollouts
+        .orders
+        .send((name, order, answer))
+        .await
+        .is_err()
+    {
         return reply::ended();
     }
+
     match outcome.await {
         Ok(Ok(())) => reply::json(&parameters, &json!({})),
         Ok(Err(refusal)) => {

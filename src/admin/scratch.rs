@@ -1,5 +1,5 @@
-//! Queries about the current snapshot that would block the push thread for too long: a separate engine computes them,
-//! on a blocking thread of tokio. Its results are dropped with it.
+//! Queries about the current snapshot that would block the push thread for too long: a separate
+//! engine computes them, on a blocking thread of tokio. Its results are dropped with it.
 
 use std::sync::Arc;
 
@@ -39,12 +39,16 @@ pub(super) async fn run<T: Send + 'static>(
     proxies: Vec<Arc<Proxy>>,
     question: impl FnOnce(&mut Engine, &[ProxyId]) -> T + Send + 'static,
 ) -> Option<T> {
-    let (turns, context): (PlanLimit, Arc<PushContext>) = (state.turns.clone(), state.push.context());
+    let turns: PlanLimit = state.turns.clone();
+    let context: Arc<PushContext> = state.push.context();
     let turn = turns.0.acquire_owned().await.ok()?;
     let answer = tokio::task::spawn_blocking(move || {
         let _turn = turn;
         let mut engine = Engine::new(context, Arc::new(AmbientTranslator(EnvoyTranslator)));
-        let ids: Vec<ProxyId> = proxies.into_iter().map(|proxy| engine.connect(proxy, Arc::new(NullSink))).collect();
+        let ids: Vec<ProxyId> = proxies
+            .into_iter()
+            .map(|proxy| engine.connect(proxy, Arc::new(NullSink)))
+            .collect();
         question(&mut engine, &ids)
     });
     answer.await.ok()

@@ -32,7 +32,11 @@ impl Build {
     /// Whether the build contains uncommitted changes: `Clean`, or `Modified`.
     #[must_use]
     pub fn status(self) -> &'static str {
-        if self.version.ends_with("-dirty") { "Modified" } else { "Clean" }
+        if self.version.ends_with("-dirty") {
+            "Modified"
+        } else {
+            "Clean"
+        }
     }
 
     /// In the shape of Istio's `BuildInfo`.
@@ -108,7 +112,9 @@ impl Problems {
 
     /// Removes the problems of all places with this prefix.
     pub fn forget(&self, beginning: &str) {
-        self.0.lock().retain(|place, _| !place.starts_with(beginning));
+        self.0
+            .lock()
+            .retain(|place, _| !place.starts_with(beginning));
     }
 
     /// All problems by place.
@@ -118,7 +124,8 @@ impl Problems {
     }
 }
 
-/// The missing parts by name: those that readiness waits for, and those that Navarch works without. Clones share it.
+/// The missing parts by name: those that readiness waits for, and those that Navarch works without.
+/// Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness(Arc<Mutex<BTreeMap<&'static str, MissingPart>>>);
 
@@ -133,12 +140,24 @@ struct MissingPart {
 impl Readiness {
     /// Readiness waits for this part.
     pub fn hold(&self, name: &'static str, reason: impl Into<String>) {
-        self.0.lock().insert(name, MissingPart { is_required: true, reason: reason.into() });
+        self.0.lock().insert(
+            name,
+            MissingPart {
+                is_required: true,
+                reason: reason.into(),
+            },
+        );
     }
 
     /// This part is missing, but readiness does not wait for it.
     pub fn add_optional(&self, name: &'static str, reason: impl Into<String>) {
-        self.0.lock().insert(name, MissingPart { is_required: false, reason: reason.into() });
+        self.0.lock().insert(
+            name,
+            MissingPart {
+                is_required: false,
+                reason: reason.into(),
+            },
+        );
     }
 
     /// This part is no longer missing.
@@ -155,6 +174,10 @@ impl Readiness {
     /// One line per missing part.
     #[must_use]
     pub fn missing_parts(&self) -> String {
-        self.0.lock().iter().map(|(name, lack)| format!("{name}: {}\n", lack.reason)).collect()
+        self.0
+            .lock()
+            .iter()
+            .map(|(name, lack)| format!("{name}: {}\n", lack.reason))
+            .collect()
     }
 }

@@ -1,4 +1,5 @@
-//! `/debug/syncz`, `/debug/connections`, `/debug/adsz`: what proxies watch, were sent and have acknowledged.
+//! `/debug/syncz`, `/debug/connections`, `/debug/adsz`: what proxies watch, were sent and have
+//! acknowledged.
 
 use std::sync::Arc;
 
@@ -22,19 +23,31 @@ use navarch_xds::connections::{ConnectionInfo, Mark, TypeInfo};
 /// The sync status of each proxy, by type; only of one `namespace` if the request has it.
 pub(super) async fn syncz(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let namespace = parameters.get("namespace");
-    let chosen = |info: &ConnectionInfo| namespace.is_none_or(|name| info.proxy.namespace.as_str() == name);
+    let chosen =
+        |info: &ConnectionInfo| namespace.is_none_or(|name| info.proxy.namespace.as_str() == name);
     let all = state.connections.list().into_iter().filter(chosen);
-    reply::json(&parameters, &Value::Array(all.map(|info| status(&info)).collect()))
+    reply::json(
+        &parameters,
+        &Value::Array(all.map(|info| status(&info)).collect()),
+    )
 }
 
 /// The connected clients.
-pub(super) async fn connections(State(state): State<AdminState>, parameters: Parameters) -> Response {
-    let clients: Vec<Value> = state.connections.list().iter().map(|info| Value::Object(client(info))).collect();
+pub(super) async fn connections(
+    State(state): State<AdminState>,
+    parameters: Parameters,
+) -> Response {
+    let clients: Vec<Value> = state
+        .connections
+        .list()
+        .iter()
+        .map(|info| Value::Object(client(info)))
+        .collect();
     reply::json(&parameters, &page(&clients))
 }
 
-/// The connected clients, and the subscriptions of each; only one proxy with `proxyID`. With `push`, everything is
-/// sent to all proxies again.
+/// The connected clients, and the subscriptions of each; only one proxy with `proxyID`. With
+/// `push`, everything is sent to all proxies again.
 pub(super) async fn adsz(
     State(state): State<AdminState>,
     Extension(visibility): Extension<Visibility>,
@@ -43,17 +56,30 @@ pub(super) async fn adsz(
     if parameters.get("push").is_some_and(|push| !push.is_empty()) {
         return format!("Pushed to {} servers\n", state.connections.resend()).into_response();
     }
+
     let chosen = match proxies::chosen(&state, &visibility, &parameters) {
         Ok(chosen) => chosen,
         Err(missing) => return missing.into_response(),
     };
     let proxies = chosen.iter().map(|info| info.proxy.clone()).collect();
     let ask = |engine: &mut Engine, ids: &[ProxyId]| {
-        let ask_one = |id: &ProxyId| (engine.query(*id, &EffectiveLabels), engine.query(*id, &EffectiveLocality));
+        let ask_one = |id: &ProxyId| {
+            (
+                engine.query(*id, &EffectiveLabels),
+                engine.query(*id, &EffectiveLocality),
+            )
+        };
         ids.iter().map(ask_one).collect::<Vec<_>>()
     };
-    let Some(places) = scratch::run(&state, proxies, ask).await else { return reply::ended() };
-    let clients = chosen.iter().zip(places).map(|(info, (labels, locality))| watches(info, &labels, &locality));
+
+    let Some(places) = scratch::run(&state, proxies, ask).await else {
+        return reply::ended();
+    };
+
+    let clients = chosen
+        .iter()
+        .zip(places)
+        .map(|(info, (labels, locality))| watches(info, &labels, &locality));
     reply::json(&parameters, &page(&clients.collect::<Vec<_>>()))
 }
 
@@ -78,21 +104,36 @@ fn page(clients: &[Value]) -> Value {
     }
 }
 
-/// One proxy in the format of `adsz`, with the labels and the locality that its configuration depends on.
+/// One proxy in the format of `adsz`, with the labels and the locality that its configuration
+/// depends on.
 fn watches(info: &ConnectionInfo, labels: &Labels, locality: &Locality) -> Value {
     let mut client = client(info);
-    let watches: Map<String, Value> =
-        info.types.iter().map(|kind| (kind.kind.type_url().to_owned(), json!(names(kind)))).collect();
+    let watches: Map<String, Value> = info
+        .types
+        .iter()
+        .map(|kind| (kind.kind.type_url().to_owned(), json!(names(kind))))
+        .collect();
     client.insert("labels".to_owned(), reply::map(labels));
     client.insert("metadata".to_owned(), (*info.proxy.metadata).clone());
-    let Locality { region, zone, sub_zone } = locality;
-    client.insert("locality".to_owned(), json!({ "region": &**region, "zone": &**zone, "sub_zone": &**sub_zone }));
+
+    let Locality {
+        region,
+        zone,
+        sub_zone,
+    } = locality;
+    client.insert(
+        "locality".to_owned(),
+        json!({ "region": &**region, "zone": &**zone, "sub_zone": &**sub_zone }),
+    );
+
     let mut client = Value::Object(client);
     reply::leave_out_unset(&mut client);
+
     // A wildcard subscription has no names, but is listed.
     if let Some(client) = client.as_object_mut() {
         client.insert("watches".to_owned(), Value::Object(watches));
     }
+
     client
 }
 
@@ -100,8 +141,14 @@ fn watches(info: &ConnectionInfo, labels: &Labels, locality: &Locality) -> Value
 fn client(info: &ConnectionInfo) -> Map<String, Value> {
     let mut client = Map::new();
     client.insert("connectionId".to_owned(), json!(&*info.id));
-    client.insert("connectedAt".to_owned(), json!(info.connected_at.to_string()));
-    client.insert("address".to_owned(), json!(info.peer.map(|peer| peer.to_string())));
+    client.insert(
+        "connectedAt".to_owned(),
+        json!(info.connected_at.to_string()),
+    );
+    client.insert(
+        "address".to_owned(),
+        json!(info.peer.map(|peer| peer.to_string())),
+    );
     client
 }
 
@@ -116,9 +163,14 @@ fn status(info: &ConnectionInfo) -> Value {
     let mut status = Map::new();
     status.insert("cluster_id".to_owned(), json!(meta("CLUSTER_ID")));
     status.insert("proxy".to_owned(), json!(&*info.proxy.name));
-    status.insert("proxy_type".to_owned(), json!(info.proxy.node_id.split('~').next()));
+    status.insert(
+        "proxy_type".to_owned(),
+        json!(info.proxy.node_id.split('~').next()),
+    );
+
     status.insert("istio_version".to_owned(), json!(meta("ISTIO_VERSION")));
     let mut resources = Map::new();
+
     for kind in &info.types {
         if let Some(name) = long_name(kind.kind) {
             status.insert(format!("{name}_sent"), json!(nonce(kind.sent.as_ref())));
@@ -126,6 +178,7 @@ fn status(info: &ConnectionInfo) -> Value {
         }
         resources.insert(kind.kind.type_url().to_owned(), resource(kind));
     }
+
     status.insert("resources".to_owned(), Value::Object(resources));
     let mut status = Value::Object(status);
     reply::leave_out_unset(&mut status);

@@ -1,4 +1,5 @@
-//! `/debug/why/…`: the causes of a proxy's resource, the causes of its last pushes, and why its requests fail.
+//! `/debug/why/…`: the causes of a proxy's resource, the causes of its last pushes, and why its
+//! requests fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,7 +17,9 @@ use super::state::AdminState;
 use navarch_answers::STACK;
 use navarch_answers::ambient;
 use navarch_answers::fields::{Effect, effects};
-use navarch_answers::why::{FieldsKnown, Pushed, ResourceProvenance, SourceObject, WhyProxy, WhyPush};
+use navarch_answers::why::{
+    FieldsKnown, Pushed, ResourceProvenance, SourceObject, WhyProxy, WhyPush,
+};
 use navarch_answers::why_not::{Origin, Others, ProxySnapshot, Request, why_not};
 use navarch_api::names::ResourceName;
 use navarch_api::object::{NamespacedName, ObjectRef};
@@ -40,38 +43,81 @@ type Effects = BTreeMap<ObjectRef, Effect>;
 
 /// The newest stream of the requested `proxy`, as `<pod>.<namespace>`.
 fn proxy(state: &AdminState, parameters: &Parameters) -> Result<ConnectionInfo, Box<Response>> {
-    let name = parameters.get("proxy").map(String::as_str).unwrap_or_default();
+    let name = parameters
+        .get("proxy")
+        .map(String::as_str)
+        .unwrap_or_default();
     let found = state.connections.of_proxy(name).pop();
-    let missing =
-        || (StatusCode::NOT_FOUND, format!("proxy {name:?} is not connected to this replica\n")).into_response();
+    let missing = || {
+        (
+            StatusCode::NOT_FOUND,
+            format!("proxy {name:?} is not connected to this replica\n"),
+        )
+            .into_response()
+    };
     found.ok_or_else(|| Box::new(missing()))
 }
 
 /// The objects behind the resources with the name `resource`, of the type `type` or of all types.
-pub(super) async fn proxy_resource(State(state): State<AdminState>, parameters: Parameters) -> Response {
+pub(super) async fn proxy_resource(
+    State(state): State<AdminState>,
+    parameters: Parameters,
+) -> Response {
     let info = match proxy(&state, &parameters) {
         Ok(info) => info,
         Err(answer) => return *answer,
     };
     let wanted = parameters.get("type").cloned();
-    let name = ResourceName::new(parameters.get("resource").map(String::as_str).unwrap_or_default());
+    let name = ResourceName::new(
+        parameters
+            .get("resource")
+            .map(String::as_str)
+            .unwrap_or_default(),
+    );
+
     let id = info.proxy_id;
-    let is_wanted = move |kind: &ResourceType| wanted.as_ref().is_none_or(|wanted| kind.short_name() == wanted);
+    let is_wanted = move |kind: &ResourceType| {
+        wanted
+            .as_ref()
+            .is_none_or(|wanted| kind.short_name() == wanted)
+    };
+
     let looked = state.push.inspect(move |inspect| {
         let made = |kind| {
-            let resource = inspect.engine.shown(id, kind)?.resources.find(&name)?.clone();
+            let resource = inspect
+                .engine
+                .shown(id, kind)?
+                .resources
+                .find(&name)?
+                .clone();
             let facts = inspect.engine.provenance_in_order(id, kind, &name);
             Some((kind, resource.version, facts))
         };
-        ResourceType::ALL.into_iter().filter(is_wanted).filter_map(made).collect::<Vec<_>>()
+
+        ResourceType::ALL
+            .into_iter()
+            .filter(is_wanted)
+            .filter_map(made)
+            .collect::<Vec<_>>()
     });
-    let Ok(looked) = looked.await else { return reply::ended() };
+
+    let Ok(looked) = looked.await else {
+        return reply::ended();
+    };
+
     let context = state.push.context();
     let name = parameters.get("resource").cloned().unwrap_or_default();
+
     if looked.is_empty() {
-        return (StatusCode::NOT_FOUND, format!("{} has no resource {name:?}\n", info.id)).into_response();
+        return (
+            StatusCode::NOT_FOUND,
+            format!("{} has no resource {name:?}\n", info.id),
+        )
+            .into_response();
     }
+
     let mut resources = Vec::new();
+
     for (kind, version, facts) in looked {
         let objects = objects_behind(&context, &facts);
         let resource = (kind, ResourceName::new(&name), version);
@@ -81,6 +127,7 @@ pub(super) async fn proxy_resource(State(state): State<AdminState>, parameters: 
         };
         let objects = inputs_of(&context, &objects, &facts, effects.as_ref());
         let version = version.to_string();
+
         resources.push(ResourceProvenance {
             r#type: kind.short_name().to_owned(),
             name: name.clone(),
@@ -88,7 +135,14 @@ pub(super) async fn proxy_resource(State(state): State<AdminState>, parameters: 
             objects,
         });
     }
-    reply::json(&parameters, &json!(WhyProxy { proxy: info.id.to_string(), resources }))
+
+    reply::json(
+        &parameters,
+        &json!(WhyProxy {
+            proxy: info.id.to_string(),
+            resources
+        }),
+    )
 }
 
 /// The effects of objects on a proxy's resource; empty while another query is computed.
@@ -100,15 +154,24 @@ async fn effects_on(
     objects: Vec<ObjectRef>,
 ) -> Effects {
     // Copies of the state have no secrets.
-    let turn = state.plans.turn().ok().filter(|_| kind != ResourceType::Secret);
-    let Some(turn) = turn else { return Effects::new() };
-    let (context, client) = (context.clone(), client(info));
+    let turn = state
+        .plans
+        .turn()
+        .ok()
+        .filter(|_| kind != ResourceType::Secret);
+    let Some(turn) = turn else {
+        return Effects::new();
+    };
+
+    let context = context.clone();
+    let client = client(info);
     let (answer, found) = oneshot::channel();
     let work = move || {
         // The caller may have disconnected.
         _ = answer.send(effects(&context, &client, (kind, &name, version), &objects));
         drop(turn);
     };
+
     match background::spawn("why proxy", STACK, work) {
         Ok(()) => found.await.unwrap_or_default(),
         Err(_) => Effects::new(),
@@ -119,7 +182,9 @@ async fn effects_on(
 fn objects_behind(context: &PushContext, facts: &[FactKey]) -> Vec<ObjectRef> {
     let mut seen = BTreeSet::new();
     let named = facts.iter().flat_map(|fact| objects_of(context, fact));
-    named.filter(|name| context.objects.contains(name) && seen.insert(name.clone())).collect()
+    named
+        .filter(|name| context.objects.contains(name) && seen.insert(name.clone()))
+        .collect()
 }
 
 /// Objects and other inputs, with their effects if requested.
@@ -130,18 +195,37 @@ fn inputs_of(
     effects: Option<&Effects>,
 ) -> Vec<SourceObject> {
     let objects = objects.iter().map(|name| {
-        let generation = context.objects.any(name).map(|object| object.meta().generation);
+        let generation = context
+            .objects
+            .any(name)
+            .map(|object| object.meta().generation);
         let field = match effects.map(|effects| effects.get(name)) {
             None => FieldsKnown::Unasked,
             Some(Some(Effect::None)) => FieldsKnown::NoEffect,
-            Some(Some(Effect::Fields(fields))) if !fields.is_empty() => FieldsKnown::Fields(fields.clone()),
+            Some(Some(Effect::Fields(fields))) if !fields.is_empty() => {
+                FieldsKnown::Fields(fields.clone())
+            }
             Some(Some(Effect::Fields(_)) | None) => FieldsKnown::Unknown,
         };
-        SourceObject { object: name.to_string(), generation, field }
+
+        SourceObject {
+            object: name.to_string(),
+            generation,
+            field,
+        }
     });
-    let input = |object| SourceObject { object, generation: None, field: FieldsKnown::Unasked };
+
+    let input = |object| SourceObject {
+        object,
+        generation: None,
+        field: FieldsKnown::Unasked,
+    };
     let mut seen = BTreeSet::new();
-    let others = facts.iter().filter_map(other_input).filter(|one| seen.insert(one.clone()));
+    let others = facts
+        .iter()
+        .filter_map(other_input)
+        .filter(|one| seen.insert(one.clone()));
+
     objects.chain(others.map(input)).collect()
 }
 
@@ -151,16 +235,27 @@ fn objects_of(context: &PushContext, fact: &FactKey) -> Vec<ObjectRef> {
         vec![name.clone()]
     } else if let FactKey::Service(key) = fact {
         let services = context.directory.services.get(key);
-        services.into_iter().flat_map(|all| all.iter()).map(|service| service.origin.clone()).collect()
+        services
+            .into_iter()
+            .flat_map(|all| all.iter())
+            .map(|service| service.origin.clone())
+            .collect()
     } else if let FactKey::List(kind, namespace) = fact {
-        context.objects.all_of(*kind).filter(|name| name.name.namespace == *namespace).collect()
+        context
+            .objects
+            .all_of(*kind)
+            .filter(|name| name.name.namespace == *namespace)
+            .collect()
     } else {
         Vec::new()
     }
 }
 
 /// An input that is not an object, as text.
-#[expect(clippy::wildcard_enum_match_arm, reason = "the others are objects, or lists")]
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the others are objects, or lists"
+)]
 pub(crate) fn other_input(fact: &FactKey) -> Option<String> {
     match fact {
         FactKey::Mesh => Some("mesh config".to_owned()),
@@ -185,8 +280,17 @@ pub(super) async fn push(State(state): State<AdminState>, parameters: Parameters
         let describe = |one: &PushInfo| pushed(inspect, id, one);
         sent.iter().rev().map(describe).collect::<Vec<_>>()
     });
-    let Ok(pushes) = looked.await else { return reply::ended() };
-    reply::json(&parameters, &json!(WhyPush { proxy: info.id.to_string(), pushes }))
+    let Ok(pushes) = looked.await else {
+        return reply::ended();
+    };
+
+    reply::json(
+        &parameters,
+        &json!(WhyPush {
+            proxy: info.id.to_string(),
+            pushes
+        }),
+    )
 }
 
 /// One push with its causes.
@@ -195,9 +299,14 @@ fn pushed(inspect: &Inspect<'_>, proxy: ProxyId, sent: &PushInfo) -> Pushed {
     if sent.answers {
         causes.push("its subscription".to_owned());
     }
+
     if let Some([first, last]) = sent.changes {
         let mut known = false;
-        for push in inspect.pushes.iter().filter(|push| (first..=last).contains(&push.revision)) {
+        for push in inspect
+            .pushes
+            .iter()
+            .filter(|push| (first..=last).contains(&push.revision))
+        {
             known = true;
             causes.extend(causes_in(inspect, push, (proxy, sent.kind)));
         }
@@ -205,11 +314,13 @@ fn pushed(inspect: &Inspect<'_>, proxy: ProxyId, sent: &PushInfo) -> Pushed {
             causes.push("a change that is no longer recorded".to_owned());
         }
     }
+
     let more = causes.len().saturating_sub(MAX_CAUSES);
     causes.truncate(MAX_CAUSES);
     if more > 0 {
         causes.push(format!("{more} more"));
     }
+
     Pushed {
         at: sent.at.to_string(),
         r#type: sent.kind.short_name().to_owned(),
@@ -222,37 +333,66 @@ fn pushed(inspect: &Inspect<'_>, proxy: ProxyId, sent: &PushInfo) -> Pushed {
     }
 }
 
-/// The objects of a push that affect a proxy's type. Removed objects affect no proxy any more: each is a possible cause.
-fn causes_in(inspect: &Inspect<'_>, push: &PushRecord, (proxy, kind): (ProxyId, ResourceType)) -> Vec<String> {
+/// The objects of a push that affect a proxy's type. Removed objects affect no proxy any more: each
+/// is a possible cause.
+fn causes_in(
+    inspect: &Inspect<'_>,
+    push: &PushRecord,
+    (proxy, kind): (ProxyId, ResourceType),
+) -> Vec<String> {
     let objects = &inspect.engine.context().objects;
     let reaches = |name: &ObjectRef| {
-        let Some(object) = objects.any(name) else { return true };
-        inspect.engine.affected_proxies(&facts_of(&object)).get(&proxy).is_some_and(|kinds| kinds.contains(&kind))
+        let Some(object) = objects.any(name) else {
+            return true;
+        };
+        inspect
+            .engine
+            .affected_proxies(&facts_of(&object))
+            .get(&proxy)
+            .is_some_and(|kinds| kinds.contains(&kind))
     };
-    let changed = |ChangedObject { name, generation, .. }: &ChangedObject| match generation {
+
+    let changed = |ChangedObject {
+                       name, generation, ..
+                   }: &ChangedObject| match generation {
         Some(0) => name.to_string(),
         Some(generation) => format!("{name} generation {generation}"),
         None => format!("{name} removed"),
     };
-    let reaching: Vec<String> = push.objects.iter().filter(|one| reaches(&one.name)).map(changed).collect();
+
+    let reaching: Vec<String> = push
+        .objects
+        .iter()
+        .filter(|one| reaches(&one.name))
+        .map(changed)
+        .collect();
+
     match (reaching.is_empty(), push.objects.is_empty()) {
         (false, _) => reaching,
         (true, false) => push.objects.iter().map(changed).collect(),
-        (true, true) => push.changed.iter().take(MAX_CAUSES).map(|fact| format!("{fact:?}")).collect(),
+        (true, true) => push
+            .changed
+            .iter()
+            .take(MAX_CAUSES)
+            .map(|fact| format!("{fact:?}"))
+            .collect(),
     }
 }
 
 /// The claims of a token: a JSON object, as its payload is one.
 fn read_claims(text: &str) -> Result<Claims, String> {
     if text.len() > MAX_CLAIMS_BYTES {
-        return Err(format!("claims must have at most {MAX_CLAIMS_BYTES} bytes\n"));
+        return Err(format!(
+            "claims must have at most {MAX_CLAIMS_BYTES} bytes\n"
+        ));
     }
-    serde_json::from_str(text)
-        .map_err(|error| format!("claims must be a JSON object, as in {{\"iss\": \"…\"}}: {error}\n"))
+    serde_json::from_str(text).map_err(|error| {
+        format!("claims must be a JSON object, as in {{\"iss\": \"…\"}}: {error}\n")
+    })
 }
 
-/// Why a request of the proxy's workload, or one that enters at a gateway, fails. The request is described by `host`,
-/// `port`, `path`, `method` and the `claims` of its token.
+/// Why a request of the proxy's workload, or one that enters at a gateway, fails. The request is
+/// described by `host`, `port`, `path`, `method` and the `claims` of its token.
 pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let context = state.push.context();
     let origin = match proxy(&state, &parameters) {
@@ -262,45 +402,94 @@ pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters)
             None => return *answer,
         },
     };
-    let text = |name: &str, usual: &str| parameters.get(name).cloned().unwrap_or_else(|| usual.to_owned());
+
+    let text = |name: &str, usual: &str| {
+        parameters
+            .get(name)
+            .cloned()
+            .unwrap_or_else(|| usual.to_owned())
+    };
+
     let port = match parameters.get("port").map(|port| port.parse::<u16>()) {
-        Some(Err(_)) => return (StatusCode::BAD_REQUEST, "port must be a number\n").into_response(),
+        Some(Err(_)) => {
+            return (StatusCode::BAD_REQUEST, "port must be a number\n").into_response();
+        }
         Some(Ok(port)) => Some(port),
         None => None,
     };
-    let claims = match parameters.get("claims").filter(|claims| !claims.is_empty()).map(|claims| read_claims(claims)) {
+
+    let claims = match parameters
+        .get("claims")
+        .filter(|claims| !claims.is_empty())
+        .map(|claims| read_claims(claims))
+    {
         Some(Err(reason)) => return (StatusCode::BAD_REQUEST, reason).into_response(),
         Some(Ok(claims)) => Some(claims),
         None => None,
     };
-    let (host, method, path) = (text("host", ""), text("method", "GET"), text("path", "/"));
-    let request = Request { host, port, method, path, claims };
+
+    let host = text("host", "");
+    let method = text("method", "GET");
+    let path = text("path", "/");
+    let request = Request {
+        host,
+        port,
+        method,
+        path,
+        claims,
+    };
+
     let others: BTreeMap<IpAddr, ConnectionInfo> = {
         let all = state.connections.list().into_iter();
-        all.filter_map(|other| Some((*other.proxy.ips.first()?, other))).collect()
+        all.filter_map(|other| Some((*other.proxy.ips.first()?, other)))
+            .collect()
     };
+
     let Ok(turn) = state.plans.turn() else {
-        return (StatusCode::TOO_MANY_REQUESTS, "another request is in progress; try again").into_response();
+        return (
+            StatusCode::TOO_MANY_REQUESTS,
+            "another request is in progress; try again",
+        )
+            .into_response();
     };
+
     let (answer, found) = oneshot::channel();
     let work = move || {
         let at = |ip: IpAddr| others.get(&ip).map(place);
         let of_kind = |kind: ProxyKind| -> Vec<ProxySnapshot> {
-            others.values().filter(|one| one.proxy.kind == kind).map(place).collect()
+            others
+                .values()
+                .filter(|one| one.proxy.kind == kind)
+                .map(place)
+                .collect()
         };
-        let (waypoints, ztunnels) = (|| of_kind(ProxyKind::Waypoint), || of_kind(ProxyKind::Ztunnel));
-        let others = Others { at: &at, waypoints: &waypoints, ztunnels: &ztunnels };
+
+        let waypoints = || of_kind(ProxyKind::Waypoint);
+        let ztunnels = || of_kind(ProxyKind::Ztunnel);
+        let others = Others {
+            at: &at,
+            waypoints: &waypoints,
+            ztunnels: &ztunnels,
+        };
         let reason = why_not(&context, &origin, &request, others);
+
         drop(turn);
+
         // The caller may have disconnected.
         _ = answer.send(reason);
     };
+
     if let Err(error) = background::spawn("why not", STACK, work) {
         return (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response();
     }
+
     match found.await {
         Ok(found) => reply::json(&parameters, &json!(found)),
-        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "failed to compute the answer; see the log").into_response(),
+        Err(_) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "failed to compute the answer; see the log",
+        )
+            .into_response(),
     }
 }
 
@@ -312,6 +501,13 @@ fn ambient_pod(context: &PushContext, parameters: &Parameters) -> Option<Proxy> 
 
 /// A proxy and its resources.
 fn place(info: &ConnectionInfo) -> ProxySnapshot {
-    let had = info.types.iter().filter_map(|watch| Some((watch.kind, watch.resources.clone()?))).collect();
-    ProxySnapshot { proxy: info.proxy.clone(), had }
+    let had = info
+        .types
+        .iter()
+        .filter_map(|watch| Some((watch.kind, watch.resources.clone()?)))
+        .collect();
+    ProxySnapshot {
+        proxy: info.proxy.clone(),
+        had,
+    }
 }

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
 use navarch_analysis::analyzer::{self, Findings};
-use navarch_analysis::{Context, Filter, Kind, Level, Mesh, Message, Reader, Suppression, messages};
+use navarch_analysis::{
+    Context, Filter, Kind, Level, Mesh, Message, Reader, Suppression, messages,
+};
 use serde::Serialize as _;
 use tokio::runtime::Runtime;
 
@@ -34,19 +36,21 @@ const DEFAULT_NAMESPACE: &str = "default";
 
 /// Find probable mistakes in configuration
 ///
-/// Like `istioctl analyze`: same analyzers, codes, levels and messages. Nothing is applied, and no control plane is involved.
+/// Like `istioctl analyze`: same analyzers, codes, levels and messages. Nothing is applied, and no
+/// control plane is involved.
 ///
-/// Without files, the cluster of the kubeconfig is analyzed, together with the remote clusters of its Secrets. With files, only the
-/// files are analyzed, unless a cluster is selected (--kubeconfig, --context, --revision, --remote-contexts or --use-kube): then
-/// the cluster is analyzed as if the files were applied.
+/// Without files, the cluster of the kubeconfig is analyzed, together with the remote clusters of
+/// its Secrets. With files, only the files are analyzed, unless a cluster is selected
+/// (--kubeconfig, --context, --revision, --remote-contexts or --use-kube): then the cluster is
+/// analyzed as if the files were applied.
 ///
-/// Services, pods, namespaces, nodes and Secrets exist in a cluster, and files usually lack them: these kinds are not read from
-/// files, and without a cluster the analyzers that need them are skipped. With --complete the files are the whole mesh, and every
-/// analyzer runs.
+/// Services, pods, namespaces, nodes and Secrets exist in a cluster, and files usually lack them:
+/// these kinds are not read from files, and without a cluster the analyzers that need them are
+/// skipped. With --complete the files are the whole mesh, and every analyzer runs.
 ///
-/// Exit codes: 0 no message of --failure-threshold; 1 the analysis failed, or part of the cluster could not be read; 2 the command
-/// line is wrong; 65 a file could not be parsed; 79 there are messages. With -o json and -o yaml messages do not change the exit
-/// code.
+/// Exit codes: 0 no message of --failure-threshold; 1 the analysis failed, or part of the cluster
+/// could not be read; 2 the command line is wrong; 65 a file could not be parsed; 79 there are
+/// messages. With -o json and -o yaml messages do not change the exit code.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch analyze -A                                 the cluster of the kubeconfig
@@ -57,33 +61,49 @@ const DEFAULT_NAMESPACE: &str = "default";
   navarch analyze -A --complete cluster/             the files are the whole mesh: missing Services and pods are reported, too
   navarch analyze -A -S 'IST0101=VirtualService shop/*' --failure-threshold Warning config/ || exit 1
   navarch analyze --list-analyzers")]
-#[allow(clippy::struct_excessive_bools, reason = "each is a separate flag of istioctl")]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a separate flag of istioctl"
+)]
 pub(super) struct Analyze {
     /// Files, directories, or - for the standard input
     files: Vec<PathBuf>,
     /// The same, as in kubectl; can be repeated
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     filenames: Vec<PathBuf>,
-    /// Namespace to analyze, which is also that of objects without one; if unset, that of the context, or `default`
+    /// Namespace to analyze, which is also that of objects without one; if unset, that of the
+    /// context, or `default`
     #[arg(short = 'n', long, value_name = "NAMESPACE")]
     namespace: Option<String>,
     /// Analyze all namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
     /// Namespace of the control plane
-    #[arg(short = 'i', long = "istioNamespace", alias = "istio-namespace", default_value = "istio-system")]
+    #[arg(
+        short = 'i',
+        long = "istioNamespace",
+        alias = "istio-namespace",
+        default_value = "istio-system"
+    )]
     istio_namespace: String,
-    /// The files are the whole mesh: also read Services, pods, namespaces, nodes and Secrets from them, and run the analyzers that
-    /// need them
+    /// The files are the whole mesh: also read Services, pods, namespaces, nodes and Secrets from
+    /// them, and run the analyzers that need them
     #[arg(long, conflicts_with_all = ["kubeconfig", "context", "revision", "remote_contexts"])]
     complete: bool,
     #[command(flatten)]
     live: LiveFlags,
-    /// Whether to read a cluster; if unset, it is read if there are no files, or if a cluster is selected
+    /// Whether to read a cluster; if unset, it is read if there are no files, or if a cluster is
+    /// selected
     #[arg(short = 'k', long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     use_kube: Option<bool>,
     /// Output format of messages
-    #[arg(short = 'o', long, value_name = "FORMAT", default_value = "log", ignore_case = true)]
+    #[arg(
+        short = 'o',
+        long,
+        value_name = "FORMAT",
+        default_value = "log",
+        ignore_case = true
+    )]
     output: Format,
     /// Lowest level that makes the command fail: Error, Warning or Info
     #[arg(long, value_name = "LEVEL", default_value = "Error", value_parser = level)]
@@ -98,7 +118,11 @@ pub(super) struct Analyze {
     #[arg(long, value_name = "NAME")]
     analyzer: Vec<String>,
     /// File with mesh config: key mesh of the ConfigMap istio
-    #[arg(long = "meshConfigFile", alias = "mesh-config-file", value_name = "FILE")]
+    #[arg(
+        long = "meshConfigFile",
+        alias = "mesh-config-file",
+        value_name = "FILE"
+    )]
     mesh_config: Option<PathBuf>,
     /// Do not fail for files that cannot be parsed
     #[arg(long)]
@@ -149,42 +173,70 @@ impl Analyze {
     /// Runs the analysis, prints it and returns the exit code.
     fn analyze(&self) -> anyhow::Result<u8> {
         let files = self.collect_files()?;
-        let is_live = self.use_kube.unwrap_or_else(|| self.live.is_given() || files.is_empty() && !self.complete);
-        ensure!(is_live || !files.is_empty(), "name at least one file, such as navarch analyze config/");
-        ensure!(!(is_live && self.complete), "--complete and --use-kube cannot be combined");
+        let is_live = self
+            .use_kube
+            .unwrap_or_else(|| self.live.is_given() || files.is_empty() && !self.complete);
+        ensure!(
+            is_live || !files.is_empty(),
+            "name at least one file, such as navarch analyze config/"
+        );
+
+        ensure!(
+            !(is_live && self.complete),
+            "--complete and --use-kube cannot be combined"
+        );
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .context("failed to start the tokio runtime")?;
-        let opened = is_live.then(|| runtime.block_on(self.live.open())).transpose()?;
+
+        let opened = is_live
+            .then(|| runtime.block_on(self.live.open()))
+            .transpose()?;
         let target = self.target(opened.as_ref());
         let mut reader = Reader::new(&target, self.complete);
         for file in &files {
             reader.read(&file.display().to_string(), &reading::read(file)?);
         }
+
         let faults = reader.faults().to_vec();
         for fault in &faults {
             print_error(&format!("{fault} - skipping"));
         }
-        for unknown in self.suppress.iter().filter(|unwanted| !messages::is_code(&unwanted.code)) {
+
+        for unknown in self
+            .suppress
+            .iter()
+            .filter(|unwanted| !messages::is_code(&unwanted.code))
+        {
             print_error(&format!(
                 "Warning: Supplied message code '{}' is an unknown message code and will not have any effect.",
                 unknown.code
             ));
         }
-        let live = opened.map(|opened| self.read_clusters(&runtime, &opened, &target)).transpose()?;
-        let mut mesh = Mesh { system_namespace: self.istio_namespace.clone(), ..Mesh::default() };
+
+        let live = opened
+            .map(|opened| self.read_clusters(&runtime, &opened, &target))
+            .transpose()?;
+        let mut mesh = Mesh {
+            system_namespace: self.istio_namespace.clone(),
+            ..Mesh::default()
+        };
         if let Some(live) = &live {
             mesh = live.mesh.clone();
         }
+
         if let Some(file) = &self.mesh_config {
             let text = reading::read(file)?;
             let config = Mesh::default().config.apply(&text);
             mesh.config = config.with_context(|| file.display().to_string())?.value;
         }
+
         let missing: BTreeSet<Kind> = match &live {
             Some(live) => {
-                live.objects.iter().for_each(|object| reader.add(Arc::clone(object)));
+                live.objects
+                    .iter()
+                    .for_each(|object| reader.add(Arc::clone(object)));
                 live.missing.keys().copied().collect()
             }
             None if self.complete => {
@@ -193,24 +245,49 @@ impl Analyze {
             }
             None => Kind::of_runtime().collect(),
         };
+
         let context = Context::new(reader, mesh, missing);
-        let filter = Filter { namespace: target.clone(), suppressions: self.suppress.clone() };
+        let filter = Filter {
+            namespace: target.clone(),
+            suppressions: self.suppress.clone(),
+        };
         let mut findings = analyzer::analyze(&context, &self.analyzer, &filter);
+
         if live.as_ref().is_some_and(|live| live.is_one_of_several) {
-            findings.messages = findings.messages.into_iter().map(Message::with_cluster).collect();
+            findings.messages = findings
+                .messages
+                .into_iter()
+                .map(Message::with_cluster)
+                .collect();
         }
-        let warnings = live.map(|live| live.warnings(&findings)).unwrap_or_default();
+
+        let warnings = live
+            .map(|live| live.warnings(&findings))
+            .unwrap_or_default();
         for warning in &warnings {
             print_error(&format!("Warning: {warning}."));
         }
+
         let code = self.print_findings(&findings, &files, (target.as_str(), faults.len()))?;
-        Ok(if code == 0 && !warnings.is_empty() { INCOMPLETE } else { code })
+        Ok(if code == 0 && !warnings.is_empty() {
+            INCOMPLETE
+        } else {
+            code
+        })
     }
 
     /// Reads the objects of clusters, of the kinds that the analyzers need.
-    fn read_clusters(&self, runtime: &Runtime, opened: &ClusterClient, target: &str) -> anyhow::Result<Live> {
+    fn read_clusters(
+        &self,
+        runtime: &Runtime,
+        opened: &ClusterClient,
+        target: &str,
+    ) -> anyhow::Result<Live> {
         let kinds = analyzer::inputs(&self.analyzer);
-        runtime.block_on(self.live.read(opened, &kinds, (target, self.istio_namespace.as_str())))
+        runtime.block_on(
+            self.live
+                .read(opened, &kinds, (target, self.istio_namespace.as_str())),
+        )
     }
 
     /// The reported namespace; empty for all.
@@ -218,8 +295,14 @@ impl Analyze {
         if self.all_namespaces {
             return String::new();
         }
-        let named = self.namespace.as_deref().or(opened.map(|opened| opened.namespace.as_str()));
-        named.filter(|namespace| !namespace.is_empty()).unwrap_or(DEFAULT_NAMESPACE).to_owned()
+        let named = self
+            .namespace
+            .as_deref()
+            .or(opened.map(|opened| opened.namespace.as_str()));
+        named
+            .filter(|namespace| !namespace.is_empty())
+            .unwrap_or(DEFAULT_NAMESPACE)
+            .to_owned()
     }
 
     /// The files to analyze.
@@ -228,7 +311,10 @@ impl Analyze {
         for path in self.files.iter().chain(&self.filenames) {
             if path == Path::new("-") || path.is_dir() {
                 files.extend(reading::files_of(path)?);
-            } else if path.extension().is_some_and(|end| EXTENSIONS.iter().any(|known| end == *known)) {
+            } else if path
+                .extension()
+                .is_some_and(|end| EXTENSIONS.iter().any(|known| end == *known))
+            {
                 files.push(path.clone());
             } else {
                 ensure!(path.exists(), "file not found: {}", path.display());
@@ -238,6 +324,7 @@ impl Analyze {
                 ));
             }
         }
+
         Ok(files)
     }
 
@@ -250,27 +337,48 @@ impl Analyze {
     ) -> anyhow::Result<u8> {
         if self.verbose {
             print_error(&format!("Analyzed resources in {}", target_words(target)));
-            for (title, names) in [("Skipped", &findings.skipped), ("Executed", &findings.executed)] {
+            for (title, names) in [
+                ("Skipped", &findings.skipped),
+                ("Executed", &findings.executed),
+            ] {
                 if !names.is_empty() {
                     print_error(&format!("{title} analyzers:\n\t{}", names.join("\n\t")));
                 }
             }
         }
-        let shown: Vec<_> =
-            findings.messages.iter().filter(|message| message.level() <= self.output_threshold).collect();
+
+        let shown: Vec<_> = findings
+            .messages
+            .iter()
+            .filter(|message| message.level() <= self.output_threshold)
+            .collect();
+
         let text = match self.output {
-            Format::Log => shown.iter().map(|message| self.line(message)).collect::<Vec<_>>().join("\n"),
+            Format::Log => shown
+                .iter()
+                .map(|message| self.line(message))
+                .collect::<Vec<_>>()
+                .join("\n"),
             Format::Json => json(&shown)?,
             Format::Yaml if shown.is_empty() => "[]\n".to_owned(),
-            Format::Yaml => {
-                serde_saphyr::to_string(&shown.iter().map(|message| message.to_json()).collect::<Vec<_>>())?
-            }
+            Format::Yaml => serde_saphyr::to_string(
+                &shown
+                    .iter()
+                    .map(|message| message.to_json())
+                    .collect::<Vec<_>>(),
+            )?,
         };
+
         print(&format!("{text}\n"))?;
         if shown.is_empty() {
             print_error(&success_text(files, target, faults));
         }
-        let is_found = findings.messages.iter().any(|message| message.level() <= self.failure_threshold);
+
+        let is_found = findings
+            .messages
+            .iter()
+            .any(|message| message.level() <= self.failure_threshold);
+
         Ok(match self.output {
             Format::Log if is_found => {
                 print_error(&format!(
@@ -298,7 +406,10 @@ impl Analyze {
             Level::Info => return text,
         };
         match text.strip_prefix(&level) {
-            Some(rest) => format!("{}{rest}", Colors::of_stdout(self.color).paint(color, &level)),
+            Some(rest) => format!(
+                "{}{rest}",
+                Colors::of_stdout(self.color).paint(color, &level)
+            ),
             None => text,
         }
     }
@@ -315,24 +426,34 @@ fn target_words(target: &str) -> String {
 /// The text if there are no messages.
 fn success_text(files: &[PathBuf], target: &str, faults: usize) -> String {
     let target = target_words(target);
+
     if faults > 0 {
         let noun = if faults == 1 { "object" } else { "objects" };
         return format!(
             "No validation issues found when analyzing {target} (but {faults} {noun} could not be parsed)."
         );
     }
-    let names: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
+
+    let names: Vec<_> = files
+        .iter()
+        .map(|file| file.display().to_string())
+        .collect();
     match names.as_slice() {
         [] => format!("\u{2714} No validation issues found when analyzing {target}."),
         [one] => format!("\u{2714} No validation issues found when analyzing {one}."),
-        many => format!("\u{2714} No validation issues found when analyzing:\n  - {}", many.join("\n  - ")),
+        many => format!(
+            "\u{2714} No validation issues found when analyzing:\n  - {}",
+            many.join("\n  - ")
+        ),
     }
 }
 
 fn list() -> String {
     let mut all: Vec<_> = analyzer::all().collect();
     all.sort_unstable_by_key(|analyzer| analyzer.name);
-    all.iter().map(|analyzer| format!("* {}:\n    {}\n", analyzer.name, analyzer.description)).collect()
+    all.iter()
+        .map(|analyzer| format!("* {}:\n    {}\n", analyzer.name, analyzer.description))
+        .collect()
 }
 
 /// Messages as JSON in Go's format: indented with tabs, and with HTML characters escaped.
@@ -340,9 +461,14 @@ fn json(messages: &[&Message]) -> anyhow::Result<String> {
     let values: Vec<_> = messages.iter().map(|message| message.to_json()).collect();
     let mut out = Vec::new();
     let formatter = serde_json::ser::PrettyFormatter::with_indent(b"\t");
-    values.serialize(&mut serde_json::Serializer::with_formatter(&mut out, formatter))?;
+    values.serialize(&mut serde_json::Serializer::with_formatter(
+        &mut out, formatter,
+    ))?;
     let text = String::from_utf8(out)?;
-    Ok(text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026"))
+    Ok(text
+        .replace('<', "\\u003c")
+        .replace('>', "\\u003e")
+        .replace('&', "\\u0026"))
 }
 
 /// Prints to the standard output. A closed pipe is not an error.
@@ -375,7 +501,10 @@ mod tests {
     fn code(text: &str, flags: &[&str]) -> anyhow::Result<u8> {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a.yaml"), text).unwrap();
-        let words = ["analyze"].iter().chain(flags).map(|word| (*word).to_owned());
+        let words = ["analyze"]
+            .iter()
+            .chain(flags)
+            .map(|word| (*word).to_owned());
         let words = words.chain([folder.path().display().to_string()]);
         Line::try_parse_from(words)?.analyze.analyze()
     }
@@ -387,9 +516,13 @@ mod tests {
                 "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: a, namespace: shop}}\nspec: {spec}\n"
             )
         };
-        let lost = object("{hosts: [a.com], gateways: [gone], http: [{route: [{destination: {host: a.com}}]}]}");
+        let lost = object(
+            "{hosts: [a.com], gateways: [gone], http: [{route: [{destination: {host: a.com}}]}]}",
+        );
+
         let good = object("{hosts: [a.com], http: [{route: [{destination: {host: a.com}}]}]}");
         let broken = format!("{good}---\nkind: nothing\n");
+
         for (text, flags, expected) in [
             (&lost, &[][..], 0),
             (&lost, &["-n", "shop"], 79),
@@ -397,8 +530,27 @@ mod tests {
             (&lost, &["-A", "-o", "json"], 0),
             (&lost, &["-A", "-o", "yaml"], 0),
             (&lost, &["-A", "-S", "IST0101=VirtualService shop/*"], 0),
-            (&lost, &["-A", "-S", "IST0101=VirtualService shop/*", "--failure-threshold", "warning"], 79),
-            (&lost, &["-A", "--use-kube=false", "--analyzer", "schema.ValidationAnalyzer.Gateway"], 0),
+            (
+                &lost,
+                &[
+                    "-A",
+                    "-S",
+                    "IST0101=VirtualService shop/*",
+                    "--failure-threshold",
+                    "warning",
+                ],
+                79,
+            ),
+            (
+                &lost,
+                &[
+                    "-A",
+                    "--use-kube=false",
+                    "--analyzer",
+                    "schema.ValidationAnalyzer.Gateway",
+                ],
+                0,
+            ),
             (&good, &["-A"], 0),
             (&good, &["-A", "--complete"], 79),
             (&broken, &["-A"], 65),
@@ -406,12 +558,19 @@ mod tests {
         ] {
             assert_eq!(code(text, flags).unwrap(), expected, "{flags:?} {text}");
         }
-        for flags in
-            [&["--failure-threshold", "Bad"][..], &["--complete", "--context", "c"], &["--complete", "--use-kube"]]
-        {
+
+        for flags in [
+            &["--failure-threshold", "Bad"][..],
+            &["--complete", "--context", "c"],
+            &["--complete", "--use-kube"],
+        ] {
             assert!(code(&good, flags).is_err(), "{flags:?}");
         }
+
         let error = code(&good, &["--kubeconfig", "/nowhere/kubeconfig"]).unwrap_err();
-        assert!(error.to_string().contains("--kubeconfig /nowhere"), "{error:#}");
+        assert!(
+            error.to_string().contains("--kubeconfig /nowhere"),
+            "{error:#}"
+        );
     }
 }

@@ -19,14 +19,15 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Show which proxies have acknowledged an object
 ///
-/// Of the affected proxies: how many have acknowledged the last change, which have not and since when, and which rejected it, with
-/// Envoy's error.
+/// Of the affected proxies: how many have acknowledged the last change, which have not and since
+/// when, and which rejected it, with Envoy's error.
 ///
-/// The request is sent to every ready control plane of the kubeconfig's cluster, or to each --address: repeat it, or use a headless
-/// Service that resolves to all replicas.
+/// The request is sent to every ready control plane of the kubeconfig's cluster, or to each
+/// --address: repeat it, or use a headless Service that resolves to all replicas.
 ///
-/// Exit codes: 0 every proxy has acknowledged it; 1 a control plane did not respond; 2 the command line is wrong; 3 it is pending
-/// (after --timeout with --wait); 4 a proxy rejected it, or it is quarantined; 5 the object does not exist.
+/// Exit codes: 0 every proxy has acknowledged it; 1 a control plane did not respond; 2 the command
+/// line is wrong; 3 it is pending (after --timeout with --wait); 4 a proxy rejected it, or it is
+/// quarantined; 5 the object does not exist.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch applied virtualservice reviews -n shop
@@ -61,7 +62,10 @@ impl AppliedCommand {
     ///
     /// # Errors
     /// If the kind is unknown, or an address cannot be resolved.
-    #[expect(clippy::disallowed_methods, reason = "a command line waits by the real clock")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a command line waits by the real clock"
+    )]
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let kind = kind_of(&self.kind).map_err(anyhow::Error::msg)?;
         let path = match kind.is_cluster_scoped() {
@@ -71,18 +75,38 @@ impl AppliedCommand {
         let object = object_ref(&path).map_err(anyhow::Error::msg)?.to_string();
         let request = DebugRequest::get(format!("/debug/applied?object={path}"), REQUEST_TIMEOUT);
         let end = Instant::now() + self.timeout;
-        let progress = Progress::begin(&format!("querying which proxies have acknowledged {object}"));
+
+        let progress = Progress::begin(&format!(
+            "querying which proxies have acknowledged {object}"
+        ));
+
         loop {
-            let replicas = self.api.query_each(&request)?.into_iter().map(|(address, answer)| replica(address, answer));
-            let all = AppliedEverywhere { object: object.clone(), replicas: replicas.collect() };
+            let replicas = self
+                .api
+                .query_each(&request)?
+                .into_iter()
+                .map(|(address, answer)| replica(address, answer));
+            let all = AppliedEverywhere {
+                object: object.clone(),
+                replicas: replicas.collect(),
+            };
             let standing = all.state(self.generation);
             let is_final = matches!(standing, AppliedState::Taken | AppliedState::Refused);
+
             if !self.wait || is_final || Instant::now() >= end {
                 drop(progress);
                 print(self.output, &all, &all)?;
                 return Ok(ExitCode::from(code(standing)));
             }
-            progress.set_text(all.to_string().lines().next().unwrap_or_default().to_owned());
+
+            progress.set_text(
+                all.to_string()
+                    .lines()
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned(),
+            );
+
             std::thread::sleep(POLL_INTERVAL);
         }
     }
@@ -92,11 +116,22 @@ impl AppliedCommand {
 fn replica(address: String, answer: anyhow::Result<LocalResponse>) -> Replica {
     let read = |answer: LocalResponse| match answer.status.as_u16() {
         404 => Ok(None),
-        _ => serde_json::from_slice::<Applied>(&answer.body).map(Some).map_err(anyhow::Error::from),
+        _ => serde_json::from_slice::<Applied>(&answer.body)
+            .map(Some)
+            .map_err(anyhow::Error::from),
     };
+
     match answer.and_then(read) {
-        Ok(applied) => Replica { address, applied, error: None },
-        Err(error) => Replica { address, applied: None, error: Some(format!("{error:#}")) },
+        Ok(applied) => Replica {
+            address,
+            applied,
+            error: None,
+        },
+        Err(error) => Replica {
+            address,
+            applied: None,
+            error: Some(format!("{error:#}")),
+        },
     }
 }
 

@@ -16,11 +16,12 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Show the roots that the mesh trusts, and replace the one that signs.
 ///
-/// A new root is first distributed: to the ConfigMaps in all namespaces, to proxies and agents, to webhooks. It signs once every
-/// connected proxy trusts it; the former root stays trusted until the last certificate signed by it has expired.
+/// A new root is first distributed: to the ConfigMaps in all namespaces, to proxies and agents, to
+/// webhooks. It signs once every connected proxy trusts it; the former root stays trusted until the
+/// last certificate signed by it has expired.
 ///
-/// Changes are only accepted from the control plane's own machine, which includes port-forward: with --address from elsewhere
-/// nothing can be changed.
+/// Changes are only accepted from the control plane's own machine, which includes port-forward:
+/// with --address from elsewhere nothing can be changed.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch ca status
@@ -60,27 +61,41 @@ impl Ca {
         let order = match &self.command {
             Command::Status { .. } => None,
             Command::Rotate { now: false, .. } => Some("begin"),
-            Command::Rotate { now: true, force: false } => Some("switch"),
-            Command::Rotate { now: true, force: true } => Some("switch-regardless"),
+            Command::Rotate {
+                now: true,
+                force: false,
+            } => Some("switch"),
+            Command::Rotate {
+                now: true,
+                force: true,
+            } => Some("switch-regardless"),
         };
+
         let answer = self.send(order)?;
+
         match self.command {
             Command::Status { json: true } => println!("{answer}"),
             Command::Status { json: false } | Command::Rotate { .. } => {
-                let status = serde_json::from_str(&answer).context("invalid response of the debug API")?;
+                let status =
+                    serde_json::from_str(&answer).context("invalid response of the debug API")?;
                 print!("{}", describe(&status));
             }
         }
+
         Ok(())
     }
 
     /// Requests the status from the debug API, or sends a command to it.
     fn send(&self, order: Option<&'static str>) -> anyhow::Result<String> {
         let mut question = LocalRequest::get("", 0, "/debug/ca", REQUEST_TIMEOUT);
+
         if let Some(order) = order {
             question.method = Method::POST;
-            question.headers.insert(CA_COMMAND, HeaderValue::from_static(order));
+            question
+                .headers
+                .insert(CA_COMMAND, HeaderValue::from_static(order));
         }
+
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -91,7 +106,9 @@ impl Ca {
             let answer = servers.put(&place, question).await?;
             anyhow::Ok((place, answer))
         })?;
+
         let text = String::from_utf8_lossy(&answer.body).into_owned();
+
         match answer.status.as_u16() {
             200 => Ok(text),
             403 if order.is_some() => {
@@ -107,31 +124,68 @@ impl Ca {
 
 /// The status as text.
 fn describe(status: &Value) -> String {
-    let text = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let list = |name: &str| status.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
+    let text = |value: &Value, name: &str| {
+        value
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+
+    let list = |name: &str| {
+        status
+            .get(name)
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default()
+    };
+
     let explained = match text(status, "phase").as_str() {
         "settled" => "settled: one root signs, and no other is trusted",
-        "distributing" => "distributing: the next root is trusted, and signs once every proxy trusts it",
-        "retiring" => "retiring: the new root signs, the former is trusted until its certificates have expired",
+        "distributing" => {
+            "distributing: the next root is trusted, and signs once every proxy trusts it"
+        }
+        "retiring" => {
+            "retiring: the new root signs, the former is trusted until its certificates have expired"
+        }
         _ => "unknown",
     };
-    let mut lines = vec![format!("phase    {explained}"), format!("kept in  {}", text(status, "keptIn"))];
+
+    let mut lines = vec![
+        format!("phase    {explained}"),
+        format!("kept in  {}", text(status, "keptIn")),
+    ];
+
     for root in list("roots") {
         let until = root.get("trustedUntil").and_then(Value::as_str);
-        let until = until.map(|until| format!(", trusted until {until}")).unwrap_or_default();
-        let (subject, ends) = (text(&root, "subject"), text(&root, "notAfter"));
+        let until = until
+            .map(|until| format!(", trusted until {until}"))
+            .unwrap_or_default();
+        let subject = text(&root, "subject");
+        let ends = text(&root, "notAfter");
         let fingerprint: String = text(&root, "fingerprint").chars().take(16).collect();
-        lines.push(format!("{:<8} {fingerprint}  {subject}, ends {ends}{until}", text(&root, "role")));
+        lines.push(format!(
+            "{:<8} {fingerprint}  {subject}, ends {ends}{until}",
+            text(&root, "role")
+        ));
     }
+
     if let Some(after) = status.get("signsAfter").and_then(Value::as_str) {
         lines.push(format!("next     signs after {after}"));
     }
+
     for one in list("missing") {
-        lines.push(format!("missing  {}: {}", text(&one, "who"), text(&one, "why")));
+        lines.push(format!(
+            "missing  {}: {}",
+            text(&one, "who"),
+            text(&one, "why")
+        ));
     }
+
     if let Some(problem) = status.get("problem").and_then(Value::as_str) {
         lines.push(format!("problem  {problem}"));
     }
+
     lines.push(String::new());
     lines.join("\n")
 }
@@ -149,7 +203,10 @@ mod tests {
             "signsAfter": "2026", "missing": [{"who": "web-1.shop-3", "why": "late"}],
         });
         let text = describe(&status);
-        for line in ["signing  0123456789abcdef  O=td, ends 2036\n", "missing  web-1.shop-3: late\n"] {
+        for line in [
+            "signing  0123456789abcdef  O=td, ends 2036\n",
+            "missing  web-1.shop-3: late\n",
+        ] {
             assert!(text.contains(line), "{text}");
         }
     }

@@ -1,4 +1,5 @@
-//! The control planes of a kubeconfig's cluster: their pods, and requests to them through the API server's port-forward.
+//! The control planes of a kubeconfig's cluster: their pods, and requests to them through the API
+//! server's port-forward.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -65,7 +66,10 @@ pub(super) struct Cluster {
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cluster").field("name", &self.name).field("selector", &self.selector).finish_non_exhaustive()
+        f.debug_struct("Cluster")
+            .field("name", &self.name)
+            .field("selector", &self.selector)
+            .finish_non_exhaustive()
     }
 }
 
@@ -98,14 +102,27 @@ impl ClusterFlags {
     pub(super) async fn open(&self) -> anyhow::Result<Option<Cluster>> {
         let is_requested = self.context.is_some() || self.revision.is_some();
         let other_way = "name a kubeconfig by --kubeconfig, or a control plane by --address";
-        let options = (self.kubeconfig.as_deref(), self.context.as_deref(), is_requested);
-        let Some(opened) = open(options, other_way).await? else { return Ok(None) };
+        let options = (
+            self.kubeconfig.as_deref(),
+            self.context.as_deref(),
+            is_requested,
+        );
+        let Some(opened) = open(options, other_way).await? else {
+            return Ok(None);
+        };
+
         let selector = match &self.revision {
             Some(revision) => format!("{APP},{REVISION}={revision}"),
             None => APP.to_owned(),
         };
         let pods = Api::namespaced(opened.client, &self.istio_namespace);
-        Ok(Some(Cluster { pods, namespace: self.istio_namespace.clone(), selector, name: opened.name }))
+
+        Ok(Some(Cluster {
+            pods,
+            namespace: self.istio_namespace.clone(),
+            selector,
+            name: opened.name,
+        }))
     }
 }
 
@@ -120,8 +137,8 @@ pub(super) struct ClusterClient {
     pub(super) namespace: String,
 }
 
-/// The cluster of a kubeconfig and a context, or else of kubectl's defaults. `None` without a kubeconfig; if one is
-/// required, that is an error with the advice `other_way`.
+/// The cluster of a kubeconfig and a context, or else of kubectl's defaults. `None` without a
+/// kubeconfig; if one is required, that is an error with the advice `other_way`.
 ///
 /// # Errors
 /// If a kubeconfig is invalid.
@@ -129,31 +146,59 @@ pub(super) async fn open(
     (path, context, is_requested): (Option<&Path>, Option<&str>, bool),
     other_way: &'static str,
 ) -> anyhow::Result<Option<ClusterClient>> {
-    let Some(file) = kubeconfig(path, is_requested, other_way)? else { return Ok(None) };
-    let context = context.map(str::to_owned).or_else(|| file.current_context.clone());
+    let Some(file) = kubeconfig(path, is_requested, other_way)? else {
+        return Ok(None);
+    };
+
+    let context = context
+        .map(str::to_owned)
+        .or_else(|| file.current_context.clone());
     let Some(context) = context.filter(|name| !name.is_empty()) else {
         if path.is_some() || is_requested {
-            bail!("the kubeconfig has no current context: set --context (see `kubectl config get-contexts`)");
+            bail!(
+                "the kubeconfig has no current context: set --context (see `kubectl config get-contexts`)"
+            );
         }
         return Ok(None);
     };
-    let named = file.contexts.iter().find(|named| named.name == context).and_then(|named| named.context.as_ref());
+
+    let named = file
+        .contexts
+        .iter()
+        .find(|named| named.name == context)
+        .and_then(|named| named.context.as_ref());
     let cluster = named.map(|named| named.cluster.clone()).unwrap_or_default();
-    let options = KubeConfigOptions { context: Some(context.clone()), ..KubeConfigOptions::default() };
+    let options = KubeConfigOptions {
+        context: Some(context.clone()),
+        ..KubeConfigOptions::default()
+    };
     let config = kube::Config::from_custom_kubeconfig(file, &options).await;
-    let config =
-        config.with_context(|| format!("failed to use context {context:?} (see `kubectl config get-contexts`)"))?;
+    let config = config.with_context(|| {
+        format!("failed to use context {context:?} (see `kubectl config get-contexts`)")
+    })?;
     let name = format!("context {context:?}, {}", config.cluster_url);
+
     let namespace = config.default_namespace.clone();
     let client = api_client(config).with_context(|| name.clone())?;
-    Ok(Some(ClusterClient { client, name, cluster, namespace }))
+    Ok(Some(ClusterClient {
+        client,
+        name,
+        cluster,
+        namespace,
+    }))
 }
 
 /// The given kubeconfig, or that of kubectl's defaults; `None` if it does not exist.
-fn kubeconfig(path: Option<&Path>, is_requested: bool, other_way: &'static str) -> anyhow::Result<Option<Kubeconfig>> {
+fn kubeconfig(
+    path: Option<&Path>,
+    is_requested: bool,
+    other_way: &'static str,
+) -> anyhow::Result<Option<Kubeconfig>> {
     if let Some(path) = path {
         let read = Kubeconfig::read_from(path);
-        return read.map(Some).with_context(|| format!("--kubeconfig {}", path.display()));
+        return read
+            .map(Some)
+            .with_context(|| format!("--kubeconfig {}", path.display()));
     }
     match Kubeconfig::from_env().context("KUBECONFIG")? {
         Some(file) => Ok(Some(file)),
@@ -185,11 +230,18 @@ impl Cluster {
     /// # Errors
     /// If the request to the API server fails, or there are none.
     pub(super) async fn pods(&self, among: Among) -> anyhow::Result<Vec<ReadyPod>> {
-        let Self { pods, namespace, selector, name } = self;
+        let Self {
+            pods,
+            namespace,
+            selector,
+            name,
+        } = self;
+
         let parameters = ListParams::default().labels(selector);
         let listed = tokio::time::timeout(LIST_TIMEOUT, pods.list(&parameters)).await;
-        let listed = listed
-            .with_context(|| format!("{name} did not respond within {LIST_TIMEOUT:?}: see `kubectl get pods`"))?;
+        let listed = listed.with_context(|| {
+            format!("{name} did not respond within {LIST_TIMEOUT:?}: see `kubectl get pods`")
+        })?;
         let listed = listed.map_err(|error| {
             if matches!(error, kube::Error::Api(_)) {
                 return anyhow::anyhow!(
@@ -201,15 +253,22 @@ impl Cluster {
             let next = format!("Try `kubectl get pods -n {namespace}`, or set --address");
             anyhow::anyhow!("{name} does not respond: {error:#}. {next}")
         })?;
+
         let is_wanted = |pod: &&Pod| match among {
             Among::Ready => is_ready(pod),
             Among::Running => runs(pod),
         };
-        let mut ready: Vec<_> = listed.iter().filter(is_wanted).map(|pod| self.pod(pod)).collect();
+        let mut ready: Vec<_> = listed
+            .iter()
+            .filter(is_wanted)
+            .map(|pod| self.pod(pod))
+            .collect();
         ready.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+
         if !ready.is_empty() {
             return Ok(ready);
         }
+
         let others: Vec<_> = listed.iter().map(kube::ResourceExt::name_any).collect();
         match others.as_slice() {
             [] => bail!(
@@ -228,21 +287,36 @@ impl Cluster {
         let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
         let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
         let named = ports.find(|port| port.name.as_deref() == Some(PORT_NAME));
-        let port = named.and_then(|port| u16::try_from(port.container_port).ok()).unwrap_or(PORT);
-        ReadyPod { pods: self.pods.clone(), namespace: self.namespace.clone(), name: pod.name_any(), port }
+        let port = named
+            .and_then(|port| u16::try_from(port.container_port).ok())
+            .unwrap_or(PORT);
+        ReadyPod {
+            pods: self.pods.clone(),
+            namespace: self.namespace.clone(),
+            name: pod.name_any(),
+            port,
+        }
     }
 }
 
 /// Whether a pod is running, ready and not terminating.
 fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let is_ready = conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    let conditions = pod
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    let is_ready = conditions
+        .into_iter()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True");
     is_ready && pod.metadata.deletion_timestamp.is_none()
 }
 
 /// Whether a pod is running and not terminating, ready or not.
 fn runs(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
     phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
 }
 
@@ -259,32 +333,59 @@ impl ReadyPod {
 
     /// Sends a request without a timeout for the port-forward.
     async fn forwarded(&self, question: LocalRequest) -> anyhow::Result<LocalResponse> {
-        let mut forward =
-            self.pods.portforward(&self.name, &[self.port]).await.map_err(|error| self.refused(&error))?;
+        let mut forward = self
+            .pods
+            .portforward(&self.name, &[self.port])
+            .await
+            .map_err(|error| self.refused(&error))?;
         let lost = || format!("failed to forward port {} of {self}", self.port);
         let mut error = forward.take_error(self.port).with_context(lost)?.boxed();
         let stream = forward.take_stream(self.port).with_context(lost)?;
+
         // In the pod it arrives on loopback, and this host name marks it as local.
-        let answer = LocalRequest { host: "localhost".to_owned(), port: self.port, ..question }.send_over(stream).await;
+        let answer = LocalRequest {
+            host: "localhost".to_owned(),
+            port: self.port,
+            ..question
+        }
+        .send_over(stream)
+        .await;
+
         let reason = (&mut error).now_or_never().flatten();
         forward.abort();
-        answer.map_err(anyhow::Error::from).with_context(|| match reason {
-            Some(reason) => format!("{self} does not respond on port {}: {}", self.port, reason.trim()),
-            None => format!("{self} does not respond on port {}", self.port),
-        })
+        answer
+            .map_err(anyhow::Error::from)
+            .with_context(|| match reason {
+                Some(reason) => format!(
+                    "{self} does not respond on port {}: {}",
+                    self.port,
+                    reason.trim()
+                ),
+                None => format!("{self} does not respond on port {}", self.port),
+            })
     }
 
     /// The error of a failed port-forward.
     fn refused(&self, error: &kube::Error) -> anyhow::Error {
-        let Self { namespace, name, .. } = self;
-        let code = if let kube::Error::Api(status) = error { status.code } else { 0 };
+        let Self {
+            namespace, name, ..
+        } = self;
+        let code = if let kube::Error::Api(status) = error {
+            status.code
+        } else {
+            0
+        };
+
         let reason = InWords(error);
+
         match code {
             401 | 403 => anyhow::anyhow!(
                 "{self}: {reason}. Request the verbs get and create for pods/portforward in {namespace}, \
                  or set --address and --token-file"
             ),
-            404 => anyhow::anyhow!("{self} no longer exists: try again (`kubectl get pods -n {namespace}`)"),
+            404 => anyhow::anyhow!(
+                "{self} no longer exists: try again (`kubectl get pods -n {namespace}`)"
+            ),
             _ => anyhow::anyhow!(
                 "{self} cannot be reached through the API server: {reason}. Try `kubectl port-forward -n {namespace} {name} {}`",
                 self.port
@@ -308,12 +409,18 @@ mod tests {
             }))
             .unwrap()
         };
+
         assert!(is_ready(&pod("True", None)) && !is_ready(&pod("False", None)));
-        assert!(!is_ready(&pod("True", Some("2026-01-01T00:00:00Z"))) && !is_ready(&Pod::default()));
+        assert!(
+            !is_ready(&pod("True", Some("2026-01-01T00:00:00Z"))) && !is_ready(&Pod::default())
+        );
         let mut starting = pod("False", None);
         assert!(!runs(&starting), "it may have no process yet");
         starting.status.as_mut().unwrap().phase = Some("Running".to_owned());
-        assert!(runs(&starting) && !is_ready(&starting), "a doctor is wanted where it does not get ready");
+        assert!(
+            runs(&starting) && !is_ready(&starting),
+            "a doctor is wanted where it does not get ready"
+        );
     }
 
     #[test]

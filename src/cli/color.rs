@@ -42,10 +42,13 @@ pub(super) struct Colors(bool);
 impl Colors {
     /// The setting for the standard output; a flag takes precedence.
     pub(super) fn of_stdout(requested: Option<bool>) -> Self {
-        Self(
-            requested
-                .unwrap_or_else(|| is_enabled(std::io::stdout().is_terminal(), variable("NO_COLOR"), variable("TERM"))),
-        )
+        Self(requested.unwrap_or_else(|| {
+            is_enabled(
+                std::io::stdout().is_terminal(),
+                variable("NO_COLOR"),
+                variable("TERM"),
+            )
+        }))
     }
 
     pub(super) fn paint(self, color: Color, text: &str) -> String {
@@ -54,7 +57,11 @@ impl Colors {
             Color::Green => "32",
             Color::Yellow => "33",
         };
-        if self.0 { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+        if self.0 {
+            format!("\u{1b}[{code}m{text}\u{1b}[0m")
+        } else {
+            text.to_owned()
+        }
     }
 
     /// Colors an output: status words, and lines of diffs.
@@ -62,22 +69,30 @@ impl Colors {
         if !self.0 {
             return text.to_owned();
         }
-        text.split_inclusive('\n').map(|line| self.line(line)).collect()
+        text.split_inclusive('\n')
+            .map(|line| self.line(line))
+            .collect()
     }
 
     fn line(self, line: &str) -> String {
-        let changed = line.strip_prefix(DIFFERENCE).and_then(|rest| match rest.chars().next()? {
-            '-' => Some(Color::Red),
-            '+' => Some(Color::Green),
-            _ => None,
-        });
+        let changed = line
+            .strip_prefix(DIFFERENCE)
+            .and_then(|rest| match rest.chars().next()? {
+                '-' => Some(Color::Red),
+                '+' => Some(Color::Green),
+                _ => None,
+            });
+
         if let Some(color) = changed {
             let (text, end) = line.split_at(line.trim_end_matches('\n').len());
             return format!("{}{end}", self.paint(color, text));
         }
+
         let text = line.trim_start();
         let (blank, _) = line.split_at(line.len() - text.len());
-        let known = COLORED_PREFIXES.iter().find_map(|(word, color)| Some((text.strip_prefix(word)?, word, color)));
+        let known = COLORED_PREFIXES
+            .iter()
+            .find_map(|(word, color)| Some((text.strip_prefix(word)?, word, color)));
         match known {
             Some((rest, word, color)) => format!("{blank}{}{rest}", self.paint(*color, word)),
             None => line.replace(REFUSED, &self.paint(Color::Red, REFUSED)),
@@ -85,9 +100,12 @@ impl Colors {
     }
 }
 
-/// Whether colors are enabled according to <https://no-color.org>: on a terminal that supports them, unless NO_COLOR is set.
+/// Whether colors are enabled according to <https://no-color.org>: on a terminal that supports
+/// them, unless NO_COLOR is set.
 fn is_enabled(is_terminal: bool, no_color: Option<String>, term: Option<String>) -> bool {
-    is_terminal && no_color.is_none_or(|value| value.is_empty()) && term.is_none_or(|term| term != "dumb")
+    is_terminal
+        && no_color.is_none_or(|value| value.is_empty())
+        && term.is_none_or(|term| term != "dumb")
 }
 
 #[cfg(test)]
@@ -105,10 +123,24 @@ mod tests {
     #[test]
     fn only_status_words_are_colored() {
         let colors = Colors(true);
-        assert_eq!(colors.answer("  WRONG  x WRONG\n"), "  \u{1b}[1;31mWRONG\u{1b}[0m  x WRONG\n");
-        assert_eq!(colors.answer("      +  weight: 50\nrest"), "\u{1b}[32m      +  weight: 50\u{1b}[0m\nrest");
-        assert_eq!(colors.answer("  + cds x (1 proxies)\n"), "  + cds x (1 proxies)\n");
-        assert_eq!(colors.answer("a: REFUSED\n"), "a: \u{1b}[1;31mREFUSED\u{1b}[0m\n");
+        assert_eq!(
+            colors.answer("  WRONG  x WRONG\n"),
+            "  \u{1b}[1;31mWRONG\u{1b}[0m  x WRONG\n"
+        );
+        assert_eq!(
+            colors.answer("      +  weight: 50\nrest"),
+            "\u{1b}[32m      +  weight: 50\u{1b}[0m\nrest"
+        );
+
+        assert_eq!(
+            colors.answer("  + cds x (1 proxies)\n"),
+            "  + cds x (1 proxies)\n"
+        );
+        assert_eq!(
+            colors.answer("a: REFUSED\n"),
+            "a: \u{1b}[1;31mREFUSED\u{1b}[0m\n"
+        );
+
         let text = "  WRONG  x\n      - y\n";
         assert_eq!(Colors(false).answer(text), text);
     }

@@ -4,13 +4,21 @@ use anyhow::Context as _;
 
 use crate::server::ConnectionLimits;
 
-/// `NAVARCH_MAX_XDS_CONNECTIONS`, `NAVARCH_MAX_WEBHOOK_CONNECTIONS`, `NAVARCH_MAX_HTTP_CONNECTIONS` and
-/// `NAVARCH_MAX_TLS_HANDSHAKES`; the defaults of unset or empty ones depend on the process's limit of open files.
-pub(super) fn limits(variable: impl Fn(&str) -> Option<String>, files: usize) -> anyhow::Result<ConnectionLimits> {
+/// `NAVARCH_MAX_XDS_CONNECTIONS`, `NAVARCH_MAX_WEBHOOK_CONNECTIONS`, `NAVARCH_MAX_HTTP_CONNECTIONS`
+/// and `NAVARCH_MAX_TLS_HANDSHAKES`; the defaults of unset or empty ones depend on the process's
+/// limit of open files.
+pub(super) fn limits(
+    variable: impl Fn(&str) -> Option<String>,
+    files: usize,
+) -> anyhow::Result<ConnectionLimits> {
     let number = |name: &str| {
-        let Some(text) = variable(name).filter(|text| !text.is_empty()) else { return Ok(None) };
+        let Some(text) = variable(name).filter(|text| !text.is_empty()) else {
+            return Ok(None);
+        };
         let number: Option<usize> = text.parse().ok().filter(|number| *number > 0);
-        number.map(Some).with_context(|| format!("{name}={text:?} is not a positive integer"))
+        number
+            .map(Some)
+            .with_context(|| format!("{name}={text:?} is not a positive integer"))
     };
     let defaults = ConnectionLimits::of_files(files);
     Ok(ConnectionLimits {
@@ -29,11 +37,20 @@ mod tests {
     fn variables_take_the_place_of_defaults() {
         let set = |name: &str| (name == "NAVARCH_MAX_HTTP_CONNECTIONS").then(|| "7".to_owned());
         let limits = limits(set, 20_000).unwrap();
-        assert_eq!(limits, ConnectionLimits { http: 7, ..ConnectionLimits::of_files(20_000) });
+        assert_eq!(
+            limits,
+            ConnectionLimits {
+                http: 7,
+                ..ConnectionLimits::of_files(20_000)
+            }
+        );
         for wrong in ["0", "-1", "many"] {
             let set = |name: &str| (name == "NAVARCH_MAX_TLS_HANDSHAKES").then(|| wrong.to_owned());
             let error = super::limits(set, 20_000).unwrap_err().to_string();
-            assert!(error.contains("NAVARCH_MAX_TLS_HANDSHAKES") && error.contains(wrong), "{error}");
+            assert!(
+                error.contains("NAVARCH_MAX_TLS_HANDSHAKES") && error.contains(wrong),
+                "{error}"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! `navarch dashboard`: serves the page of a control plane on this machine, with the token for the control plane.
+//! `navarch dashboard`: serves the page of a control plane on this machine, with the token for the
+//! control plane.
 
 mod proxies;
 
@@ -39,7 +40,8 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the list of replicas is cached.
 const REPLICAS_TTL: Duration = Duration::from_secs(5);
 /// The headers that are forwarded to the control plane, and back to the browser.
-const REQUEST_HEADERS: [HeaderName; 3] = [header::ACCEPT, header::CONTENT_TYPE, header::IF_NONE_MATCH];
+const REQUEST_HEADERS: [HeaderName; 3] =
+    [header::ACCEPT, header::CONTENT_TYPE, header::IF_NONE_MATCH];
 const RESPONSE_HEADERS: [HeaderName; 7] = [
     header::CACHE_CONTROL,
     header::CONTENT_SECURITY_POLICY,
@@ -52,11 +54,13 @@ const RESPONSE_HEADERS: [HeaderName; 7] = [
 
 /// Serve the dashboard of a control plane on this machine
 ///
-/// Serves until Ctrl-C: the mesh as a graph, proxies, objects, changes as they happen, certificates, traces of requests and plans.
+/// Serves until Ctrl-C: the mesh as a graph, proxies, objects, changes as they happen,
+/// certificates, traces of requests and plans.
 ///
-/// All users of this machine can use the port, and see what the token or the kubeconfig permits. Nothing can be changed through it.
-/// The page lists the proxies of all ready control planes (or of each --address), with details from the control plane of each;
-/// everything else comes from the first control plane.
+/// All users of this machine can use the port, and see what the token or the kubeconfig permits.
+/// Nothing can be changed through it. The page lists the proxies of all ready control planes (or of
+/// each --address), with details from the control plane of each; everything else comes from the
+/// first control plane.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch dashboard
@@ -91,7 +95,10 @@ impl Dashboard {
     ///
     /// # Errors
     /// If the port is in use, or the control plane does not respond.
-    #[expect(clippy::print_stdout, reason = "the address is what the command is for")]
+    #[expect(
+        clippy::print_stdout,
+        reason = "the address is what the command is for"
+    )]
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -101,9 +108,11 @@ impl Dashboard {
             let servers = self.api.servers().await?;
             let place = servers.ready().await?.into_iter().next().context("no control plane is ready")?;
             let name = place.to_string();
-            let (place, known, turns) =
-                (Arc::new(Mutex::new(place)), Arc::default(), Arc::new(Semaphore::new(AT_ONCE)));
+            let place = Arc::new(Mutex::new(place));
+            let known = Arc::default();
+            let turns = Arc::new(Semaphore::new(AT_ONCE));
             let forward = Forward { servers, place, known, turns };
+
             // Checked here, to print an error instead of serving an empty page.
             let page = forward.send(Method::GET, "/", HeaderMap::new(), Bytes::new()).await?;
             match page.status.as_u16() {
@@ -116,6 +125,7 @@ impl Dashboard {
                 }
                 status => anyhow::bail!("{name} responded with {status}"),
             }
+
             let own = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
             let listener = TcpListener::bind(own).await.with_context(|| format!("failed to listen on {own}"))?;
             let url = format!("http://{}/", listener.local_addr()?);
@@ -123,33 +133,65 @@ impl Dashboard {
             if self.browser {
                 show(&url);
             }
+
             let routes =
                 Router::new().fallback(forward_request).layer(DefaultBodyLimit::max(MAX_BODY)).with_state(forward);
             axum::serve(listener, routes).await.context("failed to serve the dashboard")
         })?;
+
         Ok(ExitCode::SUCCESS)
     }
 }
 
 /// Opens a page in the desktop's browser. If that fails, the printed address remains.
 fn show(url: &str) {
-    let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    let program = if cfg!(target_os = "macos") {
+        "open"
+    } else {
+        "xdg-open"
+    };
     let mut command = Command::new(program);
-    let started = command.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let started = command
+        .arg(url)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
     if let Err(error) = started {
         eprintln!("failed to start the browser {program}: {error}; open the address yourself");
     }
 }
 
 impl Forward {
-    /// Sends a request to the control plane. If its pod has disappeared, another ready one replaces it.
-    async fn send(&self, method: Method, path: &str, headers: HeaderMap, body: Bytes) -> anyhow::Result<LocalResponse> {
+    /// Sends a request to the control plane. If its pod has disappeared, another ready one replaces
+    /// it.
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> anyhow::Result<LocalResponse> {
         let question = Self::request_without_target((method, path), headers, body, TIMEOUT);
         let place = self.place.lock().clone();
         let answer = self.servers.put(&place, question.clone()).await;
-        let (Err(lost), ControlPlane::Pod(_)) = (&answer, &place) else { return answer };
-        let ready = self.servers.ready().await.with_context(|| format!("{lost:#}"))?;
-        let Some(next) = ready.into_iter().find(|next| next.to_string() != place.to_string()) else { return answer };
+        let (Err(lost), ControlPlane::Pod(_)) = (&answer, &place) else {
+            return answer;
+        };
+
+        let ready = self
+            .servers
+            .ready()
+            .await
+            .with_context(|| format!("{lost:#}"))?;
+
+        let Some(next) = ready
+            .into_iter()
+            .find(|next| next.to_string() != place.to_string())
+        else {
+            return answer;
+        };
+
         *self.place.lock() = next.clone();
         self.servers.put(&next, question).await
     }
@@ -162,7 +204,12 @@ impl Forward {
         timeout: Duration,
     ) -> LocalRequest {
         let mut question = LocalRequest::get("", 0, path, timeout);
-        (question.method, question.headers, question.body, question.limit) = (method, headers, body, MAX_RESPONSE);
+        (
+            question.method,
+            question.headers,
+            question.body,
+            question.limit,
+        ) = (method, headers, body, MAX_RESPONSE);
         question
     }
 
@@ -189,16 +236,26 @@ impl Forward {
         let replicas = self.replicas().await?;
         let answers = replicas.iter().map(async |place| {
             let answer = tokio::time::timeout(LIST_TIMEOUT, self.proxies_of(place, &wanted)).await;
-            let answer =
-                answer.unwrap_or_else(|_| Err(anyhow::anyhow!("{place} did not respond within {LIST_TIMEOUT:?}")));
-            (place.to_string(), answer.map_err(|error| format!("{error:#}")))
+            let answer = answer.unwrap_or_else(|_| {
+                Err(anyhow::anyhow!(
+                    "{place} did not respond within {LIST_TIMEOUT:?}"
+                ))
+            });
+            (
+                place.to_string(),
+                answer.map_err(|error| format!("{error:#}")),
+            )
         });
+
         let responses = join_all(answers).await;
-        let errors: Vec<&str> =
-            responses.iter().filter_map(|(_, answer)| Some(answer.as_ref().err()?.as_str())).collect();
+        let errors: Vec<&str> = responses
+            .iter()
+            .filter_map(|(_, answer)| Some(answer.as_ref().err()?.as_str()))
+            .collect();
         if errors.len() == responses.len() {
             anyhow::bail!("{}", errors.join("; "));
         }
+
         Ok(wanted.merged(responses))
     }
 
@@ -212,16 +269,22 @@ impl Forward {
         let mut read = 0;
         while read < wanted.depth() {
             let path = wanted.path(read);
-            let question =
-                Self::request_without_target((Method::GET, &path), HeaderMap::new(), Bytes::new(), LIST_TIMEOUT);
+            let question = Self::request_without_target(
+                (Method::GET, &path),
+                HeaderMap::new(),
+                Bytes::new(),
+                LIST_TIMEOUT,
+            );
+
             let answer = self.servers.put(place, question).await?;
             match answer.status.as_u16() {
                 200 => {}
                 401 | 403 => anyhow::bail!("{place} denied access: {ACCESS_ADVICE}"),
                 status => anyhow::bail!("{place} responded with {status}"),
             }
-            let part: proxies::ProxyRows =
-                serde_json::from_slice(&answer.body).context("the response is of an incompatible Navarch release")?;
+
+            let part: proxies::ProxyRows = serde_json::from_slice(&answer.body)
+                .context("the response is of an incompatible Navarch release")?;
             read += proxies::MAX_ROWS;
             let is_last = part.total <= read;
             parts.push(part);
@@ -229,22 +292,33 @@ impl Forward {
                 break;
             }
         }
+
         Ok(parts)
     }
 
-    /// Sends a request about one proxy to the current control plane, then to the others, until one has it.
+    /// Sends a request about one proxy to the current control plane, then to the others, until one
+    /// has it.
     async fn send_to_owner(&self, path: &str, headers: HeaderMap) -> anyhow::Result<LocalResponse> {
-        let first = self.send(Method::GET, path, headers.clone(), Bytes::new()).await?;
+        let first = self
+            .send(Method::GET, path, headers.clone(), Bytes::new())
+            .await?;
         if first.status != StatusCode::NOT_FOUND {
             return Ok(first);
         }
+
         for place in self.replicas().await?.iter().skip(1) {
-            let question = Self::request_without_target((Method::GET, path), headers.clone(), Bytes::new(), TIMEOUT);
+            let question = Self::request_without_target(
+                (Method::GET, path),
+                headers.clone(),
+                Bytes::new(),
+                TIMEOUT,
+            );
             match self.servers.put(place, question).await {
                 Ok(answer) if answer.status != StatusCode::NOT_FOUND => return Ok(answer),
                 Ok(_) | Err(_) => {}
             }
         }
+
         Ok(first)
     }
 }
@@ -252,27 +326,40 @@ impl Forward {
 /// Forwards read requests and requests for plans.
 async fn forward_request(State(forward): State<Forward>, request: Request) -> Response {
     let (head, body) = request.into_parts();
-    // The token is for the user of this machine, not for pages of other sites in the user's browser.
+
+    // The token is for the user of this machine, not for pages of other sites in the user's
+    // browser.
     if !admin::is_of_this_machine(&head.uri, &head.headers) {
         return (StatusCode::FORBIDDEN, "use localhost or an IP address\n").into_response();
     }
+
     let path = head.uri.path();
     if !(head.method == Method::GET || (head.method == Method::POST && path == "/debug/plan")) {
         return (StatusCode::METHOD_NOT_ALLOWED, "this port is read-only\n").into_response();
     }
+
     if !matches!(path.split('/').nth(1), Some("" | "assets" | "debug")) {
         return StatusCode::NOT_FOUND.into_response();
     }
+
     let Ok(body) = axum::body::to_bytes(body, MAX_BODY).await else {
         return StatusCode::PAYLOAD_TOO_LARGE.into_response();
     };
-    let Ok(_turn) = forward.turns.acquire().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
+
+    let Ok(_turn) = forward.turns.acquire().await else {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    };
+
     if path == proxies::LIST {
-        return match forward.all_proxies(head.uri.query().unwrap_or_default()).await {
+        return match forward
+            .all_proxies(head.uri.query().unwrap_or_default())
+            .await
+        {
             Ok(all) => ([(header::CACHE_CONTROL, "no-store")], axum::Json(all)).into_response(),
             Err(error) => (StatusCode::BAD_GATEWAY, format!("{error:#}\n")).into_response(),
         };
     }
+
     let is_of_one = proxies::is_of_one(path);
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
     let headers = some(&head.headers, &REQUEST_HEADERS);
@@ -280,13 +367,22 @@ async fn forward_request(State(forward): State<Forward>, request: Request) -> Re
         true => forward.send_to_owner(path, headers).await,
         false => forward.send(head.method, path, headers, body).await,
     };
+
     match answer {
-        Ok(answer) => (answer.status, some(&answer.headers, &RESPONSE_HEADERS), answer.body).into_response(),
+        Ok(answer) => (
+            answer.status,
+            some(&answer.headers, &RESPONSE_HEADERS),
+            answer.body,
+        )
+            .into_response(),
         Err(error) => (StatusCode::BAD_GATEWAY, format!("{error:#}\n")).into_response(),
     }
 }
 
 /// The headers with these names.
 fn some(headers: &HeaderMap, names: &[HeaderName]) -> HeaderMap {
-    names.iter().filter_map(|name| Some((name.clone(), headers.get(name)?.clone()))).collect()
+    names
+        .iter()
+        .filter_map(|name| Some((name.clone(), headers.get(name)?.clone())))
+        .collect()
 }

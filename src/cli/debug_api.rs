@@ -1,5 +1,5 @@
-//! The client of a control plane's debug API: over HTTP, on the port of metrics and debug pages, by address or
-//! through the API server of its cluster.
+//! The client of a control plane's debug API: over HTTP, on the port of metrics and debug pages, by
+//! address or through the API server of its cluster.
 
 use std::cell::OnceCell;
 use std::fmt;
@@ -28,9 +28,10 @@ const LOCAL_ADDRESS: &str = "127.0.0.1:15014";
 /// Which control plane is asked.
 #[derive(Args, Clone, Debug)]
 pub(super) struct DebugApi {
-    /// Address of the debug pages of the control plane, instead of the pods of a cluster; can be repeated, once per replica, or be
-    /// a name that resolves to all of them (a headless Service). From another machine it requires --token-file. If unset, the pods
-    /// of the kubeconfig's cluster are used, or 127.0.0.1:15014 without a kubeconfig
+    /// Address of the debug pages of the control plane, instead of the pods of a cluster; can be
+    /// repeated, once per replica, or be a name that resolves to all of them (a headless Service).
+    /// From another machine it requires --token-file. If unset, the pods of the kubeconfig's
+    /// cluster are used, or 127.0.0.1:15014 without a kubeconfig
     #[arg(long = "address", global = true, value_name = "HOST:PORT")]
     addresses: Vec<String>,
     /// File with the token of a service account that is authorized for debug pages
@@ -121,7 +122,12 @@ pub(super) struct DebugRequest {
 impl DebugRequest {
     /// A request for a page.
     pub(super) fn get(path: String, timeout: Duration) -> Self {
-        Self { method: Method::GET, path, body: Vec::new(), timeout }
+        Self {
+            method: Method::GET,
+            path,
+            body: Vec::new(),
+            timeout,
+        }
     }
 }
 
@@ -144,8 +150,8 @@ impl DebugApi {
         })
     }
 
-    /// Sends a request to every replica: each given address, each address that a name resolves to, or each ready pod
-    /// of the cluster. Returns their addresses or names with the responses.
+    /// Sends a request to every replica: each given address, each address that a name resolves to,
+    /// or each ready pod of the cluster. Returns their addresses or names with the responses.
     ///
     /// # Errors
     /// If an address cannot be resolved, or no pod is ready.
@@ -164,14 +170,22 @@ impl DebugApi {
     ///
     /// # Errors
     /// If an address cannot be resolved, or no such pod exists.
-    pub(super) fn query_all(&self, request: &DebugRequest, among: Among) -> anyhow::Result<Vec<ReplicaResponse>> {
+    pub(super) fn query_all(
+        &self,
+        request: &DebugRequest,
+        among: Among,
+    ) -> anyhow::Result<Vec<ReplicaResponse>> {
         let Session { runtime, servers } = &*self.opened()?;
         runtime.block_on(async {
             let places = servers.all(among).await?;
             let answers = places.iter().map(|place| async {
                 let begin = Timestamp::now();
                 let answer = servers.query_at(place, request).await;
-                ReplicaResponse { place: place.to_string(), answer, window: [begin, Timestamp::now()] }
+                ReplicaResponse {
+                    place: place.to_string(),
+                    answer,
+                    window: [begin, Timestamp::now()],
+                }
             });
             Ok(join_all(answers).await)
         })
@@ -189,7 +203,10 @@ impl DebugApi {
             ),
             named => ServerSource::Addresses(named.to_vec()),
         };
-        Ok(Servers { way, token_file: self.token_file.clone() })
+        Ok(Servers {
+            way,
+            token_file: self.token_file.clone(),
+        })
     }
 
     /// Like [`DebugApi::servers`], opened once for all requests of a command.
@@ -202,7 +219,10 @@ impl DebugApi {
             .build()
             .context("failed to start the tokio runtime")?;
         let servers = runtime.block_on(self.servers())?;
-        Ok(self.opened.get_or_init(|| Rc::new(Session { runtime, servers })).clone())
+        Ok(self
+            .opened
+            .get_or_init(|| Rc::new(Session { runtime, servers }))
+            .clone())
     }
 }
 
@@ -218,12 +238,21 @@ impl Servers {
                     bail!("set exactly one --address: the request is sent to one replica")
                 };
                 let (host, port) = host_and_port(address)?;
-                Ok((ControlPlane::Address { host: host.to_owned(), port }, 0))
+                Ok((
+                    ControlPlane::Address {
+                        host: host.to_owned(),
+                        port,
+                    },
+                    0,
+                ))
             }
             ServerSource::Cluster(cluster) => {
                 let ready = cluster.ready().await?;
                 let others = ready.len().saturating_sub(1);
-                let first = ready.into_iter().next().context("no control plane is ready")?;
+                let first = ready
+                    .into_iter()
+                    .next()
+                    .context("no control plane is ready")?;
                 Ok((ControlPlane::Pod(Box::new(first)), others))
             }
         }
@@ -241,79 +270,129 @@ impl Servers {
     async fn all(&self, among: Among) -> anyhow::Result<Vec<ControlPlane>> {
         match &self.way {
             ServerSource::Addresses(named) => {
-                let resolved = named.iter().map(|address| resolved(address)).collect::<anyhow::Result<Vec<_>>>()?;
+                let resolved = named
+                    .iter()
+                    .map(|address| resolved(address))
+                    .collect::<anyhow::Result<Vec<_>>>()?;
                 Ok(resolved.concat())
             }
             ServerSource::Cluster(cluster) => {
                 let pods = cluster.pods(among).await?;
-                Ok(pods.into_iter().map(|pod| ControlPlane::Pod(Box::new(pod))).collect())
+                Ok(pods
+                    .into_iter()
+                    .map(|pod| ControlPlane::Pod(Box::new(pod)))
+                    .collect())
             }
         }
     }
 
-    /// Sends a request, with the token if there is a token file. The file is read each time: tokens of service
-    /// accounts are replaced within an hour.
+    /// Sends a request, with the token if there is a token file. The file is read each time: tokens
+    /// of service accounts are replaced within an hour.
     ///
     /// # Errors
     /// If the request fails.
-    pub(super) async fn put(&self, place: &ControlPlane, mut question: LocalRequest) -> anyhow::Result<LocalResponse> {
+    pub(super) async fn put(
+        &self,
+        place: &ControlPlane,
+        mut question: LocalRequest,
+    ) -> anyhow::Result<LocalResponse> {
         if let Some(file) = &self.token_file {
-            question.headers.insert(header::AUTHORIZATION, authorization(file)?);
+            question
+                .headers
+                .insert(header::AUTHORIZATION, authorization(file)?);
         }
         match place {
             ControlPlane::Address { host, port } => {
                 (question.host, question.port) = (host.clone(), *port);
-                question.send().await.with_context(|| format!("{place} does not respond"))
+                question
+                    .send()
+                    .await
+                    .with_context(|| format!("{place} does not respond"))
             }
             ControlPlane::Pod(pod) => pod.send(question).await,
         }
     }
 
     /// Sends a request to one control plane.
-    async fn query_at(&self, place: &ControlPlane, request: &DebugRequest) -> anyhow::Result<LocalResponse> {
+    async fn query_at(
+        &self,
+        place: &ControlPlane,
+        request: &DebugRequest,
+    ) -> anyhow::Result<LocalResponse> {
         let mut question = LocalRequest::get("", 0, &request.path, request.timeout);
-        (question.method, question.body, question.limit) =
-            (request.method.clone(), request.body.clone().into(), MAX_RESPONSE);
+        (question.method, question.body, question.limit) = (
+            request.method.clone(),
+            request.body.clone().into(),
+            MAX_RESPONSE,
+        );
+
         if !request.body.is_empty() {
-            question.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            question.headers.insert(
+                header::CONTENT_TYPE,
+                HeaderValue::from_static("application/json"),
+            );
         }
+
         let answer = self.put(place, question).await?;
         match answer.status.as_u16() {
             // 404 is a valid response, too.
             200..=299 | 404 => Ok(answer),
             401 | 403 => bail!("{place} denied access: {ACCESS_ADVICE}"),
-            status => bail!("{place} responded with {status}: {}", String::from_utf8_lossy(&answer.body).trim()),
+            status => bail!(
+                "{place} responded with {status}: {}",
+                String::from_utf8_lossy(&answer.body).trim()
+            ),
         }
     }
 }
 
 /// The advice for callers without access.
-pub(super) const ACCESS_ADVICE: &str = "use --token-file or --kubeconfig, or run the command on its machine";
+pub(super) const ACCESS_ADVICE: &str =
+    "use --token-file or --kubeconfig, or run the command on its machine";
 
 /// The control planes that an address resolves to.
 fn resolved(address: &str) -> anyhow::Result<Vec<ControlPlane>> {
     let (host, port) = host_and_port(address)?;
-    let found = (host, port).to_socket_addrs().with_context(|| format!("failed to resolve {address}"))?;
+    let found = (host, port)
+        .to_socket_addrs()
+        .with_context(|| format!("failed to resolve {address}"))?;
     let mut found: Vec<_> = found.collect();
     found.sort_unstable();
     found.dedup();
+
     // `localhost` resolves to loopback addresses of both families, but is one control plane.
     if found.iter().all(|one| one.ip().is_loopback()) {
-        return Ok(vec![ControlPlane::Address { host: host.to_owned(), port }]);
+        return Ok(vec![ControlPlane::Address {
+            host: host.to_owned(),
+            port,
+        }]);
     }
-    Ok(found.iter().map(|one| ControlPlane::Address { host: one.ip().to_string(), port: one.port() }).collect())
+
+    Ok(found
+        .iter()
+        .map(|one| ControlPlane::Address {
+            host: one.ip().to_string(),
+            port: one.port(),
+        })
+        .collect())
 }
 
 /// Parameters as a URL's query.
 pub(super) fn query(parameters: &[(&str, &str)]) -> String {
     let escaped = |text: &str| {
         let one = |byte: u8| match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                char::from(byte).to_string()
+            }
             other => format!("%{other:02X}"),
         };
         text.bytes().map(one).collect::<String>()
     };
-    parameters.iter().map(|(name, value)| format!("{name}={}", escaped(value))).collect::<Vec<_>>().join("&")
+    parameters
+        .iter()
+        .map(|(name, value)| format!("{name}={}", escaped(value)))
+        .collect::<Vec<_>>()
+        .join("&")
 }
 
 /// Splits an address into host and port, without the brackets of IPv6.
@@ -321,7 +400,9 @@ pub(super) fn query(parameters: &[(&str, &str)]) -> String {
 /// # Errors
 /// If it has no port.
 pub(super) fn host_and_port(address: &str) -> anyhow::Result<(&str, u16)> {
-    let (host, port) = address.rsplit_once(':').context("--address must be host:port")?;
+    let (host, port) = address
+        .rsplit_once(':')
+        .context("--address must be host:port")?;
     let port = port.parse().context("--address must be host:port")?;
     Ok((host.trim_start_matches('[').trim_end_matches(']'), port))
 }
@@ -331,8 +412,10 @@ pub(super) fn host_and_port(address: &str) -> anyhow::Result<(&str, u16)> {
 /// # Errors
 /// If the file cannot be read or contains no token.
 pub(super) fn authorization(file: &Path) -> anyhow::Result<HeaderValue> {
-    let token = regular_file::read_text(file).with_context(|| format!("failed to read {}", file.display()))?;
-    let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim())).context("not a valid bearer token")?;
+    let token = regular_file::read_text(file)
+        .with_context(|| format!("failed to read {}", file.display()))?;
+    let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim()))
+        .context("not a valid bearer token")?;
     value.set_sensitive(true);
     Ok(value)
 }

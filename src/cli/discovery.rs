@@ -1,4 +1,5 @@
-//! `navarch discovery`: the control plane. Flags are pilot-discovery's, in kebab case and in Istio's own spelling.
+//! `navarch discovery`: the control plane. Flags are pilot-discovery's, in kebab case and in
+//! Istio's own spelling.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,8 +15,8 @@ use super::pilot_flags::WithoutEffect;
 use super::{connections, files};
 use crate::admin::{Build, DebugSwitches, LogScopes};
 use crate::server::{
-    self, ApiRate, Config, ListenAddress, RecordConfig, RemotesConfig, SecurityConfig, SourceAddress, SourcesConfig,
-    WritingConfig,
+    self, ApiRate, Config, ListenAddress, RecordConfig, RemotesConfig, SecurityConfig,
+    SourceAddress, SourcesConfig, WritingConfig,
 };
 use navarch_api::cluster_settings::McsMode;
 use navarch_api::names::ClusterId;
@@ -31,69 +32,115 @@ const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
 
 /// Run the control plane: read configuration, serve xDS to proxies.
 ///
-/// Addresses are host:port, `:port` for all addresses of the machine, or empty to disable a server; the services of --grpc-addr,
-/// --monitoring-addr and --https-addr are then on the port of --http-addr. Environment variables are those of istiod (`CLUSTER_ID`,
-/// `POD_NAMESPACE`, `REVISION`, `ISTIO_WATCH_NAMESPACE`, `PILOT_…`). SIGUSR1 reloads all files; SIGTERM drains proxies and stops
-/// the process.
+/// Addresses are host:port, `:port` for all addresses of the machine, or empty to disable a server;
+/// the services of --grpc-addr, --monitoring-addr and --https-addr are then on the port of
+/// --http-addr. Environment variables are those of istiod (`CLUSTER_ID`, `POD_NAMESPACE`,
+/// `REVISION`, `ISTIO_WATCH_NAMESPACE`, `PILOT_…`). SIGUSR1 reloads all files; SIGTERM drains
+/// proxies and stops the process.
 #[derive(Args, Debug)]
 pub(super) struct Discovery {
-    /// Directory of YAML and JSON files with the configuration, watched for changes, instead of the Kubernetes API
+    /// Directory of YAML and JSON files with the configuration, watched for changes, instead of the
+    /// Kubernetes API
     #[arg(long, alias = "configDir", value_name = "DIR")]
     config_dir: Option<PathBuf>,
-    /// Source of configuration, instead of configSources of the mesh config: fs:///path, xds://host:port (in plain text), k8s://;
-    /// can be repeated; for objects with the same name the first source takes precedence
+    /// Source of configuration, instead of configSources of the mesh config: fs:///path,
+    /// xds://host:port (in plain text), k8s://; can be repeated; for objects with the same name the
+    /// first source takes precedence
     #[arg(long = "config-source", alias = "configSource", value_name = "URL")]
     config_sources: Vec<SourceAddress>,
-    /// Service registries besides ServiceEntries: Kubernetes, or empty for none. Kubernetes if unset, except with --config-dir
-    /// outside a cluster and without a kubeconfig
+    /// Service registries besides ServiceEntries: Kubernetes, or empty for none. Kubernetes if
+    /// unset, except with --config-dir outside a cluster and without a kubeconfig
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = registry)]
     registries: Option<Vec<bool>>,
-    /// Kubeconfig of the cluster to read; if unset, KUBECONFIG if the file exists, else the cluster that Navarch runs in
+    /// Kubeconfig of the cluster to read; if unset, KUBECONFIG if the file exists, else the cluster
+    /// that Navarch runs in
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Idle timeout of connections to the Kubernetes API; an idle watch receives a bookmark about every minute
+    /// Idle timeout of connections to the Kubernetes API; an idle watch receives a bookmark about
+    /// every minute
     #[arg(long, value_name = "DURATION", default_value = "100s", value_parser = duration)]
     kubernetes_idle_timeout: Duration,
-    /// Revision of this control plane: mesh configuration labelled with another istio.io/rev is ignored, mesh config is in
-    /// the ConfigMap istio-REVISION; REVISION if unset
+    /// Revision of this control plane: mesh configuration labelled with another istio.io/rev is
+    /// ignored, mesh config is in the ConfigMap istio-REVISION; REVISION if unset
     #[arg(long, value_name = "REVISION")]
     revision: Option<String>,
-    /// File with the mesh config; ./etc/istio/config/mesh where that exists, else the ConfigMap istio of the cluster
+    /// File with the mesh config; ./etc/istio/config/mesh where that exists, else the ConfigMap
+    /// istio of the cluster
     #[arg(long, alias = "meshConfig", value_name = "FILE")]
     mesh_config: Option<PathBuf>,
-    /// File with the mesh networks; ./etc/istio/config/meshNetworks where that exists, else the same ConfigMap
+    /// File with the mesh networks; ./etc/istio/config/meshNetworks where that exists, else the
+    /// same ConfigMap
     #[arg(long, alias = "networksConfig", value_name = "FILE")]
     networks_config: Option<PathBuf>,
     /// Plaintext xDS; if empty, it is on the port of --http-addr
-    #[arg(long, alias = "grpcAddr", value_name = "ADDRESS", default_value = ":15010")]
+    #[arg(
+        long,
+        alias = "grpcAddr",
+        value_name = "ADDRESS",
+        default_value = ":15010"
+    )]
     grpc_addr: ListenAddress,
     /// xDS and certificates over TLS
-    #[arg(long, alias = "secureGRPCAddr", alias = "secureGrpcAddr", value_name = "ADDRESS", default_value = ":15012")]
+    #[arg(
+        long,
+        alias = "secureGRPCAddr",
+        alias = "secureGrpcAddr",
+        value_name = "ADDRESS",
+        default_value = ":15012"
+    )]
     secure_grpc_addr: ListenAddress,
     /// Readiness and debug API
-    #[arg(long, alias = "httpAddr", value_name = "ADDRESS", default_value = ":8080")]
+    #[arg(
+        long,
+        alias = "httpAddr",
+        value_name = "ADDRESS",
+        default_value = ":8080"
+    )]
     http_addr: ListenAddress,
-    /// Webhooks over TLS; if empty, they are on the port of --http-addr without TLS, for use behind a TLS terminator
-    #[arg(long, alias = "httpsAddr", value_name = "ADDRESS", default_value = ":15017")]
+    /// Webhooks over TLS; if empty, they are on the port of --http-addr without TLS, for use behind
+    /// a TLS terminator
+    #[arg(
+        long,
+        alias = "httpsAddr",
+        value_name = "ADDRESS",
+        default_value = ":15017"
+    )]
     https_addr: ListenAddress,
     /// Metrics, version and debug API; if empty, they are on the port of --http-addr
-    #[arg(long, alias = "monitoringAddr", value_name = "ADDRESS", default_value = ":15014")]
+    #[arg(
+        long,
+        alias = "monitoringAddr",
+        value_name = "ADDRESS",
+        default_value = ":15014"
+    )]
     monitoring_addr: ListenAddress,
-    /// Directory that stores the root of a self-signed CA; in memory if unset. Not used if there is a CA in ROOT_CA_DIR
+    /// Directory that stores the root of a self-signed CA; in memory if unset. Not used if there is
+    /// a CA in ROOT_CA_DIR
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
-    /// File with Navarch's own certificate and its chain; ./var/run/secrets/istiod/tls/tls.crt if that exists, else the CA issues
-    /// one
-    #[arg(long, alias = "tlsCertFile", value_name = "FILE", requires = "tls_key_file")]
+    /// File with Navarch's own certificate and its chain; ./var/run/secrets/istiod/tls/tls.crt if
+    /// that exists, else the CA issues one
+    #[arg(
+        long,
+        alias = "tlsCertFile",
+        value_name = "FILE",
+        requires = "tls_key_file"
+    )]
     tls_cert_file: Option<PathBuf>,
     /// File with the key of that certificate; ./var/run/secrets/istiod/tls/tls.key
-    #[arg(long, alias = "tlsKeyFile", value_name = "FILE", requires = "tls_cert_file")]
+    #[arg(
+        long,
+        alias = "tlsKeyFile",
+        value_name = "FILE",
+        requires = "tls_cert_file"
+    )]
     tls_key_file: Option<PathBuf>,
-    /// File with the roots of that certificate; ./var/run/secrets/istiod/ca/root-cert.pem, or ca.crt beside the certificate
+    /// File with the roots of that certificate; ./var/run/secrets/istiod/ca/root-cert.pem, or
+    /// ca.crt beside the certificate
     #[arg(long, alias = "caCertFile", value_name = "FILE")]
     ca_cert_file: Option<PathBuf>,
-    /// Directory for a recording of all inputs and of all responses to proxies, for navarch replay; without keys and passwords of
-    /// Secrets. Each replica needs its own
+    /// Directory for a recording of all inputs and of all responses to proxies, for navarch replay;
+    /// without keys and passwords of Secrets. Each replica needs its own
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
     /// Maximum size of the recording, such as 512Mi; the oldest part is deleted first
@@ -114,7 +161,8 @@ pub(super) struct Discovery {
     /// Namespace that Navarch runs in; POD_NAMESPACE if unset
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// Namespace of istio-cni, whose pods determine when the taint of a node is removed; Navarch's own if unset
+    /// Namespace of istio-cni, whose pods determine when the taint of a node is removed; Navarch's
+    /// own if unset
     #[arg(long, alias = "cniNamespace", value_name = "NAMESPACE")]
     cni_namespace: Option<String>,
     #[command(flatten)]
@@ -128,17 +176,30 @@ pub(super) struct Discovery {
     /// Minimum TLS version: 1.2 or 1.3
     #[arg(long, value_name = "VERSION", default_value = "1.2")]
     tls_min_version: String,
-    /// Maximum average number of requests to the Kubernetes API per second; if unset, 80 if the burst is limited, else unlimited
+    /// Maximum average number of requests to the Kubernetes API per second; if unset, 80 if the
+    /// burst is limited, else unlimited
     #[arg(long = "kubernetesApiQPS", alias = "kubernetes-api-qps", value_name = "NUMBER", value_parser = per_second)]
     kubernetes_api_qps: Option<f64>,
-    /// Maximum burst of these requests; if unset, 160 if the requests per second are limited, else unlimited
+    /// Maximum burst of these requests; if unset, 160 if the requests per second are limited, else
+    /// unlimited
     #[arg(long = "kubernetesApiBurst", alias = "kubernetes-api-burst", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     kubernetes_api_burst: Option<u32>,
     /// Port of ControlZ, for inspecting the process and setting its log levels; any free one if 0
-    #[arg(long = "ctrlz_port", alias = "ctrlz-port", value_name = "PORT", default_value_t = 9876)]
+    #[arg(
+        long = "ctrlz_port",
+        alias = "ctrlz-port",
+        value_name = "PORT",
+        default_value_t = 9876
+    )]
     ctrlz_port: u16,
-    /// Address of ControlZ; if empty, it is disabled. Only requests from the same machine are served
-    #[arg(long = "ctrlz_address", alias = "ctrlz-address", value_name = "ADDRESS", default_value = "localhost")]
+    /// Address of ControlZ; if empty, it is disabled. Only requests from the same machine are
+    /// served
+    #[arg(
+        long = "ctrlz_address",
+        alias = "ctrlz-address",
+        value_name = "ADDRESS",
+        default_value = "localhost"
+    )]
     ctrlz_address: String,
     /// Serve profiles of CPU and memory under /debug/pprof, for go tool pprof
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
@@ -159,36 +220,65 @@ impl Discovery {
         let variables = Variables::new(navarch_agent::cli::environment());
         warn_ignored("unknown scopes in --log_output_level", &scopes);
         warn_ignored("unknown flags", unknown);
-        warn_ignored("flags of pilot-discovery that have no effect", &self.without_effect.given());
+        warn_ignored(
+            "flags of pilot-discovery that have no effect",
+            &self.without_effect.given(),
+        );
+
         let config = self.config(&variables, log_scopes)?;
         let ignored: Vec<String> = variables.ignored().into_iter().map(str::to_owned).collect();
-        warn_ignored("environment variables of istiod that have no effect", &ignored);
+        warn_ignored(
+            "environment variables of istiod that have no effect",
+            &ignored,
+        );
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
             .context("failed to start the tokio runtime")?;
+
         runtime.block_on(server::run(config))
     }
 
     /// Builds the server's settings from flags and environment.
-    pub(super) fn config(self, variables: &Variables, log_scopes: LogScopes) -> anyhow::Result<Config> {
+    pub(super) fn config(
+        self,
+        variables: &Variables,
+        log_scopes: LogScopes,
+    ) -> anyhow::Result<Config> {
         let variable = |name: &str| variables.get(name);
         let mut settings = settings(variables)?;
         self.place(&mut settings);
-        let (remotes, scope) = (self.remotes(), scope(variables, self.revision.clone(), &settings));
+        let remotes = self.remotes();
+        let scope = scope(variables, self.revision.clone(), &settings);
         let kubeconfig = self.kubeconfig.or_else(|| kubeconfig(variables));
-        let is_by_default = self.config_dir.is_none() || kubeconfig.is_some() || variables.get(IN_CLUSTER).is_some();
-        let (files, keys) = (files::raise_limit(), keys(variables)?);
+        let is_by_default = self.config_dir.is_none()
+            || kubeconfig.is_some()
+            || variables.get(IN_CLUSTER).is_some();
+
+        let files = files::raise_limit();
+        let keys = keys(variables)?;
         let (tls, never) = TlsRules::read(&self.tls_min_version, &self.tls_cipher_suites)?;
         warn_ignored("--tls-cipher-suites: ignored insecure suites", &never);
         let security = super::security::config(variable)?;
         let given = given(self.tls_cert_file, self.tls_key_file, self.ca_cert_file);
         let fetched = keys.addresses.clone();
-        let security = SecurityConfig { state: self.state_dir, fetched, given, tls, ..security };
+        let security = SecurityConfig {
+            state: self.state_dir,
+            fetched,
+            given,
+            tls,
+            ..security
+        };
+
         let limits = limits::limits(variable, &self.keepalive)?;
-        let writing = super::writing::config(variable, self.revision.clone(), &settings, limits.max_age)?;
-        let remotes = RemotesConfig { audiences: security.audiences.clone(), ..remotes };
+        let writing =
+            super::writing::config(variable, self.revision.clone(), &settings, limits.max_age)?;
+        let remotes = RemotesConfig {
+            audiences: security.audiences.clone(),
+            ..remotes
+        };
         let remotes = super::remotes::config(variable, &settings, &scope, remotes)?;
+
         Ok(Config {
             settings,
             debounce: debounce(variables)?,
@@ -199,7 +289,10 @@ impl Discovery {
             prometheus: variable("NAVARCH_PROMETHEUS_URL").filter(|address| !address.is_empty()),
             resolves_gateways: environment::flag(variable, "RESOLVE_HOSTNAME_GATEWAYS", true)?,
             traces: traces(variables),
-            record: self.record.map(|dir| RecordConfig { dir, max_size: self.record_max_size }),
+            record: self.record.map(|dir| RecordConfig {
+                dir,
+                max_size: self.record_max_size,
+            }),
             keys,
             secure: self.secure_grpc_addr,
             security,
@@ -208,10 +301,16 @@ impl Discovery {
             injection: super::webhooks::injection(variable, variables.all().clone())?,
             sources: SourcesConfig {
                 addresses: self.config_sources,
-                kubernetes_registry: self.registries.map_or(is_by_default, |names| names.contains(&true)),
+                kubernetes_registry: self
+                    .registries
+                    .map_or(is_by_default, |names| names.contains(&true)),
                 config_dir: self.config_dir,
-                mesh_config: self.mesh_config.or_else(|| existing_path("./etc/istio/config/mesh")),
-                networks_config: self.networks_config.or_else(|| existing_path("./etc/istio/config/meshNetworks")),
+                mesh_config: self
+                    .mesh_config
+                    .or_else(|| existing_path("./etc/istio/config/mesh")),
+                networks_config: self
+                    .networks_config
+                    .or_else(|| existing_path("./etc/istio/config/meshNetworks")),
                 kubeconfig,
                 scope,
                 idle_timeout: self.kubernetes_idle_timeout,
@@ -219,7 +318,10 @@ impl Discovery {
                 shared_mesh_config: text(variables, "SHARED_MESH_CONFIG"),
             },
             remotes,
-            writing: WritingConfig { cni_namespace: self.cni_namespace.filter(|name| !name.is_empty()), ..writing },
+            writing: WritingConfig {
+                cni_namespace: self.cni_namespace.filter(|name| !name.is_empty()),
+                ..writing
+            },
             grpc: self.grpc_addr,
             http: self.http_addr,
             monitoring: self.monitoring_addr,
@@ -230,14 +332,20 @@ impl Discovery {
             files,
             connections: connections::limits(variable, files)?,
             shutdown: self.shutdown_duration,
-            build: Build { version: env!("NAVARCH_VERSION"), revision: env!("NAVARCH_COMMIT") },
+            build: Build {
+                version: env!("NAVARCH_VERSION"),
+                revision: env!("NAVARCH_COMMIT"),
+            },
         })
     }
 
     /// The settings of remote clusters from flags.
     fn remotes(&self) -> RemotesConfig {
         RemotesConfig {
-            namespace: self.cluster_registries_namespace.clone().filter(|name| !name.is_empty()),
+            namespace: self
+                .cluster_registries_namespace
+                .clone()
+                .filter(|name| !name.is_empty()),
             idle_timeout: self.kubernetes_idle_timeout,
             rate: rate(self.kubernetes_api_qps, self.kubernetes_api_burst),
             ..RemotesConfig::default()
@@ -264,9 +372,14 @@ impl Discovery {
 fn traces(variables: &Variables) -> Option<navarch_otlp::Config> {
     let navarch_otlp::Reading { config, warnings } = navarch_otlp::read(|name| variables.get(name));
     if config.is_some() || !warnings.is_empty() {
-        let is_unread = |name: &&String| name.starts_with("OTEL_") && !navarch_otlp::NAMES.contains(&name.as_str());
+        let is_unread = |name: &&String| {
+            name.starts_with("OTEL_") && !navarch_otlp::NAMES.contains(&name.as_str())
+        };
         let unread: Vec<String> = variables.all().keys().filter(is_unread).cloned().collect();
-        warn_ignored("environment variables of OpenTelemetry that have no effect", &unread);
+        warn_ignored(
+            "environment variables of OpenTelemetry that have no effect",
+            &unread,
+        );
     }
     for warning in warnings {
         tracing::warn!("{warning}");
@@ -276,9 +389,16 @@ fn traces(variables: &Variables) -> Option<navarch_otlp::Config> {
 
 /// The enabled debug pages.
 fn debug(variables: &Variables, profiles: bool) -> anyhow::Result<DebugSwitches> {
-    let flag = |name: &str, default: bool| environment::flag(|name: &str| variables.get(name), name, default);
-    let (on_http, harmful) = (flag("ENABLE_DEBUG_ON_HTTP", true)?, flag("UNSAFE_ENABLE_ADMIN_ENDPOINTS", false)?);
-    Ok(DebugSwitches { on_http, harmful, profiles })
+    let flag = |name: &str, default: bool| {
+        environment::flag(|name: &str| variables.get(name), name, default)
+    };
+    let on_http = flag("ENABLE_DEBUG_ON_HTTP", true)?;
+    let harmful = flag("UNSAFE_ENABLE_ADMIN_ENDPOINTS", false)?;
+    Ok(DebugSwitches {
+        on_http,
+        harmful,
+        profiles,
+    })
 }
 
 /// The listen address of ControlZ.
@@ -286,7 +406,9 @@ fn control(address: &str, port: u16) -> anyhow::Result<ListenAddress> {
     let address = match address {
         "" => return Ok(ListenAddress::Off),
         "*" => format!(":{port}"),
-        address if address.contains(':') && !address.starts_with('[') => format!("[{address}]:{port}"),
+        address if address.contains(':') && !address.starts_with('[') => {
+            format!("[{address}]:{port}")
+        }
         address => format!("{address}:{port}"),
     };
     address.parse().context("--ctrlz_address")
@@ -299,20 +421,28 @@ fn warn_ignored(what: &str, names: &[String]) {
     }
 }
 
-/// The rate limit of the Kubernetes API client, if either flag is set. The other then has Istio's default.
+/// The rate limit of the Kubernetes API client, if either flag is set. The other then has Istio's
+/// default.
 fn rate(per_second: Option<f64>, burst: Option<u32>) -> Option<ApiRate> {
     let is_set = per_second.is_some() || burst.is_some();
-    is_set.then(|| ApiRate { per_second: per_second.unwrap_or(80.0), burst: burst.unwrap_or(160) })
+    is_set.then(|| ApiRate {
+        per_second: per_second.unwrap_or(80.0),
+        burst: burst.unwrap_or(160),
+    })
 }
 
 /// Parses a rate within the allowed range.
 fn per_second(text: &str) -> anyhow::Result<f64> {
-    let rate = text.parse().ok().filter(|rate| (0.001..=1e6).contains(rate));
+    let rate = text
+        .parse()
+        .ok()
+        .filter(|rate| (0.001..=1e6).contains(rate));
     rate.context("must be a number between 0.001 and 1000000")
 }
 
-/// `PILOT_JWT_PUB_KEY_REFRESH_INTERVAL` (20 min), `BLOCKED_CIDRS_IN_JWKS_URIS`, and `NAVARCH_JWKS_ALLOW_LOOPBACK`,
-/// which allows policies to use servers on the control plane's own machine.
+/// `PILOT_JWT_PUB_KEY_REFRESH_INTERVAL` (20 min), `BLOCKED_CIDRS_IN_JWKS_URIS`, and
+/// `NAVARCH_JWKS_ALLOW_LOOPBACK`, which allows policies to use servers on the control plane's own
+/// machine.
 fn keys(variables: &Variables) -> anyhow::Result<KeyConfig> {
     let set = |name: &str| text(variables, name);
     let refresh = match set("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL") {
@@ -321,20 +451,40 @@ fn keys(variables: &Variables) -> anyhow::Result<KeyConfig> {
             .ok()
             .and_then(navarch_api::duration::Duration::as_std)
             .filter(|interval| !interval.is_zero())
-            .with_context(|| format!("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL={text:?} is not a duration"))?,
+            .with_context(|| {
+                format!("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL={text:?} is not a duration")
+            })?,
     };
+
     let ranges = set("BLOCKED_CIDRS_IN_JWKS_URIS").unwrap_or_default();
-    let blocked = navarch_api::cidr::Cidr::parse_list(&ranges)
-        .map_err(|part| anyhow::anyhow!("BLOCKED_CIDRS_IN_JWKS_URIS={ranges:?}: {part:?} is not a CIDR"))?;
+    let blocked = navarch_api::cidr::Cidr::parse_list(&ranges).map_err(|part| {
+        anyhow::anyhow!("BLOCKED_CIDRS_IN_JWKS_URIS={ranges:?}: {part:?} is not a CIDR")
+    })?;
     let allow_loopback = super::environment::flag(set, "NAVARCH_JWKS_ALLOW_LOOPBACK", false)?;
-    Ok(KeyConfig { refresh, addresses: AddressPolicy { allow_loopback, blocked } })
+
+    Ok(KeyConfig {
+        refresh,
+        addresses: AddressPolicy {
+            allow_loopback,
+            blocked,
+        },
+    })
 }
 
-/// The files of Navarch's own certificate: from the flags, or else at istiod's paths, if they exist.
-fn given(chain: Option<PathBuf>, key: Option<PathBuf>, roots: Option<PathBuf>) -> Option<ConfiguredFiles> {
+/// The files of Navarch's own certificate: from the flags, or else at istiod's paths, if they
+/// exist.
+fn given(
+    chain: Option<PathBuf>,
+    key: Option<PathBuf>,
+    roots: Option<PathBuf>,
+) -> Option<ConfiguredFiles> {
     let there = |name: &str| existing_path(&format!("./var/run/secrets/istiod/{name}"));
-    let (chain, key) = chain.zip(key).or_else(|| there("tls/tls.crt").zip(there("tls/tls.key")))?;
-    let roots = roots.or_else(|| there("ca/root-cert.pem")).or_else(|| there("tls/ca.crt"));
+    let (chain, key) = chain
+        .zip(key)
+        .or_else(|| there("tls/tls.crt").zip(there("tls/tls.key")))?;
+    let roots = roots
+        .or_else(|| there("ca/root-cert.pem"))
+        .or_else(|| there("tls/ca.crt"));
     Some(ConfiguredFiles { chain, key, roots })
 }
 
@@ -342,7 +492,9 @@ fn given(chain: Option<PathBuf>, key: Option<PathBuf>, roots: Option<PathBuf>) -
 fn debounce(variables: &Variables) -> anyhow::Result<Debounce> {
     let read = |name: &str| match text(variables, name) {
         None => Ok(None),
-        Some(value) => duration(&value).map(Some).with_context(|| format!("{name}={value:?}")),
+        Some(value) => duration(&value)
+            .map(Some)
+            .with_context(|| format!("{name}={value:?}")),
     };
     let after = read("PILOT_DEBOUNCE_AFTER")?.unwrap_or_default();
     let max = read("PILOT_DEBOUNCE_MAX")?.unwrap_or(Duration::from_secs(10));
@@ -362,7 +514,10 @@ fn alias(text: &str) -> anyhow::Result<(String, String)> {
 
 /// The aliases of clusters.
 fn aliases(pairs: &[(String, String)]) -> BTreeMap<ClusterId, ClusterId> {
-    pairs.iter().map(|(alias, cluster)| (ClusterId::new(alias), ClusterId::new(cluster))).collect()
+    pairs
+        .iter()
+        .map(|(alias, cluster)| (ClusterId::new(alias), ClusterId::new(cluster)))
+        .collect()
 }
 
 /// The objects of the Kubernetes API to read.
@@ -370,7 +525,9 @@ fn scope(variables: &Variables, revision: Option<String>, settings: &Settings) -
     let text = |name: &str| text(variables, name);
     KubernetesScope {
         kinds: ReadKinds::All,
-        namespace: navarch_api::names::Namespace::new(text("ISTIO_WATCH_NAMESPACE").unwrap_or_default()),
+        namespace: navarch_api::names::Namespace::new(
+            text("ISTIO_WATCH_NAMESPACE").unwrap_or_default(),
+        ),
         revision: revision.or_else(|| text("REVISION")).unwrap_or_default(),
         system_namespace: navarch_api::names::Namespace::default(),
         ignored: text("PILOT_IGNORE_RESOURCES").unwrap_or_default(),
@@ -379,13 +536,22 @@ fn scope(variables: &Variables, revision: Option<String>, settings: &Settings) -
     }
 }
 
-/// `KUBECONFIG`: the first of its files that is not empty. Istio's chart always sets it, usually to a missing file.
+/// `KUBECONFIG`: the first of its files that is not empty. Istio's chart always sets it, usually to
+/// a missing file.
 fn kubeconfig(variables: &Variables) -> Option<PathBuf> {
     let names = text(variables, "KUBECONFIG")?;
-    let says_anything = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0);
-    let mut files = names.split(':').filter(|name| !name.is_empty()).map(PathBuf::from).filter(says_anything);
+    let says_anything =
+        |path: &PathBuf| std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0);
+    let mut files = names
+        .split(':')
+        .filter(|name| !name.is_empty())
+        .map(PathBuf::from)
+        .filter(says_anything);
     let first = files.next();
-    warn_ignored("KUBECONFIG: files that are ignored, because only the first one is read", &shown(files));
+    warn_ignored(
+        "KUBECONFIG: files that are ignored, because only the first one is read",
+        &shown(files),
+    );
     first
 }
 
@@ -394,11 +560,15 @@ fn shown(paths: impl Iterator<Item = PathBuf>) -> Vec<String> {
     paths.map(|path| path.display().to_string()).collect()
 }
 
-/// The settings from the environment. The API of multi-cluster Services is set for the whole process, as in istiod.
+/// The settings from the environment. The API of multi-cluster Services is set for the whole
+/// process, as in istiod.
 fn settings(variables: &Variables) -> anyhow::Result<Settings> {
     let mut settings = environment::settings(|name: &str| variables.get(name))?;
     settings.environment = Environment::new(variables.all().clone());
-    navarch_api::mcs::set_api(&settings.gateway_api.mcs_group, &settings.gateway_api.mcs_version);
+    navarch_api::mcs::set_api(
+        &settings.gateway_api.mcs_group,
+        &settings.gateway_api.mcs_version,
+    );
     Ok(settings)
 }
 
@@ -419,5 +589,7 @@ fn existing_path(path: &str) -> Option<PathBuf> {
 /// Parses a duration in Go's format, such as `10s` or `1m30s`.
 pub(super) fn duration(text: &str) -> anyhow::Result<Duration> {
     let duration = navarch_api::duration::Duration::parse(text)?;
-    duration.as_std().with_context(|| format!("{text} is negative"))
+    duration
+        .as_std()
+        .with_context(|| format!("{text} is negative"))
 }

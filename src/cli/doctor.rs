@@ -11,24 +11,29 @@ use super::debug_api::{Among, DebugApi, DebugRequest, ReplicaResponse};
 use super::output::{Output, print};
 use super::progress::Progress;
 use navarch_agent::local_http::LocalResponse;
-use navarch_answers::doctor::{Check, Finding, Health, Level, SETTLED, clock, compare, same_configuration};
+use navarch_answers::doctor::{
+    Check, Finding, Health, Level, SETTLED, clock, compare, same_configuration,
+};
 
 /// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Interval after which replicas with different configuration are requested again: one may have read an edit just before the other.
+/// Interval after which replicas with different configuration are requested again: one may have
+/// read an edit just before the other.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The exit code if there are problems.
 const WRONG: u8 = 3;
 
 /// Find problems of this installation, with a next step for each
 ///
-/// Shows problems with kinds, rights, webhooks, certificates and clocks, replicas and proxies that differ, rejected objects,
-/// quarantined objects, proxies that reject or do not acknowledge responses, configuration that is not sent to proxies, limits that
-/// were reached, and what Navarch waits for. Each line has a next step and a link to its explanation.
+/// Shows problems with kinds, rights, webhooks, certificates and clocks, replicas and proxies that
+/// differ, rejected objects, quarantined objects, proxies that reject or do not acknowledge
+/// responses, configuration that is not sent to proxies, limits that were reached, and what Navarch
+/// waits for. Each line has a next step and a link to its explanation.
 ///
 /// This includes control planes that run but are not ready.
 ///
-/// Exit codes: 0 nothing is wrong; 1 a control plane did not respond; 2 the command line is wrong; 3 something is wrong.
+/// Exit codes: 0 nothing is wrong; 1 a control plane did not respond; 2 the command line is wrong;
+/// 3 something is wrong.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch doctor                                         every control plane of the kubeconfig's cluster
@@ -58,29 +63,44 @@ impl Doctor {
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
         let progress = Progress::begin("querying the control planes");
         let mut answers = self.fetch()?;
+
         for _ in 0..SETTLED {
             if same_configuration(&answers.well) {
                 break;
             }
-            progress.set_text("the configuration of replicas differs; waiting until it is the same".to_owned());
+            progress.set_text(
+                "the configuration of replicas differs; waiting until it is the same".to_owned(),
+            );
             std::thread::sleep(POLL_INTERVAL);
             answers = self.fetch()?;
         }
+
         drop(progress);
         let DoctorResponses { mut well, silent } = answers;
         compare(&mut well);
-        let (mut text, mut all) = (String::new(), Vec::new());
-        let mut code = if well.iter().any(|(_, health)| health.is_wrong()) { WRONG } else { 0 };
+        let mut text = String::new();
+        let mut all = Vec::new();
+        let mut code = if well.iter().any(|(_, health)| health.is_wrong()) {
+            WRONG
+        } else {
+            0
+        };
+
         for (address, health) in &well {
             text.push_str(&format!("{address}\n{health}"));
             all.push(json!({ "address": address, "health": health }));
         }
+
         for (address, error) in &silent {
             let next = "kubectl get pods -n istio-system -l app=istiod";
-            text.push_str(&format!("{address}\n{}", Finding::of(Check::Answer, Level::Wrong, error.clone(), next)));
+            text.push_str(&format!(
+                "{address}\n{}",
+                Finding::of(Check::Answer, Level::Wrong, error.clone(), next)
+            ));
             all.push(json!({ "address": address, "error": error }));
             code = 1;
         }
+
         print(self.output, &text, &Value::Array(all))?;
         Ok(ExitCode::from(code))
     }
@@ -88,8 +108,15 @@ impl Doctor {
     /// The reports of all control planes, and the errors of failed requests.
     fn fetch(&self) -> anyhow::Result<DoctorResponses> {
         let request = DebugRequest::get("/debug/doctor?whole=true".to_owned(), REQUEST_TIMEOUT);
-        let (mut well, mut silent) = (Vec::new(), Vec::new());
-        for ReplicaResponse { place, answer, window } in self.api.query_all(&request, Among::Running)? {
+        let mut well = Vec::new();
+        let mut silent = Vec::new();
+
+        for ReplicaResponse {
+            place,
+            answer,
+            window,
+        } in self.api.query_all(&request, Among::Running)?
+        {
             match answer.and_then(|answer| read(&answer)) {
                 Ok(mut health) => {
                     // Older releases do not send their time.
@@ -108,6 +135,7 @@ impl Doctor {
                 Err(error) => silent.push((place, format!("{error:#}"))),
             }
         }
+
         Ok(DoctorResponses { well, silent })
     }
 }

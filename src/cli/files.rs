@@ -7,7 +7,13 @@ const USUAL: usize = 1024;
 
 /// Raises the limit to the maximum, as Go's runtime does for istiod. Returns the limit.
 pub(super) fn raise_limit() -> usize {
-    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return USUAL };
-    let limit = if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() { hard } else { soft };
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+        return USUAL;
+    };
+    let limit = if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() {
+        hard
+    } else {
+        soft
+    };
     usize::try_from(limit).unwrap_or(usize::MAX)
 }

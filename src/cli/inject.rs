@@ -17,22 +17,30 @@ use navarch_webhook::inject::{Injector, InjectorInputs, NativeSidecars, Note, in
 
 /// Add the proxy to the pods of files, as the webhook would
 ///
-/// Reads YAML or JSON with any number of objects, and prints them as YAML; objects without pods stay as they are. Values, config
-/// and mesh config are those of the ConfigMaps istio-sidecar-injector and istio; without them the defaults of an installation are
-/// used.
+/// Reads YAML or JSON with any number of objects, and prints them as YAML; objects without pods
+/// stay as they are. Values, config and mesh config are those of the ConfigMaps
+/// istio-sidecar-injector and istio; without them the defaults of an installation are used.
 #[derive(Args, Debug)]
 pub(super) struct Inject {
     /// File with the objects, or - for the standard input; can be repeated
     #[arg(short = 'f', long = "filename", value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// File with the mesh config: key mesh of the ConfigMap istio
-    #[arg(long = "meshConfigFile", alias = "mesh-config-file", value_name = "FILE")]
+    #[arg(
+        long = "meshConfigFile",
+        alias = "mesh-config-file",
+        value_name = "FILE"
+    )]
     mesh_config: Option<PathBuf>,
     /// File with the chart's values: key values of the ConfigMap istio-sidecar-injector
     #[arg(long = "valuesFile", alias = "values-file", value_name = "FILE")]
     values: Option<PathBuf>,
     /// File with policy and templates: key config of the ConfigMap istio-sidecar-injector
-    #[arg(long = "injectConfigFile", alias = "inject-config-file", value_name = "FILE")]
+    #[arg(
+        long = "injectConfigFile",
+        alias = "inject-config-file",
+        value_name = "FILE"
+    )]
     config: Option<PathBuf>,
     /// Revision of the control plane
     #[arg(long, value_name = "REVISION", default_value = "")]
@@ -54,18 +62,25 @@ impl Inject {
         let injector = self.injector()?;
         let mut out = String::new();
         let mut notes = Vec::new();
+
         for file in &self.files {
             let text = read(file)?;
             for document in yaml::documents(&text) {
-                let mut object: Value = yaml::parse(document.text, Schema::V1_1).map_err(|error| {
-                    anyhow::anyhow!("{}, after line {}: {error}", file.display(), document.lines_before)
-                })?;
+                let mut object: Value =
+                    yaml::parse(document.text, Schema::V1_1).map_err(|error| {
+                        anyhow::anyhow!(
+                            "{}, after line {}: {error}",
+                            file.display(),
+                            document.lines_before
+                        )
+                    })?;
                 let before = object.clone();
                 inject_object(&injector, &mut object, &self.namespace, &mut notes)
                     .with_context(|| file.display().to_string())?;
                 out.push_str(&self.shown(&before, &object)?);
             }
         }
+
         std::io::stdout().write_all(out.as_bytes())?;
         let lines: String = notes.iter().map(note_line).collect();
         std::io::stderr().write_all(lines.as_bytes())?;
@@ -75,9 +90,14 @@ impl Inject {
     /// The injector with the settings of the flags.
     fn injector(&self) -> anyhow::Result<Injector> {
         let mut mesh = MeshConfig::istio_defaults();
+
         if let Some(file) = &self.mesh_config {
-            mesh = mesh.apply(&read(file)?).with_context(|| file.display().to_string())?.value;
+            mesh = mesh
+                .apply(&read(file)?)
+                .with_context(|| file.display().to_string())?
+                .value;
         }
+
         let text = |file: &Option<PathBuf>| file.as_deref().map_or_else(|| Ok(String::new()), read);
         let variable = |name: &str| environment::variable(name).unwrap_or_default();
         let inputs = InjectorInputs {
@@ -88,6 +108,7 @@ impl Inject {
             compliance_policy: variable("COMPLIANCE_POLICY"),
             ..InjectorInputs::new(Arc::new(mesh))
         };
+
         Ok(Injector::new(&inputs)?)
     }
 
@@ -97,17 +118,33 @@ impl Inject {
         if !self.diff {
             return Ok(format!("---\n{}\n", text.trim_end()));
         }
+
         let before = serde_saphyr::to_string(before)?;
-        let name = |path: &str| after.pointer(path).and_then(Value::as_str).unwrap_or("?").to_owned();
+        let name = |path: &str| {
+            after
+                .pointer(path)
+                .and_then(Value::as_str)
+                .unwrap_or("?")
+                .to_owned()
+        };
+
         let title = format!("{} {}", name("/kind"), name("/metadata/name"));
         let diff = TextDiff::from_lines(&before, &text);
-        Ok(diff.unified_diff().header(&title, &format!("{title}, injected")).to_string())
+        Ok(diff
+            .unified_diff()
+            .header(&title, &format!("{title}, injected"))
+            .to_string())
     }
 }
 
 /// The message to the user about an object.
 fn note_line(note: &Note) -> String {
-    let skipped = note.skipped.map(|reason| format!("{}: not injected: {}\n", note.object, reason.explained()));
-    let warnings = note.warnings.iter().map(|warning| format!("{}: {warning}\n", note.object));
+    let skipped = note
+        .skipped
+        .map(|reason| format!("{}: not injected: {}\n", note.object, reason.explained()));
+    let warnings = note
+        .warnings
+        .iter()
+        .map(|warning| format!("{}: {warning}\n", note.object));
     skipped.into_iter().chain(warnings).collect()
 }

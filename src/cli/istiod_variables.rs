@@ -1,10 +1,12 @@
 //! The environment variables of istiod, by name.
 //!
-//! A variable that is set but not read has no effect, which is logged at start. So this list must contain every
-//! variable that istiod reads: a test verifies that it contains all that Navarch reads.
+//! A variable that is set but not read has no effect, which is logged at start. So this list must
+//! contain every variable that istiod reads: a test verifies that it contains all that Navarch
+//! reads.
 
-/// All variables of istiod (1.32), each with the value that matches Navarch's behaviour if it is not read, if there
-/// is one. Variables of features that Navarch does not have, such as caches, have no such value.
+/// All variables of istiod (1.32), each with the value that matches Navarch's behaviour if it is
+/// not read, if there is one. Variables of features that Navarch does not have, such as caches,
+/// have no such value.
 pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
     ("AMBIENT_ENABLE_BAGGAGE", None),
     ("AMBIENT_ENABLE_DRY_RUN_AUTHORIZATION_POLICY", None),
@@ -22,7 +24,10 @@ pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
     ("CITADEL_SELF_SIGNED_CA_CERT_TTL", None),
     ("CITADEL_SELF_SIGNED_CA_RSA_KEY_SIZE", None),
     ("CITADEL_SELF_SIGNED_ROOT_CERT_CHECK_INTERVAL", None),
-    ("CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE", None),
+    (
+        "CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE",
+        None,
+    ),
     ("CLUSTER_ID", None),
     ("COMPLIANCE_POLICY", None),
     ("DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES", None),
@@ -53,7 +58,10 @@ pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
     ("ENABLE_SELECTOR_BASED_K8S_GATEWAY_POLICY", None),
     ("ENABLE_TLS_ON_SIDECAR_INGRESS", None),
     ("ENABLE_VTPROTOBUF", None),
-    ("ENABLE_WILDCARD_HOST_SERVICE_ENTRIES_FOR_TLS", Some("false")),
+    (
+        "ENABLE_WILDCARD_HOST_SERVICE_ENTRIES_FOR_TLS",
+        Some("false"),
+    ),
     ("ENABLE_XDS_API_GENERATOR_AUTH", None),
     ("ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL", Some("false")),
     ("EXTERNAL_CA", None),
@@ -66,7 +74,10 @@ pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
     ("ISTIO_DELTA_XDS", Some("true")),
     ("ISTIO_DUAL_STACK", None),
     ("ISTIO_ENABLE_CONTROLLER_QUEUE_METRICS", Some("false")),
-    ("ISTIO_ENABLE_IPV4_OUTBOUND_LISTENER_FOR_IPV6_CLUSTERS", None),
+    (
+        "ISTIO_ENABLE_IPV4_OUTBOUND_LISTENER_FOR_IPV6_CLUSTERS",
+        None,
+    ),
     ("ISTIO_GPRC_MAXRECVMSGSIZE", None),
     ("ISTIO_GPRC_MAXSTREAMS", None),
     ("ISTIO_KUBE_CLIENT_CONTENT_TYPE", Some("protobuf")),
@@ -78,7 +89,10 @@ pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
     ("JWT_RULE", None),
     ("K8S_INGRESS_NS", None),
     ("K8S_SIGNER", None),
-    ("LABEL_CANONICAL_SERVICES_FOR_MESH_EXTERNAL_SERVICE_ENTRIES", None),
+    (
+        "LABEL_CANONICAL_SERVICES_FOR_MESH_EXTERNAL_SERVICE_ENTRIES",
+        None,
+    ),
     ("LOCAL_CLUSTER_SECRET_WATCHER", None),
     ("MAX_CONNECTIONS_PER_SOCKET_EVENT_LOOP", None),
     ("MAX_WORKLOAD_CERT_TTL", None),
@@ -199,7 +213,8 @@ pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
     ("XDS_AUTH_PLAINTEXT", None),
 ];
 
-/// Variables of earlier releases of istiod that changed what proxies do, each with the value that matches the current behaviour.
+/// Variables of earlier releases of istiod that changed what proxies do, each with the value that
+/// matches the current behaviour.
 pub(super) const REMOVED_VARIABLES: &[(&str, Option<&str>)] = &[
     ("PILOT_ENABLE_PROTOCOL_SNIFFING_FOR_INBOUND", Some("true")),
     ("PILOT_ENABLE_PROTOCOL_SNIFFING_FOR_OUTBOUND", Some("true")),
@@ -223,8 +238,13 @@ mod tests {
 
     /// The variables after the settings of a control plane were read from them.
     fn read(values: &[(&str, &str)]) -> Variables {
-        let variables = Variables::new(values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-        let Command::Discovery(discovery) = Arguments::parse_from(["navarch", "discovery"]).command else {
+        let variables = Variables::new(
+            values
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
+        );
+        let Command::Discovery(discovery) = Arguments::parse_from(["navarch", "discovery"]).command
+        else {
             panic!("another command")
         };
         let log_scopes = crate::admin::LogScopes::new(&[], String::new(), |_| Ok(()));
@@ -243,12 +263,16 @@ mod tests {
                 || [FORMER, OF_KUBERNETES].concat().contains(&name)
                 || ISTIOD.iter().any(|(known, _)| *known == name)
         };
+
         let unknown: Vec<_> = read_names.iter().filter(|name| !is_known(name)).collect();
         assert_eq!(unknown, Vec::<&String>::new());
+
         // Most are read; of these, none says what happens without reading it.
         assert!(read_names.len() > 100, "{read_names:?}");
-        let both: Vec<_> =
-            ISTIOD.iter().filter(|(name, usual)| usual.is_some() && read_names.contains(*name)).collect();
+        let both: Vec<_> = ISTIOD
+            .iter()
+            .filter(|(name, usual)| usual.is_some() && read_names.contains(*name))
+            .collect();
         assert_eq!(both, Vec::<&(&str, Option<&str>)>::new());
         assert!(ISTIOD.is_sorted() && ISTIOD.windows(2).all(|pair| pair[0].0 != pair[1].0));
     }
@@ -267,6 +291,7 @@ mod tests {
             ("METRICS_LOCALHOST_ACCESS_ONLY", "true"),
             ("PATH", "/bin"),
         ]);
+
         assert_eq!(
             variables.ignored(),
             [
@@ -275,6 +300,7 @@ mod tests {
                 "PILOT_ENABLE_PROTOCOL_SNIFFING_FOR_OUTBOUND"
             ]
         );
+
         assert_eq!(read(&[]).ignored(), Vec::<&str>::new());
     }
 }

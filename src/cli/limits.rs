@@ -14,10 +14,12 @@ use navarch_xds::Limits;
 /// Flags about connections. The first two have their defaults from the environment.
 #[derive(Args, Debug, Default)]
 pub(super) struct KeepaliveFlags {
-    /// Idle time of a connection after which the client is pinged; if unset, `GRPC_KEEPALIVE_INTERVAL`, or 30s
+    /// Idle time of a connection after which the client is pinged; if unset,
+    /// `GRPC_KEEPALIVE_INTERVAL`, or 30s
     #[arg(long, alias = "keepaliveInterval", value_name = "DURATION", value_parser = duration)]
     keepalive_interval: Option<Duration>,
-    /// Timeout for the acknowledgement of a ping, after which the connection is closed; if unset, `GRPC_KEEPALIVE_TIMEOUT`, or 10s
+    /// Timeout for the acknowledgement of a ping, after which the connection is closed; if unset,
+    /// `GRPC_KEEPALIVE_TIMEOUT`, or 10s
     #[arg(long, alias = "keepaliveTimeout", value_name = "DURATION", value_parser = duration)]
     keepalive_timeout: Option<Duration>,
     /// Maximum age of a connection, with a jitter of 10 %; 0 is unlimited
@@ -31,8 +33,8 @@ pub(super) struct KeepaliveFlags {
     keepalive_max_server_connection_age: Duration,
 }
 
-/// Default maximum size of a request in ambient mode, in bytes: a reconnecting ztunnel lists all of its resources,
-/// with some 120 bytes each.
+/// Default maximum size of a request in ambient mode, in bytes: a reconnecting ztunnel lists all of
+/// its resources, with some 120 bytes each.
 const AMBIENT_REQUEST_BYTES: usize = 16 << 20;
 /// grpc-go's value for an interval of zero.
 const DEFAULT_INTERVAL: Duration = Duration::from_hours(2);
@@ -45,63 +47,112 @@ const UNKNOWN_MEMORY: usize = 1 << 30;
 /// Minimum default for the memory of clients.
 const LEAST_MEMORY: usize = 256 << 20;
 
-/// The limits of connections and streams, from flags and variables. `variable` returns the value of a variable.
+/// The limits of connections and streams, from flags and variables. `variable` returns the value of
+/// a variable.
 ///
 /// # Errors
 /// At the first variable with an invalid value.
-pub(super) fn limits(variable: impl Fn(&str) -> Option<String>, flags: &KeepaliveFlags) -> anyhow::Result<Limits> {
+pub(super) fn limits(
+    variable: impl Fn(&str) -> Option<String>,
+    flags: &KeepaliveFlags,
+) -> anyhow::Result<Limits> {
     let text = |name: &str| variable(name).filter(|value| !value.is_empty());
     let span = |name: &str, flag: Option<Duration>, default: Duration| match (flag, text(name)) {
         (Some(given), _) => Ok(given),
         (None, Some(value)) => duration(&value).with_context(|| format!("{name}={value:?}")),
         (None, None) => Ok(default),
     };
+
     let number = |name: &str, default: usize| match text(name) {
         None => Ok(default),
-        Some(value) => value.parse().with_context(|| format!("{name}={value:?} is not an integer")),
+        Some(value) => value
+            .parse()
+            .with_context(|| format!("{name}={value:?} is not an integer")),
     };
+
     if let Some(value) = text("PILOT_PUSH_THROTTLE") {
-        tracing::warn!(value, "PILOT_PUSH_THROTTLE has no effect: pushes to all proxies are computed together");
+        tracing::warn!(
+            value,
+            "PILOT_PUSH_THROTTLE has no effect: pushes to all proxies are computed together"
+        );
     }
+
     let mut limits = Limits::default();
-    let interval = span("GRPC_KEEPALIVE_INTERVAL", flags.keepalive_interval, limits.keepalive_interval)?;
-    limits.keepalive_interval = if interval.is_zero() { DEFAULT_INTERVAL } else { interval };
-    let timeout = span("GRPC_KEEPALIVE_TIMEOUT", flags.keepalive_timeout, limits.keepalive_timeout)?;
-    limits.keepalive_timeout = if timeout.is_zero() { DEFAULT_TIMEOUT } else { timeout };
+    let interval = span(
+        "GRPC_KEEPALIVE_INTERVAL",
+        flags.keepalive_interval,
+        limits.keepalive_interval,
+    )?;
+
+    limits.keepalive_interval = if interval.is_zero() {
+        DEFAULT_INTERVAL
+    } else {
+        interval
+    };
+
+    let timeout = span(
+        "GRPC_KEEPALIVE_TIMEOUT",
+        flags.keepalive_timeout,
+        limits.keepalive_timeout,
+    )?;
+
+    limits.keepalive_timeout = if timeout.is_zero() {
+        DEFAULT_TIMEOUT
+    } else {
+        timeout
+    };
     let age = flags.keepalive_max_server_connection_age;
     limits.max_age = (!age.is_zero() && age < UNLIMITED_AGE).then_some(age);
+
     if let Some(value) = text("PILOT_MAX_REQUESTS_PER_SECOND") {
-        let per_second: Option<f64> = value.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate >= 0.0);
-        limits.streams_per_second =
-            per_second.with_context(|| format!("PILOT_MAX_REQUESTS_PER_SECOND={value:?} is not a rate"))?;
+        let per_second: Option<f64> = value
+            .parse()
+            .ok()
+            .filter(|rate: &f64| rate.is_finite() && *rate >= 0.0);
+        limits.streams_per_second = per_second
+            .with_context(|| format!("PILOT_MAX_REQUESTS_PER_SECOND={value:?} is not a rate"))?;
     }
+
     let streams = number("ISTIO_GPRC_MAXSTREAMS", 100_000)?;
     limits.streams_per_connection = match u32::try_from(streams) {
         // As in grpc-go.
         Ok(0) => u32::MAX,
-        streams_or_error => {
-            streams_or_error.with_context(|| format!("ISTIO_GPRC_MAXSTREAMS={streams} is too large"))?
-        }
+        streams_or_error => streams_or_error
+            .with_context(|| format!("ISTIO_GPRC_MAXSTREAMS={streams} is too large"))?,
     };
-    let ambient = text("PILOT_ENABLE_AMBIENT").and_then(|value| parse_bool(&value)).unwrap_or_default();
-    let request_bytes = if ambient { AMBIENT_REQUEST_BYTES } else { limits.request_bytes };
+
+    let ambient = text("PILOT_ENABLE_AMBIENT")
+        .and_then(|value| parse_bool(&value))
+        .unwrap_or_default();
+    let request_bytes = if ambient {
+        AMBIENT_REQUEST_BYTES
+    } else {
+        limits.request_bytes
+    };
+
     limits.request_bytes = number("ISTIO_GPRC_MAXRECVMSGSIZE", request_bytes)?;
     limits.unproved_names = number("NAVARCH_MAX_UNAUTHENTICATED_NAMES", limits.unproved_names)?;
     limits.push_history = number("NAVARCH_PUSH_HISTORY", limits.push_history)?;
-    let (history, most) = (limits.push_history, Limits::MAX_PUSH_HISTORY);
-    ensure!(history <= most, "NAVARCH_PUSH_HISTORY={history} is too large: the maximum is {most} responses per stream");
+    let history = limits.push_history;
+    let most = Limits::MAX_PUSH_HISTORY;
+    ensure!(
+        history <= most,
+        "NAVARCH_PUSH_HISTORY={history} is too large: the maximum is {most} responses per stream"
+    );
+
     Ok(limits)
 }
 
-/// `NAVARCH_CLIENT_MEMORY`: the memory budget of all xDS clients together, in bytes. Default: a quarter of the process's memory.
+/// `NAVARCH_CLIENT_MEMORY`: the memory budget of all xDS clients together, in bytes. Default: a
+/// quarter of the process's memory.
 ///
 /// # Errors
 /// If the value is invalid.
 pub(super) fn client_memory(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<usize> {
     match variable("NAVARCH_CLIENT_MEMORY").filter(|value| !value.is_empty()) {
-        Some(value) => bytes(&value)
-            .filter(|bytes| *bytes > 0)
-            .with_context(|| format!("NAVARCH_CLIENT_MEMORY={value:?} is not a number of bytes such as 1Gi")),
+        Some(value) => bytes(&value).filter(|bytes| *bytes > 0).with_context(|| {
+            format!("NAVARCH_CLIENT_MEMORY={value:?} is not a number of bytes such as 1Gi")
+        }),
         None => Ok(share_of(memory_limit(Path::new("/")))),
     }
 }
@@ -111,15 +162,30 @@ fn share_of(memory: Option<usize>) -> usize {
     memory.map_or(UNKNOWN_MEMORY, |memory| (memory / 4).max(LEAST_MEMORY))
 }
 
-/// The memory limit of the process: that of its container, or else the machine's memory. `root` contains `/sys` and `/proc`.
+/// The memory limit of the process: that of its container, or else the machine's memory. `root`
+/// contains `/sys` and `/proc`.
 fn memory_limit(root: &Path) -> Option<usize> {
     let read = |file: &str| regular_file::read_text(&root.join(file)).ok();
     let machine = read("proc/meminfo").and_then(|text| {
-        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-        line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(1 << 10)
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("MemTotal:"))?;
+        line.trim()
+            .strip_suffix("kB")?
+            .trim()
+            .parse::<usize>()
+            .ok()?
+            .checked_mul(1 << 10)
     });
-    let container = ["sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"];
-    let container = container.into_iter().find_map(|file| read(file)?.trim().parse::<usize>().ok());
+
+    let container = [
+        "sys/fs/cgroup/memory.max",
+        "sys/fs/cgroup/memory/memory.limit_in_bytes",
+    ];
+    let container = container
+        .into_iter()
+        .find_map(|file| read(file)?.trim().parse::<usize>().ok());
+
     match (container, machine) {
         (Some(container), Some(machine)) => Some(container.min(machine)),
         (one, other) => one.or(other),
@@ -141,12 +207,21 @@ pub(super) fn record_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Parses a number of bytes in Kubernetes' format: plain, or with one of `Ki`, `Mi`, `Gi`, `k`, `M`, `G`.
+/// Parses a number of bytes in Kubernetes' format: plain, or with one of `Ki`, `Mi`, `Gi`, `k`,
+/// `M`, `G`.
 fn bytes(text: &str) -> Option<usize> {
-    let units =
-        [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30), ("k", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)];
-    let (number, unit) =
-        units.into_iter().find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, unit))).unwrap_or((text, 1));
+    let units = [
+        ("Ki", 1 << 10),
+        ("Mi", 1 << 20),
+        ("Gi", 1 << 30),
+        ("k", 1_000),
+        ("M", 1_000_000),
+        ("G", 1_000_000_000),
+    ];
+    let (number, unit) = units
+        .into_iter()
+        .find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, unit)))
+        .unwrap_or((text, 1));
     number.parse::<usize>().ok()?.checked_mul(unit)
 }
 
@@ -163,7 +238,9 @@ mod tests {
     }
 
     fn flags(arguments: &[&str]) -> KeepaliveFlags {
-        Command::try_parse_from([&["x"], arguments].concat()).unwrap().flags
+        Command::try_parse_from([&["x"], arguments].concat())
+            .unwrap()
+            .flags
     }
 
     fn one<'a>(name: &'a str, value: &'a str) -> impl Fn(&str) -> Option<String> + 'a {
@@ -173,24 +250,45 @@ mod tests {
     #[test]
     fn unset_limits_have_defaults() {
         for unset in [None, Some(String::new())] {
-            assert_eq!(limits(|_| unset.clone(), &flags(&[])).unwrap(), Limits::default());
+            assert_eq!(
+                limits(|_| unset.clone(), &flags(&[])).unwrap(),
+                Limits::default()
+            );
         }
     }
 
     #[test]
     fn flags_go_before_variables_and_variables_before_defaults() {
         let interval = |value, arguments: &[&str]| {
-            limits(one("GRPC_KEEPALIVE_INTERVAL", value), &flags(arguments)).unwrap().keepalive_interval
+            limits(one("GRPC_KEEPALIVE_INTERVAL", value), &flags(arguments))
+                .unwrap()
+                .keepalive_interval
         };
         assert_eq!(interval("5s", &[]), Duration::from_secs(5));
-        assert_eq!(interval("5s", &["--keepaliveInterval", "7s"]), Duration::from_secs(7));
+        assert_eq!(
+            interval("5s", &["--keepaliveInterval", "7s"]),
+            Duration::from_secs(7)
+        );
+
         assert_eq!(interval("0s", &[]), DEFAULT_INTERVAL);
-        let timeout = limits(one("GRPC_KEEPALIVE_TIMEOUT", "3s"), &flags(&[])).unwrap().keepalive_timeout;
+        let timeout = limits(one("GRPC_KEEPALIVE_TIMEOUT", "3s"), &flags(&[]))
+            .unwrap()
+            .keepalive_timeout;
         assert_eq!(timeout, Duration::from_secs(3));
-        let timeout = limits(|_| None, &flags(&["--keepaliveTimeout=4s"])).unwrap().keepalive_timeout;
+        let timeout = limits(|_| None, &flags(&["--keepaliveTimeout=4s"]))
+            .unwrap()
+            .keepalive_timeout;
         assert_eq!(timeout, Duration::from_secs(4));
-        let age =
-            |value: &str| limits(|_| None, &flags(&["--keepaliveMaxServerConnectionAge", value])).unwrap().max_age;
+
+        let age = |value: &str| {
+            limits(
+                |_| None,
+                &flags(&["--keepaliveMaxServerConnectionAge", value]),
+            )
+            .unwrap()
+            .max_age
+        };
+
         assert_eq!(age("1h"), Some(Duration::from_hours(1)));
         assert_eq!((age("0s"), age("2562047h47m16.854775807s")), (None, None));
     }
@@ -198,15 +296,55 @@ mod tests {
     #[test]
     fn every_variable_has_its_effect_and_a_bad_value_is_named() {
         let set = |name, value| limits(one(name, value), &flags(&[]));
-        assert_eq!(set("PILOT_MAX_REQUESTS_PER_SECOND", "2.5").unwrap().streams_per_second, 2.5);
-        assert_eq!(set("ISTIO_GPRC_MAXSTREAMS", "12").unwrap().streams_per_connection, 12);
-        assert_eq!(set("ISTIO_GPRC_MAXSTREAMS", "0").unwrap().streams_per_connection, u32::MAX);
-        assert_eq!(set("ISTIO_GPRC_MAXRECVMSGSIZE", "1024").unwrap().request_bytes, 1024);
-        assert_eq!(set("PILOT_ENABLE_AMBIENT", "true").unwrap().request_bytes, AMBIENT_REQUEST_BYTES);
-        assert_eq!(set("NAVARCH_MAX_UNAUTHENTICATED_NAMES", "7").unwrap().unproved_names, 7);
+        assert_eq!(
+            set("PILOT_MAX_REQUESTS_PER_SECOND", "2.5")
+                .unwrap()
+                .streams_per_second,
+            2.5
+        );
+
+        assert_eq!(
+            set("ISTIO_GPRC_MAXSTREAMS", "12")
+                .unwrap()
+                .streams_per_connection,
+            12
+        );
+
+        assert_eq!(
+            set("ISTIO_GPRC_MAXSTREAMS", "0")
+                .unwrap()
+                .streams_per_connection,
+            u32::MAX
+        );
+
+        assert_eq!(
+            set("ISTIO_GPRC_MAXRECVMSGSIZE", "1024")
+                .unwrap()
+                .request_bytes,
+            1024
+        );
+
+        assert_eq!(
+            set("PILOT_ENABLE_AMBIENT", "true").unwrap().request_bytes,
+            AMBIENT_REQUEST_BYTES
+        );
+        assert_eq!(
+            set("NAVARCH_MAX_UNAUTHENTICATED_NAMES", "7")
+                .unwrap()
+                .unproved_names,
+            7
+        );
+
         assert_eq!(set("NAVARCH_PUSH_HISTORY", "0").unwrap().push_history, 0);
-        assert!(set("NAVARCH_PUSH_HISTORY", "1001").unwrap_err().to_string().contains("the maximum is 1000"));
+        assert!(
+            set("NAVARCH_PUSH_HISTORY", "1001")
+                .unwrap_err()
+                .to_string()
+                .contains("the maximum is 1000")
+        );
+
         assert_eq!(set("PILOT_PUSH_THROTTLE", "3").unwrap(), Limits::default());
+
         for name in [
             "GRPC_KEEPALIVE_INTERVAL",
             "GRPC_KEEPALIVE_TIMEOUT",
@@ -225,9 +363,14 @@ mod tests {
     fn clients_may_hold_a_quarter_of_the_container_or_the_machine() {
         let memory = |value| client_memory(one("NAVARCH_CLIENT_MEMORY", value));
         assert_eq!(
-            (memory("3Gi").unwrap(), memory("500M").unwrap(), memory("1024").unwrap()),
+            (
+                memory("3Gi").unwrap(),
+                memory("500M").unwrap(),
+                memory("1024").unwrap()
+            ),
             (3 << 30, 500_000_000, 1024)
         );
+
         assert!(memory("lots").is_err() && memory("0").is_err());
         let root = tempfile::tempdir().unwrap();
         assert_eq!(share_of(memory_limit(root.path())), UNKNOWN_MEMORY);
@@ -236,7 +379,11 @@ mod tests {
             std::fs::create_dir_all(file.parent().unwrap()).unwrap();
             std::fs::write(file, text).unwrap();
         };
-        write("proc/meminfo", "MemTotal:       16777216 kB\nMemFree: 5 kB\n");
+        write(
+            "proc/meminfo",
+            "MemTotal:       16777216 kB\nMemFree: 5 kB\n",
+        );
+
         assert_eq!(share_of(memory_limit(root.path())), 4 << 30);
         write("sys/fs/cgroup/memory.max", "max\n");
         assert_eq!(share_of(memory_limit(root.path())), 4 << 30);

@@ -31,7 +31,12 @@ pub(super) struct Man {
 impl Completions {
     /// Prints the completions.
     pub(super) fn run(&self) {
-        clap_complete::generate(self.shell, &mut Arguments::command(), "navarch", &mut std::io::stdout());
+        clap_complete::generate(
+            self.shell,
+            &mut Arguments::command(),
+            "navarch",
+            &mut std::io::stdout(),
+        );
     }
 }
 
@@ -41,7 +46,8 @@ impl Man {
     /// # Errors
     /// If a file cannot be written.
     pub(super) fn run(&self) -> anyhow::Result<()> {
-        std::fs::create_dir_all(&self.directory).with_context(|| self.directory.display().to_string())?;
+        std::fs::create_dir_all(&self.directory)
+            .with_context(|| self.directory.display().to_string())?;
         let mut command = Arguments::command();
         command.build();
         write(&self.directory, &command, "navarch")
@@ -55,7 +61,10 @@ fn write(directory: &Path, command: &Command, name: &str) -> anyhow::Result<()> 
     clap_mangen::Man::new(named).render(&mut page)?;
     let file = directory.join(format!("{name}.1"));
     std::fs::write(&file, page).with_context(|| file.display().to_string())?;
-    for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
+    for below in command
+        .get_subcommands()
+        .filter(|below| below.get_name() != "help")
+    {
         write(directory, below, &format!("{name}-{}", below.get_name()))?;
     }
     Ok(())
@@ -67,9 +76,15 @@ mod tests {
 
     /// The names of a command and all below it, as their pages are called.
     fn names(command: &Command, name: &str, all: &mut Vec<(String, Vec<String>)>) {
-        let flags = command.get_arguments().filter(|flag| !flag.is_hide_set()).filter_map(|flag| flag.get_long());
+        let flags = command
+            .get_arguments()
+            .filter(|flag| !flag.is_hide_set())
+            .filter_map(|flag| flag.get_long());
         all.push((name.to_owned(), flags.map(str::to_owned).collect()));
-        for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
+        for below in command
+            .get_subcommands()
+            .filter(|below| below.get_name() != "help")
+        {
             names(below, &format!("{name}-{}", below.get_name()), all);
         }
     }
@@ -77,27 +92,49 @@ mod tests {
     #[test]
     fn every_command_has_a_page_with_its_flags_and_shells_know_it() {
         let folder = tempfile::tempdir().unwrap();
-        Man { directory: folder.path().to_owned() }.run().unwrap();
+        Man {
+            directory: folder.path().to_owned(),
+        }
+        .run()
+        .unwrap();
         let mut command = Arguments::command();
         command.build();
+
         let mut all = Vec::new();
         names(&command, "navarch", &mut all);
         assert!(all.len() > 20, "{all:?}");
+
         for (name, flags) in &all {
             let page = std::fs::read_to_string(folder.path().join(format!("{name}.1"))).unwrap();
-            assert!(page.contains(".SH NAME") && page.contains(".SH SYNOPSIS"), "{name}: {page}");
+            assert!(
+                page.contains(".SH NAME") && page.contains(".SH SYNOPSIS"),
+                "{name}: {page}"
+            );
             for flag in flags {
-                assert!(page.contains(&flag.replace('-', "\\-")), "{name}: --{flag}: {page}");
+                assert!(
+                    page.contains(&flag.replace('-', "\\-")),
+                    "{name}: --{flag}: {page}"
+                );
             }
         }
+
         let pages = std::fs::read_dir(folder.path()).unwrap().count();
         assert_eq!(pages, all.len(), "there are no others");
-        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::Elvish, Shell::PowerShell] {
+
+        for shell in [
+            Shell::Bash,
+            Shell::Zsh,
+            Shell::Fish,
+            Shell::Elvish,
+            Shell::PowerShell,
+        ] {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "navarch", &mut text);
             let text = String::from_utf8(text).unwrap();
             for (name, flags) in &all {
-                let word = name.rsplit_once("navarch-").map_or("navarch", |(_, last)| last);
+                let word = name
+                    .rsplit_once("navarch-")
+                    .map_or("navarch", |(_, last)| last);
                 let last = word.rsplit('-').next().unwrap_or(word);
                 assert!(text.contains(last), "{shell}: {name}");
                 for flag in flags {

@@ -22,19 +22,33 @@ const WAYPOINTS: &str = "istio-waypoint";
 fn settings(changes: &[Change]) -> anyhow::Result<Settings> {
     let is_waypoint = |change: &Change| matches!(change, Change::Put(AnyObject::KubernetesGateway(gateway)) if *gateway.spec.gateway_class_name == *WAYPOINTS);
     let is_ambient = changes.iter().any(is_waypoint);
-    Ok(environment::settings(|name| (is_ambient && name == "PILOT_ENABLE_AMBIENT").then(|| "true".to_owned()))?)
+    Ok(environment::settings(|name| {
+        (is_ambient && name == "PILOT_ENABLE_AMBIENT").then(|| "true".to_owned())
+    })?)
 }
 
 /// The snapshot of a directory, read as by `navarch discovery --config-dir`, and the errors in it.
 ///
 /// # Errors
 /// If the directory does not exist, or the mesh config cannot be read.
-pub(super) fn snapshot(directory: &Path, mesh: Option<&PathBuf>) -> anyhow::Result<(Arc<PushContext>, Vec<String>)> {
-    ensure!(directory.is_dir(), "{} is not a directory", directory.display());
+pub(super) fn snapshot(
+    directory: &Path,
+    mesh: Option<&PathBuf>,
+) -> anyhow::Result<(Arc<PushContext>, Vec<String>)> {
+    ensure!(
+        directory.is_dir(),
+        "{} is not a directory",
+        directory.display()
+    );
     let mut config = MeshConfig::istio_defaults();
+
     if let Some(file) = mesh {
-        config = config.apply(&read(file)?).with_context(|| file.display().to_string())?.value;
+        config = config
+            .apply(&read(file)?)
+            .with_context(|| file.display().to_string())?
+            .value;
     }
+
     let mut changes = vec![Change::Mesh(Arc::new(config))];
     let mut problems = Vec::new();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -43,8 +57,11 @@ pub(super) fn snapshot(directory: &Path, mesh: Option<&PathBuf>) -> anyhow::Resu
         .context("failed to start the tokio runtime")?;
     runtime.block_on(async {
         let (sender, mut batches) = mpsc::channel(64);
-        let source = FileSource::new(FileSourceConfig { root: directory.to_owned() });
+        let source = FileSource::new(FileSourceConfig {
+            root: directory.to_owned(),
+        });
         let mut reading = std::pin::pin!(source.run(sender, Arc::new(Notify::new())));
+
         loop {
             let batch = tokio::select! {
                 ended = &mut reading => return ended.context("failed to read the directory"),
@@ -55,7 +72,9 @@ pub(super) fn snapshot(directory: &Path, mesh: Option<&PathBuf>) -> anyhow::Resu
                     SourceEvent::Added(object) | SourceEvent::Updated(object) => {
                         changes.push(Change::Put(object.without_internal_annotations()));
                     }
-                    SourceEvent::Problems { problems: found, .. } => {
+                    SourceEvent::Problems {
+                        problems: found, ..
+                    } => {
                         problems.extend(found.iter().map(ToString::to_string));
                     }
                     SourceEvent::FullSync => return Ok(()),
@@ -68,6 +87,7 @@ pub(super) fn snapshot(directory: &Path, mesh: Option<&PathBuf>) -> anyhow::Resu
             }
         }
     })?;
+
     let mut state = MeshState::new(settings(&changes)?);
     state.apply(changes);
     Ok((state.context(), problems))

@@ -21,7 +21,11 @@ pub(super) enum Output {
 ///
 /// # Errors
 /// If the output cannot be written.
-pub(super) fn print(output: Output, text: &impl Display, json: &impl Serialize) -> anyhow::Result<()> {
+pub(super) fn print(
+    output: Output,
+    text: &impl Display,
+    json: &impl Serialize,
+) -> anyhow::Result<()> {
     let text = match output {
         Output::Text => Colors::of_stdout(None).answer(&text.to_string()),
         Output::Json => format!("{}\n", serde_json::to_string_pretty(json)?),

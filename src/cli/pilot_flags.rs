@@ -20,21 +20,33 @@ pub(super) struct WithoutEffect {
 impl WithoutEffect {
     /// The flags that are set.
     pub(super) fn given(&self) -> Vec<String> {
-        let Self { log_stacktrace_level, log_caller, vklog } = self;
+        let Self {
+            log_stacktrace_level,
+            log_caller,
+            vklog,
+        } = self;
         let flags = [
             ("--log_stacktrace_level", log_stacktrace_level.is_some()),
             ("--log_caller", log_caller.is_some()),
             ("--vklog", vklog.is_some()),
         ];
-        flags.into_iter().filter(|(_, given)| *given).map(|(flag, _)| flag.to_owned()).collect()
+        flags
+            .into_iter()
+            .filter(|(_, given)| *given)
+            .map(|(flag, _)| flag.to_owned())
+            .collect()
     }
 }
 
-/// Removes unknown flags from the arguments of a command, each with its value, which is the next argument unless that
-/// is a flag. pilot-discovery does so for charts of other versions. Returns the remaining arguments, and the removed
-/// flags.
-pub(super) fn leave_out_unknown(command: &clap::Command, words: &[String]) -> (Vec<String>, Vec<String>) {
-    let (mut kept, mut unknown) = (Vec::new(), Vec::new());
+/// Removes unknown flags from the arguments of a command, each with its value, which is the next
+/// argument unless that is a flag. pilot-discovery does so for charts of other versions. Returns
+/// the remaining arguments, and the removed flags.
+pub(super) fn leave_out_unknown(
+    command: &clap::Command,
+    words: &[String],
+) -> (Vec<String>, Vec<String>) {
+    let mut kept = Vec::new();
+    let mut unknown = Vec::new();
     let mut rest = words.iter().peekable();
     while let Some(word) = rest.next() {
         if word == "--" {
@@ -42,6 +54,7 @@ pub(super) fn leave_out_unknown(command: &clap::Command, words: &[String]) -> (V
             kept.extend(rest.cloned());
             break;
         }
+
         let is_flag = word.len() > 1 && word.starts_with('-');
         let name = word.split('=').next().unwrap_or(word);
         match takes_value(command, name) {
@@ -60,6 +73,7 @@ pub(super) fn leave_out_unknown(command: &clap::Command, words: &[String]) -> (V
             }
         }
     }
+
     (kept, unknown)
 }
 
@@ -68,12 +82,22 @@ fn takes_value(command: &clap::Command, flag: &str) -> Option<bool> {
     if matches!(flag, "--help" | "-h" | "--version" | "-V") {
         return Some(false);
     }
+
     let is_named = |arg: &&clap::Arg| match flag.strip_prefix("--") {
         Some(long) => {
-            arg.get_long() == Some(long) || arg.get_all_aliases().is_some_and(|aliases| aliases.contains(&long))
+            arg.get_long() == Some(long)
+                || arg
+                    .get_all_aliases()
+                    .is_some_and(|aliases| aliases.contains(&long))
         }
-        None => flag.chars().nth(1).is_some_and(|letter| arg.get_short() == Some(letter)) && flag.len() == 2,
+        None => {
+            flag.chars()
+                .nth(1)
+                .is_some_and(|letter| arg.get_short() == Some(letter))
+                && flag.len() == 2
+        }
     };
+
     let arg = command.get_arguments().find(is_named)?;
     Some(arg.get_action().takes_values() && !arg.is_require_equals_set())
 }
@@ -89,7 +113,8 @@ mod tests {
     fn read(line: &str) -> (String, String) {
         let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
         let command = Arguments::command();
-        let (kept, unknown) = leave_out_unknown(command.find_subcommand("discovery").unwrap(), &words);
+        let (kept, unknown) =
+            leave_out_unknown(command.find_subcommand("discovery").unwrap(), &words);
         (kept.join(" "), unknown.join(" "))
     }
 
@@ -106,7 +131,11 @@ mod tests {
                 "--monitoringAddr=:1 --meshConfig f --log_as_json",
                 "--x",
             ),
-            ("--log_as_json=false word -- --x", "--log_as_json=false word -- --x", ""),
+            (
+                "--log_as_json=false word -- --x",
+                "--log_as_json=false word -- --x",
+                "",
+            ),
             ("--help --version -h -V", "--help --version -h -V", ""),
         ] {
             assert_eq!(read(line), (kept.to_owned(), unknown.to_owned()), "{line}");

@@ -26,14 +26,15 @@ const FOUND: u8 = 3;
 
 /// Show the effect of a change before it is made
 ///
-/// The plan shows which objects are valid, which proxies the change affects, what they would receive, which requests would be
-/// routed differently, and what Envoy would reject or what would not be sent to proxies. Nothing is applied.
+/// The plan shows which objects are valid, which proxies the change affects, what they would
+/// receive, which requests would be routed differently, and what Envoy would reject or what would
+/// not be sent to proxies. Nothing is applied.
 ///
-/// The request is sent to every ready control plane of the kubeconfig's cluster, or to each --address: each knows its own proxies,
-/// and their plans are merged.
+/// The request is sent to every ready control plane of the kubeconfig's cluster, or to each
+/// --address: each knows its own proxies, and their plans are merged.
 ///
-/// Exit codes: 0 the plan has nothing of --fail-on; 1 there is no plan, or one of several control planes did not respond; 2 the
-/// command line is wrong; 3 the plan has something of --fail-on.
+/// Exit codes: 0 the plan has nothing of --fail-on; 1 there is no plan, or one of several control
+/// planes did not respond; 2 the command line is wrong; 3 the plan has something of --fail-on.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch plan -f change.yaml                            against the control plane of the kubeconfig's cluster
@@ -42,8 +43,14 @@ const FOUND: u8 = 3;
   navarch plan --remove vs/shop/reviews -o json          if this VirtualService were removed
   navarch plan -f change.yaml --fail-on invalid,refused,left-out || exit 1    in a pipeline")]
 pub(super) struct PlanCommand {
-    /// File or directory with objects to add or change, or - for the standard input; can be repeated
-    #[arg(short = 'f', long = "filename", value_name = "FILE", required_unless_present = "remove")]
+    /// File or directory with objects to add or change, or - for the standard input; can be
+    /// repeated
+    #[arg(
+        short = 'f',
+        long = "filename",
+        value_name = "FILE",
+        required_unless_present = "remove"
+    )]
     files: Vec<PathBuf>,
     /// Object to remove, as KIND/NAMESPACE/NAME; can be repeated
     #[arg(long, value_name = "OBJECT")]
@@ -52,10 +59,19 @@ pub(super) struct PlanCommand {
     #[arg(long, value_name = "live|DIR", default_value = "live")]
     against: String,
     /// File with the mesh config for the directory: key mesh of the ConfigMap istio
-    #[arg(long = "meshConfigFile", alias = "mesh-config-file", value_name = "FILE")]
+    #[arg(
+        long = "meshConfigFile",
+        alias = "mesh-config-file",
+        value_name = "FILE"
+    )]
     mesh_config: Option<PathBuf>,
     /// What makes the command fail
-    #[arg(long, value_name = "WHAT", value_delimiter = ',', default_value = "invalid,refused")]
+    #[arg(
+        long,
+        value_name = "WHAT",
+        value_delimiter = ',',
+        default_value = "invalid,refused"
+    )]
     fail_on: Vec<FailOn>,
     /// Output format
     #[arg(short = 'o', long, value_name = "FORMAT", default_value = "text")]
@@ -91,8 +107,11 @@ impl PlanCommand {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let proposal = self.proposal()?;
         let progress = Progress::begin("computing the plan");
-        let (plan, silent) =
-            if self.against == "live" { self.fetch_plan(&proposal)? } else { (self.make(proposal)?, false) };
+        let (plan, silent) = if self.against == "live" {
+            self.fetch_plan(&proposal)?
+        } else {
+            (self.make(proposal)?, false)
+        };
         drop(progress);
         print(self.output, &plan, &plan)?;
         let is_found = self.fail_on.iter().any(|what| what.is_in(&plan));
@@ -108,26 +127,42 @@ impl PlanCommand {
         let mut files = Vec::new();
         for path in &self.files {
             for file in reading::files_of(path)? {
-                files.push(ProposedFile { place: file.display().to_string(), text: reading::read(&file)? });
+                files.push(ProposedFile {
+                    place: file.display().to_string(),
+                    text: reading::read(&file)?,
+                });
             }
         }
-        ensure!(!(files.is_empty() && self.remove.is_empty()), "the files of -f contain no objects");
-        Ok(Proposal { files, remove: self.remove.clone() })
+        ensure!(
+            !(files.is_empty() && self.remove.is_empty()),
+            "the files of -f contain no objects"
+        );
+        Ok(Proposal {
+            files,
+            remove: self.remove.clone(),
+        })
     }
 
-    /// Requests the plan from every running control plane for its proxies. Returns whether one of them failed.
+    /// Requests the plan from every running control plane for its proxies. Returns whether one of
+    /// them failed.
     fn fetch_plan(&self, proposal: &Proposal) -> anyhow::Result<(Plan, bool)> {
         let body = serde_json::to_vec(proposal)?;
         let path = "/debug/plan?part=true".to_owned();
-        let (mut parts, mut silent) = (Vec::new(), Vec::new());
-        for (place, answer) in
-            self.api.query_each(&DebugRequest { method: Method::POST, path, body, timeout: TIMEOUT })?
-        {
+        let mut parts = Vec::new();
+        let mut silent = Vec::new();
+
+        for (place, answer) in self.api.query_each(&DebugRequest {
+            method: Method::POST,
+            path,
+            body,
+            timeout: TIMEOUT,
+        })? {
             match answer.and_then(|answer| read(&answer)) {
                 Ok(part) => parts.push((place, part)),
                 Err(error) => silent.push(format!("{error:#}")),
             }
         }
+
         ensure!(!parts.is_empty(), "{}", silent.join("\n"));
         let is_silent = !silent.is_empty();
         let mut plan = match <[_; 1]>::try_from(parts) {
@@ -135,35 +170,68 @@ impl PlanCommand {
             Ok(only) => merged(only.into()),
             Err(several) => merged(several),
         };
-        plan.more.extend(silent.into_iter().map(|error| format!("proxies of a control plane: {error}")));
+
+        plan.more.extend(
+            silent
+                .into_iter()
+                .map(|error| format!("proxies of a control plane: {error}")),
+        );
+
         Ok((plan, is_silent))
     }
 
     /// Computes the plan for a directory.
     fn make(&self, proposal: Proposal) -> anyhow::Result<Plan> {
-        let (context, problems) = offline::snapshot(self.against.as_ref(), self.mesh_config.as_ref())?;
+        let (context, problems) =
+            offline::snapshot(self.against.as_ref(), self.mesh_config.as_ref())?;
+
         // Translation is deeply recursive.
-        let make = move || part(&mut Mirror::of(&context, implied(&context)), &proposal, &mut |_| ()).whole();
-        let thread = std::thread::Builder::new().name("plan".to_owned()).stack_size(STACK).spawn(make)?;
-        let mut plan = thread.join().map_err(|_| anyhow::anyhow!("the planning thread panicked; see the log above"))?;
-        plan.more.extend(problems.iter().map(|problem| format!("directory: {problem}")));
+        let make = move || {
+            part(
+                &mut Mirror::of(&context, implied(&context)),
+                &proposal,
+                &mut |_| (),
+            )
+            .whole()
+        };
+
+        let thread = std::thread::Builder::new()
+            .name("plan".to_owned())
+            .stack_size(STACK)
+            .spawn(make)?;
+        let mut plan = thread
+            .join()
+            .map_err(|_| anyhow::anyhow!("the planning thread panicked; see the log above"))?;
+        plan.more.extend(
+            problems
+                .iter()
+                .map(|problem| format!("directory: {problem}")),
+        );
+
         Ok(plan)
     }
 }
 
 /// Parses the response of a control plane.
 fn read(answer: &LocalResponse) -> anyhow::Result<PlanPart> {
-    serde_json::from_slice(&answer.body).context("the response is of an incompatible Navarch release")
+    serde_json::from_slice(&answer.body)
+        .context("the response is of an incompatible Navarch release")
 }
 
 impl FailOn {
     /// Whether a plan contains this.
     fn is_in(self, plan: &Plan) -> bool {
         match self {
-            Self::Invalid => plan.objects.iter().any(|object| object.action == Action::Refused),
+            Self::Invalid => plan
+                .objects
+                .iter()
+                .any(|object| object.action == Action::Refused),
             Self::Refused => !plan.refused.is_empty(),
             Self::LeftOut => !plan.left_out.is_empty(),
-            Self::Warning => plan.objects.iter().any(|object| !object.warnings.is_empty()),
+            Self::Warning => plan
+                .objects
+                .iter()
+                .any(|object| !object.warnings.is_empty()),
             Self::Traffic => !plan.traffic.is_empty(),
             Self::Change => plan.reached > 0,
             Self::Never => false,

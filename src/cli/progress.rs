@@ -1,4 +1,5 @@
-//! A progress line on the standard error during long operations, if it is a terminal. It is removed at the end.
+//! A progress line on the standard error during long operations, if it is a terminal. It is removed
+//! at the end.
 
 use std::io::{IsTerminal as _, Write};
 use std::sync::Arc;
@@ -38,12 +39,18 @@ struct State {
 
 impl Progress {
     /// Starts an operation with a text such as `asking 3 control planes`.
-    #[expect(clippy::disallowed_methods, reason = "the command waits by the real clock")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the command waits by the real clock"
+    )]
     pub(super) fn begin(text: &str) -> Self {
         if std::io::stderr().is_terminal() {
             Self::shown(text, std::io::stderr(), Instant::now, [SHORT, STEP])
         } else {
-            Self { shared: Shared::new(text), writer: None }
+            Self {
+                shared: Shared::new(text),
+                writer: None,
+            }
         }
     }
 
@@ -52,12 +59,22 @@ impl Progress {
         self.shared.state.lock().text = text;
     }
 
-    fn shown(text: &str, to: impl Write + Send + 'static, clock: fn() -> Instant, times: [Duration; 2]) -> Self {
+    fn shown(
+        text: &str,
+        to: impl Write + Send + 'static,
+        clock: fn() -> Instant,
+        times: [Duration; 2],
+    ) -> Self {
         let shared = Shared::new(text);
         let own = shared.clone();
-        let writer = std::thread::Builder::new().name("progress".to_owned()).spawn(move || own.show(to, clock, times));
+        let writer = std::thread::Builder::new()
+            .name("progress".to_owned())
+            .spawn(move || own.show(to, clock, times));
         // If the thread cannot be started, there is no line.
-        Self { shared, writer: writer.ok() }
+        Self {
+            shared,
+            writer: writer.ok(),
+        }
     }
 }
 
@@ -74,7 +91,13 @@ impl Drop for Progress {
 
 impl Shared {
     fn new(text: &str) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(State { text: text.to_owned(), is_over: false }), ended: Condvar::new() })
+        Arc::new(Self {
+            state: Mutex::new(State {
+                text: text.to_owned(),
+                is_over: false,
+            }),
+            ended: Condvar::new(),
+        })
     }
 
     /// Writes the line until the operation ends, then removes it. Write errors are ignored.
@@ -123,7 +146,12 @@ mod tests {
 
     #[expect(clippy::disallowed_methods, reason = "the wait is a real one")]
     fn begin(paper: &Paper, short: Duration) -> Progress {
-        Progress::shown("asking", paper.clone(), Instant::now, [short, Duration::from_millis(1)])
+        Progress::shown(
+            "asking",
+            paper.clone(),
+            Instant::now,
+            [short, Duration::from_millis(1)],
+        )
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! Generates `docs/configuration.md`: every flag of every command, and every environment variable; and the generated
-//! parts of `docs/operations.md`.
+//! Generates `docs/configuration.md`: every flag of every command, and every environment variable;
+//! and the generated parts of `docs/operations.md`.
 //!
-//! Flags come from the definitions that command lines are parsed with. Variables are described in tables here, and
-//! tests verify that these contain all variables that are read, with their defaults, and no others. The agent's
-//! variables are found in its sources.
+//! Flags come from the definitions that command lines are parsed with. Variables are described in
+//! tables here, and tests verify that these contain all variables that are read, with their
+//! defaults, and no others. The agent's variables are found in its sources.
 
 mod agent;
 mod commands;
@@ -52,20 +52,38 @@ fn page(is_read: impl Fn(&str) -> bool) -> String {
     page.push_str(AGENT);
     commands::of_agent(&mut page);
     page.push_str("## Variables of the control plane\n\n");
+
     for section in control_plane::SECTIONS {
-        let read: Vec<_> = section.variables().filter(|variable| is_read(variable.name)).collect();
+        let read: Vec<_> = section
+            .variables()
+            .filter(|variable| is_read(variable.name))
+            .collect();
         push_read(*section, &read, &mut page);
     }
+
     page.push_str("### Not read\n\nVariables of istiod that have no effect.\n\n");
-    let mut unread: Vec<_> = all(control_plane::SECTIONS).filter(|variable| !is_read(variable.name)).collect();
+    let mut unread: Vec<_> = all(control_plane::SECTIONS)
+        .filter(|variable| !is_read(variable.name))
+        .collect();
     unread.sort_by_key(|variable| variable.name);
-    push_unread("istiod", &unread, &[ISTIOD, REMOVED_VARIABLES].concat(), &mut page);
+    push_unread(
+        "istiod",
+        &unread,
+        &[ISTIOD, REMOVED_VARIABLES].concat(),
+        &mut page,
+    );
+
     page.push_str("## Variables of the agent\n\nThose that set flags of istio-iptables are listed with the flags.\n\n");
     let is_unread = |variable: &Variable| UNREAD.iter().any(|(name, _)| *name == variable.name);
+
     for section in agent::SECTIONS {
-        let read: Vec<_> = section.variables().filter(|variable| !is_unread(variable)).collect();
+        let read: Vec<_> = section
+            .variables()
+            .filter(|variable| !is_unread(variable))
+            .collect();
         push_read(*section, &read, &mut page);
     }
+
     page.push_str("### Not read\n\nVariables of pilot-agent that have no effect.\n\n");
     let unread: Vec<_> = all(agent::SECTIONS).filter(is_unread).collect();
     push_unread("pilot-agent", &unread, UNREAD, &mut page);
@@ -79,37 +97,68 @@ fn all(sections: &'static [Section]) -> impl Iterator<Item = Variable> {
 
 /// Adds a table of variables that are read.
 fn push_read(section: Section, variables: &[Variable], page: &mut String) {
-    let row =
-        |variable: &Variable| [format!("`{}`", variable.name), variable.shown_default(), variable.effect.to_owned()];
+    let row = |variable: &Variable| {
+        [
+            format!("`{}`", variable.name),
+            variable.shown_default(),
+            variable.effect.to_owned(),
+        ]
+    };
     let rows: Vec<_> = variables.iter().map(row).collect();
     page.push_str(&format!("### {}\n\n", section.title));
     page.push_str(&table(["variable", "default", "what it does"], &rows));
 }
 
-/// Adds a table of variables that are not read, with the behaviour instead. `program` reads them, and `usual` has the
-/// value of each that matches the behaviour here.
-fn push_unread(program: &str, variables: &[Variable], usual: &[(&str, Option<&str>)], page: &mut String) {
+/// Adds a table of variables that are not read, with the behaviour instead. `program` reads them,
+/// and `usual` has the value of each that matches the behaviour here.
+fn push_unread(
+    program: &str,
+    variables: &[Variable],
+    usual: &[(&str, Option<&str>)],
+    page: &mut String,
+) {
     let row = |variable: &Variable| {
-        let value = usual.iter().find(|(name, _)| *name == variable.name).and_then(|(_, value)| *value);
+        let value = usual
+            .iter()
+            .find(|(name, _)| *name == variable.name)
+            .and_then(|(_, value)| *value);
         let here = match (value, variable.instead) {
             (Some(value), _) => format!("as with `{value}`"),
             (None, Some(instead)) => instead.to_owned(),
-            (None, None) => panic!("{}: what happens instead? A fourth column must say", variable.name),
+            (None, None) => panic!(
+                "{}: what happens instead? A fourth column must say",
+                variable.name
+            ),
         };
-        [format!("`{}`", variable.name), variable.shown_default(), variable.effect.to_owned(), here]
+
+        [
+            format!("`{}`", variable.name),
+            variable.shown_default(),
+            variable.effect.to_owned(),
+            here,
+        ]
     };
+
     let rows: Vec<_> = variables.iter().map(row).collect();
-    let (default, effect) = (format!("{program}'s default"), format!("what it does in {program}"));
+    let default = format!("{program}'s default");
+    let effect = format!("what it does in {program}");
     page.push_str(&table(["variable", &default, &effect, "here"], &rows));
 }
 
 /// The names of variables that occur more than once.
 fn repeated(variables: impl Iterator<Item = Variable>) -> Vec<&'static str> {
     let mut seen = BTreeSet::new();
-    variables.map(|variable| variable.name).filter(|name| !seen.insert(*name)).collect()
+    variables
+        .map(|variable| variable.name)
+        .filter(|name| !seen.insert(*name))
+        .collect()
 }
 
 /// Whether istiod reads a variable, or did so in earlier releases.
 fn is_istiods(name: &str) -> bool {
-    ISTIOD.iter().chain(REMOVED_VARIABLES).any(|(known, _)| *known == name) || istiod_variables::FORMER.contains(&name)
+    ISTIOD
+        .iter()
+        .chain(REMOVED_VARIABLES)
+        .any(|(known, _)| *known == name)
+        || istiod_variables::FORMER.contains(&name)
 }

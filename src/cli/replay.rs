@@ -18,12 +18,12 @@ const DIFFERS: u8 = 3;
 
 /// Replay a recording of a control plane offline, and show what was pushed to which proxy and why
 ///
-/// A recording is written by navarch discovery --record DIR. The output has all inputs, the pushes that they caused, and which
-/// proxies acknowledged or rejected them. All pushes are computed again and compared with the recording; the replay stops at the
-/// first difference.
+/// A recording is written by navarch discovery --record DIR. The output has all inputs, the pushes
+/// that they caused, and which proxies acknowledged or rejected them. All pushes are computed again
+/// and compared with the recording; the replay stops at the first difference.
 ///
-/// Exit codes: 0 all pushes match the recording; 1 the recording or a part of it could not be read; 2 the command line is wrong; 3
-/// a push differs.
+/// Exit codes: 0 all pushes match the recording; 1 the recording or a part of it could not be read;
+/// 2 the command line is wrong; 3 a push differs.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch replay /var/lib/navarch/record
@@ -59,8 +59,14 @@ impl Replay {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let output = self.output;
         let play = move || self.play();
-        let thread = std::thread::Builder::new().name("replay".to_owned()).stack_size(STACK).spawn(play)?;
-        let Ok(played) = thread.join() else { bail!("panic while replaying the recording; see the log above") };
+        let thread = std::thread::Builder::new()
+            .name("replay".to_owned())
+            .stack_size(STACK)
+            .spawn(play)?;
+        let Ok(played) = thread.join() else {
+            bail!("panic while replaying the recording; see the log above")
+        };
+
         let outcome = played?;
         let code = match outcome {
             Outcome { differs: true, .. } => DIFFERS,
@@ -68,7 +74,12 @@ impl Replay {
             Outcome { .. } => 0,
         };
         let broken_parts: Vec<String> = outcome.broken.iter().map(ToString::to_string).collect();
-        let same = if outcome.differs { "the last one differs from the recording" } else { "all match the recording" };
+        let same = if outcome.differs {
+            "the last one differs from the recording"
+        } else {
+            "all match the recording"
+        };
+
         let text = format!("replayed {} pushes, {same}\n", outcome.pushes);
         let all = match output {
             Output::Text => Value::Null,
@@ -76,31 +87,45 @@ impl Replay {
                 json!({ "steps": outcome.steps, "pushes": outcome.pushes, "same": !outcome.differs, "broken": broken_parts })
             }
         };
+
         print(output, &text, &all)?;
         Ok(ExitCode::from(code))
     }
 
     /// Replays all segments; text output is printed progressively.
     fn play(&self) -> anyhow::Result<Outcome> {
-        let all = segments(&self.dir).with_context(|| format!("failed to read {}", self.dir.display()))?;
+        let all = segments(&self.dir)
+            .with_context(|| format!("failed to read {}", self.dir.display()))?;
         let Some((last, _)) = all.last().cloned() else {
             bail!(
                 "no recording in {}: expected files record-….jsonl, as written by navarch discovery --record",
                 self.dir.display()
             )
         };
-        let (mut player, mut outcome) = (Player::new()?, Outcome::default());
+
+        let mut player = Player::new()?;
+        let mut outcome = Outcome::default();
+
         // As text, progress is printed.
-        let progress = (self.output == Output::Json).then(|| Progress::begin("replaying the recording"));
+        let progress =
+            (self.output == Output::Json).then(|| Progress::begin("replaying the recording"));
+
         for (at, (number, file)) in all.iter().enumerate() {
             if let Some(progress) = &progress {
-                progress.set_text(format!("replaying {}, {} of {} files", file.display(), at + 1, all.len()));
+                progress.set_text(format!(
+                    "replaying {}, {} of {} files",
+                    file.display(),
+                    at + 1,
+                    all.len()
+                ));
             }
-            let opened = Segment::open(file, *number == last).with_context(|| file.display().to_string());
+            let opened =
+                Segment::open(file, *number == last).with_context(|| file.display().to_string());
             if !self.play_segment(opened?, file, &mut player, &mut outcome)? {
                 break;
             }
         }
+
         Ok(outcome)
     }
 
@@ -121,6 +146,7 @@ impl Replay {
                     return Ok(true);
                 }
             };
+
             let step = match player.play(file, line.offset, line.line) {
                 Ok(Some(step)) => step,
                 Ok(None) => continue,
@@ -130,11 +156,14 @@ impl Replay {
                     return Ok(true);
                 }
             };
+
             if self.until.is_some_and(|until| step.at.0 > until) {
                 return Ok(false);
             }
+
             outcome.pushes += step.pushes.len();
             outcome.differs = step.difference.is_some();
+
             match self.output {
                 Output::Text => match std::io::stdout().write_all(step.to_string().as_bytes()) {
                     Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(false),
@@ -142,6 +171,7 @@ impl Replay {
                 },
                 Output::Json => outcome.steps.push(step),
             }
+
             if outcome.differs {
                 return Ok(false);
             }

@@ -1,4 +1,5 @@
-//! `navarch request`: sends a request to the local control plane, like `pilot-discovery request` (istioctl runs it in the pod).
+//! `navarch request`: sends a request to the local control plane, like `pilot-discovery request`
+//! (istioctl runs it in the pod).
 
 use std::time::Duration;
 
@@ -40,13 +41,22 @@ impl Request {
             limit: MAX_RESPONSE,
             ..LocalRequest::get("127.0.0.1", self.port, &path, TIMEOUT)
         };
+
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .context("failed to start the tokio runtime")?;
-        let answer = runtime.block_on(question.send()).with_context(|| format!("127.0.0.1:{}{path}", self.port))?;
+        let answer = runtime
+            .block_on(question.send())
+            .with_context(|| format!("127.0.0.1:{}{path}", self.port))?;
         println!("{}", String::from_utf8_lossy(&answer.body));
-        ensure!(answer.status.is_success(), "unexpected HTTP status {}", answer.status);
+
+        ensure!(
+            answer.status.is_success(),
+            "unexpected HTTP status {}",
+            answer.status
+        );
+
         Ok(())
     }
 }

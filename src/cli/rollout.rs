@@ -27,8 +27,9 @@ const MISSING: u8 = 5;
 
 /// Show rollouts, which are changes that proxies receive in stages; pause, promote or abort them
 ///
-/// The annotation navarch.io/rollout of an object sets the stages, such as 5%,25%,100%. Each edit is first sent to that share of
-/// the proxies, and to more once all of these have acknowledged it and a pause is over; the rollout stops when a proxy rejects it.
+/// The annotation navarch.io/rollout of an object sets the stages, such as 5%,25%,100%. Each edit
+/// is first sent to that share of the proxies, and to more once all of these have acknowledged it
+/// and a pause is over; the rollout stops when a proxy rejects it.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch rollout status
@@ -47,7 +48,13 @@ pub(super) struct Rollout {
     #[command(subcommand)]
     command: Command,
     /// Output format
-    #[arg(short = 'o', long, global = true, value_name = "FORMAT", default_value = "text")]
+    #[arg(
+        short = 'o',
+        long,
+        global = true,
+        value_name = "FORMAT",
+        default_value = "text"
+    )]
     output: Output,
     #[command(flatten)]
     api: DebugApi,
@@ -119,7 +126,11 @@ impl Rollout {
     /// If the kind is unknown, or the control plane does not respond or rejects the command.
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let (object, order) = match &self.command {
-            Command::Status { object, wait, timeout } => {
+            Command::Status {
+                object,
+                wait,
+                timeout,
+            } => {
                 let object = match (&object.kind, &object.name) {
                     (Some(kind), Some(name)) => Some(path(kind, &object.namespace, name)?),
                     _ => None,
@@ -127,35 +138,62 @@ impl Rollout {
                 return self.status(object.as_deref(), wait.then_some(*timeout));
             }
             Command::Pause { object } => (object, "pause"),
-            Command::Promote { object, full: false } => (object, "promote"),
+            Command::Promote {
+                object,
+                full: false,
+            } => (object, "promote"),
             Command::Promote { object, full: true } => (object, "promote-full"),
             Command::Abort { object } => (object, "abort"),
         };
+
         let object = path(&object.kind, &object.namespace, &object.name)?;
-        let body = json!({ "object": object, "order": order }).to_string().into_bytes();
-        let request =
-            DebugRequest { method: Method::POST, path: "/debug/rollout".to_owned(), body, timeout: REQUEST_TIMEOUT };
+        let body = json!({ "object": object, "order": order })
+            .to_string()
+            .into_bytes();
+        let request = DebugRequest {
+            method: Method::POST,
+            path: "/debug/rollout".to_owned(),
+            body,
+            timeout: REQUEST_TIMEOUT,
+        };
+
         let answer = self.api.query(&request)?;
         if answer.status.as_u16() == 404 {
             let text = String::from_utf8_lossy(&answer.body).into_owned();
             print(self.output, &text, &json!({ "error": text.trim() }))?;
             return Ok(ExitCode::from(MISSING));
         }
+
         let standing = self.fetch_rollouts(Some(&object))?;
         print(self.output, &standing, &standing)?;
         Ok(ExitCode::SUCCESS)
     }
 
     /// Prints the status of rollouts, once or until none is in progress.
-    #[expect(clippy::disallowed_methods, reason = "a command line waits by the real clock")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a command line waits by the real clock"
+    )]
     fn status(&self, object: Option<&str>, wait: Option<Duration>) -> anyhow::Result<ExitCode> {
         let end = wait.map(|timeout| Instant::now() + timeout);
         let progress = Progress::begin("querying rollouts");
+
         loop {
             let standing = self.fetch_rollouts(object)?;
-            let is = |states: &[RolloutState]| standing.rollouts.iter().any(|rollout| states.contains(&rollout.state));
+            let is = |states: &[RolloutState]| {
+                standing
+                    .rollouts
+                    .iter()
+                    .any(|rollout| states.contains(&rollout.state))
+            };
+
             let is_stopped = is(&[RolloutState::Stopped]);
-            let is_under_way = is(&[RolloutState::Waiting, RolloutState::Rolling, RolloutState::Paused]);
+            let is_under_way = is(&[
+                RolloutState::Waiting,
+                RolloutState::Rolling,
+                RolloutState::Paused,
+            ]);
+
             if is_stopped || !is_under_way || end.is_none_or(|end| Instant::now() >= end) {
                 drop(progress);
                 print(self.output, &standing, &standing)?;
@@ -165,7 +203,16 @@ impl Rollout {
                     (false, false) => 0,
                 }));
             }
-            progress.set_text(standing.to_string().lines().next().unwrap_or_default().to_owned());
+
+            progress.set_text(
+                standing
+                    .to_string()
+                    .lines()
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned(),
+            );
+
             std::thread::sleep(POLL_INTERVAL);
         }
     }

@@ -13,7 +13,8 @@ use navarch_api::object::NamespacedName;
 use navarch_security::authenticate::{JwtRule, TrustedNetworks};
 use navarch_security::ca::RegistrationConfig;
 
-/// Reads the settings. `variable` returns the value of a variable; unset and empty variables have the default.
+/// Reads the settings. `variable` returns the value of a variable; unset and empty variables have
+/// the default.
 ///
 /// # Errors
 /// At the first variable with an invalid value.
@@ -21,40 +22,67 @@ pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Resul
     let text = |name: &str| variable(name).filter(|value| !value.is_empty());
     let duration = |name: &str, default: Duration| match text(name) {
         None => Ok(default),
-        Some(value) => super::discovery::duration(&value).with_context(|| format!("{name}={value:?}")),
+        Some(value) => {
+            super::discovery::duration(&value).with_context(|| format!("{name}={value:?}"))
+        }
     };
+
     let mut config = SecurityConfig::default();
     if let Some(folder) = text("ROOT_CA_DIR") {
         config.plugged_in = PathBuf::from(folder);
     }
+
     if let Some(key_type) = text("NAVARCH_CA_KEY_TYPE") {
-        config.key_type = key_type.parse().map_err(anyhow::Error::msg).context("NAVARCH_CA_KEY_TYPE")?;
+        config.key_type = key_type
+            .parse()
+            .map_err(anyhow::Error::msg)
+            .context("NAVARCH_CA_KEY_TYPE")?;
     }
+
     config.root_lifetime = duration("CITADEL_SELF_SIGNED_CA_CERT_TTL", config.root_lifetime)?;
-    config.root_check = duration("CITADEL_SELF_SIGNED_ROOT_CERT_CHECK_INTERVAL", config.root_check)?;
+    config.root_check = duration(
+        "CITADEL_SELF_SIGNED_ROOT_CERT_CHECK_INTERVAL",
+        config.root_check,
+    )?;
     config.overlap = duration("NAVARCH_ROOT_OVERLAP", config.overlap)?;
+
     if let Some(percent) = text("CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE") {
-        let parsed = percent.parse().ok().filter(|percent| (1..100).contains(percent));
+        let parsed = percent
+            .parse()
+            .ok()
+            .filter(|percent| (1..100).contains(percent));
         config.root_grace = parsed.with_context(|| {
             format!("CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE={percent:?} is not a percentage")
         })?;
     }
+
     config.lifetimes.default = duration("DEFAULT_WORKLOAD_CERT_TTL", config.lifetimes.default)?;
     config.lifetimes.max = duration("MAX_WORKLOAD_CERT_TTL", config.lifetimes.max)?;
     config.trusted_nodes = accounts(&text("CA_TRUSTED_NODE_ACCOUNTS").unwrap_or_default())?;
     if let Some(rule) = text("JWT_RULE") {
         config.jwt_rule = Some(serde_json::from_str::<JwtRule>(&rule).context("JWT_RULE")?);
     }
+
     if let Some(audiences) = text("TOKEN_AUDIENCES") {
-        config.audiences =
-            audiences.split(',').map(str::trim).filter(|one| !one.is_empty()).map(str::to_owned).collect();
+        config.audiences = audiences
+            .split(',')
+            .map(str::trim)
+            .filter(|one| !one.is_empty())
+            .map(str::to_owned)
+            .collect();
     }
+
     let trusted = text("TRUSTED_GATEWAY_CIDR").unwrap_or_default();
-    config.trusted_gateways = TrustedNetworks::parse(&trusted)
-        .map_err(|part| anyhow::anyhow!("TRUSTED_GATEWAY_CIDR: {part:?} is not a CIDR such as 10.0.0.0/8"))?;
+    config.trusted_gateways = TrustedNetworks::parse(&trusted).map_err(|part| {
+        anyhow::anyhow!("TRUSTED_GATEWAY_CIDR: {part:?} is not a CIDR such as 10.0.0.0/8")
+    })?;
     let namespaces = text("DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES").unwrap_or_default();
-    let namespaces = namespaces.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let namespaces = namespaces
+        .split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty());
     config.debug_namespaces = namespaces.map(Namespace::new).collect();
+
     config.custom_hosts = text("ISTIOD_CUSTOM_HOST").unwrap_or_default();
     config.revision = text("REVISION").unwrap_or_default();
     let flag = |name: &str, default: bool| environment::flag(text, name, default);
@@ -63,21 +91,31 @@ pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Resul
     config.server_signer = server_signer(text("PILOT_CERT_PROVIDER").as_deref())?;
     config.streams.auth = flag("XDS_AUTH", true)?;
     config.streams.plain_auth = flag("XDS_AUTH_PLAINTEXT", false)?;
+
     config.streams.checks_identity = flag("PILOT_ENABLE_XDS_IDENTITY_CHECK", true)?;
     config.debug_by_namespace = flag("ENABLE_DEBUG_ENDPOINT_AUTH", true)?;
     config.plugged_in_secret = flag("USE_REMOTE_CERTS", false)?;
     config.publishes_revocations = flag("PILOT_ENABLE_CA_CRL", true)?;
+
     Ok(config)
 }
 
 /// `EXTERNAL_CA`, `K8S_SIGNER`, `CERT_SIGNER_DOMAIN`.
-fn registration(text: &impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<RegistrationConfig>> {
+fn registration(
+    text: &impl Fn(&str) -> Option<String>,
+) -> anyhow::Result<Option<RegistrationConfig>> {
     let signer = text("K8S_SIGNER").unwrap_or_default();
     let signer_domain = text("CERT_SIGNER_DOMAIN").unwrap_or_default();
     match text("EXTERNAL_CA").as_deref() {
         None => Ok(None),
-        Some("ISTIOD_RA_KUBERNETES_API") => Ok(Some(RegistrationConfig { signer, signer_domain, roots: None })),
-        Some(other) => anyhow::bail!("EXTERNAL_CA={other:?}: only ISTIOD_RA_KUBERNETES_API is supported"),
+        Some("ISTIOD_RA_KUBERNETES_API") => Ok(Some(RegistrationConfig {
+            signer,
+            signer_domain,
+            roots: None,
+        })),
+        Some(other) => {
+            anyhow::bail!("EXTERNAL_CA={other:?}: only ISTIOD_RA_KUBERNETES_API is supported")
+        }
     }
 }
 
@@ -91,7 +129,10 @@ fn server_signer(provider: Option<&str>) -> anyhow::Result<Option<String>> {
         Some(provider) => {
             let signer = provider.strip_prefix("k8s.io/");
             if signer.is_none() {
-                tracing::warn!(provider, "unknown PILOT_CERT_PROVIDER; istiod's CA signs the server certificate");
+                tracing::warn!(
+                    provider,
+                    "unknown PILOT_CERT_PROVIDER; istiod's CA signs the server certificate"
+                );
             }
             Ok(signer.map(str::to_owned))
         }
@@ -100,11 +141,14 @@ fn server_signer(provider: Option<&str>) -> anyhow::Result<Option<String>> {
 
 /// Parses comma-separated `namespace/name` pairs.
 fn accounts(text: &str) -> anyhow::Result<BTreeSet<NamespacedName>> {
-    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let parts = text
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty());
     let read = |part: &str| {
-        let (namespace, name) = part
-            .split_once('/')
-            .with_context(|| format!("CA_TRUSTED_NODE_ACCOUNTS: {part:?} is not namespace/service-account"))?;
+        let (namespace, name) = part.split_once('/').with_context(|| {
+            format!("CA_TRUSTED_NODE_ACCOUNTS: {part:?} is not namespace/service-account")
+        })?;
         Ok(NamespacedName::new(namespace, name))
     };
     parts.map(read).collect()
@@ -117,7 +161,9 @@ mod tests {
     #[test]
     fn a_signer_of_kubernetes_is_named_by_the_provider() {
         assert_eq!(
-            server_signer(Some("k8s.io/clusterissuers.example/mesh")).unwrap().unwrap(),
+            server_signer(Some("k8s.io/clusterissuers.example/mesh"))
+                .unwrap()
+                .unwrap(),
             "clusterissuers.example/mesh"
         );
         for own in [None, Some("istiod"), Some("none"), Some("custom")] {

@@ -44,10 +44,11 @@ const PAGES: &[(&str, &str)] = &[
 
 /// Collect data for the diagnosis of a problem: versions, metrics, debug pages, a recording
 ///
-/// The bundle is a tar.gz with the data of every control plane, and a recording if there is one. It contains no keys and passwords,
-/// but names, addresses and configuration.
+/// The bundle is a tar.gz with the data of every control plane, and a recording if there is one. It
+/// contains no keys and passwords, but names, addresses and configuration.
 ///
-/// Exit codes: 0 complete; 1 something is missing, see errors.txt in the bundle; 2 the command line is wrong.
+/// Exit codes: 0 complete; 1 something is missing, see errors.txt in the bundle; 2 the command line
+/// is wrong.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch support-bundle                                 every control plane of the kubeconfig's cluster
@@ -81,7 +82,8 @@ impl<W: Write> Bundle<W> {
         header.set_size(u64::try_from(bytes.len())?);
         header.set_mode(0o600);
         header.set_mtime(u64::try_from(self.now.as_second()).unwrap_or_default());
-        self.tar.append_data(&mut header, format!("navarch-support/{name}"), bytes)?;
+        self.tar
+            .append_data(&mut header, format!("navarch-support/{name}"), bytes)?;
         self.files.push(name.to_owned());
         Ok(())
     }
@@ -94,40 +96,76 @@ impl SupportBundle {
     /// If the file cannot be written, or nothing could be packed.
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
         let now = Timestamp::now();
-        let name = || PathBuf::from(format!("navarch-support-{}.tar.gz", now.strftime("%Y%m%dT%H%M%SZ")));
+        let name = || {
+            PathBuf::from(format!(
+                "navarch-support-{}.tar.gz",
+                now.strftime("%Y%m%dT%H%M%SZ")
+            ))
+        };
+
         let path = self.file.clone().unwrap_or_else(name);
-        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-        let file = made.with_context(|| format!("failed to write {}: choose another --file", path.display()))?;
-        let packed = self.pack(file, now).with_context(|| path.display().to_string());
+        let made = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path);
+        let file = made.with_context(|| {
+            format!("failed to write {}: choose another --file", path.display())
+        })?;
+
+        let packed = self
+            .pack(file, now)
+            .with_context(|| path.display().to_string());
         let (files, errors) = packed.inspect_err(|_| {
             // A partial bundle is useless; the reason is printed.
             _ = std::fs::remove_file(&path);
         })?;
-        let lines = files.iter().map(|file| format!("  {file}\n")).collect::<String>();
-        let wrong = errors.iter().map(|error| format!("  missing: {error}\n")).collect::<String>();
+        let lines = files
+            .iter()
+            .map(|file| format!("  {file}\n"))
+            .collect::<String>();
+
+        let wrong = errors
+            .iter()
+            .map(|error| format!("  missing: {error}\n"))
+            .collect::<String>();
         let text = format!("{}\n{lines}{wrong}", path.display());
-        print(self.output, &text, &json!({ "file": path, "packed": files, "missing": errors }))?;
+        print(
+            self.output,
+            &text,
+            &json!({ "file": path, "packed": files, "missing": errors }),
+        )?;
+
         Ok(ExitCode::from(u8::from(!errors.is_empty())))
     }
 
     /// Packs everything. Returns the names of the packed files, and the errors.
     fn pack(&self, file: impl Write, now: Timestamp) -> anyhow::Result<(Vec<String>, Vec<String>)> {
         let tar = tar::Builder::new(GzEncoder::new(file, Compression::default()));
-        let mut bundle = Bundle { tar, now, files: Vec::new(), errors: Vec::new() };
+        let mut bundle = Bundle {
+            tar,
+            now,
+            files: Vec::new(),
+            errors: Vec::new(),
+        };
+
         self.pack_pages(&mut bundle)?;
         if let Some(dir) = &self.record {
             pack_record(&mut bundle, dir)?;
         }
+
         if bundle.files.is_empty() {
             bail!("no data was collected: {}", bundle.errors.join("; "));
         }
-        let own =
-            json!({ "version": env!("NAVARCH_VERSION"), "commit": env!("NAVARCH_COMMIT"), "at": now.to_string() });
+
+        let own = json!({ "version": env!("NAVARCH_VERSION"), "commit": env!("NAVARCH_COMMIT"), "at": now.to_string() });
         bundle.add("bundle.json", format!("{own:#}\n").as_bytes())?;
+
         if !bundle.errors.is_empty() {
             let text = format!("{}\n", bundle.errors.join("\n"));
             bundle.add("errors.txt", text.as_bytes())?;
         }
+
         bundle.tar.into_inner()?.finish()?.flush()?;
         Ok((bundle.files, bundle.errors))
     }
@@ -135,9 +173,17 @@ impl SupportBundle {
     /// Packs the pages of every control plane.
     fn pack_pages(&self, bundle: &mut Bundle<impl Write>) -> anyhow::Result<()> {
         let progress = Progress::begin("packing");
+
         for (at, (path, name)) in PAGES.iter().enumerate() {
-            progress.set_text(format!("packing {path}, {} of {} pages", at + 1, PAGES.len()));
-            for (address, answer) in self.api.query_each(&DebugRequest::get((*path).to_owned(), REQUEST_TIMEOUT))? {
+            progress.set_text(format!(
+                "packing {path}, {} of {} pages",
+                at + 1,
+                PAGES.len()
+            ));
+            for (address, answer) in self
+                .api
+                .query_each(&DebugRequest::get((*path).to_owned(), REQUEST_TIMEOUT))?
+            {
                 let place = format!("{}/{name}", address.replace(['/', ':', '[', ']'], "_"));
                 match answer {
                     Ok(answer) => bundle.add(&place, &answer.body)?,
@@ -145,22 +191,36 @@ impl SupportBundle {
                 }
             }
         }
+
         Ok(())
     }
 }
 
 /// Packs a recording. A segment that is deleted meanwhile, as the oldest ones are, is omitted.
 fn pack_record(bundle: &mut Bundle<impl Write>, dir: &Path) -> anyhow::Result<()> {
-    let all = segments(dir).with_context(|| format!("--record: failed to read {}", dir.display()))?;
-    ensure!(!all.is_empty(), "--record: no recording in {}", dir.display());
+    let all =
+        segments(dir).with_context(|| format!("--record: failed to read {}", dir.display()))?;
+    ensure!(
+        !all.is_empty(),
+        "--record: no recording in {}",
+        dir.display()
+    );
     let progress = Progress::begin("packing the recording");
+
     for (at, (_, path)) in all.iter().enumerate() {
-        progress.set_text(format!("packing the recording, {} of {} files", at + 1, all.len()));
-        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        progress.set_text(format!(
+            "packing the recording, {} of {} files",
+            at + 1,
+            all.len()
+        ));
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            continue;
+        };
         match regular_file::read(path, SEGMENT) {
             Ok(bytes) => bundle.add(&format!("record/{name}"), &bytes)?,
             Err(error) => bundle.errors.push(format!("{}: {error}", path.display())),
         }
     }
+
     Ok(())
 }

@@ -6,7 +6,8 @@ use super::environment::flag;
 use crate::server::{InjectionSettings, WebhookConfig};
 use navarch_webhook::inject::NativeSidecars;
 
-/// Reads the settings. `variable` returns the value of a variable. If the name of a webhook configuration is empty, it is not written.
+/// Reads the settings. `variable` returns the value of a variable. If the name of a webhook
+/// configuration is empty, it is not written.
 ///
 /// # Errors
 /// At the first variable with an invalid value.
@@ -24,14 +25,17 @@ pub(super) fn config(
             *value = set;
         }
     }
+
     let revision = revision.map(str::to_owned).or_else(|| variable("REVISION"));
     if let Some(revision) = revision.filter(|revision| !revision.is_empty()) {
         config.revision = revision;
     }
+
     if let Some(text) = variable("NAVARCH_WEBHOOK_ROOT_GRACE").filter(|text| !text.is_empty()) {
         config.grace = super::discovery::duration(&text)
             .map_err(|error| error.context(format!("NAVARCH_WEBHOOK_ROOT_GRACE={text:?}")))?;
     }
+
     config.plan_warnings = flag(&variable, "NAVARCH_PLAN_WARNINGS", config.plan_warnings)?;
     Ok(config)
 }
@@ -61,8 +65,15 @@ mod tests {
 
     #[test]
     fn names_set_to_nothing_are_not_the_default() {
-        let set = config(|name| (name == "INJECTION_WEBHOOK_CONFIG_NAME").then(String::new), Some("canary")).unwrap();
-        assert_eq!((set.injection.as_str(), set.revision.as_str()), ("", "canary"));
+        let set = config(
+            |name| (name == "INJECTION_WEBHOOK_CONFIG_NAME").then(String::new),
+            Some("canary"),
+        )
+        .unwrap();
+        assert_eq!(
+            (set.injection.as_str(), set.revision.as_str()),
+            ("", "canary")
+        );
         assert_eq!(set.validation, WebhookConfig::default().validation);
     }
 }

@@ -21,14 +21,14 @@ const FAILS: u8 = 3;
 
 /// Explain the configuration of a proxy, or why its requests fail
 ///
-/// Shows from which objects a resource of a proxy is generated, what caused its last pushes, or why a request of its workload
-/// fails.
+/// Shows from which objects a resource of a proxy is generated, what caused its last pushes, or why
+/// a request of its workload fails.
 ///
-/// The request is sent to every ready control plane of the kubeconfig's cluster, or to each --address; the one to which the proxy
-/// is connected responds.
+/// The request is sent to every ready control plane of the kubeconfig's cluster, or to each
+/// --address; the one to which the proxy is connected responds.
 ///
-/// Exit codes: 0 there is a response, and the request does not fail; 1 there is none; 2 the command line is wrong; 3 the request
-/// fails.
+/// Exit codes: 0 there is a response, and the request does not fail; 1 there is none; 2 the command
+/// line is wrong; 3 the request fails.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch why proxy web-1.shop 'outbound|9080||reviews.shop.svc.cluster.local'
@@ -39,7 +39,13 @@ pub(super) struct Why {
     #[command(subcommand)]
     question: WhyQuery,
     /// Output format
-    #[arg(short = 'o', long, value_name = "FORMAT", default_value = "text", global = true)]
+    #[arg(
+        short = 'o',
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        global = true
+    )]
     output: Output,
     #[command(flatten)]
     api: DebugApi,
@@ -48,8 +54,8 @@ pub(super) struct Why {
 /// What is asked.
 #[derive(Debug, Subcommand)]
 enum WhyQuery {
-    /// Show the objects from which a resource of a proxy is generated, in the order in which they were read, with the fields of
-    /// each that matter
+    /// Show the objects from which a resource of a proxy is generated, in the order in which they
+    /// were read, with the fields of each that matter
     Proxy {
         /// The proxy, as POD.NAMESPACE
         pod: String,
@@ -59,13 +65,15 @@ enum WhyQuery {
         #[arg(long, value_name = "TYPE")]
         r#type: Option<String>,
     },
-    /// Show the last pushes to a proxy: time, objects that caused them, size, and time until the acknowledgement
+    /// Show the last pushes to a proxy: time, objects that caused them, size, and time until the
+    /// acknowledgement
     Push {
         /// The proxy, as POD.NAMESPACE
         pod: String,
     },
-    /// Show why a request of a pod to a host fails: the first reason on its path, including policies of the destination. For the
-    /// pod of a gateway, it is a request from outside to the gateway
+    /// Show why a request of a pod to a host fails: the first reason on its path, including
+    /// policies of the destination. For the pod of a gateway, it is a request from outside to the
+    /// gateway
     Not {
         /// The pod, as POD.NAMESPACE
         pod: String,
@@ -74,8 +82,8 @@ enum WhyQuery {
         /// The method
         #[arg(long, default_value = "GET")]
         method: String,
-        /// Claims of the token of the request, as JSON, such as '{"iss": "https://issuer.example", "sub": "me"}'; if unset, the
-        /// request has no token
+        /// Claims of the token of the request, as JSON, such as '{"iss": "https://issuer.example",
+        /// "sub": "me"}'; if unset, the request has no token
         #[arg(long, value_name = "JSON")]
         token_claims: Option<String>,
     },
@@ -88,20 +96,41 @@ impl Why {
     /// If no control plane responds.
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
         match &self.question {
-            WhyQuery::Proxy { pod, resource, r#type } => {
-                let mut parameters = vec![("proxy", pod.as_str()), ("resource", resource), ("fields", "true")];
+            WhyQuery::Proxy {
+                pod,
+                resource,
+                r#type,
+            } => {
+                let mut parameters = vec![
+                    ("proxy", pod.as_str()),
+                    ("resource", resource),
+                    ("fields", "true"),
+                ];
                 parameters.extend(r#type.as_deref().map(|kind| ("type", kind)));
                 self.print_response::<WhyProxy>("/debug/why/proxy", &parameters)?;
             }
-            WhyQuery::Push { pod } => _ = self.print_response::<WhyPush>("/debug/why/push", &[("proxy", pod)])?,
-            WhyQuery::Not { pod, host, method, token_claims } => {
+            WhyQuery::Push { pod } => {
+                _ = self.print_response::<WhyPush>("/debug/why/push", &[("proxy", pod)])?
+            }
+            WhyQuery::Not {
+                pod,
+                host,
+                method,
+                token_claims,
+            } => {
                 let (authority, path) = host.split_once('/').unwrap_or((host, ""));
                 let path = format!("/{path}");
                 let (host, port) = match authority.rsplit_once(':') {
                     Some((host, port)) => (host, Some(port)),
                     None => (authority, None),
                 };
-                let mut parameters = vec![("proxy", pod.as_str()), ("host", host), ("path", &path), ("method", method)];
+                let mut parameters = vec![
+                    ("proxy", pod.as_str()),
+                    ("host", host),
+                    ("path", &path),
+                    ("method", method),
+                ];
+
                 parameters.extend(port.map(|port| ("port", port)));
                 parameters.extend(token_claims.as_deref().map(|claims| ("claims", claims)));
                 let answer = self.print_response::<WhyNot>("/debug/why/not", &parameters)?;
@@ -110,6 +139,7 @@ impl Why {
                 }
             }
         }
+
         Ok(ExitCode::SUCCESS)
     }
 
@@ -124,6 +154,7 @@ impl Why {
         let progress = Progress::begin("querying the control planes");
         let answers = self.api.query_each(&request)?;
         drop(progress);
+
         for (address, answer) in answers {
             match answer {
                 Ok(answer) if answer.status.is_success() => {
@@ -132,10 +163,14 @@ impl Why {
                     print(self.output, &response, &response)?;
                     return Ok(response);
                 }
-                Ok(answer) => messages.push(format!("{address}: {}", String::from_utf8_lossy(&answer.body).trim())),
+                Ok(answer) => messages.push(format!(
+                    "{address}: {}",
+                    String::from_utf8_lossy(&answer.body).trim()
+                )),
                 Err(error) => messages.push(format!("{error:#}")),
             }
         }
+
         bail!("{}", messages.join("\n"))
     }
 }

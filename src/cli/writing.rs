@@ -9,9 +9,9 @@ use crate::server::WritingConfig;
 use navarch_api::settings::Settings;
 use navarch_status::{Range, RegistrationConfig};
 
-/// Reads the settings. `variable` returns the value of a variable; unset and empty variables have the default.
-/// `revision` is that of the flag, `settings` are the settings read before, `max_age` is the maximum age of a
-/// connection.
+/// Reads the settings. `variable` returns the value of a variable; unset and empty variables have
+/// the default. `revision` is that of the flag, `settings` are the settings read before, `max_age`
+/// is the maximum age of a connection.
 ///
 /// # Errors
 /// At the first variable with an invalid value.
@@ -26,42 +26,53 @@ pub(super) fn config(
     if let Some(name) = text("POD_NAME") {
         config.identity = name;
     }
+
     config.revision = revision.or_else(|| text("REVISION")).unwrap_or_default();
     config.elects = flag(&variable, "ENABLE_LEADER_ELECTION", true)?;
     if let Some(name) = text("PILOT_CA_CERT_CONFIGMAP") {
         config.published.roots = name;
     }
+
     if let Some(name) = text("PILOT_CRL_CONFIGMAP") {
         config.published.revocations = name;
     }
+
     config.published.trust_bundle = flag(&variable, "ENABLE_CLUSTER_TRUST_BUNDLE_API", false)?;
     config.only = text("ISTIO_WATCH_NAMESPACE");
-    let prefixes = ["PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", "PILOT_IP_AUTOALLOCATE_IPV6_PREFIX"];
+    let prefixes = [
+        "PILOT_IP_AUTOALLOCATE_IPV4_PREFIX",
+        "PILOT_IP_AUTOALLOCATE_IPV6_PREFIX",
+    ];
+
     for (range, name) in config.ranges.iter_mut().zip(prefixes) {
         if let Some(value) = text(name) {
-            *range = Range::parse(&value).with_context(|| format!("{name}={value:?} is not a CIDR"))?;
+            *range =
+                Range::parse(&value).with_context(|| format!("{name}={value:?} is not a CIDR"))?;
         }
     }
+
     let interval = |name: &str, usual: Duration| match text(name) {
         Some(value) => {
-            let interval = super::discovery::duration(&value).with_context(|| format!("{name}={value:?}"))?;
+            let interval =
+                super::discovery::duration(&value).with_context(|| format!("{name}={value:?}"))?;
             anyhow::Ok(interval.max(Duration::from_millis(1)))
         }
         None => Ok(usual),
     };
-    let (status, analysis) = (
-        interval("PILOT_STATUS_UPDATE_INTERVAL", Duration::from_millis(500))?,
-        interval("PILOT_ANALYSIS_INTERVAL", Duration::from_secs(10))?,
-    );
+
+    let status = interval("PILOT_STATUS_UPDATE_INTERVAL", Duration::from_millis(500))?;
+    let analysis = interval("PILOT_ANALYSIS_INTERVAL", Duration::from_secs(10))?;
     let is_on = |name: &str, default: bool| flag(&variable, name, default);
     config.distribution = is_on("PILOT_ENABLE_STATUS", false)?.then_some(status);
     config.ambient = is_on("AMBIENT_ENABLE_STATUS", true)?;
     config.analysis = is_on("PILOT_ENABLE_ANALYSIS", false)?.then_some(analysis);
-    let taint =
-        text("PILOT_NODE_UNTAINT_CONTROLLERS_TAINT_NAME").unwrap_or_else(|| "cni.istio.io/not-ready".to_owned());
+    let taint = text("PILOT_NODE_UNTAINT_CONTROLLERS_TAINT_NAME")
+        .unwrap_or_else(|| "cni.istio.io/not-ready".to_owned());
     config.untaints = is_on("PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS", false)?.then_some(taint);
+
     config.exports = is_on("ENABLE_MCS_AUTO_EXPORT", false)?;
-    config.gateways = super::environment::gateway_controllers(&variable, settings, config.revision.clone())?;
+    config.gateways =
+        super::environment::gateway_controllers(&variable, settings, config.revision.clone())?;
     config.registration = RegistrationConfig {
         auto_registers: is_on("PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION", true)?,
         tells_health: is_on("PILOT_ENABLE_WORKLOAD_ENTRY_HEALTHCHECKS", true)?,
@@ -70,6 +81,7 @@ pub(super) fn config(
         // As in istiod: by then all clients have reconnected.
         longest: max_age.map(|age| age * 3 / 2),
     };
+
     Ok(config)
 }
 
@@ -82,16 +94,29 @@ mod tests {
     /// Reads some variables.
     fn read(variables: &[(&str, &str)]) -> anyhow::Result<WritingConfig> {
         let variables: BTreeMap<_, _> = variables.iter().copied().collect();
-        config(|name| variables.get(name).map(|value| (*value).to_owned()), None, &Settings::default(), None)
+        config(
+            |name| variables.get(name).map(|value| (*value).to_owned()),
+            None,
+            &Settings::default(),
+            None,
+        )
     }
 
     #[test]
     fn switches_are_read_as_go_reads_booleans() {
         assert!(!read(&[("ENABLE_LEADER_ELECTION", "0")]).unwrap().elects);
-        assert!(read(&[("PILOT_ENABLE_ANALYSIS", "1")]).unwrap().analysis.is_some());
+        assert!(
+            read(&[("PILOT_ENABLE_ANALYSIS", "1")])
+                .unwrap()
+                .analysis
+                .is_some()
+        );
         assert!(!read(&[("AMBIENT_ENABLE_STATUS", "f")]).unwrap().ambient);
         let error = read(&[("PILOT_ENABLE_STATUS", "maybe")]).unwrap_err();
-        assert_eq!(error.to_string(), "PILOT_ENABLE_STATUS=\"maybe\" is neither true nor false");
+        assert_eq!(
+            error.to_string(),
+            "PILOT_ENABLE_STATUS=\"maybe\" is neither true nor false"
+        );
     }
 
     #[test]
@@ -109,18 +134,37 @@ mod tests {
             ("istiod-1", false, Some(Duration::from_secs(3)))
         );
         assert_ne!(set.ranges[0], Range::IPV4);
-        assert_eq!((set.ranges[1], set.published.roots.as_str()), (Range::IPV6, "istio-ca-root-cert"));
+        assert_eq!(
+            (set.ranges[1], set.published.roots.as_str()),
+            (Range::IPV6, "istio-ca-root-cert")
+        );
+
         let usual = read(&[]).unwrap();
         assert_eq!(
-            (usual.analysis, usual.untaints, usual.published.revocations.as_str()),
+            (
+                usual.analysis,
+                usual.untaints,
+                usual.published.revocations.as_str()
+            ),
             (None, None, "istio-ca-crl")
         );
-        let set = read(&[("PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS", "true"), ("PILOT_CRL_CONFIGMAP", "lists")]).unwrap();
+
+        let set = read(&[
+            ("PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS", "true"),
+            ("PILOT_CRL_CONFIGMAP", "lists"),
+        ])
+        .unwrap();
         assert_eq!(
             (set.untaints.as_deref(), set.published.revocations.as_str()),
             (Some("cni.istio.io/not-ready"), "lists")
         );
-        let error = read(&[("PILOT_IP_AUTOALLOCATE_IPV6_PREFIX", "x")]).unwrap_err().to_string();
-        assert!(error.contains("PILOT_IP_AUTOALLOCATE_IPV6_PREFIX"), "{error}");
+
+        let error = read(&[("PILOT_IP_AUTOALLOCATE_IPV6_PREFIX", "x")])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("PILOT_IP_AUTOALLOCATE_IPV6_PREFIX"),
+            "{error}"
+        );
     }
 }

@@ -7,7 +7,8 @@ use std::str::FromStr;
 use navarch_net::listen::{listen, listen_on_all};
 use tokio::net::TcpListener;
 
-/// A listen address: `:15010` (all addresses), `127.0.0.1:15010`, `[::1]:15010`, or empty to disable it.
+/// A listen address: `:15010` (all addresses), `127.0.0.1:15010`, `[::1]:15010`, or empty to
+/// disable it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
     /// Disabled.
@@ -20,7 +21,9 @@ pub enum ListenAddress {
 
 /// An invalid listen address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid listen address {0:?}: use host:port, :port for all addresses, or an empty value to disable it")]
+#[error(
+    "invalid listen address {0:?}: use host:port, :port for all addresses, or an empty value to disable it"
+)]
 pub struct AddressError(String);
 
 impl FromStr for ListenAddress {
@@ -34,7 +37,9 @@ impl FromStr for ListenAddress {
         if let Some(port) = text.strip_prefix(':') {
             return port.parse().map(Self::Every).map_err(|_| wrong());
         }
-        let text = text.strip_prefix("localhost:").map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
+        let text = text
+            .strip_prefix("localhost:")
+            .map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
         text.parse().map(Self::At).map_err(|_| wrong())
     }
 }
@@ -71,8 +76,14 @@ mod tests {
     fn istios_forms_are_understood() {
         assert_eq!("".parse(), Ok(ListenAddress::Off));
         assert_eq!(":15010".parse(), Ok(ListenAddress::Every(15010)));
-        assert_eq!("localhost:80".parse(), Ok(ListenAddress::At(SocketAddr::from(([127, 0, 0, 1], 80)))));
+        assert_eq!(
+            "localhost:80".parse(),
+            Ok(ListenAddress::At(SocketAddr::from(([127, 0, 0, 1], 80))))
+        );
         let error = ":http".parse::<ListenAddress>().unwrap_err().to_string();
-        assert!(error.contains("invalid listen address \":http\""), "{error}");
+        assert!(
+            error.contains("invalid listen address \":http\""),
+            "{error}"
+        );
     }
 }

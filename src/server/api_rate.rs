@@ -51,7 +51,11 @@ impl<S> Limited<S> {
     pub(super) fn new(inner: S, rate: Option<ApiRate>) -> Self {
         let bucket = rate.map(|rate| {
             let interval = Duration::from_secs_f64(rate.per_second.recip());
-            Arc::new(Bucket { interval, capacity: interval * rate.burst, full_at: Mutex::new(Instant::now()) })
+            Arc::new(Bucket {
+                interval,
+                capacity: interval * rate.burst,
+                full_at: Mutex::new(Instant::now()),
+            })
         });
         Self { inner, bucket }
     }
@@ -75,7 +79,10 @@ where
         // The clone was not asked whether it is ready; the service itself was.
         let clone = self.inner.clone();
         let mut ready = std::mem::replace(&mut self.inner, clone);
-        let turn = self.bucket.as_ref().map(|bucket| bucket.take(Instant::now()));
+        let turn = self
+            .bucket
+            .as_ref()
+            .map(|bucket| bucket.take(Instant::now()));
         Box::pin(async move {
             if let Some(turn) = turn {
                 tokio::time::sleep_until(turn).await;
@@ -91,15 +98,22 @@ mod tests {
 
     #[test]
     fn a_burst_is_sent_at_once_and_the_rest_at_the_rate() {
-        let rate = ApiRate { per_second: 10.0, burst: 3 };
+        let rate = ApiRate {
+            per_second: 10.0,
+            burst: 3,
+        };
         let limited = Limited::new((), Some(rate));
         let bucket = limited.bucket.unwrap();
         let start = Instant::now();
-        let turns: Vec<_> = (0..5).map(|_| (bucket.take(start) - start).as_millis()).collect();
+        let turns: Vec<_> = (0..5)
+            .map(|_| (bucket.take(start) - start).as_millis())
+            .collect();
         assert_eq!(turns, [0, 0, 0, 100, 200]);
         // An idle second brings all back, and no more than that.
         let later = start + Duration::from_secs(1);
-        let turns: Vec<_> = (0..4).map(|_| (bucket.take(later) - later).as_millis()).collect();
+        let turns: Vec<_> = (0..4)
+            .map(|_| (bucket.take(later) - later).as_millis())
+            .collect();
         assert_eq!(turns, [0, 0, 0, 100]);
     }
 }

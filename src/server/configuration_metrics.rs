@@ -13,15 +13,30 @@ use navarch_push::worker::CurrentSnapshot;
 
 /// The gauges of notices, by istiod's names.
 const GAUGES: [(&str, &str); 7] = [
-    ("pilot_vservice_dup_domain", "Virtual hosts with a domain that another one already has"),
-    ("pilot_destrule_subsets", "Hosts of which DestinationRules name a subset twice"),
-    ("pilot_dns_cluster_without_endpoints", "STRICT_DNS clusters that are skipped because they have no endpoints"),
+    (
+        "pilot_vservice_dup_domain",
+        "Virtual hosts with a domain that another one already has",
+    ),
+    (
+        "pilot_destrule_subsets",
+        "Hosts of which DestinationRules name a subset twice",
+    ),
+    (
+        "pilot_dns_cluster_without_endpoints",
+        "STRICT_DNS clusters that are skipped because they have no endpoints",
+    ),
     (
         "pilot_conflict_outbound_listener_tcp_over_current_tcp",
         "Listeners with conflicting services; the first service wins",
     ),
-    ("pilot_conflict_inbound_listener", "Workload ports that services use with different protocols"),
-    ("pilot_endpoint_not_ready", "Proxies listed as not ready by a service without selector"),
+    (
+        "pilot_conflict_inbound_listener",
+        "Workload ports that services use with different protocols",
+    ),
+    (
+        "pilot_endpoint_not_ready",
+        "Proxies listed as not ready by a service without selector",
+    ),
     ("pilot_eds_no_instances", "Clusters without endpoints"),
 ];
 
@@ -57,9 +72,21 @@ fn count(notices: &BTreeSet<Notice>) -> BTreeMap<&'static str, usize> {
 impl Collector for ConfigurationMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let context = self.current.context();
-        gauge(&mut encoder, "pilot_services", "Services in the mesh", context.directory.services.len())?;
+        gauge(
+            &mut encoder,
+            "pilot_services",
+            "Services in the mesh",
+            context.directory.services.len(),
+        )?;
+
         let routes = context.objects.count(Kind::VirtualService);
-        gauge(&mut encoder, "pilot_virt_services", "VirtualServices in the mesh", routes)?;
+        gauge(
+            &mut encoder,
+            "pilot_virt_services",
+            "VirtualServices in the mesh",
+            routes,
+        )?;
+
         let quarantined = context.quarantined.len();
         gauge(
             &mut encoder,
@@ -67,27 +94,62 @@ impl Collector for ConfigurationMetrics {
             "Objects quarantined because proxies reject them",
             quarantined,
         )?;
-        let stopped = context.rollouts.values().filter(|rollout| rollout.is_stopped()).count();
+
+        let stopped = context
+            .rollouts
+            .values()
+            .filter(|rollout| rollout.is_stopped())
+            .count();
         let under_way = context.rollouts.len() - stopped;
-        gauge(&mut encoder, "navarch_rollouts", "Rollouts in progress", under_way)?;
-        gauge(&mut encoder, "navarch_rollouts_stopped", "Stopped rollouts", stopped)?;
+        gauge(
+            &mut encoder,
+            "navarch_rollouts",
+            "Rollouts in progress",
+            under_way,
+        )?;
+
+        gauge(
+            &mut encoder,
+            "navarch_rollouts_stopped",
+            "Stopped rollouts",
+            stopped,
+        )?;
+
         let notices = self.current.notices();
         let counts = count(&notices);
+
         for (name, help) in GAUGES {
-            gauge(&mut encoder, name, help, counts.get(name).copied().unwrap_or_default())?;
+            gauge(
+                &mut encoder,
+                name,
+                help,
+                counts.get(name).copied().unwrap_or_default(),
+            )?;
         }
+
         if !self.tells_patches {
             return Ok(());
         }
+
         let one = ConstGauge::new(1_i64);
-        let mut patches =
-            encoder.encode_descriptor(PATCHES, "EnvoyFilters with applied patches", None, one.metric_type())?;
+        let mut patches = encoder.encode_descriptor(
+            PATCHES,
+            "EnvoyFilters with applied patches",
+            None,
+            one.metric_type(),
+        )?;
+
         for notice in notices.iter() {
             if let Notice::Patched { filter, kind } = notice {
-                let labels = [("name", filter.as_ref()), ("patch", *kind), ("result", "applied")];
+                let labels = [
+                    ("name", filter.as_ref()),
+                    ("patch", *kind),
+                    ("result", "applied"),
+                ];
                 one.encode(patches.encode_family(&labels)?)?;
             }
         }
+
         Ok(())
     }
 }
@@ -98,9 +160,21 @@ mod tests {
 
     #[test]
     fn each_subject_counts_once_for_its_gauge() {
-        let subject = |gauge, subject: &str| Notice::Subject { gauge, subject: subject.into() };
-        let patched = Notice::Patched { filter: "shop/a".into(), kind: "cluster" };
-        let notices = [subject("a", "x"), subject("a", "y"), subject("b", "x"), patched].into();
+        let subject = |gauge, subject: &str| Notice::Subject {
+            gauge,
+            subject: subject.into(),
+        };
+        let patched = Notice::Patched {
+            filter: "shop/a".into(),
+            kind: "cluster",
+        };
+        let notices = [
+            subject("a", "x"),
+            subject("a", "y"),
+            subject("b", "x"),
+            patched,
+        ]
+        .into();
         assert_eq!(count(&notices), [("a", 2), ("b", 1)].into());
     }
 }

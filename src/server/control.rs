@@ -14,7 +14,8 @@ const CONNECTIONS: usize = 32;
 /// Memory of unread responses.
 const ANSWERS: usize = 16 << 20;
 
-/// Serves ControlZ. The process continues without its port, as istiod does: another process of the machine may use it.
+/// Serves ControlZ. The process continues without its port, as istiod does: another process of the
+/// machine may use it.
 pub(super) async fn start(
     config: &Config,
     state: &AdminState,
@@ -30,10 +31,21 @@ pub(super) async fn start(
             return;
         }
     };
+
     let port = Port::new("ctrlz", PortLimits::plain(CONNECTIONS), rejections.clone());
-    let open = OpenHttpPort { listener, port, answers: Budget::new(ANSWERS) };
+    let open = OpenHttpPort {
+        listener,
+        port,
+        answers: Budget::new(ANSWERS),
+    };
     let routes = control_routes(state.clone(), config.log_scopes.clone());
-    let port = HttpPort { open, grpc: None, tls: None, routes };
+    let port = HttpPort {
+        open,
+        grpc: None,
+        tls: None,
+        routes,
+    };
+
     let stop = stop.clone();
     spawn("ctrlz", tasks, async move {
         port.serve(stop).await;

@@ -22,14 +22,15 @@ use navarch_push::context::PushContext;
 use navarch_push::worker::PushHandle;
 use navarch_status::{
     AddressAllocation, Analysis, Candidate, Cluster, DefaultRevision, Distribution, Election,
-    GatewayControllerSettings, IngressAddresses, IngressStatus, Location, Lock, NamespaceScope, NodeUntaint,
-    ObjectReport, ObjectReports, Range, RegistrationConfig, ReportedCondition, ReportedObjects, Reporter,
-    Responsibility, ServiceExports, StaysLocal,
+    GatewayControllerSettings, IngressAddresses, IngressStatus, Location, Lock, NamespaceScope,
+    NodeUntaint, ObjectReport, ObjectReports, Range, RegistrationConfig, ReportedCondition,
+    ReportedObjects, Reporter, Responsibility, ServiceExports, StaysLocal,
 };
 use navarch_webhook::CurrentInjector;
 use navarch_xds::connections::Connections;
 
-/// Minimum interval of reading namespace selectors and addresses of Ingresses from snapshots, as they hardly ever change.
+/// Minimum interval of reading namespace selectors and addresses of Ingresses from snapshots, as
+/// they hardly ever change.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Settings of the controllers.
@@ -47,21 +48,22 @@ pub struct WritingConfig {
     pub only: Option<String>,
     /// `PILOT_IP_AUTOALLOCATE_IPV4_PREFIX` and `PILOT_IP_AUTOALLOCATE_IPV6_PREFIX`.
     pub ranges: [Range; 2],
-    /// `PILOT_ENABLE_STATUS` with `PILOT_STATUS_UPDATE_INTERVAL`: the interval at which the distribution progress of
-    /// objects is written, if it is.
+    /// `PILOT_ENABLE_STATUS` with `PILOT_STATUS_UPDATE_INTERVAL`: the interval at which the
+    /// distribution progress of objects is written, if it is.
     pub distribution: Option<Duration>,
-    /// `AMBIENT_ENABLE_STATUS`: whether in ambient mode the status of objects contains their waypoints and the
-    /// enforcing proxies. Default true.
+    /// `AMBIENT_ENABLE_STATUS`: whether in ambient mode the status of objects contains their
+    /// waypoints and the enforcing proxies. Default true.
     pub ambient: bool,
-    /// `PILOT_ENABLE_ANALYSIS` with `PILOT_ANALYSIS_INTERVAL`: how long validation messages are collected before they
-    /// are written, if they are.
+    /// `PILOT_ENABLE_ANALYSIS` with `PILOT_ANALYSIS_INTERVAL`: how long validation messages are
+    /// collected before they are written, if they are.
     pub analysis: Option<Duration>,
-    /// `PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS` with `PILOT_NODE_UNTAINT_CONTROLLERS_TAINT_NAME`: the key of the taint
-    /// that is removed from nodes once istio-cni is ready on them.
+    /// `PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS` with `PILOT_NODE_UNTAINT_CONTROLLERS_TAINT_NAME`:
+    /// the key of the taint that is removed from nodes once istio-cni is ready on them.
     pub untaints: Option<String>,
     /// `--cniNamespace`: the namespace of istio-cni; the control plane's own namespace if unset.
     pub cni_namespace: Option<String>,
-    /// `ENABLE_MCS_AUTO_EXPORT`: whether a ServiceExport is created for every Service. Default false.
+    /// `ENABLE_MCS_AUTO_EXPORT`: whether a ServiceExport is created for every Service. Default
+    /// false.
     pub exports: bool,
     /// GatewayClasses, and the proxies of Gateways.
     pub gateways: GatewayControllerSettings,
@@ -96,7 +98,10 @@ pub(super) fn stays_local(push: &PushHandle) -> StaysLocal {
     Arc::new(move |service| {
         let context = push.context();
         let domain = &context.mesh.settings.domain_suffix;
-        let host = Hostname::new(format!("{}.{}.svc.{domain}", service.name, service.namespace));
+        let host = Hostname::new(format!(
+            "{}.{}.svc.{domain}",
+            service.name, service.namespace
+        ));
         ClusterLocalHosts::of(&context.mesh.config, domain).contains(&host)
     })
 }
@@ -118,59 +123,139 @@ pub(super) struct Controllers<'a> {
 }
 
 impl Controllers<'_> {
-    /// Starts the controllers. `published` are the contents of the certificate authority, if there is one.
-    pub(super) fn start(mut self, published: Option<Published>, push: &PushHandle, connections: Arc<Connections>) {
+    /// Starts the controllers. `published` are the contents of the certificate authority, if there
+    /// is one.
+    pub(super) fn start(
+        mut self,
+        published: Option<Published>,
+        push: &PushHandle,
+        connections: Arc<Connections>,
+    ) {
         let (sender, default_revision) = watch::channel(String::new());
-        let follow = DefaultRevision { cluster: self.cluster.clone(), namespace: self.namespace.to_owned() }
-            .run(sender, self.stop.clone());
+        let follow = DefaultRevision {
+            cluster: self.cluster.clone(),
+            namespace: self.namespace.to_owned(),
+        }
+        .run(sender, self.stop.clone());
         spawn("default revision", self.tasks, async move {
             follow.await;
             Ok(())
         });
+
         let scope = self.scope(push);
         self.gateways(scope.clone(), &default_revision);
         if let Some(published) = published {
             self.publish(published, scope.clone(), &default_revision);
         }
+
         if self.allocates {
-            let (cluster, ranges) = (self.cluster.clone(), self.config.ranges);
-            let controller = AddressAllocation { cluster, ranges, scope: scope.clone() };
+            let cluster = self.cluster.clone();
+            let ranges = self.config.ranges;
+            let controller = AddressAllocation {
+                cluster,
+                ranges,
+                scope: scope.clone(),
+            };
             let work = move |stop| controller.clone().run(stop);
-            self.lead("addresses of ServiceEntries", Lock::IpAllocation, &default_revision, work);
+
+            self.lead(
+                "addresses of ServiceEntries",
+                Lock::IpAllocation,
+                &default_revision,
+                work,
+            );
         }
-        let (cluster, wanted) = (self.cluster.clone(), self.ingresses(push));
+
+        let cluster = self.cluster.clone();
+        let wanted = self.ingresses(push);
         let controller = IngressStatus { cluster, wanted };
         let work = move |stop| controller.clone().run(stop);
-        self.lead("status of Ingresses", Lock::Ingress, &default_revision, work);
+        self.lead(
+            "status of Ingresses",
+            Lock::Ingress,
+            &default_revision,
+            work,
+        );
+
         if self.config.exports {
-            let (cluster, stays_local) = (self.cluster.clone(), stays_local(push));
-            let controller = ServiceExports { cluster, scope: scope.clone(), stays_local };
+            let cluster = self.cluster.clone();
+            let stays_local = stays_local(push);
+            let controller = ServiceExports {
+                cluster,
+                scope: scope.clone(),
+                stays_local,
+            };
             let work = move |stop| controller.clone().run(stop);
-            self.lead("exports of Services", Lock::ServiceExport, &default_revision, work);
+
+            self.lead(
+                "exports of Services",
+                Lock::ServiceExport,
+                &default_revision,
+                work,
+            );
         }
+
         if let Some(taint) = self.config.untaints.clone() {
-            let namespace = self.config.cni_namespace.as_deref().unwrap_or(self.namespace).to_owned();
-            let controller = NodeUntaint { cluster: self.cluster.clone(), namespace, taint };
+            let namespace = self
+                .config
+                .cni_namespace
+                .as_deref()
+                .unwrap_or(self.namespace)
+                .to_owned();
+
+            let controller = NodeUntaint {
+                cluster: self.cluster.clone(),
+                namespace,
+                taint,
+            };
             let work = move |stop| controller.clone().run(stop);
-            self.lead("taints of nodes", Lock::NodeUntaint, &default_revision, work);
+            self.lead(
+                "taints of nodes",
+                Lock::NodeUntaint,
+                &default_revision,
+                work,
+            );
         }
+
         let settings = push.context().mesh.settings.clone();
         if settings.gateway_api.enabled && settings.gateway_api.status {
             self.gateway_statuses(push, &default_revision);
         }
+
         self.conditions(push, connections, &default_revision);
-        self.report(push, ("quarantine reports", ReportedCondition::Quarantined), reports::quarantined);
-        self.report(push, ("rollout reports", ReportedCondition::RolledOut), reports::rolled_out);
+        self.report(
+            push,
+            ("quarantine reports", ReportedCondition::Quarantined),
+            reports::quarantined,
+        );
+
+        self.report(
+            push,
+            ("rollout reports", ReportedCondition::RolledOut),
+            reports::rolled_out,
+        );
+
         if let Some(interval) = self.config.analysis {
             let controller = self.analysis(interval, scope, push);
             let work = move |stop| controller.clone().run(stop);
-            self.lead("validation messages", Lock::Analysis, &default_revision, work);
+            self.lead(
+                "validation messages",
+                Lock::Analysis,
+                &default_revision,
+                work,
+            );
         }
     }
 
     /// The controller that writes analysis messages to the status of objects.
-    fn analysis(&mut self, interval: Duration, scope: watch::Receiver<NamespaceScope>, push: &PushHandle) -> Analysis {
-        let (cluster, revision) = (self.cluster.clone(), self.config.revision.clone());
+    fn analysis(
+        &mut self,
+        interval: Duration,
+        scope: watch::Receiver<NamespaceScope>,
+        push: &PushHandle,
+    ) -> Analysis {
+        let cluster = self.cluster.clone();
+        let revision = self.config.revision.clone();
         let namespace = self.namespace.to_owned();
         let system_namespace = namespace.clone();
         let read = move |context: &PushContext| Mesh {
@@ -179,7 +264,15 @@ impl Controllers<'_> {
             system_namespace: system_namespace.clone(),
         };
         let mesh = look("settings for analysis", push, read, self.stop, self.tasks);
-        Analysis { cluster, interval, revision, namespace, scope, mesh }
+
+        Analysis {
+            cluster,
+            interval,
+            revision,
+            namespace,
+            scope,
+            mesh,
+        }
     }
 
     /// Starts the status writer of a family of objects.
@@ -187,56 +280,101 @@ impl Controllers<'_> {
         &self,
         family: Family,
         push: &PushHandle,
-    ) -> impl Fn(Responsibility, CancellationToken) -> BoxFuture<'static, ()> + Send + Sync + use<> {
-        let (push, cluster) = (push.clone(), self.cluster.clone());
+    ) -> impl Fn(Responsibility, CancellationToken) -> BoxFuture<'static, ()> + Send + Sync + use<>
+    {
+        let push = push.clone();
+        let cluster = self.cluster.clone();
         let settings = push.context().mesh.settings.clone();
         move |responsibility, stop| {
-            let (push, cluster, settings) = (push.clone(), cluster.clone(), settings.clone());
-            Box::pin(object_status::run(family, push, cluster, settings, responsibility, stop))
+            let push = push.clone();
+            let cluster = cluster.clone();
+            let settings = settings.clone();
+            Box::pin(object_status::run(
+                family,
+                push,
+                cluster,
+                settings,
+                responsibility,
+                stop,
+            ))
         }
     }
 
-    /// Starts the writers of conditions of objects outside the Gateway API: distribution, and ambient mode. istiod has one lock for
-    /// both.
+    /// Starts the writers of conditions of objects outside the Gateway API: distribution, and
+    /// ambient mode. istiod has one lock for both.
     fn conditions(
         &mut self,
         push: &PushHandle,
         connections: Arc<Connections>,
         default_revision: &watch::Receiver<String>,
     ) {
-        let distribution = self.config.distribution.map(|interval| self.distribution(interval, push, connections));
+        let distribution = self
+            .config
+            .distribution
+            .map(|interval| self.distribution(interval, push, connections));
         let is_ambient = self.config.ambient && push.context().mesh.settings.ambient;
         let ambient = is_ambient.then(|| self.statuses(Family::Ambient, push));
         if distribution.is_none() && ambient.is_none() {
             return;
         }
+
         let work = move |stop: CancellationToken| {
-            let distribution = distribution.clone().map(|distribution| distribution.run(stop.clone()));
+            let distribution = distribution
+                .clone()
+                .map(|distribution| distribution.run(stop.clone()));
             let ambient = ambient.as_ref().map(|work| work(Responsibility::All, stop));
             async move {
-                tokio::join!(OptionFuture::from(distribution), OptionFuture::from(ambient));
+                tokio::join!(
+                    OptionFuture::from(distribution),
+                    OptionFuture::from(ambient)
+                );
             }
         };
-        self.lead("conditions of objects", Lock::Status, default_revision, work);
+
+        self.lead(
+            "conditions of objects",
+            Lock::Status,
+            default_revision,
+            work,
+        );
     }
 
     /// Starts the reporter of this replica's progress; returns the leader's work.
-    fn distribution(&mut self, interval: Duration, push: &PushHandle, connections: Arc<Connections>) -> Distribution {
-        let progresses = progress::follow(push.clone(), connections, interval, self.stop, self.tasks);
-        let (namespace, identity) = (self.namespace.to_owned(), self.config.identity.clone());
+    fn distribution(
+        &mut self,
+        interval: Duration,
+        push: &PushHandle,
+        connections: Arc<Connections>,
+    ) -> Distribution {
+        let progresses =
+            progress::follow(push.clone(), connections, interval, self.stop, self.tasks);
+        let namespace = self.namespace.to_owned();
+        let identity = self.config.identity.clone();
         let cluster = self.cluster.clone();
-        let (theirs, own) = (progresses.clone(), identity.clone());
-        let reporter = Reporter { cluster, namespace: namespace.clone(), identity: own, progresses: theirs };
+        let theirs = progresses.clone();
+        let own = identity.clone();
+        let reporter = Reporter {
+            cluster,
+            namespace: namespace.clone(),
+            identity: own,
+            progresses: theirs,
+        };
+
         let report = reporter.run(self.stop.clone());
         spawn("report", self.tasks, async move {
             report.await;
             Ok(())
         });
-        Distribution { cluster: self.cluster.clone(), namespace, identity, progresses }
+        Distribution {
+            cluster: self.cluster.clone(),
+            namespace,
+            identity,
+            progresses,
+        }
     }
 
-    /// Starts the reporter of objects that are not fully effective at all proxies. It runs in every replica, as
-    /// others may not have quarantined them.
+    /// Starts the reporter of objects that are not fully effective at all proxies. It runs in every
+    /// replica, as others may not have quarantined them.
     fn report(
         &mut self,
         push: &PushHandle,
@@ -244,10 +382,18 @@ impl Controllers<'_> {
         read: fn(&PushContext) -> BTreeMap<ObjectRef, ObjectReport>,
     ) {
         let (sender, reported) = watch::channel(ReportedObjects::default());
-        let (mut contexts, stop) = (push.contexts(), self.stop.clone());
+        let mut contexts = push.contexts();
+        let stop = self.stop.clone();
         let controller = push.context().mesh.settings.gateway_api.controller.clone();
         let identity = self.config.identity.clone();
-        let reports = ObjectReports { cluster: self.cluster.clone(), identity, controller, condition, reported };
+        let reports = ObjectReports {
+            cluster: self.cluster.clone(),
+            identity,
+            controller,
+            condition,
+            reported,
+        };
+
         spawn(name, self.tasks, async move {
             let follow = async {
                 while contexts.changed().await.is_ok() {
@@ -261,11 +407,13 @@ impl Controllers<'_> {
                     });
                 }
             };
+
             tokio::select! {
                 () = follow => {}
                 () = reports.run(stop.clone()) => {}
             }
             stop.cancelled().await;
+
             Ok(())
         });
     }
@@ -277,19 +425,31 @@ impl Controllers<'_> {
         scope: watch::Receiver<NamespaceScope>,
         default_revision: &watch::Receiver<String>,
     ) {
-        let publisher =
-            Publisher { cluster: self.cluster.clone(), objects: self.config.published.clone(), published, scope };
+        let publisher = Publisher {
+            cluster: self.cluster.clone(),
+            objects: self.config.published.clone(),
+            published,
+            scope,
+        };
         let lock = publisher.lock();
-        self.lead("roots of the CA", lock, default_revision, move |stop| publisher.clone().run(stop));
+        self.lead("roots of the CA", lock, default_revision, move |stop| {
+            publisher.clone().run(stop)
+        });
     }
 
     /// Runs `work` while this control plane holds the lock, or always without leader election.
-    fn lead<W, F>(&mut self, name: &'static str, lock: Lock, default_revision: &watch::Receiver<String>, work: W)
-    where
+    fn lead<W, F>(
+        &mut self,
+        name: &'static str,
+        lock: Lock,
+        default_revision: &watch::Receiver<String>,
+        work: W,
+    ) where
         W: Fn(CancellationToken) -> F + Send + Sync + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
         let stop = self.stop.clone();
+
         if !self.config.elects {
             spawn(name, self.tasks, async move {
                 work(stop).await;
@@ -297,12 +457,25 @@ impl Controllers<'_> {
             });
             return;
         }
+
         let revision = match self.config.revision.as_str() {
             "" => "default".to_owned(),
             revision => revision.to_owned(),
         };
-        let candidate = Candidate { identity: self.config.identity.clone(), revision, location: Location::Local };
-        let election = Election::new(&self.cluster, self.namespace, lock, candidate, default_revision.clone());
+        let candidate = Candidate {
+            identity: self.config.identity.clone(),
+            revision,
+            location: Location::Local,
+        };
+
+        let election = Election::new(
+            &self.cluster,
+            self.namespace,
+            lock,
+            candidate,
+            default_revision.clone(),
+        );
+
         spawn(name, self.tasks, async move {
             election.run(stop, work).await;
             Ok(())
@@ -316,11 +489,18 @@ impl Controllers<'_> {
 
     /// Follows the addresses of Ingresses.
     fn ingresses(&mut self, push: &PushHandle) -> watch::Receiver<IngressAddresses> {
-        look("addresses of Ingresses", push, ingress::addresses, self.stop, self.tasks)
+        look(
+            "addresses of Ingresses",
+            push,
+            ingress::addresses,
+            self.stop,
+            self.tasks,
+        )
     }
 }
 
-/// Follows the namespaces that the mesh config selects; `only` is the only watched namespace, if there is just one.
+/// Follows the namespaces that the mesh config selects; `only` is the only watched namespace, if
+/// there is just one.
 pub(super) fn selected_namespaces(
     only: Option<String>,
     push: &PushHandle,
@@ -362,5 +542,6 @@ where
         }
         Ok(())
     });
+
     seen
 }

@@ -14,7 +14,8 @@ use navarch_source::{Fault, FilePosition, Problem};
 use navarch_status::RegistrationMetrics;
 use navarch_xds::metrics::Metrics;
 
-/// The files that register metrics, all of which are called here; a test compares them with the sources.
+/// The files that register metrics, all of which are called here; a test compares them with the
+/// sources.
 pub(crate) const REGISTERING: &[&str] = &[
     "crates/net/src/rejections.rs",
     "crates/otlp/src/metrics.rs",
@@ -31,8 +32,8 @@ pub(crate) const REGISTERING: &[&str] = &[
     "src/server/remotes/metrics.rs",
 ];
 
-/// The exposition of a control plane that has rejected one client and one mesh config, and the debug output of its
-/// registry, as metrics without values have no lines in the exposition.
+/// The exposition of a control plane that has rejected one client and one mesh config, and the
+/// debug output of its registry, as metrics without values have no lines in the exposition.
 pub(crate) fn exposition(config: &Config) -> anyhow::Result<(String, String)> {
     let mut config = config.clone();
     config.settings.envoy_filter_stats = true;
@@ -42,17 +43,32 @@ pub(crate) fn exposition(config: &Config) -> anyhow::Result<(String, String)> {
     let _ = navarch_record::Metrics::register(&mut metrics);
     let place: Arc<str> = Arc::from("mesh");
     let problem = Problem {
-        place: FilePosition { file: place.clone(), line: 0 },
+        place: FilePosition {
+            file: place.clone(),
+            line: 0,
+        },
         subject: Subject::default(),
         fault: Fault::Unreadable(String::new()),
     };
+
     Refusals::register(&mut metrics).note(ProblemSource::Mesh, &place, &[problem]);
-    let _ = (navarch_webhook::Metrics::register(&mut metrics), ca::Metrics::register(&mut metrics, security::clock));
+    let _ = (
+        navarch_webhook::Metrics::register(&mut metrics),
+        ca::Metrics::register(&mut metrics, security::clock),
+    );
     let _ = navarch_otlp::Metrics::register(&mut metrics);
-    let _ = (Metrics::register(&mut metrics), RegistrationMetrics::register(&mut metrics));
-    let _ = (GrpcMetrics::register(&mut metrics), remotes::metrics::Metrics::register(&mut metrics));
+    let _ = (
+        Metrics::register(&mut metrics),
+        RegistrationMetrics::register(&mut metrics),
+    );
+
+    let _ = (
+        GrpcMetrics::register(&mut metrics),
+        remotes::metrics::Metrics::register(&mut metrics),
+    );
     let _ = sources::metrics(&mut metrics);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &metrics)?;
+
     Ok((text, format!("{metrics:?}")))
 }

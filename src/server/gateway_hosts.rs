@@ -24,13 +24,21 @@ const IDLE_DELAY: Duration = Duration::from_hours(24);
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
 /// Starts the resolver task, if enabled.
-pub(super) fn start(is_wanted: bool, push: &PushHandle, stop: &CancellationToken, tasks: &mut Tasks) {
+pub(super) fn start(
+    is_wanted: bool,
+    push: &PushHandle,
+    stop: &CancellationToken,
+    tasks: &mut Tasks,
+) {
     if !is_wanted {
         return;
     }
-    let (push, stop) = (push.clone(), stop.clone());
+    let push = push.clone();
+    let stop = stop.clone();
     super::spawn("hosts of gateways", tasks, async move {
-        super::until(&stop, follow(push)).await.map_or(Ok(()), super::finish)
+        super::until(&stop, follow(push))
+            .await
+            .map_or(Ok(()), super::finish)
     });
 }
 
@@ -41,18 +49,28 @@ pub(super) fn start(is_wanted: bool, push: &PushHandle, stop: &CancellationToken
 async fn follow(push: PushHandle) -> Result<(), Ended> {
     let mut contexts = push.contexts();
     let mut names: Option<HostNames> = None;
+
     loop {
         let wanted = host_names(&contexts.borrow_and_update());
         if !wanted.is_empty() || names.is_some() {
-            let news = names.get_or_insert_with(|| HostNames::new(resolvers())).refresh(&wanted).await;
-            let changes: Vec<Change> =
-                news.into_iter().map(|(host, addresses)| Change::GatewayHost(host, addresses)).collect();
+            let news = names
+                .get_or_insert_with(|| HostNames::new(resolvers()))
+                .refresh(&wanted)
+                .await;
+            let changes: Vec<Change> = news
+                .into_iter()
+                .map(|(host, addresses)| Change::GatewayHost(host, addresses))
+                .collect();
             if !changes.is_empty() {
                 push.change(changes).await?;
             }
         }
+
         tokio::time::sleep(REFRESH_INTERVAL).await;
-        let due = names.as_ref().and_then(HostNames::due).unwrap_or_else(|| Instant::now() + IDLE_DELAY);
+        let due = names
+            .as_ref()
+            .and_then(HostNames::due)
+            .unwrap_or_else(|| Instant::now() + IDLE_DELAY);
         tokio::select! {
             changed = contexts.changed() => changed.map_err(|_| Ended)?,
             () = tokio::time::sleep_until(due) => {}
@@ -68,7 +86,14 @@ fn resolvers() -> Vec<std::net::SocketAddr> {
 
 /// The host names of gateways.
 fn host_names(context: &PushContext) -> BTreeSet<Arc<str>> {
-    let gateways = context.directory.network_gateways.values().flat_map(|gateways| gateways.iter());
+    let gateways = context
+        .directory
+        .network_gateways
+        .values()
+        .flat_map(|gateways| gateways.iter());
     let addresses = gateways.map(|gateway| &gateway.address);
-    addresses.filter(|address| address.parse::<IpAddr>().is_err()).cloned().collect()
+    addresses
+        .filter(|address| address.parse::<IpAddr>().is_err())
+        .cloned()
+        .collect()
 }

@@ -1,4 +1,5 @@
-//! Metrics of unary gRPC calls, under the names of go-grpc-prometheus, as in istiod: those of certificate requests.
+//! Metrics of unary gRPC calls, under the names of go-grpc-prometheus, as in istiod: those of
+//! certificate requests.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -33,7 +34,8 @@ struct Handled {
     grpc_code: &'static str,
 }
 
-/// The certificate service's only method. Calls of other methods share one label, so that clients cannot create label sets.
+/// The certificate service's only method. Calls of other methods share one label, so that clients
+/// cannot create label sets.
 const METHODS: [&str; 2] = ["CreateCertificate", "other"];
 
 /// Handles of the metrics.
@@ -48,7 +50,12 @@ pub(super) struct GrpcMetrics {
 
 impl GrpcMetrics {
     pub(super) fn register(registry: &mut Registry) -> Self {
-        let seconds = || Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0]);
+        let seconds = || {
+            Histogram::new([
+                0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+            ])
+        };
+
         let metrics = Self {
             started: Family::default(),
             handled: Family::default(),
@@ -56,12 +63,33 @@ impl GrpcMetrics {
             sent: Family::default(),
             seconds: Family::new_with_constructor(seconds),
         };
+
         let m = metrics.clone();
         registry.register("grpc_server_started", "Unary calls started", m.started);
-        registry.register("grpc_server_handled", "Unary calls completed, by code", m.handled);
-        registry.register("grpc_server_msg_received", "Messages received in unary calls", m.received);
-        registry.register("grpc_server_msg_sent", "Messages sent in unary calls", m.sent);
-        registry.register("grpc_server_handling_seconds", "Duration of unary calls, in seconds", m.seconds);
+        registry.register(
+            "grpc_server_handled",
+            "Unary calls completed, by code",
+            m.handled,
+        );
+
+        registry.register(
+            "grpc_server_msg_received",
+            "Messages received in unary calls",
+            m.received,
+        );
+
+        registry.register(
+            "grpc_server_msg_sent",
+            "Messages sent in unary calls",
+            m.sent,
+        );
+
+        registry.register(
+            "grpc_server_handling_seconds",
+            "Duration of unary calls, in seconds",
+            m.seconds,
+        );
+
         metrics
     }
 }
@@ -93,23 +121,51 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let name = request.uri().path().rsplit('/').next().unwrap_or_default();
         let [.., other] = METHODS;
-        let grpc_method = METHODS.into_iter().find(|known| *known == name).unwrap_or(other);
-        let (grpc_type, grpc_service) = ("unary", S::NAME);
-        let call = Call { grpc_type, grpc_service, grpc_method };
-        let (metrics, begun) = (self.metrics.clone(), Instant::now());
+        let grpc_method = METHODS
+            .into_iter()
+            .find(|known| *known == name)
+            .unwrap_or(other);
+        let grpc_type = "unary";
+        let grpc_service = S::NAME;
+
+        let call = Call {
+            grpc_type,
+            grpc_service,
+            grpc_method,
+        };
+        let metrics = self.metrics.clone();
+        let begun = Instant::now();
         metrics.started.get_or_create(&call).inc();
+
         let answer = self.inner.call(request);
         Box::pin(async move {
             let response = answer.await?;
-            // A failed call has its status in the headers; a successful one has a message, and its status in the trailers.
-            let code = Status::from_header_map(response.headers()).map_or(Code::Ok, |status| status.code());
+
+            // A failed call has its status in the headers; a successful one has a message, and its
+            // status in the trailers.
+            let code = Status::from_header_map(response.headers())
+                .map_or(Code::Ok, |status| status.code());
             let grpc_code = code_name(code);
-            metrics.handled.get_or_create(&Handled { grpc_type, grpc_service, grpc_method, grpc_code }).inc();
+            metrics
+                .handled
+                .get_or_create(&Handled {
+                    grpc_type,
+                    grpc_service,
+                    grpc_method,
+                    grpc_code,
+                })
+                .inc();
+
             metrics.received.get_or_create(&call).inc();
             if code == Code::Ok {
                 metrics.sent.get_or_create(&call).inc();
             }
-            metrics.seconds.get_or_create(&call).observe(begun.elapsed().as_secs_f64());
+
+            metrics
+                .seconds
+                .get_or_create(&call)
+                .observe(begun.elapsed().as_secs_f64());
+
             Ok(response)
         })
     }

@@ -34,7 +34,8 @@ use navarch_net::port::Port;
 use navarch_net::stream::PortStream;
 use navarch_webhook::registration::Rollover;
 
-/// Timeout of request headers (against slow loris), and of the first request; istiod's read timeout.
+/// Timeout of request headers (against slow loris), and of the first request; istiod's read
+/// timeout.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Idle timeout between requests.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(5);
@@ -55,8 +56,8 @@ const HEADER_BYTES: u32 = 64 << 10;
 /// Flow-control window of an HTTP/2 connection.
 const WINDOW: u32 = 128 << 10;
 
-/// Maximum number of concurrent responses of a port. One client may have half of these, and its other requests wait
-/// for its own. The connection limits bound the number of waiting requests.
+/// Maximum number of concurrent responses of a port. One client may have half of these, and its
+/// other requests wait for its own. The connection limits bound the number of waiting requests.
 const MAX_CONCURRENT_RESPONSES: usize = 32;
 
 /// The HTTP/2 connection preface.
@@ -101,8 +102,13 @@ struct Client {
 impl HttpPort {
     /// Serves until shutdown.
     pub(super) async fn serve(self, stop: CancellationToken) {
-        let OpenHttpPort { listener, port, answers } = self.open;
-        let (mut connections, turns) = (JoinSet::new(), FairSemaphore::new(MAX_CONCURRENT_RESPONSES, usize::MAX));
+        let OpenHttpPort {
+            listener,
+            port,
+            answers,
+        } = self.open;
+        let mut connections = JoinSet::new();
+        let turns = FairSemaphore::new(MAX_CONCURRENT_RESPONSES, usize::MAX);
         let converse = |stream: PortStream, peer| {
             let stream = stream.with_read_limit(READ_TIMEOUT);
             let client = Client {
@@ -113,37 +119,60 @@ impl HttpPort {
                 answers: answers.clone(),
                 turns: turns.clone(),
             };
-            let (tls, stop) = (self.tls.as_ref().map(Rollover::get), stop.clone());
+
+            let tls = self.tls.as_ref().map(Rollover::get);
+            let stop = stop.clone();
             let grpc = self.grpc.clone();
             async move {
                 if let Some(grpc) = grpc
-                    && let Ok(true) = timeout(HEADER_TIMEOUT, stream.begins_with(HTTP2)).await.unwrap_or(Ok(false))
+                    && let Ok(true) = timeout(HEADER_TIMEOUT, stream.begins_with(HTTP2))
+                        .await
+                        .unwrap_or(Ok(false))
                 {
-                    let info = TcpConnectInfo { local_addr: None, remote_addr: Some(peer) };
+                    let info = TcpConnectInfo {
+                        local_addr: None,
+                        remote_addr: Some(peer),
+                    };
                     drop(grpc.send((stream.without_read_limit(), info)).await);
                     return;
                 }
-                let Some(tls) = tls else { return converse(stream, client, plain(), &stop).await };
+
+                let Some(tls) = tls else {
+                    return converse(stream, client, plain(), &stop).await;
+                };
+
                 if let Some(mut stream) = handshake(tls, stream, peer).await {
                     stream.get_mut().0.count_requests_only();
                     converse(stream, client, with_http2(), &stop).await;
                 }
             }
         };
+
         tokio::select! {
             () = port.for_each(&listener, &mut connections, converse) => {}
             () = stop.cancelled() => {}
         }
-        drop(timeout(SHUTDOWN_GRACE, async { while connections.join_next().await.is_some() {} }).await);
+        drop(
+            timeout(SHUTDOWN_GRACE, async {
+                while connections.join_next().await.is_some() {}
+            })
+            .await,
+        );
     }
 }
 
-/// Serves the requests of a connection until it ends, is idle for too long, or reaches its maximum age.
-async fn converse<S>(stream: S, client: Client, builder: auto::Builder<TokioExecutor>, stop: &CancellationToken)
-where
+/// Serves the requests of a connection until it ends, is idle for too long, or reaches its maximum
+/// age.
+async fn converse<S>(
+    stream: S,
+    client: Client,
+    builder: auto::Builder<TokioExecutor>,
+    stop: &CancellationToken,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (peer, activity) = (client.peer, client.activity.clone());
+    let peer = client.peer;
+    let activity = client.activity.clone();
     let service = service_fn(move |request| client.clone().answer(request));
     let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
@@ -152,6 +181,7 @@ where
         () = sleep(MAX_CONNECTION_AGE) => None,
         () = stop.cancelled() => None,
     };
+
     let ended = match ended {
         Some(ended) => ended,
         None => {
@@ -162,6 +192,7 @@ where
             }
         }
     };
+
     if let Err(error) = ended {
         tracing::debug!(%peer, %error, "connection failed");
     }
@@ -170,7 +201,11 @@ where
 /// Waits for the idle timeout.
 async fn until_unused(activity: &Activity) {
     loop {
-        let limit = if activity.has_request() { IDLE_TIMEOUT } else { HEADER_TIMEOUT };
+        let limit = if activity.has_request() {
+            IDLE_TIMEOUT
+        } else {
+            HEADER_TIMEOUT
+        };
         match limit.checked_sub(activity.idle()) {
             None | Some(Duration::ZERO) => return,
             Some(left) => sleep(left).await,
@@ -183,7 +218,9 @@ impl Client {
         self.activity.record_request();
         let turn = match self.turns.take(client_key(self.peer.ip())).await {
             Ok(turn) => turn,
-            Err(full) => return Ok((StatusCode::SERVICE_UNAVAILABLE, full.to_string()).into_response()),
+            Err(full) => {
+                return Ok((StatusCode::SERVICE_UNAVAILABLE, full.to_string()).into_response());
+            }
         };
         request.extensions_mut().insert(ConnectInfo(self.peer));
         let response = self.routes.call(request).await?;
@@ -199,7 +236,9 @@ impl Client {
         if body.size_hint().exact().is_none_or(|length| length == 0) {
             return Response::from_parts(parts, body);
         }
-        let Ok(body) = body.collect().await else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
+        let Ok(body) = body.collect().await else {
+            return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        };
         match answers::charge(&self.answers, self.peer.ip(), body.to_bytes()) {
             Ok(bytes) => Response::from_parts(parts, Body::from(bytes)),
             Err(full) => {
@@ -213,14 +252,22 @@ impl Client {
 /// HTTP/1 with limits.
 fn plain() -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new()).http1_only();
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(HEADER_BYTES as usize);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(HEADER_BYTES as usize);
     builder
 }
 
 /// HTTP/1 and HTTP/2 with limits.
 fn with_http2() -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(HEADER_BYTES as usize);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(HEADER_BYTES as usize);
     builder
         .http2()
         .timer(TokioTimer::new())

@@ -1,5 +1,5 @@
-//! Keeps the injector up to date with its inputs: the chart's ConfigMap or files, the mesh config, ProxyConfigs, and the versions
-//! of nodes.
+//! Keeps the injector up to date with its inputs: the chart's ConfigMap or files, the mesh config,
+//! ProxyConfigs, and the versions of nodes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,12 +31,14 @@ const NAME: &str = "istio-sidecar-injector";
 /// The name of the state in readiness reasons.
 const INJECTION: &str = "injection";
 
-/// From flags and environment. The templates and values are read from the directory or ConfigMap later.
+/// From flags and environment. The templates and values are read from the directory or ConfigMap
+/// later.
 #[derive(Clone, Debug)]
 pub struct InjectionSettings {
     /// `INJECT_ENABLED`: whether pods are injected. Default true.
     pub enabled: bool,
-    /// The directory with the files `config` and `values`, which take precedence over the ConfigMap. Default `./var/lib/istio/inject`.
+    /// The directory with the files `config` and `values`, which take precedence over the
+    /// ConfigMap. Default `./var/lib/istio/inject`.
     pub folder: PathBuf,
     /// `ENABLE_NATIVE_SIDECARS`.
     pub native_sidecars: NativeSidecars,
@@ -103,10 +105,13 @@ impl InjectorSource<'_> {
         let folder = config.exists().then(|| self.settings.folder.clone());
         let found = match (self.settings.enabled, &folder, self.client) {
             (false, _, _) => return self.disabled("INJECT_ENABLED is false"),
-            (true, None, None) => return self.disabled("there are no configuration files and no cluster"),
+            (true, None, None) => {
+                return self.disabled("there are no configuration files and no cluster");
+            }
             (true, Some(_), _) => watch::channel(TextsState::Unknown(Arc::from(""))).1,
             (true, None, Some(client)) => self.follow_map(client, stop, tasks),
         };
+
         let pending: Arc<str> = Arc::from("the configuration of the mesh has not been read yet");
         let state = InjectorState::Pending(pending.clone());
         self.metrics.injector(&state);
@@ -125,8 +130,14 @@ impl InjectorSource<'_> {
             last: None,
             refused: None,
         };
+
         let stop = stop.clone();
-        spawn("injector", tasks, async move { until(&stop, follower.run()).await.map_or(Ok(()), super::finish) });
+        spawn("injector", tasks, async move {
+            until(&stop, follower.run())
+                .await
+                .map_or(Ok(()), super::finish)
+        });
+
         current
     }
 
@@ -152,12 +163,15 @@ impl InjectorSource<'_> {
         let place: Arc<str> = Arc::from(format!("ConfigMap {}/{name}", self.namespace));
         let maps = Api::<ConfigMap>::namespaced(client.clone(), self.namespace);
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let (sender, receiver) =
-            watch::channel(TextsState::Unknown(Arc::from(format!("{place} has not been read yet"))));
+        let (sender, receiver) = watch::channel(TextsState::Unknown(Arc::from(format!(
+            "{place} has not been read yet"
+        ))));
+
         let stop = stop.clone();
         spawn("injector config", tasks, async move {
             let mut events = std::pin::pin!(watcher(maps, config).default_backoff());
             let mut is_listed = false;
+
             while let Some(Some(event)) = until(&stop, events.next()).await {
                 let found = match event {
                     Ok(Event::Apply(map)) => texts(map, &place),
@@ -175,17 +189,23 @@ impl InjectorSource<'_> {
                     }
                     Err(error) => {
                         tracing::warn!(%place, error = %InWords(&error), "failed to watch the injector's configuration");
-                        if matches!(*sender.borrow(), TextsState::Missing(_) | TextsState::Texts(_)) {
+                        if matches!(
+                            *sender.borrow(),
+                            TextsState::Missing(_) | TextsState::Texts(_)
+                        ) {
                             continue;
                         }
                         TextsState::Unknown(Arc::from(format!("failed to read {place}: {error}")))
                     }
                 };
+
                 sender.send_replace(found);
             }
+
             stop.cancelled().await;
             Ok(())
         });
+
         receiver
     }
 }
@@ -193,8 +213,16 @@ impl InjectorSource<'_> {
 /// The texts of a ConfigMap. As in istiod, both keys are required.
 fn texts(map: ConfigMap, place: &str) -> TextsState {
     let mut data = map.data.unwrap_or_default();
-    let mut take = |key: &str| data.remove(key).ok_or_else(|| format!("{place} has no key {key:?}"));
-    match take("values").and_then(|values| Ok(Texts { values, config: take("config")? })) {
+    let mut take = |key: &str| {
+        data.remove(key)
+            .ok_or_else(|| format!("{place} has no key {key:?}"))
+    };
+    match take("values").and_then(|values| {
+        Ok(Texts {
+            values,
+            config: take("config")?,
+        })
+    }) {
         Ok(texts) => TextsState::Texts(texts),
         Err(reason) => TextsState::Missing(Arc::from(reason)),
     }
@@ -245,7 +273,8 @@ impl Follower {
         }
     }
 
-    /// Updates the injector. An invalid configuration changes nothing if there was a valid one before.
+    /// Updates the injector. An invalid configuration changes nothing if there was a valid one
+    /// before.
     fn look(&mut self) {
         let found = match &self.folder {
             Some(folder) => read(folder),
@@ -259,8 +288,12 @@ impl Follower {
                 self.refused.clone()
             }
         };
+
         match (&self.injector, problem) {
-            (Some(injector), refused) => self.publish(InjectorState::Ready { injector: injector.clone(), refused }),
+            (Some(injector), refused) => self.publish(InjectorState::Ready {
+                injector: injector.clone(),
+                refused,
+            }),
             (None, Some(reason)) => self.publish(InjectorState::Failed(reason)),
             (None, None) => {}
         }
@@ -269,15 +302,24 @@ impl Follower {
     /// Builds the injector of these texts, if they have changed.
     fn take(&mut self, texts: Texts) {
         let inputs = self.inputs(texts);
-        if self.last.as_ref().is_some_and(|last| are_equal(last, &inputs)) {
+
+        if self
+            .last
+            .as_ref()
+            .is_some_and(|last| are_equal(last, &inputs))
+        {
             return;
         }
         let outcome = match &self.injector {
             Some(injector) => injector.update(&inputs),
             None => Injector::new(&inputs).map(|injector| self.injector = Some(Arc::new(injector))),
         };
-        self.refused = outcome.err().map(|error: ConfigError| Arc::from(error.to_string()));
+        self.refused = outcome
+            .err()
+            .map(|error: ConfigError| Arc::from(error.to_string()));
+
         self.last = Some(inputs);
+
         if self.refused.is_none() {
             tracing::info!("injection is configured");
             self.current.notify();
@@ -292,22 +334,41 @@ impl Follower {
                 return;
             }
         }
+
         let reason = state.problem().unwrap_or_default();
+
         match &state {
-            InjectorState::Off(_) | InjectorState::Ready { refused: None, .. } => self.readiness.release(INJECTION),
+            InjectorState::Off(_) | InjectorState::Ready { refused: None, .. } => {
+                self.readiness.release(INJECTION)
+            }
             InjectorState::Pending(_) => {
                 tracing::warn!(reason, "injection is not configured yet; rejecting pods");
                 self.readiness.hold(INJECTION, reason);
             }
             InjectorState::Failed(_) => {
-                tracing::error!(reason, "injection is not configured; rejecting pods until it is");
-                self.readiness.add_optional(INJECTION, format!("not configured, pods are rejected: {reason}"));
+                tracing::error!(
+                    reason,
+                    "injection is not configured; rejecting pods until it is"
+                );
+                self.readiness.add_optional(
+                    INJECTION,
+                    format!("not configured, pods are rejected: {reason}"),
+                );
             }
-            InjectorState::Ready { refused: Some(_), .. } => {
-                tracing::error!(reason, "invalid injector configuration; keeping the last valid one");
-                self.readiness.add_optional(INJECTION, format!("the last valid configuration is in use: {reason}"));
+            InjectorState::Ready {
+                refused: Some(_), ..
+            } => {
+                tracing::error!(
+                    reason,
+                    "invalid injector configuration; keeping the last valid one"
+                );
+                self.readiness.add_optional(
+                    INJECTION,
+                    format!("the last valid configuration is in use: {reason}"),
+                );
             }
         }
+
         self.metrics.injector(&state);
         self.current.store(state);
     }
@@ -315,9 +376,12 @@ impl Follower {
     /// The current inputs.
     fn inputs(&self, texts: Texts) -> InjectorInputs {
         let context = self.push.context();
+
         // A pod runs in the requesting cluster, whose nodes may be older than the local ones.
         let own = std::iter::once((&context.mesh.settings.cluster_id, &context.objects));
-        let kubelets = own.chain(&context.remotes).map(|(cluster, objects)| (cluster.to_string(), kubelets(objects)));
+        let kubelets = own
+            .chain(&context.remotes)
+            .map(|(cluster, objects)| (cluster.to_string(), kubelets(objects)));
         InjectorInputs {
             values: texts.values,
             config: texts.config,
@@ -344,16 +408,29 @@ impl Follower {
 /// The versions of the kubelets of a cluster, by node.
 fn kubelets(objects: &Objects) -> BTreeMap<String, String> {
     let nodes = objects.nodes.iter();
-    nodes.map(|node| (node.meta.key.name.to_string(), node.spec.kubelet_version.to_string())).collect()
+    nodes
+        .map(|node| {
+            (
+                node.meta.key.name.to_string(),
+                node.spec.kubelet_version.to_string(),
+            )
+        })
+        .collect()
 }
 
 /// The texts of a directory. As in istiod, both files are required.
 fn read(folder: &Path) -> TextsState {
     let text = |name: &str| {
         let path = folder.join(name);
-        regular_file::read_text(&path).map_err(|error| format!("failed to read {}: {error}", path.display()))
+        regular_file::read_text(&path)
+            .map_err(|error| format!("failed to read {}: {error}", path.display()))
     };
-    match text("values").and_then(|values| Ok(Texts { values, config: text("config")? })) {
+    match text("values").and_then(|values| {
+        Ok(Texts {
+            values,
+            config: text("config")?,
+        })
+    }) {
         Ok(texts) => TextsState::Texts(texts),
         Err(reason) => TextsState::Missing(Arc::from(reason)),
     }
@@ -366,7 +443,10 @@ fn are_equal(a: &InjectorInputs, b: &InjectorInputs) -> bool {
         && Arc::ptr_eq(&a.mesh, &b.mesh)
         && a.kubelets == b.kubelets
         && a.proxy_configs.len() == b.proxy_configs.len()
-        && a.proxy_configs.iter().zip(&b.proxy_configs).all(|(a, b)| Arc::ptr_eq(a, b) || a == b)
+        && a.proxy_configs
+            .iter()
+            .zip(&b.proxy_configs)
+            .all(|(a, b)| Arc::ptr_eq(a, b) || a == b)
 }
 
 #[cfg(test)]
@@ -402,9 +482,21 @@ mod tests {
             for (name, text) in texts {
                 fs::write(folder.path().join(name), text).unwrap();
             }
-            let (push, _) = worker::start(Settings::default(), Debounce::default(), Arc::new(EnvoyTranslator)).unwrap();
-            let settings = InjectionSettings { folder: folder.path().to_owned(), ..InjectionSettings::default() };
-            let (readiness, mut registry, mut tasks) = (Readiness::default(), Registry::default(), Tasks::new());
+
+            let (push, _) = worker::start(
+                Settings::default(),
+                Debounce::default(),
+                Arc::new(EnvoyTranslator),
+            )
+            .unwrap();
+            let settings = InjectionSettings {
+                folder: folder.path().to_owned(),
+                ..InjectionSettings::default()
+            };
+
+            let readiness = Readiness::default();
+            let mut registry = Registry::default();
+            let mut tasks = Tasks::new();
             let metrics = Metrics::register(&mut registry);
             let source = InjectorSource {
                 settings: &settings,
@@ -415,8 +507,16 @@ mod tests {
                 readiness: &readiness,
                 metrics: &metrics,
             };
+
             let current = source.start(&CancellationToken::new(), &mut tasks);
-            Self { folder, push, readiness, current, registry, _tasks: tasks }
+            Self {
+                folder,
+                push,
+                readiness,
+                current,
+                registry,
+                _tasks: tasks,
+            }
         }
 
         /// Waits until the state has this label, and checks that the metric says so.
@@ -430,7 +530,10 @@ mod tests {
             assert!(waited.is_ok(), "{:?} is not {label}", self.current);
             let mut text = String::new();
             prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
-            assert!(text.contains(&format!("navarch_injector_state{{state=\"{label}\"}} 1\n")), "{text}");
+            assert!(
+                text.contains(&format!("navarch_injector_state{{state=\"{label}\"}} 1\n")),
+                "{text}"
+            );
             assert_eq!(text.matches("} 1\n").count(), 1, "{text}");
         }
 
@@ -446,7 +549,10 @@ mod tests {
             let review = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","object":
                 {"metadata":{"name":"p","labels":{"sidecar.istio.io/inject":"true"}},"spec":{"containers":[{"name":"app"}]}}}}"#;
             let request = Request::post("/inject").header("content-type", "application/json");
-            let answer = routes(Arc::new(webhooks)).call(request.body(Body::from(review)).unwrap()).await.unwrap();
+            let answer = routes(Arc::new(webhooks))
+                .call(request.body(Body::from(review)).unwrap())
+                .await
+                .unwrap();
             let status = answer.status();
             let body = answer.into_body().collect().await.unwrap().to_bytes();
             (status, String::from_utf8_lossy(&body).into_owned())
@@ -455,8 +561,14 @@ mod tests {
 
     #[tokio::test]
     async fn no_pod_is_admitted_without_an_injector() {
-        let started =
-            Started::new([("config", "{policy: enabled, templates: {sidecar: '{{ nonsense'}}"), ("values", "{}")]);
+        let started = Started::new([
+            (
+                "config",
+                "{policy: enabled, templates: {sidecar: '{{ nonsense'}}",
+            ),
+            ("values", "{}"),
+        ]);
+
         // The mesh config is not known yet.
         assert!(!started.readiness.is_ready());
         started.becomes("pending").await;
@@ -466,34 +578,51 @@ mod tests {
         started.push.full_sync().await.unwrap();
         started.becomes("failed").await;
         let (status, body) = started.response().await;
-        assert!(status == StatusCode::SERVICE_UNAVAILABLE && body.contains("sidecar"), "{body}");
+        assert!(
+            status == StatusCode::SERVICE_UNAVAILABLE && body.contains("sidecar"),
+            "{body}"
+        );
+
         // It was tried: other answers do not wait for it, but everybody can see what is wrong.
-        assert!(started.readiness.is_ready() && started.readiness.missing_parts().contains("sidecar"));
+        assert!(
+            started.readiness.is_ready() && started.readiness.missing_parts().contains("sidecar")
+        );
 
         fs::write(started.folder.path().join("config"), "").unwrap();
         started.becomes("ready").await;
         let (status, body) = started.response().await;
-        assert!(status == StatusCode::OK && body.contains("JSONPatch"), "{body}");
+        assert!(
+            status == StatusCode::OK && body.contains("JSONPatch"),
+            "{body}"
+        );
         assert_eq!(started.readiness.missing_parts(), "");
 
         // A later one that is broken or gone takes nothing away.
-        for broken in ["policy: [", "{policy: enabled, templates: {sidecar: '{{ nonsense'}}"] {
+        for broken in [
+            "policy: [",
+            "{policy: enabled, templates: {sidecar: '{{ nonsense'}}",
+        ] {
             fs::write(started.folder.path().join("config"), broken).unwrap();
             started.becomes("stale").await;
             assert!(started.response().await.1.contains("JSONPatch"));
         }
+
         fs::write(started.folder.path().join("config"), "").unwrap();
         started.becomes("ready").await;
         fs::remove_file(started.folder.path().join("values")).unwrap();
         started.becomes("stale").await;
-        assert!(started.readiness.is_ready() && started.readiness.missing_parts().contains("values"));
+        assert!(
+            started.readiness.is_ready() && started.readiness.missing_parts().contains("values")
+        );
         assert!(started.response().await.1.contains("JSONPatch"));
     }
 
     #[tokio::test]
     async fn readiness_waits_until_the_map_was_looked_for() {
         let started = Started::new([]);
-        let (sender, found) = watch::channel(TextsState::Unknown(Arc::from("ConfigMap n/m has not been read yet")));
+        let (sender, found) = watch::channel(TextsState::Unknown(Arc::from(
+            "ConfigMap n/m has not been read yet",
+        )));
         started.push.full_sync().await.unwrap();
         let mut follower = Follower {
             settings: InjectionSettings::default(),
@@ -508,16 +637,33 @@ mod tests {
             last: None,
             refused: None,
         };
+
         follower.look();
-        assert!(!started.readiness.is_ready() && started.readiness.missing_parts().contains("ConfigMap n/m"));
+        assert!(
+            !started.readiness.is_ready()
+                && started.readiness.missing_parts().contains("ConfigMap n/m")
+        );
         assert_eq!(started.response().await.0, StatusCode::SERVICE_UNAVAILABLE);
-        sender.send_replace(TextsState::Missing(Arc::from("ConfigMap n/m does not exist")));
+        sender.send_replace(TextsState::Missing(Arc::from(
+            "ConfigMap n/m does not exist",
+        )));
+
         follower.look();
-        assert!(started.readiness.is_ready() && started.readiness.missing_parts().contains("does not exist"));
+        assert!(
+            started.readiness.is_ready()
+                && started.readiness.missing_parts().contains("does not exist")
+        );
         assert_eq!(started.response().await.0, StatusCode::SERVICE_UNAVAILABLE);
         sender.send_replace(TextsState::Texts(Texts::default()));
         follower.look();
-        assert_eq!((started.response().await.0, started.readiness.missing_parts().as_str()), (StatusCode::OK, ""));
+
+        assert_eq!(
+            (
+                started.response().await.0,
+                started.readiness.missing_parts().as_str()
+            ),
+            (StatusCode::OK, "")
+        );
     }
 
     #[tokio::test]
@@ -531,11 +677,31 @@ mod tests {
     #[test]
     fn a_map_without_both_keys_configures_nothing() {
         let map = |keys: &[&str]| {
-            let data = keys.iter().map(|key| ((*key).to_owned(), String::new())).collect();
-            texts(ConfigMap { data: Some(data), ..ConfigMap::default() }, "ConfigMap n/m")
+            let data = keys
+                .iter()
+                .map(|key| ((*key).to_owned(), String::new()))
+                .collect();
+            texts(
+                ConfigMap {
+                    data: Some(data),
+                    ..ConfigMap::default()
+                },
+                "ConfigMap n/m",
+            )
         };
-        assert_eq!(map(&["config", "values", "other"]), TextsState::Texts(Texts::default()));
-        assert_eq!(map(&["config"]), TextsState::Missing(Arc::from("ConfigMap n/m has no key \"values\"")));
-        assert_eq!(map(&["values"]), TextsState::Missing(Arc::from("ConfigMap n/m has no key \"config\"")));
+
+        assert_eq!(
+            map(&["config", "values", "other"]),
+            TextsState::Texts(Texts::default())
+        );
+        assert_eq!(
+            map(&["config"]),
+            TextsState::Missing(Arc::from("ConfigMap n/m has no key \"values\""))
+        );
+
+        assert_eq!(
+            map(&["values"]),
+            TextsState::Missing(Arc::from("ConfigMap n/m has no key \"config\""))
+        );
     }
 }

@@ -29,7 +29,10 @@ const BUFFER: usize = 32 << 10;
 ///
 /// # Errors
 /// If the file cannot be read, or there is none and this process does not run in a pod.
-pub(super) async fn client(kubeconfig: Option<&Path>, rate: Option<ApiRate>) -> anyhow::Result<kube::Client> {
+pub(super) async fn client(
+    kubeconfig: Option<&Path>,
+    rate: Option<ApiRate>,
+) -> anyhow::Result<kube::Client> {
     let config = match kubeconfig {
         Some(path) => {
             let file = Kubeconfig::read_from(path).with_context(|| format!("--kubeconfig {}", path.display()))?;
@@ -47,7 +50,10 @@ pub(super) async fn client(kubeconfig: Option<&Path>, rate: Option<ApiRate>) -> 
 ///
 /// # Errors
 /// If its certificates are invalid.
-pub(super) fn client_of(mut config: kube::Config, rate: Option<ApiRate>) -> anyhow::Result<kube::Client> {
+pub(super) fn client_of(
+    mut config: kube::Config,
+    rate: Option<ApiRate>,
+) -> anyhow::Result<kube::Client> {
     config.connect_timeout = Some(CONNECT);
     // The caller decides about timeouts and retries.
     config.default_retry = false;
@@ -62,8 +68,8 @@ pub(crate) fn api_client(config: kube::Config) -> anyhow::Result<kube::Client> {
     client_of(config, None)
 }
 
-/// A client whose connections have small buffers. By default they grow to a megabyte each during the initial lists,
-/// and there is one connection per kind.
+/// A client whose connections have small buffers. By default they grow to a megabyte each during
+/// the initial lists, and there is one connection per kind.
 fn connect(config: kube::Config, rate: Option<ApiRate>) -> kube::Result<kube::Client> {
     if config.proxy_url.is_some() {
         // Only the general client supports proxies.
@@ -74,8 +80,10 @@ fn connect(config: kube::Config, rate: Option<ApiRate>) -> kube::Result<kube::Cl
         }
         return kube::Client::try_from(config);
     }
+
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
+
     // Disables Nagle's algorithm, which would delay the end of a small request.
     tcp.set_nodelay(true);
     let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp)?);
@@ -84,9 +92,14 @@ fn connect(config: kube::Config, rate: Option<ApiRate>) -> kube::Result<kube::Cl
     connector.set_write_timeout(config.write_timeout);
     let mut http = Builder::new(TokioExecutor::new());
     let http = http.http1_max_buf_size(BUFFER).build::<_, Body>(connector);
-    let client = ClientBuilder::new(Limited::new(Http(http), rate), config.default_namespace.clone());
+
+    let client = ClientBuilder::new(
+        Limited::new(Http(http), rate),
+        config.default_namespace.clone(),
+    );
     let client = client.with_layer(&config.extra_headers_layer()?);
     let base = config.base_uri_layer();
+
     Ok(match config.auth_layer()? {
         Some(auth) => client.with_layer(&auth).with_layer(&base).build(),
         None => client.with_layer(&base).build(),

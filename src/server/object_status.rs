@@ -1,5 +1,5 @@
-//! Passes the wanted status of objects from the push thread to the writer: for Gateway API objects their own status,
-//! for others their waypoints and the enforcing proxies.
+//! Passes the wanted status of objects from the push thread to the writer: for Gateway API objects
+//! their own status, for others their waypoints and the enforcing proxies.
 
 use std::sync::Arc;
 
@@ -15,7 +15,9 @@ use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::resource::{Collection, Resource, ResourceType};
 use navarch_push::rollout::STATUS_CLIENT;
 use navarch_push::worker::PushHandle;
-use navarch_status::{Cluster, DesiredStatus, DesiredStatuses, ObjectStatuses, Responsibility, Share};
+use navarch_status::{
+    Cluster, DesiredStatus, DesiredStatuses, ObjectStatuses, Responsibility, Share,
+};
 
 /// The controller name of waypoints, which is also used in the status of policies.
 const MESH_CONTROLLER: &str = "istio.io/mesh-controller";
@@ -73,33 +75,61 @@ pub(super) async fn run(
             return;
         }
     };
+
     let (latest, published) = watch::channel(None);
-    let Ok(id) = push.connect(proxy, None, Arc::new(Latest(latest))).await else { return };
-    let all = Interest { wildcard: true, ..Interest::default() };
-    if push.subscribe(id, ResourceType::ObjectStatus, all).await.is_ok() {
+    let Ok(id) = push.connect(proxy, None, Arc::new(Latest(latest))).await else {
+        return;
+    };
+
+    let all = Interest {
+        wildcard: true,
+        ..Interest::default()
+    };
+
+    if push
+        .subscribe(id, ResourceType::ObjectStatus, all)
+        .await
+        .is_ok()
+    {
         let (sender, wanted) = watch::channel(DesiredStatuses::new());
         let controllers = vec![settings.gateway_api.controller, MESH_CONTROLLER.to_owned()];
-        let writer = ObjectStatuses { cluster, wanted, controllers, share: family.share(), responsibility };
+        let writer = ObjectStatuses {
+            cluster,
+            wanted,
+            controllers,
+            share: family.share(),
+            responsibility,
+        };
         tokio::select! {
             () = follow(family, published, sender) => {}
             () = writer.run(stop) => {}
         }
     }
+
     push.disconnect(id);
 }
 
-/// Keeps the map of wanted statuses in sync with the collections. The cost depends on the differences between consecutive collections.
+/// Keeps the map of wanted statuses in sync with the collections. The cost depends on the
+/// differences between consecutive collections.
 async fn follow(
     family: Family,
     mut published: watch::Receiver<Option<Arc<Collection>>>,
     sender: watch::Sender<DesiredStatuses>,
 ) {
     let mut before: Option<Arc<Collection>> = None;
+
     while published.changed().await.is_ok() {
-        let Some(now) = published.borrow_and_update().clone() else { continue };
+        let Some(now) = published.borrow_and_update().clone() else {
+            continue;
+        };
+
         sender.send_modify(|wanted| {
             let empty = Collection::new(ResourceType::ObjectStatus, Default::default());
-            let [gone, new] = before.as_deref().unwrap_or(&empty).resources.apart(&now.resources);
+            let [gone, new] = before
+                .as_deref()
+                .unwrap_or(&empty)
+                .resources
+                .apart(&now.resources);
             for object in gone.filter_map(|resource| family.object(resource.name.as_str())) {
                 wanted.remove(&object);
             }
@@ -107,6 +137,7 @@ async fn follow(
                 wanted.insert(object, status);
             }
         });
+
         before = Some(now);
     }
 }

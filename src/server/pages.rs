@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::Config;
 use crate::admin::{
-    self, AdminState, ApiServerHealth, DebugAccess, Exposition, ManagedClusters, Plans, Problems, Readiness,
-    RolloutControl,
+    self, AdminState, ApiServerHealth, DebugAccess, Exposition, ManagedClusters, Plans, Problems,
+    Readiness, RolloutControl,
 };
 use navarch_net::rejections::Rejections;
 use navarch_push::worker;
@@ -53,7 +53,12 @@ pub(super) fn admin_state(
 
 /// Access rules of debug pages.
 pub(super) fn debug_access(config: &Config, authenticator: &Arc<Authenticator>) -> DebugAccess {
-    let operators = std::iter::once(&config.settings.system_namespace).chain(&config.security.debug_namespaces);
+    let operators =
+        std::iter::once(&config.settings.system_namespace).chain(&config.security.debug_namespaces);
     let by_namespace = config.security.debug_by_namespace;
-    DebugAccess { authenticator: authenticator.clone(), operators: operators.cloned().collect(), by_namespace }
+    DebugAccess {
+        authenticator: authenticator.clone(),
+        operators: operators.cloned().collect(),
+        by_namespace,
+    }
 }

@@ -1,8 +1,9 @@
-//! Warns users who store or delete an object about the effects (`NAVARCH_PLAN_WARNINGS`): a summary of the plan of
-//! `navarch plan`, as warnings of a webhook.
+//! Warns users who store or delete an object about the effects (`NAVARCH_PLAN_WARNINGS`): a summary
+//! of the plan of `navarch plan`, as warnings of a webhook.
 //!
-//! Requests wait for a plan at most [`PLAN_TIMEOUT`]; a plan that takes longer runs to its end. All plans together
-//! take [`BURST`] and then [`SHARE`] of a core, as anyone who can reach the webhooks' port can cause plans.
+//! Requests wait for a plan at most [`PLAN_TIMEOUT`]; a plan that takes longer runs to its end. All
+//! plans together take [`BURST`] and then [`SHARE`] of a core, as anyone who can reach the
+//! webhooks' port can cause plans.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +49,9 @@ struct UsedCpuTime {
 impl UsedCpuTime {
     /// Whether another plan may start.
     fn has_room(&mut self, now: Instant) -> bool {
-        let since = self.at.map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
+        let since = self
+            .at
+            .map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
         (self.seconds, self.at) = ((self.seconds - since * SHARE).max(0.0), Some(now));
         self.seconds < BURST.as_secs_f64()
     }
@@ -60,9 +63,15 @@ impl UsedCpuTime {
 }
 
 impl PlanWarnings {
-    /// Plans against the current configuration; only one plan runs at a time, including those of pages.
+    /// Plans against the current configuration; only one plan runs at a time, including those of
+    /// pages.
     pub(super) fn new(push: &PushHandle, connections: Arc<Connections>, plans: &Plans) -> Self {
-        Self { push: push.clone(), connections, plans: plans.clone(), spent: Arc::default() }
+        Self {
+            push: push.clone(),
+            connections,
+            plans: plans.clone(),
+            spent: Arc::default(),
+        }
     }
 
     /// The function that the webhooks call.
@@ -78,6 +87,7 @@ impl PlanWarnings {
         if !self.push.is_synced() {
             return Advice::Unknown;
         }
+
         let context = self.push.context();
         let change = match intent {
             Intent::Put(object) => {
@@ -90,27 +100,37 @@ impl PlanWarnings {
             Intent::Remove(name) if context.objects.contains(&name) => Change::Removed(name),
             Intent::Remove(_) => return Advice::Warnings(Vec::new()),
         };
+
         let now = Instant::now();
         if !self.spent.lock().has_room(now) {
             return Advice::Busy;
         }
-        let Ok(turn) = self.plans.turn() else { return Advice::Busy };
+
+        let Ok(turn) = self.plans.turn() else {
+            return Advice::Busy;
+        };
+
         let source = PlanAsker::new(&self.push, &self.connections);
         let (answer, made) = oneshot::channel();
         let spent = self.spent.clone();
         let work = move || {
             let mut mirror = source.mirror();
-            let lines = mirror.as_mut().map(|mirror| plan_of(mirror, change).summary());
+            let lines = mirror
+                .as_mut()
+                .map(|mirror| plan_of(mirror, change).summary());
             drop(turn);
-            // The caller may have disconnected. The response does not wait until the copies are freed.
+            // The caller may have disconnected. The response does not wait until the copies are
+            // freed.
             _ = answer.send(lines);
             drop(mirror);
             spent.lock().add(now.elapsed());
         };
+
         if let Err(error) = background::spawn("plan", STACK, work) {
             tracing::warn!(%error, "failed to start the thread that plans the warnings of an object");
             return Advice::Unknown;
         }
+
         match timeout(PLAN_TIMEOUT, made).await {
             Ok(Ok(Some(lines))) => Advice::Warnings(lines),
             Ok(Ok(None) | Err(_)) => Advice::Unknown,
@@ -125,7 +145,8 @@ mod tests {
 
     #[test]
     fn plans_take_a_tenth_of_the_time_in_the_long_run() {
-        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let start = Instant::now();
+        let second = Duration::from_secs(1);
         let mut spent = UsedCpuTime::default();
         let mut made = 0;
         for at in 0..1000 {
@@ -134,6 +155,9 @@ mod tests {
                 made += 1;
             }
         }
-        assert!((105..=112).contains(&made), "10 at first, then one in ten seconds: {made}");
+        assert!(
+            (105..=112).contains(&made),
+            "10 at first, then one in ten seconds: {made}"
+        );
     }
 }

@@ -39,16 +39,32 @@ impl Ports {
     pub(super) async fn bind(config: &Config, rejections: &Rejections) -> anyhow::Result<Self> {
         let limits = &config.connections;
         limits.log(config.files);
-        let (xds, webhooks) = (limits.tls(limits.xds), limits.tls(limits.webhooks));
-        let (plain, web) = (PortLimits::plain(limits.xds), PortLimits::plain(limits.http));
+        let xds = limits.tls(limits.xds);
+        let webhooks = limits.tls(limits.webhooks);
+        let (plain, web) = (
+            PortLimits::plain(limits.xds),
+            PortLimits::plain(limits.http),
+        );
+
         // Without a port for plaintext xDS, the HTTP port also serves its connections.
-        let http = if config.grpc == ListenAddress::Off { plain } else { web };
+        let http = if config.grpc == ListenAddress::Off {
+            plain
+        } else {
+            web
+        };
+
         let answers = Budget::new(ANSWERS);
-        let open = |name, listener, limits| Some((listener?, Port::new(name, limits, rejections.clone())));
+        let open =
+            |name, listener, limits| Some((listener?, Port::new(name, limits, rejections.clone())));
         let open_http = |name, listener, limits| {
             let (listener, port) = open(name, listener, limits)?;
-            Some(OpenHttpPort { listener, port, answers: answers.clone() })
+            Some(OpenHttpPort {
+                listener,
+                port,
+                answers: answers.clone(),
+            })
         };
+
         let listeners = [
             ("http", bind(config.http, "--http-addr")?),
             ("grpc", bind(config.grpc, "--grpc-addr")?),
@@ -56,9 +72,12 @@ impl Ports {
             ("https", bind(config.https, "--https-addr")?),
             ("monitoring", bind(config.monitoring, "--monitoring-addr")?),
         ];
+
         let addresses = Addresses::of(&listeners)?;
         addresses.log();
-        let [for_http, for_grpc, for_secure, for_https, for_monitoring] = listeners.map(|(_, listener)| listener);
+        let [for_http, for_grpc, for_secure, for_https, for_monitoring] =
+            listeners.map(|(_, listener)| listener);
+
         Ok(Self {
             grpc: open("grpc", for_grpc, plain),
             secure: open("secure-grpc", for_secure, xds),
@@ -72,5 +91,7 @@ impl Ports {
 
 /// Opens a port; errors name its flag.
 fn bind(address: ListenAddress, flag: &str) -> anyhow::Result<Option<TcpListener>> {
-    address.bind().with_context(|| format!("{flag}: failed to listen on {address}"))
+    address
+        .bind()
+        .with_context(|| format!("{flag}: failed to listen on {address}"))
 }

@@ -33,36 +33,61 @@ pub(super) fn follow(
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut known: BTreeMap<ObjectRef, Progress> = BTreeMap::new();
         let mut turn = 0;
+
         while until(&stop, ticks.tick()).await.is_some() {
             if !push.is_synced() {
                 continue;
             }
+
             let mut objects = configuration(&push.context());
             let all = objects.len();
             let before = known.len();
-            let names: std::collections::BTreeSet<_> = objects.iter().map(|object| object.object_ref()).collect();
+            let names: std::collections::BTreeSet<_> =
+                objects.iter().map(|object| object.object_ref()).collect();
             known.retain(|object, _| names.contains(object));
             let mut place = 0;
             objects.retain(|object| {
                 place += 1;
                 let is_done = known.get(&object.object_ref()).is_some_and(|progress| {
-                    progress.generation == object.meta().generation && progress.current == progress.reached
+                    progress.generation == object.meta().generation
+                        && progress.current == progress.reached
                 });
                 !is_done || (place + all - 1 - turn) % all.max(1) < IN_TURN
             });
+
             turn = (turn + IN_TURN) % all.max(1);
             let found = shares(&push, &connections, objects).await?;
             let mut changed = known.len() != before;
-            for (object, Share { generation, reached, current }) in found {
-                let progress = Progress { generation, reached, current };
+
+            for (
+                object,
+                Share {
+                    generation,
+                    reached,
+                    current,
+                },
+            ) in found
+            {
+                let progress = Progress {
+                    generation,
+                    reached,
+                    current,
+                };
                 changed |= known.insert(object, progress) != Some(progress);
             }
+
             // The writer retries failed objects when it receives them again.
-            if changed || known.values().any(|progress| progress.current != progress.reached) {
+            if changed
+                || known
+                    .values()
+                    .any(|progress| progress.current != progress.reached)
+            {
                 sender.send_replace(Arc::new(known.clone()));
             }
         }
+
         Ok(())
     });
+
     progresses
 }

@@ -1,4 +1,5 @@
-//! Publishes the CA's roots and revocation lists in a cluster: in a ConfigMap of each namespace, or in a ClusterTrustBundle.
+//! Publishes the CA's roots and revocation lists in a cluster: in a ConfigMap of each namespace, or
+//! in a ClusterTrustBundle.
 
 use std::sync::Arc;
 
@@ -6,7 +7,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use navarch_status::{
-    Cluster, Lock, NamespaceScope, REVOCATIONS, REVOCATIONS_KEY, ROOTS_KEY, RootCertificates, TrustBundleObject,
+    Cluster, Lock, NamespaceScope, REVOCATIONS, REVOCATIONS_KEY, ROOTS_KEY, RootCertificates,
+    TrustBundleObject,
 };
 
 /// The contents that are published.
@@ -23,15 +25,21 @@ pub(super) struct Published {
 pub struct PublishedObjects {
     /// `PILOT_CA_CERT_CONFIGMAP`: the ConfigMap with the roots. Default `istio-ca-root-cert`.
     pub roots: String,
-    /// `PILOT_CRL_CONFIGMAP`: the ConfigMap with the lists of revoked certificates. Default `istio-ca-crl`.
+    /// `PILOT_CRL_CONFIGMAP`: the ConfigMap with the lists of revoked certificates. Default
+    /// `istio-ca-crl`.
     pub revocations: String,
-    /// `ENABLE_CLUSTER_TRUST_BUNDLE_API`: the roots are in a ClusterTrustBundle, and in no ConfigMaps. Default false.
+    /// `ENABLE_CLUSTER_TRUST_BUNDLE_API`: the roots are in a ClusterTrustBundle, and in no
+    /// ConfigMaps. Default false.
     pub trust_bundle: bool,
 }
 
 impl Default for PublishedObjects {
     fn default() -> Self {
-        Self { roots: "istio-ca-root-cert".to_owned(), revocations: REVOCATIONS.to_owned(), trust_bundle: false }
+        Self {
+            roots: "istio-ca-root-cert".to_owned(),
+            revocations: REVOCATIONS.to_owned(),
+            trust_bundle: false,
+        }
     }
 }
 
@@ -48,19 +56,44 @@ pub(super) struct Publisher {
 impl Publisher {
     /// The leader lock for this work.
     pub(super) fn lock(&self) -> Lock {
-        if self.objects.trust_bundle { Lock::TrustBundle } else { Lock::Namespaces }
+        if self.objects.trust_bundle {
+            Lock::TrustBundle
+        } else {
+            Lock::Namespaces
+        }
     }
 
     /// Runs until `stop` is cancelled.
     pub(super) async fn run(self, stop: CancellationToken) {
-        let Self { cluster, objects, published, scope } = self;
+        let Self {
+            cluster,
+            objects,
+            published,
+            scope,
+        } = self;
+
         let Published { roots, revocations } = published;
         if objects.trust_bundle {
             return TrustBundleObject { cluster, roots }.run(stop).await;
         }
-        let roots = RootCertificates { cluster, name: objects.roots, key: ROOTS_KEY, roots, scope };
-        let (name, key) = (objects.revocations, REVOCATIONS_KEY);
-        let lists = revocations.map(|lists| RootCertificates { name, key, roots: lists, ..roots.clone() });
+
+        let roots = RootCertificates {
+            cluster,
+            name: objects.roots,
+            key: ROOTS_KEY,
+            roots,
+            scope,
+        };
+
+        let name = objects.revocations;
+        let key = REVOCATIONS_KEY;
+        let lists = revocations.map(|lists| RootCertificates {
+            name,
+            key,
+            roots: lists,
+            ..roots.clone()
+        });
+
         let lists = async {
             if let Some(lists) = lists {
                 lists.run(stop.clone()).await;

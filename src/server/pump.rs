@@ -31,19 +31,27 @@ pub(super) struct Pump {
 }
 
 impl Pump {
-    /// Runs until all sources have ended. Reports to the push thread when all of them have synced. `sources` are those of mesh
-    /// config, of objects, of keys, and of remote clusters, in this order.
+    /// Runs until all sources have ended. Reports to the push thread when all of them have synced.
+    /// `sources` are those of mesh config, of objects, of keys, and of remote clusters, in this
+    /// order.
     pub(super) async fn run(mut self, sources: [mpsc::Receiver<Batch>; 4]) -> Result<(), Ended> {
         let mut unsynced = sources.len();
         let mut batches = tokio_stream::StreamMap::new();
         for (index, source) in sources.into_iter().enumerate() {
             batches.insert(index, ReceiverStream::new(source));
         }
+
         while let Some((source, batch)) = batches.next().await {
-            let origin = if source == 0 { ProblemSource::Mesh } else { ProblemSource::Objects };
+            let origin = if source == 0 {
+                ProblemSource::Mesh
+            } else {
+                ProblemSource::Objects
+            };
+
             let mut changes = Vec::with_capacity(batch.len());
             let mut synced = 0;
             let mut demands = Vec::new();
+
             for event in batch {
                 match event {
                     SourceEvent::Added(object) | SourceEvent::Updated(object) => {
@@ -63,14 +71,17 @@ impl Pump {
                     SourceEvent::FullSync => synced += 1,
                 }
             }
+
             for demand in demands {
                 // The fetcher ends only with the process.
                 _ = self.keys.send(demand).await;
             }
+
             if !changes.is_empty() {
                 log_deletions(&self.push.context(), &changes);
                 self.push.change(changes).await?;
             }
+
             if synced > 0 {
                 unsynced = usize::saturating_sub(unsynced, synced);
                 if unsynced == 1 {
@@ -82,6 +93,7 @@ impl Pump {
                 }
             }
         }
+
         Ok(())
     }
 
@@ -96,7 +108,9 @@ impl Pump {
                 Fault::UnknownField(_) | Fault::Warning(_) => {
                     tracing::warn!(%problem, "accepted an object with warnings")
                 }
-                Fault::UnknownKind => tracing::debug!(%problem, "ignored an object of an unknown kind"),
+                Fault::UnknownKind => {
+                    tracing::debug!(%problem, "ignored an object of an unknown kind")
+                }
             }
         }
         self.problems.set(place, problems);
@@ -113,24 +127,47 @@ fn log_deletions(context: &PushContext, changes: &[Change]) {
     }
 }
 
-/// The deleted objects that have stages. An object that is added again in the same batch, as when a source reads
-/// everything again, is not deleted.
+/// The deleted objects that have stages. An object that is added again in the same batch, as when a
+/// source reads everything again, is not deleted.
 fn deleted_at_once(context: &PushContext, changes: &[Change]) -> Vec<ObjectRef> {
     let is_put = |name: &ObjectRef| {
-        changes.iter().any(|change| if let Change::Put(object) = change { object.object_ref() == *name } else { false })
+        changes.iter().any(|change| {
+            if let Change::Put(object) = change {
+                object.object_ref() == *name
+            } else {
+                false
+            }
+        })
     };
+
     let has_stages = |name: &&ObjectRef| {
-        let object = context.objects.any(name).or_else(|| context.new_versions.any(name));
+        let object = context
+            .objects
+            .any(name)
+            .or_else(|| context.new_versions.any(name));
         object.is_some_and(|object| requests_stages(name.kind, object.meta()))
     };
-    let removed =
-        changes.iter().filter_map(|change| if let Change::Removed(name) = change { Some(name) } else { None });
-    removed.filter(has_stages).filter(|name| !is_put(name)).cloned().collect()
+
+    let removed = changes.iter().filter_map(|change| {
+        if let Change::Removed(name) = change {
+            Some(name)
+        } else {
+            None
+        }
+    });
+
+    removed
+        .filter(has_stages)
+        .filter(|name| !is_put(name))
+        .cloned()
+        .collect()
 }
 
 /// The keys that an object requires, if it is a RequestAuthentication.
 fn demand_of(object: &AnyObject) -> Option<Demand> {
-    let AnyObject::RequestAuthentication(policy) = object else { return None };
+    let AnyObject::RequestAuthentication(policy) = object else {
+        return None;
+    };
     let wanted = policy.spec.jwt_rules.iter().filter_map(|rule| {
         let timeout = rule.timeout.and_then(Duration::as_std);
         Some((rule.key_source()?, timeout.unwrap_or(DEFAULT_KEY_TIMEOUT)))
@@ -159,11 +196,17 @@ mod tests {
 
     #[test]
     fn permanent_deletions_of_staged_objects_are_reported() {
-        let (staged, read_anew, at_once) = (rule("a", "5%"), rule("b", "5%"), rule("c", "off"));
+        let staged = rule("a", "5%");
+        let read_anew = rule("b", "5%");
+        let at_once = rule("c", "off");
         let mut state = MeshState::new(Settings::default());
         state.apply([&staged, &read_anew, &at_once].map(|object| Change::Put(object.clone())));
-        let gone = [&staged, &read_anew, &at_once].map(|object| Change::Removed(object.object_ref()));
+        let gone =
+            [&staged, &read_anew, &at_once].map(|object| Change::Removed(object.object_ref()));
         let changes: Vec<_> = gone.into_iter().chain([Change::Put(read_anew)]).collect();
-        assert_eq!(deleted_at_once(&state.context(), &changes), [staged.object_ref()]);
+        assert_eq!(
+            deleted_at_once(&state.context(), &changes),
+            [staged.object_ref()]
+        );
     }
 }

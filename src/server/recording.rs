@@ -26,7 +26,9 @@ pub(super) struct Recording(Option<Arc<Recorder>>);
 impl Recording {
     /// Starts recording, if enabled.
     pub(super) fn start(config: &Config, metrics: &mut Registry) -> std::io::Result<Self> {
-        let Some(record) = &config.record else { return Ok(Self(None)) };
+        let Some(record) = &config.record else {
+            return Ok(Self(None));
+        };
         let recorder = Recorder::start(RecorderConfig {
             dir: record.dir.clone(),
             max_size: record.max_size,
@@ -40,7 +42,9 @@ impl Recording {
 
     /// The hooks of the push thread and of streams.
     pub(super) fn observer(&self) -> Option<Arc<dyn PushObserver>> {
-        self.0.clone().map(|recorder| recorder as Arc<dyn PushObserver>)
+        self.0
+            .clone()
+            .map(|recorder| recorder as Arc<dyn PushObserver>)
     }
 
     /// Flushes and closes the recording.

@@ -1,7 +1,8 @@
-//! gRPC server reflection (`grpc.reflection.v1` and `v1alpha`): the services of a port, and the files that describe them.
+//! gRPC server reflection (`grpc.reflection.v1` and `v1alpha`): the services of a port, and the
+//! files that describe them.
 //!
-//! Tools such as grpcurl use it. Descriptors are part of the program as one encoded set; a request scans it and stores nothing, so
-//! that clients cannot use memory.
+//! Tools such as grpcurl use it. Descriptors are part of the program as one encoded set; a request
+//! scans it and stores nothing, so that clients cannot use memory.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -133,11 +134,16 @@ pub(super) struct ReflectionV1(Lookup);
 pub(super) struct ReflectionV1Alpha(Lookup);
 
 /// Both, for a port with these services.
-pub(super) fn reflection(services: impl IntoIterator<Item = &'static str>) -> (ReflectionV1, ReflectionV1Alpha) {
+pub(super) fn reflection(
+    services: impl IntoIterator<Item = &'static str>,
+) -> (ReflectionV1, ReflectionV1Alpha) {
     let own = [ReflectionV1::NAME, ReflectionV1Alpha::NAME];
     let mut services: Vec<_> = services.into_iter().chain(own).collect();
     services.sort_unstable();
-    let lookup = Lookup { services: services.into(), turns: Arc::new(Semaphore::new(AT_ONCE)) };
+    let lookup = Lookup {
+        services: services.into(),
+        turns: Arc::new(Semaphore::new(AT_ONCE)),
+    };
     (ReflectionV1(lookup.clone()), ReflectionV1Alpha(lookup))
 }
 
@@ -152,15 +158,27 @@ impl NamedService for ReflectionV1Alpha {
 impl Lookup {
     /// Answers one request, when a permit is free.
     async fn answer(&self, question: ReflectionRequest) -> Result<Answer, Status> {
-        let turn =
-            self.turns.clone().acquire_owned().await.map_err(|_| Status::unavailable("the server is going away"))?;
+        let turn = self
+            .turns
+            .clone()
+            .acquire_owned()
+            .await
+            .map_err(|_| Status::unavailable("the server is going away"))?;
+
         let services = self.services.clone();
         let found = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             (find(&services, question.message.as_ref()), question)
         });
-        let (found, question) = found.await.map_err(|error| Status::internal(error.to_string()))?;
-        Ok(Answer { valid_host: question.host.clone(), original: Some(question), found: Some(found) })
+        let (found, question) = found
+            .await
+            .map_err(|error| Status::internal(error.to_string()))?;
+
+        Ok(Answer {
+            valid_host: question.host.clone(),
+            original: Some(question),
+            found: Some(found),
+        })
     }
 
     /// Answers the requests of a stream.
@@ -191,15 +209,25 @@ impl StreamingService<ReflectionRequest> for Lookup {
 fn find(services: &[&'static str], message: Option<&MessageRequest>) -> MessageResponse {
     match message {
         Some(MessageRequest::Services(_)) => {
-            let services = services.iter().map(|name| Named { name: (*name).to_owned() }).collect();
+            let services = services
+                .iter()
+                .map(|name| Named {
+                    name: (*name).to_owned(),
+                })
+                .collect();
             MessageResponse::Services(Services { services })
         }
         Some(MessageRequest::File(name)) => file(name, |file| file.name() == name),
         Some(MessageRequest::Symbol(symbol)) => file(symbol, |file| declares(file, symbol)),
         Some(
-            MessageRequest::Extension(Extension { containing_type, .. })
+            MessageRequest::Extension(Extension {
+                containing_type, ..
+            })
             | MessageRequest::ExtensionsOf(containing_type),
-        ) => nothing(Code::NotFound, format!("{containing_type} has no extensions")),
+        ) => nothing(
+            Code::NotFound,
+            format!("{containing_type} has no extensions"),
+        ),
         None => nothing(Code::InvalidArgument, "the request is empty".to_owned()),
     }
 }
@@ -207,7 +235,8 @@ fn find(services: &[&'static str], message: Option<&MessageRequest>) -> MessageR
 /// The first matching file.
 fn file(wanted: &str, fits: impl Fn(&FileDescriptorProto) -> bool) -> MessageResponse {
     let set = FileSet::decode(Bytes::from_static(DESCRIPTORS)).unwrap_or_default();
-    let is_it = |bytes: &Bytes| FileDescriptorProto::decode(bytes.clone()).is_ok_and(|file| fits(&file));
+    let is_it =
+        |bytes: &Bytes| FileDescriptorProto::decode(bytes.clone()).is_ok_and(|file| fits(&file));
     match set.files.into_iter().find(is_it) {
         Some(file) => MessageResponse::Files(Files { files: vec![file] }),
         None => nothing(Code::NotFound, format!("{wanted:?} not found")),
@@ -215,7 +244,10 @@ fn file(wanted: &str, fits: impl Fn(&FileDescriptorProto) -> bool) -> MessageRes
 }
 
 fn nothing(code: Code, message: String) -> MessageResponse {
-    MessageResponse::Nothing(Nothing { code: code.into(), message })
+    MessageResponse::Nothing(Nothing {
+        code: code.into(),
+        message,
+    })
 }
 
 /// Whether a file declares something of this full name.
@@ -223,16 +255,22 @@ fn declares(file: &FileDescriptorProto, symbol: &str) -> bool {
     let package = file.package();
     let within = match package {
         "" => Some(symbol),
-        _ => symbol.strip_prefix(package).and_then(|rest| rest.strip_prefix('.')),
+        _ => symbol
+            .strip_prefix(package)
+            .and_then(|rest| rest.strip_prefix('.')),
     };
+
     let Some(within) = within else { return false };
     let is_service = file.service.iter().any(|service| {
         let rest = within.strip_prefix(service.name());
         rest.is_some_and(|rest| {
             rest.is_empty()
-                || rest.strip_prefix('.').is_some_and(|method| service.method.iter().any(|one| one.name() == method))
+                || rest
+                    .strip_prefix('.')
+                    .is_some_and(|method| service.method.iter().any(|one| one.name() == method))
         })
     });
+
     is_service
         || file.enum_type.iter().any(|one| one.name() == within)
         || file.message_type.iter().any(|one| has_message(one, within))
@@ -240,9 +278,16 @@ fn declares(file: &FileDescriptorProto, symbol: &str) -> bool {
 
 /// Whether a message, or one inside it, has this name.
 fn has_message(message: &DescriptorProto, name: &str) -> bool {
-    let Some(rest) = name.strip_prefix(message.name()) else { return false };
-    let Some(inner) = rest.strip_prefix('.') else { return rest.is_empty() };
-    message.nested_type.iter().any(|one| has_message(one, inner))
+    let Some(rest) = name.strip_prefix(message.name()) else {
+        return false;
+    };
+    let Some(inner) = rest.strip_prefix('.') else {
+        return rest.is_empty();
+    };
+    message
+        .nested_type
+        .iter()
+        .any(|one| has_message(one, inner))
         || message.enum_type.iter().any(|one| one.name() == inner)
 }
 
@@ -275,9 +320,12 @@ mod tests {
 
     fn name_of(found: &MessageResponse) -> Option<String> {
         match found {
-            MessageResponse::Files(files) => {
-                files.files.first().map(|file| FileDescriptorProto::decode(file.clone()).unwrap().name().to_owned())
-            }
+            MessageResponse::Files(files) => files.files.first().map(|file| {
+                FileDescriptorProto::decode(file.clone())
+                    .unwrap()
+                    .name()
+                    .to_owned()
+            }),
             MessageResponse::Services(_) | MessageResponse::Nothing(_) => None,
         }
     }
@@ -286,24 +334,49 @@ mod tests {
     fn proto_files_are_found_by_name_and_by_symbol() {
         let find = |request: MessageRequest| find(&["b", "a"], Some(&request));
         let ads = "envoy/service/discovery/v3/ads.proto";
+
         for symbol in [
             "envoy.service.discovery.v3.AggregatedDiscoveryService",
             "envoy.service.discovery.v3.AggregatedDiscoveryService.StreamAggregatedResources",
         ] {
-            assert_eq!(name_of(&find(MessageRequest::Symbol(symbol.to_owned()))).as_deref(), Some(ads), "{symbol}");
+            assert_eq!(
+                name_of(&find(MessageRequest::Symbol(symbol.to_owned()))).as_deref(),
+                Some(ads),
+                "{symbol}"
+            );
         }
-        let nested = find(MessageRequest::Symbol("envoy.config.cluster.v3.Cluster.DiscoveryType".to_owned()));
-        assert_eq!(name_of(&nested).as_deref(), Some("envoy/config/cluster/v3/cluster.proto"));
-        assert_eq!(name_of(&find(MessageRequest::File(ads.to_owned()))).as_deref(), Some(ads));
-        for unknown in ["envoy.service.discovery.v3.Aggregated", "nobody", "envoy.config.cluster.v3.Cluster."] {
+
+        let nested = find(MessageRequest::Symbol(
+            "envoy.config.cluster.v3.Cluster.DiscoveryType".to_owned(),
+        ));
+        assert_eq!(
+            name_of(&nested).as_deref(),
+            Some("envoy/config/cluster/v3/cluster.proto")
+        );
+        assert_eq!(
+            name_of(&find(MessageRequest::File(ads.to_owned()))).as_deref(),
+            Some(ads)
+        );
+
+        for unknown in [
+            "envoy.service.discovery.v3.Aggregated",
+            "nobody",
+            "envoy.config.cluster.v3.Cluster.",
+        ] {
             assert!(
-                matches!(find(MessageRequest::Symbol(unknown.to_owned())), MessageResponse::Nothing(_)),
+                matches!(
+                    find(MessageRequest::Symbol(unknown.to_owned())),
+                    MessageResponse::Nothing(_)
+                ),
                 "{unknown}"
             );
         }
-        let MessageResponse::Services(listed) = find(MessageRequest::Services(String::new())) else {
+
+        let MessageResponse::Services(listed) = find(MessageRequest::Services(String::new()))
+        else {
             panic!("no list")
         };
+
         assert_eq!(listed.services.len(), 2);
     }
 }

@@ -42,7 +42,8 @@ pub(super) struct Refusals {
     total: Family<Refused, Count>,
     /// `navarch_refused_configs`: currently.
     current: Family<OfKind, Gauge>,
-    /// Names with their own label in `total`. Counters are never removed, and users may create many objects.
+    /// Names with their own label in `total`. Counters are never removed, and users may create many
+    /// objects.
     named: KeyedSet<(&'static str, Arc<str>)>,
     /// Current rejections by place.
     places: BTreeMap<Arc<str>, Vec<&'static str>>,
@@ -62,10 +63,16 @@ impl Refusals {
         let (total, current) = (Family::default(), Family::<OfKind, Gauge>::default());
         let help = "Objects and mesh configs rejected";
         registry.register("pilot_total_rejected_configs", help, total.clone());
-        let help = "Objects and mesh configs currently rejected; their last valid versions stay in use";
+        let help =
+            "Objects and mesh configs currently rejected; their last valid versions stay in use";
         registry.register("navarch_refused_configs", help, current.clone());
         current.get_or_create(&OfKind { kind: MESH_CONFIG }).set(0);
-        Self { total, current, named: KeyedSet::default(), places: BTreeMap::new() }
+        Self {
+            total,
+            current,
+            named: KeyedSet::default(),
+            places: BTreeMap::new(),
+        }
     }
 
     /// The name under which a place is counted.
@@ -74,7 +81,11 @@ impl Refusals {
         if self.named.len() < MAX_NAMED && !self.named.contains(&key) {
             self.named.insert(key.clone());
         }
-        if self.named.contains(&key) { key.1 } else { Arc::from(OTHERS) }
+        if self.named.contains(&key) {
+            key.1
+        } else {
+            Arc::from(OTHERS)
+        }
     }
 
     /// Replaces the problems of a place.
@@ -86,27 +97,38 @@ impl Refusals {
         let kind_of = |problem: &Problem| match origin {
             ProblemSource::Mesh => MESH_CONFIG,
             ProblemSource::Objects => {
-                let known = Kind::ALL.into_iter().find(|kind| kind.as_str() == problem.subject.kind);
+                let known = Kind::ALL
+                    .into_iter()
+                    .find(|kind| kind.as_str() == problem.subject.kind);
                 known.map_or("other", Kind::as_str)
             }
         };
+
         let mut kinds: Vec<_> = problems.iter().filter(is_refusal).map(kind_of).collect();
+
         if origin == ProblemSource::Mesh {
             // A mesh config counts once, whatever the number of its problems.
             kinds.dedup();
         }
+
         let before = if kinds.is_empty() {
             self.places.remove(place).unwrap_or_default()
         } else {
-            self.places.insert(place.clone(), kinds.clone()).unwrap_or_default()
+            self.places
+                .insert(place.clone(), kinds.clone())
+                .unwrap_or_default()
         };
+
         for kind in before {
             self.current.get_or_create(&OfKind { kind }).dec();
         }
+
         for kind in kinds {
             self.current.get_or_create(&OfKind { kind }).inc();
             let name = self.name_of(kind, place);
-            self.total.get_or_create(&Refused { r#type: kind, name }).inc();
+            self.total
+                .get_or_create(&Refused { r#type: kind, name })
+                .inc();
         }
     }
 }
@@ -123,8 +145,9 @@ mod tests {
     #[test]
     fn objects_make_so_many_rows_and_no_more() {
         let mut refusals = Refusals::register(&mut Registry::default());
-        let names: BTreeSet<Arc<str>> =
-            (0..2 * MAX_NAMED).map(|number| refusals.name_of("Gateway", &number.to_string().into())).collect();
+        let names: BTreeSet<Arc<str>> = (0..2 * MAX_NAMED)
+            .map(|number| refusals.name_of("Gateway", &number.to_string().into()))
+            .collect();
         assert_eq!(names.len(), MAX_NAMED + 1);
         assert_eq!(&*refusals.name_of("Gateway", &"5".into()), "5");
     }
@@ -135,24 +158,58 @@ mod tests {
         let mut refusals = Refusals::register(&mut registry);
         let place: Arc<str> = Arc::from("k8s://Gateway/shop/a");
         let problem = |fault| Problem {
-            place: FilePosition { file: place.clone(), line: 0 },
-            subject: Subject { kind: "Gateway".to_owned(), ..Subject::default() },
+            place: FilePosition {
+                file: place.clone(),
+                line: 0,
+            },
+            subject: Subject {
+                kind: "Gateway".to_owned(),
+                ..Subject::default()
+            },
             fault,
         };
+
         let rejected = || problem(Fault::Rejected(FieldError::new("spec", "is odd")));
         let text = |registry: &Registry| {
             let mut text = String::new();
             prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
             text
         };
-        refusals.note(ProblemSource::Objects, &place, &[rejected(), problem(Fault::UnknownField("spec.x".to_owned()))]);
-        refusals.note(ProblemSource::Mesh, &Arc::from("mesh"), &[rejected(), rejected()]);
+
+        refusals.note(
+            ProblemSource::Objects,
+            &place,
+            &[
+                rejected(),
+                problem(Fault::UnknownField("spec.x".to_owned())),
+            ],
+        );
+
+        refusals.note(
+            ProblemSource::Mesh,
+            &Arc::from("mesh"),
+            &[rejected(), rejected()],
+        );
         let metrics = text(&registry);
-        assert!(metrics.contains("navarch_refused_configs{kind=\"Gateway\"} 1\n"), "{metrics}");
-        assert!(metrics.contains("navarch_refused_configs{kind=\"MeshConfig\"} 1\n"), "{metrics}");
+        assert!(
+            metrics.contains("navarch_refused_configs{kind=\"Gateway\"} 1\n"),
+            "{metrics}"
+        );
+
+        assert!(
+            metrics.contains("navarch_refused_configs{kind=\"MeshConfig\"} 1\n"),
+            "{metrics}"
+        );
         refusals.note(ProblemSource::Objects, &place, &[]);
         let metrics = text(&registry);
-        assert!(metrics.contains("navarch_refused_configs{kind=\"Gateway\"} 0\n"), "{metrics}");
-        assert!(metrics.contains("type=\"Gateway\",name=\"k8s://Gateway/shop/a\"} 1\n"), "{metrics}");
+        assert!(
+            metrics.contains("navarch_refused_configs{kind=\"Gateway\"} 0\n"),
+            "{metrics}"
+        );
+
+        assert!(
+            metrics.contains("type=\"Gateway\",name=\"k8s://Gateway/shop/a\"} 1\n"),
+            "{metrics}"
+        );
     }
 }

@@ -9,7 +9,8 @@ const ROOTS: &str = "./etc/external-ca-cert/root-cert.pem";
 /// The roots of the cluster, which verify its own signers.
 const CLUSTER_ROOTS: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 
-/// Selects the file of the roots, as istiod does: a mounted one, or else the cluster's, unless signers are configured.
+/// Selects the file of the roots, as istiod does: a mounted one, or else the cluster's, unless
+/// signers are configured.
 pub(super) fn with_roots(config: RegistrationConfig) -> RegistrationConfig {
     let mounted = PathBuf::from(ROOTS);
     let roots = match config.roots {

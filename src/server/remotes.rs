@@ -1,4 +1,5 @@
-//! Remote clusters: their services, endpoints and workloads are part of the mesh, which another cluster configures.
+//! Remote clusters: their services, endpoints and workloads are part of the mesh, which another
+//! cluster configures.
 //!
 //! Matches Istio's `pkg/kube/multicluster`.
 
@@ -36,18 +37,24 @@ const CONFIGS: usize = 64;
 /// Settings of remote clusters from flags and environment.
 #[derive(Clone, Debug)]
 pub struct RemotesConfig {
-    /// `PILOT_MULTICLUSTER_KUBECONFIG_PATH`: a directory of kubeconfigs, which replaces the Secrets.
+    /// `PILOT_MULTICLUSTER_KUBECONFIG_PATH`: a directory of kubeconfigs, which replaces the
+    /// Secrets.
     pub directory: Option<PathBuf>,
-    /// `--clusterRegistriesNamespace`: the namespace of the Secrets; the control plane's own namespace if unset.
+    /// `--clusterRegistriesNamespace`: the namespace of the Secrets; the control plane's own
+    /// namespace if unset.
     pub namespace: Option<String>,
-    /// `LOCAL_CLUSTER_SECRET_WATCHER` with `EXTERNAL_ISTIOD`: whether the Secrets are in the cluster that the process
-    /// runs in, instead of the one that configures the mesh. Default false.
+    /// `LOCAL_CLUSTER_SECRET_WATCHER` with `EXTERNAL_ISTIOD`: whether the Secrets are in the
+    /// cluster that the process runs in, instead of the one that configures the mesh. Default
+    /// false.
     pub local_secrets: bool,
-    /// `EXTERNAL_ISTIOD`: whether this control plane leads remote clusters that name its cluster. Default false.
+    /// `EXTERNAL_ISTIOD`: whether this control plane leads remote clusters that name its cluster.
+    /// Default false.
     pub external: bool,
-    /// `PILOT_REMOTE_CLUSTER_TIMEOUT`: how long the initial sync waits for a remote cluster; `None` is forever. Default 30s.
+    /// `PILOT_REMOTE_CLUSTER_TIMEOUT`: how long the initial sync waits for a remote cluster; `None`
+    /// is forever. Default 30s.
     pub timeout: Option<Duration>,
-    /// `PILOT_INSECURE_MULTICLUSTER_KUBECONFIG_OPTIONS`: insecure options that kubeconfigs may use. Default none.
+    /// `PILOT_INSECURE_MULTICLUSTER_KUBECONFIG_OPTIONS`: insecure options that kubeconfigs may use.
+    /// Default none.
     pub insecure: BTreeSet<String>,
     /// The objects of remote clusters to read.
     pub scope: KubernetesScope,
@@ -86,7 +93,8 @@ pub(super) struct Followed {
     pub(super) written: watch::Sender<Option<WrittenRemotes>>,
 }
 
-/// Starts to read remote clusters. `client` is that of the cluster that configures the mesh, if there is one.
+/// Starts to read remote clusters. `client` is that of the cluster that configures the mesh, if
+/// there is one.
 pub(super) fn follow(
     config: &Config,
     (client, servers, problems): (Option<&kube::Client>, RemoteServers, Problems),
@@ -96,7 +104,8 @@ pub(super) fn follow(
 ) -> Followed {
     let (sender, receiver) = watch::channel(None);
     let shown = ManagedClusters::default();
-    let (settings, writing) = (&config.settings, &config.writing);
+    let settings = &config.settings;
+    let writing = &config.writing;
     let leading = Leading {
         external: config.remotes.external,
         cluster: settings.cluster_id.clone(),
@@ -110,6 +119,7 @@ pub(super) fn follow(
         scope: selected_namespaces(writing.only.clone(), push, stop, tasks),
         exports: writing.exports.then(|| stays_local(push)),
     };
+
     let clusters = Clusters {
         config: config.remotes.clone(),
         own: settings.cluster_id.clone(),
@@ -125,11 +135,17 @@ pub(super) fn follow(
         readers: JoinSet::new(),
         stop: stop.clone(),
     };
+
     let synced = start(clusters, Source::of(config, client), stop, tasks);
-    Followed { synced, clusters: shown, written: sender }
+    Followed {
+        synced,
+        clusters: shown,
+        written: sender,
+    }
 }
 
-/// Starts to read the clusters of a source. The receiver gets an event when the initial clusters were read, or have timed out.
+/// Starts to read the clusters of a source. The receiver gets an event when the initial clusters
+/// were read, or have timed out.
 fn start(
     clusters: Clusters,
     source: Option<Source>,
@@ -147,6 +163,7 @@ fn start(
         });
         return events;
     };
+
     let (to_configs, configs) = mpsc::channel(CONFIGS);
     let stopping = stop.clone();
     spawn("kubeconfigs", tasks, async move {
@@ -159,6 +176,7 @@ fn start(
         stop.cancelled().await;
         Ok(())
     });
+
     events
 }
 
@@ -183,14 +201,20 @@ impl Source {
         let own = config.settings.system_namespace.as_str();
         let namespace = remotes.namespace.as_deref().unwrap_or(own).to_owned();
         let local = remotes.local_secrets && remotes.external;
-        Some(if local { Self::LocalSecrets(namespace, remotes.rate) } else { Self::Secrets(client.clone(), namespace) })
+        Some(if local {
+            Self::LocalSecrets(namespace, remotes.rate)
+        } else {
+            Self::Secrets(client.clone(), namespace)
+        })
     }
 
     /// Sends kubeconfigs until the receiver is closed.
     async fn follow(self, events: mpsc::Sender<configs::ConfigEvent>) {
         let ended = match self {
             Self::Directory(directory) => configs::follow_directory(directory, events).await,
-            Self::Secrets(client, namespace) => configs::follow_secrets(client, &namespace, events).await,
+            Self::Secrets(client, namespace) => {
+                configs::follow_secrets(client, &namespace, events).await
+            }
             Self::LocalSecrets(namespace, rate) => match kubernetes::client(None, rate).await {
                 Ok(client) => configs::follow_secrets(client, &namespace, events).await,
                 Err(error) => {
@@ -199,10 +223,14 @@ impl Source {
                         error,
                         "LOCAL_CLUSTER_SECRET_WATCHER: failed to create a client for the local cluster"
                     );
-                    events.send(configs::ConfigEvent::Synced).await.map_err(|_| configs::Closed)
+                    events
+                        .send(configs::ConfigEvent::Synced)
+                        .await
+                        .map_err(|_| configs::Closed)
                 }
             },
         };
+
         if ended.is_ok() {
             // It must not end before shutdown.
             std::future::pending().await

@@ -1,12 +1,13 @@
-//! Rolls out changes to proxies in stages: chooses the first proxies, advances when all have acknowledged it, and rolls back when one
-//! rejects it.
+//! Rolls out changes to proxies in stages: chooses the first proxies, advances when all have
+//! acknowledged it, and rolls back when one rejects it.
 //!
 //! ```text
 //! a change that asks for stages ─▶ Waiting ─▶ stage 1 ─▶ stage 2 ─▶ … ─▶ all ─▶ it is in force
 //!                                               └── refused, query fails, aborted ──▶ stopped, until it is edited
 //! ```
 //!
-//! The push thread decides which proxy sees which version ([`navarch_push::rollout`]); this module decides when that changes.
+//! The push thread decides which proxy sees which version ([`navarch_push::rollout`]); this module
+//! decides when that changes.
 
 mod agree;
 mod orders;
@@ -48,7 +49,8 @@ pub(super) use start::start;
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Pause between polls, as a multiple of the duration of the last one.
 const PAUSE_FACTOR: u32 = 19;
-/// Maximum number of concurrent rollouts; others wait. Each may split the proxies that share results.
+/// Maximum number of concurrent rollouts; others wait. Each may split the proxies that share
+/// results.
 const AT_ONCE: usize = 16;
 /// Retry delay of a failed Prometheus query.
 const PROMETHEUS_RETRY_DELAY: Duration = Duration::from_secs(5);
@@ -96,6 +98,7 @@ impl Work {
     async fn run(mut self, mut received: mpsc::Receiver<OperatorRequest>, stop: CancellationToken) {
         let mut contexts = self.push.contexts();
         let mut due = Instant::now();
+
         loop {
             let is_idle = self.known.is_empty();
             let tidies_at = self.shared.as_ref().map_or(due, Shared::next_read);
@@ -111,21 +114,28 @@ impl Work {
                     () = tokio::time::sleep_until(tidies_at), if is_idle && self.shared.is_some() => None,
                 }
             };
-            let Some(order) = until(&stop, event).await else { return };
+
+            let Some(order) = until(&stop, event).await else {
+                return;
+            };
+
             let begun = Instant::now();
             let answered = match order {
                 Some((name, order, answer)) => Some((answer, self.run_command(&name, order).await)),
                 None => None,
             };
+
             if self.look().await.is_err() {
                 // The process is shutting down.
                 stop.cancelled().await;
                 return;
             }
+
             if let Some((answer, outcome)) = answered {
                 // The caller may have disconnected.
                 answer.send(outcome).ok();
             }
+
             due = Instant::now() + POLL_INTERVAL.max(begun.elapsed() * PAUSE_FACTOR);
         }
     }
@@ -133,20 +143,35 @@ impl Work {
     /// Checks all rollouts, and applies the decisions.
     async fn look(&mut self) -> Result<(), Ended> {
         let context = self.push.context();
-        self.known.retain(|name, _| context.rollouts.contains_key(name));
+        self.known
+            .retain(|name, _| context.rollouts.contains_key(name));
+
         if let Some(shared) = &mut self.shared {
             shared.read(&context).await;
-            let missed = if self.push.is_synced() { shared.missed(&context) } else { Vec::new() };
+            let missed = if self.push.is_synced() {
+                shared.missed(&context)
+            } else {
+                Vec::new()
+            };
             if !missed.is_empty() {
-                self.push.change(missed.into_iter().filter_map(start::restored).collect()).await?;
+                self.push
+                    .change(missed.into_iter().filter_map(start::restored).collect())
+                    .await?;
             }
         }
+
         if context.rollouts.is_empty() {
             self.publish_status(&context);
             return Ok(());
         }
+
         let connections = self.connections.list();
-        let mut under_way = context.rollouts.values().filter(|rollout| rollout.share().is_some()).count();
+        let mut under_way = context
+            .rollouts
+            .values()
+            .filter(|rollout| rollout.share().is_some())
+            .count();
+
         for (name, rollout) in &context.rollouts {
             self.follow(name, rollout, &connections);
             let held = match self.agree(name, (rollout, &context), &connections).await? {
@@ -154,12 +179,27 @@ impl Work {
                 Agreement::GoOn => None,
                 Agreement::Held(why) => Some(why),
             };
+
             match &rollout.progress {
-                RolloutProgress::Waiting if held.is_some() => self.note_reason(name, held.unwrap_or_default()),
-                RolloutProgress::Waiting if self.known.get(name).is_some_and(|known| known.is_paused) => {}
+                RolloutProgress::Waiting if held.is_some() => {
+                    self.note_reason(name, held.unwrap_or_default())
+                }
+                RolloutProgress::Waiting
+                    if self.known.get(name).is_some_and(|known| known.is_paused) => {}
                 RolloutProgress::Waiting if under_way < AT_ONCE => {
                     under_way += 1;
-                    if self.decide(name, &context, SharedState::Stage { at: 0, paused: false }).await {
+
+                    if self
+                        .decide(
+                            name,
+                            &context,
+                            SharedState::Stage {
+                                at: 0,
+                                paused: false,
+                            },
+                        )
+                        .await
+                    {
                         self.enter(name, rollout, 0, &connections).await?;
                     }
                 }
@@ -169,10 +209,17 @@ impl Work {
                 }
                 RolloutProgress::Stopped(reason) => self.note_reason(name, reason.to_string()),
                 RolloutProgress::Stage { at, chosen } => {
-                    self.work_on(name, (rollout, &context), (*at, chosen), (&connections, held.as_deref())).await?;
+                    self.work_on(
+                        name,
+                        (rollout, &context),
+                        (*at, chosen),
+                        (&connections, held.as_deref()),
+                    )
+                    .await?;
                 }
             }
         }
+
         self.publish_status(&self.push.context());
         Ok(())
     }
@@ -187,6 +234,7 @@ impl Work {
         if known.is_some_and(|known| known.serial == rollout.serial && known.at == at) {
             return;
         }
+
         let of_same = known.filter(|known| known.serial == rollout.serial);
         let fresh = TrackedRollout {
             serial: rollout.serial,
@@ -199,6 +247,7 @@ impl Work {
             is_queried: false,
             reason: String::new(),
         };
+
         self.known.insert(name.clone(), fresh);
     }
 
@@ -210,16 +259,30 @@ impl Work {
         (at, before): (usize, &BTreeSet<Arc<str>>),
         (connections, held): (&[ConnectionInfo], Option<&str>),
     ) -> Result<(), Ended> {
-        let (Some(known), Some(share)) = (self.known.get(name), rollout.share()) else { return Ok(()) };
-        let Some(object) = context.new_versions.any(name) else { return Ok(()) };
-        let (members, refusing) = (Members::of(rollout, connections), known.refusing.clone());
-        let tally = self.push.inspect(move |inspect| members.tally(inspect, &object, &refusing)).await?;
+        let (Some(known), Some(share)) = (self.known.get(name), rollout.share()) else {
+            return Ok(());
+        };
+
+        let Some(object) = context.new_versions.any(name) else {
+            return Ok(());
+        };
+
+        let members = Members::of(rollout, connections);
+        let refusing = known.refusing.clone();
+        let tally = self
+            .push
+            .inspect(move |inspect| members.tally(inspect, &object, &refusing))
+            .await?;
         if let Some(shared) = &mut self.shared {
             shared.report_pending(name, tally.pending > 0).await;
         }
-        let Some(known) = self.known.get(name) else { return Ok(()) };
-        let (shares, least) =
-            (rollout.plan.stages.shares(), self.shared.as_ref().map(|_| MIN_STAGE).unwrap_or_default());
+
+        let Some(known) = self.known.get(name) else {
+            return Ok(());
+        };
+
+        let shares = rollout.plan.stages.shares();
+        let least = self.shared.as_ref().map(|_| MIN_STAGE).unwrap_or_default();
         let seen = StageView {
             is_last: at + 1 >= shares.len(),
             at_stage: known.since.elapsed(),
@@ -230,29 +293,67 @@ impl Work {
             held,
             query: query(rollout, known),
         };
+
         let next = next(&seen);
         if let Some(known) = self.known.get_mut(name) {
             known.tally = tally.clone();
         }
+
         match next {
             Next::Stay(reason) => {
                 self.note_reason(name, reason);
+
                 // A workload may have been added since.
-                let now = chosen(rollout, share, before, connections.iter().map(|info| &*info.proxy));
+                let now = chosen(
+                    rollout,
+                    share,
+                    before,
+                    connections.iter().map(|info| &*info.proxy),
+                );
+
                 if now.iter().any(|one| !before.contains(one)) {
-                    self.order(name, RolloutOrder::Stage { serial: Some(rollout.serial), at, chosen: Arc::new(now) })
-                        .await?;
+                    self.order(
+                        name,
+                        RolloutOrder::Stage {
+                            serial: Some(rollout.serial),
+                            at,
+                            chosen: Arc::new(now),
+                        },
+                    )
+                    .await?;
                 }
+
                 Ok(())
             }
             Next::Ask => {
                 self.query_prometheus(name, rollout);
                 Ok(())
             }
-            Next::Advance if self.decide(name, context, SharedState::Stage { at: at + 1, paused: false }).await => {
+            Next::Advance
+                if self
+                    .decide(
+                        name,
+                        context,
+                        SharedState::Stage {
+                            at: at + 1,
+                            paused: false,
+                        },
+                    )
+                    .await =>
+            {
                 self.enter(name, rollout, at + 1, connections).await
             }
-            Next::Complete if self.decide(name, context, SharedState::Complete { since: Timestamp::now() }).await => {
+            Next::Complete
+                if self
+                    .decide(
+                        name,
+                        context,
+                        SharedState::Complete {
+                            since: Timestamp::now(),
+                        },
+                    )
+                    .await =>
+            {
                 self.complete(name, rollout).await
             }
             Next::Advance | Next::Complete => Ok(()),
@@ -262,18 +363,31 @@ impl Work {
 
     /// Starts a Prometheus query, unless one is in flight.
     fn query_prometheus(&mut self, name: &ObjectRef, rollout: &Rollout) {
-        let Some(known) = self.known.get_mut(name).filter(|known| !known.is_queried) else { return };
-        let Some(query) = rollout.plan.query.clone() else { return };
+        let Some(known) = self.known.get_mut(name).filter(|known| !known.is_queried) else {
+            return;
+        };
+        let Some(query) = rollout.plan.query.clone() else {
+            return;
+        };
         known.is_queried = true;
         known.reason = "waits for Prometheus".to_owned();
-        let (prometheus, name, serial, at) = (self.prometheus.clone(), name.clone(), known.serial, known.at);
-        self.queries.spawn(async move { (name, serial, at, prometheus.query(&query).await) });
+        let prometheus = self.prometheus.clone();
+        let name = name.clone();
+        let serial = known.serial;
+        let at = known.at;
+        self.queries
+            .spawn(async move { (name, serial, at, prometheus.query(&query).await) });
     }
 
     /// Applies a result of Prometheus, if it is still current.
     fn note(&mut self, answered: Option<QueryResult>) {
-        let Some((name, serial, at, answer)) = answered else { return };
-        let known = self.known.get_mut(&name).filter(|known| (known.serial, known.at) == (serial, at));
+        let Some((name, serial, at, answer)) = answered else {
+            return;
+        };
+        let known = self
+            .known
+            .get_mut(&name)
+            .filter(|known| (known.serial, known.at) == (serial, at));
         if let Some(known) = known {
             known.is_queried = false;
             known.query = Some((answer, Instant::now()));
@@ -289,14 +403,25 @@ impl Work {
         connections: &[ConnectionInfo],
     ) -> Result<(), Ended> {
         let shares = rollout.plan.stages.shares();
-        let Some(share) = shares.get(at).copied() else { return self.complete(name, rollout).await };
+        let Some(share) = shares.get(at).copied() else {
+            return self.complete(name, rollout).await;
+        };
+
         let none = BTreeSet::new();
         let before = match &rollout.progress {
             RolloutProgress::Stage { chosen, .. } => chosen,
             RolloutProgress::Waiting | RolloutProgress::Stopped(_) => &none,
         };
-        let chosen = chosen(rollout, share, before, connections.iter().map(|info| &*info.proxy));
-        let (stage, stages, generation) = (at + 1, shares.len(), rollout.generation);
+        let chosen = chosen(
+            rollout,
+            share,
+            before,
+            connections.iter().map(|info| &*info.proxy),
+        );
+
+        let stage = at + 1;
+        let stages = shares.len();
+        let generation = rollout.generation;
         tracing::info!(
             kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name, generation,
             stage, stages, %share, "rollout: advancing the change to this share of the proxies"
@@ -304,7 +429,16 @@ impl Work {
         if let Some(known) = self.known.get_mut(name) {
             known.refusing = refusing(connections);
         }
-        self.order(name, RolloutOrder::Stage { serial: Some(rollout.serial), at, chosen: Arc::new(chosen) }).await
+
+        self.order(
+            name,
+            RolloutOrder::Stage {
+                serial: Some(rollout.serial),
+                at,
+                chosen: Arc::new(chosen),
+            },
+        )
+        .await
     }
 
     /// Completes a rollout: all proxies get the new version.
@@ -313,25 +447,48 @@ impl Work {
             kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name, generation = rollout.generation,
             "rollout: complete; all proxies use the change"
         );
-        self.order(name, RolloutOrder::Complete { serial: Some(rollout.serial) }).await
+        self.order(
+            name,
+            RolloutOrder::Complete {
+                serial: Some(rollout.serial),
+            },
+        )
+        .await
     }
 
     /// Rolls back: all proxies get the previous version.
-    async fn stop(&mut self, name: &ObjectRef, rollout: &Rollout, reason: &str) -> Result<(), Ended> {
+    async fn stop(
+        &mut self,
+        name: &ObjectRef,
+        rollout: &Rollout,
+        reason: &str,
+    ) -> Result<(), Ended> {
         tracing::warn!(
             kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name, generation = rollout.generation,
             reason, "rollout: stopped; all proxies get the previous version until the object is edited"
         );
-        self.order(name, RolloutOrder::Stop { serial: Some(rollout.serial), reason: reason.into() }).await
+        self.order(
+            name,
+            RolloutOrder::Stop {
+                serial: Some(rollout.serial),
+                reason: reason.into(),
+            },
+        )
+        .await
     }
 
     /// Sends a command, and waits for its result.
     async fn order(&mut self, name: &ObjectRef, order: RolloutOrder) -> Result<(), Ended> {
-        self.push.change(vec![Change::Rollout(name.clone(), Arc::new(order.clone()))]).await?;
+        self.push
+            .change(vec![Change::Rollout(name.clone(), Arc::new(order.clone()))])
+            .await?;
         let is_done = |context: &Arc<PushContext>| match (&order, context.rollouts.get(name)) {
             (_, None) => true,
             (RolloutOrder::Stage { serial, at, chosen }, Some(rollout)) => {
-                let there = RolloutProgress::Stage { at: *at, chosen: chosen.clone() };
+                let there = RolloutProgress::Stage {
+                    at: *at,
+                    chosen: chosen.clone(),
+                };
                 Some(rollout.serial) != *serial || rollout.is_stopped() || rollout.progress == there
             }
             (RolloutOrder::Stop { serial, .. }, Some(rollout)) => {
@@ -340,7 +497,13 @@ impl Work {
             (RolloutOrder::Complete { serial }, Some(rollout)) => Some(rollout.serial) != *serial,
             (RolloutOrder::Restore { .. }, Some(_)) => true,
         };
-        self.push.contexts().wait_for(is_done).await.map(drop).map_err(|_| Ended)
+
+        self.push
+            .contexts()
+            .wait_for(is_done)
+            .await
+            .map(drop)
+            .map_err(|_| Ended)
     }
 }
 
@@ -351,7 +514,9 @@ fn query<'a>(rollout: &Rollout, known: &'a TrackedRollout) -> Query<'a> {
         (Some(_), None) => Query::Unasked,
         (Some(_), Some((Answer::Holds, _))) => Query::Holds,
         (Some(_), Some((Answer::Fails(what), _))) => Query::Fails(what),
-        (Some(_), Some((Answer::Unknown(_), at))) if at.elapsed() >= PROMETHEUS_RETRY_DELAY => Query::Unasked,
+        (Some(_), Some((Answer::Unknown(_), at))) if at.elapsed() >= PROMETHEUS_RETRY_DELAY => {
+            Query::Unasked
+        }
         (Some(_), Some((Answer::Unknown(why), _))) => Query::Unknown(why),
     }
 }

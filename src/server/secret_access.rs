@@ -1,4 +1,5 @@
-//! Checks which service accounts may read secrets while they have connected proxies, and updates the push thread.
+//! Checks which service accounts may read secrets while they have connected proxies, and updates
+//! the push thread.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -53,13 +54,21 @@ impl Reviewers {
     /// The account, with the cluster that its proxy names.
     fn account_key(&self, cluster: &str, account: NamespacedName) -> AccountKey {
         let cluster = self.remotes.resolve(cluster);
-        (Some(cluster).filter(|cluster| !cluster.as_str().is_empty() && *cluster != self.cluster), account)
+        (
+            Some(cluster)
+                .filter(|cluster| !cluster.as_str().is_empty() && *cluster != self.cluster),
+            account,
+        )
     }
 
     /// The checker of the accounts of a cluster.
     fn of(&self, cluster: Option<&ClusterId>) -> Option<Arc<dyn AccessReviewer>> {
-        let Some(cluster) = cluster else { return Some(self.own.clone()) };
-        self.remotes.server(cluster).map(|server| Arc::new(server) as Arc<dyn AccessReviewer>)
+        let Some(cluster) = cluster else {
+            return Some(self.own.clone());
+        };
+        self.remotes
+            .server(cluster)
+            .map(|server| Arc::new(server) as Arc<dyn AccessReviewer>)
     }
 }
 
@@ -87,10 +96,17 @@ pub(super) fn start(
 ) -> mpsc::Sender<AccessRequest> {
     let (questions, inbox) = mpsc::channel(MAX_PENDING_REVIEWS);
     let cluster = push.context().mesh.settings.cluster_id.clone();
-    let reviewer = Reviewers { own: Arc::new(ApiServer::new(client.clone())), cluster, remotes };
-    let (push, stop) = (push.clone(), stop.clone());
+    let reviewer = Reviewers {
+        own: Arc::new(ApiServer::new(client.clone())),
+        cluster,
+        remotes,
+    };
+    let push = push.clone();
+    let stop = stop.clone();
     super::spawn("secret access", tasks, async move {
-        super::until(&stop, run(reviewer, inbox, push)).await.map_or(Ok(()), super::finish)
+        super::until(&stop, run(reviewer, inbox, push))
+            .await
+            .map_or(Ok(()), super::finish)
     });
     questions
 }
@@ -99,7 +115,11 @@ pub(super) fn start(
 ///
 /// # Errors
 /// If the push thread has stopped.
-async fn run(reviewer: Reviewers, mut questions: mpsc::Receiver<AccessRequest>, push: PushHandle) -> Result<(), Ended> {
+async fn run(
+    reviewer: Reviewers,
+    mut questions: mpsc::Receiver<AccessRequest>,
+    push: PushHandle,
+) -> Result<(), Ended> {
     let mut accounts: BTreeMap<AccountKey, Account> = BTreeMap::new();
     let mut reviews = Reviews::new();
     let mut round = tokio::time::interval(REFRESH_INTERVAL);
@@ -126,7 +146,13 @@ fn take(
     reviewer: &Reviewers,
     reviews: &mut Reviews,
 ) {
-    let AccessRequest { cluster, account, interest, answered } = question;
+    let AccessRequest {
+        cluster,
+        account,
+        interest,
+        answered,
+    } = question;
+
     let name = reviewer.account_key(&cluster, account);
     if let Some(account) = accounts.get_mut(&name) {
         account.interests.push(interest);
@@ -137,8 +163,17 @@ fn take(
         }
         return;
     }
+
     review(&name, reviewer, reviews);
-    accounts.insert(name, Account { interests: vec![interest], waiting: vec![answered], due: None, allowed: None });
+    accounts.insert(
+        name,
+        Account {
+            interests: vec![interest],
+            waiting: vec![answered],
+            due: None,
+            allowed: None,
+        },
+    );
 }
 
 /// Starts the review of an account.
@@ -170,13 +205,16 @@ async fn conclude(
             KEPT_NO
         }
     };
+
     let allowed = answer.unwrap_or_else(|_| account.allowed.unwrap_or_default());
     account.allowed = Some(allowed);
     account.due = Some(Instant::now() + keep);
-    push.change(vec![change(name.clone(), Some(allowed))]).await?;
+    push.change(vec![change(name.clone(), Some(allowed))])
+        .await?;
     for waiting in account.waiting.drain(..) {
         let _ = waiting.send(());
     }
+
     Ok(())
 }
 
@@ -190,7 +228,9 @@ async fn refresh_reviews(
     let now = Instant::now();
     let mut gone = Vec::new();
     for (name, account) in &mut *accounts {
-        account.interests.retain(|interest| interest.strong_count() > 0);
+        account
+            .interests
+            .retain(|interest| interest.strong_count() > 0);
         let Some(due) = account.due else { continue };
         if account.interests.is_empty() {
             gone.push(name.clone());
@@ -199,10 +239,12 @@ async fn refresh_reviews(
             review(name, reviewer, reviews);
         }
     }
+
     for name in gone {
         accounts.remove(&name);
         push.change(vec![change(name, None)]).await?;
     }
+
     Ok(())
 }
 
@@ -238,7 +280,12 @@ mod tests {
         let (answered, answer) = oneshot::channel();
         let account = NamespacedName::new("edge", "gw");
         questions
-            .send(AccessRequest { cluster: Arc::from(""), account, interest: Arc::downgrade(interest), answered })
+            .send(AccessRequest {
+                cluster: Arc::from(""),
+                account,
+                interest: Arc::downgrade(interest),
+                answered,
+            })
             .await
             .unwrap();
         answer.await.unwrap();
@@ -246,9 +293,17 @@ mod tests {
 
     #[tokio::test]
     async fn access_reviews_are_shared_renewed_and_dropped_with_the_last_proxy() {
-        let settings = Settings { secret_readers: SecretReaders::Reviewed, ..Settings::default() };
-        let (push, _) = worker::start(settings, Debounce::default(), Arc::new(EnvoyTranslator)).unwrap();
-        let fake = Arc::new(Fake { answer: Mutex::new(Ok(true)), requests: AtomicUsize::new(0) });
+        let settings = Settings {
+            secret_readers: SecretReaders::Reviewed,
+            ..Settings::default()
+        };
+        let (push, _) =
+            worker::start(settings, Debounce::default(), Arc::new(EnvoyTranslator)).unwrap();
+        let fake = Arc::new(Fake {
+            answer: Mutex::new(Ok(true)),
+            requests: AtomicUsize::new(0),
+        });
+
         let (questions, inbox) = mpsc::channel(4);
         let mut task = JoinSet::new();
         let reviewers = || Reviewers {
@@ -257,27 +312,49 @@ mod tests {
             remotes: RemoteServers::default(),
         };
         task.spawn(run(reviewers(), inbox, push.clone()));
+
         let interest = Arc::new(());
         let name = NamespacedName::new("edge", "gw");
         let known = || async {
             let name = name.clone();
-            push.inspect(move |inspect| inspect.engine.context().secret_readers.get(&name).copied()).await.unwrap()
+            push.inspect(move |inspect| inspect.engine.context().secret_readers.get(&name).copied())
+                .await
+                .unwrap()
         };
+
         ask(&questions, &interest).await;
         ask(&questions, &interest).await;
-        assert_eq!((known().await, fake.requests.load(Ordering::Relaxed)), (Some(true), 1));
+        assert_eq!(
+            (known().await, fake.requests.load(Ordering::Relaxed)),
+            (Some(true), 1)
+        );
         drop(questions);
         task.join_next().await.unwrap().unwrap().unwrap();
+
         // An API server that does not answer revokes nothing; one that denies access does.
-        let mut account = Account { interests: Vec::new(), waiting: Vec::new(), due: None, allowed: Some(true) };
+        let mut account = Account {
+            interests: Vec::new(),
+            waiting: Vec::new(),
+            due: None,
+            allowed: Some(true),
+        };
+
         let key = (None, name.clone());
-        conclude(&key, &mut account, Err("down".to_owned()), &push).await.unwrap();
+        conclude(&key, &mut account, Err("down".to_owned()), &push)
+            .await
+            .unwrap();
         assert_eq!(known().await, Some(true));
-        conclude(&key, &mut account, Ok(false), &push).await.unwrap();
+        conclude(&key, &mut account, Ok(false), &push)
+            .await
+            .unwrap();
+
         assert_eq!(known().await, Some(false));
+
         // Nobody is left who would care.
         let mut accounts = BTreeMap::from([(key, account)]);
-        refresh_reviews(&mut accounts, &reviewers(), &mut Reviews::new(), &push).await.unwrap();
+        refresh_reviews(&mut accounts, &reviewers(), &mut Reviews::new(), &push)
+            .await
+            .unwrap();
         assert!(accounts.is_empty());
         assert_eq!(known().await, None);
     }

@@ -81,7 +81,12 @@ impl ConnectionInfo for ClientIdentity {
     fn expires_in(&self) -> Option<Duration> {
         let expires = certificate_expiry(self.certificates.first()?)?;
         // A certificate that expires during the handshake expires at once.
-        Some(Timestamp::now().duration_until(expires).try_into().unwrap_or_default())
+        Some(
+            Timestamp::now()
+                .duration_until(expires)
+                .try_into()
+                .unwrap_or_default(),
+        )
     }
 }
 
@@ -111,7 +116,8 @@ pub(super) enum AuthPolicy {
     Known,
     /// All callers are admitted; the service gets the identity of those that have one.
     Anyone,
-    /// Callers without an identity are rejected, and the service gets no identity, so that secrets are not sent.
+    /// Callers without an identity are rejected, and the service gets no identity, so that secrets
+    /// are not sent.
     Nameless,
 }
 
@@ -131,19 +137,46 @@ impl SecurePort {
     pub(super) async fn serve(self) {
         let (ready, incoming) = mpsc::channel(READY);
         let refused = Some(self.certificates.metrics());
-        let certificates = IstioCertificateServiceServer::new(self.certificates).max_decoding_message_size(MAX_REQUEST);
+        let certificates = IstioCertificateServiceServer::new(self.certificates)
+            .max_decoding_message_size(MAX_REQUEST);
         let log = Arc::new(LogLimit::default());
-        let (authenticator, policy) = (self.authenticator.clone(), self.policy);
-        let of_streams = Authentication { authenticator, policy, refused: None, log: log.clone() };
-        let (authenticator, policy) = (self.authenticator, AuthPolicy::Known);
-        let authentication = Authentication { authenticator, policy, refused, log };
-        let certificates = AuthLayer { inner: certificates, authentication };
-        let certificates = Counted { inner: certificates, metrics: self.call_metrics };
+        let authenticator = self.authenticator.clone();
+        let policy = self.policy;
+        let of_streams = Authentication {
+            authenticator,
+            policy,
+            refused: None,
+            log: log.clone(),
+        };
+
+        let authenticator = self.authenticator;
+        let policy = AuthPolicy::Known;
+        let authentication = Authentication {
+            authenticator,
+            policy,
+            refused,
+            log,
+        };
+
+        let certificates = AuthLayer {
+            inner: certificates,
+            authentication,
+        };
+        let certificates = Counted {
+            inner: certificates,
+            metrics: self.call_metrics,
+        };
+
         let signing = self.signs.then_some(Certificates::NAME);
         let (now, before) = reflection([Ads::NAME].into_iter().chain(signing));
         let server = of_streams.add_streams(&self.ads, self.ads.server("secure-grpc"));
         let server = server.add_service(now).add_service(before);
-        let server = if self.signs { server.add_service(certificates) } else { server };
+        let server = if self.signs {
+            server.add_service(certificates)
+        } else {
+            server
+        };
+
         let accepting = accept(self.listener, self.port, self.tls, ready);
         let serving = server.serve(ReceiverStream::new(incoming), self.stop.cancelled());
         tokio::pin!(serving);
@@ -152,11 +185,13 @@ impl SecurePort {
             () = accepting => {}
             () = self.stop.cancelled() => serving.await,
         }
+
         self.ads.ended().await;
     }
 }
 
-/// Accepts connections and performs their handshakes concurrently, within the limits of the port. Does not end.
+/// Accepts connections and performs their handshakes concurrently, within the limits of the port.
+/// Does not end.
 async fn accept(
     listener: TcpListener,
     port: Arc<Port>,
@@ -164,7 +199,8 @@ async fn accept(
     ready: mpsc::Sender<(TlsStream<PortStream>, ClientIdentity)>,
 ) {
     let shake = |stream, peer| {
-        let (tls, ready) = (tls.get(), ready.clone());
+        let tls = tls.get();
+        let ready = ready.clone();
         async move {
             if let Some(stream) = handshake(tls, stream, peer).await {
                 let shown = ClientIdentity::of(&stream, peer);
@@ -180,17 +216,25 @@ impl ClientIdentity {
     fn of(stream: &TlsStream<PortStream>, peer: SocketAddr) -> Self {
         let (_, session) = stream.get_ref();
         let certificates = session.peer_certificates().unwrap_or_default();
-        let certificates = certificates.iter().map(|one| one.clone().into_owned()).collect();
-        Self { peer: Some(peer), certificates }
+        let certificates = certificates
+            .iter()
+            .map(|one| one.clone().into_owned())
+            .collect();
+        Self {
+            peer: Some(peer),
+            certificates,
+        }
     }
 }
 
 impl Authentication {
     /// Adds the xDS service to a server, for admitted callers.
     pub(super) fn add_streams(self, ads: &Ads, server: Server) -> Server {
-        let (authentication, ads) = (Arc::new(self), ads.clone());
+        let authentication = Arc::new(self);
+        let ads = ads.clone();
         server.add_streams(Ads::NAME, move |mut request, call| {
-            let (authentication, ads) = (authentication.clone(), ads.clone());
+            let authentication = authentication.clone();
+            let ads = ads.clone();
             async move {
                 authentication.check(&mut request).await?;
                 ads.start(request, &call)
@@ -198,17 +242,33 @@ impl Authentication {
         })
     }
 
-    /// Authenticates the caller of a request, and adds the result to its extensions. Rejects callers that the policy does not admit.
+    /// Authenticates the caller of a request, and adds the result to its extensions. Rejects
+    /// callers that the policy does not admit.
     async fn check(&self, request: &mut Request<Body>) -> Result<(), Status> {
         let shown = request.extensions().get::<ClientIdentity>().cloned();
+
         // In plain text only the address is known.
-        let peer = request.extensions().get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
-        let shown = shown.unwrap_or_else(|| ClientIdentity { peer, certificates: Arc::from([]) });
-        let credentials =
-            Credentials { peer: shown.peer, certificates: &shown.certificates, headers: request.headers() };
+        let peer = request
+            .extensions()
+            .get::<TcpConnectInfo>()
+            .and_then(TcpConnectInfo::remote_addr);
+        let shown = shown.unwrap_or_else(|| ClientIdentity {
+            peer,
+            certificates: Arc::from([]),
+        });
+
+        let credentials = Credentials {
+            peer: shown.peer,
+            certificates: &shown.certificates,
+            headers: request.headers(),
+        };
         let admitted = self.authenticator.admit(credentials).await;
         let extensions = request.extensions_mut();
-        extensions.insert(TcpConnectInfo { local_addr: None, remote_addr: shown.peer });
+        extensions.insert(TcpConnectInfo {
+            local_addr: None,
+            remote_addr: shown.peer,
+        });
+
         match admitted {
             Ok(caller) if self.policy == AuthPolicy::Nameless => {
                 if let Some(expires) = caller.expires {
@@ -223,12 +283,14 @@ impl Authentication {
                     metrics.count_unauthenticated();
                 }
                 if let Some(suppressed) = self.log.admit() {
-                    let (peer, path) = (shown.peer.map(|peer| peer.to_string()), request.uri().path());
+                    let peer = shown.peer.map(|peer| peer.to_string());
+                    let path = request.uri().path();
                     tracing::warn!(peer, path, %unknown, suppressed, "caller rejected");
                 }
                 return Err(Status::unauthenticated(unknown.to_string()));
             }
         }
+
         Ok(())
     }
 }
@@ -239,7 +301,10 @@ impl<S: NamedService> NamedService for AuthLayer<S> {
 
 impl<S> Service<Request<Body>> for AuthLayer<S>
 where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>
+        + Clone
+        + Send
+        + 'static,
     S::Future: Send,
 {
     type Response = Response<Body>;
@@ -251,7 +316,10 @@ where
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let Self { mut inner, authentication } = self.clone();
+        let Self {
+            mut inner,
+            authentication,
+        } = self.clone();
         Box::pin(async move {
             if let Err(status) = authentication.check(&mut request).await {
                 return Ok(status.into_http());

@@ -19,17 +19,21 @@ use navarch_pki::KeyType;
 use navarch_push::worker::PushHandle;
 use navarch_security::api_server::ApiServer;
 use navarch_security::authenticate::{
-    Authenticator, JwtAuthenticator, JwtRule, MeshSnapshot, SnapshotProvider, TokenReviews, TrustedNetworks,
+    Authenticator, JwtAuthenticator, JwtRule, MeshSnapshot, SnapshotProvider, TokenReviews,
+    TrustedNetworks,
 };
 use navarch_security::ca::keeper::{self, KeeperConfig, RootKeeper, RotationCommands};
 use navarch_security::ca::root_store::{self, RootStore};
 use navarch_security::ca::rotation::RotationRules;
 use navarch_security::ca::service::{CertificateService, CertificateServiceConfig};
 use navarch_security::ca::{
-    Bundle, CurrentAuthority, Lifetimes, MeshRoots, Metrics, PluggedIn, Registration, RegistrationConfig,
+    Bundle, CurrentAuthority, Lifetimes, MeshRoots, Metrics, PluggedIn, Registration,
+    RegistrationConfig,
 };
 use navarch_security::remote_servers::RemoteServers;
-use navarch_security::serving::{self, ConfiguredFiles, ServerCertificate, ServerRequest, ServingConfig, ServingTls};
+use navarch_security::serving::{
+    self, ConfiguredFiles, ServerCertificate, ServerRequest, ServingConfig, ServingTls,
+};
 use navarch_security::tls_rules::TlsRules;
 use navarch_source::Fetcher;
 use navarch_status::ROOTS_KEY;
@@ -40,41 +44,49 @@ const FAST_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Settings of identities and certificates from flags and environment.
 #[derive(Clone, Debug)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a separate variable of istiod")]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a separate variable of istiod"
+)]
 pub struct SecurityConfig {
     /// `ROOT_CA_DIR`: the directory of a plugged-in CA. Default `./etc/cacerts`.
     pub plugged_in: PathBuf,
-    /// `USE_REMOTE_CERTS`: whether the CA is read from the Secret `cacerts` of the cluster that configures the mesh,
-    /// if that directory does not contain a complete CA. Default false.
+    /// `USE_REMOTE_CERTS`: whether the CA is read from the Secret `cacerts` of the cluster that
+    /// configures the mesh, if that directory does not contain a complete CA. Default false.
     pub plugged_in_secret: bool,
-    /// `ENABLE_CA_SERVER`: whether workloads get certificates here, and namespaces the roots. Default true.
+    /// `ENABLE_CA_SERVER`: whether workloads get certificates here, and namespaces the roots.
+    /// Default true.
     pub signs: bool,
-    /// The directory of a self-signed root, if there is no API server to store it; `None` keeps it in memory.
+    /// The directory of a self-signed root, if there is no API server to store it; `None` keeps it
+    /// in memory.
     pub state: Option<PathBuf>,
     /// The key type of a new root.
     pub key_type: KeyType,
     /// `CITADEL_SELF_SIGNED_CA_CERT_TTL`: the lifetime of a new root. Default 10 years.
     pub root_lifetime: Duration,
-    /// `NAVARCH_ROOT_OVERLAP`: how long a root is trusted at least before it signs: a mounted ConfigMap reaches pods
-    /// within some minutes. Default 10 minutes.
+    /// `NAVARCH_ROOT_OVERLAP`: how long a root is trusted at least before it signs: a mounted
+    /// ConfigMap reaches pods within some minutes. Default 10 minutes.
     pub overlap: Duration,
-    /// `CITADEL_SELF_SIGNED_ROOT_CERT_CHECK_INTERVAL`: the interval at which the expiry of a self-signed root is
-    /// checked; zero is never. Default 1 hour.
+    /// `CITADEL_SELF_SIGNED_ROOT_CERT_CHECK_INTERVAL`: the interval at which the expiry of a
+    /// self-signed root is checked; zero is never. Default 1 hour.
     pub root_check: Duration,
-    /// `CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE`: the remaining share of a root's lifetime, in percent,
-    /// at which the next one is generated. Default 20.
+    /// `CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE`: the remaining share of a root's
+    /// lifetime, in percent, at which the next one is generated. Default 20.
     pub root_grace: u32,
     /// `EXTERNAL_CA`: signing for workloads by Kubernetes, if enabled.
     pub registration: Option<RegistrationConfig>,
-    /// `--tls-cert-file`, `--tls-key-file`, `--ca-cert-file`: the server's own certificate, if given.
+    /// `--tls-cert-file`, `--tls-key-file`, `--ca-cert-file`: the server's own certificate, if
+    /// given.
     pub given: Option<ConfiguredFiles>,
-    /// `PILOT_CERT_PROVIDER=k8s.io/<signer>`: the signer of the server's own certificate, if none is given.
+    /// `PILOT_CERT_PROVIDER=k8s.io/<signer>`: the signer of the server's own certificate, if none
+    /// is given.
     pub server_signer: Option<String>,
     /// The addresses that SPIFFE bundles may be fetched from.
     pub fetched: AddressPolicy,
     /// The lifetimes of workloads' certificates.
     pub lifetimes: Lifetimes,
-    /// `CA_TRUSTED_NODE_ACCOUNTS`: node proxies that may request certificates for the workloads of their node.
+    /// `CA_TRUSTED_NODE_ACCOUNTS`: node proxies that may request certificates for the workloads of
+    /// their node.
     pub trusted_nodes: BTreeSet<NamespacedName>,
     /// `JWT_RULE`: tokens that are verified with public keys.
     pub jwt_rule: Option<JwtRule>,
@@ -86,16 +98,18 @@ pub struct SecurityConfig {
     pub custom_hosts: String,
     /// `REVISION`: the revision of this control plane.
     pub revision: String,
-    /// `DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES`: further namespaces whose workloads may see all debug pages, in
-    /// addition to the control plane's.
+    /// `DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES`: further namespaces whose workloads may see all
+    /// debug pages, in addition to the control plane's.
     pub debug_namespaces: Vec<Namespace>,
-    /// `ENABLE_DEBUG_ENDPOINT_AUTH`: whether other callers only see data of their own namespace. Default true.
+    /// `ENABLE_DEBUG_ENDPOINT_AUTH`: whether other callers only see data of their own namespace.
+    /// Default true.
     pub debug_by_namespace: bool,
     /// `--tls-min-version`, `--tls-cipher-suites`.
     pub tls: TlsRules,
     /// `XDS_AUTH`, `XDS_AUTH_PLAINTEXT` and `PILOT_ENABLE_XDS_IDENTITY_CHECK`.
     pub streams: StreamRules,
-    /// `PILOT_ENABLE_CA_CRL`: publishes the CRL of a plugged-in CA in every namespace. Default true.
+    /// `PILOT_ENABLE_CA_CRL`: publishes the CRL of a plugged-in CA in every namespace. Default
+    /// true.
     pub publishes_revocations: bool,
 }
 
@@ -104,10 +118,11 @@ pub struct SecurityConfig {
 pub struct StreamRules {
     /// `XDS_AUTH`: whether xDS over TLS requires authentication. Default true.
     pub auth: bool,
-    /// `XDS_AUTH_PLAINTEXT`: whether plaintext xDS requires authentication, by token. Default false.
+    /// `XDS_AUTH_PLAINTEXT`: whether plaintext xDS requires authentication, by token. Default
+    /// false.
     pub plain_auth: bool,
-    /// `PILOT_ENABLE_XDS_IDENTITY_CHECK`: whether a proxy must match its authenticated identity. Default true;
-    /// otherwise secrets are not sent.
+    /// `PILOT_ENABLE_XDS_IDENTITY_CHECK`: whether a proxy must match its authenticated identity.
+    /// Default true; otherwise secrets are not sent.
     pub checks_identity: bool,
 }
 
@@ -138,7 +153,11 @@ struct Snapshot(PushHandle);
 
 impl Default for StreamRules {
     fn default() -> Self {
-        Self { auth: true, plain_auth: false, checks_identity: true }
+        Self {
+            auth: true,
+            plain_auth: false,
+            checks_identity: true,
+        }
     }
 }
 
@@ -177,12 +196,17 @@ impl Default for SecurityConfig {
 impl SnapshotProvider for Snapshot {
     fn snapshot(&self) -> MeshSnapshot {
         let context = self.0.context();
-        let (config, settings) = (&context.mesh.config, &context.mesh.settings);
+        let config = &context.mesh.config;
+        let settings = &context.mesh.settings;
         MeshSnapshot {
             objects: context.objects.clone(),
             remotes: context.remotes.clone(),
             trust_domain: trust_domain(&config.trust_domain),
-            aliases: config.trust_domain_aliases.iter().map(|alias| trust_domain(alias)).collect(),
+            aliases: config
+                .trust_domain_aliases
+                .iter()
+                .map(|alias| trust_domain(alias))
+                .collect(),
             cluster: settings.cluster_id.clone(),
         }
     }
@@ -198,8 +222,8 @@ fn trust_domain(text: &str) -> TrustDomain {
     TrustDomain::new(text.replace('@', "."))
 }
 
-/// Loads or generates the authority, and starts the services that depend on it. With a client, its API server stores
-/// the roots and reviews tokens.
+/// Loads or generates the authority, and starts the services that depend on it. With a client, its
+/// API server stores the roots and reviews tokens.
 ///
 /// # Errors
 /// If there is no authority: then nothing can be served securely.
@@ -218,23 +242,32 @@ pub(super) async fn start(
         Arc::new(move || push.context().mesh.config.ca_certificates.clone())
     };
     let certificate = server_certificate(config, names.namespace, client, &mesh)?;
-    let further_roots: Vec<PathBuf> =
-        registration.iter().filter_map(|registration| registration.roots.clone()).collect();
+    let further_roots: Vec<PathBuf> = registration
+        .iter()
+        .filter_map(|registration| registration.roots.clone())
+        .collect();
     let further_root = further_roots.first().cloned();
-    let serving = ServingConfig { certificate, further_roots, rules: config.tls.clone() };
+
+    let serving = ServingConfig {
+        certificate,
+        further_roots,
+        rules: config.tls.clone(),
+    };
     let (tls, renewing) = serving::start(authority.clone(), serving, clock).await?;
     let stopped = stop.clone();
     super::spawn("own certificate", tasks, async move {
         super::until(&stopped, renewing).await;
         Ok(())
     });
+
     let snapshots: Arc<dyn SnapshotProvider> = Arc::new(Snapshot(push.clone()));
     let service = CertificateServiceConfig {
         lifetimes: config.lifetimes,
         trusted_nodes: config.trusted_nodes.clone(),
         ..CertificateServiceConfig::default()
     };
-    let certificates = CertificateService::new(authority.clone(), snapshots, service, clock, metrics);
+    let certificates =
+        CertificateService::new(authority.clone(), snapshots, service, clock, metrics);
     let certificates = match registration {
         None => certificates,
         Some(registration) => {
@@ -242,6 +275,7 @@ pub(super) async fn start(
             certificates.signed_by(Registration::new(client.clone(), registration, mesh))
         }
     };
+
     count_ends(authority.clone(), certificates.metrics(), stop, tasks);
     let find_missing = trust::find_missing(connections, certificates.receipts());
     let stopped = stop.clone();
@@ -250,14 +284,28 @@ pub(super) async fn start(
         Ok(())
     });
     let fetcher = Fetcher::new(config.fetched.clone());
+
     // A root that signs nothing is not published; proxies get the other CA's roots from that CA.
-    let own = if config.signs { authority.roots() } else { tokio::sync::watch::channel(Arc::default()).1 };
+    let own = if config.signs {
+        authority.roots()
+    } else {
+        tokio::sync::watch::channel(Arc::default()).1
+    };
+
     let trust = Trust::start(push.clone(), own, further_root, fetcher).await?;
     let stopped = stop.clone();
     super::spawn("trust bundle", tasks, async move {
-        super::until(&stopped, trust.run()).await.map_or(Ok(()), super::finish)
+        super::until(&stopped, trust.run())
+            .await
+            .map_or(Ok(()), super::finish)
     });
-    Ok(Security { authority, commands, tls, certificates })
+
+    Ok(Security {
+        authority,
+        commands,
+        tls,
+        certificates,
+    })
 }
 
 /// The source of the server's own certificate.
@@ -276,25 +324,43 @@ fn server_certificate(
         ),
         (None, None) => ServerCertificate::Issued(names),
         (None, Some(signer)) => {
-            let client = client.context("PILOT_CERT_PROVIDER: no API server to use the CSR API of")?;
-            let registration = Registration::new(client.clone(), RegistrationConfig::default(), mesh.clone());
-            ServerCertificate::Requested(Box::new(ServerRequest { names, signer: signer.clone(), registration }))
+            let client =
+                client.context("PILOT_CERT_PROVIDER: no API server to use the CSR API of")?;
+            let registration =
+                Registration::new(client.clone(), RegistrationConfig::default(), mesh.clone());
+            ServerCertificate::Requested(Box::new(ServerRequest {
+                names,
+                signer: signer.clone(),
+                registration,
+            }))
         }
     })
 }
 
-/// The roots that pods were last given, from the ConfigMap in the control plane's own namespace; `None` if unknown,
-/// as when the roots there are another CA's.
-async fn distributed(config: &SecurityConfig, names: Names<'_>, client: Option<&kube::Client>) -> Option<String> {
+/// The roots that pods were last given, from the ConfigMap in the control plane's own namespace;
+/// `None` if unknown, as when the roots there are another CA's.
+async fn distributed(
+    config: &SecurityConfig,
+    names: Names<'_>,
+    client: Option<&kube::Client>,
+) -> Option<String> {
     let is_own = config.signs && config.given.is_none() && config.server_signer.is_none();
     let client = client.filter(|_| is_own)?;
-    let found = Api::<ConfigMap>::namespaced(client.clone(), names.namespace.as_str()).get_opt(names.roots).await;
-    let found =
-        found.inspect_err(|error| tracing::warn!(%error, "failed to read the root certificates distributed to pods"));
-    found.ok()??.data?.remove(ROOTS_KEY).filter(|roots| !roots.is_empty())
+    let found = Api::<ConfigMap>::namespaced(client.clone(), names.namespace.as_str())
+        .get_opt(names.roots)
+        .await;
+    let found = found.inspect_err(
+        |error| tracing::warn!(%error, "failed to read the root certificates distributed to pods"),
+    );
+    found
+        .ok()??
+        .data?
+        .remove(ROOTS_KEY)
+        .filter(|roots| !roots.is_empty())
 }
 
-/// Authenticates callers: by certificates, by the keys of `JWT_RULE`, by the API server if there is a client, by gateways.
+/// Authenticates callers: by certificates, by the keys of `JWT_RULE`, by the API server if there is
+/// a client, by gateways.
 ///
 /// # Errors
 /// If `JWT_RULE` is invalid.
@@ -304,17 +370,28 @@ pub(super) fn authenticator(
     push: &PushHandle,
 ) -> anyhow::Result<Arc<Authenticator>> {
     let snapshots: Arc<dyn SnapshotProvider> = Arc::new(Snapshot(push.clone()));
-    let jwt = config.jwt_rule.clone().map(JwtAuthenticator::new).transpose().map_err(anyhow::Error::msg)?;
+    let jwt = config
+        .jwt_rule
+        .clone()
+        .map(JwtAuthenticator::new)
+        .transpose()
+        .map_err(anyhow::Error::msg)?;
     let reviews = client.map(|client| {
         let server = ApiServer::new(client.clone());
         TokenReviews::new(Arc::new(server), config.audiences.clone())
     });
-    let authenticator = Authenticator::new(snapshots, jwt, reviews, config.trusted_gateways.clone());
+    let authenticator =
+        Authenticator::new(snapshots, jwt, reviews, config.trusted_gateways.clone());
     Ok(Arc::new(authenticator.with_remotes(remotes)))
 }
 
 /// Updates the metrics of certificate expiry.
-fn count_ends(mut authority: CurrentAuthority, metrics: Metrics, stop: &CancellationToken, tasks: &mut Tasks) {
+fn count_ends(
+    mut authority: CurrentAuthority,
+    metrics: Metrics,
+    stop: &CancellationToken,
+    tasks: &mut Tasks,
+) {
     let stop = stop.clone();
     super::spawn("metrics of the CA", tasks, async move {
         loop {
@@ -340,33 +417,51 @@ async fn roots(
         (Some(client), _) => {
             let secrets = Api::<Secret>::namespaced(client.clone(), names.namespace.as_str());
             let own = RootStore::Secret(Box::new(secrets.clone()), root_store::SELF_SIGNED);
-            (own, RootStore::Secret(Box::new(secrets), root_store::PLUGGED_IN))
+            (
+                own,
+                RootStore::Secret(Box::new(secrets), root_store::PLUGGED_IN),
+            )
         }
-        (None, Some(folder)) => (RootStore::Folder(folder.clone()), RootStore::Folder(folder.join("plugged-in"))),
+        (None, Some(folder)) => (
+            RootStore::Folder(folder.clone()),
+            RootStore::Folder(folder.join("plugged-in")),
+        ),
         (None, None) => {
-            tracing::warn!("root CA is in memory only; proxies must restart after a Navarch restart (set --state-dir)");
+            tracing::warn!(
+                "root CA is in memory only; proxies must restart after a Navarch restart (set --state-dir)"
+            );
             (RootStore::Memory, RootStore::Memory)
         }
     };
+
     let secrets = client.filter(|_| config.plugged_in_secret && config.signs);
     let secrets = secrets.map(|client| Api::namespaced(client.clone(), names.namespace.as_str()));
     let trust_domain = push.context().mesh.config.trust_domain.clone();
-    let (key_type, lifetime) = (config.key_type, config.root_lifetime);
+    let key_type = config.key_type;
+    let lifetime = config.root_lifetime;
     let keeper = KeeperConfig {
         rules: RotationRules {
             overlap: config.overlap,
             longest: config.lifetimes.max.max(config.lifetimes.default),
             renewed_at: (!config.root_check.is_zero()).then_some(config.root_grace),
         },
-        plugged_in: PluggedIn { folder: config.plugged_in.clone(), secrets },
+        plugged_in: PluggedIn {
+            folder: config.plugged_in.clone(),
+            secrets,
+        },
         self_signed,
         rotation,
         distributed: distributed(config, names, client).await,
         make: Arc::new(move |now| Bundle::self_signed(&trust_domain, key_type, lifetime, now)),
         check: config.root_check,
-        look: keeper::CHECK_INTERVAL.min(config.overlap).max(FAST_POLL_INTERVAL),
+        look: keeper::CHECK_INTERVAL
+            .min(config.overlap)
+            .max(FAST_POLL_INTERVAL),
         replica: names.replica.to_owned(),
         clock,
     };
-    keeper::start(keeper).await.context("failed to start the CA")
+
+    keeper::start(keeper)
+        .await
+        .context("failed to start the CA")
 }

@@ -8,11 +8,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Tasks, spawn, until};
 
-/// Handles the signals from this call on, also while Navarch starts: SIGTERM and SIGINT cancel the returned token,
-/// SIGUSR1 notifies `reload`. It is called before any port responds: a signal without a handler would end the process
-/// at once, and clients that got a response expect a graceful shutdown.
-pub(super) fn follow(reload: Arc<Notify>, stop: &CancellationToken, tasks: &mut Tasks) -> CancellationToken {
-    let (ends, stop) = (CancellationToken::new(), stop.clone());
+/// Handles the signals from this call on, also while Navarch starts: SIGTERM and SIGINT cancel the
+/// returned token, SIGUSR1 notifies `reload`. It is called before any port responds: a signal
+/// without a handler would end the process at once, and clients that got a response expect a
+/// graceful shutdown.
+pub(super) fn follow(
+    reload: Arc<Notify>,
+    stop: &CancellationToken,
+    tasks: &mut Tasks,
+) -> CancellationToken {
+    let ends = CancellationToken::new();
+    let stop = stop.clone();
     let origin = ends.clone();
     let handlers = Handlers::register();
     spawn("signals", tasks, async move {
@@ -57,7 +63,9 @@ impl Handlers {
 }
 
 fn listen(kind: SignalKind) -> Option<Signal> {
-    signal(kind).inspect_err(|error| tracing::error!(%error, "failed to register a signal handler")).ok()
+    signal(kind)
+        .inspect_err(|error| tracing::error!(%error, "failed to register a signal handler"))
+        .ok()
 }
 
 /// The next signal; pending forever if it has no handler.

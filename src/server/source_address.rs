@@ -41,7 +41,9 @@ impl SourceAddress {
         let mut address = source.address.parse()?;
         if let Self::Xds(server) = &mut address {
             server.tls.clone_from(&source.tls_settings);
-            server.services_alone = source.subscribed_resources.contains(&Resource::ServiceRegistry);
+            server.services_alone = source
+                .subscribed_resources
+                .contains(&Resource::ServiceRegistry);
         }
         Ok(address)
     }
@@ -52,6 +54,7 @@ impl std::str::FromStr for SourceAddress {
 
     fn from_str(text: &str) -> Result<Self, SourceAddressError> {
         let refused = || SourceAddressError(text.to_owned());
+
         match text.split_once("://") {
             Some(("fs", path)) if !path.is_empty() => Ok(Self::Files(PathBuf::from(path))),
             Some(("k8s", _)) => Ok(Self::Kubernetes),
@@ -61,7 +64,11 @@ impl std::str::FromStr for SourceAddress {
                 if host.is_empty() || port.parse::<u16>().is_err() || address.contains('/') {
                     return Err(refused());
                 }
-                Ok(Self::Xds(XdsServer { address: address.to_owned(), tls: None, services_alone: false }))
+                Ok(Self::Xds(XdsServer {
+                    address: address.to_owned(),
+                    tls: None,
+                    services_alone: false,
+                }))
             }
             Some(_) | None => Err(refused()),
         }
@@ -75,12 +82,25 @@ mod tests {
     #[test]
     fn sources_are_named_by_urls() {
         let xds = |address: &str| {
-            SourceAddress::Xds(XdsServer { address: address.to_owned(), tls: None, services_alone: false })
+            SourceAddress::Xds(XdsServer {
+                address: address.to_owned(),
+                tls: None,
+                services_alone: false,
+            })
         };
-        assert_eq!("fs:///a/b".parse(), Ok(SourceAddress::Files(PathBuf::from("/a/b"))));
+
+        assert_eq!(
+            "fs:///a/b".parse(),
+            Ok(SourceAddress::Files(PathBuf::from("/a/b")))
+        );
         assert_eq!("k8s://".parse(), Ok(SourceAddress::Kubernetes));
-        assert_eq!("xds://istiod.other:15012".parse(), Ok(xds("istiod.other:15012")));
+        assert_eq!(
+            "xds://istiod.other:15012".parse(),
+            Ok(xds("istiod.other:15012"))
+        );
+
         assert_eq!("xds://[::1]:15010/".parse(), Ok(xds("[::1]:15010")));
+
         for wrong in [
             "",
             "fs://",
@@ -98,11 +118,21 @@ mod tests {
 
     #[test]
     fn a_config_source_has_address_tls_and_subscribed_resources() {
-        let tls_settings = Some(ClientTlsSettings { sni: "istiod.istio-system.svc".to_owned(), ..Default::default() });
+        let tls_settings = Some(ClientTlsSettings {
+            sni: "istiod.istio-system.svc".to_owned(),
+            ..Default::default()
+        });
         let subscribed_resources = vec![Resource::ServiceRegistry];
-        let source =
-            ConfigSource { address: "xds://a:1".to_owned(), tls_settings: tls_settings.clone(), subscribed_resources };
-        let server = XdsServer { address: "a:1".to_owned(), tls: tls_settings, services_alone: true };
+        let source = ConfigSource {
+            address: "xds://a:1".to_owned(),
+            tls_settings: tls_settings.clone(),
+            subscribed_resources,
+        };
+        let server = XdsServer {
+            address: "a:1".to_owned(),
+            tls: tls_settings,
+            services_alone: true,
+        };
         assert_eq!(SourceAddress::of(&source), Ok(SourceAddress::Xds(server)));
     }
 }

@@ -22,15 +22,18 @@ use navarch_api::regular_file;
 use navarch_net::backoff::Backoff;
 use navarch_push::worker::PushHandle;
 use navarch_source::{
-    Aggregate, Batch, Demand, FileSource, FileSourceConfig, IDLE_TIMEOUT, KeyConfig, KeyFetching, KeyMetrics,
-    KubernetesScope, KubernetesSource, KubernetesSourceConfig, MeshFileSource, MeshFileSourceConfig, MeshLayers,
-    MeshMapSource, MeshMapSourceConfig, ReadKinds, SourceError, XdsMetrics, XdsSource, XdsSourceConfig,
+    Aggregate, Batch, Demand, FileSource, FileSourceConfig, IDLE_TIMEOUT, KeyConfig, KeyFetching,
+    KeyMetrics, KubernetesScope, KubernetesSource, KubernetesSourceConfig, MeshFileSource,
+    MeshFileSourceConfig, MeshLayers, MeshMapSource, MeshMapSourceConfig, ReadKinds, SourceError,
+    XdsMetrics, XdsSource, XdsSourceConfig,
 };
 
-/// Capacity of the channel of batches to the push thread; sources block when it is full, and merge their events.
+/// Capacity of the channel of batches to the push thread; sources block when it is full, and merge
+/// their events.
 const BATCHES: usize = 64;
 
-/// Maximum number of attempts to read the mesh config at start; after that, it has no config sources.
+/// Maximum number of attempts to read the mesh config at start; after that, it has no config
+/// sources.
 const ATTEMPTS: u32 = 5;
 /// Delays between attempts.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(4));
@@ -42,7 +45,8 @@ pub struct SourcesConfig {
     pub addresses: Vec<SourceAddress>,
     /// `--registries`: whether Kubernetes' services are read.
     pub kubernetes_registry: bool,
-    /// `--config-dir`: the directory of configuration, if neither flags nor mesh config contain sources.
+    /// `--config-dir`: the directory of configuration, if neither flags nor mesh config contain
+    /// sources.
     pub config_dir: Option<PathBuf>,
     /// The file of the mesh config, if there is one.
     pub mesh_config: Option<PathBuf>,
@@ -52,7 +56,8 @@ pub struct SourcesConfig {
     pub kubeconfig: Option<PathBuf>,
     /// The objects of the Kubernetes API to read.
     pub scope: KubernetesScope,
-    /// `--kubernetes-idle-timeout`: time without activity after which a connection to the Kubernetes API is closed.
+    /// `--kubernetes-idle-timeout`: time without activity after which a connection to the
+    /// Kubernetes API is closed.
     pub idle_timeout: Duration,
     /// The rate limit of the Kubernetes API, if there is one.
     pub rate: Option<ApiRate>,
@@ -63,7 +68,8 @@ pub struct SourcesConfig {
 impl Default for SourcesConfig {
     fn default() -> Self {
         let (addresses, scope) = Default::default();
-        let (config_dir, mesh_config, networks_config, kubeconfig, shared_mesh_config) = Default::default();
+        let (config_dir, mesh_config, networks_config, kubeconfig, shared_mesh_config) =
+            Default::default();
         Self {
             addresses,
             kubernetes_registry: true,
@@ -97,10 +103,13 @@ enum Planned {
 }
 
 impl Plan {
-    /// Selects the sources: those of the flags; otherwise the directory, with the services of a cluster if enabled;
-    /// otherwise those of the mesh config (`configSources`), with the services of the local cluster; otherwise the
-    /// Kubernetes API.
-    pub(super) async fn make(config: &SourcesConfig, namespace: &Namespace) -> anyhow::Result<Self> {
+    /// Selects the sources: those of the flags; otherwise the directory, with the services of a
+    /// cluster if enabled; otherwise those of the mesh config (`configSources`), with the services
+    /// of the local cluster; otherwise the Kubernetes API.
+    pub(super) async fn make(
+        config: &SourcesConfig,
+        namespace: &Namespace,
+    ) -> anyhow::Result<Self> {
         let addresses = match (&config.addresses[..], &config.mesh_config) {
             ([], Some(file)) if file.exists() => addresses_in_file(file)?,
             (flags, _) => flags.to_vec(),
@@ -108,24 +117,42 @@ impl Plan {
         if addresses.is_empty()
             && let Some(directory) = &config.config_dir
         {
-            let mut plan = Self { sources: vec![Planned::Files(directory.clone())], client: None };
+            let mut plan = Self {
+                sources: vec![Planned::Files(directory.clone())],
+                client: None,
+            };
             if config.kubernetes_registry {
-                plan.client = Some(kubernetes::client(config.kubeconfig.as_deref(), config.rate).await?);
+                plan.client =
+                    Some(kubernetes::client(config.kubeconfig.as_deref(), config.rate).await?);
                 plan.sources.push(Planned::Kubernetes(ReadKinds::Native));
             }
             return Ok(plan);
         }
-        let without_cluster = !addresses.is_empty() && !addresses.contains(&SourceAddress::Kubernetes);
+
+        let without_cluster =
+            !addresses.is_empty() && !addresses.contains(&SourceAddress::Kubernetes);
         if without_cluster && (!config.addresses.is_empty() || !config.kubernetes_registry) {
-            return Ok(Self { sources: addresses.into_iter().map(Planned::from).collect(), client: None });
+            return Ok(Self {
+                sources: addresses.into_iter().map(Planned::from).collect(),
+                client: None,
+            });
         }
+
         let client = kubernetes::client(config.kubeconfig.as_deref(), config.rate).await?;
         let mesh_file = config.mesh_config.as_ref().filter(|file| file.exists());
         let addresses = match (addresses.is_empty(), mesh_file) {
-            (true, None) => addresses_in_map(&client, namespace, &map_name(&config.scope.revision)).await?,
+            (true, None) => {
+                addresses_in_map(&client, namespace, &map_name(&config.scope.revision)).await?
+            }
             (true, Some(_)) | (false, _) => addresses,
         };
-        let all = if config.kubernetes_registry { ReadKinds::All } else { ReadKinds::Configuration };
+
+        let all = if config.kubernetes_registry {
+            ReadKinds::All
+        } else {
+            ReadKinds::Configuration
+        };
+
         let planned = |address| match address {
             SourceAddress::Kubernetes => Planned::Kubernetes(all),
             other @ (SourceAddress::Files(_) | SourceAddress::Xds(_)) => Planned::from(other),
@@ -133,19 +160,26 @@ impl Plan {
         let mut sources: Vec<_> = addresses.into_iter().map(planned).collect();
         if sources.is_empty() {
             sources.push(Planned::Kubernetes(all));
-        } else if config.kubernetes_registry && !sources.iter().any(|source| matches!(source, Planned::Kubernetes(_))) {
+        } else if config.kubernetes_registry
+            && !sources
+                .iter()
+                .any(|source| matches!(source, Planned::Kubernetes(_)))
+        {
             sources.push(Planned::Kubernetes(ReadKinds::Native));
         }
-        Ok(Self { sources, client: Some(client) })
+        Ok(Self {
+            sources,
+            client: Some(client),
+        })
     }
 
     /// Whether Istio's configuration comes from the Kubernetes API.
     pub(super) fn configures_by_kubernetes(&self) -> bool {
         let configures = |source: &Planned| match source {
             Planned::Kubernetes(ReadKinds::All | ReadKinds::Configuration) => true,
-            Planned::Kubernetes(ReadKinds::Native | ReadKinds::Remote(_)) | Planned::Files(_) | Planned::Xds(_) => {
-                false
-            }
+            Planned::Kubernetes(ReadKinds::Native | ReadKinds::Remote(_))
+            | Planned::Files(_)
+            | Planned::Xds(_) => false,
         };
         self.sources.iter().any(configures)
     }
@@ -156,12 +190,19 @@ impl Plan {
             Planned::Kubernetes(kinds) => Some(*kinds),
             Planned::Files(_) | Planned::Xds(_) => None,
         })?;
-        Some(KubernetesScope { kinds, ..config.scope.clone() })
+        Some(KubernetesScope {
+            kinds,
+            ..config.scope.clone()
+        })
     }
 
     /// A short description of the sources.
     pub(super) fn describe(&self) -> String {
-        let names: Vec<_> = self.sources.iter().map(|source| source.name().to_string()).collect();
+        let names: Vec<_> = self
+            .sources
+            .iter()
+            .map(|source| source.name().to_string())
+            .collect();
         names.join(", ")
     }
 }
@@ -187,15 +228,20 @@ impl Planned {
     }
 }
 
-/// The config sources in a mesh config file. An invalid file has none; the error is reported when its source reads it.
+/// The config sources in a mesh config file. An invalid file has none; the error is reported when
+/// its source reads it.
 fn addresses_in_file(file: &Path) -> anyhow::Result<Vec<SourceAddress>> {
     addresses_in(&regular_file::read_text(file).unwrap_or_default())
 }
 
 /// The config sources in a mesh config.
 fn addresses_in(text: &str) -> anyhow::Result<Vec<SourceAddress>> {
-    let config = MeshConfig::istio_defaults().apply(text).map(|typed| typed.value);
-    let sources = config.map(|config| config.config_sources).unwrap_or_default();
+    let config = MeshConfig::istio_defaults()
+        .apply(text)
+        .map(|typed| typed.value);
+    let sources = config
+        .map(|config| config.config_sources)
+        .unwrap_or_default();
     let addresses: Result<_, _> = sources.iter().map(SourceAddress::of).collect();
     addresses.context("configSources of the mesh config")
 }
@@ -208,11 +254,14 @@ async fn addresses_in_map(
 ) -> anyhow::Result<Vec<SourceAddress>> {
     let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
     let mut backoff = RETRY;
+
     for _ in 0..ATTEMPTS {
         let request = http::Request::get(&path).body(Vec::new())?;
         match client.request::<serde_json::Value>(request).await {
             Ok(map) => {
-                let text = map.pointer("/data/mesh").and_then(serde_json::Value::as_str);
+                let text = map
+                    .pointer("/data/mesh")
+                    .and_then(serde_json::Value::as_str);
                 return addresses_in(text.unwrap_or_default());
             }
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Vec::new()),
@@ -222,6 +271,7 @@ async fn addresses_in_map(
             }
         }
     }
+
     // It may become readable later; its mesh settings are applied then.
     Ok(Vec::new())
 }
@@ -265,10 +315,22 @@ pub(super) fn metrics(registry: &mut Registry) -> SourceMetrics {
     let keys = KeyMetrics::default();
     let KeyMetrics { fetched, failed } = keys.clone();
     let about = "JWKS of token issuers fetched";
-    registry.register("pilot_jwks_resolver_network_fetch_success_total", about, fetched);
+    registry.register(
+        "pilot_jwks_resolver_network_fetch_success_total",
+        about,
+        fetched,
+    );
+
     let about = "JWKS of token issuers that failed to be fetched";
-    registry.register("pilot_jwks_resolver_network_fetch_fail_total", about, failed);
-    SourceMetrics { keys, xds: XdsMetrics::register(registry) }
+    registry.register(
+        "pilot_jwks_resolver_network_fetch_fail_total",
+        about,
+        failed,
+    );
+    SourceMetrics {
+        keys,
+        xds: XdsMetrics::register(registry),
+    }
 }
 
 impl Starter<'_> {
@@ -289,9 +351,17 @@ impl Starter<'_> {
                 Planned::Files(root) => self.start_files(root, &mut reloads),
                 Planned::Xds(server) => self.start_xds(server, plan.client.clone()),
                 Planned::Kubernetes(kinds) => {
-                    let Some(client) = plan.client.clone() else { bail!("no Kubernetes client") };
+                    let Some(client) = plan.client.clone() else {
+                        bail!("no Kubernetes client")
+                    };
+
                     let system_namespace = self.namespace.clone();
-                    let scope = KubernetesScope { kinds, system_namespace, ..self.config.scope.clone() };
+                    let scope = KubernetesScope {
+                        kinds,
+                        system_namespace,
+                        ..self.config.scope.clone()
+                    };
+
                     self.start_kubernetes(KubernetesSourceConfig {
                         client,
                         scope,
@@ -299,8 +369,10 @@ impl Starter<'_> {
                     })
                 }
             };
+
             sources.push((name, events));
         }
+
         let objects = match sources.len() {
             1 => sources.remove(0).1,
             _ => {
@@ -313,23 +385,36 @@ impl Starter<'_> {
                 events
             }
         };
-        let (requested, stop) = (self.reload.clone(), self.stop.clone());
+
+        let requested = self.reload.clone();
+        let stop = self.stop.clone();
         spawn("reload", self.tasks, async move {
             while until(&stop, requested.notified()).await.is_some() {
                 reloads.iter().for_each(|reload| reload.notify_one());
             }
             Ok(())
         });
+
         let (to_keys, keys) = self.start_keys();
-        let pump = pump::Pump { push, problems, keys: to_keys, refusals };
+        let pump = pump::Pump {
+            push,
+            problems,
+            keys: to_keys,
+            refusals,
+        };
+
         let stop = self.stop.clone();
         spawn("pump", self.tasks, async move {
-            until(&stop, pump.run([mesh, objects, keys, remotes])).await.map_or(Ok(()), finish)
+            until(&stop, pump.run([mesh, objects, keys, remotes]))
+                .await
+                .map_or(Ok(()), finish)
         });
+
         Ok(())
     }
 
-    /// Starts the fetcher of token issuers' keys. Returns the channel of its requests, and its events.
+    /// Starts the fetcher of token issuers' keys. Returns the channel of its requests, and its
+    /// events.
     fn start_keys(&mut self) -> (mpsc::Sender<Demand>, mpsc::Receiver<Batch>) {
         let (to_keys, demands) = mpsc::channel(BATCHES);
         let (sender, events) = mpsc::channel(BATCHES);
@@ -342,11 +427,25 @@ impl Starter<'_> {
         (to_keys, events)
     }
 
-    /// Starts the source of mesh config: files if there are any, otherwise ConfigMaps if there is a cluster.
-    fn start_mesh(&mut self, client: Option<&kube::Client>, reloads: &mut Vec<Arc<Notify>>) -> mpsc::Receiver<Batch> {
-        let SourcesConfig { shared_mesh_config, scope, .. } = self.config;
-        let there = |file: &Option<PathBuf>| file.clone().filter(|file| client.is_none() || file.exists());
-        let (mesh, networks) = (there(&self.config.mesh_config), there(&self.config.networks_config));
+    /// Starts the source of mesh config: files if there are any, otherwise ConfigMaps if there is a
+    /// cluster.
+    fn start_mesh(
+        &mut self,
+        client: Option<&kube::Client>,
+        reloads: &mut Vec<Arc<Notify>>,
+    ) -> mpsc::Receiver<Batch> {
+        let SourcesConfig {
+            shared_mesh_config,
+            scope,
+            ..
+        } = self.config;
+        let there = |file: &Option<PathBuf>| {
+            file.clone()
+                .filter(|file| client.is_none() || file.exists())
+        };
+        let mesh = there(&self.config.mesh_config);
+
+        let networks = there(&self.config.networks_config);
         let base = MeshConfig::istio_defaults();
         let (sender, events) = mpsc::channel(BATCHES);
         let reload = Arc::new(Notify::new());
@@ -359,42 +458,93 @@ impl Starter<'_> {
             base: base.clone(),
             idle_timeout: self.config.idle_timeout,
         });
+
         let run: Pin<Box<dyn Future<Output = Result<(), SourceError>> + Send>> = match maps {
-            Some(maps) if mesh.is_none() && networks.is_none() => Box::pin(MeshMapSource::new(maps).run(sender)),
-            Some(maps) => Box::pin(MeshLayers { maps, shared, mesh, networks }.run(sender, reload.clone())),
+            Some(maps) if mesh.is_none() && networks.is_none() => {
+                Box::pin(MeshMapSource::new(maps).run(sender))
+            }
+            Some(maps) => Box::pin(
+                MeshLayers {
+                    maps,
+                    shared,
+                    mesh,
+                    networks,
+                }
+                .run(sender, reload.clone()),
+            ),
             None => {
-                let files = MeshFileSource::new(MeshFileSourceConfig { mesh, networks, base });
+                let files = MeshFileSource::new(MeshFileSourceConfig {
+                    mesh,
+                    networks,
+                    base,
+                });
                 Box::pin(files.run(sender, reload.clone()))
             }
         };
+
         reloads.push(reload);
         let stop = self.stop.clone();
-        spawn("mesh config", self.tasks, async move { until(&stop, run).await.map_or(Ok(()), finish) });
+        spawn("mesh config", self.tasks, async move {
+            until(&stop, run).await.map_or(Ok(()), finish)
+        });
+
         events
     }
 
     /// Starts the source for a directory.
-    fn start_files(&mut self, root: PathBuf, reloads: &mut Vec<Arc<Notify>>) -> mpsc::Receiver<Batch> {
+    fn start_files(
+        &mut self,
+        root: PathBuf,
+        reloads: &mut Vec<Arc<Notify>>,
+    ) -> mpsc::Receiver<Batch> {
         let (sender, events) = mpsc::channel(BATCHES);
-        let (stop, reload) = (self.stop.clone(), Arc::new(Notify::new()));
+        let stop = self.stop.clone();
+        let reload = Arc::new(Notify::new());
         reloads.push(reload.clone());
         let files = FileSource::new(FileSourceConfig { root });
-        spawn("files", self.tasks, async move { until(&stop, files.run(sender, reload)).await.map_or(Ok(()), finish) });
+        spawn("files", self.tasks, async move {
+            until(&stop, files.run(sender, reload))
+                .await
+                .map_or(Ok(()), finish)
+        });
         events
     }
 
     /// Starts the source for another control plane.
-    fn start_xds(&mut self, server: XdsServer, secrets: Option<kube::Client>) -> mpsc::Receiver<Batch> {
+    fn start_xds(
+        &mut self,
+        server: XdsServer,
+        secrets: Option<kube::Client>,
+    ) -> mpsc::Receiver<Batch> {
         let (sender, events) = mpsc::channel(BATCHES);
-        let XdsServer { address, tls, services_alone } = server;
-        let scope = KubernetesScope { system_namespace: self.namespace.clone(), ..self.config.scope.clone() };
-        let (pod, metrics) = (self.pod.clone(), self.metrics.xds.clone());
-        let source = XdsSource::new(XdsSourceConfig { address, tls, services_alone, scope, pod, secrets, metrics });
+        let XdsServer {
+            address,
+            tls,
+            services_alone,
+        } = server;
+        let scope = KubernetesScope {
+            system_namespace: self.namespace.clone(),
+            ..self.config.scope.clone()
+        };
+
+        let pod = self.pod.clone();
+        let metrics = self.metrics.xds.clone();
+        let source = XdsSource::new(XdsSourceConfig {
+            address,
+            tls,
+            services_alone,
+            scope,
+            pod,
+            secrets,
+            metrics,
+        });
+
         let stop = self.stop.clone();
         spawn("xDS", self.tasks, async move {
             until(&stop, source.run(sender)).await;
             Ok(())
         });
+
         events
     }
 
@@ -403,7 +553,11 @@ impl Starter<'_> {
         let (sender, events) = mpsc::channel(BATCHES);
         let stop = self.stop.clone();
         let source = KubernetesSource::new(config);
-        spawn("Kubernetes", self.tasks, async move { until(&stop, source.run(sender)).await.map_or(Ok(()), finish) });
+        spawn("Kubernetes", self.tasks, async move {
+            until(&stop, source.run(sender))
+                .await
+                .map_or(Ok(()), finish)
+        });
         events
     }
 }
@@ -415,13 +569,40 @@ mod tests {
     #[tokio::test]
     async fn flags_come_before_the_directory_and_mesh_config() {
         let config_dir = Some(PathBuf::from("/a"));
-        let mut config = SourcesConfig { config_dir, kubernetes_registry: false, ..SourcesConfig::default() };
+        let mut config = SourcesConfig {
+            config_dir,
+            kubernetes_registry: false,
+            ..SourcesConfig::default()
+        };
         let namespace = Namespace::new("istio-system");
-        assert_eq!(Plan::make(&config, &namespace).await.unwrap().describe(), "fs:///a");
-        config.addresses = vec![SourceAddress::Files(PathBuf::from("/b")), SourceAddress::Files(PathBuf::from("/c"))];
-        assert_eq!(Plan::make(&config, &namespace).await.unwrap().describe(), "fs:///b, fs:///c");
-        assert!(Plan::make(&config, &namespace).await.unwrap().client.is_none(), "nothing is left to ask it for");
-        let nowhere = Plan::make(&SourcesConfig::default(), &namespace).await.err().unwrap().to_string();
+        assert_eq!(
+            Plan::make(&config, &namespace).await.unwrap().describe(),
+            "fs:///a"
+        );
+
+        config.addresses = vec![
+            SourceAddress::Files(PathBuf::from("/b")),
+            SourceAddress::Files(PathBuf::from("/c")),
+        ];
+        assert_eq!(
+            Plan::make(&config, &namespace).await.unwrap().describe(),
+            "fs:///b, fs:///c"
+        );
+
+        assert!(
+            Plan::make(&config, &namespace)
+                .await
+                .unwrap()
+                .client
+                .is_none(),
+            "nothing is left to ask it for"
+        );
+
+        let nowhere = Plan::make(&SourcesConfig::default(), &namespace)
+            .await
+            .err()
+            .unwrap()
+            .to_string();
         assert!(nowhere.contains("--kubeconfig"), "{nowhere}");
     }
 }

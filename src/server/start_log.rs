@@ -13,12 +13,17 @@ pub(super) struct Addresses(Vec<(&'static str, Option<SocketAddr>)>);
 impl Addresses {
     /// The addresses of listeners; `None` is a disabled port.
     pub(super) fn of(listeners: &[(&'static str, Option<TcpListener>)]) -> std::io::Result<Self> {
-        let address = |listener: &Option<TcpListener>| listener.as_ref().map(TcpListener::local_addr).transpose();
-        let addresses = listeners.iter().map(|(name, listener)| Ok((*name, address(listener)?)));
+        let address = |listener: &Option<TcpListener>| {
+            listener.as_ref().map(TcpListener::local_addr).transpose()
+        };
+        let addresses = listeners
+            .iter()
+            .map(|(name, listener)| Ok((*name, address(listener)?)));
         addresses.collect::<std::io::Result<_>>().map(Self)
     }
 
-    /// Logs the addresses before any port is served: a client that requested port 0 needs them to poll readiness.
+    /// Logs the addresses before any port is served: a client that requested port 0 needs them to
+    /// poll readiness.
     pub(super) fn log(&self) {
         tracing::info!(addresses = self.to_string(), "listening");
     }
@@ -39,10 +44,18 @@ impl fmt::Display for Addresses {
 
 /// Logs the start: the release, the cluster and the addresses.
 pub(super) fn log_start(config: &Config, sources: &str, addresses: &Addresses) {
-    let revision = if config.webhooks.revision.is_empty() { "default" } else { &config.webhooks.revision };
-    let (cluster, namespace) = (config.settings.cluster_id.as_str(), config.settings.system_namespace.as_str());
-    let (version, addresses) = (config.build.version, addresses.to_string());
-    tracing::info!(version, revision, cluster, namespace, sources, addresses, "started");
+    let revision = if config.webhooks.revision.is_empty() {
+        "default"
+    } else {
+        &config.webhooks.revision
+    };
+    let cluster = config.settings.cluster_id.as_str();
+    let namespace = config.settings.system_namespace.as_str();
+    let version = config.build.version;
+    let addresses = addresses.to_string();
+    tracing::info!(
+        version, revision, cluster, namespace, sources, addresses, "started"
+    );
 }
 
 #[cfg(test)]
@@ -54,6 +67,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let addresses = Addresses::of(&[("http", Some(listener)), ("grpc", None)]).unwrap();
-        assert_eq!(addresses.to_string(), format!("http=127.0.0.1:{port} grpc=off"));
+        assert_eq!(
+            addresses.to_string(),
+            format!("http=127.0.0.1:{port} grpc=off")
+        );
     }
 }

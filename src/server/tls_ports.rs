@@ -51,20 +51,33 @@ impl TlsPorts {
         stop: &CancellationToken,
         tasks: &mut Tasks,
     ) -> anyhow::Result<()> {
-        let (client, connections, injector) = (self.client.clone(), self.ads.connections(), self.hooks.injector());
-        let (mut written, to_remotes) = (WrittenRemotes::default(), self.remotes.clone());
+        let client = self.client.clone();
+        let connections = self.ads.connections();
+        let injector = self.hooks.injector();
+        let mut written = WrittenRemotes::default();
+        let to_remotes = self.remotes.clone();
+
         if self.secure.is_some() || self.https.is_some() {
-            // The mesh config contains the trust domain, on which every signed identity and the name of a new root
-            // depend. Before it is known, no certificate may be issued; istiod also serves its ports after the first
-            // sync.
+            // The mesh config contains the trust domain, on which every signed identity and the
+            // name of a new root depend. Before it is known, no certificate may be issued; istiod
+            // also serves its ports after the first sync.
             tokio::select! {
                 synced = push.wait_synced() => synced?,
                 ended = tasks.join_next() => return Err(ended_unexpectedly(ended)),
             }
             written = self.open(config, push, stop, tasks).await?;
         }
+
         to_remotes.send_replace(Some(written.clone()));
-        write_back(client, written.published, config, (push, connections, injector), stop, tasks);
+        write_back(
+            client,
+            written.published,
+            config,
+            (push, connections, injector),
+            stop,
+            tasks,
+        );
+
         Ok(())
     }
 
@@ -77,17 +90,33 @@ impl TlsPorts {
         tasks: &mut Tasks,
     ) -> anyhow::Result<WrittenRemotes> {
         let namespace = &config.settings.system_namespace;
-        let (replica, roots) = (&config.writing.identity, &config.writing.published.roots);
-        let names = super::security::Names { namespace, replica, roots };
+        let replica = &config.writing.identity;
+        let roots = &config.writing.published.roots;
+        let names = super::security::Names {
+            namespace,
+            replica,
+            roots,
+        };
+
         let proxies = (push, self.ads.connections());
-        let (client, together) = (self.client.as_ref(), (stop, &mut *tasks));
-        let security =
-            super::security::start(&config.security, names, client, proxies, self.ca_metrics, together).await?;
+        let client = self.client.as_ref();
+        let together = (stop, &mut *tasks);
+        let security = super::security::start(
+            &config.security,
+            names,
+            client,
+            proxies,
+            self.ca_metrics,
+            together,
+        )
+        .await?;
         let ends = jiff::Timestamp::try_from(security.authority.get().not_after())?;
         if config.security.signs {
             tracing::info!(%ends, "CA ready");
         }
-        let (roots, serving) = (security.tls.roots(), security.tls.clone());
+
+        let roots = security.tls.roots();
+        let serving = security.tls.clone();
         let authority = config.security.signs.then(|| security.authority.clone());
         let announcements = Announcements::default();
         let webhooks = self.https.is_some().then(|| HookRoots {
@@ -95,6 +124,7 @@ impl TlsPorts {
             announcements: announcements.clone(),
             metrics: self.hooks.metrics(),
         });
+
         if let Some(open) = self.https {
             let port = super::webhooks::WebhookPort {
                 open,
@@ -110,6 +140,7 @@ impl TlsPorts {
             };
             port.start(stop, tasks);
         }
+
         if let Some((listener, port)) = self.secure {
             let port = super::secure::SecurePort {
                 listener,
@@ -123,17 +154,30 @@ impl TlsPorts {
                 signs: config.security.signs,
                 stop: stop.clone(),
             };
+
             spawn("secure xds", tasks, async move {
                 port.serve().await;
                 Ok(())
             });
         }
+
         // They are set only here.
         let (commands, certificates) = self.kept;
         let _ = commands.set(security.commands);
         let _ = certificates.set(Certificates { authority, serving });
-        let revocations = config.security.publishes_revocations.then(|| security.authority.revocations());
-        let published = config.security.signs.then_some(Published { roots, revocations });
-        Ok(WrittenRemotes { published, webhooks })
+        let revocations = config
+            .security
+            .publishes_revocations
+            .then(|| security.authority.revocations());
+
+        let published = config
+            .security
+            .signs
+            .then_some(Published { roots, revocations });
+
+        Ok(WrittenRemotes {
+            published,
+            webhooks,
+        })
     }
 }

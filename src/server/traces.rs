@@ -1,8 +1,10 @@
-//! Traces of changes for an OpenTelemetry collector (`OTEL_*`): each from the watch event to the last ACK.
+//! Traces of changes for an OpenTelemetry collector (`OTEL_*`): each from the watch event to the
+//! last ACK.
 //!
-//! The traced code itself is not instrumented: the push thread's records describe a push, and each stream's response
-//! history describes its distribution. A task checks both twice a second while changes are in progress, and creates
-//! the spans of a change once it is complete. Without a collector there is no task; the records are kept in any case.
+//! The traced code itself is not instrumented: the push thread's records describe a push, and each
+//! stream's response history describes its distribution. A task checks both twice a second while
+//! changes are in progress, and creates the spans of a change once it is complete. Without a
+//! collector there is no task; the records are kept in any case.
 
 mod change;
 mod open;
@@ -53,13 +55,31 @@ pub(super) fn start(
 ) {
     let Some(traces) = &config.traces else { return };
     let metrics = Metrics::register(metrics);
-    let (endpoint, protocol) = (traces.endpoint.authority(), traces.protocol);
-    tracing::info!(endpoint, ?protocol, "sending traces of changes (OTEL_EXPORTER_OTLP_ENDPOINT)");
+    let endpoint = traces.endpoint.authority();
+    let protocol = traces.protocol;
+    tracing::info!(
+        endpoint,
+        ?protocol,
+        "sending traces of changes (OTEL_EXPORTER_OTLP_ENDPOINT)"
+    );
+
     if config.limits.push_history == 0 {
-        tracing::warn!("NAVARCH_PUSH_HISTORY=0: traces do not include responses and ACKs of proxies");
+        tracing::warn!(
+            "NAVARCH_PUSH_HISTORY=0: traces do not include responses and ACKs of proxies"
+        );
     }
-    let resource = resource(config, traces).into_iter().map(|(key, value)| attribute(&key, value)).collect();
-    let (queue, exporter) = navarch_otlp::start(traces.clone(), resource, config.build.version, metrics.clone());
+
+    let resource = resource(config, traces)
+        .into_iter()
+        .map(|(key, value)| attribute(&key, value))
+        .collect();
+    let (queue, exporter) = navarch_otlp::start(
+        traces.clone(),
+        resource,
+        config.build.version,
+        metrics.clone(),
+    );
+
     let follower = Follower {
         push: push.clone(),
         connections: ads.connections(),
@@ -70,8 +90,12 @@ pub(super) fn start(
         seen: 0,
         open: VecDeque::new(),
     };
-    let (stopping, ending) = (stop.clone(), stop.clone());
-    spawn("traces", tasks, async move { follower.run(stopping).await.map_err(anyhow::Error::from) });
+
+    let stopping = stop.clone();
+    let ending = stop.clone();
+    spawn("traces", tasks, async move {
+        follower.run(stopping).await.map_err(anyhow::Error::from)
+    });
     spawn("OTLP", tasks, async move {
         exporter.run(ending).await;
         Ok(())
@@ -85,10 +109,15 @@ fn resource(config: &Config, traces: &TracesConfig) -> Vec<(String, String)> {
         ("service.version", config.build.version),
         ("service.instance.id", &*config.pod),
         ("k8s.pod.name", &*config.pod),
-        ("k8s.namespace.name", config.settings.system_namespace.as_str()),
+        (
+            "k8s.namespace.name",
+            config.settings.system_namespace.as_str(),
+        ),
         ("k8s.cluster.name", config.settings.cluster_id.as_str()),
     ];
-    let known = known.into_iter().filter(|(key, value)| !value.is_empty() && !traces.resource.contains_key(*key));
+    let known = known
+        .into_iter()
+        .filter(|(key, value)| !value.is_empty() && !traces.resource.contains_key(*key));
     let known = known.map(|(key, value)| (key.to_owned(), value.to_owned()));
     known.chain(traces.resource.clone()).collect()
 }
@@ -98,7 +127,11 @@ impl Follower {
     async fn run(mut self, stop: CancellationToken) -> Result<(), Ended> {
         let mut contexts = self.push.contexts();
         loop {
-            if self.open.is_empty() && until(&stop, contexts.changed()).await.is_none_or(|changed| changed.is_err()) {
+            if self.open.is_empty()
+                && until(&stop, contexts.changed())
+                    .await
+                    .is_none_or(|changed| changed.is_err())
+            {
                 return Ok(());
             }
             let is_stopping = until(&stop, tokio::time::sleep(INTERVAL)).await.is_none();
@@ -119,9 +152,12 @@ impl Follower {
             (oldest, new.map(TracedChange::of).collect::<Vec<_>>())
         });
         let (oldest, changes) = looked.await?;
+
         if seen > 0 {
-            self.metrics.missed(oldest.unwrap_or_default().saturating_sub(seen + 1));
+            self.metrics
+                .missed(oldest.unwrap_or_default().saturating_sub(seen + 1));
         }
+
         for change in changes {
             self.seen = change.revision;
             let id = self.ids.trace();
@@ -134,19 +170,25 @@ impl Follower {
                 self.metrics.missed(1);
             }
         }
+
         Ok(())
     }
 
-    /// Updates the progress of changes, and sends the traces of completed ones; at shutdown, of all.
+    /// Updates the progress of changes, and sends the traces of completed ones; at shutdown, of
+    /// all.
     fn look(&mut self, is_end: bool) {
-        let Some(first) = self.open.front().map(|trace| trace.change.revision) else { return };
+        let Some(first) = self.open.front().map(|trace| trace.change.revision) else {
+            return;
+        };
         self.open.iter_mut().for_each(OpenTrace::begin_count);
         self.connections.each_with_changes_since(first, |stream| {
             self.open.iter_mut().for_each(|trace| trace.see(&stream));
         });
         let clock = Clock::now();
-        let (done, open) =
-            self.open.drain(..).partition::<VecDeque<_>, _>(|trace| is_end || trace.is_done(clock.steady));
+        let (done, open) = self
+            .open
+            .drain(..)
+            .partition::<VecDeque<_>, _>(|trace| is_end || trace.is_done(clock.steady));
         self.open = open;
         for trace in done {
             self.queue.offer(spans::of(&trace, &clock, &self.ids));

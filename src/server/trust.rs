@@ -63,13 +63,24 @@ impl Trust {
         further: Option<PathBuf>,
         fetcher: Fetcher,
     ) -> Result<Self, Ended> {
-        let (fetched, due, published) = (Fetched::new(), BTreeMap::new(), TrustBundle::default());
-        let mut trust = Self { push, own, further, fetcher, fetched, due, published };
+        let fetched = Fetched::new();
+        let due = BTreeMap::new();
+        let published = TrustBundle::default();
+        let mut trust = Self {
+            push,
+            own,
+            further,
+            fetcher,
+            fetched,
+            due,
+            published,
+        };
         trust.publish(&trust.read_further()).await?;
         Ok(trust)
     }
 
-    /// Follows the CA's roots, mesh config, the file of an external CA, and SPIFFE endpoints; does not return.
+    /// Follows the CA's roots, mesh config, the file of an external CA, and SPIFFE endpoints; does
+    /// not return.
     ///
     /// # Errors
     /// If the push thread has stopped.
@@ -78,6 +89,7 @@ impl Trust {
         let mut own = self.own.clone();
         let mut ends = false;
         let mut events = FileEvents::of_files(self.further.as_deref());
+
         loop {
             let mesh = contexts.borrow_and_update().mesh.clone();
             let further = self.read_further();
@@ -85,7 +97,14 @@ impl Trust {
             if self.fetch().await {
                 self.publish(&further).await?;
             }
-            let due = self.due.values().min().copied().unwrap_or_else(|| Instant::now() + IDLE_DELAY);
+
+            let due = self
+                .due
+                .values()
+                .min()
+                .copied()
+                .unwrap_or_else(|| Instant::now() + IDLE_DELAY);
+
             tokio::select! {
                 // The sender of the CA's roots may be closed while the others continue.
                 changed = own.changed(), if !ends => ends = changed.is_err(),
@@ -98,7 +117,10 @@ impl Trust {
 
     /// The roots of the external CA's file; empty if there is none.
     fn read_further(&self) -> String {
-        self.further.as_ref().and_then(|path| regular_file::read_text(path).ok()).unwrap_or_default()
+        self.further
+            .as_ref()
+            .and_then(|path| regular_file::read_text(path).ok())
+            .unwrap_or_default()
     }
 
     /// Waits until the file of an external CA has changed.
@@ -111,11 +133,13 @@ impl Trust {
         }
     }
 
-    /// Puts the current trust bundle into the snapshot; `further` has the roots of an external CA's file.
+    /// Puts the current trust bundle into the snapshot; `further` has the roots of an external CA's
+    /// file.
     async fn publish(&mut self, further: &str) -> Result<(), Ended> {
         let own = self.own.borrow().to_string() + further;
         let context = self.push.context();
-        let bundle = trust_bundle::assemble(&own, &context.mesh.config.ca_certificates, &self.fetched);
+        let bundle =
+            trust_bundle::assemble(&own, &context.mesh.config.ca_certificates, &self.fetched);
         if bundle == self.published {
             return Ok(());
         }
@@ -123,19 +147,27 @@ impl Trust {
             tracing::warn!(%fault, "a root certificate is not trusted");
         }
         tracing::info!(roots = bundle.roots.len(), "the trust bundle changed");
-        self.push.change(vec![Change::TrustBundle(bundle.roots.clone())]).await?;
+        self.push
+            .change(vec![Change::TrustBundle(bundle.roots.clone())])
+            .await?;
         self.published = bundle;
         Ok(())
     }
 
-    /// Fetches the endpoints that are due; returns whether a bundle changed. The last bundle stays while an endpoint fails.
+    /// Fetches the endpoints that are due; returns whether a bundle changed. The last bundle stays
+    /// while an endpoint fails.
     async fn fetch(&mut self) -> bool {
         let named = trust_bundle::endpoints(&self.push.context().mesh.config.ca_certificates);
         self.due.retain(|endpoint, _| named.contains(endpoint));
         self.fetched.retain(|endpoint, _| named.contains(endpoint));
         let mut is_new = false;
+
         for endpoint in named {
-            if self.due.get(&endpoint).is_some_and(|due| *due > Instant::now()) {
+            if self
+                .due
+                .get(&endpoint)
+                .is_some_and(|due| *due > Instant::now())
+            {
                 continue;
             }
             let wait = match self.fetch_bundle(&endpoint).await {
@@ -149,8 +181,10 @@ impl Trust {
                     RETRY_DELAY
                 }
             };
+
             self.due.insert(endpoint, Instant::now() + wait);
         }
+
         is_new
     }
 
@@ -158,7 +192,11 @@ impl Trust {
     async fn fetch_bundle(&self, endpoint: &str) -> Result<Arc<[Arc<str>]>, String> {
         let bare = endpoint.strip_prefix("https://").unwrap_or(endpoint);
         let text = |error: FetchError| error.to_string();
-        let document = self.fetcher.document(&format!("https://{bare}"), FETCH_TIMEOUT).await.map_err(text)?;
+        let document = self
+            .fetcher
+            .document(&format!("https://{bare}"), FETCH_TIMEOUT)
+            .await
+            .map_err(text)?;
         trust_bundle::from_spiffe(&document).map_err(|error| error.to_string())
     }
 }
@@ -181,36 +219,54 @@ pub(super) fn find_missing(connections: Arc<Connections>, receipts: Receipts) ->
     Arc::new(move |roots| lacking(&connections.list(), &receipts, roots))
 }
 
-/// The authenticated connected proxies that lack some of the roots. Proxies with PCDS must have acknowledged them there; all others
-/// must have received them with their last certificate.
+/// The authenticated connected proxies that lack some of the roots. Proxies with PCDS must have
+/// acknowledged them there; all others must have received them with their last certificate.
 fn lacking(open: &[ConnectionInfo], receipts: &Receipts, roots: &str) -> Vec<Missing> {
-    let wanted: BTreeSet<Arc<str>> = trust_bundle::split(roots, "").unwrap_or_default().into_iter().collect();
+    let wanted: BTreeSet<Arc<str>> = trust_bundle::split(roots, "")
+        .unwrap_or_default()
+        .into_iter()
+        .collect();
     let mut callers: BTreeMap<(&Identity, IpAddr), usize> = BTreeMap::new();
+
     for info in open {
         if let (Some(identity), Some(peer)) = (&info.proxy.identity, info.peer) {
             *callers.entry((identity, peer.ip())).or_default() += 1;
         }
     }
+
     let mut missing = BTreeMap::new();
+
     for info in open {
-        let proxy_config = info.types.iter().find(|one| one.kind == ResourceType::ProxyConfig);
+        let proxy_config = info
+            .types
+            .iter()
+            .find(|one| one.kind == ResourceType::ProxyConfig);
         let why = match (proxy_config, &info.proxy.identity, info.peer) {
             (Some(proxy_config), Some(_), _) => unacknowledged(proxy_config, &wanted),
             (None, Some(identity), Some(peer)) => {
-                // If two proxies cannot be distinguished, one of them may have been handed the roots.
+                // If two proxies cannot be distinguished, one of them may have been handed the
+                // roots.
                 let is_sure = callers.get(&(identity, peer.ip())) == Some(&1);
                 let has = is_sure && receipts.has(identity, peer.ip(), roots);
-                (!has).then_some("it does not use PCDS, and has received no certificate since the change")
+                (!has).then_some(
+                    "it does not use PCDS, and has received no certificate since the change",
+                )
             }
-            // An unauthenticated proxy does not count, as it could block the rotation for as long as it likes.
+            // An unauthenticated proxy does not count, as it could block the rotation for as long
+            // as it likes.
             (_, None, _) => None,
             (None, Some(_), None) => Some("it does not use PCDS, and its address is unknown"),
         };
+
         if let Some(why) = why {
             missing.insert(info.id.to_string(), why.to_owned());
         }
     }
-    missing.into_iter().map(|(who, why)| Missing { who, why }).collect()
+
+    missing
+        .into_iter()
+        .map(|(who, why)| Missing { who, why })
+        .collect()
 }
 
 /// Why a proxy with PCDS has not acknowledged the roots; `None` if it has.
@@ -218,6 +274,7 @@ fn unacknowledged(proxy_config: &TypeInfo, wanted: &BTreeSet<Arc<str>>) -> Optio
     if proxy_config.rejected.is_some() {
         return Some("it rejected the roots");
     }
+
     let acknowledged = match (&proxy_config.sent, &proxy_config.acked) {
         (Some(sent), Some(acked)) => sent.nonce == acked.nonce,
         _ => false,
@@ -225,12 +282,17 @@ fn unacknowledged(proxy_config: &TypeInfo, wanted: &BTreeSet<Arc<str>>) -> Optio
     if !acknowledged {
         return Some("it has not acknowledged the roots");
     }
-    let all = proxy_config.resources.iter().flat_map(|sent| &sent.resources);
+
+    let all = proxy_config
+        .resources
+        .iter()
+        .flat_map(|sent| &sent.resources);
     let has: BTreeSet<Arc<str>> = all
         .filter_map(|resource| ProxyConfig::decode(resource.body.clone()).ok())
         .flat_map(|config| config.ca_certificates_pem)
         .map(Arc::from)
         .collect();
+
     (!wanted.is_subset(&has)).then_some("not all roots were sent to it yet")
 }
 
@@ -260,7 +322,10 @@ mod tests {
 
     #[test]
     fn streams_without_an_identity_keep_no_root_waiting() {
-        let open = [stream("web", Some("spiffe://td/ns/shop/sa/web")), stream("stranger", None)];
+        let open = [
+            stream("web", Some("spiffe://td/ns/shop/sa/web")),
+            stream("stranger", None),
+        ];
         let missing = lacking(&open, &Receipts::default(), "");
         let who: Vec<&str> = missing.iter().map(|missing| missing.who.as_str()).collect();
         assert_eq!(who, ["web"]);

@@ -1,4 +1,5 @@
-//! The webhook port (15017): HTTPS for API servers, or the same paths on the HTTP port behind a TLS-terminating proxy.
+//! The webhook port (15017): HTTPS for API servers, or the same paths on the HTTP port behind a
+//! TLS-terminating proxy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +20,8 @@ use navarch_security::serving::ServingTls;
 use navarch_webhook::registration::{Announcements, HookKind, Registration, rollover};
 use navarch_webhook::{Limits, Metrics, Webhooks};
 
-/// How long the port keeps serving at shutdown: until the nodes have removed this pod from its Service, requests arrive here, and an
-/// API server without an answer rejects the object.
+/// How long the port keeps serving at shutdown: until the nodes have removed this pod from its
+/// Service, requests arrive here, and an API server without an answer rejects the object.
 const SHUTDOWN_DELAY: Duration = Duration::from_secs(2);
 
 /// Settings of the webhooks.
@@ -69,12 +70,24 @@ pub(super) fn start(
         readiness,
         metrics: &metrics,
     };
+
     let injector = injector.start(stop, tasks);
-    let (synced, objects, readiness) = (push.clone(), push.clone(), readiness.clone());
+    let synced = push.clone();
+    let objects = push.clone();
+    let readiness = readiness.clone();
     let ready = Arc::new(move || synced.is_synced() && readiness.is_ready());
-    let objects_provider = Arc::new(move || objects.is_synced().then(|| objects.context().objects.clone()));
-    let limits = Limits { rejections, ..Limits::default() };
+    let objects_provider = Arc::new(move || {
+        objects
+            .is_synced()
+            .then(|| objects.context().objects.clone())
+    });
+
+    let limits = Limits {
+        rejections,
+        ..Limits::default()
+    };
     let webhooks = Webhooks::new(ready, objects_provider, injector, limits, metrics);
+
     Arc::new(match warns {
         Some(warns) => webhooks.with_adviser(warns.adviser()),
         None => webhooks,
@@ -106,21 +119,37 @@ impl WebhookPort<'_> {
     /// Serves the webhooks, and registers them at the API server.
     pub(super) fn start(self, stop: &CancellationToken, tasks: &mut Tasks) {
         if let Some(client) = self.client {
-            let kinds = [(HookKind::Mutating, &self.config.injection), (HookKind::Validating, &self.config.validation)];
+            let kinds = [
+                (HookKind::Mutating, &self.config.injection),
+                (HookKind::Validating, &self.config.validation),
+            ];
             for (kind, _) in kinds.into_iter().filter(|(_, name)| !name.is_empty()) {
                 self.register(kind, client, stop, tasks);
             }
         }
+
         let (tls, follow) = rollover(self.tls, self.announcements);
         let stopped = stop.clone();
         spawn("certificate of the webhooks", tasks, async move {
             super::until(&stopped, follow).await;
             Ok(())
         });
-        let port = HttpPort { open: self.open, grpc: None, tls: Some(tls), routes: self.routes };
+        let port = HttpPort {
+            open: self.open,
+            grpc: None,
+            tls: Some(tls),
+            routes: self.routes,
+        };
+
         // Without a cluster there is no Service in front of the port.
-        let stay = if self.client.is_some() { SHUTDOWN_DELAY } else { Duration::ZERO };
-        let (stop, close) = (stop.clone(), CancellationToken::new());
+        let stay = if self.client.is_some() {
+            SHUTDOWN_DELAY
+        } else {
+            Duration::ZERO
+        };
+
+        let stop = stop.clone();
+        let close = CancellationToken::new();
         spawn("webhooks", tasks, async move {
             let closing = async {
                 stop.cancelled().await;
@@ -133,8 +162,16 @@ impl WebhookPort<'_> {
     }
 
     /// Maintains the webhook configurations of a kind, once everything is read.
-    fn register(&self, kind: HookKind, client: &kube::Client, stop: &CancellationToken, tasks: &mut Tasks) {
-        let registered = self.announcements.add("the own cluster", self.roots.borrow().clone());
+    fn register(
+        &self,
+        kind: HookKind,
+        client: &kube::Client,
+        stop: &CancellationToken,
+        tasks: &mut Tasks,
+    ) {
+        let registered = self
+            .announcements
+            .add("the own cluster", self.roots.borrow().clone());
         let registration = Registration {
             client: client.clone(),
             kind,
@@ -144,7 +181,9 @@ impl WebhookPort<'_> {
             grace: self.config.grace,
             metrics: self.metrics.clone(),
         };
-        let (push, stop) = (self.push.clone(), stop.clone());
+
+        let push = self.push.clone();
+        let stop = stop.clone();
         spawn("webhook configurations", tasks, async move {
             if let Some(Ok(())) = super::until(&stop, push.wait_synced()).await {
                 registration.run(registered, stop).await;

@@ -31,16 +31,22 @@ pub(super) enum WorkloadRegistration {
 
 impl Workloads for WorkloadRegistration {
     fn connect(&self, proxy: &Arc<Proxy>, at: Timestamp) -> AdmissionFuture {
-        let Some(claim) = claim(proxy) else { return Box::pin(async { Ok(None) }) };
+        let Some(claim) = claim(proxy) else {
+            return Box::pin(async { Ok(None) });
+        };
+
         match self {
-            Self::Kubernetes { registrar, sidecars_take_hbone } => {
-                let (registrar, workload) = (registrar.clone(), workload(proxy, claim, *sidecars_take_hbone));
+            Self::Kubernetes {
+                registrar,
+                sidecars_take_hbone,
+            } => {
+                let registrar = registrar.clone();
+                let workload = workload(proxy, claim, *sidecars_take_hbone);
                 Box::pin(async move {
                     let proxy = workload.proxy.clone();
                     match registrar.connect(workload, at).await {
-                        Ok(registered) => {
-                            Ok(registered.map(|registered| Box::new(Entry(registered)) as Box<dyn Presence>))
-                        }
+                        Ok(registered) => Ok(registered
+                            .map(|registered| Box::new(Entry(registered)) as Box<dyn Presence>)),
                         Err(error) => {
                             tracing::warn!(%proxy, error = %with_cause(&error), "failed to register a workload");
                             Err(status(&error))
@@ -50,7 +56,12 @@ impl Workloads for WorkloadRegistration {
             }
             Self::Files { push } => {
                 let entry = workload(proxy, claim, false).entry();
-                let exists = push.context().objects.get::<WorkloadEntry>(&entry).is_some();
+                let exists = push
+                    .context()
+                    .objects
+                    .get::<WorkloadEntry>(&entry)
+                    .is_some();
+
                 Box::pin(async move {
                     if exists {
                         return Ok(None);
@@ -72,7 +83,10 @@ struct Entry(Registered);
 
 impl Presence for Entry {
     fn report(&self, reason: Option<&str>) {
-        self.0.report(reason.map_or(WorkloadHealth::Healthy, |reason| WorkloadHealth::Unhealthy(reason.to_owned())));
+        self.0
+            .report(reason.map_or(WorkloadHealth::Healthy, |reason| {
+                WorkloadHealth::Unhealthy(reason.to_owned())
+            }));
     }
 }
 
@@ -85,22 +99,36 @@ pub fn registered_workload(proxy: &Proxy) -> Option<Workload> {
 /// The entry that a proxy refers to.
 fn claim(proxy: &Proxy) -> Option<Claim> {
     let text = |key: &str| proxy.meta(key).filter(|text| !text.is_empty());
-    let claim = text("AUTO_REGISTER_GROUP").map(Claim::Group).or_else(|| text("WORKLOAD_ENTRY").map(Claim::Entry));
+    let claim = text("AUTO_REGISTER_GROUP")
+        .map(Claim::Group)
+        .or_else(|| text("WORKLOAD_ENTRY").map(Claim::Entry));
     claim.filter(|_| !proxy.namespace.is_empty())
 }
 
 fn workload(proxy: &Proxy, claim: Claim, sidecars_take_hbone: bool) -> Workload {
-    let truth = |key: &str| proxy.meta(key).is_some_and(|text| matches!(text.as_str(), "true" | "1"));
+    let truth = |key: &str| {
+        proxy
+            .meta(key)
+            .is_some_and(|text| matches!(text.as_str(), "true" | "1"))
+    };
     let is_ambient = matches!(proxy.kind, ProxyKind::Waypoint | ProxyKind::Ztunnel);
     let probe = proxy.metadata.pointer("/PROXY_CONFIG/readinessProbe");
     Workload {
         proxy: proxy.name.clone(),
         namespace: proxy.namespace.clone(),
         // The list of IPs is never empty for a parsed proxy.
-        address: proxy.ips.first().copied().unwrap_or(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED)),
+        address: proxy
+            .ips
+            .first()
+            .copied()
+            .unwrap_or(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED)),
         network: proxy.meta("NETWORK").unwrap_or_default(),
         claim,
-        labels: proxy.labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
+        labels: proxy
+            .labels
+            .iter()
+            .map(|(key, value)| (key.to_string(), value.to_string()))
+            .collect(),
         locality: locality(&proxy.locality),
         is_probed: probe.is_some_and(|probe| !probe.is_null()),
         takes_hbone: is_ambient || sidecars_take_hbone && truth("ENABLE_HBONE"),
@@ -111,7 +139,11 @@ fn workload(proxy: &Proxy, claim: Claim, sidecars_take_hbone: bool) -> Workload 
 /// `region/zone/subzone`, up to the first part that is missing.
 fn locality(locality: &Locality) -> String {
     let parts = [&locality.region, &locality.zone, &locality.sub_zone];
-    let present: Vec<&str> = parts.into_iter().map(|part| &**part).take_while(|part| !part.is_empty()).collect();
+    let present: Vec<&str> = parts
+        .into_iter()
+        .map(|part| &**part)
+        .take_while(|part| !part.is_empty())
+        .collect();
     present.join("/")
 }
 
@@ -134,7 +166,8 @@ fn status(error: &RegistrationError) -> Status {
 }
 
 fn with_cause(error: &RegistrationError) -> String {
-    std::error::Error::source(error).map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+    std::error::Error::source(error)
+        .map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
 #[cfg(test)]
@@ -150,16 +183,36 @@ mod tests {
             "LABELS": { "app": "web" }, "ENABLE_HBONE": true,
             "PROXY_CONFIG": { "readinessProbe": { "tcpSocket": { "port": 80 } } },
         });
-        let proxy = Proxy::parse("sidecar~10.0.0.9~vm-1.shop~shop.svc.cluster.local", metadata, Locality::parse("r/z"));
+
+        let proxy = Proxy::parse(
+            "sidecar~10.0.0.9~vm-1.shop~shop.svc.cluster.local",
+            metadata,
+            Locality::parse("r/z"),
+        );
         let proxy = proxy.unwrap();
         let found = workload(&proxy, claim(&proxy).unwrap(), true);
         assert_eq!(found.entry().to_string(), "shop/vms-10.0.0.9-lan");
-        assert_eq!((found.locality.as_str(), found.is_probed, found.takes_hbone), ("r/z", true, true));
+
+        assert_eq!(
+            (found.locality.as_str(), found.is_probed, found.takes_hbone),
+            ("r/z", true, true)
+        );
         assert_eq!(found.labels.get("app").map(String::as_str), Some("web"));
-        let plain =
-            Proxy::parse("sidecar~10.0.0.9~a.shop~shop.svc", json!({ "WORKLOAD_ENTRY": "mine" }), Locality::default());
-        assert_eq!(claim(&plain.unwrap()), Some(Claim::Entry("mine".to_owned())));
-        let pod = Proxy::parse("sidecar~10.0.0.9~a.shop~shop.svc", json!({}), Locality::default());
+        let plain = Proxy::parse(
+            "sidecar~10.0.0.9~a.shop~shop.svc",
+            json!({ "WORKLOAD_ENTRY": "mine" }),
+            Locality::default(),
+        );
+
+        assert_eq!(
+            claim(&plain.unwrap()),
+            Some(Claim::Entry("mine".to_owned()))
+        );
+        let pod = Proxy::parse(
+            "sidecar~10.0.0.9~a.shop~shop.svc",
+            json!({}),
+            Locality::default(),
+        );
         assert_eq!(claim(&pod.unwrap()), None);
     }
 }

@@ -23,28 +23,42 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// Starts a backend that answers every request with `name`, and returns the received path and host in headers
-    /// (`x-seen-path`, `x-seen-host`).
+    /// Starts a backend that answers every request with `name`, and returns the received path and
+    /// host in headers (`x-seen-path`, `x-seen-host`).
     ///
     /// # Errors
     /// If the address cannot be bound.
     pub async fn start(name: &str, address: SocketAddr) -> Result<Self> {
-        let listener = bind(address).await.with_context(|| format!("backend {name} at {address}"))?;
+        let listener = bind(address)
+            .await
+            .with_context(|| format!("backend {name} at {address}"))?;
         let address = listener.local_addr()?;
         let served = Arc::new(AtomicUsize::new(0));
-        let (count, name) = (served.clone(), name.to_owned());
+        let count = served.clone();
+        let name = name.to_owned();
         let app = Router::new().fallback(move |request: Request| {
             count.fetch_add(1, Ordering::Relaxed);
             let path = request.uri().path().to_owned();
-            let host = request.headers().get("host").and_then(|host| host.to_str().ok()).unwrap_or_default().to_owned();
+            let host = request
+                .headers()
+                .get("host")
+                .and_then(|host| host.to_str().ok())
+                .unwrap_or_default()
+                .to_owned();
             let name = name.clone();
             async move { ([("x-seen-path", path), ("x-seen-host", host)], name) }
         });
+
         let task = tokio::spawn(async move {
             // Ends with the task; clients see the errors of their connections.
             drop(axum::serve(listener, app).await);
         });
-        Ok(Self { address, served, task })
+
+        Ok(Self {
+            address,
+            served,
+            task,
+        })
     }
 
     /// Requests served so far.

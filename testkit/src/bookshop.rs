@@ -1,4 +1,5 @@
-//! The sample mesh of `deploy/samples/bookshop`, running: its files in a directory of their own, its backends, its Envoys.
+//! The sample mesh of `deploy/samples/bookshop`, running: its files in a directory of their own,
+//! its backends, its Envoys.
 
 pub mod kubernetes;
 pub mod pods;
@@ -21,8 +22,14 @@ use crate::{client, ports, wait};
 /// The port that every backend listens on (`targetPort` of the sample's services).
 const BACKEND_PORT: u16 = 8081;
 /// The backends: name and last byte of 127.0.10.x, as in the sample's EndpointSlices.
-const BACKENDS: [(&str, u8); 6] =
-    [("storefront", 11), ("catalog 1", 21), ("catalog 2", 22), ("reviews v1", 31), ("reviews v2", 32), ("bank", 41)];
+const BACKENDS: [(&str, u8); 6] = [
+    ("storefront", 11),
+    ("catalog 1", 21),
+    ("catalog 2", 22),
+    ("reviews v1", 31),
+    ("reviews v2", 32),
+    ("bank", 41),
+];
 /// The listen address of the gateway's Envoy (the port of the sample's Gateway).
 pub const GATEWAY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 18080);
 /// The listen address of the client's sidecar for the shop's services, which all have port 9080.
@@ -51,16 +58,30 @@ impl Bookshop {
         let ports = ports::take(&PORTS).await?;
         let folder = tempfile::tempdir()?;
         let sample = root.join("deploy/samples/bookshop");
-        for entry in std::fs::read_dir(&sample).with_context(|| format!("cannot read {}", sample.display()))? {
+        for entry in std::fs::read_dir(&sample)
+            .with_context(|| format!("cannot read {}", sample.display()))?
+        {
             let entry = entry?;
             std::fs::copy(entry.path(), folder.path().join(entry.file_name()))?;
         }
-        std::fs::copy(root.join("deploy/samples/mesh.yaml"), folder.path().join(".mesh"))?;
+
+        std::fs::copy(
+            root.join("deploy/samples/mesh.yaml"),
+            folder.path().join(".mesh"),
+        )?;
         let mut backends = Vec::new();
+
         for (name, last) in BACKENDS {
-            backends.push(Backend::start(name, SocketAddr::from(([127, 0, 10, last], BACKEND_PORT))).await?);
+            backends.push(
+                Backend::start(name, SocketAddr::from(([127, 0, 10, last], BACKEND_PORT))).await?,
+            );
         }
-        Ok(Self { folder, backends, _ports: ports })
+
+        Ok(Self {
+            folder,
+            backends,
+            _ports: ports,
+        })
     }
 
     /// The directory for `--config-dir`.
@@ -81,7 +102,8 @@ impl Bookshop {
         self.folder.path().join(name)
     }
 
-    /// Replaces `from` by `to` in a file like an editor: writes a new file and renames it over the old one.
+    /// Replaces `from` by `to` in a file like an editor: writes a new file and renames it over the
+    /// old one.
     ///
     /// # Errors
     /// If the text is not in the file, or it cannot be written.
@@ -109,13 +131,14 @@ impl Bookshop {
 /// # Errors
 /// If a file cannot be read.
 fn read(root: &Path) -> Result<Vec<Value>> {
-    let mut files: Vec<_> = std::fs::read_dir(root.join("deploy/samples/bookshop"))?.collect::<Result<_, _>>()?;
+    let mut files: Vec<_> =
+        std::fs::read_dir(root.join("deploy/samples/bookshop"))?.collect::<Result<_, _>>()?;
     files.sort_by_key(std::fs::DirEntry::path);
     let mut objects = Vec::new();
     for file in files {
         let text = std::fs::read_to_string(file.path())?;
-        let documents: Vec<Value> =
-            serde_saphyr::from_multiple(&text).with_context(|| format!("cannot read {}", file.path().display()))?;
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
+            .with_context(|| format!("cannot read {}", file.path().display()))?;
         objects.extend(documents.into_iter().filter(|object| !object.is_null()));
     }
     Ok(objects)
@@ -140,7 +163,8 @@ pub async fn gateway(xds: SocketAddr, protocol: AdsProtocol) -> Result<Envoy> {
     Envoy::start(&config).await
 }
 
-/// Starts a shopper's sidecar. Without traffic capture (`INTERCEPTION_MODE: NONE`) it opens the ports of the services.
+/// Starts a shopper's sidecar. Without traffic capture (`INTERCEPTION_MODE: NONE`) it opens the
+/// ports of the services.
 ///
 /// # Errors
 /// As [`Envoy::start`].
@@ -159,33 +183,49 @@ pub async fn sidecar(xds: SocketAddr, protocol: AdsProtocol) -> Result<Envoy> {
     Envoy::start(&config).await
 }
 
-/// Waits until ten consecutive requests to a host of the shop, through its gateway or the shopper's sidecar, are
-/// answered by the wanted backend. Returns the duration.
+/// Waits until ten consecutive requests to a host of the shop, through its gateway or the shopper's
+/// sidecar, are answered by the wanted backend. Returns the duration.
 ///
 /// # Panics
 /// On a timeout, with the last answers.
 pub async fn answered(what: &str, host: &str, path: &str, wanted: &str) -> Duration {
     let begun = Instant::now();
-    let address = if host.contains("example.com") { GATEWAY } else { SIDECAR };
+    let address = if host.contains("example.com") {
+        GATEWAY
+    } else {
+        SIDECAR
+    };
     let what = format!("{what}: {host}{path} is routed to {wanted:?}");
     let found = wait::until_some(&what, async || {
         wait::wanted(ask(address, host, path, 10).await, |answers| {
-            answers.as_ref().is_ok_and(|answers| answers.get(wanted) == Some(&10))
+            answers
+                .as_ref()
+                .is_ok_and(|answers| answers.get(wanted) == Some(&10))
         })
     });
     drop(found.await);
     begun.elapsed()
 }
 
-/// Sends `count` requests one after the other and counts the answers by backend; any status but 200 is counted by status.
+/// Sends `count` requests one after the other and counts the answers by backend; any status but 200
+/// is counted by status.
 ///
 /// # Errors
 /// If no response arrives.
-pub async fn ask(address: SocketAddr, host: &str, path: &str, count: usize) -> Result<BTreeMap<String, usize>> {
+pub async fn ask(
+    address: SocketAddr,
+    host: &str,
+    path: &str,
+    count: usize,
+) -> Result<BTreeMap<String, usize>> {
     let mut answers = BTreeMap::new();
     for _ in 0..count {
         let reply = client::get(address, host, path, &[]).await?;
-        let who = if reply.status == 200 { reply.body } else { reply.status.to_string() };
+        let who = if reply.status == 200 {
+            reply.body
+        } else {
+            reply.status.to_string()
+        };
         *answers.entry(who).or_default() += 1;
     }
     Ok(answers)

@@ -31,26 +31,49 @@ mod tests {
             std::fs::write(&committed, &rendered).unwrap();
         }
         let now = std::fs::read_to_string(committed).unwrap_or_default();
-        assert!(now == rendered, "out of date; run: REWRITE=1 cargo test -p navarch-testkit chart");
+        assert!(
+            now == rendered,
+            "out of date; run: REWRITE=1 cargo test -p navarch-testkit chart"
+        );
     }
 
     #[test]
     fn the_image_matches_the_deployment() {
         let deploy = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy"));
         let image = std::fs::read_to_string(deploy.join("Containerfile")).unwrap();
-        let steps: Vec<(&str, &str)> =
-            image.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(' ')).collect();
+        let steps: Vec<(&str, &str)> = image
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .filter_map(|line| line.split_once(' '))
+            .collect();
+
         // Only what comes after the last FROM is in the image.
         let last = steps.iter().rposition(|(step, _)| *step == "FROM").unwrap();
         let all = |wanted: &str| -> Vec<&str> {
-            steps[last..].iter().filter(|(step, _)| *step == wanted).map(|(_, rest)| *rest).collect()
+            steps[last..]
+                .iter()
+                .filter(|(step, _)| *step == wanted)
+                .map(|(_, rest)| *rest)
+                .collect()
         };
-        assert_eq!(all("FROM"), ["scratch"], "the image has no shell and no libraries, so the program must be static");
+
+        assert_eq!(
+            all("FROM"),
+            ["scratch"],
+            "the image has no shell and no libraries, so the program must be static"
+        );
         assert_eq!(all("RUN"), [""; 0], "there is nothing to run it with");
         assert_eq!(all("ENTRYPOINT"), [r#"["/navarch"]"#]);
-        let deployment = std::fs::read_to_string(deploy.join("charts/navarch/templates/deployment.yaml")).unwrap();
-        let [user] = all("USER")[..] else { panic!("one user") };
+        let deployment =
+            std::fs::read_to_string(deploy.join("charts/navarch/templates/deployment.yaml"))
+                .unwrap();
+
+        let [user] = all("USER")[..] else {
+            panic!("one user")
+        };
+
         let (user, group) = user.split_once(':').unwrap();
+
         for wanted in [
             format!("runAsUser: {user}"),
             format!("runAsGroup: {group}"),
@@ -60,9 +83,16 @@ mod tests {
         ] {
             assert!(deployment.contains(&wanted), "{wanted}");
         }
-        let ports: std::collections::BTreeSet<&str> = all("EXPOSE").iter().flat_map(|ports| ports.split(' ')).collect();
-        let opened = deployment.lines().filter_map(|line| line.trim().strip_prefix("containerPort: "));
+
+        let ports: std::collections::BTreeSet<&str> = all("EXPOSE")
+            .iter()
+            .flat_map(|ports| ports.split(' '))
+            .collect();
+        let opened = deployment
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("containerPort: "));
         assert_eq!(ports, opened.collect());
+
         for copied in all("COPY") {
             assert!(
                 copied.starts_with("--from=build "),

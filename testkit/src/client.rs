@@ -29,7 +29,12 @@ pub struct Reply {
 ///
 /// # Errors
 /// If there is no connection or no complete response within ten seconds.
-pub async fn get(address: SocketAddr, host: &str, path: &str, headers: &[(&str, &str)]) -> Result<Reply> {
+pub async fn get(
+    address: SocketAddr,
+    host: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> Result<Reply> {
     send("GET", address, host, path, headers).await
 }
 
@@ -52,7 +57,15 @@ pub async fn send(
 /// # Errors
 /// As [`get`].
 pub async fn post(address: SocketAddr, host: &str, path: &str, json: String) -> Result<Reply> {
-    send_body("POST", address, host, path, &[("content-type", "application/json")], Bytes::from(json)).await
+    send_body(
+        "POST",
+        address,
+        host,
+        path,
+        &[("content-type", "application/json")],
+        Bytes::from(json),
+    )
+    .await
 }
 
 /// Sends a request with a body, which may be empty.
@@ -69,11 +82,16 @@ pub async fn send_body(
 ) -> Result<Reply> {
     let exchange = async {
         let stream = TcpStream::connect(address).await?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        let mut request = Request::builder().method(method).uri(path).header("host", host);
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", host);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
+
         let request = request.body(Full::new(body))?;
         let talk = async {
             let response = sender.send_request(request).await?;
@@ -81,6 +99,7 @@ pub async fn send_body(
             let body = body.collect().await?.to_bytes();
             anyhow::Ok((parts, body))
         };
+
         tokio::pin!(talk);
         let (parts, body) = tokio::select! {
             biased;
@@ -88,9 +107,16 @@ pub async fn send_body(
             // Received data must still be read after the server has closed the connection.
             _ = connection => talk.await?,
         };
+
         let text = String::from_utf8_lossy(&body).into_owned();
-        anyhow::Ok(Reply { status: parts.status, headers: parts.headers, body: text, bytes: body })
+        anyhow::Ok(Reply {
+            status: parts.status,
+            headers: parts.headers,
+            body: text,
+            bytes: body,
+        })
     };
+
     let reply = tokio::time::timeout(REQUEST_TIMEOUT, exchange).await;
     reply
         .map_err(|_| anyhow::anyhow!("no answer in {REQUEST_TIMEOUT:?}"))?

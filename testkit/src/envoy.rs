@@ -31,7 +31,8 @@ pub struct EnvoyConfig {
     pub xds: SocketAddr,
     /// Delta or state-of-the-world.
     pub protocol: AdsProtocol,
-    /// The SDS server of the workload's certificates (`sds-grpc`, in Istio the local agent), if any.
+    /// The SDS server of the workload's certificates (`sds-grpc`, in Istio the local agent), if
+    /// any.
     pub sds: Option<SocketAddr>,
 }
 
@@ -59,10 +60,14 @@ pub struct Envoy {
 /// The path where `scripts/tools` installs Envoy.
 #[must_use]
 pub fn program() -> PathBuf {
-    let tools = std::env::var_os("NAVARCH_TOOLS").map(PathBuf::from).unwrap_or_else(|| {
-        let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-        home.join(".cache/navarch/tools")
-    });
+    let tools = std::env::var_os("NAVARCH_TOOLS")
+        .map(PathBuf::from)
+        .unwrap_or_else(|| {
+            let home = std::env::var_os("HOME")
+                .map(PathBuf::from)
+                .unwrap_or_default();
+            home.join(".cache/navarch/tools")
+        });
     tools.join("bin/envoy")
 }
 
@@ -83,8 +88,10 @@ impl Envoy {
         if !program.exists() {
             bail!("{} is missing: run `make tools`", program.display());
         }
+
         let folder = tempfile::tempdir()?;
-        let (bootstrap, admin_path) = (folder.path().join("bootstrap.json"), folder.path().join("admin"));
+        let bootstrap = folder.path().join("bootstrap.json");
+        let admin_path = folder.path().join("admin");
         std::fs::write(&bootstrap, config.bootstrap().to_string())?;
         let args: Vec<String> = [
             "-c",
@@ -102,10 +109,16 @@ impl Envoy {
         .iter()
         .map(ToString::to_string)
         .collect();
-        let mut process = Process::start("envoy", program, &args, &folder.path().join("envoy.log"))?;
+        let mut process =
+            Process::start("envoy", program, &args, &folder.path().join("envoy.log"))?;
         let admin = admin_address(&mut process, &admin_path).await?;
-        let mut envoy = Self { process, admin, _folder: folder };
+        let mut envoy = Self {
+            process,
+            admin,
+            _folder: folder,
+        };
         envoy.wait("its admin port to answer", |_| true).await?;
+
         Ok(envoy)
     }
 
@@ -139,7 +152,10 @@ impl Envoy {
                 return Ok(stats);
             }
             if tokio::time::Instant::now() > end {
-                bail!("waited {START_TIMEOUT:?} for {what}; log of envoy:\n{}", self.process.output());
+                bail!(
+                    "waited {START_TIMEOUT:?} for {what}; log of envoy:\n{}",
+                    self.process.output()
+                );
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -151,7 +167,8 @@ impl Envoy {
     /// As [`Envoy::wait`].
     pub async fn wait_ready(&mut self) -> Result<Stats> {
         let live = |stats: &Stats| {
-            stats.get("server.state") == Some(0) && stats.get("listener_manager.workers_started") == Some(1)
+            stats.get("server.state") == Some(0)
+                && stats.get("listener_manager.workers_started") == Some(1)
         };
         self.wait("its first configuration", live).await
     }
@@ -175,26 +192,36 @@ impl Envoy {
     /// # Errors
     /// If the admin interface does not respond with JSON.
     pub async fn config_dump(&self) -> Result<Value> {
-        serde_json::from_str(&self.admin("/config_dump?include_eds").await?).context("config_dump is JSON")
+        serde_json::from_str(&self.admin("/config_dump?include_eds").await?)
+            .context("config_dump is JSON")
     }
 }
 
 /// The admin address of an Envoy, once it has written that to a file.
 async fn admin_address(process: &mut Process, file: &Path) -> Result<SocketAddr> {
     let end = tokio::time::Instant::now() + START_TIMEOUT;
+
     loop {
         let written = std::fs::read_to_string(file).unwrap_or_default();
+
         // The file may be written partially.
         if let Ok(address) = written.trim().parse::<SocketAddr>()
             && address.port() != 0
-            && client::get(address, "admin", "/server_info", &[]).await.is_ok()
+            && client::get(address, "admin", "/server_info", &[])
+                .await
+                .is_ok()
         {
             return Ok(address);
         }
         process.check_running()?;
+
         if tokio::time::Instant::now() > end {
-            bail!("the address of the admin port is {written:?}; log of envoy:\n{}", process.output());
+            bail!(
+                "the address of the admin port is {written:?}; log of envoy:\n{}",
+                process.output()
+            );
         }
+
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -207,7 +234,10 @@ impl Stats {
     /// A counter or gauge by name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<u64> {
-        let line = self.0.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(": ")))?;
+        let line = self.0.lines().find(|line| {
+            line.strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with(": "))
+        })?;
         line.rsplit(' ').next()?.parse().ok()
     }
 
@@ -215,7 +245,9 @@ impl Stats {
     #[must_use]
     pub fn sum(&self, suffix: &str) -> u64 {
         let rows = self.0.lines().filter_map(|line| line.split_once(": "));
-        rows.filter(|(name, _)| name.ends_with(suffix)).filter_map(|(_, value)| value.parse::<u64>().ok()).sum()
+        rows.filter(|(name, _)| name.ends_with(suffix))
+            .filter_map(|(_, value)| value.parse::<u64>().ok())
+            .sum()
     }
 
     /// Number of updates that Envoy rejected, of all types.
@@ -229,12 +261,22 @@ impl EnvoyConfig {
     /// The clusters of its servers.
     fn static_clusters(&self) -> Vec<Value> {
         let sds = self.sds.map(|sds| grpc_cluster("sds-grpc", sds));
-        std::iter::once(grpc_cluster("xds-grpc", self.xds)).chain(sds).collect()
+        std::iter::once(grpc_cluster("xds-grpc", self.xds))
+            .chain(sds)
+            .collect()
     }
 
-    /// The bootstrap: node, ADS and the static cluster of the server. Envoy chooses the port of its admin interface.
+    /// The bootstrap: node, ADS and the static cluster of the server. Envoy chooses the port of its
+    /// admin interface.
     fn bootstrap(&self) -> Value {
-        let Self { kind, pod, namespace, ip, .. } = self;
+        let Self {
+            kind,
+            pod,
+            namespace,
+            ip,
+            ..
+        } = self;
+
         let mut metadata = json!({
             "NAMESPACE": namespace,
             "NAME": pod,
@@ -243,16 +285,20 @@ impl EnvoyConfig {
             "MESH_ID": "cluster.local",
             "INSTANCE_IPS": ip,
         });
+
         if let (Some(to), Some(from)) = (metadata.as_object_mut(), self.metadata.as_object()) {
             to.extend(from.clone());
         }
+
         if let (AdsProtocol::FineGrained, Some(to)) = (self.protocol, metadata.as_object_mut()) {
             to.insert("FINE_GRAINED_ROUTES".to_owned(), Value::Bool(true));
         }
+
         let api_type = match self.protocol {
             AdsProtocol::Delta | AdsProtocol::FineGrained => "DELTA_GRPC",
             AdsProtocol::StateOfTheWorld => "GRPC",
         };
+
         json!({
             "node": {
                 "id": format!("{kind}~{ip}~{pod}.{namespace}~{namespace}.svc.cluster.local"),

@@ -6,10 +6,12 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
-/// A shell that waits for the end of its input, which comes when the other end of the pipe is closed: when the guard
-/// is dropped, and when the process that holds it ends by a panic, an exit or SIGKILL.
+/// A shell that waits for the end of its input, which comes when the other end of the pipe is
+/// closed: when the guard is dropped, and when the process that holds it ends by a panic, an exit
+/// or SIGKILL.
 ///
-/// It then kills processes, or runs a command that ends them, and removes a directory that no process writes to any more.
+/// It then kills processes, or runs a command that ends them, and removes a directory that no
+/// process writes to any more.
 #[derive(Debug)]
 pub struct Guard {
     shell: Child,
@@ -34,15 +36,29 @@ impl Guard {
         Self::wait(r#""$@" >/dev/null 2>&1"#, command, folder)
     }
 
-    /// Starts the waiting shell, which then runs `then` with `words` as arguments, and removes the directory.
+    /// Starts the waiting shell, which then runs `then` with `words` as arguments, and removes the
+    /// directory.
     fn wait(then: &str, words: &[impl AsRef<OsStr>], folder: Option<&Path>) -> Result<Self> {
-        let script = format!("folder=$1; shift; read -r _\n{then}\n[ -z \"$folder\" ] || rm -rf \"$folder\"");
+        let script = format!(
+            "folder=$1; shift; read -r _\n{then}\n[ -z \"$folder\" ] || rm -rf \"$folder\""
+        );
         let mut shell = Command::new("/bin/sh");
-        shell.args(["-c", &script, "guard"]).arg(folder.unwrap_or(Path::new(""))).args(words);
-        shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        // In its own process group, so that Ctrl-C at the terminal does not end it before its work is done.
+        shell
+            .args(["-c", &script, "guard"])
+            .arg(folder.unwrap_or(Path::new("")))
+            .args(words);
+
+        shell
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+
+        // In its own process group, so that Ctrl-C at the terminal does not end it before its work
+        // is done.
         std::os::unix::process::CommandExt::process_group(&mut shell, 0);
-        Ok(Self { shell: shell.spawn().context("cannot start /bin/sh")? })
+        Ok(Self {
+            shell: shell.spawn().context("cannot start /bin/sh")?,
+        })
     }
 }
 

@@ -1,4 +1,5 @@
-//! Istio's own programs, if they were built: no test requires them, and tests that compare with them are skipped without.
+//! Istio's own programs, if they were built: no test requires them, and tests that compare with
+//! them are skipped without.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -21,7 +22,9 @@ pub struct Istioctl(PathBuf);
 /// The istioctl that `scripts/istioctl` has built.
 #[must_use]
 pub fn istioctl() -> Option<Istioctl> {
-    Some(envoy::program().with_file_name("istioctl")).filter(|program| program.exists()).map(Istioctl)
+    Some(envoy::program().with_file_name("istioctl"))
+        .filter(|program| program.exists())
+        .map(Istioctl)
 }
 
 impl Istioctl {
@@ -29,7 +32,10 @@ impl Istioctl {
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("timeout");
-        command.args(["--kill-after=5", LIMIT]).arg(&self.0).args(arguments);
+        command
+            .args(["--kill-after=5", LIMIT])
+            .arg(&self.0)
+            .args(arguments);
         command.env("HOME", "/nonexistent").stdin(Stdio::null());
         command
     }
@@ -50,7 +56,8 @@ impl Istioctl {
     /// # Errors
     /// If it fails, with its error output.
     pub fn run(&self, kubeconfig: &Path, arguments: &[&str]) -> Result<String> {
-        printed(&self.on(kubeconfig, arguments)?.output()?).with_context(|| format!("istioctl {arguments:?}"))
+        printed(&self.on(kubeconfig, arguments)?.output()?)
+            .with_context(|| format!("istioctl {arguments:?}"))
     }
 
     /// The JSON output of a command on a cluster.
@@ -68,18 +75,28 @@ impl Istioctl {
 /// # Errors
 /// If it has failed, with all of its output.
 pub fn printed(output: &Output) -> Result<String> {
-    let (shown, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    ensure!(output.status.success(), "{}: {shown}{stderr}", output.status);
+    let shown = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "{}: {shown}{stderr}",
+        output.status
+    );
     Ok(shown.into_owned())
 }
 
 /// The rows of a printed table without its header, split into words.
 #[must_use]
 pub fn rows(table: &str) -> Vec<Vec<&str>> {
-    table.lines().skip(1).map(|line| line.split_whitespace().collect()).collect()
+    table
+        .lines()
+        .skip(1)
+        .map(|line| line.split_whitespace().collect())
+        .collect()
 }
 
-/// The directory with istiod (`pilot-discovery`) and Istio's charts: `NAVARCH_ISTIOD`, or the one that `scripts/istiod` has built.
+/// The directory with istiod (`pilot-discovery`) and Istio's charts: `NAVARCH_ISTIOD`, or the one
+/// that `scripts/istiod` has built.
 #[must_use]
 pub fn istiod() -> Option<PathBuf> {
     let tools = envoy::program().parent()?.with_file_name("istiod");
@@ -91,5 +108,6 @@ pub fn istiod() -> Option<PathBuf> {
 #[must_use]
 pub fn ztunnel() -> Option<PathBuf> {
     let beside = envoy::program().with_file_name("ztunnel");
-    Some(std::env::var_os("NAVARCH_ZTUNNEL").map_or(beside, PathBuf::from)).filter(|program| program.exists())
+    Some(std::env::var_os("NAVARCH_ZTUNNEL").map_or(beside, PathBuf::from))
+        .filter(|program| program.exists())
 }

@@ -1,8 +1,13 @@
-//! Real parts for tests and the demo: Envoy, backends, an HTTP client, the navarch process. No mocks.
+//! Real parts for tests and the demo: Envoy, backends, an HTTP client, the navarch process. No
+//! mocks.
 //!
-//! Everything listens on loopback. Every process is ended by its PID when its handle is dropped, even if a test panics.
+//! Everything listens on loopback. Every process is ended by its PID when its handle is dropped,
+//! even if a test panics.
 
-#![allow(clippy::disallowed_methods, reason = "test code may use the clock and the environment, and spawn")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "test code may use the clock and the environment, and spawn"
+)]
 
 pub mod backend;
 pub mod bookshop;

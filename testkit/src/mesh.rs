@@ -23,44 +23,73 @@ pub const TAG: &str = "test";
 /// Timeout until pods are ready.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Builds the images of the mesh in the directory `out` from built programs: `navarch`, and next to it `pilot-agent`
-/// and `workload`. Returns their archives; those that are newer than the programs are not rebuilt.
+/// Builds the images of the mesh in the directory `out` from built programs: `navarch`, and next to
+/// it `pilot-agent` and `workload`. Returns their archives; those that are newer than the programs
+/// are not rebuilt.
 ///
 /// # Errors
 /// If a program is missing or an image cannot be built.
 pub fn images(root: &Path, navarch: &Path, out: &Path) -> Result<Vec<PathBuf>> {
-    let (agent, workload) = (navarch.with_file_name("pilot-agent"), navarch.with_file_name("workload"));
+    let agent = navarch.with_file_name("pilot-agent");
+    let workload = navarch.with_file_name("workload");
     for program in [&agent, &workload] {
-        ensure!(program.exists(), "{} is missing: cargo build --workspace --bins", program.display());
+        ensure!(
+            program.exists(),
+            "{} is missing: cargo build --workspace --bins",
+            program.display()
+        );
     }
+
     std::fs::create_dir_all(out)?;
-    let archives = ["navarch", "navarch-proxy", "workload"].map(|name| out.join(format!("{name}.tar")));
+    let archives =
+        ["navarch", "navarch-proxy", "workload"].map(|name| out.join(format!("{name}.tar")));
     let [control, proxy, app] = &archives;
     if !(newer(control, navarch) && newer(proxy, &agent)) {
         let mut command = Command::new(root.join("scripts/image"));
         command.args(["--hub", "localhost", "--tag", TAG, "--strip"]);
         run(command.arg("--program").arg(navarch).arg("--out").arg(out))?;
     }
+
     if !newer(app, &workload) {
         let folder = tempfile::tempdir()?;
         let files = folder.path().join("root");
-        run(Command::new(root.join("scripts/image-root")).arg("program").arg(&files).arg(&workload))?;
+        run(Command::new(root.join("scripts/image-root"))
+            .arg("program")
+            .arg(&files)
+            .arg(&workload))?;
         let mut pack = Command::new(root.join("scripts/oci-image"));
-        pack.arg(app).args(["--name", pods::IMAGE, "--entrypoint=/usr/local/bin/workload", "--root"]).arg(&files);
+        pack.arg(app)
+            .args([
+                "--name",
+                pods::IMAGE,
+                "--entrypoint=/usr/local/bin/workload",
+                "--root",
+            ])
+            .arg(&files);
+
         run(&mut pack)?;
     }
+
     Ok(archives.to_vec())
 }
 
 /// Whether a file exists and is not older than another.
 fn newer(file: &Path, than: &Path) -> bool {
-    let time = |path: &Path| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    let time = |path: &Path| {
+        std::fs::metadata(path)
+            .and_then(|metadata| metadata.modified())
+            .ok()
+    };
     time(file).is_some_and(|made| time(than).is_some_and(|built| made >= built))
 }
 
 /// The container IDs in a pod's status, including ended ones.
 fn containers(pod: &Value) -> impl Iterator<Item = &str> {
-    let statuses = pod.pointer("/status/containerStatuses").and_then(Value::as_array).into_iter().flatten();
+    let statuses = pod
+        .pointer("/status/containerStatuses")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
     statuses.filter_map(|status| status.get("containerID").and_then(Value::as_str))
 }
 
@@ -69,16 +98,30 @@ fn runs_without(pod: &Value, ended: &BTreeSet<String>) -> bool {
     if pod.pointer("/status/phase").and_then(Value::as_str) == Some("Succeeded") {
         return true;
     }
-    let conditions = pod.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
-    let mut ready = conditions.filter(|condition| condition.get("type").is_some_and(|kind| kind == "Ready"));
-    ready.any(|condition| condition.get("status").is_some_and(|status| status == "True"))
-        && containers(pod).all(|id| !ended.contains(id))
+    let conditions = pod
+        .pointer("/status/conditions")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    let mut ready =
+        conditions.filter(|condition| condition.get("type").is_some_and(|kind| kind == "Ready"));
+    ready.any(|condition| {
+        condition
+            .get("status")
+            .is_some_and(|status| status == "True")
+    }) && containers(pod).all(|id| !ended.contains(id))
 }
 
 /// Runs a command, and fails with its output.
 fn run(command: &mut Command) -> Result<()> {
-    let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
-    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let output = command
+        .output()
+        .with_context(|| format!("cannot start {command:?}"))?;
+    ensure!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(())
 }
 
@@ -97,11 +140,16 @@ impl Mesh {
     /// # Errors
     /// If Helm is missing.
     pub fn on(root: &Path, node: Node) -> Result<Self> {
-        Ok(Self { node, helm: Helm::find()?, chart: root.join("deploy/charts/navarch") })
+        Ok(Self {
+            node,
+            helm: Helm::find()?,
+            chart: root.join("deploy/charts/navarch"),
+        })
     }
 
-    /// Installs or upgrades a release of the chart with the cluster's images, and waits until it is rolled out.
-    /// Resource requests fit a small machine; the number of replicas is one, unless `set` has another.
+    /// Installs or upgrades a release of the chart with the cluster's images, and waits until it is
+    /// rolled out. Resource requests fit a small machine; the number of replicas is one, unless
+    /// `set` has another.
     ///
     /// # Errors
     /// If Helm fails.
@@ -118,14 +166,22 @@ impl Mesh {
         self.install_chart(release, &self.chart, &[&small[..], set].concat())
     }
 
-    /// Installs or upgrades a release of a chart in the namespace of the control plane, and waits until it is rolled out.
+    /// Installs or upgrades a release of a chart in the namespace of the control plane, and waits
+    /// until it is rolled out.
     ///
     /// # Errors
     /// If Helm fails.
     pub fn install_chart(&self, release: &str, chart: &Path, set: &[&str]) -> Result<()> {
         let chart = chart.display().to_string();
-        let mut arguments =
-            vec!["upgrade", "--install", release, &chart, "--namespace", NAMESPACE, "--create-namespace"];
+        let mut arguments = vec![
+            "upgrade",
+            "--install",
+            release,
+            &chart,
+            "--namespace",
+            NAMESPACE,
+            "--create-namespace",
+        ];
         arguments.extend(["--wait", "--timeout", "120s"]);
         for value in set {
             arguments.extend(["--set", value]);
@@ -134,24 +190,48 @@ impl Mesh {
         outcome.map(drop).with_context(|| self.describe(NAMESPACE))
     }
 
-    /// Installs the gateway of a network (the gateway chart), with the node's address as its load balancer address,
-    /// and waits until it is rolled out.
+    /// Installs the gateway of a network (the gateway chart), with the node's address as its load
+    /// balancer address, and waits until it is rolled out.
     ///
     /// # Errors
     /// If Helm fails, or the gateway does not become ready.
     pub fn network_gateway(&self, release: &str, network: &str) -> Result<()> {
         let chart = self.chart.with_file_name("gateway").display().to_string();
         let network = format!("networkGateway={network}");
-        let mut arguments = vec!["upgrade", "--install", release, &chart, "--namespace", NAMESPACE];
-        let small = ["autoscaling.enabled=false", "resources.requests.cpu=10m", "resources.requests.memory=40Mi"];
-        for value in [&network, "imagePullPolicy=IfNotPresent"].into_iter().chain(small) {
+        let mut arguments = vec![
+            "upgrade",
+            "--install",
+            release,
+            &chart,
+            "--namespace",
+            NAMESPACE,
+        ];
+
+        let small = [
+            "autoscaling.enabled=false",
+            "resources.requests.cpu=10m",
+            "resources.requests.memory=40Mi",
+        ];
+        for value in [&network, "imagePullPolicy=IfNotPresent"]
+            .into_iter()
+            .chain(small)
+        {
             arguments.extend(["--set", value]);
         }
         self.helm.run(Some(&self.node.kubeconfig()), &arguments)?;
         let status = serde_json::json!({"status": {"loadBalancer": {"ingress": [{"ip": self.node.address()?}]}}});
-        let patch =
-            ["patch", "service", release, "--subresource=status", "--type=merge", "--patch", &status.to_string()];
-        self.node.kubectl(&[&["--namespace", NAMESPACE], &patch[..]].concat())?;
+        let patch = [
+            "patch",
+            "service",
+            release,
+            "--subresource=status",
+            "--type=merge",
+            "--patch",
+            &status.to_string(),
+        ];
+
+        self.node
+            .kubectl(&[&["--namespace", NAMESPACE], &patch[..]].concat())?;
         self.rolled_out(NAMESPACE)
     }
 
@@ -161,7 +241,9 @@ impl Mesh {
     /// If Helm fails.
     pub fn uninstall(&self, release: &str) -> Result<()> {
         let arguments = ["uninstall", release, "--namespace", NAMESPACE, "--wait"];
-        self.helm.run(Some(&self.node.kubeconfig()), &arguments).map(drop)
+        self.helm
+            .run(Some(&self.node.kubeconfig()), &arguments)
+            .map(drop)
     }
 
     /// Applies objects.
@@ -191,7 +273,14 @@ impl Mesh {
     /// On a timeout, with the namespace's pods.
     pub fn rolled_out(&self, namespace: &str) -> Result<()> {
         let timeout = format!("--timeout={}s", WAIT_TIMEOUT.as_secs());
-        let outcome = self.node.kubectl(&["--namespace", namespace, "rollout", "status", "deployment", &timeout]);
+        let outcome = self.node.kubectl(&[
+            "--namespace",
+            namespace,
+            "rollout",
+            "status",
+            "deployment",
+            &timeout,
+        ]);
         outcome.map(drop).with_context(|| self.describe(namespace))
     }
 
@@ -200,37 +289,62 @@ impl Mesh {
     /// # Errors
     /// On a timeout, with the namespace's pods.
     pub fn ready(&self, namespace: &str, pod: &str) -> Result<()> {
-        let (pod, timeout) = (format!("pod/{pod}"), format!("--timeout={}s", WAIT_TIMEOUT.as_secs()));
-        let outcome = self.node.kubectl(&["--namespace", namespace, "wait", "--for=condition=Ready", &pod, &timeout]);
+        let pod = format!("pod/{pod}");
+        let timeout = format!("--timeout={}s", WAIT_TIMEOUT.as_secs());
+        let outcome = self.node.kubectl(&[
+            "--namespace",
+            namespace,
+            "wait",
+            "--for=condition=Ready",
+            &pod,
+            &timeout,
+        ]);
         outcome.map(drop).with_context(|| self.describe(namespace))
     }
 
-    /// Stops the node, starts it again, and waits until every pod of these namespaces is ready in new containers.
-    /// Until the kubelet has updated a pod, the API server shows it as ready, with the address and the containers
-    /// that ended with the node.
+    /// Stops the node, starts it again, and waits until every pod of these namespaces is ready in
+    /// new containers. Until the kubelet has updated a pod, the API server shows it as ready, with
+    /// the address and the containers that ended with the node.
     ///
     /// # Errors
     /// On a timeout, with the namespace's pods.
     pub async fn reboot(&mut self, namespaces: &[&str]) -> Result<()> {
         let mut ended = BTreeSet::new();
+
         for namespace in namespaces {
             for pod in self.pods(namespace)? {
                 ended.extend(containers(&pod).map(str::to_owned));
             }
         }
+
         self.node.reboot()?;
         let deadline = Instant::now() + WAIT_TIMEOUT;
+
         for namespace in namespaces {
-            while !self.pods(namespace)?.iter().all(|pod| runs_without(pod, &ended)) {
-                ensure!(Instant::now() < deadline, "pods were not started again: {}", self.describe(namespace));
+            while !self
+                .pods(namespace)?
+                .iter()
+                .all(|pod| runs_without(pod, &ended))
+            {
+                ensure!(
+                    Instant::now() < deadline,
+                    "pods were not started again: {}",
+                    self.describe(namespace)
+                );
                 tokio::time::sleep(Duration::from_millis(300)).await;
             }
         }
+
         Ok(())
     }
 
     fn pods(&self, namespace: &str) -> Result<Vec<Value>> {
-        match self.node.get(namespace, &["pods"])?.get_mut("items").map(Value::take) {
+        match self
+            .node
+            .get(namespace, &["pods"])?
+            .get_mut("items")
+            .map(Value::take)
+        {
             Some(Value::Array(pods)) => Ok(pods),
             other => bail!("pods of {namespace} are not a list: {other:?}"),
         }
@@ -238,11 +352,25 @@ impl Mesh {
 
     /// A description of a namespace's pods for errors.
     fn describe(&self, namespace: &str) -> String {
-        let seen = |arguments: &[&str]| self.node.kubectl(arguments).unwrap_or_else(|error| format!("{error:#}"));
+        let seen = |arguments: &[&str]| {
+            self.node
+                .kubectl(arguments)
+                .unwrap_or_else(|error| format!("{error:#}"))
+        };
         let pods = seen(&["--namespace", namespace, "get", "pods", "--output=wide"]);
-        let events = seen(&["--namespace", namespace, "get", "events", "--sort-by=.lastTimestamp"]);
+        let events = seen(&[
+            "--namespace",
+            namespace,
+            "get",
+            "events",
+            "--sort-by=.lastTimestamp",
+        ]);
+
         let events: Vec<&str> = events.lines().rev().take(15).collect();
-        format!("{pods}\n{}", events.into_iter().rev().collect::<Vec<_>>().join("\n"))
+        format!(
+            "{pods}\n{}",
+            events.into_iter().rev().collect::<Vec<_>>().join("\n")
+        )
     }
 
     /// The address of a pod.
@@ -251,7 +379,10 @@ impl Mesh {
     /// If it has none.
     pub fn address(&self, namespace: &str, pod: &str, port: u16) -> Result<SocketAddr> {
         let pod = self.node.get(namespace, &["pod", pod])?;
-        let ip = pod.pointer("/status/podIP").and_then(Value::as_str).context("the pod has no address")?;
+        let ip = pod
+            .pointer("/status/podIP")
+            .and_then(Value::as_str)
+            .context("the pod has no address")?;
         Ok(SocketAddr::new(ip.parse()?, port))
     }
 
@@ -261,7 +392,10 @@ impl Mesh {
     /// If it has none.
     pub fn service(&self, namespace: &str, name: &str, port: u16) -> Result<SocketAddr> {
         let service = self.node.get(namespace, &["service", name])?;
-        let ip = service.pointer("/spec/clusterIP").and_then(Value::as_str).context("the Service has no address")?;
+        let ip = service
+            .pointer("/spec/clusterIP")
+            .and_then(Value::as_str)
+            .context("the Service has no address")?;
         Ok(SocketAddr::new(ip.parse()?, port))
     }
 
@@ -280,10 +414,13 @@ impl Mesh {
 /// # Errors
 /// If it does not respond.
 pub async fn counted(client: SocketAddr) -> Result<Tally> {
-    Ok(serde_json::from_str(&client::get(client, "client", "/", &[]).await?.body)?)
+    Ok(serde_json::from_str(
+        &client::get(client, "client", "/", &[]).await?.body,
+    )?)
 }
 
-/// Waits until a client has sent this number of requests more than `before`, and returns its counts.
+/// Waits until a client has sent this number of requests more than `before`, and returns its
+/// counts.
 ///
 /// # Errors
 /// If it sends no requests.
@@ -295,7 +432,10 @@ pub async fn more(client: SocketAddr, before: &Tally, requests: u64) -> Result<T
         if requested >= requests {
             return Ok(now);
         }
-        ensure!(Instant::now() < end, "{client} asked {requested} times in {WAIT_TIMEOUT:?}");
+        ensure!(
+            Instant::now() < end,
+            "{client} asked {requested} times in {WAIT_TIMEOUT:?}"
+        );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

@@ -30,7 +30,11 @@ pub struct Addresses {
 
 impl Addresses {
     /// Loopback ports that Navarch chooses itself and logs, which requires the level `info`.
-    pub const ANY: Self = Self { xds: ANY, http: ANY, monitoring: ANY };
+    pub const ANY: Self = Self {
+        xds: ANY,
+        http: ANY,
+        monitoring: ANY,
+    };
 
     /// Loopback ports that are known in advance, so that another Navarch can reuse them.
     ///
@@ -38,7 +42,11 @@ impl Addresses {
     /// If the machine has none.
     pub fn free() -> std::io::Result<Self> {
         let address = || ports::free().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-        Ok(Self { xds: address()?, http: address()?, monitoring: address()? })
+        Ok(Self {
+            xds: address()?,
+            http: address()?,
+            monitoring: address()?,
+        })
     }
 }
 
@@ -84,7 +92,8 @@ impl Navarch {
         Self::start_with_args_at(program, &all, environment, at).await
     }
 
-    /// Starts it on a cluster, on free ports, with further arguments and environment variables, and waits until it is ready.
+    /// Starts it on a cluster, on free ports, with further arguments and environment variables, and
+    /// waits until it is ready.
     ///
     /// # Errors
     /// As [`Navarch::start`].
@@ -94,7 +103,8 @@ impl Navarch {
         args: &[&str],
         environment: &[(&str, &str)],
     ) -> Result<Self> {
-        let mut navarch = Self::launch_on_kubernetes(program, kubeconfig, args, environment).await?;
+        let mut navarch =
+            Self::launch_on_kubernetes(program, kubeconfig, args, environment).await?;
         navarch.wait_ready().await?;
         Ok(navarch)
     }
@@ -130,12 +140,26 @@ impl Navarch {
     }
 
     /// Starts it, and waits until its ports are open, but not for readiness.
-    async fn launch(program: &Path, args: &[String], environment: &[(&str, &str)], at: Addresses) -> Result<Self> {
+    async fn launch(
+        program: &Path,
+        args: &[String],
+        environment: &[(&str, &str)],
+        at: Addresses,
+    ) -> Result<Self> {
         let folder = tempfile::tempdir()?;
+
         // `env` sets the variables and executes the program, with the same PID.
-        let mut all: Vec<String> = environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let mut all: Vec<String> = environment
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
         all.extend([program.display().to_string(), "discovery".to_owned()]);
-        let Addresses { xds, http, monitoring } = at;
+        let Addresses {
+            xds,
+            http,
+            monitoring,
+        } = at;
+
         let addresses = [
             ("--grpc-addr", xds.to_string()),
             ("--http-addr", http.to_string()),
@@ -145,23 +169,42 @@ impl Navarch {
             // Its default port can be used only once per machine.
             ("--ctrlz_address", String::new()),
         ];
+
         for (flag, address) in addresses {
             if !args.iter().any(|arg| arg.starts_with(flag)) {
                 all.push(format!("{flag}={address}"));
             }
         }
+
         all.extend(args.iter().cloned());
-        let process = Process::start("navarch", Path::new("/usr/bin/env"), &all, &folder.path().join("navarch.log"))?;
-        let mut navarch = Self { process, xds, http, monitoring, secure: None, https: None, _folder: folder };
+        let process = Process::start(
+            "navarch",
+            Path::new("/usr/bin/env"),
+            &all,
+            &folder.path().join("navarch.log"),
+        )?;
+
+        let mut navarch = Self {
+            process,
+            xds,
+            http,
+            monitoring,
+            secure: None,
+            https: None,
+            _folder: folder,
+        };
+
         if all.iter().any(|arg| arg.ends_with(":0")) {
             navarch.learn_addresses().await?;
         }
+
         Ok(navarch)
     }
 
     /// Reads its listen addresses from its log.
     async fn learn_addresses(&mut self) -> Result<()> {
         let end = tokio::time::Instant::now() + START_TIMEOUT;
+
         loop {
             if let Some(addresses) = addresses(&self.process.output()) {
                 let of = |name: &str| addresses.get(name).copied();
@@ -171,10 +214,16 @@ impl Navarch {
                 (self.secure, self.https) = (of("secure-grpc"), of("https"));
                 return Ok(());
             }
+
             self.process.check_running()?;
+
             if tokio::time::Instant::now() > end {
-                bail!("it does not log where it listens:\n{}", self.process.output());
+                bail!(
+                    "it does not log where it listens:\n{}",
+                    self.process.output()
+                );
             }
+
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
@@ -200,12 +249,18 @@ impl Navarch {
     /// The listen addresses.
     #[must_use]
     pub fn addresses(&self) -> Addresses {
-        Addresses { xds: self.xds, http: self.http, monitoring: self.monitoring }
+        Addresses {
+            xds: self.xds,
+            http: self.http,
+            monitoring: self.monitoring,
+        }
     }
 
     /// Whether `/ready` returns 200.
     pub async fn is_ready(&self) -> bool {
-        client::get(self.http, "navarch", "/ready", &[]).await.is_ok_and(|reply| reply.status == 200)
+        client::get(self.http, "navarch", "/ready", &[])
+            .await
+            .is_ok_and(|reply| reply.status == 200)
     }
 
     /// The process id.
@@ -230,7 +285,10 @@ impl Navarch {
         let end = tokio::time::Instant::now() + patience;
         loop {
             self.process.check_running()?;
-            if client::get(self.http, "navarch", "/ready", &[]).await.is_ok_and(|reply| reply.status == 200) {
+            if client::get(self.http, "navarch", "/ready", &[])
+                .await
+                .is_ok_and(|reply| reply.status == 200)
+            {
                 return Ok(());
             }
             if tokio::time::Instant::now() > end {
@@ -253,7 +311,9 @@ impl Navarch {
     /// # Errors
     /// If it does not respond.
     pub async fn metrics(&self) -> Result<String> {
-        Ok(client::get(self.monitoring, "navarch", "/metrics", &[]).await?.body)
+        Ok(client::get(self.monitoring, "navarch", "/metrics", &[])
+            .await?
+            .body)
     }
 
     /// Makes it read all files again (SIGUSR1).
@@ -287,12 +347,21 @@ impl Navarch {
     }
 }
 
-/// The addresses by name in the log line with the listen addresses, in either log format; `None` before that line is complete.
+/// The addresses by name in the log line with the listen addresses, in either log format; `None`
+/// before that line is complete.
 fn addresses(log: &str) -> Option<BTreeMap<&str, SocketAddr>> {
-    let mut lines = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    let mut lines = log
+        .split_inclusive('\n')
+        .filter(|line| line.ends_with('\n'));
     let line = lines.find(|line| line.contains("listening") && line.contains("addresses"))?;
-    let words = line.split([' ', '"']).filter_map(|word| word.split_once('='));
-    Some(words.filter_map(|(name, address)| Some((name, address.parse().ok()?))).collect())
+    let words = line
+        .split([' ', '"'])
+        .filter_map(|word| word.split_once('='));
+    Some(
+        words
+            .filter_map(|(name, address)| Some((name, address.parse().ok()?)))
+            .collect(),
+    )
 }
 
 #[cfg(test)]
@@ -308,6 +377,10 @@ mod tests {
         for log in [plain, json] {
             assert_eq!(addresses(log).as_ref(), Some(&expected), "{log}");
         }
-        assert_eq!(addresses(&plain[..plain.len() - 4]), None, "a line that is being written");
+        assert_eq!(
+            addresses(&plain[..plain.len() - 4]),
+            None,
+            "a line that is being written"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! A Kubernetes cluster of one node with running pods: `scripts/cluster`, whose README describes its parts.
+//! A Kubernetes cluster of one node with running pods: `scripts/cluster`, whose README describes
+//! its parts.
 
 use std::io::Write as _;
 use std::net::Ipv4Addr;
@@ -27,7 +28,11 @@ pub fn missing(root: &Path) -> Option<String> {
         Err(error) => return Some(format!("scripts/cluster/missing cannot be run: {error}")),
     };
     (!output.status.success()).then(|| {
-        let message = if output.stdout.is_empty() { output.stderr } else { output.stdout };
+        let message = if output.stdout.is_empty() {
+            output.stderr
+        } else {
+            output.stdout
+        };
         String::from_utf8_lossy(&message).trim().to_owned()
     })
 }
@@ -60,12 +65,18 @@ impl Node {
     /// As [`Node::start`].
     pub fn start_in(root: &Path, images: &[&Path], networks: Networks) -> Result<Self> {
         // The paths of sockets are limited, so the directory name is short.
-        let folder = tempfile::Builder::new().prefix("node-").tempdir_in("/tmp")?;
+        let folder = tempfile::Builder::new()
+            .prefix("node-")
+            .tempdir_in("/tmp")?;
         let down = scripts(root).join("down");
         let words = [down.as_os_str(), folder.path().as_os_str()];
         let guard = Guard::running(&words, Some(folder.path()))?;
-        let mut node =
-            Self { folder: folder.path().to_owned(), scripts: scripts(root), networks, own: Some((folder, guard)) };
+        let mut node = Self {
+            folder: folder.path().to_owned(),
+            scripts: scripts(root),
+            networks,
+            own: Some((folder, guard)),
+        };
         node.up(images)?;
         Ok(node)
     }
@@ -75,7 +86,12 @@ impl Node {
     /// # Errors
     /// As [`Node::start`].
     pub fn keep(root: &Path, folder: &Path, images: &[&Path]) -> Result<Self> {
-        let mut node = Self { folder: folder.to_owned(), scripts: scripts(root), networks: Vec::new(), own: None };
+        let mut node = Self {
+            folder: folder.to_owned(),
+            scripts: scripts(root),
+            networks: Vec::new(),
+            own: None,
+        };
         node.up(images)?;
         Ok(node)
     }
@@ -86,7 +102,8 @@ impl Node {
         std::fs::create_dir_all(&folder)?;
         for image in images {
             let name = image.file_name().context("an image must be a file")?;
-            std::fs::copy(image, folder.join(name)).with_context(|| format!("cannot copy {}", image.display()))?;
+            std::fs::copy(image, folder.join(name))
+                .with_context(|| format!("cannot copy {}", image.display()))?;
         }
         self.script("up", &[])
     }
@@ -95,8 +112,16 @@ impl Node {
     fn script(&self, name: &str, arguments: &[&str]) -> Result<()> {
         let mut command = Command::new(self.scripts.join(name));
         command.arg(&self.folder).args(arguments);
-        command.envs(self.networks.iter().map(|(name, value)| (*name, value.as_str())));
-        succeed(command.stdin(Stdio::null()), &format!("scripts/cluster/{name}")).map(drop)
+        command.envs(
+            self.networks
+                .iter()
+                .map(|(name, value)| (*name, value.as_str())),
+        );
+        succeed(
+            command.stdin(Stdio::null()),
+            &format!("scripts/cluster/{name}"),
+        )
+        .map(drop)
     }
 
     /// The kubeconfig of clients and `kubectl`.
@@ -116,8 +141,11 @@ impl Node {
     /// # Errors
     /// If the node was not started in its own networks ([`Node::keep`]).
     pub fn address(&self) -> Result<Ipv4Addr> {
-        let net =
-            self.networks.iter().find(|(name, _)| *name == "NODE_NET").context("the node's network is not known")?;
+        let net = self
+            .networks
+            .iter()
+            .find(|(name, _)| *name == "NODE_NET")
+            .context("the node's network is not known")?;
         Ok(format!("{}.1", net.1).parse()?)
     }
 
@@ -126,8 +154,13 @@ impl Node {
     /// # Errors
     /// If the node is not running.
     pub fn pid(&self) -> Result<String> {
-        let written = std::fs::read_to_string(self.folder.join("pid")).context("the node does not run")?;
-        Ok(written.split_whitespace().next().context("no process id")?.to_owned())
+        let written =
+            std::fs::read_to_string(self.folder.join("pid")).context("the node does not run")?;
+        Ok(written
+            .split_whitespace()
+            .next()
+            .context("no process id")?
+            .to_owned())
     }
 
     /// A command in the node's network, which all pods' traffic passes through.
@@ -136,7 +169,9 @@ impl Node {
     /// If the node is not running.
     pub fn in_network(&self, program: &Path) -> Result<Command> {
         let mut command = Command::new("nsenter");
-        command.args(["--target", &self.pid()?, "--net"]).arg(program);
+        command
+            .args(["--target", &self.pid()?, "--net"])
+            .arg(program);
         Ok(command)
     }
 
@@ -146,13 +181,20 @@ impl Node {
     /// If the node is not running, or the command fails.
     pub fn run_in_network(&self, program: &str, arguments: &[&str]) -> Result<()> {
         let mut command = self.in_network(Path::new(program))?;
-        succeed(command.args(arguments).stdin(Stdio::null()), &format!("{program} {}", arguments.join(" "))).map(drop)
+        succeed(
+            command.args(arguments).stdin(Stdio::null()),
+            &format!("{program} {}", arguments.join(" ")),
+        )
+        .map(drop)
     }
 
     /// A kubectl command on the cluster.
     fn kubectl_command(&self, arguments: &[&str]) -> Result<Command> {
         let mut command = Command::new(crate::cluster::programs()?.join("kubectl"));
-        command.arg("--kubeconfig").arg(self.kubeconfig()).args(arguments);
+        command
+            .arg("--kubeconfig")
+            .arg(self.kubeconfig())
+            .args(arguments);
         Ok(command)
     }
 
@@ -161,7 +203,10 @@ impl Node {
     /// # Errors
     /// If it fails, with its error output.
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
-        succeed(self.kubectl_command(arguments)?.stdin(Stdio::null()), &format!("kubectl {}", arguments.join(" ")))
+        succeed(
+            self.kubectl_command(arguments)?.stdin(Stdio::null()),
+            &format!("kubectl {}", arguments.join(" ")),
+        )
     }
 
     /// An object from the API server, such as `deployment/istiod`, or a list of a kind.
@@ -180,10 +225,24 @@ impl Node {
     /// If one is rejected.
     pub fn apply(&self, documents: &str) -> Result<()> {
         let mut command = self.kubectl_command(&["apply", "--filename=-"])?;
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        child.stdin.take().context("kubectl has no stdin")?.write_all(documents.as_bytes())?;
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+
+        child
+            .stdin
+            .take()
+            .context("kubectl has no stdin")?
+            .write_all(documents.as_bytes())?;
         let output = child.wait_with_output()?;
-        ensure!(output.status.success(), "kubectl apply: {}", String::from_utf8_lossy(&output.stderr));
+        ensure!(
+            output.status.success(),
+            "kubectl apply: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+
         Ok(())
     }
 
@@ -206,8 +265,12 @@ impl Node {
     /// Runs a containerd command on images.
     fn ctr(&self, arguments: &[&str]) -> Result<()> {
         let mut command = Command::new("ctr");
-        command.arg("--address").arg(self.folder.join("run/containerd/containerd.sock"));
-        command.args(["--namespace=k8s.io", "images"]).args(arguments);
+        command
+            .arg("--address")
+            .arg(self.folder.join("run/containerd/containerd.sock"));
+        command
+            .args(["--namespace=k8s.io", "images"])
+            .args(arguments);
         succeed(command.stdin(Stdio::null()), "ctr images").map(drop)
     }
 
@@ -249,8 +312,14 @@ impl Drop for Node {
 
 /// Runs a command and returns its output.
 fn succeed(command: &mut Command, what: &str) -> Result<String> {
-    let output = command.output().with_context(|| format!("cannot start {what}"))?;
-    ensure!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
+    let output = command
+        .output()
+        .with_context(|| format!("cannot start {what}"))?;
+    ensure!(
+        output.status.success(),
+        "{what}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
@@ -260,15 +329,24 @@ fn succeed(command: &mut Command, what: &str) -> Result<String> {
 /// If all candidates are in use, or the routes cannot be read.
 pub fn free_networks<const COUNT: usize>() -> Result<[Networks; COUNT]> {
     let routes = succeed(Command::new("ip").args(["-4", "route"]), "ip route")?;
+
     // Concurrent test processes start the search at different candidates.
     let first = std::process::id() % 20;
     let all = (0..20).map(|step| {
         let number = (first + step) % 20;
-        (format!("10.200.{number}"), format!("10.{}", 201 + number), format!("10.{}", 221 + number))
+        (
+            format!("10.200.{number}"),
+            format!("10.{}", 201 + number),
+            format!("10.{}", 221 + number),
+        )
     });
+
     let mut free = all.filter(|(node, pods, services)| {
-        [node, pods, services].iter().all(|prefix| !routes.contains(&format!("{prefix}.")))
+        [node, pods, services]
+            .iter()
+            .all(|prefix| !routes.contains(&format!("{prefix}.")))
     });
+
     let found: Vec<Networks> = free
         .by_ref()
         .take(COUNT)
@@ -280,5 +358,8 @@ pub fn free_networks<const COUNT: usize>() -> Result<[Networks; COUNT]> {
             ]
         })
         .collect();
-    found.try_into().map_err(|_| anyhow!("twenty clusters are already running"))
+
+    found
+        .try_into()
+        .map_err(|_| anyhow!("twenty clusters are already running"))
 }

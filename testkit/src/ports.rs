@@ -1,7 +1,7 @@
 //! Ports of this machine, each for one test program at a time.
 //!
-//! Prefer port 0, with which a server chooses its port when it opens it. This is for ports that another program must
-//! know in advance, and for those that a sample prescribes.
+//! Prefer port 0, with which a server chooses its port when it opens it. This is for ports that
+//! another program must know in advance, and for those that a sample prescribes.
 
 use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
@@ -24,24 +24,32 @@ const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
 const EPHEMERAL: RangeInclusive<u16> = 32_768..=60_999;
 /// Maximum number of attempts.
 const TRIES: usize = 200;
-/// Maximum time that another test may hold a prescribed port; some programs hold them for all their tests.
+/// Maximum time that another test may hold a prescribed port; some programs hold them for all their
+/// tests.
 const HELD_TIMEOUT: Duration = Duration::from_mins(15);
 
-/// The locks of this process's free ports; the operating system releases them when it ends, in whatever way.
+/// The locks of this process's free ports; the operating system releases them when it ends, in
+/// whatever way.
 static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
 
-/// A port that is free on all addresses, for TCP and UDP, and that no other call, in this process or another, returns
-/// before this process ends. The kernel does not use it for connections.
+/// A port that is free on all addresses, for TCP and UDP, and that no other call, in this process
+/// or another, returns before this process ends. The kernel does not use it for connections.
 ///
 /// # Errors
 /// If the machine has none.
 pub fn free() -> io::Result<u16> {
     let ephemeral = ephemeral();
-    let ports: Vec<u16> = PORTS.filter(|port| !ephemeral.contains(port) && !NODE_PORTS.contains(port)).collect();
+    let ports: Vec<u16> = PORTS
+        .filter(|port| !ephemeral.contains(port) && !NODE_PORTS.contains(port))
+        .collect();
     let mut last = io::Error::other(format!("all ports are ephemeral: {ephemeral:?}"));
+
     for attempt in 0..TRIES.min(ports.len()) {
         let random = RandomState::new().hash_one(attempt) % ports.len() as u64;
-        let port = ports.get(usize::try_from(random).unwrap_or_default()).copied().unwrap_or(*PORTS.start());
+        let port = ports
+            .get(usize::try_from(random).unwrap_or_default())
+            .copied()
+            .unwrap_or(*PORTS.start());
         let Some(file) = lock(port)? else { continue };
         match open(port) {
             Ok(()) => {
@@ -51,10 +59,12 @@ pub fn free() -> io::Result<u16> {
             Err(error) => last = error,
         }
     }
+
     Err(last)
 }
 
-/// Locks of prescribed ports, which no other test has, of this program or another, until this is dropped.
+/// Locks of prescribed ports, which no other test has, of this program or another, until this is
+/// dropped.
 #[derive(Debug)]
 pub struct Taken(#[expect(dead_code, reason = "an open file stays locked")] Vec<File>);
 
@@ -67,6 +77,7 @@ pub async fn take(ports: &[u16]) -> io::Result<Taken> {
     let ports: BTreeSet<u16> = ports.iter().copied().collect();
     let end = Instant::now() + HELD_TIMEOUT;
     let mut files = Vec::new();
+
     for port in ports {
         loop {
             if let Some(file) = lock(port)? {
@@ -80,13 +91,18 @@ pub async fn take(ports: &[u16]) -> io::Result<Taken> {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
+
     Ok(Taken(files))
 }
 
 /// The locked file of a port; `None` if it is already locked, including by this process.
 fn lock(port: u16) -> io::Result<Option<File>> {
     let file = folder()?.join(port.to_string());
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(file)?;
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(file)?;
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Ok(None),
@@ -94,8 +110,9 @@ fn lock(port: u16) -> io::Result<Option<File>> {
     }
 }
 
-/// The directory with a file for each port that was ever locked. It is never removed, and neither are the files: a
-/// locked file that is removed could be created and locked again by another process.
+/// The directory with a file for each port that was ever locked. It is never removed, and neither
+/// are the files: a locked file that is removed could be created and locked again by another
+/// process.
 fn folder() -> io::Result<PathBuf> {
     let user = std::fs::metadata("/proc/self").map_or(0, |own| own.uid());
     let folder = std::env::temp_dir().join(format!("navarch-test-ports-{user}"));
@@ -112,8 +129,11 @@ fn open(port: u16) -> io::Result<()> {
 
 /// The ephemeral ports of the kernel.
 fn ephemeral() -> RangeInclusive<u16> {
-    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
-    let mut bounds = text.split_whitespace().filter_map(|bound| bound.parse().ok());
+    let text =
+        std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let mut bounds = text
+        .split_whitespace()
+        .filter_map(|bound| bound.parse().ok());
     match (bounds.next(), bounds.next()) {
         (Some(first), Some(last)) => first..=last,
         _ => EPHEMERAL,
@@ -129,8 +149,16 @@ mod tests {
         let ports: Vec<u16> = (0..20).map(|_| free().expect("a port")).collect();
         let different: BTreeSet<_> = ports.iter().collect();
         assert_eq!(different.len(), ports.len());
-        assert!(ports.iter().all(|port| !ephemeral().contains(port)), "{ports:?}");
-        assert!(ports.iter().all(|port| lock(*port).expect("it can be tried").is_none()), "another could have one");
+        assert!(
+            ports.iter().all(|port| !ephemeral().contains(port)),
+            "{ports:?}"
+        );
+        assert!(
+            ports
+                .iter()
+                .all(|port| lock(*port).expect("it can be tried").is_none()),
+            "another could have one"
+        );
     }
 
     #[test]

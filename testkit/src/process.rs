@@ -36,7 +36,11 @@ impl Process {
             .stderr(out)
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
-        Ok(Self { child, log: log.to_owned(), name: name.to_owned() })
+        Ok(Self {
+            child,
+            log: log.to_owned(),
+            name: name.to_owned(),
+        })
     }
 
     /// The process id.
@@ -62,7 +66,12 @@ impl Process {
             let lines: Vec<&str> = output.lines().collect();
             let (head, rest) = lines.split_at(lines.len().min(10));
             let tail = rest.split_at(rest.len().saturating_sub(30)).1;
-            bail!("{} ended with {status}:\n{}\n…\n{}", self.name, head.join("\n"), tail.join("\n"));
+            bail!(
+                "{} ended with {status}:\n{}\n…\n{}",
+                self.name,
+                head.join("\n"),
+                tail.join("\n")
+            );
         }
         Ok(())
     }
@@ -72,8 +81,15 @@ impl Process {
     /// # Errors
     /// If it cannot be signalled.
     pub fn signal(&self, name: &str) -> Result<()> {
-        let status = Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status()?;
-        anyhow::ensure!(status.success(), "failed to send SIG{name} to {}", self.name);
+        let status = Command::new("kill")
+            .arg(format!("-{name}"))
+            .arg(self.pid().to_string())
+            .status()?;
+        anyhow::ensure!(
+            status.success(),
+            "failed to send SIG{name} to {}",
+            self.name
+        );
         Ok(())
     }
 

@@ -29,27 +29,42 @@ pub struct Seen {
 }
 
 impl Sniffer {
-    /// Captures on all devices of this network namespace, including a bridge and the pods' interfaces.
+    /// Captures on all devices of this network namespace, including a bridge and the pods'
+    /// interfaces.
     ///
     /// # Errors
     /// Without root.
     pub fn start() -> Result<Self> {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-        let socket = socket(AddressFamily::Packet, SockType::Raw, flags, SockProtocol::EthAll)?;
+        let socket = socket(
+            AddressFamily::Packet,
+            SockType::Raw,
+            flags,
+            SockProtocol::EthAll,
+        )?;
+
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = std::thread::spawn(move || {
-            let (mut frames, mut buffer) = (Vec::new(), vec![0; 65536]);
+            let mut frames = Vec::new();
+            let mut buffer = vec![0; 65536];
+
             loop {
-                // Frames sent before the stop have arrived by then, and are received before the end.
+                // Frames sent before the stop have arrived by then, and are received before the
+                // end.
                 let is_stopped = stopped.load(Ordering::SeqCst);
-                match recv(socket.as_raw_fd(), &mut buffer, nix::sys::socket::MsgFlags::empty()) {
+                match recv(
+                    socket.as_raw_fd(),
+                    &mut buffer,
+                    nix::sys::socket::MsgFlags::empty(),
+                ) {
                     Ok(length) => frames.push(buffer.get(..length).unwrap_or_default().to_vec()),
                     Err(_) if is_stopped => return frames,
                     Err(_) => std::thread::sleep(std::time::Duration::from_millis(2)),
                 }
             }
         });
+
         Ok(Self { stop, thread })
     }
 
@@ -63,13 +78,21 @@ impl Sniffer {
         let frames = self.thread.join().expect("the thread only receives");
         let between = frames.iter().filter(|frame| {
             let parties = (frame.get(26..30), frame.get(30..34));
-            let (one, other) = (one.octets(), other.octets());
-            let (one, other) = (Some(one.as_slice()), Some(other.as_slice()));
+            let one = one.octets();
+            let other = other.octets();
+            let one = Some(one.as_slice());
+            let other = Some(other.as_slice());
             parties == (one, other) || parties == (other, one)
         });
+
         between.fold(Seen::default(), |seen, frame| {
-            let clear = frame.windows(word.len()).any(|part| part == word.as_bytes());
-            Seen { frames: seen.frames + 1, clear: seen.clear + usize::from(clear) }
+            let clear = frame
+                .windows(word.len())
+                .any(|part| part == word.as_bytes());
+            Seen {
+                frames: seen.frames + 1,
+                clear: seen.clear + usize::from(clear),
+            }
         })
     }
 }

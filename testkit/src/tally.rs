@@ -1,4 +1,5 @@
-//! The outcome of many requests, as the client in a pod (`workload load`) reports it and tests read it.
+//! The outcome of many requests, as the client in a pod (`workload load`) reports it and tests read
+//! it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +10,8 @@ use serde::{Deserialize, Serialize};
 /// Maximum number of printed failures.
 const MAX_PRINTED: usize = 20;
 
-/// Counts since the client's start. The difference of two ([`Tally::since`]) has the counts of a period.
+/// Counts since the client's start. The difference of two ([`Tally::since`]) has the counts of a
+/// period.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Tally {
     /// Number of completed requests.
@@ -28,17 +30,26 @@ impl Tally {
     /// Counts the outcome of a request to `host`: the response, or the error.
     pub fn count(&mut self, host: &str, took: Duration, outcome: Result<String>) {
         self.asked += 1;
+
         match outcome {
             Ok(response) => {
-                *self.answered.entry(format!("{host}: {response}")).or_default() += 1;
-                self.longest = self.longest.max(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+                *self
+                    .answered
+                    .entry(format!("{host}: {response}"))
+                    .or_default() += 1;
+                self.longest = self
+                    .longest
+                    .max(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
             }
             Err(error) => {
                 self.failed += 1;
                 if self.failures.len() == MAX_PRINTED {
                     self.failures.remove(0);
                 }
-                self.failures.push(format!("request {} to {host} failed after {took:?}: {error:#}", self.asked));
+                self.failures.push(format!(
+                    "request {} to {host} failed after {took:?}: {error:#}",
+                    self.asked
+                ));
             }
         }
     }
@@ -47,14 +58,24 @@ impl Tally {
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let count = |who: &String| before.answered.get(who).copied().unwrap_or_default();
-        let answered = self.answered.iter().map(|(who, all)| (who.clone(), all.saturating_sub(count(who))));
+        let answered = self
+            .answered
+            .iter()
+            .map(|(who, all)| (who.clone(), all.saturating_sub(count(who))));
         let failed = self.failed.saturating_sub(before.failed);
-        let kept = usize::try_from(failed).unwrap_or(MAX_PRINTED).min(self.failures.len());
+        let kept = usize::try_from(failed)
+            .unwrap_or(MAX_PRINTED)
+            .min(self.failures.len());
+
         Self {
             asked: self.asked.saturating_sub(before.asked),
             answered: answered.filter(|(_, count)| *count > 0).collect(),
             failed,
-            failures: self.failures.get(self.failures.len() - kept..).unwrap_or_default().to_vec(),
+            failures: self
+                .failures
+                .get(self.failures.len() - kept..)
+                .unwrap_or_default()
+                .to_vec(),
             longest: self.longest,
         }
     }
@@ -64,9 +85,18 @@ impl Tally {
     /// # Errors
     /// With the failures as text.
     pub fn none_lost(&self, what: &str, least: u64) -> Result<()> {
-        ensure!(self.asked >= least, "{what}: only {} requests, expected {least}", self.asked);
-        let (failed, requests) = (self.failed, self.asked);
-        ensure!(failed == 0, "{what}: {failed} of {requests} requests were lost:\n{}", self.failures.join("\n"));
+        ensure!(
+            self.asked >= least,
+            "{what}: only {} requests, expected {least}",
+            self.asked
+        );
+        let failed = self.failed;
+        let requests = self.asked;
+        ensure!(
+            failed == 0,
+            "{what}: {failed} of {requests} requests were lost:\n{}",
+            self.failures.join("\n")
+        );
         Ok(())
     }
 }
@@ -90,6 +120,9 @@ mod tests {
         assert!(since.failures[0].ends_with("late"), "{:?}", since.failures);
         assert!(since.none_lost("all", 1).is_err(), "one was lost");
         assert!(before.since(&before).none_lost("nothing", 0).is_ok());
-        assert!(before.since(&before).none_lost("nothing", 1).is_err(), "nothing was asked");
+        assert!(
+            before.since(&before).none_lost("nothing", 1).is_err(),
+            "nothing was asked"
+        );
     }
 }

@@ -9,7 +9,8 @@ use serde::Serialize;
 /// Kernel ticks per second in `/proc/<pid>/stat`: fixed by Linux's ABI on all platforms of Envoy.
 const TICKS: f64 = 100.0;
 
-/// Memory is stable if it has not changed for this number of seconds; otherwise the time limit applies.
+/// Memory is stable if it has not changed for this number of seconds; otherwise the time limit
+/// applies.
 const RESTS: [u32; 2] = [5, 60];
 
 /// The resource usage of a process.
@@ -19,8 +20,8 @@ pub struct Usage {
     pub cpu_seconds: f64,
     /// Resident memory, in kB.
     pub rss_kb: u64,
-    /// The anonymous part of it, in kB: without the pages of the program's file, which count once they are executed
-    /// and can be read again.
+    /// The anonymous part of it, in kB: without the pages of the program's file, which count once
+    /// they are executed and can be read again.
     pub anon_kb: u64,
     /// Peak resident memory, in kB.
     pub peak_kb: u64,
@@ -47,36 +48,59 @@ pub fn usage(pid: u32) -> Result<Usage> {
         let path = format!("/proc/{pid}/{file}");
         fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))
     };
-    let (stat, status) = (read("stat")?, read("status")?);
+    let stat = read("stat")?;
+    let status = read("status")?;
+
     // The name in parentheses may contain anything; the format after it is fixed.
-    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
-    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or_default();
+    let fields: Vec<&str> = stat
+        .rsplit(") ")
+        .next()
+        .unwrap_or_default()
+        .split(' ')
+        .collect();
+
+    let ticks = |at: usize| {
+        fields
+            .get(at)
+            .and_then(|field| field.parse::<f64>().ok())
+            .unwrap_or_default()
+    };
+
     let line = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or_default()
+        line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+            .unwrap_or_default()
     };
+
     Ok(Usage {
         cpu_seconds: (ticks(11) + ticks(12)) / TICKS,
         rss_kb: line("VmRSS:"),
         anon_kb: line("RssAnon:"),
         peak_kb: line("VmHWM:"),
-        files: fs::read_dir(format!("/proc/{pid}/fd")).map(Iterator::count).unwrap_or_default(),
+        files: fs::read_dir(format!("/proc/{pid}/fd"))
+            .map(Iterator::count)
+            .unwrap_or_default(),
         threads: line("Threads:"),
     })
 }
 
-/// Waits until the memory of a process has not changed by more than one percent for five seconds, for a minute at
-/// most. Returns the number of seconds.
+/// Waits until the memory of a process has not changed by more than one percent for five seconds,
+/// for a minute at most. Returns the number of seconds.
 ///
 /// # Errors
 /// As [`usage`].
 pub async fn settle(pid: u32) -> Result<u32> {
     let [needed, longest] = RESTS;
-    let (mut last, mut rest) = (usage(pid)?.rss_kb, 0);
+    let mut last = usage(pid)?.rss_kb;
+    let mut rest = 0;
     for second in 1..=longest {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let now = usage(pid)?.rss_kb;
-        rest = if now.abs_diff(last) <= last / 100 { rest + 1 } else { 0 };
+        rest = if now.abs_diff(last) <= last / 100 {
+            rest + 1
+        } else {
+            0
+        };
         last = now;
         if rest == needed {
             return Ok(second);
@@ -100,6 +124,11 @@ mod tests {
                 && usage.threads > 0,
             "{usage:?}"
         );
-        assert!(super::usage(u32::MAX).unwrap_err().to_string().contains("/proc/"));
+        assert!(
+            super::usage(u32::MAX)
+                .unwrap_err()
+                .to_string()
+                .contains("/proc/")
+        );
     }
 }

@@ -20,17 +20,24 @@ pub async fn until<F: Future<Output = bool>>(what: &str, condition: impl Fn() ->
 ///
 /// # Panics
 /// On a timeout, with the description.
-pub async fn until_within<F: Future<Output = bool>>(timeout: Duration, what: &str, condition: impl Fn() -> F) {
+pub async fn until_within<F: Future<Output = bool>>(
+    timeout: Duration,
+    what: &str,
+    condition: impl Fn() -> F,
+) {
     let wait = async {
         while !condition().await {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    assert!(tokio::time::timeout(timeout, wait).await.is_ok(), "timed out after {timeout:?}: {what}");
+    assert!(
+        tokio::time::timeout(timeout, wait).await.is_ok(),
+        "timed out after {timeout:?}: {what}"
+    );
 }
 
-/// Polls until `look` returns the wanted value, and returns it. Before that, `look` returns an `Err` with what it
-/// saw, such as an error or another state.
+/// Polls until `look` returns the wanted value, and returns it. Before that, `look` returns an
+/// `Err` with what it saw, such as an error or another state.
 ///
 /// # Panics
 /// On a timeout of a minute, with the description and what was seen last.
@@ -80,7 +87,11 @@ impl fmt::Debug for Verbatim {
 /// # Errors
 /// With the value if it is not the wanted one.
 pub fn wanted<S>(seen: S, is_wanted: impl FnOnce(&S) -> bool) -> Result<S, S> {
-    if is_wanted(&seen) { Ok(seen) } else { Err(seen) }
+    if is_wanted(&seen) {
+        Ok(seen)
+    } else {
+        Err(seen)
+    }
 }
 
 #[cfg(test)]
@@ -109,6 +120,9 @@ mod tests {
     #[tokio::test]
     #[should_panic(expected = "the first check did not end")]
     async fn a_check_that_hangs_is_reported() {
-        until_some_within(SHORT, "an answer", async || std::future::pending::<Result<(), ()>>().await).await;
+        until_some_within(SHORT, "an answer", async || {
+            std::future::pending::<Result<(), ()>>().await
+        })
+        .await;
     }
 }

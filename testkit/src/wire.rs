@@ -78,18 +78,33 @@ impl Wire {
         let counted = counts.clone();
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
+
             while let Ok((near, _)) = listener.accept().await {
-                let (open, mut weather) = (Open::new(&counted), weather.clone());
+                let open = Open::new(&counted);
+                let mut weather = weather.clone();
                 connections.spawn(async move {
                     let _open = open;
                     let mut storm = weather.clone();
                     let forward = async move {
-                        // A connection in the state `Silent` gets no response until the state changes.
-                        drop(weather.wait_for(|weather| *weather != LinkState::Silent).await);
-                        let Ok(far) = TcpStream::connect(server).await else { return };
-                        let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
-                        tokio::join!(copy(near_in, far_out, weather.clone()), copy(far_in, near_out, weather));
+                        // A connection in the state `Silent` gets no response until the state
+                        // changes.
+                        drop(
+                            weather
+                                .wait_for(|weather| *weather != LinkState::Silent)
+                                .await,
+                        );
+                        let Ok(far) = TcpStream::connect(server).await else {
+                            return;
+                        };
+
+                        let (near_in, near_out) = near.into_split();
+                        let (far_in, far_out) = far.into_split();
+                        tokio::join!(
+                            copy(near_in, far_out, weather.clone()),
+                            copy(far_in, near_out, weather)
+                        );
                     };
+
                     tokio::select! {
                         () = forward => {}
                         _ = storm.wait_for(|weather| *weather == LinkState::Storm) => {}
@@ -97,7 +112,13 @@ impl Wire {
                 });
             }
         });
-        Ok(Self { address, weather: Arc::new(sender), connections: counts, task })
+
+        Ok(Self {
+            address,
+            weather: Arc::new(sender),
+            connections: counts,
+            task,
+        })
     }
 
     /// Changes the state.
@@ -109,7 +130,12 @@ impl Wire {
     pub async fn cut(&self) {
         self.set(LinkState::Storm);
         // It is never closed, as its sender is in `self`.
-        drop(self.connections.subscribe().wait_for(|count| count.open == 0).await);
+        drop(
+            self.connections
+                .subscribe()
+                .wait_for(|count| count.open == 0)
+                .await,
+        );
         self.set(LinkState::Fair);
     }
 
@@ -127,21 +153,39 @@ async fn copy(
     mut weather: watch::Receiver<LinkState>,
 ) {
     let mut buffer = vec![0_u8; 64 * 1024];
+
     loop {
         let is_slow = *weather.borrow() == LinkState::Slow;
-        let room = if is_slow { buffer.len() / 4 } else { buffer.len() };
-        let Ok(count) = from.read(buffer.get_mut(..room).unwrap_or_default()).await else { break };
+        let room = if is_slow {
+            buffer.len() / 4
+        } else {
+            buffer.len()
+        };
+
+        let Ok(count) = from.read(buffer.get_mut(..room).unwrap_or_default()).await else {
+            break;
+        };
+
         if is_slow {
             tokio::time::sleep(SLOW).await;
         }
-        if weather.wait_for(|weather| *weather != LinkState::Silent).await.is_err() {
+
+        if weather
+            .wait_for(|weather| *weather != LinkState::Silent)
+            .await
+            .is_err()
+        {
             return;
         }
-        let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) else { break };
+        let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) else {
+            break;
+        };
+
         if to.write_all(bytes).await.is_err() {
             return;
         }
     }
+
     drop(to.shutdown().await);
 }
 

@@ -1,8 +1,8 @@
-//! Istio's dashboards of the mesh, its services and workloads: every panel has data from the pods of a client and a server, whose
-//! sidecars are stock Envoys.
+//! Istio's dashboards of the mesh, its services and workloads: every panel has data from the pods
+//! of a client and a server, whose sidecars are stock Envoys.
 //!
-//! A variable of a dashboard stands behind `$`: `$service` and `$bytes` are the service that was asked, by HTTP and by TCP, `$client` and
-//! `$server` the workloads, `$namespace` their namespace.
+//! A variable of a dashboard stands behind `$`: `$service` and `$bytes` are the service that was
+//! asked, by HTTP and by TCP, `$client` and `$server` the workloads, `$namespace` their namespace.
 
 use anyhow::{Result, ensure};
 
@@ -18,45 +18,118 @@ const fn panel(title: &'static str, queries: &'static [Query]) -> Panel {
 }
 
 const WORKLOAD: &[&str] = &["destination_workload", "destination_workload_namespace"];
-const WITH_SERVICE: &[&str] = &["destination_workload", "destination_workload_namespace", "destination_service"];
-const BUCKETS: &[&str] = &["le", "destination_workload", "destination_workload_namespace"];
+const WITH_SERVICE: &[&str] = &[
+    "destination_workload",
+    "destination_workload_namespace",
+    "destination_service",
+];
+const BUCKETS: &[&str] = &[
+    "le",
+    "destination_workload",
+    "destination_workload_namespace",
+];
 const SOURCE: &[&str] = &["source_workload", "source_workload_namespace"];
-const SOURCE_CODE: &[&str] = &["source_workload", "source_workload_namespace", "response_code"];
+const SOURCE_CODE: &[&str] = &[
+    "source_workload",
+    "source_workload_namespace",
+    "response_code",
+];
 const SOURCE_BUCKETS: &[&str] = &["source_workload", "source_workload_namespace", "le"];
-const WORKLOAD_CODE: &[&str] = &["destination_workload", "destination_workload_namespace", "response_code"];
+const WORKLOAD_CODE: &[&str] = &[
+    "destination_workload",
+    "destination_workload_namespace",
+    "response_code",
+];
 
 /// Istio Mesh Dashboard, and of Istio Performance Dashboard what the mesh answers.
 const MESH: [Panel; 9] = [
-    panel("Traffic Volume", &[by("istio_requests_total{reporter=~\"source|waypoint\"}", &[])]),
-    panel("Success Rate", &[by("istio_requests_total{reporter=~\"source|waypoint\",response_code!~\"5..\"}", &[])]),
-    panel("4xxs", &[by("istio_requests_total{reporter=~\"source|waypoint\",response_code=~\"4..\"}", &[])]),
-    panel("5xxs", &[by("istio_requests_total{reporter=~\"source|waypoint\",response_code=~\"5..\"}", &[])]),
+    panel(
+        "Traffic Volume",
+        &[by(
+            "istio_requests_total{reporter=~\"source|waypoint\"}",
+            &[],
+        )],
+    ),
+    panel(
+        "Success Rate",
+        &[by(
+            "istio_requests_total{reporter=~\"source|waypoint\",response_code!~\"5..\"}",
+            &[],
+        )],
+    ),
+    panel(
+        "4xxs",
+        &[by(
+            "istio_requests_total{reporter=~\"source|waypoint\",response_code=~\"4..\"}",
+            &[],
+        )],
+    ),
+    panel(
+        "5xxs",
+        &[by(
+            "istio_requests_total{reporter=~\"source|waypoint\",response_code=~\"5..\"}",
+            &[],
+        )],
+    ),
     panel(
         "HTTP/gRPC Workloads",
         &[
-            by("istio_requests_total{reporter=~\"source|waypoint\"}", WITH_SERVICE),
-            by("istio_request_duration_milliseconds_bucket{reporter=~\"source|waypoint\"}", BUCKETS),
-            by("istio_requests_total{reporter=~\"source|waypoint\",response_code!~\"5..\"}", WORKLOAD),
+            by(
+                "istio_requests_total{reporter=~\"source|waypoint\"}",
+                WITH_SERVICE,
+            ),
+            by(
+                "istio_request_duration_milliseconds_bucket{reporter=~\"source|waypoint\"}",
+                BUCKETS,
+            ),
+            by(
+                "istio_requests_total{reporter=~\"source|waypoint\",response_code!~\"5..\"}",
+                WORKLOAD,
+            ),
         ],
     ),
     panel(
         "TCP Workloads",
         &[
-            by("istio_tcp_received_bytes_total{reporter=~\"source|waypoint\"}", WITH_SERVICE),
-            by("istio_tcp_sent_bytes_total{reporter=~\"source|waypoint\"}", WITH_SERVICE),
+            by(
+                "istio_tcp_received_bytes_total{reporter=~\"source|waypoint\"}",
+                WITH_SERVICE,
+            ),
+            by(
+                "istio_tcp_sent_bytes_total{reporter=~\"source|waypoint\"}",
+                WITH_SERVICE,
+            ),
         ],
     ),
-    panel("Istio Component Versions", &[by("istio_build{component=\"proxy\"}", &["component", "tag"])]),
+    panel(
+        "Istio Component Versions",
+        &[by(
+            "istio_build{component=\"proxy\"}",
+            &["component", "tag"],
+        )],
+    ),
     panel(
         "Performance: vCPU / 1k rps",
-        &[by("istio_requests_total{source_workload=\"$client\",reporter=\"source\"}", &[])],
+        &[by(
+            "istio_requests_total{source_workload=\"$client\",reporter=\"source\"}",
+            &[],
+        )],
     ),
     panel(
         "Performance: Bytes transferred / sec",
         &[
-            by("istio_response_bytes_sum{source_workload=\"$client\",reporter=\"source\"}", &[]),
-            by("istio_response_bytes_sum{source_workload_namespace!=\"istio-system\",reporter=\"source\"}", &[]),
-            by("istio_request_bytes_sum{source_workload_namespace!=\"istio-system\",reporter=\"source\"}", &[]),
+            by(
+                "istio_response_bytes_sum{source_workload=\"$client\",reporter=\"source\"}",
+                &[],
+            ),
+            by(
+                "istio_response_bytes_sum{source_workload_namespace!=\"istio-system\",reporter=\"source\"}",
+                &[],
+            ),
+            by(
+                "istio_request_bytes_sum{source_workload_namespace!=\"istio-system\",reporter=\"source\"}",
+                &[],
+            ),
         ],
     ),
 ];
@@ -100,7 +173,10 @@ const SERVICE: [Panel; 20] = [
     ),
     panel(
         "Client Request Volume",
-        &[by("istio_requests_total{reporter=~\"source|destination\",destination_service=\"$service\"}", &[])],
+        &[by(
+            "istio_requests_total{reporter=~\"source|destination\",destination_service=\"$service\"}",
+            &[],
+        )],
     ),
     panel(
         "Client Success Rate",
@@ -118,7 +194,10 @@ const SERVICE: [Panel; 20] = [
     ),
     panel(
         "TCP Received Bytes",
-        &[by("istio_tcp_received_bytes_total{reporter=~\"source|destination\",destination_service=\"$bytes\"}", &[])],
+        &[by(
+            "istio_tcp_received_bytes_total{reporter=~\"source|destination\",destination_service=\"$bytes\"}",
+            &[],
+        )],
     ),
     panel(
         "Server Request Volume, Success Rate",
@@ -136,7 +215,10 @@ const SERVICE: [Panel; 20] = [
     ),
     panel(
         "TCP Sent Bytes",
-        &[by("istio_tcp_sent_bytes_total{reporter=~\"source|destination\",destination_service=\"$bytes\"}", &[])],
+        &[by(
+            "istio_tcp_sent_bytes_total{reporter=~\"source|destination\",destination_service=\"$bytes\"}",
+            &[],
+        )],
     ),
     panel(
         "Incoming Requests, Success Rate By Source",
@@ -232,15 +314,27 @@ const SERVICE: [Panel; 20] = [
     ),
 ];
 
-/// Istio Workload Dashboard, the queries of its variables first. The workload is the server where requests come in, the client where they go
-/// out.
+/// Istio Workload Dashboard, the queries of its variables first. The workload is the server where
+/// requests come in, the client where they go out.
 const WORKLOADS: [Panel; 13] = [
-    panel("namespace", &[by("istio_requests_total", &["destination_workload_namespace"])]),
+    panel(
+        "namespace",
+        &[by(
+            "istio_requests_total",
+            &["destination_workload_namespace"],
+        )],
+    ),
     panel(
         "workload",
         &[
-            by("istio_requests_total{destination_workload_namespace=~\"$namespace\"}", WORKLOAD),
-            by("istio_requests_total{source_workload_namespace=~\"$namespace\"}", SOURCE),
+            by(
+                "istio_requests_total{destination_workload_namespace=~\"$namespace\"}",
+                WORKLOAD,
+            ),
+            by(
+                "istio_requests_total{source_workload_namespace=~\"$namespace\"}",
+                SOURCE,
+            ),
         ],
     ),
     panel(

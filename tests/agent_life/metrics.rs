@@ -1,4 +1,5 @@
-//! The mesh's metrics of two stock Envoys, made by the agents beside them: of requests and connections, on both sides.
+//! The mesh's metrics of two stock Envoys, made by the agents beside them: of requests and
+//! connections, on both sides.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -64,12 +65,21 @@ struct Ports {
 
 impl Ports {
     fn free() -> Result<Self> {
-        Ok(Self { http: ports::free()?, tcp: ports::free()? })
+        Ok(Self {
+            http: ports::free()?,
+            tcp: ports::free()?,
+        })
     }
 }
 
 /// A service with two ports, its sidecar and a client's, the client's pod, and a Telemetry.
-fn mesh(ports: &Ports, inbound: &Ports, application: SocketAddr, bytes: SocketAddr, overrides: &str) -> String {
+fn mesh(
+    ports: &Ports,
+    inbound: &Ports,
+    application: SocketAddr,
+    bytes: SocketAddr,
+    overrides: &str,
+) -> String {
     let (http, tcp, of_tcp) = (ports.http, ports.tcp, inbound.tcp);
     let web = web::strict(POD, http, inbound.http, application);
     format!(
@@ -128,7 +138,11 @@ async fn application() -> Result<(SocketAddr, JoinSet<()>)> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let app = axum::Router::new().fallback(|request: axum::extract::Request| async move {
-        let wanted = request.uri().path().strip_prefix("/status/").and_then(|status| status.parse().ok());
+        let wanted = request
+            .uri()
+            .path()
+            .strip_prefix("/status/")
+            .and_then(|status| status.parse().ok());
         axum::http::StatusCode::from_u16(wanted.unwrap_or(200)).unwrap()
     });
     let mut tasks = JoinSet::new();
@@ -155,8 +169,14 @@ async fn echo() -> Result<(SocketAddr, JoinSet<()>)> {
 /// The value of a metric's line whose labels hold all of these.
 pub(crate) fn value(metrics: &str, name: &str, labels: &[&str]) -> Option<u64> {
     let mut lines = metrics.lines().filter_map(|line| {
-        let (of, value) = line.strip_prefix(name)?.strip_prefix('{')?.rsplit_once("} ")?;
-        labels.iter().all(|label| of.contains(label)).then(|| value.parse().ok())?
+        let (of, value) = line
+            .strip_prefix(name)?
+            .strip_prefix('{')?
+            .rsplit_once("} ")?;
+        labels
+            .iter()
+            .all(|label| of.contains(label))
+            .then(|| value.parse().ok())?
     });
     lines.next()
 }
@@ -164,12 +184,24 @@ pub(crate) fn value(metrics: &str, name: &str, labels: &[&str]) -> Option<u64> {
 /// Waits until a pod's metrics are as wanted.
 pub(crate) async fn until(pod: &Pod, what: &str, is_wanted: impl Fn(&str) -> bool) -> String {
     until_some(what, async || {
-        let metrics = pod.get(pod.status, "/stats/prometheus").await.map(|answer| answer.1).unwrap_or_default();
+        let metrics = pod
+            .get(pod.status, "/stats/prometheus")
+            .await
+            .map(|answer| answer.1)
+            .unwrap_or_default();
         if is_wanted(&metrics) {
             return Ok(metrics);
         }
+
         let of_mesh = |line: &&str| line.starts_with("istio_") && line.contains("reporter");
-        Err((metrics.lines().filter(of_mesh).map(str::to_owned).collect::<Vec<_>>(), Verbatim(pod.log())))
+        Err((
+            metrics
+                .lines()
+                .filter(of_mesh)
+                .map(str::to_owned)
+                .collect::<Vec<_>>(),
+            Verbatim(pod.log()),
+        ))
     })
     .await
 }
@@ -185,17 +217,32 @@ impl Mesh {
     /// Starts both, and waits until a request is answered.
     pub(crate) async fn start(server: &Server, http: u16) -> Result<Self> {
         let of_web = [("INSTANCE_IP", POD), ("ISTIO_META_WORKLOAD_NAME", "web-v1")];
-        let of_client = [("POD_NAME", "client-1"), ("ISTIO_META_WORKLOAD_NAME", "client-v1")];
+        let of_client = [
+            ("POD_NAME", "client-1"),
+            ("ISTIO_META_WORKLOAD_NAME", "client-v1"),
+        ];
         let mut web = Pod::start_labelled(server, "web", &of_web)?;
         let mut caller = Pod::start_labelled(server, "client", &of_client)?;
         web.wait_ready().await?;
+
         caller.wait_ready().await?;
-        let mesh = Self { web, caller, front: SocketAddr::from(([127, 0, 0, 1], http)) };
+        let mesh = Self {
+            web,
+            caller,
+            front: SocketAddr::from(([127, 0, 0, 1], http)),
+        };
         let end = Instant::now() + TIMEOUT;
+
         while !mesh.get("/").await.is_ok_and(|reply| reply.status == 200) {
-            ensure!(Instant::now() < end, "no answer:\n{}\n{}", mesh.caller.log(), mesh.web.log());
+            ensure!(
+                Instant::now() < end,
+                "no answer:\n{}\n{}",
+                mesh.caller.log(),
+                mesh.web.log()
+            );
             sleep(Duration::from_millis(50)).await;
         }
+
         Ok(mesh)
     }
 
@@ -213,26 +260,49 @@ impl Mesh {
     /// Two requests are counted on both sides, with who asked whom.
     async fn counts_requests(&self) -> Result<()> {
         let reply = self.get("/headers").await?;
-        ensure!(reply.headers.keys().all(|name| !name.as_str().contains("peer-metadata")), "{:?}", reply.headers);
-        let at_client = ["reporter=\"source\"", "connection_security_policy=\"unknown\""];
+        ensure!(
+            reply
+                .headers
+                .keys()
+                .all(|name| !name.as_str().contains("peer-metadata")),
+            "{:?}",
+            reply.headers
+        );
+
+        let at_client = [
+            "reporter=\"source\"",
+            "connection_security_policy=\"unknown\"",
+        ];
         let at_web = [
             "reporter=\"destination\"",
             "connection_security_policy=\"mutual_tls\"",
             "destination_workload=\"web-v1\"",
         ];
+
         for (pod, own) in [(&self.caller, &at_client[..]), (&self.web, &at_web)] {
             let labels = [&CLIENT[..], &SERVICE, own].concat();
-            let is_counted = |metrics: &str| value(metrics, "istio_requests_total", &labels) >= Some(2);
+            let is_counted =
+                |metrics: &str| value(metrics, "istio_requests_total", &labels) >= Some(2);
             let metrics = until(pod, "two requests", is_counted).await;
-            for name in ["request_duration_milliseconds", "request_bytes", "response_bytes"] {
+
+            for name in [
+                "request_duration_milliseconds",
+                "request_bytes",
+                "response_bytes",
+            ] {
                 let count = value(&metrics, &format!("istio_{name}_count"), &labels);
                 ensure!(
                     count >= Some(2) && count == value(&metrics, "istio_requests_total", &labels),
                     "{name}: {count:?}"
                 );
             }
-            ensure!(value(&metrics, "istio_request_bytes_sum", &labels) > Some(100), "bytes of heads count");
+
+            ensure!(
+                value(&metrics, "istio_request_bytes_sum", &labels) > Some(100),
+                "bytes of heads count"
+            );
         }
+
         Ok(())
     }
 
@@ -242,34 +312,59 @@ impl Mesh {
         stream.write_all(&[7; 1000]).await?;
         stream.read_exact(&mut [0; 1000]).await?;
         let of = |metrics: &str| {
-            let tcp = ["request_protocol=\"tcp\"", SOURCE, DESTINATION, "response_flags=\"-\""];
-            ["connections_opened", "connections_closed", "received_bytes", "sent_bytes"]
-                .map(|name| value(metrics, &format!("istio_tcp_{name}_total"), &tcp))
+            let tcp = [
+                "request_protocol=\"tcp\"",
+                SOURCE,
+                DESTINATION,
+                "response_flags=\"-\"",
+            ];
+            [
+                "connections_opened",
+                "connections_closed",
+                "received_bytes",
+                "sent_bytes",
+            ]
+            .map(|name| value(metrics, &format!("istio_tcp_{name}_total"), &tcp))
         };
+
         for pod in self.pods() {
             let wanted = [1, 0, 1000, 1000].map(Some);
             until(pod, "an open connection", |metrics| of(metrics) == wanted).await;
         }
-        let metrics = until(&self.web, "who the client is", |metrics| of(metrics)[0] == Some(1)).await;
-        ensure!(value(&metrics, "istio_tcp_connections_opened_total", &TCP_CLIENT) == Some(1), "{metrics}");
+
+        let metrics = until(&self.web, "who the client is", |metrics| {
+            of(metrics)[0] == Some(1)
+        })
+        .await;
+        ensure!(
+            value(&metrics, "istio_tcp_connections_opened_total", &TCP_CLIENT) == Some(1),
+            "{metrics}"
+        );
+
         drop(stream);
+
         for pod in self.pods() {
             let wanted = [1, 1, 1000, 1000].map(Some);
             until(pod, "a closed connection", |metrics| of(metrics) == wanted).await;
         }
+
         Ok(())
     }
 
-    /// Istio's dashboards find data for every panel, once something was refused and something was not there.
+    /// Istio's dashboards find data for every panel, once something was refused and something was
+    /// not there.
     async fn fills_dashboards(&self) -> Result<()> {
         for (path, status) in [("/status/404", 404), ("/status/503", 503)] {
             ensure!(self.get(path).await?.status == status, "{path}");
         }
         let wanted = ["response_code=\"404\"", "response_code=\"503\""];
-        let are_counted =
-            |metrics: &str| wanted.iter().all(|code| value(metrics, "istio_requests_total", &[code]).is_some());
-        let (client, server) =
-            (until(&self.caller, "failures", are_counted).await, until(&self.web, "failures", are_counted).await);
+        let are_counted = |metrics: &str| {
+            wanted
+                .iter()
+                .all(|code| value(metrics, "istio_requests_total", &[code]).is_some())
+        };
+        let client = until(&self.caller, "failures", are_counted).await;
+        let server = until(&self.web, "failures", are_counted).await;
         crate::dashboards::have_data([&client, &server])
     }
 
@@ -284,12 +379,21 @@ impl Mesh {
                 if value(&metrics, "istio_requests_total", &changed).is_some() {
                     break metrics;
                 }
-                ensure!(Instant::now() < end, "no changed labels:\n{metrics}\n{}", pod.log());
+                ensure!(
+                    Instant::now() < end,
+                    "no changed labels:\n{metrics}\n{}",
+                    pod.log()
+                );
                 sleep(Duration::from_millis(100)).await;
             };
-            let line = metrics.lines().find(|line| line.contains("path=\"/changed\"")).context("a line")?;
+
+            let line = metrics
+                .lines()
+                .find(|line| line.contains("path=\"/changed\""))
+                .context("a line")?;
             ensure!(!line.contains("source_app"), "the tag is removed: {line}");
         }
+
         Ok(())
     }
 
@@ -297,7 +401,12 @@ impl Mesh {
     pub(crate) async fn is_switched_off(&self) -> Result<()> {
         let end = Instant::now() + TIMEOUT;
         for pod in self.pods() {
-            while pod.get(pod.admin, "/config_dump?resource=dynamic_listeners").await?.1.contains("istio_metrics") {
+            while pod
+                .get(pod.admin, "/config_dump?resource=dynamic_listeners")
+                .await?
+                .1
+                .contains("istio_metrics")
+            {
                 ensure!(Instant::now() < end, "the logs stay");
                 sleep(Duration::from_millis(100)).await;
             }
@@ -317,13 +426,26 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn new() -> Result<Self> {
-        let ((application, answers), (bytes, echo)) = (application().await?, echo().await?);
-        Ok(Self { application, bytes, to: Ports::free()?, inbound: Ports::free()?, _tasks: [answers, echo] })
+        let (application, answers) = application().await?;
+        let (bytes, echo) = echo().await?;
+        Ok(Self {
+            application,
+            bytes,
+            to: Ports::free()?,
+            inbound: Ports::free()?,
+            _tasks: [answers, echo],
+        })
     }
 
     /// The configuration, with these overrides of the metrics.
     pub(crate) fn mesh(&self, overrides: &str) -> String {
-        mesh(&self.to, &self.inbound, self.application, self.bytes, overrides)
+        mesh(
+            &self.to,
+            &self.inbound,
+            self.application,
+            self.bytes,
+            overrides,
+        )
     }
 
     /// Starts the control plane and both pods.

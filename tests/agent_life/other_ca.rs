@@ -1,5 +1,5 @@
-//! A CA that is none of the control plane's (`ENABLE_CA_SERVER=false`), as istio-csr is: certificates come from there, configuration from
-//! here, and both ends believe the CA's root.
+//! A CA that is none of the control plane's (`ENABLE_CA_SERVER=false`), as istio-csr is:
+//! certificates come from there, configuration from here, and both ends believe the CA's root.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -16,7 +16,8 @@ use crate::client::Proof;
 use crate::pod::Pod;
 use crate::server::Server;
 
-/// A folder with a mesh, a certificate of istiod's name from a CA whose state is at hand, its key, and the CA's root.
+/// A folder with a mesh, a certificate of istiod's name from a CA whose state is at hand, its key,
+/// and the CA's root.
 fn mounted(state: &Path) -> Result<TempDir> {
     let of_ca = |name: &str| std::fs::read_to_string(state.join(name));
     let root = of_ca("ca-cert.pem")?;
@@ -26,12 +27,17 @@ fn mounted(state: &Path) -> Result<TempDir> {
     let key = KeyPair::generate()?;
     let folder = tempfile::tempdir()?;
     std::fs::create_dir(folder.path().join("mesh"))?;
+
     std::fs::write(folder.path().join("mesh/mesh.yaml"), MESH)?;
-    let files =
-        [("tls.crt", params.signed_by(&key, &issuer)?.pem()), ("tls.key", key.serialize_pem()), ("ca.crt", root)];
+    let files = [
+        ("tls.crt", params.signed_by(&key, &issuer)?.pem()),
+        ("tls.key", key.serialize_pem()),
+        ("ca.crt", root),
+    ];
     for (name, text) in files {
         std::fs::write(folder.path().join(name), text)?;
     }
+
     Ok(folder)
 }
 
@@ -39,24 +45,57 @@ fn mounted(state: &Path) -> Result<TempDir> {
 async fn certificates_can_be_issued_by_a_remote_ca() -> Result<()> {
     let ca = Server::with_variables(MESH, "ISTIOD_CUSTOM_HOST=localhost").await?;
     let folder = mounted(&ca.folder().join("state"))?;
-    let flags = [("tlsCertFile", "tls.crt"), ("tlsKeyFile", "tls.key"), ("caCertFile", "ca.crt")];
-    let flags = flags.map(|(flag, name)| format!("--{flag}={}", folder.path().join(name).display()));
-    let (variables, here) = ("ENABLE_CA_SERVER=false".to_owned(), IpAddr::from([127, 0, 0, 1]));
+    let flags = [
+        ("tlsCertFile", "tls.crt"),
+        ("tlsKeyFile", "tls.key"),
+        ("caCertFile", "ca.crt"),
+    ];
+    let flags =
+        flags.map(|(flag, name)| format!("--{flag}={}", folder.path().join(name).display()));
+
+    let variables = "ENABLE_CA_SERVER=false".to_owned();
+    let here = IpAddr::from([127, 0, 0, 1]);
     let server = Server::start_in(folder, ca.issuer.clone(), variables, here, &flags).await?;
 
     let address = format!("localhost:{}", ca.secure.port());
-    let mut pod = Pod::start(&server, &[("CA_ADDR", &address), ("OUTPUT_CERTS", "certificates")])?;
+    let mut pod = Pod::start(
+        &server,
+        &[("CA_ADDR", &address), ("OUTPUT_CERTS", "certificates")],
+    )?;
     pod.wait_ready().await?;
     let clusters = pod.get(pod.admin, "/clusters").await?.1;
-    ensure!(clusters.contains("outbound|80||bank.example"), "configuration came: {clusters}");
-    until("it has an identity", async || pod.file("certificates/cert-chain.pem").contains("BEGIN CERTIFICATE")).await;
-    until("it has the CA's root", async || pod.file("certificates/root-cert.pem").trim() == ca.root().trim()).await;
+    ensure!(
+        clusters.contains("outbound|80||bank.example"),
+        "configuration came: {clusters}"
+    );
+
+    until("it has an identity", async || {
+        pod.file("certificates/cert-chain.pem")
+            .contains("BEGIN CERTIFICATE")
+    })
+    .await;
+    until("it has the CA's root", async || {
+        pod.file("certificates/root-cert.pem").trim() == ca.root().trim()
+    })
+    .await;
     let signed = "citadel_server_success_cert_issuance_count 1";
-    ensure!(ca.metrics().await?.contains(signed), "the CA has signed: {}", ca.metrics().await?);
+    ensure!(
+        ca.metrics().await?.contains(signed),
+        "the CA has signed: {}",
+        ca.metrics().await?
+    );
 
     let token = Proof::Token(server.issuer.token(json!({})));
-    let refused = server.certificate(&token, "", 0).await.map(drop).unwrap_err();
-    ensure!(refused.code() == Code::Unimplemented, "the control plane is no CA: {refused}");
+    let refused = server
+        .certificate(&token, "", 0)
+        .await
+        .map(drop)
+        .unwrap_err();
+    ensure!(
+        refused.code() == Code::Unimplemented,
+        "the control plane is no CA: {refused}"
+    );
+
     pod.stop().await?;
     Ok(())
 }

@@ -38,7 +38,11 @@ impl Pod {
     }
 
     /// The same with another label `app`.
-    pub(crate) fn start_labelled(server: &Server, app: &str, variables: &[(&str, &str)]) -> Result<Self> {
+    pub(crate) fn start_labelled(
+        server: &Server,
+        app: &str,
+        variables: &[(&str, &str)],
+    ) -> Result<Self> {
         Self::start_as(server, "sidecar", &[("app", app)], variables)
     }
 
@@ -67,10 +71,20 @@ impl Pod {
             Ok(fs::write(path, text)?)
         };
         file("var/run/secrets/istio/root-cert.pem", &server.root())?;
-        file("var/run/secrets/tokens/istio-token", &server.issuer.token(json!({})))?;
-        let labels: String = labels.iter().map(|(key, value)| format!("{key}=\"{value}\"\n")).collect();
+        file(
+            "var/run/secrets/tokens/istio-token",
+            &server.issuer.token(json!({})),
+        )?;
+
+        let labels: String = labels
+            .iter()
+            .map(|(key, value)| format!("{key}=\"{value}\"\n"))
+            .collect();
         file("etc/istio/pod/labels", &labels)?;
-        let (status, admin, envoy_status) = (ports::free()?, ports::free()?, ports::free()?);
+        let status = ports::free()?;
+        let admin = ports::free()?;
+        let envoy_status = ports::free()?;
+
         let mut config = json!({
             "discoveryAddress": server.secure.to_string(), "binaryPath": envoy::program(), "statusPort": status,
             "proxyAdminPort": admin, "terminationDrainDuration": "1s", "concurrency": 1,
@@ -78,8 +92,10 @@ impl Pod {
         let members = settings.as_object().into_iter().flatten();
         members.for_each(|(name, value)| config[name] = value.clone());
         let log = fs::File::create(folder.path().join("log"))?;
+
         // Another build's, whose figures are wanted.
-        let program = std::env::var_os("NAVARCH_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_navarch").into());
+        let program =
+            std::env::var_os("NAVARCH_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_navarch").into());
         let agent = Command::new(program)
             .args(["agent", "proxy", kind, "--proxyLogLevel=info"])
             .current_dir(folder.path())
@@ -99,13 +115,26 @@ impl Pod {
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()?;
-        Ok(Self { agent, folder, status, admin, envoy_status })
+
+        Ok(Self {
+            agent,
+            folder,
+            status,
+            admin,
+            envoy_status,
+        })
     }
 
     /// Waits until the agent says that all is ready.
     pub(crate) async fn wait_ready(&mut self) -> Result<()> {
         let end = Instant::now() + TIMEOUT;
-        while self.get(self.status, "/healthz/ready").await.ok().map(|answer| answer.0) != Some(200) {
+        while self
+            .get(self.status, "/healthz/ready")
+            .await
+            .ok()
+            .map(|answer| answer.0)
+            != Some(200)
+        {
             if let Some(status) = self.agent.try_wait()? {
                 bail!("the agent ended with {status}:\n{}", self.log());
             }
@@ -135,13 +164,20 @@ impl Pod {
 
     /// Status and body of a page.
     pub(crate) async fn get(&self, port: u16, path: &str) -> Result<(u16, String)> {
-        let answer = LocalRequest::get("127.0.0.1", port, path, Duration::from_secs(5)).send().await?;
-        Ok((answer.status.as_u16(), String::from_utf8_lossy(&answer.body).into_owned()))
+        let answer = LocalRequest::get("127.0.0.1", port, path, Duration::from_secs(5))
+            .send()
+            .await?;
+        Ok((
+            answer.status.as_u16(),
+            String::from_utf8_lossy(&answer.body).into_owned(),
+        ))
     }
 
     /// Has something done.
     pub(crate) async fn post(&self, port: u16, path: &str) -> Result<()> {
-        let answer = LocalRequest::post("127.0.0.1", port, path, Duration::from_secs(5)).send().await?;
+        let answer = LocalRequest::post("127.0.0.1", port, path, Duration::from_secs(5))
+            .send()
+            .await?;
         ensure!(answer.status == 200, "{path}: {}", answer.status);
         Ok(())
     }
@@ -149,12 +185,17 @@ impl Pod {
     /// The ids of Envoys in this pod.
     fn envoys(&self) -> Vec<u32> {
         let folder = fs::canonicalize(self.folder.path()).unwrap();
-        let entries =
-            fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
-        let link = |pid: u32, name: &str| fs::read_link(Path::new("/proc").join(pid.to_string()).join(name)).ok();
+        let entries = fs::read_dir("/proc")
+            .unwrap()
+            .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+        let link = |pid: u32, name: &str| {
+            fs::read_link(Path::new("/proc").join(pid.to_string()).join(name)).ok()
+        };
         let envoy: PathBuf = fs::canonicalize(envoy::program()).unwrap();
-        let here =
-            |pid: &u32| link(*pid, "cwd").as_ref() == Some(&folder) && link(*pid, "exe").as_ref() == Some(&envoy);
+        let here = |pid: &u32| {
+            link(*pid, "cwd").as_ref() == Some(&folder)
+                && link(*pid, "exe").as_ref() == Some(&envoy)
+        };
         entries.filter(here).collect()
     }
 
@@ -165,13 +206,20 @@ impl Pod {
 
     /// The CPU seconds that the agent and Envoy have used.
     pub(crate) fn cpu_seconds(&self) -> Result<[f64; 2]> {
-        let envoys = self.envoys().into_iter().map(|pid| Ok(usage(pid)?.cpu_seconds)).sum::<Result<f64>>()?;
+        let envoys = self
+            .envoys()
+            .into_iter()
+            .map(|pid| Ok(usage(pid)?.cpu_seconds))
+            .sum::<Result<f64>>()?;
         Ok([usage(self.agent.id())?.cpu_seconds, envoys])
     }
 
     /// Whether the bootstrap is there.
     pub(crate) fn has_bootstrap(&self) -> bool {
-        self.folder.path().join("etc/istio/proxy/envoy-rev.json").exists()
+        self.folder
+            .path()
+            .join("etc/istio/proxy/envoy-rev.json")
+            .exists()
     }
 
     /// Asks the agent to end and gives its exit code.
@@ -189,7 +237,9 @@ impl Pod {
 
     /// Sends Envoy a signal.
     pub(crate) fn signal_envoy(&self, name: &str) -> Result<()> {
-        self.envoys().into_iter().try_for_each(|pid| signal(pid, name))
+        self.envoys()
+            .into_iter()
+            .try_for_each(|pid| signal(pid, name))
     }
 
     /// Waits for the agent's end and gives its exit code.
@@ -199,7 +249,11 @@ impl Pod {
             if let Some(status) = self.agent.try_wait()? {
                 return Ok(status.code().unwrap_or(-1));
             }
-            ensure!(Instant::now() < end, "the agent does not end:\n{}", self.log());
+            ensure!(
+                Instant::now() < end,
+                "the agent does not end:\n{}",
+                self.log()
+            );
             sleep(Duration::from_millis(20)).await;
         }
     }
@@ -215,7 +269,10 @@ impl Drop for Pod {
 
 /// Sends a signal by name.
 fn signal(pid: u32, name: &str) -> Result<()> {
-    let status = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status()?;
+    let status = Command::new("kill")
+        .arg(format!("-{name}"))
+        .arg(pid.to_string())
+        .status()?;
     ensure!(status.success(), "failed to send SIG{name} to {pid}");
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! The mesh's metrics of a stock Envoy as waypoint, made by the agent beside it: who asked whom through its tunnels.
+//! The mesh's metrics of a stock Envoy as waypoint, made by the agent beside it: who asked whom
+//! through its tunnels.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -60,9 +61,15 @@ status: {{phase: Running, podIP: {ip}, podIPs: [{{ip: {ip}}}], conditions: [{{ty
 
 /// A service with ports (name, own and the pod's), and the pod of its name.
 fn service(name: &str, vip: &str, ip: &str, ports: &[(&str, u16, u16)]) -> String {
-    let list = |text: &dyn Fn(&(&str, u16, u16)) -> String| ports.iter().map(text).collect::<Vec<_>>().join(", ");
-    let declared = list(&|(name, port, target)| format!("{{name: {name}, port: {port}, targetPort: {target}}}"));
-    let targets = list(&|(name, _, target)| format!("{{name: {name}, port: {target}, protocol: TCP}}"));
+    let list = |text: &dyn Fn(&(&str, u16, u16)) -> String| {
+        ports.iter().map(text).collect::<Vec<_>>().join(", ")
+    };
+    let declared = list(&|(name, port, target)| {
+        format!("{{name: {name}, port: {port}, targetPort: {target}}}")
+    });
+    let targets =
+        list(&|(name, _, target)| format!("{{name: {name}, port: {target}, protocol: TCP}}"));
+
     format!(
         "apiVersion: v1
 kind: Service
@@ -87,7 +94,12 @@ fn mesh() -> String {
     let of_web = [("http", PORTS[0], INNER[0]), ("tcp", PORTS[1], INNER[1])];
     pod("way", WAYPOINT, &format!("app: way, {managed}"), "")
         + &service("way", "10.96.42.9", WAYPOINT, &of_way)
-        + &pod("web", POD, "app: web", "ambient.istio.io/redirection: enabled")
+        + &pod(
+            "web",
+            POD,
+            "app: web",
+            "ambient.istio.io/redirection: enabled",
+        )
         + &service("web", SERVICE, POD, &of_web)
         + "apiVersion: v1
 kind: Namespace
@@ -144,23 +156,43 @@ async fn workload(server: &Server, account: &str) -> Result<Workload> {
     let Proof::Certificate(chain, key) = server.prove_by_certificate(&token).await? else {
         anyhow::bail!("no certificate");
     };
-    Ok(Workload { chain, key, roots: server.root() })
+    Ok(Workload {
+        chain,
+        key,
+        roots: server.root(),
+    })
 }
 
 /// Sends bytes through the waypoint to a port of the service until what comes back begins so.
 async fn ask(client: &Workload, port: u16, bytes: &str, wanted: &str, pod: &Pod) -> Result<()> {
     let through = SocketAddr::new(WAYPOINT.parse()?, hbone::PORT);
     let end = Instant::now() + Duration::from_secs(60);
+
     loop {
         let authority = format!("{SERVICE}:{port}");
+
         // The application keeps connections of bytes open.
-        let most = if port == PORTS[1] { wanted.len() } else { usize::MAX };
+        let most = if port == PORTS[1] {
+            wanted.len()
+        } else {
+            usize::MAX
+        };
+
         let answer = hbone::send(through, client, &authority, bytes, most);
         let answer = tokio::time::timeout(Duration::from_secs(5), answer).await;
-        if answer.as_ref().is_ok_and(|answer| answer.as_ref().is_ok_and(|answer| answer.starts_with(wanted))) {
+        if answer.as_ref().is_ok_and(|answer| {
+            answer
+                .as_ref()
+                .is_ok_and(|answer| answer.starts_with(wanted))
+        }) {
             return Ok(());
         }
-        ensure!(Instant::now() < end, "{bytes:?}: wanted {wanted:?}, got {answer:?}\n{}", pod.log());
+
+        ensure!(
+            Instant::now() < end,
+            "{bytes:?}: wanted {wanted:?}, got {answer:?}\n{}",
+            pod.log()
+        );
         sleep(Duration::from_millis(50)).await;
     }
 }
@@ -174,35 +206,71 @@ async fn waypoint_metrics_have_source_and_destination() -> Result<()> {
     let labels = [
         ("app", "way"),
         ("gateway.networking.k8s.io/gateway-name", "way"),
-        ("gateway.networking.k8s.io/gateway-class-name", "istio-waypoint"),
+        (
+            "gateway.networking.k8s.io/gateway-class-name",
+            "istio-waypoint",
+        ),
         ("gateway.istio.io/managed", "istio.io-mesh-controller"),
     ];
-    let variables = [("POD_NAME", "way"), ("INSTANCE_IP", WAYPOINT), ("ISTIO_META_ENABLE_HBONE", "true")];
+
+    let variables = [
+        ("POD_NAME", "way"),
+        ("INSTANCE_IP", WAYPOINT),
+        ("ISTIO_META_ENABLE_HBONE", "true"),
+    ];
     let mut way = Pod::start_as(&server, "waypoint", &labels, &variables)?;
     way.wait_ready().await?;
     let friend = workload(&server, "friend").await?;
-    let http =
-        |method: &str| format!("{method} / HTTP/1.1\r\nhost: {HOST}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+
+    let http = |method: &str| {
+        format!(
+            "{method} / HTTP/1.1\r\nhost: {HOST}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+        )
+    };
     ask(&friend, PORTS[0], &http("GET"), "HTTP/1.1 200", &way).await?;
     ask(&friend, PORTS[0], &http("POST"), "HTTP/1.1 403", &way).await?;
-    ask(&friend, PORTS[1], "bytes", "bytes", &way).await.context("a connection")?;
+    ask(&friend, PORTS[1], "bytes", "bytes", &way)
+        .await
+        .context("a connection")?;
 
     let with = |outcome: &'static str| [&LABELS[..], &[outcome]].concat();
-    let answered =
-        with("request_protocol=\"http\",response_code=\"200\",grpc_response_status=\"\",response_flags=\"-\"");
+    let answered = with(
+        "request_protocol=\"http\",response_code=\"200\",grpc_response_status=\"\",response_flags=\"-\"",
+    );
     let is_counted = |metrics: &str| value(metrics, "istio_requests_total", &answered) >= Some(1);
     let metrics = until(&way, "a request", is_counted).await;
-    for name in ["request_duration_milliseconds", "request_bytes", "response_bytes"] {
+
+    for name in [
+        "request_duration_milliseconds",
+        "request_bytes",
+        "response_bytes",
+    ] {
         let count = value(&metrics, &format!("istio_{name}_count"), &answered);
-        ensure!(count == value(&metrics, "istio_requests_total", &answered), "{name}: {count:?}");
+        ensure!(
+            count == value(&metrics, "istio_requests_total", &answered),
+            "{name}: {count:?}"
+        );
     }
-    let refused = [LABELS[0], LABELS[5], "destination_workload=\"unknown\"", "response_code=\"403\""];
-    until(&way, "what is refused", |metrics| value(metrics, "istio_requests_total", &refused) >= Some(1)).await;
+
+    let refused = [
+        LABELS[0],
+        LABELS[5],
+        "destination_workload=\"unknown\"",
+        "response_code=\"403\"",
+    ];
+
+    until(&way, "what is refused", |metrics| {
+        value(metrics, "istio_requests_total", &refused) >= Some(1)
+    })
+    .await;
     let bytes = with("request_protocol=\"tcp\"");
     let closed = |metrics: &str| {
         let of = |name: &str| value(metrics, &format!("istio_tcp_{name}_total"), &bytes);
-        of("connections_opened") >= Some(1) && of("connections_closed") >= Some(1) && of("sent_bytes") >= Some(5)
+        of("connections_opened") >= Some(1)
+            && of("connections_closed") >= Some(1)
+            && of("sent_bytes") >= Some(5)
     };
+
     until(&way, "a connection", closed).await;
     Ok(())
 }

@@ -32,22 +32,33 @@ pub(crate) fn differences(case: &Value) -> Vec<String> {
     found
 }
 
-/// The bootstraps of all cases whose environment and annotations say nothing of fragments or of runtime values.
+/// The bootstraps of all cases whose environment and annotations say nothing of fragments or of
+/// runtime values.
 pub(crate) fn made_by_default() -> BTreeMap<String, Value> {
-    let says_so =
-        |case: &Value| case.to_string().contains("RAGMENT") || case["annotations"].to_string().contains("untime");
-    let cases = cases("bootstrap").into_iter().filter(|(_, case)| case.get("bootstrap").is_some() && !says_so(case));
-    cases.map(|(name, case)| (name, make(&case).unwrap()["bootstrap"].clone())).collect()
+    let says_so = |case: &Value| {
+        case.to_string().contains("RAGMENT") || case["annotations"].to_string().contains("untime")
+    };
+    let cases = cases("bootstrap")
+        .into_iter()
+        .filter(|(_, case)| case.get("bootstrap").is_some() && !says_so(case));
+    cases
+        .map(|(name, case)| (name, make(&case).unwrap()["bootstrap"].clone()))
+        .collect()
 }
 
 /// What the agent makes of a case's input.
 fn make(case: &Value) -> anyhow::Result<Value> {
     let variables: Variables = text_map(&case["env"]).into_iter().collect();
     let arguments = texts(&case["args"]);
-    let mut command = ProxyCommand::read(arguments.strip_prefix(&["proxy".to_owned()]).unwrap(), &variables)?;
+    let mut command = ProxyCommand::read(
+        arguments.strip_prefix(&["proxy".to_owned()]).unwrap(),
+        &variables,
+    )?;
+
     // The recorded program had no version.
     command.settings.istio_version = "unknown".to_owned();
-    let (labels, annotations) = (text_map(&case["labels"]), text_map(&case["annotations"]));
+    let labels = text_map(&case["labels"]);
+    let annotations = text_map(&case["annotations"]);
     let config = effective(&ConfigSources {
         environment: variables.text("PROXY_CONFIG"),
         annotations: Some(&annotations),
@@ -56,17 +67,26 @@ fn make(case: &Value) -> anyhow::Result<Value> {
         cpu_limit: variables.number("ISTIO_CPU_LIMIT", 0),
         ..ConfigSources::default()
     })?;
-    let config = navarch::api::mesh::ProxyConfig { binary_path: recorded_program(case), ..config };
+
+    let config = navarch::api::mesh::ProxyConfig {
+        binary_path: recorded_program(case),
+        ..config
+    };
     let excluded: Vec<_> = annotations
         .get("traffic.sidecar.istio.io/excludeInterfaces")
         .map_or(Vec::new(), |names| names.split(',').collect());
     let identity = NodeIdentity {
         kind: command.kind.clone(),
-        addresses: Addresses::find(variables.text("INSTANCE_IP").parse().ok(), &interfaces(), &excluded),
+        addresses: Addresses::find(
+            variables.text("INSTANCE_IP").parse().ok(),
+            &interfaces(),
+            &excluded,
+        ),
         pod: variables.text("POD_NAME").to_owned(),
         namespace: variables.text("POD_NAMESPACE").to_owned(),
         domain: command.domain.clone(),
     };
+
     let node = Node::gather(&MetadataInput {
         identity: &identity,
         variables: &variables,
@@ -78,6 +98,7 @@ fn make(case: &Value) -> anyhow::Result<Value> {
         credential_socket: false,
         serves_only_files: false,
     })?;
+
     let input = BootstrapInput {
         node: &node,
         addresses: &identity.addresses,
@@ -85,6 +106,7 @@ fn make(case: &Value) -> anyhow::Result<Value> {
         settings: &command.settings,
         features: &Features::ISTIO,
     };
+
     let path = go_path::join(&config.config_path, "envoy-rev.json");
     let over = None;
     let socket = go_path::join(&config.config_path, "XDS");
@@ -104,19 +126,31 @@ fn recorded_program(case: &Value) -> String {
 /// The interfaces of the machine that cases were recorded on.
 fn interfaces() -> Vec<Interface> {
     let addresses = ["192.0.2.2", "fd00::2"].map(|address| address.parse::<IpAddr>().unwrap());
-    vec![Interface { name: "eth0".to_owned(), up: true, loopback: false, addresses: addresses.to_vec() }]
+    vec![Interface {
+        name: "eth0".to_owned(),
+        up: true,
+        loopback: false,
+        addresses: addresses.to_vec(),
+    }]
 }
 
 /// Lists where two values differ.
 fn compare(path: &str, expected: &Value, actual: &Value, found: &mut Vec<String>) {
     match (expected, actual) {
         (Value::Object(expected), Value::Object(actual)) => {
-            let keys: BTreeMap<_, _> = expected.keys().chain(actual.keys()).map(|key| (key, ())).collect();
+            let keys: BTreeMap<_, _> = expected
+                .keys()
+                .chain(actual.keys())
+                .map(|key| (key, ()))
+                .collect();
+
             for key in keys.into_keys() {
                 let path = format!("{path}/{key}");
                 match (expected.get(key), actual.get(key)) {
                     (Some(expected), Some(actual)) => compare(&path, expected, actual, found),
-                    (expected, actual) => found.push(format!("{path}: expected {expected:?}, is {actual:?}")),
+                    (expected, actual) => {
+                        found.push(format!("{path}: expected {expected:?}, is {actual:?}"))
+                    }
                 }
             }
         }
@@ -125,7 +159,8 @@ fn compare(path: &str, expected: &Value, actual: &Value, found: &mut Vec<String>
                 compare(&format!("{path}/{place}"), expected, actual, found);
             }
         }
-        (Value::Number(expected), Value::Number(actual)) if expected.as_f64() == actual.as_f64() => {}
+        (Value::Number(expected), Value::Number(actual))
+            if expected.as_f64() == actual.as_f64() => {}
         _ if expected == actual => {}
         _ => found.push(format!("{path}: expected {expected}, is {actual}")),
     }

@@ -8,34 +8,51 @@ use serde_json::{Map, Value, json};
 /// Cases are added by each kind's test, which may run at once.
 static REPORT: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
-/// Runs all cases of a kind by `differences`, reports them and fails where one differs. There are `count` of them where no other
-/// folder is named.
+/// Runs all cases of a kind by `differences`, reports them and fails where one differs. There are
+/// `count` of them where no other folder is named.
 pub(crate) fn judge(kind: &str, count: usize, differences: impl Fn(&Value) -> Vec<String>) {
     let cases = cases(kind);
+
     match other_folder() {
         Some(folder) => assert!(!cases.is_empty(), "{}: no case of {kind}", folder.display()),
-        None => assert_eq!(cases.len(), count, "{kind}: cases are missing or not counted here"),
+        None => assert_eq!(
+            cases.len(),
+            count,
+            "{kind}: cases are missing or not counted here"
+        ),
     }
-    let outcome: BTreeMap<String, Vec<String>> =
-        cases.iter().map(|(name, case)| (format!("{kind}/{name}"), differences(case))).collect();
+
+    let outcome: BTreeMap<String, Vec<String>> = cases
+        .iter()
+        .map(|(name, case)| (format!("{kind}/{name}"), differences(case)))
+        .collect();
     report(&outcome);
     let differing: Vec<_> = outcome
         .iter()
         .filter(|(_, differences)| !differences.is_empty())
         .map(|(name, differences)| format!("{name}\n  {}", differences.join("\n  ")))
         .collect();
-    assert!(differing.is_empty(), "{} of {} differ:\n{}", differing.len(), outcome.len(), differing.join("\n"));
+
+    assert!(
+        differing.is_empty(),
+        "{} of {} differ:\n{}",
+        differing.len(),
+        outcome.len(),
+        differing.join("\n")
+    );
 }
 
 pub(crate) fn cases(kind: &str) -> BTreeMap<String, Value> {
     let file = folder().join(format!("{kind}.json"));
-    let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let text = std::fs::read_to_string(&file)
+        .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     serde_json::from_str(&text).unwrap()
 }
 
 /// The folder with the cases.
 fn folder() -> PathBuf {
-    other_folder().unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/agent_parity"))
+    other_folder()
+        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/agent_parity"))
 }
 
 /// The folder that is named in place of the own one.
@@ -45,23 +62,37 @@ fn other_folder() -> Option<PathBuf> {
 
 /// Adds outcomes to the report, where one is asked for.
 fn report(outcome: &BTreeMap<String, Vec<String>>) {
-    let Some(path) = std::env::var_os("NAVARCH_AGENT_PARITY_REPORT") else { return };
+    let Some(path) = std::env::var_os("NAVARCH_AGENT_PARITY_REPORT") else {
+        return;
+    };
     let _alone = REPORT.lock();
-    let written = std::fs::read_to_string(&path).ok().and_then(|text| serde_json::from_str(&text).ok());
+    let written = std::fs::read_to_string(&path)
+        .ok()
+        .and_then(|text| serde_json::from_str(&text).ok());
     let mut report: Map<String, Value> = written.unwrap_or_default();
     for (name, differences) in outcome {
-        report.insert(name.clone(), json!({ "equal": differences.is_empty(), "differences": differences }));
+        report.insert(
+            name.clone(),
+            json!({ "equal": differences.is_empty(), "differences": differences }),
+        );
     }
     std::fs::write(path, serde_json::to_string_pretty(&report).unwrap()).unwrap();
 }
 
 /// The texts of a JSON list.
 pub(crate) fn texts(value: &Value) -> Vec<String> {
-    value.as_array().into_iter().flatten().map(|text| text.as_str().unwrap().to_owned()).collect()
+    value
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|text| text.as_str().unwrap().to_owned())
+        .collect()
 }
 
 /// The texts of a JSON object.
 pub(crate) fn text_map(value: &Value) -> BTreeMap<String, String> {
     let pairs = value.as_object().into_iter().flatten();
-    pairs.map(|(key, value)| (key.clone(), value.as_str().unwrap().to_owned())).collect()
+    pairs
+        .map(|(key, value)| (key.clone(), value.as_str().unwrap().to_owned()))
+        .collect()
 }

@@ -9,34 +9,59 @@ use super::cases::{text_map, texts};
 
 /// How a case's rules differ from those that are expected.
 pub(crate) fn differences(case: &Value) -> Vec<String> {
-    let (arguments, variables) = (texts(&case["args"]), text_map(&case["env"]));
+    let arguments = texts(&case["args"]);
+    let variables = text_map(&case["env"]);
     let expected = &case["expect"];
-    let planned = Options::read(&arguments, &variables.into_iter().collect(), &host(expected))
-        .map_err(|error| error.to_string())
-        .and_then(|options| dry_run(&options).map_err(|error| error.to_string()));
+    let planned = Options::read(
+        &arguments,
+        &variables.into_iter().collect(),
+        &host(expected),
+    )
+    .map_err(|error| error.to_string())
+    .and_then(|options| dry_run(&options).map_err(|error| error.to_string()));
     let planned: BTreeMap<String, Vec<String>> = match planned {
-        Ok(planned) => planned.into_iter().map(|run| (run.program, run.lines)).collect(),
+        Ok(planned) => planned
+            .into_iter()
+            .map(|run| (run.program, run.lines))
+            .collect(),
         Err(error) => return vec![format!("refused: {error}")],
     };
-    let restoring = planned.keys().filter(|program| program.ends_with("-restore")).cloned();
-    let mut programs: Vec<_> = restoring.chain(expected.as_object().unwrap().keys().cloned()).collect();
+
+    let restoring = planned
+        .keys()
+        .filter(|program| program.ends_with("-restore"))
+        .cloned();
+    let mut programs: Vec<_> = restoring
+        .chain(expected.as_object().unwrap().keys().cloned())
+        .collect();
     programs.sort();
+
     programs.dedup();
     let none = Vec::new();
     programs
         .iter()
-        .flat_map(|program| lines(program, &texts(&expected[program]), planned.get(program).unwrap_or(&none)))
+        .flat_map(|program| {
+            lines(
+                program,
+                &texts(&expected[program]),
+                planned.get(program).unwrap_or(&none),
+            )
+        })
         .collect()
 }
 
-/// What the machine was: the recording ran in a namespace of its own, which had IPv6 where the answer tells of it.
+/// What the machine was: the recording ran in a namespace of its own, which had IPv6 where the
+/// answer tells of it.
 fn host(expected: &Value) -> HostFacts {
     let mut addresses = vec!["127.0.0.1", "10.244.0.5"];
     if expected.get("ip6tables-restore").is_some() {
         addresses.push("fd00:10::5");
     }
     HostFacts {
-        addresses: addresses.into_iter().map(|address| address.parse().unwrap()).collect(),
+        addresses: addresses
+            .into_iter()
+            .map(|address| address.parse().unwrap())
+            .collect(),
         name_servers: Some(vec!["10.96.0.10".to_owned(), "fd00::a".to_owned()]),
         proxy_user: None,
     }
@@ -46,10 +71,20 @@ fn host(expected: &Value) -> HostFacts {
 fn lines(program: &str, expected: &[String], actual: &[String]) -> Vec<String> {
     let longest = expected.len().max(actual.len());
     let differing = (0..longest).find(|place| expected.get(*place) != actual.get(*place));
-    let shown = |lines: &[String], place: usize| lines.get(place).cloned().unwrap_or_else(|| "(nothing)".to_owned());
+    let shown = |lines: &[String], place: usize| {
+        lines
+            .get(place)
+            .cloned()
+            .unwrap_or_else(|| "(nothing)".to_owned())
+    };
+
     differing
         .map(|place| {
-            format!("{program} line {place}: expected {}, is {}", shown(expected, place), shown(actual, place))
+            format!(
+                "{program} line {place}: expected {}, is {}",
+                shown(expected, place),
+                shown(actual, place)
+            )
         })
         .into_iter()
         .collect()

@@ -1,5 +1,6 @@
-//! A real ztunnel under Navarch: it knows the mesh, holds the certificates of its pods, carries their traffic by HBONE with mutual TLS
-//! and obeys policies, while pods, policies, waypoints and the control plane come and go.
+//! A real ztunnel under Navarch: it knows the mesh, holds the certificates of its pods, carries
+//! their traffic by HBONE with mutual TLS and obeys policies, while pods, policies, waypoints and
+//! the control plane come and go.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -28,9 +29,13 @@ fn policy(kind: &str, name: &str, spec: Value) -> Value {
 
 /// A policy of the pods of the service for these accounts.
 fn authorization(name: &str, action: &str, accounts: &[&str]) -> Value {
-    let principals: Vec<String> = accounts.iter().map(|name| format!("cluster.local/ns/shop/sa/{name}")).collect();
+    let principals: Vec<String> = accounts
+        .iter()
+        .map(|name| format!("cluster.local/ns/shop/sa/{name}"))
+        .collect();
     let rules = json!([{"from": [{"source": {"principals": principals}}]}]);
-    let spec = json!({"selector": {"matchLabels": {"app": "web"}}, "action": action, "rules": rules});
+    let spec =
+        json!({"selector": {"matchLabels": {"app": "web"}}, "action": action, "rules": rules});
     policy("AuthorizationPolicy", name, spec)
 }
 
@@ -49,14 +54,18 @@ fn members(found: &Value) -> Vec<&Value> {
 
 /// The names of the workloads that ztunnel knows.
 fn workloads(config: &Value) -> BTreeSet<&str> {
-    members(&config["workloads"]).into_iter().filter_map(|workload| workload["name"].as_str()).collect()
+    members(&config["workloads"])
+        .into_iter()
+        .filter_map(|workload| workload["name"].as_str())
+        .collect()
 }
 
 /// How many endpoints ztunnel knows of the service.
 fn endpoints(config: &Value) -> usize {
     let services = members(&config["services"]).into_iter();
     let web = services.filter(|service| service["hostname"] == "web.shop.svc.cluster.local");
-    web.map(|service| members(&service["endpoints"]).len()).sum()
+    web.map(|service| members(&service["endpoints"]).len())
+        .sum()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -82,10 +91,22 @@ async fn a_real_ztunnel_forwards_only_allowed_connections() -> Result<()> {
 
 /// All workloads, the service and the certificates of its own node are there.
 async fn knows_the_mesh(node: &Node) -> Result<()> {
-    until("both endpoints are known", async || node.ztunnel.config().await.is_ok_and(|config| endpoints(&config) == 2))
-        .await;
+    until("both endpoints are known", async || {
+        node.ztunnel
+            .config()
+            .await
+            .is_ok_and(|config| endpoints(&config) == 2)
+    })
+    .await;
     let config = node.ztunnel.config().await?;
-    let expected = ["client-1", "stranger-1", "web-one-1", "web-two-1", "ztunnel-1"];
+    let expected = [
+        "client-1",
+        "stranger-1",
+        "web-one-1",
+        "web-two-1",
+        "ztunnel-1",
+    ];
+
     ensure!(workloads(&config) == BTreeSet::from(expected), "{config:#}");
     let has_certificate = |config: &Value, account: &str| {
         let mut all = members(&config["certificates"]).into_iter();
@@ -93,7 +114,9 @@ async fn knows_the_mesh(node: &Node) -> Result<()> {
     };
     until("the certificates of its pods are there", async || {
         let config = node.ztunnel.config().await.unwrap_or_default();
-        ["client", "stranger", "web"].iter().all(|account| has_certificate(&config, account))
+        ["client", "stranger", "web"]
+            .iter()
+            .all(|account| has_certificate(&config, account))
     })
     .await;
     Ok(())
@@ -106,17 +129,26 @@ async fn tunnels_with_mutual_tls(node: &Node) -> Result<()> {
     for _ in 0..100 {
         answered.insert(node.ask("client", SERVICE, "/").await?);
     }
-    ensure!(answered == BTreeSet::from(["web-one", "web-two"].map(str::to_owned)), "{answered:?}");
+
+    ensure!(
+        answered == BTreeSet::from(["web-one", "web-two"].map(str::to_owned)),
+        "{answered:?}"
+    );
     for name in ["web.shop", "web"] {
         node.ask("client", name, "/").await?;
     }
 
     let web = node.address("web-one")?;
     let sniffer = Sniffer::start()?;
-    let by = node.ask("client", &web.to_string(), &format!("/?{SECRET}")).await?;
+    let by = node
+        .ask("client", &web.to_string(), &format!("/?{SECRET}"))
+        .await?;
     ensure!(by == "web-one", "{by}");
     let seen = sniffer.stop(node.address("client")?, web, SECRET);
-    ensure!(seen.frames > 0 && seen.clear == 0, "nothing in clear between the pods: {seen:?}");
+    ensure!(
+        seen.frames > 0 && seen.clear == 0,
+        "nothing in clear between the pods: {seen:?}"
+    );
 
     let between = |line: &Value, direction: &str| {
         line["direction"] == direction
@@ -124,9 +156,12 @@ async fn tunnels_with_mutual_tls(node: &Node) -> Result<()> {
             && line["dst.identity"] == identity("web")
             && line["error"].is_null()
     };
+
     until("either end has logged who spoke with whom", async || {
         let lines = node.ztunnel.connections();
-        ["outbound", "inbound"].iter().all(|direction| lines.iter().any(|line| between(line, direction)))
+        ["outbound", "inbound"]
+            .iter()
+            .all(|direction| lines.iter().any(|line| between(line, direction)))
     })
     .await;
     Ok(())
@@ -135,24 +170,59 @@ async fn tunnels_with_mutual_tls(node: &Node) -> Result<()> {
 /// STRICT, DENY and ALLOW.
 async fn obeys_policies(node: &Node) -> Result<()> {
     let web = node.address("web-one")?;
-    let plain = async || node.world.plain(web, 8080, "/").await.is_ok_and(|reply| reply.status == 200);
-    ensure!(plain().await, "plain text is let in where nothing is said: {}", node.output());
-    let strict = policy("PeerAuthentication", "default", json!({"mtls": {"mode": "STRICT"}}));
+    let plain = async || {
+        node.world
+            .plain(web, 8080, "/")
+            .await
+            .is_ok_and(|reply| reply.status == 200)
+    };
+
+    ensure!(
+        plain().await,
+        "plain text is let in where nothing is said: {}",
+        node.output()
+    );
+
+    let strict = policy(
+        "PeerAuthentication",
+        "default",
+        json!({"mtls": {"mode": "STRICT"}}),
+    );
     node.put(&strict).await?;
     until("plain text is refused", async || !plain().await).await;
-    ensure!(node.is_served("client").await && node.is_served("stranger").await, "mutual TLS goes on");
+    ensure!(
+        node.is_served("client").await && node.is_served("stranger").await,
+        "mutual TLS goes on"
+    );
 
-    let (deny, allow) = (authorization("deny", "DENY", &["stranger"]), authorization("allow", "ALLOW", &["client"]));
+    let deny = authorization("deny", "DENY", &["stranger"]);
+    let allow = authorization("allow", "ALLOW", &["client"]);
     node.put(&deny).await?;
     node.wait_served("stranger", false, "DENY").await;
-    ensure!(node.is_served("client").await, "it is for the stranger alone: {}", node.output());
+    ensure!(
+        node.is_served("client").await,
+        "it is for the stranger alone: {}",
+        node.output()
+    );
+
     node.put(&allow).await?;
-    until("ztunnel has the other policy, too", async || policies(node).await.contains("allow")).await;
+    until("ztunnel has the other policy, too", async || {
+        policies(node).await.contains("allow")
+    })
+    .await;
     node.world.writer().delete(&deny).await?;
-    until("and not the first any more", async || !policies(node).await.contains("deny")).await;
-    ensure!(!node.is_served("stranger").await, "ALLOW is for the client alone: {}", node.output());
+    until("and not the first any more", async || {
+        !policies(node).await.contains("deny")
+    })
+    .await;
+    ensure!(
+        !node.is_served("stranger").await,
+        "ALLOW is for the client alone: {}",
+        node.output()
+    );
     ensure!(node.is_served("client").await, "ALLOW: {}", node.output());
     node.world.writer().delete(&allow).await?;
+
     node.wait_served("stranger", true, "no policy").await;
     Ok(())
 }
@@ -160,12 +230,18 @@ async fn obeys_policies(node: &Node) -> Result<()> {
 /// The names of the policies that ztunnel knows.
 async fn policies(node: &Node) -> BTreeSet<String> {
     let config = node.ztunnel.config().await.unwrap_or_default();
-    let names = members(&config["policies"]).into_iter().filter_map(|policy| policy["name"].as_str());
+    let names = members(&config["policies"])
+        .into_iter()
+        .filter_map(|policy| policy["name"].as_str());
     names.map(str::to_owned).collect()
 }
 
 /// The client's requests while something is done: none may fail.
-async fn no_request_is_lost<T>(node: &Node, load: Duration, done: impl Future<Output = Result<T>>) -> Result<T> {
+async fn no_request_is_lost<T>(
+    node: &Node,
+    load: Duration,
+    done: impl Future<Output = Result<T>>,
+) -> Result<T> {
     let order = json!({"op": "load", "host": SERVICE, "path": "/", "millis": load.as_millis()});
     let (outcome, done) = tokio::join!(node.app("client", &order), done);
     none_is_lost(node, &outcome?)?;
@@ -184,12 +260,17 @@ fn none_is_lost(node: &Node, outcome: &Value) -> Result<()> {
 async fn loses_no_requests_while_a_policy_is_edited(node: &Node) -> Result<()> {
     no_request_is_lost(node, LOAD, async {
         for _ in 0..3 {
-            node.put(&authorization("edited", "ALLOW", &["client"])).await?;
+            node.put(&authorization("edited", "ALLOW", &["client"]))
+                .await?;
             node.wait_served("stranger", false, "edited").await;
-            node.put(&authorization("edited", "ALLOW", &["client", "stranger"])).await?;
+            node.put(&authorization("edited", "ALLOW", &["client", "stranger"]))
+                .await?;
             node.wait_served("stranger", true, "edited").await;
         }
-        node.world.writer().delete(&authorization("edited", "ALLOW", &[])).await
+        node.world
+            .writer()
+            .delete(&authorization("edited", "ALLOW", &[]))
+            .await
     })
     .await
 }
@@ -217,9 +298,13 @@ async fn loses_no_requests_while_a_pod_is_deleted(node: &mut Node) -> Result<()>
 
 /// The control plane goes and comes back; what it says then is heard.
 async fn loses_no_requests_while_the_control_plane_is_down(node: &mut Node) -> Result<()> {
-    let order = json!({"op": "load", "host": SERVICE, "path": "/", "millis": (AWAY + LOAD).as_millis()});
+    let order =
+        json!({"op": "load", "host": SERVICE, "path": "/", "millis": (AWAY + LOAD).as_millis()});
     let client = node.socket("client")?;
-    let (outcome, away) = tokio::join!(crate::pod::tell(&client, &order), node.world.restart_control_plane(AWAY));
+    let (outcome, away) = tokio::join!(
+        crate::pod::tell(&client, &order),
+        node.world.restart_control_plane(AWAY)
+    );
     away?;
     none_is_lost(node, &outcome?)?;
     let deny = authorization("after", "DENY", &["client"]);
@@ -235,43 +320,71 @@ async fn goes_through_a_waypoint(node: &mut Node) -> Result<()> {
     for object in waypoint(&node.world)? {
         node.put(&object).await?;
     }
+
     let way = node.world.pod("way", PodKind::Waypoint).await?;
     way.wait_ready().await?;
     let rules = json!([{"to": [{"operation": {"paths": ["/closed"]}}]}]);
-    let spec =
-        json!({"targetRefs": [{"kind": "Service", "group": "", "name": "web"}], "action": "DENY", "rules": rules});
-    node.put(&policy("AuthorizationPolicy", "closed", spec)).await?;
+    let spec = json!({"targetRefs": [{"kind": "Service", "group": "", "name": "web"}], "action": "DENY", "rules": rules});
+    node.put(&policy("AuthorizationPolicy", "closed", spec))
+        .await?;
     node.put(&service(true)).await?;
     let order = json!({"op": "get", "host": SERVICE, "path": "/closed"});
+
     until("the waypoint refuses the path", async || {
-        node.app("client", &order).await.is_ok_and(|answer| answer["status"] == 403)
+        node.app("client", &order)
+            .await
+            .is_ok_and(|answer| answer["status"] == 403)
     })
     .await;
     let by = node.ask("client", SERVICE, "/open").await?;
     ensure!(by == "web-one", "{by}");
+
     until("the client has spoken with the waypoint", async || {
         let lines = node.ztunnel.connections();
-        lines.iter().any(|line| line["src.identity"] == identity("client") && line["dst.identity"] == identity("way"))
+        lines.iter().any(|line| {
+            line["src.identity"] == identity("client") && line["dst.identity"] == identity("way")
+        })
     })
     .await;
+
     // The pod sees the waypoint's identity: it lets that in alone, and nobody goes around it.
     let only = authorization("only", "ALLOW", &["way"]);
     node.put(&only).await?;
     let web = node.address("web-one")?.to_string();
-    until("nobody goes around the waypoint", async || node.ask("client", &web, "/open").await.is_err()).await;
-    ensure!(node.is_served("client").await, "through the waypoint: {}", node.output());
+    until("nobody goes around the waypoint", async || {
+        node.ask("client", &web, "/open").await.is_err()
+    })
+    .await;
+
+    ensure!(
+        node.is_served("client").await,
+        "through the waypoint: {}",
+        node.output()
+    );
     node.world.writer().delete(&only).await?;
-    until("no policy of the pod is left", async || node.ask("client", &web, "/open").await.is_ok()).await;
+    until("no policy of the pod is left", async || {
+        node.ask("client", &web, "/open").await.is_ok()
+    })
+    .await;
     no_request_is_lost(node, LOAD, async {
         let answered = async || {
-            let counts = node.app("web-one", &json!({"op": "counts"})).await.unwrap_or_default();
+            let counts = node
+                .app("web-one", &json!({"op": "counts"}))
+                .await
+                .unwrap_or_default();
             counts["answered"].as_u64().unwrap_or_default()
         };
+
         let before = answered().await;
-        until("requests go through the waypoint", async || answered().await > before + 20).await;
+        until("requests go through the waypoint", async || {
+            answered().await > before + 20
+        })
+        .await;
         node.put(&service(false)).await?;
         until("the service is without a waypoint", async || {
-            node.app("client", &order).await.is_ok_and(|answer| answer["status"] == 200)
+            node.app("client", &order)
+                .await
+                .is_ok_and(|answer| answer["status"] == 200)
         })
         .await;
         Ok(())
@@ -283,7 +396,8 @@ async fn goes_through_a_waypoint(node: &mut Node) -> Result<()> {
 async fn asks_on_demand(node: Node) -> Result<()> {
     let node = node.replace_ztunnel(Asks::OnDemand).await?;
     node.wait_served("client", true, "on demand").await;
-    node.put(&authorization("deny", "DENY", &["stranger"])).await?;
+    node.put(&authorization("deny", "DENY", &["stranger"]))
+        .await?;
     node.wait_served("stranger", false, "on demand").await;
     ensure!(node.is_served("client").await, "{}", node.output());
     Ok(())

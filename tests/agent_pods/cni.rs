@@ -1,4 +1,5 @@
-//! istio-cni's side of the ZDS socket: it gives ztunnel the pods of the node, each with a file descriptor of its network namespace.
+//! istio-cni's side of the ZDS socket: it gives ztunnel the pods of the node, each with a file
+//! descriptor of its network namespace.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -11,8 +12,8 @@ use anyhow::{Context as _, Result, ensure};
 use prost::Message as _;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
-    SocketType, accept_with, bind, listen, recv, sendmsg, socket_with,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, accept_with, bind, listen, recv, sendmsg, socket_with,
 };
 
 /// How long ztunnel may take to connect, and to answer.
@@ -100,19 +101,29 @@ pub(crate) struct Cni {
 impl Cni {
     /// Listens where ztunnel will ask.
     pub(crate) fn listen(path: &Path) -> Result<Self> {
-        let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let listener = socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
         bind(&listener, &SocketAddrUnix::new(path)?)?;
         listen(&listener, 1)?;
         set_socket_timeout(&listener, Timeout::Recv, Some(TIMEOUT))?;
-        Ok(Self { listener, connection: None })
+        Ok(Self {
+            listener,
+            connection: None,
+        })
     }
 
     /// Waits for ztunnel, and tells it of all pods.
     pub(crate) fn enroll(&mut self, pods: &[Enrolled]) -> Result<()> {
-        let connection = accept_with(&self.listener, SocketFlags::CLOEXEC).context("ztunnel did not connect")?;
+        let connection =
+            accept_with(&self.listener, SocketFlags::CLOEXEC).context("ztunnel did not connect")?;
         set_socket_timeout(&connection, Timeout::Recv, Some(TIMEOUT))?;
         self.connection = Some(connection);
         ensure!(!self.receive()?.is_empty(), "ztunnel says who it is first");
+
         for pod in pods {
             let info = WorkloadInfo {
                 name: pod.name.clone(),
@@ -120,36 +131,64 @@ impl Cni {
                 service_account: pod.account.clone(),
             };
             let namespace = File::open(Path::new("/run/netns").join(&pod.space))?;
-            let add = AddWorkload { uid: pod.name.clone(), workload_info: Some(info) };
-            self.say(Payload::Add(add), Some(namespace.as_fd())).with_context(|| pod.name.clone())?;
+            let add = AddWorkload {
+                uid: pod.name.clone(),
+                workload_info: Some(info),
+            };
+            self.say(Payload::Add(add), Some(namespace.as_fd()))
+                .with_context(|| pod.name.clone())?;
         }
+
         self.say(Payload::SnapshotSent(SnapshotSent {}), None)
     }
 
     /// Tells it that a pod is gone.
     pub(crate) fn remove(&self, name: &str) -> Result<()> {
-        self.say(Payload::Del(DelWorkload { uid: name.to_owned() }), None)
+        self.say(
+            Payload::Del(DelWorkload {
+                uid: name.to_owned(),
+            }),
+            None,
+        )
     }
 
     /// Says something and waits until ztunnel has done it.
     fn say(&self, payload: Payload, namespace: Option<BorrowedFd<'_>>) -> Result<()> {
-        let bytes = WorkloadRequest { payload: Some(payload) }.encode_to_vec();
+        let bytes = WorkloadRequest {
+            payload: Some(payload),
+        }
+        .encode_to_vec();
         let files: Vec<_> = namespace.into_iter().collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
+
         if !files.is_empty() {
-            ensure!(control.push(SendAncillaryMessage::ScmRights(&files)), "no room for a file descriptor");
+            ensure!(
+                control.push(SendAncillaryMessage::ScmRights(&files)),
+                "no room for a file descriptor"
+            );
         }
-        sendmsg(self.connection()?, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
-        let answer = WorkloadResponse::decode(self.receive()?.as_slice())?.ack.context("no acknowledgement")?;
+
+        sendmsg(
+            self.connection()?,
+            &[IoSlice::new(&bytes)],
+            &mut control,
+            SendFlags::NOSIGNAL,
+        )?;
+
+        let answer = WorkloadResponse::decode(self.receive()?.as_slice())?
+            .ack
+            .context("no acknowledgement")?;
         ensure!(answer.error.is_empty(), "ztunnel: {}", answer.error);
+
         Ok(())
     }
 
     /// The next that ztunnel says.
     fn receive(&self) -> Result<Vec<u8>> {
         let mut buffer = [0_u8; 4096];
-        let (_, length) = recv(self.connection()?, &mut buffer[..], RecvFlags::empty()).context("ztunnel is silent")?;
+        let (_, length) = recv(self.connection()?, &mut buffer[..], RecvFlags::empty())
+            .context("ztunnel is silent")?;
         Ok(buffer[..length].to_vec())
     }
 

@@ -1,5 +1,6 @@
-//! A machine outside of the cluster, with what `istioctl x workload entry configure` writes for it at the places where Istio's
-//! documentation puts that, captured and started as Istio's packages for machines do it.
+//! A machine outside of the cluster, with what `istioctl x workload entry configure` writes for it
+//! at the places where Istio's documentation puts that, captured and started as Istio's packages
+//! for machines do it.
 
 use anyhow::{Result, ensure};
 use navarch_testkit::wait::until;
@@ -17,6 +18,7 @@ fn objects() -> [Value; 4] {
             "metadata": { "name": "machines", "namespace": "shop" }, "spec": spec,
         })
     };
+
     let probe = json!({ "periodSeconds": 1, "httpGet": { "path": "/well", "port": PORT } });
     let template = json!({ "serviceAccount": "machine", "ports": { "http": PORT } });
     [
@@ -33,7 +35,8 @@ fn objects() -> [Value; 4] {
                 "ports": [{ "number": PORT, "name": "http", "protocol": "HTTP" }],
             }),
         ),
-        // A connection made before the machine's Envoy has the listener of the service stays a stream of bytes for as long as it lasts.
+        // A connection made before the machine's Envoy has the listener of the service stays a
+        // stream of bytes for as long as it lasts.
         networking(
             "DestinationRule",
             json!({
@@ -46,7 +49,13 @@ fn objects() -> [Value; 4] {
 
 /// The files of istioctl for that group, and what Istio's start script makes of them.
 fn launch(inputs: PodInputs) -> Result<Launch> {
-    let PodInputs { ip, envoy, token, root } = inputs;
+    let PodInputs {
+        ip,
+        envoy,
+        token,
+        root,
+    } = inputs;
+
     let labels = json!({
         "app": "machines", "service.istio.io/canonical-name": "machines", "service.istio.io/canonical-revision": "latest",
     });
@@ -59,28 +68,42 @@ fn launch(inputs: PodInputs) -> Result<Launch> {
         ("ISTIO_META_DNS_CAPTURE", "true".to_owned()),
         ("ISTIO_META_MESH_ID", String::new()),
         ("ISTIO_META_NETWORK", String::new()),
-        ("ISTIO_META_POD_PORTS", json!([{ "name": "http", "containerPort": PORT }]).to_string()),
+        (
+            "ISTIO_META_POD_PORTS",
+            json!([{ "name": "http", "containerPort": PORT }]).to_string(),
+        ),
         ("ISTIO_META_WORKLOAD_NAME", "machines".to_owned()),
         ("POD_NAMESPACE", "shop".to_owned()),
         ("SERVICE_ACCOUNT", "machine".to_owned()),
         ("TRUST_DOMAIN", "cluster.local".to_owned()),
     ];
+
     // mesh.yaml: the mesh config's own, and what the group adds. Where Envoy is, is this test's.
     let config = json!({ "defaultConfig": {
         "discoveryAddress": "istiod.istio-system.svc:15012", "binaryPath": envoy, "concurrency": 1,
         "terminationDrainDuration": "1s", "proxyMetadata": metadata.clone().into_iter().collect::<std::collections::BTreeMap<_, _>>(),
         "readinessProbe": { "periodSeconds": 1, "httpGet": { "path": "/well", "port": PORT } },
     } });
+
     // cluster.env.
     let own = [
         ("ISTIO_INBOUND_PORTS", PORT.to_string()),
-        ("ISTIO_LOCAL_EXCLUDE_PORTS", "22,15090,15021,15020".to_owned()),
+        (
+            "ISTIO_LOCAL_EXCLUDE_PORTS",
+            "22,15090,15021,15020".to_owned(),
+        ),
         ("ISTIO_NAMESPACE", "shop".to_owned()),
         ("ISTIO_SERVICE", "machines.shop".to_owned()),
         ("ISTIO_SERVICE_CIDR", "*".to_owned()),
         ("ISTIO_SVC_IP", ip.to_string()),
     ];
-    let cluster: Vec<_> = metadata.into_iter().chain(own).map(|(name, value)| (name.to_owned(), value)).collect();
+
+    let cluster: Vec<_> = metadata
+        .into_iter()
+        .chain(own)
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
+
     // What istio-start.sh adds.
     let started = [
         ("CA_ADDR", "istiod.istio-system.svc:15012".to_owned()),
@@ -88,10 +111,14 @@ fn launch(inputs: PodInputs) -> Result<Launch> {
         ("OUTPUT_CERTS", "./etc/certs".to_owned()),
         ("POD_NAME", "machine-1".to_owned()),
         ("PROV_CERT", "./etc/certs".to_owned()),
-        ("PROXY_CONFIG", "serviceCluster: machines.shop\ncontrolPlaneAuthPolicy: MUTUAL_TLS\n".to_owned()),
+        (
+            "PROXY_CONFIG",
+            "serviceCluster: machines.shop\ncontrolPlaneAuthPolicy: MUTUAL_TLS\n".to_owned(),
+        ),
         // There is no metadata server to ask.
         ("CLOUD_PLATFORM", "none".to_owned()),
     ];
+
     let started = started.map(|(name, value)| (name.to_owned(), value));
     let files = [
         ("etc/certs/root-cert.pem", Some(root)),
@@ -100,6 +127,7 @@ fn launch(inputs: PodInputs) -> Result<Launch> {
         ("etc/istio/proxy", None),
         ("var/lib/istio/data", None),
     ];
+
     Ok(Launch {
         capture: Some((vec!["istio-iptables".to_owned()], cluster.clone())),
         args: vec!["proxy".to_owned()],
@@ -113,7 +141,10 @@ fn launch(inputs: PodInputs) -> Result<Launch> {
 /// What an entry says of the machine's health.
 fn health(entry: &Value) -> Option<&str> {
     let conditions = entry["status"]["conditions"].as_array()?;
-    conditions.iter().find(|condition| condition["type"] == "Healthy")?["status"].as_str()
+    conditions
+        .iter()
+        .find(|condition| condition["type"] == "Healthy")?["status"]
+        .as_str()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -122,27 +153,55 @@ async fn a_machine_joins_by_the_files_of_istioctl() -> Result<()> {
         navarch_testkit::skip::skip(&why);
         return Ok(());
     }
+
     let mut world = World::start().await?;
     for object in objects() {
         world.writer().put(&object).await?;
     }
-    let (client, web) = (world.pod("client", LONG).await?, world.pod("web", LONG).await?);
+
+    let client = world.pod("client", LONG).await?;
+    let web = world.pod("web", LONG).await?;
     let mut machine = world.machine(launch).await?;
     for pod in [&client, &web, &machine] {
         pod.wait_ready().await?;
     }
-    let path = format!("/apis/networking.istio.io/v1/namespaces/shop/workloadentries/machines-{}", machine.ip);
+
+    let path = format!(
+        "/apis/networking.istio.io/v1/namespaces/shop/workloadentries/machines-{}",
+        machine.ip
+    );
     let entry = async || world.writer().get(&path).await.unwrap_or_default();
-    until("it is registered, and well", async || health(&entry().await) == Some("True")).await;
+    until("it is registered, and well", async || {
+        health(&entry().await) == Some("True")
+    })
+    .await;
     let found = entry().await;
     let spec = &found["spec"];
-    ensure!(spec["address"] == machine.ip.to_string() && spec["serviceAccount"] == "machine", "{found}");
-    ensure!(spec["labels"]["app"] == "machines" && spec["ports"]["http"] == PORT, "{found}");
-    until("its certificate is written for the next start", async || machine.has("etc/certs/cert-chain.pem")).await;
+    ensure!(
+        spec["address"] == machine.ip.to_string() && spec["serviceAccount"] == "machine",
+        "{found}"
+    );
+    ensure!(
+        spec["labels"]["app"] == "machines" && spec["ports"]["http"] == PORT,
+        "{found}"
+    );
+
+    until(
+        "its certificate is written for the next start",
+        async || machine.has("etc/certs/cert-chain.pem"),
+    )
+    .await;
 
     // It is a part of the mesh, either way, and strict mutual TLS is everywhere.
-    let fetch = async || client.get("machines.example", "/open").await.unwrap_or_default();
-    // Its Envoy takes what comes for a stream of bytes, which tells the app nobody's name, until it has the listener of the service.
+    let fetch = async || {
+        client
+            .get("machines.example", "/open")
+            .await
+            .unwrap_or_default()
+    };
+
+    // Its Envoy takes what comes for a stream of bytes, which tells the app nobody's name, until it
+    // has the listener of the service.
     until("it is asked, and told by whom", async || {
         let answer = fetch().await;
         let body = answer["body"].as_str().unwrap_or_default();
@@ -153,13 +212,21 @@ async fn a_machine_joins_by_the_files_of_istioctl() -> Result<()> {
     .await;
     let answer = machine.get("web.shop", "/open").await?;
     ensure!(
-        answer["body"].as_str().is_some_and(|body| body.contains("sa/machine")),
+        answer["body"]
+            .as_str()
+            .is_some_and(|body| body.contains("sa/machine")),
         "its names are answered: {answer}"
     );
 
     machine.stop_app()?;
-    until("it is not well", async || health(&entry().await) == Some("False")).await;
-    until("it is asked no more", async || fetch().await["status"] == 503).await;
+    until("it is not well", async || {
+        health(&entry().await) == Some("False")
+    })
+    .await;
+    until("it is asked no more", async || {
+        fetch().await["status"] == 503
+    })
+    .await;
     drop(machine);
     until("it is gone", async || entry().await.is_null()).await;
     Ok(())

@@ -56,27 +56,52 @@ impl Node {
         for object in objects(&world)? {
             world.writer().put(&object).await?;
         }
+
         world = world.with_control_plane().await?;
         let mut apps = BTreeMap::new();
         for (name, ..) in PODS {
             apps.insert(name, start_app(&mut world, name)?);
         }
+
         let space = world.space("ztunnel")?;
         let ztunnel = start_ztunnel(&world, &space, &program, &apps, Asks::ForAll).await?;
-        Ok(Self { ztunnel, apps, world, program, space })
+        Ok(Self {
+            ztunnel,
+            apps,
+            world,
+            program,
+            space,
+        })
     }
 
     /// Puts another ztunnel in its place, which knows the pods that are there.
     pub(crate) async fn replace_ztunnel(self, asks: Asks) -> Result<Self> {
-        let Self { ztunnel, apps, world, program, space } = self;
+        let Self {
+            ztunnel,
+            apps,
+            world,
+            program,
+            space,
+        } = self;
         drop(ztunnel);
         let ztunnel = start_ztunnel(&world, &space, &program, &apps, asks).await?;
-        Ok(Self { ztunnel, apps, world, program, space })
+        Ok(Self {
+            ztunnel,
+            apps,
+            world,
+            program,
+            space,
+        })
     }
 
     /// Where the application of a pod takes orders.
     pub(crate) fn socket(&self, name: &str) -> Result<PathBuf> {
-        Ok(self.apps.get(name).context("a pod of the node")?.socket.clone())
+        Ok(self
+            .apps
+            .get(name)
+            .context("a pod of the node")?
+            .socket
+            .clone())
     }
 
     /// Has the application of a pod do something.
@@ -86,7 +111,9 @@ impl Node {
 
     /// The name of the pod that answers another.
     pub(crate) async fn ask(&self, from: &str, host: &str, path: &str) -> Result<String> {
-        let answer = self.app(from, &json!({"op": "get", "host": host, "path": path})).await?;
+        let answer = self
+            .app(from, &json!({"op": "get", "host": host, "path": path}))
+            .await?;
         let body = answer["body"].as_str().unwrap_or_default();
         ensure!(answer["status"] == 200, "{answer}");
         Ok(body.split(' ').next().unwrap_or_default().to_owned())
@@ -99,7 +126,10 @@ impl Node {
 
     /// Waits until a pod is answered by the service, or is not any more.
     pub(crate) async fn wait_served(&self, from: &str, served: bool, why: &str) {
-        until(&format!("{why}: {from} is served: {served}"), async || self.is_served(from).await == served).await;
+        until(&format!("{why}: {from} is served: {served}"), async || {
+            self.is_served(from).await == served
+        })
+        .await;
     }
 
     /// Puts an object there.
@@ -114,7 +144,10 @@ impl Node {
 
     /// Takes a pod of the service out of the cluster; it runs on.
     pub(crate) async fn delete_web_two(&self) -> Result<()> {
-        self.world.writer().delete(&pod("web-two", "web", "web", self.address("web-two")?)).await
+        self.world
+            .writer()
+            .delete(&pod("web-two", "web", "web", self.address("web-two")?))
+            .await
     }
 
     /// Ends its application; the CNI tells ztunnel that the pod is gone.
@@ -130,7 +163,9 @@ impl Node {
 
     /// What ztunnel, and then the control plane, have printed last.
     pub(crate) fn output(&self) -> String {
-        [self.ztunnel.output(), self.world.output()].map(|text| last(&text, 6000).to_owned()).join("\n")
+        [self.ztunnel.output(), self.world.output()]
+            .map(|text| last(&text, 6000).to_owned())
+            .join("\n")
     }
 }
 
@@ -145,12 +180,30 @@ fn start_app(world: &mut World, name: &'static str) -> Result<App> {
     capture(&space)?;
     let folder = world.folder().join(name);
     std::fs::create_dir(&folder)?;
-    let (program, socket) = (world.folder().join("pod"), folder.join("app"));
+    let program = world.folder().join("pod");
+    let socket = folder.join("app");
     let words = ["netns", "exec", &space].map(str::to_owned);
-    let own = [program.display().to_string(), name.to_owned(), PORT.to_string(), socket.display().to_string()];
-    let process = Process::start(name, Path::new("ip"), &[&words[..], &own].concat(), &folder.join("app.log"))?;
+    let own = [
+        program.display().to_string(),
+        name.to_owned(),
+        PORT.to_string(),
+        socket.display().to_string(),
+    ];
+
+    let process = Process::start(
+        name,
+        Path::new("ip"),
+        &[&words[..], &own].concat(),
+        &folder.join("app.log"),
+    )?;
+
     let guard = Guard::over(&[process.pid()], None)?;
-    Ok(App { space, socket, _process: process, _guard: guard })
+    Ok(App {
+        space,
+        socket,
+        _process: process,
+        _guard: guard,
+    })
 }
 
 /// A ztunnel for the pods that are there.
@@ -166,8 +219,14 @@ async fn start_ztunnel(
     let enrolled = |name: &str| {
         let (_, _, account) = PODS.into_iter().find(|(pod, ..)| *pod == name)?;
         let space = apps.get(name)?.space.clone();
-        Some(Enrolled { name: format!("{name}-1"), namespace: "shop", account: account.to_owned(), space })
+        Some(Enrolled {
+            name: format!("{name}-1"),
+            namespace: "shop",
+            account: account.to_owned(),
+            space,
+        })
     };
+
     let pods: Vec<Enrolled> = apps.keys().filter_map(|name| enrolled(name)).collect();
     let folder = tempfile::tempdir_in(world.folder())?.keep();
     let config = ZtunnelConfig {
@@ -180,25 +239,48 @@ async fn start_ztunnel(
         asks,
         pods: &pods,
     };
+
     tokio::task::block_in_place(|| Ztunnel::start(&config))
 }
 
 /// Has the API server know the kinds of the Gateway API that waypoints are made of.
 fn define_gateways(world: &World) -> Result<()> {
-    for (kind, plural, scope) in [("GatewayClass", "gatewayclasses", "Cluster"), ("Gateway", "gateways", "Namespaced")]
-    {
+    for (kind, plural, scope) in [
+        ("GatewayClass", "gatewayclasses", "Cluster"),
+        ("Gateway", "gateways", "Namespaced"),
+    ] {
         let definition = navarch_testkit::cluster::gateway_api_definition(kind, plural, scope);
         world.cluster().apply(&definition.to_string())?;
     }
-    world.cluster().kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"], "")?;
+
+    world.cluster().kubectl(
+        &[
+            "wait",
+            "--for=condition=Established",
+            "--timeout=30s",
+            "crd",
+            "--all",
+        ],
+        "",
+    )?;
+
     Ok(())
 }
 
 /// A pod as the kubelet and the CNI leave it.
 fn pod(name: &str, app: &str, account: &str, ip: Ipv4Addr) -> Value {
-    let namespace = if app == "ztunnel" { "istio-system" } else { "shop" };
+    let namespace = if app == "ztunnel" {
+        "istio-system"
+    } else {
+        "shop"
+    };
     let annotations = json!({"ambient.istio.io/redirection": "enabled"});
-    world::pod((namespace, name), account, ip, &json!({"labels": {"app": app}, "annotations": annotations}))
+    world::pod(
+        (namespace, name),
+        account,
+        ip,
+        &json!({"labels": {"app": app}, "annotations": annotations}),
+    )
 }
 
 /// The endpoints of the service.
@@ -229,7 +311,10 @@ fn objects(world: &World) -> Result<Vec<Value>> {
         pod("ztunnel", "ztunnel", "ztunnel", world.address("ztunnel")?),
     ];
     for (name, app, of) in PODS {
-        all.extend([account("shop", of), pod(name, app, of, world.address(name)?)]);
+        all.extend([
+            account("shop", of),
+            pod(name, app, of, world.address(name)?),
+        ]);
     }
     all.extend([service(false), endpoints(world, &["web-one", "web-two"])?]);
     Ok(all)
@@ -244,14 +329,26 @@ pub(crate) fn waypoint(world: &World) -> Result<Vec<Value>> {
     let mut pod = pod("way", "way", "way", world.address("way")?);
     pod["metadata"]["labels"] = labels.clone();
     pod["metadata"]["annotations"] = json!({});
-    let ports = json!([{"name": "mesh", "port": 15008, "targetPort": 15008, "appProtocol": "hbone"}]);
-    let spec = json!({"selector": {"gateway.networking.k8s.io/gateway-name": "way"}, "ports": ports});
+    let ports =
+        json!([{"name": "mesh", "port": 15008, "targetPort": 15008, "appProtocol": "hbone"}]);
+
+    let spec =
+        json!({"selector": {"gateway.networking.k8s.io/gateway-name": "way"}, "ports": ports});
     let mut service = object("v1", "Service", "shop", "way", "spec", spec);
     service["metadata"]["labels"] = labels;
     let listeners = json!([{"name": "mesh", "port": 15008, "protocol": "HBONE"}]);
     let spec = json!({"gatewayClassName": "istio-waypoint", "listeners": listeners});
-    let mut gateway = object("gateway.networking.k8s.io/v1", "Gateway", "shop", "way", "spec", spec);
-    gateway["status"] = json!({"addresses": [{"type": "Hostname", "value": "way.shop.svc.cluster.local"}]});
+    let mut gateway = object(
+        "gateway.networking.k8s.io/v1",
+        "Gateway",
+        "shop",
+        "way",
+        "spec",
+        spec,
+    );
+
+    gateway["status"] =
+        json!({"addresses": [{"type": "Hostname", "value": "way.shop.svc.cluster.local"}]});
     Ok(vec![
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "way", "namespace": "shop"}}),
         pod,

@@ -53,7 +53,8 @@ pub(crate) type Environment = Vec<(String, String)>;
 
 /// How a pod's proxy is started.
 pub(crate) struct Launch {
-    /// The arguments of the agent that captures traffic, with its environment; none where nothing is captured.
+    /// The arguments of the agent that captures traffic, with its environment; none where nothing
+    /// is captured.
     pub(crate) capture: Option<(Vec<String>, Environment)>,
     /// The arguments of the agent.
     pub(crate) args: Vec<String>,
@@ -80,27 +81,45 @@ pub(crate) struct PodInputs {
 impl Launch {
     /// As the test has it: by hand.
     pub(crate) fn by_hand(name: &str, kind: PodKind, inputs: PodInputs) -> Self {
-        let PodInputs { ip, envoy, token, root } = inputs;
+        let PodInputs {
+            ip,
+            envoy,
+            token,
+            root,
+        } = inputs;
+
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let (role, lifetime, capture) = match kind {
-            PodKind::Sidecar { capture: flags, lifetime } => {
-                let mut all =
-                    words("istio-iptables -p 15001 -z 15006 -u 1337 -m REDIRECT -i * -b * -d 15090,15021,15020");
-                all.extend(["-x", "", "--redirect-dns"].iter().chain(flags).map(|flag| (*flag).to_owned()));
+            PodKind::Sidecar {
+                capture: flags,
+                lifetime,
+            } => {
+                let mut all = words(
+                    "istio-iptables -p 15001 -z 15006 -u 1337 -m REDIRECT -i * -b * -d 15090,15021,15020",
+                );
+                all.extend(
+                    ["-x", "", "--redirect-dns"]
+                        .iter()
+                        .chain(flags)
+                        .map(|flag| (*flag).to_owned()),
+                );
                 ("sidecar", lifetime, Some((all, Vec::new())))
             }
             PodKind::Gateway => ("router", "10m", None),
             PodKind::Waypoint => ("waypoint", "10m", None),
         };
+
         let mut labels = format!("app=\"{name}\"\nsecurity.istio.io/tlsMode=\"istio\"\n");
         let mut env = variables(name, ip, &envoy);
         env.push(("SECRET_TTL".to_owned(), lifetime.to_owned()));
+
         if let PodKind::Waypoint = kind {
             labels += "gateway.networking.k8s.io/gateway-name=\"way\"\n\
                 gateway.networking.k8s.io/gateway-class-name=\"istio-waypoint\"\n\
                 gateway.istio.io/managed=\"istio.io-mesh-controller\"\n";
             env.push(("ISTIO_META_ENABLE_HBONE".to_owned(), "true".to_owned()));
         }
+
         let files = [
             ("var/run/secrets/tokens/istio-token", Some(token)),
             ("var/run/secrets/istio/root-cert.pem", Some(root)),
@@ -109,9 +128,12 @@ impl Launch {
             ("etc/istio/proxy", None),
             ("var/lib/istio/data", None),
         ];
+
         Self {
             capture,
-            args: words(&format!("proxy {role} --domain shop.svc.cluster.local --proxyLogLevel=warning")),
+            args: words(&format!(
+                "proxy {role} --domain shop.svc.cluster.local --proxyLogLevel=warning"
+            )),
             env,
             user: (PROXY, PROXY),
             // Who reads what the rules log needs a right that proxies have not.
@@ -143,43 +165,92 @@ pub(crate) struct Pod {
 /// A command in a pod's namespace.
 fn within(space: &str, folder: &Path) -> Command {
     let mut command = Command::new("ip");
-    command.args(["netns", "exec", space]).current_dir(folder).stdin(Stdio::null());
+    command
+        .args(["netns", "exec", space])
+        .current_dir(folder)
+        .stdin(Stdio::null());
     command
 }
 
 /// A file for the output of a program.
 fn log(folder: &Path, name: &str) -> Result<Stdio> {
-    Ok(Stdio::from(std::fs::File::options().create(true).append(true).open(folder.join(name))?))
+    Ok(Stdio::from(
+        std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(folder.join(name))?,
+    ))
 }
 
 impl Pod {
     pub(crate) fn start(config: PodConfig<'_>) -> Result<Self> {
-        let PodConfig { space, name, ip, folder, programs, launch } = config;
+        let PodConfig {
+            space,
+            name,
+            ip,
+            folder,
+            programs,
+            launch,
+        } = config;
+
         prepare(&folder, &launch)?;
-        // A file of that name, as in Istio's proxy image: a symbolic link would be taken for the program that it leads to.
+
+        // A file of that name, as in Istio's proxy image: a symbolic link would be taken for the
+        // program that it leads to.
         let program = folder.join("pilot-agent");
         std::fs::hard_link(programs.join("pilot-agent"), &program)?;
         if let Some((args, env)) = &launch.capture {
             capture(&space, &folder, &program, args, env)?;
         }
+
         let mut agent = within(&space, &folder);
         let (user, group) = launch.user;
-        agent.args(["setpriv", &format!("--reuid={user}"), &format!("--regid={group}"), "--clear-groups"]);
-        agent.args(launch.rights).arg("--").arg(&program).args(&launch.args);
-        agent.env_clear().env("PATH", std::env::var("PATH").unwrap_or_default()).envs(launch.env);
-        agent.stdout(log(&folder, "agent.log")?).stderr(log(&folder, "agent.log")?);
+        agent.args([
+            "setpriv",
+            &format!("--reuid={user}"),
+            &format!("--regid={group}"),
+            "--clear-groups",
+        ]);
+
+        agent
+            .args(launch.rights)
+            .arg("--")
+            .arg(&program)
+            .args(&launch.args);
+        agent
+            .env_clear()
+            .env("PATH", std::env::var("PATH").unwrap_or_default())
+            .envs(launch.env);
+
+        agent
+            .stdout(log(&folder, "agent.log")?)
+            .stderr(log(&folder, "agent.log")?);
         let agent = agent.spawn().context("cannot start the agent")?;
         let app = if launch.capture.is_some() {
             let mut app = within(&space, &folder);
-            app.arg(programs.join("pod")).args([name, &PORT.to_string()]).arg(folder.join("app"));
-            app.stdout(log(&folder, "app.log")?).stderr(log(&folder, "app.log")?);
+            app.arg(programs.join("pod"))
+                .args([name, &PORT.to_string()])
+                .arg(folder.join("app"));
+            app.stdout(log(&folder, "app.log")?)
+                .stderr(log(&folder, "app.log")?);
             Some(app.spawn().context("cannot start the application")?)
         } else {
             None
         };
-        let pids: Vec<u32> = std::iter::once(agent.id()).chain(app.as_ref().map(Child::id)).collect();
+
+        let pids: Vec<u32> = std::iter::once(agent.id())
+            .chain(app.as_ref().map(Child::id))
+            .collect();
         let guard = navarch_testkit::guard::Guard::over(&pids, None)?;
-        Ok(Self { ip, name: name.to_owned(), folder, agent: std::sync::Mutex::new(agent), app, _guard: guard })
+
+        Ok(Self {
+            ip,
+            name: name.to_owned(),
+            folder,
+            agent: std::sync::Mutex::new(agent),
+            app,
+            _guard: guard,
+        })
     }
 
     /// What the agent and Envoy have said.
@@ -199,11 +270,16 @@ impl Pod {
         let end = Instant::now() + TIMEOUT;
         let address = SocketAddr::from((self.ip, 15021));
         loop {
-            let answer = navarch_testkit::client::get(address, "agent", "/healthz/ready", &[]).await;
+            let answer =
+                navarch_testkit::client::get(address, "agent", "/healthz/ready", &[]).await;
             match answer {
                 Ok(answer) if answer.status == 200 => return Ok(()),
-                _ if self.agent.lock().unwrap().try_wait()?.is_some() => return self.fail("the agent has ended"),
-                answer if Instant::now() > end => return self.fail(&format!("not ready: {answer:?}")),
+                _ if self.agent.lock().unwrap().try_wait()?.is_some() => {
+                    return self.fail("the agent has ended");
+                }
+                answer if Instant::now() > end => {
+                    return self.fail(&format!("not ready: {answer:?}"));
+                }
                 _ => tokio::time::sleep(Duration::from_millis(50)).await,
             }
         }
@@ -212,17 +288,24 @@ impl Pod {
     /// Waits until the agent is connected to the control plane again after it was away.
     pub(crate) async fn wait_connected(&self) -> Result<()> {
         let end = Instant::now() + TIMEOUT;
+
         loop {
             let log = self.log();
-            let ends = ["the stream to the control plane failed", "the control plane closed the stream"];
+            let ends = [
+                "the stream to the control plane failed",
+                "the control plane closed the stream",
+            ];
             let lost = ends.iter().filter_map(|end| log.rfind(end)).max();
-            let connected = log.rfind("INFO navarch_agent::ads::stream: connected to the control plane");
+            let connected =
+                log.rfind("INFO navarch_agent::ads::stream: connected to the control plane");
             if lost.is_some() && lost < connected {
                 return Ok(());
             }
+
             if Instant::now() > end {
                 return self.fail("not connected again");
             }
+
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -234,7 +317,9 @@ impl Pod {
         let path = path.to_owned();
         let output = tokio::task::spawn_blocking(move || {
             let url = format!("http://127.0.0.1:15000{path}");
-            within(&space, Path::new("/")).args(["setpriv", "--reuid=1337", "curl", "-s", &url]).output()
+            within(&space, Path::new("/"))
+                .args(["setpriv", "--reuid=1337", "curl", "-s", &url])
+                .output()
         });
         Ok(String::from_utf8_lossy(&output.await??.stdout).into_owned())
     }
@@ -243,12 +328,23 @@ impl Pod {
     pub(crate) async fn certificate(&self) -> Result<Certificate> {
         let page: Value = serde_json::from_str(&self.admin("/certs").await?)?;
         let all = page["certificates"].as_array().cloned().unwrap_or_default();
-        let chains = all.iter().flat_map(|one| one["cert_chain"].as_array().cloned().unwrap_or_default());
+        let chains = all
+            .iter()
+            .flat_map(|one| one["cert_chain"].as_array().cloned().unwrap_or_default());
         let certificate = chains.into_iter().find_map(|chain| {
-            let own = chain["subject_alt_names"].to_string().contains(&format!("sa/{}", self.name));
+            let own = chain["subject_alt_names"]
+                .to_string()
+                .contains(&format!("sa/{}", self.name));
             let expiry = chain["expiration_time"].as_str()?.parse().ok()?;
-            own.then(|| Some(Certificate { serial: chain["serial_number"].as_str()?.to_owned(), expiry })).flatten()
+            own.then(|| {
+                Some(Certificate {
+                    serial: chain["serial_number"].as_str()?.to_owned(),
+                    expiry,
+                })
+            })
+            .flatten()
         });
+
         certificate.with_context(|| format!("no certificate of its own: {page}"))
     }
 
@@ -259,7 +355,8 @@ impl Pod {
 
     /// Has the application get a page.
     pub(crate) async fn get(&self, host: &str, path: &str) -> Result<Value> {
-        self.app(&json!({"op": "get", "host": host, "path": path})).await
+        self.app(&json!({"op": "get", "host": host, "path": path}))
+            .await
     }
 
     /// Whether a file is there, by its path in the pod.
@@ -278,7 +375,9 @@ impl Pod {
     /// Asks the agent to end; says whether it did.
     pub(crate) async fn terminate(&self, patience: Duration) -> Result<bool> {
         let pid = self.agent.lock().unwrap().id();
-        let status = Command::new("kill").args(["-TERM", &pid.to_string()]).status()?;
+        let status = Command::new("kill")
+            .args(["-TERM", &pid.to_string()])
+            .status()?;
         ensure!(status.success(), "the agent cannot be told to end");
         let end = Instant::now() + patience;
         while Instant::now() < end {
@@ -293,10 +392,16 @@ impl Pod {
 
 /// Has an application do something, by its socket.
 pub(crate) async fn tell(socket: &Path, order: &Value) -> Result<Value> {
-    let stream = UnixStream::connect(socket).await.context("no application")?;
+    let stream = UnixStream::connect(socket)
+        .await
+        .context("no application")?;
     let (reader, mut writer) = stream.into_split();
     writer.write_all(format!("{order}\n").as_bytes()).await?;
-    let line = BufReader::new(reader).lines().next_line().await?.context("the application is gone")?;
+    let line = BufReader::new(reader)
+        .lines()
+        .next_line()
+        .await?
+        .context("the application is gone")?;
     Ok(serde_json::from_str(&line)?)
 }
 
@@ -311,19 +416,41 @@ fn prepare(folder: &Path, launch: &Launch) -> Result<()> {
             std::fs::create_dir_all(path)?;
         }
     }
+
     let (user, group) = launch.user;
-    let status = Command::new("chown").args(["-R", &format!("{user}:{group}")]).arg(folder).status()?;
-    ensure!(status.success(), "{} cannot be given away", folder.display());
+    let status = Command::new("chown")
+        .args(["-R", &format!("{user}:{group}")])
+        .arg(folder)
+        .status()?;
+    ensure!(
+        status.success(),
+        "{} cannot be given away",
+        folder.display()
+    );
+
     Ok(())
 }
 
 /// Captures the traffic of a pod, as its init container does.
-fn capture(space: &str, folder: &Path, program: &Path, args: &[String], env: &[(String, String)]) -> Result<()> {
+fn capture(
+    space: &str,
+    folder: &Path,
+    program: &Path,
+    args: &[String],
+    env: &[(String, String)],
+) -> Result<()> {
     let mut capture = within(space, folder);
-    capture.arg(program).args(args).envs(env.iter().map(|(name, value)| (name, value)));
+    capture
+        .arg(program)
+        .args(args)
+        .envs(env.iter().map(|(name, value)| (name, value)));
     let output = capture.output().context("cannot run istio-iptables")?;
     let stderr = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "istio-iptables: {stderr}{}", String::from_utf8_lossy(&output.stdout));
+    ensure!(
+        output.status.success(),
+        "istio-iptables: {stderr}{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
     Ok(())
 }
 
@@ -335,6 +462,7 @@ fn variables(name: &str, ip: Ipv4Addr, envoy: &Path) -> Vec<(String, String)> {
         "terminationDrainDuration": "5s",
         "concurrency": 1,
     });
+
     let probes = json!({"/app-health/app/readyz": {"httpGet": {"path": "/well", "port": PORT}}});
     let scrape = json!({"scrape": "true", "path": "/metrics", "port": PORT.to_string()});
     [

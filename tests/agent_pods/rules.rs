@@ -10,10 +10,16 @@ use crate::net::Net;
 /// A program within a namespace; what it prints.
 fn run(space: &str, program: &str, arguments: &str) -> Result<String> {
     let mut command = Command::new("ip");
-    command.args(["netns", "exec", space, program]).args(arguments.split_whitespace());
+    command
+        .args(["netns", "exec", space, program])
+        .args(arguments.split_whitespace());
     let output = command.env("ISTIO_DUAL_STACK", "true").output()?;
     let stderr = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{program} {arguments}: {stderr}{}", String::from_utf8_lossy(&output.stdout));
+    ensure!(
+        output.status.success(),
+        "{program} {arguments}: {stderr}{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
@@ -28,38 +34,70 @@ fn rules_can_be_reapplied_replaced_and_removed() -> Result<()> {
         navarch_testkit::skip::skip(&why);
         return Ok(());
     }
+
     if Command::new("nft").arg("--version").output().is_err() {
         navarch_testkit::skip::skip("nft is not installed");
         return Ok(());
     }
+
     let mut net = Net::new()?;
-    let space = net.namespace("rules", 21, "", "nameserver 10.96.0.10\nnameserver fd00::a\n")?;
+    let space = net.namespace(
+        "rules",
+        21,
+        "",
+        "nameserver 10.96.0.10\nnameserver fd00::a\n",
+    )?;
+
     run(&space, "ip", "addr add fd00:10::21/64 dev eth0 nodad")?;
     let navarch = env!("CARGO_BIN_EXE_navarch");
     ensure!(Path::new(navarch).exists());
-    let agent = |flags: &str| run(&space, navarch, &format!("agent istio-iptables -u 1337 -g 1337 -b * -i * {flags}"));
+    let agent = |flags: &str| {
+        run(
+            &space,
+            navarch,
+            &format!("agent istio-iptables -u 1337 -g 1337 -b * -i * {flags}"),
+        )
+    };
+
     for tool in ["--native-nftables", "--force-iptables-binary nft"] {
-        let all = "-m TPROXY -d 15020 -x 10.9.0.0/16,2001:db8::/32 -k eth9 --redirect-dns --drop-invalid";
+        let all =
+            "-m TPROXY -d 15020 -x 10.9.0.0/16,2001:db8::/32 -k eth9 --redirect-dns --drop-invalid";
         agent(&format!("{tool} {all} --iptables-trace-logging"))?;
         let traced = standing(&space)?;
-        ensure!(traced.contains("log prefix") && traced.contains("tproxy"), "{traced}");
+        ensure!(
+            traced.contains("log prefix") && traced.contains("tproxy"),
+            "{traced}"
+        );
+
         agent(&format!("{tool} {all} --reconcile"))?;
         let first = standing(&space)?;
-        ensure!(!first.contains("log prefix") && first.contains("ip6"), "exchanged: {first}");
+        ensure!(
+            !first.contains("log prefix") && first.contains("ip6"),
+            "exchanged: {first}"
+        );
         agent(&format!("{tool} {all} --reconcile"))?;
         ensure!(standing(&space)? == first, "twice is once");
+
         let mode = if tool == "--native-nftables" {
             // Tables that are not needed any more go with the next ones.
             agent(&format!("{tool} -m REDIRECT"))?;
             let redirected = standing(&space)?;
-            ensure!(redirected.contains("redirect") && !redirected.contains("tproxy"), "left over: {redirected}");
+            ensure!(
+                redirected.contains("redirect") && !redirected.contains("tproxy"),
+                "left over: {redirected}"
+            );
             "-m REDIRECT"
         } else {
             all
         };
+
         agent(&format!("{tool} {mode} --cleanup-only"))?;
         let left = standing(&space)?;
-        ensure!(["istio", "eth9"].iter().all(|word| !left.contains(word)), "{left}");
+        ensure!(
+            ["istio", "eth9"].iter().all(|word| !left.contains(word)),
+            "{left}"
+        );
     }
+
     Ok(())
 }

@@ -28,9 +28,16 @@ pub(crate) type Variables = &'static [(&'static str, &'static str)];
 const PODS: [(&str, u8); 3] = [("client", 11), ("web", 12), ("gateway", 13)];
 /// A machine that is no pod.
 const MACHINE: &str = "machine";
-/// The last parts of the addresses of whatever else there is, by name: the machine, and what is in ambient mode.
-const OTHERS: [(&str, u8); 6] =
-    [(MACHINE, 14), ("web-one", 15), ("web-two", 16), ("stranger", 17), ("way", 18), ("ztunnel", 19)];
+/// The last parts of the addresses of whatever else there is, by name: the machine, and what is in
+/// ambient mode.
+const OTHERS: [(&str, u8); 6] = [
+    (MACHINE, 14),
+    ("web-one", 15),
+    ("web-two", 16),
+    ("stranger", 17),
+    ("way", 18),
+    ("ztunnel", 19),
+];
 /// The address of the service `web`.
 pub(crate) const SERVICE: &str = "10.96.7.7";
 /// How long the control plane may take for anything.
@@ -64,25 +71,50 @@ impl World {
     pub(crate) async fn empty(variables: Variables) -> Result<Self> {
         let net = Net::new()?;
         let folder = tempfile::tempdir()?;
+
         // Pods' users walk through it.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
+
         // Where they are built may be nobody else's to read.
         let beside = |name: &str| Path::new(env!("CARGO_BIN_EXE_navarch")).with_file_name(name);
-        let (agent, pod) = (beside("pilot-agent"), beside("pod"));
+        let agent = beside("pilot-agent");
+        let pod = beside("pod");
         for (package, program) in [("navarch-agent", &agent), ("navarch-testkit", &pod)] {
-            ensure!(program.exists(), "{} is missing: cargo build -p {package} --bins", program.display());
+            ensure!(
+                program.exists(),
+                "{} is missing: cargo build -p {package} --bins",
+                program.display()
+            );
         }
-        for (from, name) in [(agent, "pilot-agent"), (pod, "pod"), (navarch_testkit::envoy::program(), "envoy")] {
+
+        for (from, name) in [
+            (agent, "pilot-agent"),
+            (pod, "pod"),
+            (navarch_testkit::envoy::program(), "envoy"),
+        ] {
             // A link to a link would lead to where the pods' users may not go.
-            let (from, to) = (std::fs::canonicalize(from)?, folder.path().join(name));
+            let from = std::fs::canonicalize(from)?;
+            let to = folder.path().join(name);
             std::fs::hard_link(&from, &to).or_else(|_| std::fs::copy(&from, &to).map(drop))?;
         }
+
         let resolver = resolver(net.address(1)).await?;
         let cluster = Cluster::start().await?;
         cluster.apply_crds(Path::new(env!("CARGO_MANIFEST_DIR")))?;
         let writer = cluster.writer().await?;
-        let (navarch, root) = (None, String::new());
-        Ok(Self { navarch, variables, cluster, writer, root, net, folder, _resolver: resolver })
+        let navarch = None;
+        let root = String::new();
+
+        Ok(Self {
+            navarch,
+            variables,
+            cluster,
+            writer,
+            root,
+            net,
+            folder,
+            _resolver: resolver,
+        })
     }
 
     /// Starts the control plane, and waits until it has told the namespace its root.
@@ -94,23 +126,39 @@ impl World {
 
     /// Starts the control plane on the API server.
     async fn start_control_plane(&mut self) -> Result<()> {
-        let secure = format!("--secure-grpc-addr={}", SocketAddr::from((self.net.address(1), 15012)));
+        let secure = format!(
+            "--secure-grpc-addr={}",
+            SocketAddr::from((self.net.address(1), 15012))
+        );
         let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
         let kubeconfig = self.cluster.admin_kubeconfig();
         let environment = [&[("POD_NAMESPACE", "istio-system")], self.variables].concat();
-        self.navarch = Some(Navarch::start_on_kubernetes(program, &kubeconfig, &[&secure], &environment).await?);
+        self.navarch = Some(
+            Navarch::start_on_kubernetes(program, &kubeconfig, &[&secure], &environment).await?,
+        );
         Ok(())
     }
 
     /// The root of the mesh, as the control plane tells it to the pods' namespace.
     async fn published_root(&self) -> Result<String> {
         let end = Instant::now() + TIMEOUT;
+
         loop {
-            let found = self.writer.get("/api/v1/namespaces/shop/configmaps/istio-ca-root-cert").await;
-            match found.as_ref().map(|object| object["data"]["root-cert.pem"].as_str()) {
+            let found = self
+                .writer
+                .get("/api/v1/namespaces/shop/configmaps/istio-ca-root-cert")
+                .await;
+            match found
+                .as_ref()
+                .map(|object| object["data"]["root-cert.pem"].as_str())
+            {
                 Ok(Some(root)) => return Ok(root.to_owned()),
-                Ok(None) | Err(_) => ensure!(Instant::now() < end, "no namespace is told the root: {found:?}"),
+                Ok(None) | Err(_) => ensure!(
+                    Instant::now() < end,
+                    "no namespace is told the root: {found:?}"
+                ),
             }
+
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -125,11 +173,16 @@ impl World {
     /// Starts a pod of the mesh.
     pub(crate) async fn pod(&mut self, name: &str, kind: PodKind) -> Result<Pod> {
         let token = self.pods_token(name).await?;
-        self.start_pod(name, token, |inputs| Ok(Launch::by_hand(name, kind, inputs)))
+        self.start_pod(name, token, |inputs| {
+            Ok(Launch::by_hand(name, kind, inputs))
+        })
     }
 
     /// Starts a machine outside of the cluster, with a token of its service account.
-    pub(crate) async fn machine(&mut self, launch: impl FnOnce(PodInputs) -> Result<Launch>) -> Result<Pod> {
+    pub(crate) async fn machine(
+        &mut self,
+        launch: impl FnOnce(PodInputs) -> Result<Launch>,
+    ) -> Result<Pod> {
         let token = self.token("shop", MACHINE, json!({})).await?;
         self.start_pod(MACHINE, token, launch)
     }
@@ -156,7 +209,11 @@ impl World {
 
     /// The address of a pod.
     pub(crate) fn address(&self, name: &str) -> Result<Ipv4Addr> {
-        let (_, last) = PODS.iter().chain(&OTHERS).find(|(pod, _)| *pod == name).context("a pod of the mesh")?;
+        let (_, last) = PODS
+            .iter()
+            .chain(&OTHERS)
+            .find(|(pod, _)| *pod == name)
+            .context("a pod of the mesh")?;
         Ok(self.net.address(*last))
     }
 
@@ -164,7 +221,10 @@ impl World {
     pub(crate) fn space(&mut self, name: &str) -> Result<String> {
         let [.., last] = self.address(name)?.octets();
         let hosts = format!("{} istiod.istio-system.svc\n", self.net.address(1));
-        let resolver = format!("nameserver {}\nsearch shop.svc.cluster.local svc.cluster.local\n", self.net.address(1));
+        let resolver = format!(
+            "nameserver {}\nsearch shop.svc.cluster.local svc.cluster.local\n",
+            self.net.address(1)
+        );
         self.net.namespace(name, last, &hosts, &resolver)
     }
 
@@ -190,35 +250,71 @@ impl World {
         std::fs::create_dir(&folder)?;
         std::fs::write(folder.join("space"), &space)?;
         let ip = self.address(name)?;
-        let inputs = PodInputs { ip, envoy: self.envoy(), token, root: self.root.clone() };
+        let inputs = PodInputs {
+            ip,
+            envoy: self.envoy(),
+            token,
+            root: self.root.clone(),
+        };
+
         let launch = launch(inputs)?;
-        Pod::start(PodConfig { space, name, ip, folder, programs: self.folder.path(), launch })
+        Pod::start(PodConfig {
+            space,
+            name,
+            ip,
+            folder,
+            programs: self.folder.path(),
+            launch,
+        })
     }
 
-    /// A token as the kubelet puts it into a pod: the API server's, of the pod's account, for the CA, bound to the pod.
+    /// A token as the kubelet puts it into a pod: the API server's, of the pod's account, for the
+    /// CA, bound to the pod.
     async fn pods_token(&self, name: &str) -> Result<String> {
         let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": format!("{name}-1")});
-        self.token("shop", name, json!({"boundObjectRef": bound})).await
+        self.token("shop", name, json!({"boundObjectRef": bound}))
+            .await
     }
 
     /// A token of a service account for the CA.
-    pub(crate) async fn token(&self, namespace: &str, account: &str, mut spec: Value) -> Result<String> {
+    pub(crate) async fn token(
+        &self,
+        namespace: &str,
+        account: &str,
+        mut spec: Value,
+    ) -> Result<String> {
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
         spec["audiences"] = json!(["istio-ca"]);
         spec["expirationSeconds"] = json!(3600);
-        let ask = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
-        let answer = self.cluster.call("POST", &path, "application/json", &ask).await?;
-        Ok(answer["status"]["token"].as_str().context("a token")?.to_owned())
+        let ask =
+            json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
+        let answer = self
+            .cluster
+            .call("POST", &path, "application/json", &ask)
+            .await?;
+        Ok(answer["status"]["token"]
+            .as_str()
+            .context("a token")?
+            .to_owned())
     }
 
     /// A request from outside of the mesh.
     pub(crate) async fn plain(&self, ip: Ipv4Addr, port: u16, path: &str) -> Result<Reply> {
-        client::get(SocketAddr::new(IpAddr::V4(ip), port), "shop.example", path, &[]).await
+        client::get(
+            SocketAddr::new(IpAddr::V4(ip), port),
+            "shop.example",
+            path,
+            &[],
+        )
+        .await
     }
 
     /// What the control plane has printed.
     pub(crate) fn output(&self) -> String {
-        self.navarch.as_ref().map(Navarch::output).unwrap_or_default()
+        self.navarch
+            .as_ref()
+            .map(Navarch::output)
+            .unwrap_or_default()
     }
 
     /// Lets everybody ask `web` for `/open`.
@@ -238,7 +334,16 @@ impl World {
             {"from": [{"source": {"principals": ["cluster.local/ns/shop/sa/gateway"]}}]},
         ]);
         let spec = json!({"selector": {"matchLabels": {"app": "web"}}, "rules": rules});
-        self.writer.put(&object("security.istio.io/v1", "AuthorizationPolicy", "shop", "web", "spec", spec)).await
+        self.writer
+            .put(&object(
+                "security.istio.io/v1",
+                "AuthorizationPolicy",
+                "shop",
+                "web",
+                "spec",
+                spec,
+            ))
+            .await
     }
 
     /// The objects that do not change.
@@ -255,6 +360,7 @@ impl World {
                 json!({"mtls": {"mode": "STRICT"}}),
             ),
         ];
+
         for (name, last) in PODS {
             let ip = self.net.address(last);
             all.push(
@@ -263,7 +369,9 @@ impl World {
             let labels = json!({"app": name, "security.istio.io/tlsMode": "istio"});
             all.push(pod(("shop", name), name, ip, &json!({"labels": labels})));
         }
-        let networking = |kind, name, spec| object("networking.istio.io/v1", kind, "shop", name, "spec", spec);
+
+        let networking =
+            |kind, name, spec| object("networking.istio.io/v1", kind, "shop", name, "spec", spec);
         let (web, host) = (self.net.address(PODS[1].1), "web.shop.svc.cluster.local");
         all.extend([
             service(),
@@ -288,6 +396,7 @@ impl World {
                 {"route": [{"destination": {"host": host, "port": {"number": PORT}}}]}]}),
             ),
         ]);
+
         all
     }
 }
@@ -300,7 +409,12 @@ pub(crate) fn service() -> Value {
 }
 
 /// A ready pod of a service account, by namespace and name, with what else its metadata has.
-pub(crate) fn pod((namespace, name): (&str, &str), account: &str, ip: Ipv4Addr, metadata: &Value) -> Value {
+pub(crate) fn pod(
+    (namespace, name): (&str, &str),
+    account: &str,
+    ip: Ipv4Addr,
+    metadata: &Value,
+) -> Value {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
         "spec": {"serviceAccountName": account, "nodeName": "here", "containers": [{"name": "app", "image": "app"}]},
@@ -326,7 +440,14 @@ pub(crate) fn endpoint_slice(service: &str, port: u16, pods: &[(&str, Ipv4Addr)]
     })
 }
 
-pub(crate) fn object(version: &str, kind: &str, namespace: &str, name: &str, field: &str, value: Value) -> Value {
+pub(crate) fn object(
+    version: &str,
+    kind: &str,
+    namespace: &str,
+    name: &str,
+    field: &str,
+    value: Value,
+) -> Value {
     json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}, field: value})
 }
 
@@ -338,11 +459,15 @@ async fn resolver(ip: Ipv4Addr) -> Result<JoinSet<()>> {
     tasks.spawn(async move {
         let mut buffer = vec![0; 4096];
         while let Ok((length, peer)) = socket.recv_from(&mut buffer).await {
-            let Ok(query) = Message::from_vec(&buffer[..length]) else { continue };
+            let Ok(query) = Message::from_vec(&buffer[..length]) else {
+                continue;
+            };
+
             let mut reply = Message::response(query.metadata.id, OpCode::Query);
             reply.metadata.recursion_desired = true;
             reply.metadata.recursion_available = true;
             reply.queries.clone_from(&query.queries);
+
             if let Some(question) = query.queries.first() {
                 if question.name().to_ascii() == "api.outside.example." {
                     if question.query_type() == RecordType::A {
@@ -353,8 +478,10 @@ async fn resolver(ip: Ipv4Addr) -> Result<JoinSet<()>> {
                     reply.metadata.response_code = hickory_proto::op::ResponseCode::NXDomain;
                 }
             }
+
             drop(socket.send_to(&reply.to_vec().unwrap(), peer).await);
         }
     });
+
     Ok(tasks)
 }

@@ -1,4 +1,5 @@
-//! A real ztunnel, shared by the pods of a node: it listens in their network namespaces, which the CNI's socket names.
+//! A real ztunnel, shared by the pods of a node: it listens in their network namespaces, which the
+//! CNI's socket names.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -51,7 +52,17 @@ pub(crate) struct Ztunnel {
 impl Ztunnel {
     /// Starts it, and has it take on the pods.
     pub(crate) fn start(config: &ZtunnelConfig<'_>) -> Result<Self> {
-        let ZtunnelConfig { program, space, folder, ip, token, root, asks, pods } = *config;
+        let ZtunnelConfig {
+            program,
+            space,
+            folder,
+            ip,
+            token,
+            root,
+            asks,
+            pods,
+        } = *config;
+
         std::fs::create_dir_all(folder)?;
         let file = |name: &str| folder.join(name).display().to_string();
         std::fs::write(file("token"), token)?;
@@ -81,16 +92,42 @@ impl Ztunnel {
             // It cannot answer for names that it has not asked for.
             ("ISTIO_META_DNS_CAPTURE", (!on_demand).to_string()),
         ];
-        let mut args: Vec<String> = ["netns", "exec", space, "env", "-i"].map(str::to_owned).to_vec();
-        args.extend(variables.iter().map(|(name, value)| format!("{name}={value}")));
-        args.extend([program.display().to_string(), "proxy".to_owned(), "ztunnel".to_owned()]);
-        let mut process = Process::start("ztunnel", Path::new("ip"), &args, &folder.join("ztunnel.log"))?;
+
+        let mut args: Vec<String> = ["netns", "exec", space, "env", "-i"]
+            .map(str::to_owned)
+            .to_vec();
+        args.extend(
+            variables
+                .iter()
+                .map(|(name, value)| format!("{name}={value}")),
+        );
+
+        args.extend([
+            program.display().to_string(),
+            "proxy".to_owned(),
+            "ztunnel".to_owned(),
+        ]);
+
+        let mut process = Process::start(
+            "ztunnel",
+            Path::new("ip"),
+            &args,
+            &folder.join("ztunnel.log"),
+        )?;
+
         let guard = Guard::over(&[process.pid()], None)?;
+
         if let Err(error) = cni.enroll(pods) {
             process.check_running()?;
             return Err(error.context(process.output()));
         }
-        Ok(Self { process, cni, space: space.to_owned(), _guard: guard })
+
+        Ok(Self {
+            process,
+            cni,
+            space: space.to_owned(),
+            _guard: guard,
+        })
     }
 
     /// Tells it that a pod is gone.
@@ -103,8 +140,20 @@ impl Ztunnel {
         let space = self.space.clone();
         let output = tokio::task::spawn_blocking(move || {
             let url = "http://127.0.0.1:15000/config_dump";
-            Command::new("ip").args(["netns", "exec", &space, "curl", "-s", "--max-time", "5", url]).output()
+            Command::new("ip")
+                .args([
+                    "netns",
+                    "exec",
+                    &space,
+                    "curl",
+                    "-s",
+                    "--max-time",
+                    "5",
+                    url,
+                ])
+                .output()
         });
+
         let output = output.await??;
         serde_json::from_slice(&output.stdout).with_context(|| self.output())
     }
@@ -112,7 +161,9 @@ impl Ztunnel {
     /// The lines of its access log.
     pub(crate) fn connections(&self) -> Vec<Value> {
         let log = self.process.output();
-        let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let lines = log
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
         lines.filter(|line| line["scope"] == "access").collect()
     }
 
@@ -122,8 +173,9 @@ impl Ztunnel {
     }
 }
 
-/// Captures the traffic of a pod for ztunnel, as Istio's CNI plugin does: what the pod sends goes to 15001, its queries of names
-/// to 15053, what comes in without a tunnel to 15006; answers to connections in a client's name stay within the pod.
+/// Captures the traffic of a pod for ztunnel, as Istio's CNI plugin does: what the pod sends goes
+/// to 15001, its queries of names to 15053, what comes in without a tunnel to 15006; answers to
+/// connections in a client's name stay within the pod.
 pub(crate) fn capture(space: &str) -> Result<()> {
     let mangle = format!(
         "*mangle
@@ -132,6 +184,7 @@ pub(crate) fn capture(space: &str) -> Result<()> {
 COMMIT
 "
     );
+
     let nat = format!(
         "*nat
 -A PREROUTING ! -d 127.0.0.1/32 -p tcp ! --dport 15008 -m mark ! --mark {MARK} -j REDIRECT --to-ports 15006
@@ -143,6 +196,7 @@ COMMIT
 COMMIT
 "
     );
+
     let script = format!(
         "set -e
 iptables-restore --wait 10 --noflush <<'END'
@@ -151,7 +205,15 @@ ip rule add fwmark {IN_NAME_OF_CLIENT} pref 32764 lookup 100
 ip route add local 0.0.0.0/0 dev lo table 100
 "
     );
-    let output = Command::new("ip").args(["netns", "exec", space, "sh", "-c", &script]).output()?;
-    ensure!(output.status.success(), "{space}: {}", String::from_utf8_lossy(&output.stderr));
+
+    let output = Command::new("ip")
+        .args(["netns", "exec", space, "sh", "-c", &script])
+        .output()?;
+    ensure!(
+        output.status.success(),
+        "{space}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+
     Ok(())
 }

@@ -33,8 +33,12 @@ spec:
 
 /// What is known of an object's fields in an answer.
 fn field<'a>(why: &'a Value, object: &str) -> &'a Value {
-    let all = why["resources"][0]["objects"].as_array().unwrap_or_else(|| panic!("{why}"));
-    &all.iter().find(|one| one["object"] == object).unwrap_or_else(|| panic!("{object} in {why}"))["field"]
+    let all = why["resources"][0]["objects"]
+        .as_array()
+        .unwrap_or_else(|| panic!("{why}"));
+    &all.iter()
+        .find(|one| one["object"] == object)
+        .unwrap_or_else(|| panic!("{object} in {why}"))["field"]
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -42,41 +46,81 @@ async fn why_lists_exactly_the_fields_that_affect_a_resource() {
     let (folder, navarch) = start().await;
     let _sidecars = sidecars(&navarch, &[Manner::Takes]).await;
     let routes = "  http:\n    - match: [{headers: {x-canary: {exact: \"1\"}}}]\n      route: [{destination: {host: reviews, subset: v2}}]\n";
-    let never = "    - name: never\n      route: [{destination: {host: reviews, subset: v1}}]\n---\n";
-    let text = edited("reviews-routing.yaml", &[("  http:\n", routes), ("---\n", never)]);
+    let never =
+        "    - name: never\n      route: [{destination: {host: reviews, subset: v1}}]\n---\n";
+    let text = edited(
+        "reviews-routing.yaml",
+        &[("  http:\n", routes), ("---\n", never)],
+    );
     std::fs::write(folder.path().join("reviews-routing.yaml"), text).unwrap();
+
     std::fs::write(folder.path().join("more.yaml"), MORE).unwrap();
     let proxy = "web-0.bookshop";
     let cluster = |port: u32, subset: &str, host: &str| format!("outbound|{port}|{subset}|{host}");
+
     // Fields are unknown as long as the proxy does not hold the latest version of the resource.
     let why = async |resource: String, kind: &str| {
         let words = ["why", "proxy", proxy, resource.as_str(), "--type", kind].map(str::to_owned);
         until_some("the fields are known", async || {
-            let response = run_command(&navarch, &words.each_ref().map(String::as_str)).await.0;
-            wanted(response, |response| !response.to_string().contains(r#""field":"unknown""#))
+            let response = run_command(&navarch, &words.each_ref().map(String::as_str))
+                .await
+                .0;
+            wanted(response, |response| {
+                !response.to_string().contains(r#""field":"unknown""#)
+            })
         })
         .await
     };
 
-    // The edit has come once a try of its last object knows it; what is shown may be a moment behind.
+    // The edit has come once a try of its last object knows it; what is shown may be a moment
+    // behind.
     let partner = cluster(9443, "", "partner.example.com");
     let response = until_some("the fields of the last object are known", async || {
-        let page = format!("/debug/why/proxy?proxy={proxy}&resource={}&fields=1", partner.replace('|', "%7C"));
-        let response: Value = serde_json::from_str(&navarch.page(&page).await.unwrap_or_default()).unwrap_or_default();
-        wanted(response, |response| response["resources"][0]["objects"][0]["field"]["fields"].is_array())
+        let page = format!(
+            "/debug/why/proxy?proxy={proxy}&resource={}&fields=1",
+            partner.replace('|', "%7C")
+        );
+        let response: Value = serde_json::from_str(&navarch.page(&page).await.unwrap_or_default())
+            .unwrap_or_default();
+        wanted(response, |response| {
+            response["resources"][0]["objects"][0]["field"]["fields"].is_array()
+        })
     })
     .await;
     assert_eq!(
         field(&response, "ServiceEntry bookshop/partner"),
         &json!({"fields": ["spec.hosts[0]", "spec.ports[https]"]})
     );
-    assert_eq!(field(&response, "EnvoyFilter bookshop/tuned"), &json!({"fields": ["spec.configPatches[1]"]}));
+    assert_eq!(
+        field(&response, "EnvoyFilter bookshop/tuned"),
+        &json!({"fields": ["spec.configPatches[1]"]})
+    );
 
-    let response = why(cluster(9080, "v2", "reviews.bookshop.svc.cluster.local"), "cds").await;
-    let fields = ["spec.trafficPolicy.connectionPool", "spec.trafficPolicy.outlierDetection", "spec.subsets[v2]"];
-    assert_eq!(field(&response, "DestinationRule bookshop/reviews"), &json!({ "fields": fields }));
-    assert_eq!(field(&response, "Service bookshop/reviews"), &json!({"fields": ["spec.ports[http]"]}));
-    assert_eq!(field(&response, "EnvoyFilter bookshop/tuned"), "noEffect", "its patches are for other clusters");
+    let response = why(
+        cluster(9080, "v2", "reviews.bookshop.svc.cluster.local"),
+        "cds",
+    )
+    .await;
+    let fields = [
+        "spec.trafficPolicy.connectionPool",
+        "spec.trafficPolicy.outlierDetection",
+        "spec.subsets[v2]",
+    ];
+
+    assert_eq!(
+        field(&response, "DestinationRule bookshop/reviews"),
+        &json!({ "fields": fields })
+    );
+    assert_eq!(
+        field(&response, "Service bookshop/reviews"),
+        &json!({"fields": ["spec.ports[http]"]})
+    );
+
+    assert_eq!(
+        field(&response, "EnvoyFilter bookshop/tuned"),
+        "noEffect",
+        "its patches are for other clusters"
+    );
 
     // The route behind the one that takes everything counts for nothing.
     let response = why("9080".to_owned(), "rds").await;
@@ -86,14 +130,29 @@ async fn why_lists_exactly_the_fields_that_affect_a_resource() {
     let text = {
         let address = navarch.monitoring.to_string();
         let resource = cluster(9080, "v2", "reviews.bookshop.svc.cluster.local");
-        let ask = move || crate::command_output(&["why", "proxy", proxy, &resource, "--address", &address]).0;
+        let ask = move || {
+            crate::command_output(&["why", "proxy", proxy, &resource, "--address", &address]).0
+        };
         tokio::task::spawn_blocking(ask).await.unwrap()
     };
-    assert!(text.contains("  Service bookshop/reviews: spec.ports[http]\n"), "{text}");
-    assert!(text.contains("  EnvoyFilter bookshop/tuned: no effect\n"), "{text}");
+
+    assert!(
+        text.contains("  Service bookshop/reviews: spec.ports[http]\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("  EnvoyFilter bookshop/tuned: no effect\n"),
+        "{text}"
+    );
 
     // Whoever does not ask for fields has nothing tried.
-    let page = navarch.page(&format!("/debug/why/proxy?proxy={proxy}&resource=9080&type=rds")).await.unwrap();
+    let page = navarch
+        .page(&format!(
+            "/debug/why/proxy?proxy={proxy}&resource=9080&type=rds"
+        ))
+        .await
+        .unwrap();
+
     let page: Value = serde_json::from_str(&page).unwrap();
     assert_eq!(field(&page, "VirtualService bookshop/reviews"), "unasked");
 }

@@ -18,18 +18,30 @@ const APPLIED: [&str; 5] = ["applied", "vs", "reviews", "-n", "bookshop"];
 pub(crate) async fn start() -> (TempDir, Navarch) {
     let folder = bookshop();
     let flags = ["--registries=".to_owned()];
-    let navarch = Navarch::start(Path::new(env!("CARGO_BIN_EXE_navarch")), folder.path(), &flags).await.unwrap();
+    let navarch = Navarch::start(
+        Path::new(env!("CARGO_BIN_EXE_navarch")),
+        folder.path(),
+        &flags,
+    )
+    .await
+    .unwrap();
     (folder, navarch)
 }
 
 /// Runs a command against the control plane.
 pub(crate) async fn run_command(navarch: &Navarch, arguments: &[&str]) -> (serde_json::Value, i32) {
-    let mut all: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+    let mut all: Vec<String> = arguments
+        .iter()
+        .map(|argument| (*argument).to_owned())
+        .collect();
     all.extend(["--address".to_owned(), navarch.monitoring.to_string()]);
-    spawn_blocking(move || json(&all.iter().map(String::as_str).collect::<Vec<_>>())).await.unwrap()
+    spawn_blocking(move || json(&all.iter().map(String::as_str).collect::<Vec<_>>()))
+        .await
+        .unwrap()
 }
 
-/// Runs a command again and again until what it says, with its exit code, is as wanted. Gives what it said then.
+/// Runs a command again and again until what it says, with its exit code, is as wanted. Gives what
+/// it said then.
 async fn run_command_until(
     navarch: &Navarch,
     arguments: &[&str],
@@ -41,14 +53,20 @@ async fn run_command_until(
         if is_wanted(&output, code) {
             return output;
         }
-        assert!(Instant::now() < end, "{arguments:?}: {output}\n{}", navarch.output());
+        assert!(
+            Instant::now() < end,
+            "{arguments:?}: {output}\n{}",
+            navarch.output()
+        );
     }
 }
 
 /// Waits until an object is acknowledged by this number of proxies.
 async fn taken_by(navarch: &Navarch, count: u64) -> serde_json::Value {
-    let applied =
-        run_command_until(navarch, &APPLIED, |output, _| output["replicas"][0]["applied"]["taken"] == count).await;
+    let applied = run_command_until(navarch, &APPLIED, |output, _| {
+        output["replicas"][0]["applied"]["taken"] == count
+    })
+    .await;
     applied["replicas"][0]["applied"].clone()
 }
 
@@ -56,15 +74,27 @@ async fn taken_by(navarch: &Navarch, count: u64) -> serde_json::Value {
 pub(crate) async fn sidecars(navarch: &Navarch, manners: &[Manner]) -> Vec<Sidecar> {
     let mut all = Vec::new();
     for (n, manner) in manners.iter().enumerate() {
-        let (pod, ip) = (format!("web-{n}"), format!("10.7.{}.{}", n / 250, n % 250 + 1));
-        all.push(connect(navarch.xds, (&pod, "bookshop", &ip), &[("app", "web")], *manner).await);
+        let pod = format!("web-{n}");
+        let ip = format!("10.7.{}.{}", n / 250, n % 250 + 1);
+        all.push(
+            connect(
+                navarch.xds,
+                (&pod, "bookshop", &ip),
+                &[("app", "web")],
+                *manner,
+            )
+            .await,
+        );
     }
     all
 }
 
 /// Changes the split of the reviews.
 fn edit(folder: &TempDir, weight: u32) {
-    let text = edited("reviews-routing.yaml", &[("weight: 90", &format!("weight: {weight}"))]);
+    let text = edited(
+        "reviews-routing.yaml",
+        &[("weight: 90", &format!("weight: {weight}"))],
+    );
     std::fs::write(folder.path().join("reviews-routing.yaml"), text).unwrap();
 }
 
@@ -74,31 +104,89 @@ async fn applied_reports_exactly_which_proxies_acknowledged() {
     let mut manners = vec![Manner::Takes; 5];
     manners.push(Manner::Ignores);
     let sidecars = sidecars(&navarch, &manners).await;
-    // Who has not asked for routes yet has taken all that it was sent; the one that ignores would take the edit for its first.
-    until("each has its routes", async || sidecars.iter().all(|sidecar| sidecar.routes_by("|v2|"))).await;
+
+    // Who has not asked for routes yet has taken all that it was sent; the one that ignores would
+    // take the edit for its first.
+    until("each has its routes", async || {
+        sidecars.iter().all(|sidecar| sidecar.routes_by("|v2|"))
+    })
+    .await;
     taken_by(&navarch, 6).await;
     edit(&folder, 70);
+
     let applied = taken_by(&navarch, 5).await;
     assert_eq!(
-        (&applied["reached"], &applied["pending"], &applied["refused"]),
+        (
+            &applied["reached"],
+            &applied["pending"],
+            &applied["refused"]
+        ),
         (&6.into(), &1.into(), &0.into()),
         "{applied}"
     );
+
     assert_eq!(applied["pendingProxies"][0]["proxy"], "web-5.bookshop");
-    assert_eq!(applied["pendingProxies"][0]["types"], serde_json::json!(["rds"]));
-    assert!(applied["pendingProxies"][0]["sinceSeconds"].as_f64().is_some(), "{applied}");
+    assert_eq!(
+        applied["pendingProxies"][0]["types"],
+        serde_json::json!(["rds"])
+    );
+    assert!(
+        applied["pendingProxies"][0]["sinceSeconds"]
+            .as_f64()
+            .is_some(),
+        "{applied}"
+    );
+
     let (_, code) = run_command(&navarch, &["applied", "vs", "reviews", "-n", "bookshop"]).await;
     assert_eq!(code, 3);
-    let waits = ["applied", "vs", "reviews", "-n", "bookshop", "--wait", "--timeout", "1s"];
+    let waits = [
+        "applied",
+        "vs",
+        "reviews",
+        "-n",
+        "bookshop",
+        "--wait",
+        "--timeout",
+        "1s",
+    ];
+
     assert_eq!(run_command(&navarch, &waits).await.1, 3);
-    assert_eq!(run_command(&navarch, &["applied", "vs", "nobody", "-n", "bookshop"]).await.1, 5);
+    assert_eq!(
+        run_command(&navarch, &["applied", "vs", "nobody", "-n", "bookshop"])
+            .await
+            .1,
+        5
+    );
+
     // A change of something else that the proxy has not taken either is not this object's.
-    let (rule, code) = run_command(&navarch, &["applied", "serviceentry", "bank", "-n", "bookshop"]).await;
-    assert_eq!((code, &rule["replicas"][0]["applied"]["pending"]), (0, &0.into()), "{rule}");
+    let (rule, code) = run_command(
+        &navarch,
+        &["applied", "serviceentry", "bank", "-n", "bookshop"],
+    )
+    .await;
+    assert_eq!(
+        (code, &rule["replicas"][0]["applied"]["pending"]),
+        (0, &0.into()),
+        "{rule}"
+    );
+
     // A replica that gives no answer is not left out.
-    let dead = ["applied", "vs", "reviews", "-n", "bookshop", "--address", "127.0.0.1:1"];
+    let dead = [
+        "applied",
+        "vs",
+        "reviews",
+        "-n",
+        "bookshop",
+        "--address",
+        "127.0.0.1:1",
+    ];
+
     let (all, code) = run_command(&navarch, &dead).await;
-    assert_eq!((code, all["replicas"].as_array().unwrap().len()), (1, 2), "{all}");
+    assert_eq!(
+        (code, all["replicas"].as_array().unwrap().len()),
+        (1, 2),
+        "{all}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -107,22 +195,46 @@ async fn a_live_plan_covers_connected_proxies_and_changes_nothing() {
     let _sidecars = sidecars(&navarch, &[Manner::Takes; 3]).await;
     taken_by(&navarch, 3).await;
     let change = folder.path().join("change.txt");
-    std::fs::write(&change, edited("reviews-routing.yaml", &[("weight: 90", "weight: 0")])).unwrap();
+    std::fs::write(
+        &change,
+        edited("reviews-routing.yaml", &[("weight: 90", "weight: 0")]),
+    )
+    .unwrap();
     let (plan, code) = run_command(&navarch, &["plan", "-f", change.to_str().unwrap()]).await;
-    assert_eq!((code, &plan["proxies"], &plan["reached"]), (0, &3.into(), &3.into()), "{plan}");
+    assert_eq!(
+        (code, &plan["proxies"], &plan["reached"]),
+        (0, &3.into(), &3.into()),
+        "{plan}"
+    );
     assert_eq!(plan["traffic"][0]["after"], "v2 100 %", "{plan}");
+
     let pushes = navarch.page("/debug/push_status").await.unwrap();
     let (again, _) = run_command(&navarch, &["plan", "-f", change.to_str().unwrap()]).await;
     assert_eq!(again, plan);
-    assert_eq!(navarch.page("/debug/push_status").await.unwrap(), pushes, "nothing was pushed");
+    assert_eq!(
+        navarch.page("/debug/push_status").await.unwrap(),
+        pushes,
+        "nothing was pushed"
+    );
+
     // No page of another site can send one: its type is not one that forms have.
     let host = navarch.monitoring;
     let form = spawn_blocking(move || {
         let output = std::process::Command::new("curl")
-            .args(["-s", "-o", "/dev/null", "-w", "%{http_code}", "-d", "{}", &format!("http://{host}/debug/plan")])
+            .args([
+                "-s",
+                "-o",
+                "/dev/null",
+                "-w",
+                "%{http_code}",
+                "-d",
+                "{}",
+                &format!("http://{host}/debug/plan"),
+            ])
             .output();
         output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
     });
+
     if let Ok(status) = form.await.unwrap() {
         assert_eq!(status, "415");
     }
@@ -133,15 +245,33 @@ async fn the_objects_behind_a_resource_and_a_push_are_named() {
     let (folder, navarch) = start().await;
     let _sidecars = sidecars(&navarch, &[Manner::Takes]).await;
     taken_by(&navarch, 1).await;
-    let (why, code) = run_command(&navarch, &["why", "proxy", "web-0.bookshop", "9080", "--type", "rds"]).await;
-    let objects: Vec<&str> =
-        why["resources"][0]["objects"].as_array().unwrap().iter().filter_map(|one| one["object"].as_str()).collect();
+    let (why, code) = run_command(
+        &navarch,
+        &["why", "proxy", "web-0.bookshop", "9080", "--type", "rds"],
+    )
+    .await;
+
+    let objects: Vec<&str> = why["resources"][0]["objects"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|one| one["object"].as_str())
+        .collect();
+
     assert_eq!(code, 0);
-    for object in ["VirtualService bookshop/reviews", "Service bookshop/reviews", "Service bookshop/catalog"] {
+
+    for object in [
+        "VirtualService bookshop/reviews",
+        "Service bookshop/reviews",
+        "Service bookshop/catalog",
+    ] {
         assert!(objects.contains(&object), "{object} in {objects:?}");
     }
+
     let mut pushed = serde_json::Value::Null;
-    // What the sidecar still subscribes to is a cause of the same push: then the next edit is looked at.
+
+    // What the sidecar still subscribes to is a cause of the same push: then the next edit is
+    // looked at.
     for weight in 40..50 {
         let before = pushed["at"].clone();
         edit(&folder, weight);
@@ -156,34 +286,84 @@ async fn the_objects_behind_a_resource_and_a_push_are_named() {
             break;
         }
     }
+
     assert_eq!(pushed["type"], "rds");
-    assert_eq!(pushed["causes"], serde_json::json!(["VirtualService bookshop/reviews"]), "the rule is as it was");
-    assert_eq!((&pushed["resources"], &pushed["taken"]), (&1.into(), &true.into()), "{pushed}");
-    assert!(pushed["bytes"].as_u64().unwrap() > 100 && pushed["answeredMs"].as_f64().is_some(), "{pushed}");
-    assert_eq!(command_output(&["why", "push", "no.body", "--address", &navarch.monitoring.to_string()]).1, 1);
+    assert_eq!(
+        pushed["causes"],
+        serde_json::json!(["VirtualService bookshop/reviews"]),
+        "the rule is as it was"
+    );
+
+    assert_eq!(
+        (&pushed["resources"], &pushed["taken"]),
+        (&1.into(), &true.into()),
+        "{pushed}"
+    );
+    assert!(
+        pushed["bytes"].as_u64().unwrap() > 100 && pushed["answeredMs"].as_f64().is_some(),
+        "{pushed}"
+    );
+
+    assert_eq!(
+        command_output(&[
+            "why",
+            "push",
+            "no.body",
+            "--address",
+            &navarch.monitoring.to_string()
+        ])
+        .1,
+        1
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_reason_for_which_a_request_fails_is_found() {
     let (folder, navarch) = start().await;
     let _sidecars = sidecars(&navarch, &[Manner::Takes]).await;
-    let _catalog =
-        connect(navarch.xds, ("catalog-v1-1", "bookshop", "127.0.10.21"), &[("app", "catalog")], Manner::Takes).await;
+    let _catalog = connect(
+        navarch.xds,
+        ("catalog-v1-1", "bookshop", "127.0.10.21"),
+        &[("app", "catalog")],
+        Manner::Takes,
+    )
+    .await;
     taken_by(&navarch, 2).await;
+
     // Listeners may be on their way.
     let question = ["why", "not", "web-0.bookshop", "catalog:9080/"];
-    run_command_until(&navarch, &question, |fine, code| code == 0 && fine["reason"].is_null()).await;
+    run_command_until(&navarch, &question, |fine, code| {
+        code == 0 && fine["reason"].is_null()
+    })
+    .await;
     let (port, code) = run_command(&navarch, &["why", "not", "web-0.bookshop", "catalog:1"]).await;
-    assert!(code == 3 && port["reason"].as_str().unwrap().contains("no port 1"), "{port}");
+    assert!(
+        code == 3 && port["reason"].as_str().unwrap().contains("no port 1"),
+        "{port}"
+    );
+
     let policy = "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: closed, namespace: bookshop}\n\
                   spec: {selector: {matchLabels: {app: catalog}}, action: DENY, rules: [{to: [{operation: {paths: [/secret]}}]}]}\n";
     std::fs::write(folder.path().join("policy.yaml"), policy).unwrap();
     let question = ["why", "not", "web-0.bookshop", "catalog:9080/secret"];
     let denied = run_command_until(&navarch, &question, |_, code| code == 3).await;
-    assert!(denied["reason"].as_str().unwrap().contains("403"), "{denied}");
-    assert!(denied["advice"].as_str().unwrap().contains("AuthorizationPolicy bookshop/closed"), "{denied}");
+    assert!(
+        denied["reason"].as_str().unwrap().contains("403"),
+        "{denied}"
+    );
+
+    assert!(
+        denied["advice"]
+            .as_str()
+            .unwrap()
+            .contains("AuthorizationPolicy bookshop/closed"),
+        "{denied}"
+    );
+
     assert_eq!(
-        run_command(&navarch, &["why", "not", "web-0.bookshop", "catalog:9080/"]).await.1,
+        run_command(&navarch, &["why", "not", "web-0.bookshop", "catalog:9080/"])
+            .await
+            .1,
         0,
         "other paths are free"
     );
@@ -197,10 +377,22 @@ async fn applied_covers_many_proxies_in_one_request() {
     edit(&folder, 30);
     let begin = Instant::now();
     let applied = taken_by(&navarch, 300).await;
-    let (waited, requested_at) = (begin.elapsed(), Instant::now());
+    let waited = begin.elapsed();
+    let requested_at = Instant::now();
+
     let _ = run_command(&navarch, &["applied", "vs", "reviews", "-n", "bookshop"]).await;
-    println!("300 proxies: all have taken an edit after {waited:?}; one answer takes {:?}", requested_at.elapsed());
-    assert_eq!((&applied["reached"], &applied["pending"], &applied["refused"]), (&300.into(), &0.into(), &0.into()));
+    println!(
+        "300 proxies: all have taken an edit after {waited:?}; one answer takes {:?}",
+        requested_at.elapsed()
+    );
+    assert_eq!(
+        (
+            &applied["reached"],
+            &applied["pending"],
+            &applied["refused"]
+        ),
+        (&300.into(), &0.into(), &0.into())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -209,30 +401,58 @@ async fn a_rejection_by_one_of_many_proxies_is_reported_without_quarantine() {
     let refuses = Manner::Refuses("canary-host", "I do not know canary-host");
     let _sidecars = sidecars(&navarch, &[Manner::Takes, Manner::Takes, refuses]).await;
     taken_by(&navarch, 3).await;
-    let split = edited("reviews-routing.yaml", &[("weight: 90", "weight: 100"), ("weight: 10\n", "weight: 0\n")]);
-    let split =
-        split.replace("    - name: split\n", "    - name: split\n      headers: {request: {set: {x: canary-host}}}\n");
+    let split = edited(
+        "reviews-routing.yaml",
+        &[
+            ("weight: 90", "weight: 100"),
+            ("weight: 10\n", "weight: 0\n"),
+        ],
+    );
+
+    let split = split.replace(
+        "    - name: split\n",
+        "    - name: split\n      headers: {request: {set: {x: canary-host}}}\n",
+    );
     std::fs::write(folder.path().join("reviews-routing.yaml"), split).unwrap();
     let applied = run_command_until(&navarch, &APPLIED, |output, code| {
         code == 4 && output["replicas"][0]["applied"]["taken"] == 2
     });
     let applied = applied.await["replicas"][0]["applied"].clone();
     assert_eq!(applied["refusedProxies"][0]["proxy"], "web-2.bookshop");
-    assert_eq!(applied["refusedProxies"][0]["said"], "I do not know canary-host");
-    assert_eq!(applied["quarantined"], serde_json::Value::Null, "one of three takes nothing from the others");
-    // While other versions are tried on a proxy to find the object, its last response is one that it accepted.
+
+    assert_eq!(
+        applied["refusedProxies"][0]["said"],
+        "I do not know canary-host"
+    );
+    assert_eq!(
+        applied["quarantined"],
+        serde_json::Value::Null,
+        "one of three takes nothing from the others"
+    );
+
+    // While other versions are tried on a proxy to find the object, its last response is one that
+    // it accepted.
     let end = Instant::now() + Duration::from_secs(20);
     let text = loop {
         let address = navarch.monitoring.to_string();
         let (text, code) =
-            spawn_blocking(move || crate::command_output(&["doctor", "--address", &address])).await.unwrap();
+            spawn_blocking(move || crate::command_output(&["doctor", "--address", &address]))
+                .await
+                .unwrap();
         if code == 3 {
             break text;
         }
         assert!(Instant::now() < end, "{text}");
     };
-    assert!(text.contains("web-2.bookshop rejects rds: I do not know canary-host"), "{text}");
-    assert!(text.contains("next: navarch why push web-2.bookshop"), "{text}");
+
+    assert!(
+        text.contains("web-2.bookshop rejects rds: I do not know canary-host"),
+        "{text}"
+    );
+    assert!(
+        text.contains("next: navarch why push web-2.bookshop"),
+        "{text}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -243,8 +463,12 @@ async fn rejected_objects_are_quarantined_until_the_next_edit() {
     taken_by(&navarch, 2).await;
     let text = edited(
         "reviews-routing.yaml",
-        &[("    - name: split\n", "    - name: split\n      headers: {request: {set: {x: canary-host}}}\n")],
+        &[(
+            "    - name: split\n",
+            "    - name: split\n      headers: {request: {set: {x: canary-host}}}\n",
+        )],
     );
+
     std::fs::write(folder.path().join("reviews-routing.yaml"), text).unwrap();
     let applied = run_command_until(&navarch, &APPLIED, |output, code| {
         let applied = &output["replicas"][0]["applied"];
@@ -256,16 +480,32 @@ async fn rejected_objects_are_quarantined_until_the_next_edit() {
         (&"I do not know canary-host".into(), &0.into()),
         "{applied}"
     );
+
     let address = navarch.monitoring.to_string();
-    let (text, code) = spawn_blocking(move || crate::command_output(&["doctor", "--address", &address])).await.unwrap();
-    assert!(code == 3 && text.contains("VirtualService bookshop/reviews is quarantined"), "{text}");
-    assert!(text.contains("next: kubectl edit virtualservice -n bookshop reviews"), "{text}");
+    let (text, code) =
+        spawn_blocking(move || crate::command_output(&["doctor", "--address", &address]))
+            .await
+            .unwrap();
+    assert!(
+        code == 3 && text.contains("VirtualService bookshop/reviews is quarantined"),
+        "{text}"
+    );
+
+    assert!(
+        text.contains("next: kubectl edit virtualservice -n bookshop reviews"),
+        "{text}"
+    );
     edit(&folder, 60);
     taken_by(&navarch, 2).await;
+
     // The edit ends it.
     run_command_until(&navarch, &APPLIED, |_, code| code == 0).await;
     let (health, code) = run_command(&navarch, &["doctor"]).await;
-    assert_eq!((code, &health[0]["health"]["proxies"]), (0, &2.into()), "{health}");
+    assert_eq!(
+        (code, &health[0]["health"]["proxies"]),
+        (0, &2.into()),
+        "{health}"
+    );
 }
 
 /// A rule of the reviews that the sidecars of these tests refuse.
@@ -274,10 +514,14 @@ fn refused_rule() -> String {
     edited("reviews-routing.yaml", &[("    - name: split\n", headers)])
 }
 
-/// Has sidecars refuse the first routes that they get, and waits until the rule behind them is quarantined, alone.
+/// Has sidecars refuse the first routes that they get, and waits until the rule behind them is
+/// quarantined, alone.
 async fn refuse_first_routes(navarch: &Navarch) -> Vec<Sidecar> {
     until("the rule is read", async || {
-        navarch.page("/debug/configz").await.is_ok_and(|page| page.contains("canary-host"))
+        navarch
+            .page("/debug/configz")
+            .await
+            .is_ok_and(|page| page.contains("canary-host"))
     })
     .await;
     let refuses = Manner::Refuses("canary-host", "I do not know canary-host");
@@ -287,9 +531,19 @@ async fn refuse_first_routes(navarch: &Navarch) -> Vec<Sidecar> {
         !applied["quarantined"].is_null() && applied["refused"] == 0 && applied["pending"] == 0
     });
     let applied = applied.await["replicas"][0]["applied"].clone();
-    assert_eq!(applied["quarantined"], "I do not know canary-host", "{applied}");
-    let page: serde_json::Value = serde_json::from_str(&navarch.page("/debug/push_status").await.unwrap()).unwrap();
-    assert_eq!(page["quarantined"].as_array().map(Vec::len), Some(1), "{page}");
+
+    assert_eq!(
+        applied["quarantined"], "I do not know canary-host",
+        "{applied}"
+    );
+    let page: serde_json::Value =
+        serde_json::from_str(&navarch.page("/debug/push_status").await.unwrap()).unwrap();
+    assert_eq!(
+        page["quarantined"].as_array().map(Vec::len),
+        Some(1),
+        "{page}"
+    );
+
     sidecars
 }
 
@@ -300,7 +554,9 @@ async fn objects_rejected_in_the_first_response_are_quarantined() {
     let sidecars = refuse_first_routes(&navarch).await;
     // The version before is served, which splits.
     until("they have the rule before", async || {
-        sidecars.iter().all(|sidecar| sidecar.routes_by("|v2|") && !sidecar.routes_by("canary-host"))
+        sidecars
+            .iter()
+            .all(|sidecar| sidecar.routes_by("|v2|") && !sidecar.routes_by("canary-host"))
     })
     .await;
     edit(&folder, 60);
@@ -312,19 +568,42 @@ async fn a_rejected_object_without_a_good_version_is_omitted() {
     let folder = bookshop();
     std::fs::write(folder.path().join("reviews-routing.yaml"), refused_rule()).unwrap();
     let flags = ["--registries=".to_owned()];
-    let navarch = Navarch::start(Path::new(env!("CARGO_BIN_EXE_navarch")), folder.path(), &flags).await.unwrap();
+    let navarch = Navarch::start(
+        Path::new(env!("CARGO_BIN_EXE_navarch")),
+        folder.path(),
+        &flags,
+    )
+    .await
+    .unwrap();
     let sidecars = refuse_first_routes(&navarch).await;
     until("they have no rule", async || {
-        sidecars.iter().all(|sidecar| !sidecar.routes_by("|v2|") && !sidecar.routes_by("canary-host"))
+        sidecars
+            .iter()
+            .all(|sidecar| !sidecar.routes_by("|v2|") && !sidecar.routes_by("canary-host"))
     })
     .await;
+
     // Whoever refuses everything charges nobody.
     let everything = Manner::Refuses("", "no");
-    let _hostile = connect(navarch.xds, ("hostile", "bookshop", "10.7.9.9"), &[("app", "web")], everything).await;
+    let _hostile = connect(
+        navarch.xds,
+        ("hostile", "bookshop", "10.7.9.9"),
+        &[("app", "web")],
+        everything,
+    )
+    .await;
     until("it was looked into", async || {
-        navarch.output().contains("failed to attribute a rejected response to one object")
+        navarch
+            .output()
+            .contains("failed to attribute a rejected response to one object")
     })
     .await;
-    let page: serde_json::Value = serde_json::from_str(&navarch.page("/debug/push_status").await.unwrap()).unwrap();
-    assert_eq!(page["quarantined"].as_array().map(Vec::len), Some(1), "{page}");
+    let page: serde_json::Value =
+        serde_json::from_str(&navarch.page("/debug/push_status").await.unwrap()).unwrap();
+
+    assert_eq!(
+        page["quarantined"].as_array().map(Vec::len),
+        Some(1),
+        "{page}"
+    );
 }

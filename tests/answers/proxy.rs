@@ -34,7 +34,10 @@ pub(crate) struct Sidecar {
 impl Sidecar {
     /// Whether the route that it was sent last holds this text.
     pub(crate) fn routes_by(&self, text: &str) -> bool {
-        self.route.lock().windows(text.len()).any(|part| part == text.as_bytes())
+        self.route
+            .lock()
+            .windows(text.len())
+            .any(|part| part == text.as_bytes())
     }
 }
 
@@ -57,30 +60,77 @@ pub(crate) async fn connect(
     labels: &[(&str, &str)],
     manner: Manner,
 ) -> Sidecar {
-    let mut service = AggregatedDiscoveryServiceClient::connect(format!("http://{server}")).await.unwrap();
+    let mut service = AggregatedDiscoveryServiceClient::connect(format!("http://{server}"))
+        .await
+        .unwrap();
     let (requests, outgoing) = mpsc::channel(64);
-    let text = |text: &str| prost_types::Value { kind: Some(prost_types::value::Kind::StringValue(text.to_owned())) };
-    let labels =
-        prost_types::Struct { fields: labels.iter().map(|(key, value)| ((*key).to_owned(), text(value))).collect() };
-    let labels = prost_types::Value { kind: Some(prost_types::value::Kind::StructValue(labels)) };
-    let fields = [("NAMESPACE", text(namespace)), ("LABELS", labels), ("SERVICE_ACCOUNT", text(pod))];
-    let metadata = prost_types::Struct { fields: fields.map(|(key, value)| (key.to_owned(), value)).into() };
+    let text = |text: &str| prost_types::Value {
+        kind: Some(prost_types::value::Kind::StringValue(text.to_owned())),
+    };
+    let labels = prost_types::Struct {
+        fields: labels
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), text(value)))
+            .collect(),
+    };
+
+    let labels = prost_types::Value {
+        kind: Some(prost_types::value::Kind::StructValue(labels)),
+    };
+    let fields = [
+        ("NAMESPACE", text(namespace)),
+        ("LABELS", labels),
+        ("SERVICE_ACCOUNT", text(pod)),
+    ];
+
+    let metadata = prost_types::Struct {
+        fields: fields.map(|(key, value)| (key.to_owned(), value)).into(),
+    };
     let id = format!("sidecar~{ip}~{pod}.{namespace}~{namespace}.svc.cluster.local");
-    let node = Node { id, metadata: Some(metadata), ..Node::default() };
+    let node = Node {
+        id,
+        metadata: Some(metadata),
+        ..Node::default()
+    };
+
     let ask = |url: &str, names: &[&str]| DeltaDiscoveryRequest {
         type_url: url.to_owned(),
         resource_names_subscribe: names.iter().map(|name| (*name).to_owned()).collect(),
         ..DeltaDiscoveryRequest::default()
     };
-    requests.send(DeltaDiscoveryRequest { node: Some(node), ..ask(CDS, &[]) }).await.unwrap();
+
+    requests
+        .send(DeltaDiscoveryRequest {
+            node: Some(node),
+            ..ask(CDS, &[])
+        })
+        .await
+        .unwrap();
+
     requests.send(ask(LDS, &[])).await.unwrap();
     requests.send(ask(RDS, &["9080"])).await.unwrap();
-    let clusters = ["outbound|9080|v1|reviews", "outbound|9080|v2|reviews", "outbound|9080||catalog"];
+    let clusters = [
+        "outbound|9080|v1|reviews",
+        "outbound|9080|v2|reviews",
+        "outbound|9080||catalog",
+    ];
     let clusters = clusters.map(|name| format!("{name}.{namespace}.svc.cluster.local"));
-    requests.send(ask(EDS, &clusters.each_ref().map(String::as_str))).await.unwrap();
-    let responses = service.delta_aggregated_resources(ReceiverStream::new(outgoing)).await.unwrap().into_inner();
+
+    requests
+        .send(ask(EDS, &clusters.each_ref().map(String::as_str)))
+        .await
+        .unwrap();
+    let responses = service
+        .delta_aggregated_resources(ReceiverStream::new(outgoing))
+        .await
+        .unwrap()
+        .into_inner();
+
     let route = Arc::<Mutex<Vec<u8>>>::default();
-    Sidecar { task: tokio::spawn(answer(responses, requests, manner, route.clone())), route }
+    Sidecar {
+        task: tokio::spawn(answer(responses, requests, manner, route.clone())),
+        route,
+    }
 }
 
 /// Answers until the stream ends.
@@ -91,30 +141,49 @@ async fn answer(
     route: Arc<Mutex<Vec<u8>>>,
 ) {
     let mut seen = std::collections::BTreeSet::new();
+
     while let Ok(Some(response)) = responses.message().await {
         let is_first = seen.insert(response.type_url.clone());
-        if let Some(body) =
-            response.resources.iter().find_map(|one| one.resource.as_ref()).filter(|body| body.type_url == RDS)
+
+        if let Some(body) = response
+            .resources
+            .iter()
+            .find_map(|one| one.resource.as_ref())
+            .filter(|body| body.type_url == RDS)
         {
             route.lock().clone_from(&body.value.to_vec());
         }
         let holds = |text: &str| {
-            let mut bodies = response.resources.iter().filter_map(|one| one.resource.as_ref());
-            bodies.any(|body| text.is_empty() || body.value.windows(text.len()).any(|part| part == text.as_bytes()))
+            let mut bodies = response
+                .resources
+                .iter()
+                .filter_map(|one| one.resource.as_ref());
+            bodies.any(|body| {
+                text.is_empty()
+                    || body
+                        .value
+                        .windows(text.len())
+                        .any(|part| part == text.as_bytes())
+            })
         };
+
         let error = match manner {
             Manner::Ignores if !is_first => continue,
-            Manner::Refuses(text, words) if holds(text) => {
-                Some(Status { code: 13, message: words.to_owned(), ..Status::default() })
-            }
+            Manner::Refuses(text, words) if holds(text) => Some(Status {
+                code: 13,
+                message: words.to_owned(),
+                ..Status::default()
+            }),
             Manner::Takes | Manner::Refuses(..) | Manner::Ignores => None,
         };
+
         let answer = DeltaDiscoveryRequest {
             type_url: response.type_url,
             response_nonce: response.nonce,
             error_detail: error,
             ..DeltaDiscoveryRequest::default()
         };
+
         if requests.send(answer).await.is_err() {
             return;
         }

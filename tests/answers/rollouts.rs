@@ -32,22 +32,32 @@ fn write(folder: &Path, mark: &str, annotations: &str) {
 }
 
 fn count(sidecars: &[Sidecar], mark: &str) -> usize {
-    sidecars.iter().filter(|sidecar| sidecar.routes_by(mark)).count()
+    sidecars
+        .iter()
+        .filter(|sidecar| sidecar.routes_by(mark))
+        .count()
 }
 
 /// Waits until the rollout of the reviews is so; gives it, and the exit code.
 async fn stands(navarch: &Navarch, what: &str, is_so: impl Fn(&Value) -> bool) -> (Value, i32) {
     until_some(what, async || {
-        let (status, code) = run_command(navarch, &[&["rollout", "status"][..], &REVIEWS].concat()).await;
+        let (status, code) =
+            run_command(navarch, &[&["rollout", "status"][..], &REVIEWS].concat()).await;
         let rollout = &status["rollouts"][0];
-        if is_so(rollout) { Ok((rollout.clone(), code)) } else { Err((status, Verbatim(navarch.output()))) }
+        if is_so(rollout) {
+            Ok((rollout.clone(), code))
+        } else {
+            Err((status, Verbatim(navarch.output())))
+        }
     })
     .await
 }
 
 async fn settled(sidecars: &[Sidecar], mark: &str, expected: usize) {
-    until_some(&format!("{expected} route by {mark}"), async || wanted(count(sidecars, mark), |now| *now == expected))
-        .await;
+    until_some(&format!("{expected} route by {mark}"), async || {
+        wanted(count(sidecars, mark), |now| *now == expected)
+    })
+    .await;
 }
 
 async fn order(navarch: &Navarch, order: &str) -> (Value, i32) {
@@ -66,53 +76,127 @@ async fn mesh(manners: &[Manner]) -> (TempDir, Navarch, Vec<Sidecar>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rollout_advances_by_stage_and_can_be_aborted() {
     let (folder, navarch, sidecars) = mesh(&[Manner::Takes; 40]).await;
-    write(folder.path(), "second-mark", "navarch.io/rollout: '20%,60%', navarch.io/rollout-pause: 1h");
+    write(
+        folder.path(),
+        "second-mark",
+        "navarch.io/rollout: '20%,60%', navarch.io/rollout-pause: 1h",
+    );
+
     let taken = |stage: u64| {
-        move |one: &Value| one["stage"] == stage && one["reached"].as_u64() > Some(0) && one["taken"] == one["reached"]
+        move |one: &Value| {
+            one["stage"] == stage
+                && one["reached"].as_u64() > Some(0)
+                && one["taken"] == one["reached"]
+        }
     };
+
     let (first, code) = stands(&navarch, "the first stage", taken(1)).await;
     let share = usize::try_from(first["reached"].as_u64().unwrap()).unwrap();
     assert_eq!(
         (code, &first["state"], &first["stages"]),
-        (3, &"rolling".into(), &serde_json::json!(["20%", "60%", "100%"])),
+        (
+            3,
+            &"rolling".into(),
+            &serde_json::json!(["20%", "60%", "100%"])
+        ),
         "{first}"
     );
+
     assert!((1..=20).contains(&share), "{share} of 40 are about 20 %");
-    assert_eq!((count(&sidecars, "second-mark"), count(&sidecars, "first-mark")), (share, 40 - share));
-    let early: Vec<usize> = (0..40).filter(|n| sidecars[*n].routes_by("second-mark")).collect();
+    assert_eq!(
+        (
+            count(&sidecars, "second-mark"),
+            count(&sidecars, "first-mark")
+        ),
+        (share, 40 - share)
+    );
+
+    let early: Vec<usize> = (0..40)
+        .filter(|n| sidecars[*n].routes_by("second-mark"))
+        .collect();
     let metrics = navarch.metrics().await.unwrap();
-    assert!(metrics.contains("navarch_rollouts 1") && metrics.contains("navarch_rollouts_stopped 0"), "{metrics}");
+    assert!(
+        metrics.contains("navarch_rollouts 1") && metrics.contains("navarch_rollouts_stopped 0"),
+        "{metrics}"
+    );
 
     // What is paused goes on by an order, and those who had it keep it.
     let (paused, code) = order(&navarch, "pause").await;
-    assert_eq!((code, &paused["rollouts"][0]["state"]), (0, &"paused".into()), "{paused}");
+    assert_eq!(
+        (code, &paused["rollouts"][0]["state"]),
+        (0, &"paused".into()),
+        "{paused}"
+    );
     assert_eq!(order(&navarch, "promote").await.1, 0);
+
     let (second, _) = stands(&navarch, "the second stage", taken(2)).await;
-    assert!(second["reached"].as_u64() > first["reached"].as_u64(), "{second}");
+    assert!(
+        second["reached"].as_u64() > first["reached"].as_u64(),
+        "{second}"
+    );
     assert!(early.iter().all(|n| sidecars[*n].routes_by("second-mark")));
     assert_eq!(order(&navarch, "promote").await.1, 0);
     settled(&sidecars, "second-mark", 40).await;
+
     assert_eq!(order(&navarch, "promote").await.1, 0);
     let (_, code) = stands(&navarch, "complete", Value::is_null).await;
     assert_eq!(code, 0);
-    assert_eq!(order(&navarch, "promote").await.1, 5, "nothing is left to be promoted");
+    assert_eq!(
+        order(&navarch, "promote").await.1,
+        5,
+        "nothing is left to be promoted"
+    );
 
     // An abort lasts until the next edit, though the file is read again.
-    write(folder.path(), "third-mark", "navarch.io/rollout: '20%', navarch.io/rollout-pause: 1h");
+    write(
+        folder.path(),
+        "third-mark",
+        "navarch.io/rollout: '20%', navarch.io/rollout-pause: 1h",
+    );
     stands(&navarch, "the first stage", taken(1)).await;
     let (aborted, code) = order(&navarch, "abort").await;
-    assert_eq!((code, &aborted["rollouts"][0]["state"]), (0, &"stopped".into()), "{aborted}");
+
+    assert_eq!(
+        (code, &aborted["rollouts"][0]["state"]),
+        (0, &"stopped".into()),
+        "{aborted}"
+    );
     settled(&sidecars, "second-mark", 40).await;
-    write(folder.path(), "third-mark", "navarch.io/rollout: '20%', navarch.io/rollout-pause: 1h");
+    write(
+        folder.path(),
+        "third-mark",
+        "navarch.io/rollout: '20%', navarch.io/rollout-pause: 1h",
+    );
+
     std::fs::write(folder.path().join("other.yaml"), "# read again\n").unwrap();
     let (stopped, code) = stands(&navarch, "stopped", |one| one["state"] == "stopped").await;
-    assert_eq!((code, &stopped["reason"], count(&sidecars, "third-mark")), (4, &"aborted by an operator".into(), 0));
+    assert_eq!(
+        (code, &stopped["reason"], count(&sidecars, "third-mark")),
+        (4, &"aborted by an operator".into(), 0)
+    );
     let address = navarch.monitoring.to_string();
-    let promote =
-        move || crate::command_output(&[&["rollout", "promote"][..], &REVIEWS, &["--address", &address]].concat());
+    let promote = move || {
+        crate::command_output(
+            &[
+                &["rollout", "promote"][..],
+                &REVIEWS,
+                &["--address", &address],
+            ]
+            .concat(),
+        )
+    };
+
     let (text, code) = tokio::task::spawn_blocking(promote).await.unwrap();
-    assert!(code == 1 && text.contains("was stopped"), "what was aborted is not promoted: {text}");
-    write(folder.path(), "fourth-mark", "navarch.io/rollout: '20%', navarch.io/rollout-pause: 0s");
+    assert!(
+        code == 1 && text.contains("was stopped"),
+        "what was aborted is not promoted: {text}"
+    );
+    write(
+        folder.path(),
+        "fourth-mark",
+        "navarch.io/rollout: '20%', navarch.io/rollout-pause: 0s",
+    );
+
     settled(&sidecars, "fourth-mark", 40).await;
     assert_eq!(stands(&navarch, "complete", Value::is_null).await.1, 0);
     let waits = ["rollout", "status", "--wait", "--timeout", "5s"];
@@ -123,19 +207,49 @@ async fn a_rollout_advances_by_stage_and_can_be_aborted() {
 async fn a_rejection_in_a_stage_rolls_back_without_quarantine() {
     let refuses = Manner::Refuses("bad-mark", "I do not know bad-mark");
     let (folder, navarch, sidecars) = mesh(&[refuses; 20]).await;
-    write(folder.path(), "bad-mark", "navarch.io/rollout: '10%', navarch.io/rollout-pause: 1h");
+    write(
+        folder.path(),
+        "bad-mark",
+        "navarch.io/rollout: '10%', navarch.io/rollout-pause: 1h",
+    );
     let (stopped, code) = stands(&navarch, "stopped", |one| one["state"] == "stopped").await;
     assert_eq!(code, 4);
-    assert!(stopped["reason"].as_str().unwrap().contains("rejected rds: I do not know bad-mark"), "{stopped}");
+
+    assert!(
+        stopped["reason"]
+            .as_str()
+            .unwrap()
+            .contains("rejected rds: I do not know bad-mark"),
+        "{stopped}"
+    );
+
     settled(&sidecars, "first-mark", 20).await;
     let (applied, code) = run_command(&navarch, &[&["applied"][..], &REVIEWS].concat()).await;
     let applied = &applied["replicas"][0]["applied"];
-    let reported = (code, &applied["quarantined"], &applied["taken"], &applied["rollout"]);
-    assert_eq!(reported, (4, &Value::Null, &20.into(), &"stopped".into()), "{applied}");
+    let reported = (
+        code,
+        &applied["quarantined"],
+        &applied["taken"],
+        &applied["rollout"],
+    );
+
+    assert_eq!(
+        reported,
+        (4, &Value::Null, &20.into(), &"stopped".into()),
+        "{applied}"
+    );
     let (health, code) = run_command(&navarch, &["doctor"]).await;
-    assert!(code == 3 && health.to_string().contains("was stopped"), "{health}");
+    assert!(
+        code == 3 && health.to_string().contains("was stopped"),
+        "{health}"
+    );
+
     // One that refused before does not stop what comes after.
-    write(folder.path(), "good-mark", "navarch.io/rollout: '10%', navarch.io/rollout-pause: 0s");
+    write(
+        folder.path(),
+        "good-mark",
+        "navarch.io/rollout: '10%', navarch.io/rollout-pause: 0s",
+    );
     settled(&sidecars, "good-mark", 20).await;
     assert_eq!(stands(&navarch, "complete", Value::is_null).await.1, 0);
 }
@@ -147,10 +261,29 @@ async fn an_unresponsive_proxy_holds_a_rollout() {
     let (folder, navarch) = start().await;
     let sidecars = sidecars(&navarch, &manners).await;
     settled(&sidecars, "split", 10).await;
-    write(folder.path(), "new-mark", "navarch.io/rollout: '100%', navarch.io/rollout-pause: 0s");
+    write(
+        folder.path(),
+        "new-mark",
+        "navarch.io/rollout: '100%', navarch.io/rollout-pause: 0s",
+    );
+
     let (waits, code) = stands(&navarch, "pending", |one| one["taken"] == 9).await;
-    assert_eq!((code, &waits["pendingProxies"]), (3, &serde_json::json!(["web-3.bookshop"])), "{waits}");
-    assert_eq!(run_command(&navarch, &[&["rollout", "promote", "--full"][..], &REVIEWS].concat()).await.1, 0);
+    assert_eq!(
+        (code, &waits["pendingProxies"]),
+        (3, &serde_json::json!(["web-3.bookshop"])),
+        "{waits}"
+    );
+
+    assert_eq!(
+        run_command(
+            &navarch,
+            &[&["rollout", "promote", "--full"][..], &REVIEWS].concat()
+        )
+        .await
+        .1,
+        0
+    );
+
     assert_eq!(stands(&navarch, "complete", Value::is_null).await.1, 0);
 }
 
@@ -163,13 +296,27 @@ fn prometheus(holds: usize) -> String {
             let Ok(mut stream) = stream else { return };
             let mut first = String::new();
             BufReader::new(&stream).read_line(&mut first).unwrap();
-            assert!(first.starts_with("GET /api/v1/query?query=up%20%3E%200 "), "{first}");
-            let result = if n < holds { r#"[{"metric":{},"value":[1,"1"]}]"# } else { "[]" };
-            let body = format!(r#"{{"status":"success","data":{{"resultType":"vector","result":{result}}}}}"#);
+            assert!(
+                first.starts_with("GET /api/v1/query?query=up%20%3E%200 "),
+                "{first}"
+            );
+            let result = if n < holds {
+                r#"[{"metric":{},"value":[1,"1"]}]"#
+            } else {
+                "[]"
+            };
+
+            let body = format!(
+                r#"{{"status":"success","data":{{"resultType":"vector","result":{result}}}}}"#
+            );
             let length = body.len();
-            _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
+            _ = write!(
+                stream,
+                "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+            );
         }
     });
+
     format!("http://{address}")
 }
 
@@ -179,18 +326,40 @@ async fn a_failing_query_rolls_a_change_back() {
     let address = prometheus(1);
     let flags = ["--registries=".to_owned()];
     let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
-    let variables =
-        [("NAVARCH_PROMETHEUS_URL", address.as_str()), ("NAVARCH_ROLLOUT", "50%"), ("NAVARCH_ROLLOUT_PAUSE", "0s")];
-    let navarch = Navarch::start_at(program, folder.path(), &flags, &variables, Addresses::ANY).await.unwrap();
+    let variables = [
+        ("NAVARCH_PROMETHEUS_URL", address.as_str()),
+        ("NAVARCH_ROLLOUT", "50%"),
+        ("NAVARCH_ROLLOUT_PAUSE", "0s"),
+    ];
+    let navarch = Navarch::start_at(program, folder.path(), &flags, &variables, Addresses::ANY)
+        .await
+        .unwrap();
     let sidecars = sidecars(&navarch, &[Manner::Takes; 10]).await;
     settled(&sidecars, "split", 10).await;
+
     // The mesh's own stages hold for objects that say nothing.
     write(folder.path(), "first-mark", "");
     settled(&sidecars, "first-mark", 10).await;
     stands(&navarch, "complete", Value::is_null).await;
-    write(folder.path(), "second-mark", "navarch.io/rollout-query: up > 0");
+    write(
+        folder.path(),
+        "second-mark",
+        "navarch.io/rollout-query: up > 0",
+    );
+
     let (stopped, _) = stands(&navarch, "stopped", |one| one["state"] == "stopped").await;
-    assert!(stopped["reason"].as_str().unwrap().contains("its result is an empty vector"), "{stopped}");
+    assert!(
+        stopped["reason"]
+            .as_str()
+            .unwrap()
+            .contains("its result is an empty vector"),
+        "{stopped}"
+    );
+
     settled(&sidecars, "first-mark", 10).await;
-    assert!(navarch.output().contains("stage=2") || navarch.output().contains("\"stage\":2"), "{}", navarch.output());
+    assert!(
+        navarch.output().contains("stage=2") || navarch.output().contains("\"stage\":2"),
+        "{}",
+        navarch.output()
+    );
 }

@@ -1,4 +1,5 @@
-//! What navarch answers before, during and after changes of a mesh on a real node: a plan, a change in stages, one that Envoys refuse.
+//! What navarch answers before, during and after changes of a mesh on a real node: a plan, a change
+//! in stages, one that Envoys refuse.
 
 use std::path::Path;
 
@@ -17,10 +18,15 @@ const UNKNOWN: &str = "no.such.Filter";
 
 /// The VirtualService of the reviews, with this percentage for the new ones and annotations.
 fn reviews(mesh: &Mesh, new: u32, annotations: &Value) -> Result<Value> {
-    let now = mesh.node.get(pods::NAMESPACE, &["virtualservice", "reviews"])?;
+    let now = mesh
+        .node
+        .get(pods::NAMESPACE, &["virtualservice", "reviews"])?;
     let mut spec = now["spec"].clone();
     let rules = spec["http"].as_array_mut().context("rules")?;
-    let split = rules.iter_mut().find(|rule| rule["name"] == "split").context("the rule that splits")?;
+    let split = rules
+        .iter_mut()
+        .find(|rule| rule["name"] == "split")
+        .context("the rule that splits")?;
     (split["route"][0]["weight"], split["route"][1]["weight"]) = (json!(100 - new), json!(new));
     Ok(json!({
         "apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
@@ -44,11 +50,21 @@ fn a_plan_shows_changed_routes_of_requests(mesh: &Mesh, folder: &Path) -> Result
     std::fs::write(&change, reviews(mesh, 100, &Value::Null)?.to_string())?;
     let (plan, code) = run_navarch(mesh, &["plan", "-f", &change.display().to_string()])?;
     let traffic = plan["traffic"].to_string();
-    ensure!(code == 0 && plan["reached"] == SIDECARS && traffic.contains("v2 100 %"), "{plan}");
+    ensure!(
+        code == 0 && plan["reached"] == SIDECARS && traffic.contains("v2 100 %"),
+        "{plan}"
+    );
+
     let (way, _) = run_navarch(mesh, &["applied", "vs", "reviews", "-n", pods::NAMESPACE])?;
     let generation = &way["replicas"][0]["applied"]["generation"];
-    let now = mesh.node.get(pods::NAMESPACE, &["virtualservice", "reviews"])?;
-    ensure!(*generation == now["metadata"]["generation"], "nothing is applied: {way}");
+    let now = mesh
+        .node
+        .get(pods::NAMESPACE, &["virtualservice", "reviews"])?;
+    ensure!(
+        *generation == now["metadata"]["generation"],
+        "nothing is applied: {way}"
+    );
+
     Ok(())
 }
 
@@ -62,10 +78,26 @@ async fn a_change_goes_in_stages(mesh: &Mesh) -> Result<()> {
             .is_ok_and(|(status, code)| code == 3 && status["rollouts"][0]["state"] == "rolling")
     })
     .await;
-    let wait = ["--namespace", pods::NAMESPACE, "wait", "--for=condition=RolledOut", "--timeout=60s"];
-    mesh.node.kubectl(&[&wait[..], &["virtualservice/reviews"]].concat())?;
-    let (applied, code) = run_navarch(mesh, &[&["applied"][..], &object, &["--wait", "--timeout=60s"]].concat())?;
-    ensure!(code == 0 && applied["replicas"][0]["applied"]["taken"] == SIDECARS, "{applied}");
+
+    let wait = [
+        "--namespace",
+        pods::NAMESPACE,
+        "wait",
+        "--for=condition=RolledOut",
+        "--timeout=60s",
+    ];
+
+    mesh.node
+        .kubectl(&[&wait[..], &["virtualservice/reviews"]].concat())?;
+    let (applied, code) = run_navarch(
+        mesh,
+        &[&["applied"][..], &object, &["--wait", "--timeout=60s"]].concat(),
+    )?;
+    ensure!(
+        code == 0 && applied["replicas"][0]["applied"]["taken"] == SIDECARS,
+        "{applied}"
+    );
+
     mesh.apply(&[reviews(mesh, 10, &json!({ "navarch.io/rollout": "off" }))?])
 }
 
@@ -73,14 +105,28 @@ async fn why_lists_the_source_objects_of_a_route(mesh: &Mesh) -> Result<()> {
     let pod = storefront(mesh)?;
     let (why, code) = run_navarch(mesh, &["why", "proxy", &pod, "9080", "--type", "rds"])?;
     let objects = why["resources"][0]["objects"].to_string();
-    ensure!(code == 0 && objects.contains("VirtualService bookshop/reviews"), "{why}");
-    until("the last push of the pod is taken, and has its cause", async || {
-        run_navarch(mesh, &["why", "push", &pod]).is_ok_and(|(why, _)| {
-            let of_rule = |push: &&Value| push["causes"].to_string().contains("VirtualService bookshop/reviews");
-            let last = why["pushes"].as_array().and_then(|all| all.iter().find(of_rule));
-            last.is_some_and(|push| push["taken"] == true && push["answeredMs"].as_f64().is_some())
-        })
-    })
+    ensure!(
+        code == 0 && objects.contains("VirtualService bookshop/reviews"),
+        "{why}"
+    );
+    until(
+        "the last push of the pod is taken, and has its cause",
+        async || {
+            run_navarch(mesh, &["why", "push", &pod]).is_ok_and(|(why, _)| {
+                let of_rule = |push: &&Value| {
+                    push["causes"]
+                        .to_string()
+                        .contains("VirtualService bookshop/reviews")
+                };
+                let last = why["pushes"]
+                    .as_array()
+                    .and_then(|all| all.iter().find(of_rule));
+                last.is_some_and(|push| {
+                    push["taken"] == true && push["answeredMs"].as_f64().is_some()
+                })
+            })
+        },
+    )
     .await;
     Ok(())
 }
@@ -100,31 +146,66 @@ async fn objects_rejected_by_envoys_are_quarantined(mesh: &Mesh) -> Result<()> {
             "patch": { "operation": "INSERT_BEFORE", "value": { "name": "unknown", "typed_config": filter } },
         }] },
     })])?;
+
     let namespaced = ["--namespace", pods::NAMESPACE];
-    let wait = ["wait", "--for=condition=Quarantined", "--timeout=60s", "envoyfilter/refused"];
+    let wait = [
+        "wait",
+        "--for=condition=Quarantined",
+        "--timeout=60s",
+        "envoyfilter/refused",
+    ];
+
     mesh.node.kubectl(&[&namespaced[..], &wait].concat())?;
-    let described = || mesh.node.kubectl(&[&namespaced[..], &["describe", "envoyfilter", "refused"]].concat());
+    let described = || {
+        mesh.node
+            .kubectl(&[&namespaced[..], &["describe", "envoyfilter", "refused"]].concat())
+    };
     until("an Event says what Envoys said", async || {
         described().is_ok_and(|description| {
-            description.rsplit_once("Events:").is_some_and(|(_, events)| events.contains(UNKNOWN))
+            description
+                .rsplit_once("Events:")
+                .is_some_and(|(_, events)| events.contains(UNKNOWN))
         })
     })
     .await;
-    let (applied, code) = run_navarch(mesh, &["applied", "envoyfilter", "refused", "-n", pods::NAMESPACE])?;
+    let (applied, code) = run_navarch(
+        mesh,
+        &["applied", "envoyfilter", "refused", "-n", pods::NAMESPACE],
+    )?;
     ensure!(code == 4, "{code}: {applied}");
     let (health, code) = run_navarch(mesh, &["doctor"])?;
-    ensure!(code != 0 && health.to_string().contains("EnvoyFilter bookshop/refused"), "{health}");
+    ensure!(
+        code != 0 && health.to_string().contains("EnvoyFilter bookshop/refused"),
+        "{health}"
+    );
+
     mesh.apply(&[reviews(mesh, 20, &json!({ "navarch.io/rollout": "off" }))?])?;
-    let (applied, code) =
-        run_navarch(mesh, &["applied", "vs", "reviews", "-n", pods::NAMESPACE, "--wait", "--timeout=60s"])?;
+    let (applied, code) = run_navarch(
+        mesh,
+        &[
+            "applied",
+            "vs",
+            "reviews",
+            "-n",
+            pods::NAMESPACE,
+            "--wait",
+            "--timeout=60s",
+        ],
+    )?;
+
     ensure!(code == 0, "the rest flows: {applied}");
     mesh.apply(&[reviews(mesh, 10, &json!({ "navarch.io/rollout": "off" }))?])?;
-    mesh.node.kubectl(&[&namespaced[..], &["delete", "envoyfilter", "refused"]].concat()).map(drop)
+    mesh.node
+        .kubectl(&[&namespaced[..], &["delete", "envoyfilter", "refused"]].concat())
+        .map(drop)
 }
 
 fn all_is_packed(mesh: &Mesh, folder: &Path) -> Result<()> {
     let bundle = folder.join("bundle.tar.gz");
-    let (packed, code) = run_navarch(mesh, &["support-bundle", "--file", &bundle.display().to_string()])?;
+    let (packed, code) = run_navarch(
+        mesh,
+        &["support-bundle", "--file", &bundle.display().to_string()],
+    )?;
     let size = std::fs::metadata(&bundle)?.len();
     ensure!(code == 0 && size > 10_000, "{size} bytes: {packed}");
     Ok(())

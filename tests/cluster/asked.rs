@@ -1,4 +1,5 @@
-//! Commands that ask the control plane, as somebody types them who has a kubeconfig and nothing else.
+//! Commands that ask the control plane, as somebody types them who has a kubeconfig and nothing
+//! else.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -15,7 +16,11 @@ use crate::program;
 /// A command with a kubeconfig in the environment, and no home.
 fn command(program: &Path, kubeconfig: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
-    command.args(arguments).env("KUBECONFIG", kubeconfig).env("HOME", "/nonexistent").env_remove("RUST_BACKTRACE");
+    command
+        .args(arguments)
+        .env("KUBECONFIG", kubeconfig)
+        .env("HOME", "/nonexistent")
+        .env_remove("RUST_BACKTRACE");
     command.stdin(Stdio::null());
     command
 }
@@ -35,39 +40,73 @@ fn read(output: &Output) -> Result<(Value, i32)> {
 
 /// The name of the first pod that a selector finds.
 pub(crate) fn pod_of(mesh: &Mesh, namespace: &str, selector: &str) -> Result<String> {
-    let list = mesh.node.get(namespace, &["pods", "--selector", selector])?;
-    let name = list["items"][0]["metadata"]["name"].as_str().with_context(|| format!("no pod of {selector}"))?;
+    let list = mesh
+        .node
+        .get(namespace, &["pods", "--selector", selector])?;
+    let name = list["items"][0]["metadata"]["name"]
+        .as_str()
+        .with_context(|| format!("no pod of {selector}"))?;
     Ok(name.to_owned())
 }
 
 /// The storefront's pod, as commands name it.
 pub(crate) fn storefront(mesh: &Mesh) -> Result<String> {
-    Ok(format!("{}.{}", pod_of(mesh, pods::NAMESPACE, "app=storefront")?, pods::NAMESPACE))
+    Ok(format!(
+        "{}.{}",
+        pod_of(mesh, pods::NAMESPACE, "app=storefront")?,
+        pods::NAMESPACE
+    ))
 }
 
 /// What navarch says where it fails.
 fn refused(kubeconfig: &Path, arguments: &[&str]) -> Result<String> {
     let output = command(&program("navarch"), kubeconfig, arguments).output()?;
-    ensure!(output.status.code() == Some(1), "{arguments:?} fails: {output:?}");
+    ensure!(
+        output.status.code() == Some(1),
+        "{arguments:?} fails: {output:?}"
+    );
     Ok(String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Without an address, commands find the control plane by the kubeconfig and reach it by port-forward, also as a plugin of kubectl.
+/// Without an address, commands find the control plane by the kubeconfig and reach it by
+/// port-forward, also as a plugin of kubectl.
 pub(crate) async fn commands_find_the_control_plane_by_the_kubeconfig(mesh: &Mesh) -> Result<()> {
     let (health, _) = run_navarch(mesh, &["doctor"])?;
     let address = health[0]["address"].as_str().context("an address")?;
-    ensure!(address.starts_with("istiod-") && address.ends_with(".istio-system"), "a pod answers: {health}");
-    ensure!(health[0]["health"].is_object(), "it says how it is: {health}");
+    ensure!(
+        address.starts_with("istiod-") && address.ends_with(".istio-system"),
+        "a pod answers: {health}"
+    );
+    ensure!(
+        health[0]["health"].is_object(),
+        "it says how it is: {health}"
+    );
 
     let kube = cluster::programs()?;
     let folder = tempfile::tempdir()?;
     std::os::unix::fs::symlink(program("navarch"), folder.path().join("kubectl-navarch"))?;
     let path = format!("{}:/usr/bin:/bin", folder.path().display());
-    let arguments = ["navarch", "applied", "vs", "reviews", "-n", pods::NAMESPACE, "--wait", "-o", "json"];
-    let output = command(&kube.join("kubectl"), &mesh.node.kubeconfig(), &arguments).env("PATH", path).output()?;
+    let arguments = [
+        "navarch",
+        "applied",
+        "vs",
+        "reviews",
+        "-n",
+        pods::NAMESPACE,
+        "--wait",
+        "-o",
+        "json",
+    ];
+
+    let output = command(&kube.join("kubectl"), &mesh.node.kubeconfig(), &arguments)
+        .env("PATH", path)
+        .output()?;
     let (applied, code) = read(&output)?;
     let of_one = &applied["replicas"][0]["applied"];
-    ensure!(code == 0 && of_one["taken"] == 5 && of_one["reached"] == 5, "all sidecars have it: {applied}");
+    ensure!(
+        code == 0 && of_one["taken"] == 5 && of_one["reached"] == 5,
+        "all sidecars have it: {applied}"
+    );
 
     let pod = storefront(mesh)?;
     let (way, code) = run_navarch(mesh, &["why", "not", &pod, "reviews:9080/reviews/"])?;
@@ -75,19 +114,37 @@ pub(crate) async fn commands_find_the_control_plane_by_the_kubeconfig(mesh: &Mes
 
     let log = folder.path().join("log");
     let kubeconfig = format!("--kubeconfig={}", mesh.node.kubeconfig().display());
-    let dashboard = Process::start("dashboard", &program("navarch"), &["dashboard".to_owned(), kubeconfig], &log)?;
+    let dashboard = Process::start(
+        "dashboard",
+        &program("navarch"),
+        &["dashboard".to_owned(), kubeconfig],
+        &log,
+    )?;
+
     let url = || {
-        dashboard
-            .output()
-            .split_whitespace()
-            .find_map(|word| word.strip_prefix("http://")?.strip_suffix('/').map(str::to_owned))
+        dashboard.output().split_whitespace().find_map(|word| {
+            word.strip_prefix("http://")?
+                .strip_suffix('/')
+                .map(str::to_owned)
+        })
     };
-    wait::until("the dashboard says where it is", || async { url().is_some() }).await;
+
+    wait::until("the dashboard says where it is", || async {
+        url().is_some()
+    })
+    .await;
     let own = url().context("an address")?.parse()?;
     let page = client::get(own, "localhost", "/", &[]).await?;
-    ensure!(page.status == 200 && page.body.contains("<script"), "the page: {page:?}");
+    ensure!(
+        page.status == 200 && page.body.contains("<script"),
+        "the page: {page:?}"
+    );
+
     let proxies = client::get(own, "localhost", "/debug/view/proxies", &[]).await?;
-    ensure!(proxies.status == 200 && proxies.body.contains(&pod), "its views: {proxies:?}");
+    ensure!(
+        proxies.status == 200 && proxies.body.contains(&pod),
+        "its views: {proxies:?}"
+    );
     drop(dashboard);
 
     errors_of_commands_name_the_missing_permission_or_pod(mesh, folder.path())
@@ -97,38 +154,73 @@ pub(crate) async fn commands_find_the_control_plane_by_the_kubeconfig(mesh: &Mes
 fn errors_of_commands_name_the_missing_permission_or_pod(mesh: &Mesh, folder: &Path) -> Result<()> {
     let kubeconfig = mesh.node.kubeconfig();
     let error = refused(&kubeconfig, &["doctor", "--istioNamespace", "default"])?;
-    ensure!(error.contains("no pod with the labels app=istiod") && error.contains("--istioNamespace"), "{error}");
+    ensure!(
+        error.contains("no pod with the labels app=istiod") && error.contains("--istioNamespace"),
+        "{error}"
+    );
     let error = refused(&kubeconfig, &["doctor", "--revision", "canary"])?;
     ensure!(error.contains("app=istiod,istio.io/rev=canary"), "{error}");
+
     let error = refused(&kubeconfig, &["doctor", "--context", "nowhere"])?;
     ensure!(error.contains("kubectl config get-contexts"), "{error}");
 
     let may_nothing = kubeconfig_of(mesh, folder, "nobody")?;
     let error = refused(&may_nothing, &["doctor"])?;
-    ensure!(error.contains("cannot list resource \"pods\"") && error.contains("verb list for pods"), "{error}");
-    let rights = ["create", "role", "watcher", "--verb=list", "--resource=pods"];
-    let given = ["create", "rolebinding", "watcher", "--role=watcher", "--serviceaccount=istio-system:watcher"];
+    ensure!(
+        error.contains("cannot list resource \"pods\"") && error.contains("verb list for pods"),
+        "{error}"
+    );
+    let rights = [
+        "create",
+        "role",
+        "watcher",
+        "--verb=list",
+        "--resource=pods",
+    ];
+
+    let given = [
+        "create",
+        "rolebinding",
+        "watcher",
+        "--role=watcher",
+        "--serviceaccount=istio-system:watcher",
+    ];
+
     for words in [&rights[..], &given[..]] {
-        mesh.node.kubectl(&[&["--namespace", mesh::NAMESPACE], words].concat())?;
+        mesh.node
+            .kubectl(&[&["--namespace", mesh::NAMESPACE], words].concat())?;
     }
+
     let may_list = kubeconfig_of(mesh, folder, "watcher")?;
     let error = refused(&may_list, &["plan", "--remove", "vs/bookshop/reviews"])?;
-    ensure!(error.contains("verbs get and create for pods/portforward in istio-system"), "{error}");
+    ensure!(
+        error.contains("verbs get and create for pods/portforward in istio-system"),
+        "{error}"
+    );
 
     let mut away: Value = serde_json::from_slice(&std::fs::read(&may_list)?)?;
     away["clusters"][0]["cluster"]["server"] = json!("https://127.0.0.1:1");
     std::fs::write(&may_list, away.to_string())?;
     let error = refused(&may_list, &["doctor"])?;
-    ensure!(error.contains("https://127.0.0.1:1") && error.contains("does not respond"), "{error}");
+    ensure!(
+        error.contains("https://127.0.0.1:1") && error.contains("does not respond"),
+        "{error}"
+    );
+
     Ok(())
 }
 
 /// A kubeconfig for a new service account of the control plane's namespace.
 fn kubeconfig_of(mesh: &Mesh, folder: &Path, account: &str) -> Result<PathBuf> {
     let namespace = ["--namespace", mesh::NAMESPACE];
-    mesh.node.kubectl(&[&namespace[..], &["create", "serviceaccount", account]].concat())?;
-    let token = mesh.node.kubectl(&[&namespace[..], &["create", "token", account]].concat())?;
-    let own = mesh.node.kubectl(&["config", "view", "--raw", "--minify", "--output=json"])?;
+    mesh.node
+        .kubectl(&[&namespace[..], &["create", "serviceaccount", account]].concat())?;
+    let token = mesh
+        .node
+        .kubectl(&[&namespace[..], &["create", "token", account]].concat())?;
+    let own = mesh
+        .node
+        .kubectl(&["config", "view", "--raw", "--minify", "--output=json"])?;
     let mut own: Value = serde_json::from_str(&own)?;
     own["users"][0]["user"] = json!({ "token": token.trim() });
     let path = folder.join(account);
@@ -138,7 +230,15 @@ fn kubeconfig_of(mesh: &Mesh, folder: &Path, account: &str) -> Result<PathBuf> {
 
 /// With two replicas `applied` asks both: each knows its own proxies.
 pub(crate) fn applied_queries_every_replica(mesh: &Mesh) -> Result<()> {
-    let arguments = ["applied", "vs", "reviews", "-n", pods::NAMESPACE, "--wait", "--timeout=60s"];
+    let arguments = [
+        "applied",
+        "vs",
+        "reviews",
+        "-n",
+        pods::NAMESPACE,
+        "--wait",
+        "--timeout=60s",
+    ];
     let (applied, code) = run_navarch(mesh, &arguments)?;
     let replicas = applied["replicas"].as_array().context("replicas")?;
     ensure!(code == 0 && replicas.len() == 2, "both answer: {applied}");

@@ -1,4 +1,5 @@
-//! Changes of the mesh under traffic: pods come and go, the control plane does, the API server does. Nothing is lost.
+//! Changes of the mesh under traffic: pods come and go, the control plane does, the API server
+//! does. Nothing is lost.
 
 use std::time::Duration;
 
@@ -25,9 +26,10 @@ pub(crate) async fn settled(mesh: &Mesh, namespace: &str) -> Result<()> {
     mesh.rolled_out(namespace)?;
     wait::until(&format!("no pod of {namespace} ends any more"), || async {
         let list = mesh.node.get(namespace, &["pods"]).unwrap_or_default();
-        list["items"]
-            .as_array()
-            .is_some_and(|pods| pods.iter().all(|pod| pod["metadata"]["deletionTimestamp"].is_null()))
+        list["items"].as_array().is_some_and(|pods| {
+            pods.iter()
+                .all(|pod| pod["metadata"]["deletionTimestamp"].is_null())
+        })
     })
     .await;
     Ok(())
@@ -52,18 +54,32 @@ pub(crate) async fn rolling_restart(mesh: &Mesh, watched: &mut Watched) -> Resul
 pub(crate) async fn scale_up_and_down(mesh: &Mesh, watched: &mut Watched) -> Result<()> {
     for replicas in ["1", "5", "1"] {
         let replicas = format!("--replicas={replicas}");
-        mesh.node.kubectl(&["--namespace", pods::NAMESPACE, "scale", "deployment/catalog-v1", &replicas])?;
+        mesh.node.kubectl(&[
+            "--namespace",
+            pods::NAMESPACE,
+            "scale",
+            "deployment/catalog-v1",
+            &replicas,
+        ])?;
         settled(mesh, pods::NAMESPACE).await?;
     }
     watched.count_lost("scaled 1, 5, 1", seconds(2)).await
 }
 
-/// The replica that leads, by the lock of the namespaces' roots: a ConfigMap, as istiod has it, or a Lease.
+/// The replica that leads, by the lock of the namespaces' roots: a ConfigMap, as istiod has it, or
+/// a Lease.
 fn leader(mesh: &Mesh) -> Result<String> {
-    let lock = |kind| mesh.node.get(mesh::NAMESPACE, &[kind, "istio-namespace-controller-election"]);
+    let lock = |kind| {
+        mesh.node.get(
+            mesh::NAMESPACE,
+            &[kind, "istio-namespace-controller-election"],
+        )
+    };
     let holder = match lock("configmap") {
         Ok(lock) => {
-            let record = lock["metadata"]["annotations"]["control-plane.alpha.kubernetes.io/leader"].as_str();
+            let record =
+                lock["metadata"]["annotations"]["control-plane.alpha.kubernetes.io/leader"]
+                    .as_str();
             serde_json::from_str::<Value>(record.context("no record of who leads")?)?["holderIdentity"].clone()
         }
         Err(_) => lock("lease")?["spec"]["holderIdentity"].clone(),
@@ -76,7 +92,15 @@ fn leader(mesh: &Mesh) -> Result<String> {
 pub(crate) async fn a_leader_is_killed(mesh: &Mesh, watched: &mut Watched) -> Result<String> {
     mesh.install("navarch", &["replicaCount=2"])?;
     let before = leader(mesh)?;
-    mesh.node.kubectl(&["--namespace", mesh::NAMESPACE, "delete", "pod", &before, "--grace-period=0", "--force"])?;
+    mesh.node.kubectl(&[
+        "--namespace",
+        mesh::NAMESPACE,
+        "delete",
+        "pod",
+        &before,
+        "--grace-period=0",
+        "--force",
+    ])?;
     // Its webhook is asked until the API server knows that it is gone.
     wait::until("the change is taken", || async { split(mesh, 100).is_ok() }).await;
     all_see(mesh, "v2").await?;
@@ -85,45 +109,78 @@ pub(crate) async fn a_leader_is_killed(mesh: &Mesh, watched: &mut Watched) -> Re
     Ok(before)
 }
 
-/// Another replica leads than the one that was killed: the lock has run out, of which nobody else knows.
+/// Another replica leads than the one that was killed: the lock has run out, of which nobody else
+/// knows.
 pub(crate) async fn another_leads(mesh: &Mesh, before: &str) {
-    wait::until("another replica leads", || async { leader(mesh).is_ok_and(|now| now != before) }).await;
+    wait::until("another replica leads", || async {
+        leader(mesh).is_ok_and(|now| now != before)
+    })
+    .await;
 }
 
 /// How often containers of the control plane have started again.
 fn restarts(mesh: &Mesh) -> Result<u64> {
-    let list = mesh.node.get(mesh::NAMESPACE, &["pods", "--selector=app=istiod"])?;
+    let list = mesh
+        .node
+        .get(mesh::NAMESPACE, &["pods", "--selector=app=istiod"])?;
     let pods = list["items"].as_array().context("a list")?;
-    let statuses = pods.iter().filter_map(|pod| pod["status"]["containerStatuses"].as_array()).flatten();
-    Ok(statuses.filter_map(|status| status["restartCount"].as_u64()).sum())
+    let statuses = pods
+        .iter()
+        .filter_map(|pod| pod["status"]["containerStatuses"].as_array())
+        .flatten();
+    Ok(statuses
+        .filter_map(|status| status["restartCount"].as_u64())
+        .sum())
 }
 
-/// The API server is killed and comes back. The control plane goes on with what it knows, and then with what is new.
+/// The API server is killed and comes back. The control plane goes on with what it knows, and then
+/// with what is new.
 pub(crate) async fn the_api_server_is_away(mesh: &Mesh, watched: &mut Watched) -> Result<()> {
     mesh.node.kill("apiserver")?;
-    wait::until("the API server is away", || async { mesh.node.kubectl(&["get", "namespaces"]).is_err() }).await;
+    wait::until("the API server is away", || async {
+        mesh.node.kubectl(&["get", "namespaces"]).is_err()
+    })
+    .await;
     watched.count_lost("API server away", seconds(10)).await?;
-    ensure!(mesh.node.kubectl(&["get", "namespaces"]).is_err(), "the API server is away still");
+    ensure!(
+        mesh.node.kubectl(&["get", "namespaces"]).is_err(),
+        "the API server is away still"
+    );
+
     mesh.node.restart("apiserver")?;
-    wait::until("the API server is back", || async { mesh.node.kubectl(&["get", "--raw", "/readyz"]).is_ok() }).await;
+    wait::until("the API server is back", || async {
+        mesh.node.kubectl(&["get", "--raw", "/readyz"]).is_ok()
+    })
+    .await;
     split(mesh, 0)?;
     all_see(mesh, "v1").await?;
     ensure!(restarts(mesh)? == 0, "the control plane stayed");
+
     watched.count_lost("API server back", AFTER).await
 }
 
 /// The image of the sidecar of the first pod that a selector finds.
 fn sidecar(mesh: &Mesh, selector: &str) -> Result<Value> {
-    let list = mesh.node.get(pods::NAMESPACE, &["pods", "--selector", selector])?;
-    let containers = list["items"][0]["spec"]["initContainers"].as_array().context("a pod with a sidecar")?;
-    containers.iter().find(|container| container["name"] == "istio-proxy").cloned().context("a sidecar")
+    let list = mesh
+        .node
+        .get(pods::NAMESPACE, &["pods", "--selector", selector])?;
+    let containers = list["items"][0]["spec"]["initContainers"]
+        .as_array()
+        .context("a pod with a sidecar")?;
+    containers
+        .iter()
+        .find(|container| container["name"] == "istio-proxy")
+        .cloned()
+        .context("a sidecar")
 }
 
 /// `helm upgrade` to images of another tag; then pods are started anew with the new proxy.
 pub(crate) async fn an_upgrade(mesh: &Mesh, watched: &mut Watched) -> Result<()> {
     for image in ["localhost/navarch", "localhost/navarch-proxy"] {
-        mesh.node.tag(&format!("{image}:{}", mesh::TAG), &format!("{image}:next"))?;
+        mesh.node
+            .tag(&format!("{image}:{}", mesh::TAG), &format!("{image}:next"))?;
     }
+
     mesh.install("navarch", &["replicaCount=2", "global.tag=next"])?;
     settled(mesh, mesh::NAMESPACE).await?;
     let deployment = mesh.node.get(mesh::NAMESPACE, &["deployment", "istiod"])?;
@@ -132,53 +189,100 @@ pub(crate) async fn an_upgrade(mesh: &Mesh, watched: &mut Watched) -> Result<()>
     watched.count_lost("helm upgrade", AFTER).await?;
     restart(mesh, pods::NAMESPACE, &["catalog-v1"]).await?;
     let proxy = sidecar(mesh, "app=catalog")?;
-    ensure!(proxy["image"] == "localhost/navarch-proxy:next", "{}", proxy["image"]);
+
+    ensure!(
+        proxy["image"] == "localhost/navarch-proxy:next",
+        "{}",
+        proxy["image"]
+    );
     split(mesh, 100)?;
     all_see(mesh, "v2").await?;
+
     watched.count_lost("new sidecars", AFTER).await
 }
 
-/// The control plane that the sidecar of the catalog is told to ask; nothing is told where it is the usual one.
+/// The control plane that the sidecar of the catalog is told to ask; nothing is told where it is
+/// the usual one.
 fn asks(mesh: &Mesh) -> Result<String> {
     let proxy = sidecar(mesh, "app=catalog")?;
     let env = proxy["env"].as_array().context("variables")?;
-    let config = env.iter().find(|variable| variable["name"] == "PROXY_CONFIG").context("PROXY_CONFIG")?;
+    let config = env
+        .iter()
+        .find(|variable| variable["name"] == "PROXY_CONFIG")
+        .context("PROXY_CONFIG")?;
     let config: Value = serde_json::from_str(config["value"].as_str().context("a text")?)?;
-    Ok(config["discoveryAddress"].as_str().unwrap_or(USUAL).to_owned())
+    Ok(config["discoveryAddress"]
+        .as_str()
+        .unwrap_or(USUAL)
+        .to_owned())
 }
 
 /// Sets labels of the bookshop's namespace, and starts the catalog anew under them.
 async fn relabel(mesh: &Mesh, labels: [&str; 2]) -> Result<()> {
-    let arguments = ["label", "--overwrite", "namespace", pods::NAMESPACE, labels[0], labels[1]];
+    let arguments = [
+        "label",
+        "--overwrite",
+        "namespace",
+        pods::NAMESPACE,
+        labels[0],
+        labels[1],
+    ];
     mesh.node.kubectl(&arguments)?;
     restart(mesh, pods::NAMESPACE, &["catalog-v1"]).await
 }
 
-/// A second control plane by revision takes pods over, by its name and by a tag, and gives them back.
+/// A second control plane by revision takes pods over, by its name and by a tag, and gives them
+/// back.
 pub(crate) async fn a_canary_by_revision_and_tag(mesh: &Mesh, watched: &mut Watched) -> Result<()> {
-    mesh.install("navarch-canary", &["revision=canary", "revisionTags={prod}"])?;
+    mesh.install(
+        "navarch-canary",
+        &["revision=canary", "revisionTags={prod}"],
+    )?;
     let canary = format!("istiod-canary.{}.svc:15012", mesh::NAMESPACE);
     let by_revision = ["istio-injection-", "istio.io/rev=canary"];
     let by_tag = ["istio-injection-", "istio.io/rev=prod"];
     let back = ["istio-injection=enabled", "istio.io/rev-"];
-    for (labels, wanted) in [(by_revision, canary.as_str()), (by_tag, canary.as_str()), (back, USUAL)] {
+
+    for (labels, wanted) in [
+        (by_revision, canary.as_str()),
+        (by_tag, canary.as_str()),
+        (back, USUAL),
+    ] {
         relabel(mesh, labels).await?;
         let address = asks(mesh)?;
-        ensure!(address == wanted, "{labels:?}: {address} is asked and not {wanted}");
+        ensure!(
+            address == wanted,
+            "{labels:?}: {address} is asked and not {wanted}"
+        );
         tags::a_tag_is_listed(mesh, labels == by_tag)?;
-        watched.count_lost(&format!("under {}", labels[1]), AFTER).await?;
+        watched
+            .count_lost(&format!("under {}", labels[1]), AFTER)
+            .await?;
     }
+
     mesh.uninstall("navarch-canary")?;
     split(mesh, 0)?;
     all_see(mesh, "v1").await?;
     watched.count_lost("canary gone", AFTER).await
 }
 
-/// The node ends with everything on it and comes back. What ran runs again, and from then on nothing is lost.
-pub(crate) async fn the_node_is_started_again(mesh: &mut Mesh, watched: &mut Watched) -> Result<()> {
-    mesh.reboot(&[mesh::NAMESPACE, pods::NAMESPACE, pods::OUTSIDE, pods::GATEWAY]).await?;
+/// The node ends with everything on it and comes back. What ran runs again, and from then on
+/// nothing is lost.
+pub(crate) async fn the_node_is_started_again(
+    mesh: &mut Mesh,
+    watched: &mut Watched,
+) -> Result<()> {
+    mesh.reboot(&[
+        mesh::NAMESPACE,
+        pods::NAMESPACE,
+        pods::OUTSIDE,
+        pods::GATEWAY,
+    ])
+    .await?;
     watched.find_again(mesh).await?;
-    watched.count_lost("after the node's start", seconds(5)).await?;
+    watched
+        .count_lost("after the node's start", seconds(5))
+        .await?;
     split(mesh, 100)?;
     all_see(mesh, "v2").await?;
     // Once more in full, with what the node has kept.

@@ -1,4 +1,5 @@
-//! istioctl with Navarch in istiod's place: what people type to see what their mesh does, and what it tells them.
+//! istioctl with Navarch in istiod's place: what people type to see what their mesh does, and what
+//! it tells them.
 
 #[path = "istioctl/analysis.rs"]
 mod analysis;
@@ -40,20 +41,41 @@ struct Tool<'a> {
     pod: String,
 }
 
-/// Everything that istioctl asks of a control plane, its proxies and the cluster is answered as istiod's is.
+/// Everything that istioctl asks of a control plane, its proxies and the cluster is answered as
+/// istiod's is.
 pub(crate) async fn istioctl_sees_an_istiod(mesh: &Mesh) -> Result<()> {
     let Some(program) = istioctl() else {
         skip_test(NO_ISTIOCTL);
         return Ok(());
     };
+
     let istiod = pod_of(mesh, mesh::NAMESPACE, "app=istiod")?;
     let pod = storefront(mesh)?;
-    let version = istio::printed(&Command::new(crate::program("navarch")).arg("version").output()?)?.trim().to_owned();
-    let tool = Tool { program, mesh, kubeconfig: mesh.node.kubeconfig(), istiod, version, pod };
+    let version = istio::printed(
+        &Command::new(crate::program("navarch"))
+            .arg("version")
+            .output()?,
+    )?
+    .trim()
+    .to_owned();
+    let tool = Tool {
+        program,
+        mesh,
+        kubeconfig: mesh.node.kubeconfig(),
+        istiod,
+        version,
+        pod,
+    };
+
     // A proxy or a tool that has just gone may still be counted.
     until("all proxies and no others are connected", || async {
-        let version = tool.program.json(&tool.kubeconfig, &["version"]).unwrap_or_default();
-        version["dataPlaneVersion"].as_array().is_some_and(|all| all.len() == PROXIES)
+        let version = tool
+            .program
+            .json(&tool.kubeconfig, &["version"])
+            .unwrap_or_default();
+        version["dataPlaneVersion"]
+            .as_array()
+            .is_some_and(|all| all.len() == PROXIES)
     })
     .await;
     tool.the_control_plane_and_its_proxies()?;
@@ -63,6 +85,7 @@ pub(crate) async fn istioctl_sees_an_istiod(mesh: &Mesh) -> Result<()> {
     tool.who_injects_whom()?;
     tags::a_tag_is_set_and_removed(&tool).await?;
     tool.the_levels_of_the_log()?;
+
     controlz::its_pages_are_forwarded(&tool).await?;
     tool.all_the_configuration_of_a_proxy()?;
     analysis::both_find_the_same(&tool)?;
@@ -71,10 +94,20 @@ pub(crate) async fn istioctl_sees_an_istiod(mesh: &Mesh) -> Result<()> {
 
 /// `x internal-debug --all` tells the answers of two replicas apart.
 pub(crate) fn every_replica_answers(mesh: &Mesh) -> Result<()> {
-    let Some(program) = istioctl() else { return Ok(()) };
-    let shown = program.run(&mesh.node.kubeconfig(), &["experimental", "internal-debug", "--all", "configz"])?;
+    let Some(program) = istioctl() else {
+        return Ok(());
+    };
+    let shown = program.run(
+        &mesh.node.kubeconfig(),
+        &["experimental", "internal-debug", "--all", "configz"],
+    )?;
     let replicas: Value = serde_json::from_str(&shown).with_context(|| shown.clone())?;
-    ensure!(replicas.as_object().is_some_and(|replicas| replicas.len() == 2), "both answer: {shown}");
+    ensure!(
+        replicas
+            .as_object()
+            .is_some_and(|replicas| replicas.len() == 2),
+        "both answer: {shown}"
+    );
     Ok(())
 }
 
@@ -84,13 +117,19 @@ impl Tool<'_> {
         self.program.run(&self.kubeconfig, words)
     }
 
-    /// Fails unless what a command prints has all of these lines, without regard to the spaces in them.
+    /// Fails unless what a command prints has all of these lines, without regard to the spaces in
+    /// them.
     fn shows(&self, words: &[&str], wanted: &[&str]) -> Result<String> {
         let shown = self.run(words)?;
-        let lines: Vec<String> =
-            shown.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        let lines: Vec<String> = shown
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
         for line in wanted {
-            ensure!(lines.iter().any(|shown| shown == line), "istioctl {words:?} has no line {line:?}:\n{shown}");
+            ensure!(
+                lines.iter().any(|shown| shown == line),
+                "istioctl {words:?} has no line {line:?}:\n{shown}"
+            );
         }
         Ok(shown)
     }
@@ -98,69 +137,143 @@ impl Tool<'_> {
     /// `version`, `proxy-status`, `x internal-debug`, `remote-clusters`.
     fn the_control_plane_and_its_proxies(&self) -> Result<()> {
         let version = self.program.json(&self.kubeconfig, &["version"])?;
-        let control_planes = version["meshVersion"].as_array().context("control planes")?;
+        let control_planes = version["meshVersion"]
+            .as_array()
+            .context("control planes")?;
         let proxies = version["dataPlaneVersion"].as_array().context("proxies")?;
-        ensure!(control_planes.len() == 1 && control_planes[0]["Component"] == "pilot", "{version}");
+        ensure!(
+            control_planes.len() == 1 && control_planes[0]["Component"] == "pilot",
+            "{version}"
+        );
+
         let info = &control_planes[0]["Info"];
-        let reported = [&info["version"], &info["revision"]].map(|word| word.as_str().unwrap_or_default()).join("-");
+        let reported = [&info["version"], &info["revision"]]
+            .map(|word| word.as_str().unwrap_or_default())
+            .join("-");
         ensure!(reported == self.version, "{version}");
         ensure!(proxies.len() == PROXIES, "{version}");
 
         let status = self.run(&["proxy-status"])?;
         let all = rows(&status);
-        let is_synced = |row: &Vec<&str>| row[1] == "Kubernetes" && row[2] == self.istiod && row[4..] == TYPES;
-        ensure!(all.len() == PROXIES && all.iter().all(is_synced), "{status}");
+        let is_synced =
+            |row: &Vec<&str>| row[1] == "Kubernetes" && row[2] == self.istiod && row[4..] == TYPES;
+        ensure!(
+            all.len() == PROXIES && all.iter().all(is_synced),
+            "{status}"
+        );
+
         let of_one = self.run(&["proxy-status", "--namespace", pods::NAMESPACE])?;
         ensure!(rows(&of_one).len() == PROXIES - 1, "{of_one}");
         let difference = self.run(&["proxy-status", &self.pod])?;
         let parts = ["Clusters Match", "Listeners Match", "Routes Match"];
-        ensure!(parts.iter().all(|words| difference.contains(words)), "{difference}");
+        ensure!(
+            parts.iter().all(|words| difference.contains(words)),
+            "{difference}"
+        );
 
         let debug = self.run(&["experimental", "internal-debug", "syncz"])?;
         let proxies: Value = serde_json::from_str(&debug).with_context(|| debug.clone())?;
         ensure!(count_proxies(&proxies) == PROXIES, "{debug}");
         let debug = self.run(&["experimental", "internal-debug", "--all", "configz"])?;
         let replicas: Value = serde_json::from_str(&debug).with_context(|| debug.clone())?;
-        ensure!(replicas[&self.istiod].is_array(), "each replica answers: {debug}");
+        ensure!(
+            replicas[&self.istiod].is_array(),
+            "each replica answers: {debug}"
+        );
+
         let clusters = self.run(&["remote-clusters"])?;
-        ensure!(rows(&clusters) == [["Kubernetes", "synced", &self.istiod, "default"]], "{clusters}");
-        let secret = self.run(&["create-remote-secret", "--name", "here", "--server", "https://10.0.0.1"])?;
-        ensure!(secret.contains("istio/multiCluster") && secret.contains("istio-remote-secret-here"), "{secret}");
+        ensure!(
+            rows(&clusters) == [["Kubernetes", "synced", &self.istiod, "default"]],
+            "{clusters}"
+        );
+        let secret = self.run(&[
+            "create-remote-secret",
+            "--name",
+            "here",
+            "--server",
+            "https://10.0.0.1",
+        ])?;
+
+        ensure!(
+            secret.contains("istio/multiCluster") && secret.contains("istio-remote-secret-here"),
+            "{secret}"
+        );
+
         Ok(())
     }
 
-    /// `proxy-config`: clusters, listeners, routes, endpoints, certificates, the bootstrap, the log; `x envoy-stats`.
+    /// `proxy-config`: clusters, listeners, routes, endpoints, certificates, the bootstrap, the
+    /// log; `x envoy-stats`.
     fn the_configuration_of_a_proxy(&self) -> Result<()> {
         let pod = self.pod.as_str();
         let reviews = format!("reviews.{}.svc.cluster.local", pods::NAMESPACE);
         let cluster = format!("{reviews} 9080 v1 outbound EDS reviews.{}", pods::NAMESPACE);
         self.shows(&["proxy-config", "cluster", pod], &[&cluster])?;
         let listeners = self.run(&["proxy-config", "listener", pod])?;
-        ensure!(listeners.contains("15006") && listeners.contains("Route: 9080"), "{listeners}");
+        ensure!(
+            listeners.contains("15006") && listeners.contains("Route: 9080"),
+            "{listeners}"
+        );
+
         let routes = self.run(&["proxy-config", "route", pod, "--name", "9080"])?;
-        let is_of_reviews =
-            |line: &str| line.starts_with("9080") && line.contains("reviews") && has_virtual_service(line);
+        let is_of_reviews = |line: &str| {
+            line.starts_with("9080") && line.contains("reviews") && has_virtual_service(line)
+        };
         ensure!(routes.lines().any(is_of_reviews), "{routes}");
         let cluster = format!("outbound|9080|v1|{reviews}");
         let endpoints = self.run(&["proxy-config", "endpoint", pod, "--cluster", &cluster])?;
         let all = rows(&endpoints);
-        ensure!(all.len() == 1 && all[0][1..] == ["HEALTHY", "OK", &cluster], "{endpoints}");
-        let secrets = self.run(&["proxy-config", "secret", pod])?;
-        for (name, kind) in [("default", "Cert Chain"), ("ROOTCA", "CA")] {
-            let is_valid = |line: &str| line.starts_with(name) && line.contains(kind) && line.contains("ACTIVE");
-            ensure!(secrets.lines().any(|line| is_valid(line) && line.contains("true")), "{secrets}");
-        }
-        let bootstrap = self.run(&["proxy-config", "bootstrap", pod])?;
-        let bootstrap: Value = serde_json::from_str(&bootstrap).with_context(|| bootstrap.clone())?;
-        let node = bootstrap["bootstrap"]["node"]["id"].as_str().unwrap_or_default();
-        ensure!(node.starts_with("sidecar~") && node.contains(&format!("~{pod}~")), "{bootstrap}");
-        let stats = ["experimental", "envoy-stats", pod, "--output", "prom-merged"];
-        ensure!(self.run(&stats)?.contains("envoy_cluster_manager_cds_update_success"), "{}", self.run(&stats)?);
 
-        let log = |arguments: &[&str]| self.run(&[&["proxy-config", "log", pod], arguments].concat());
+        ensure!(
+            all.len() == 1 && all[0][1..] == ["HEALTHY", "OK", &cluster],
+            "{endpoints}"
+        );
+        let secrets = self.run(&["proxy-config", "secret", pod])?;
+
+        for (name, kind) in [("default", "Cert Chain"), ("ROOTCA", "CA")] {
+            let is_valid = |line: &str| {
+                line.starts_with(name) && line.contains(kind) && line.contains("ACTIVE")
+            };
+            ensure!(
+                secrets
+                    .lines()
+                    .any(|line| is_valid(line) && line.contains("true")),
+                "{secrets}"
+            );
+        }
+
+        let bootstrap = self.run(&["proxy-config", "bootstrap", pod])?;
+        let bootstrap: Value =
+            serde_json::from_str(&bootstrap).with_context(|| bootstrap.clone())?;
+        let node = bootstrap["bootstrap"]["node"]["id"]
+            .as_str()
+            .unwrap_or_default();
+        ensure!(
+            node.starts_with("sidecar~") && node.contains(&format!("~{pod}~")),
+            "{bootstrap}"
+        );
+
+        let stats = [
+            "experimental",
+            "envoy-stats",
+            pod,
+            "--output",
+            "prom-merged",
+        ];
+
+        ensure!(
+            self.run(&stats)?
+                .contains("envoy_cluster_manager_cds_update_success"),
+            "{}",
+            self.run(&stats)?
+        );
+
+        let log =
+            |arguments: &[&str]| self.run(&[&["proxy-config", "log", pod], arguments].concat());
         ensure!(log(&[])?.contains("active loggers"), "{}", log(&[])?);
         let debug = log(&["--level", "http:debug"])?;
         ensure!(debug.contains("http: debug"), "{debug}");
+
         // What it was is in the values of the injector.
         let reset = log(&["--reset"])?;
         ensure!(reset.contains("http: warning"), "{reset}");
@@ -170,18 +283,39 @@ impl Tool<'_> {
     /// `proxy-config all`, whose rows begin with their kind, and `proxy-config ecds`.
     fn all_the_configuration_of_a_proxy(&self) -> Result<()> {
         let all = self.run(&["proxy-config", "all", &self.pod])?;
-        let names: Vec<&str> = all.lines().filter_map(|line| line.split_whitespace().next()).collect();
+        let names: Vec<&str> = all
+            .lines()
+            .filter_map(|line| line.split_whitespace().next())
+            .collect();
         let reviews = format!("reviews.{}.svc.cluster.local", pods::NAMESPACE);
-        for name in [&format!("cluster/outbound|9080|v1|{reviews}"), "route/9080", "secret/default", "secret/ROOTCA"] {
+
+        for name in [
+            &format!("cluster/outbound|9080|v1|{reviews}"),
+            "route/9080",
+            "secret/default",
+            "secret/ROOTCA",
+        ] {
             ensure!(names.contains(&name), "no {name}: {all}");
         }
+
         for kind in ["listener/", "endpoint/"] {
-            ensure!(names.iter().any(|name| name.starts_with(kind)), "no {kind}: {all}");
+            ensure!(
+                names.iter().any(|name| name.starts_with(kind)),
+                "no {kind}: {all}"
+            );
         }
+
         // Envoy has no such section before it was told of an extension.
-        let shown = self.program.on(&self.kubeconfig, &["proxy-config", "ecds", &self.pod])?.output()?;
+        let shown = self
+            .program
+            .on(&self.kubeconfig, &["proxy-config", "ecds", &self.pod])?
+            .output()?;
         let is_empty = String::from_utf8_lossy(&shown.stderr).contains("EcdsConfigDump");
-        ensure!(is_empty || String::from_utf8_lossy(&shown.stdout).starts_with("ECDS NAME"), "{shown:?}");
+        ensure!(
+            is_empty || String::from_utf8_lossy(&shown.stdout).starts_with("ECDS NAME"),
+            "{shown:?}"
+        );
+
         Ok(())
     }
 
@@ -196,12 +330,18 @@ impl Tool<'_> {
         ];
         let describe = ["experimental", "describe", "pod", &reviews];
         let shown = self.shows(&[&describe[..], &namespace].concat(), &of_both)?;
-        for words in [format!("Pod: {reviews}"), "Matching subsets: v1".to_owned(), "mTLS mode: PERMISSIVE".to_owned()]
-        {
+
+        for words in [
+            format!("Pod: {reviews}"),
+            "Matching subsets: v1".to_owned(),
+            "mTLS mode: PERMISSIVE".to_owned(),
+        ] {
             ensure!(shown.contains(&words), "no {words:?}: {shown}");
         }
+
         let describe = ["experimental", "describe", "service", "reviews"];
-        self.shows(&[&describe[..], &namespace].concat(), &of_both[..1]).map(drop)
+        self.shows(&[&describe[..], &namespace].concat(), &of_both[..1])
+            .map(drop)
     }
 
     /// `x authz check`.
@@ -216,34 +356,61 @@ impl Tool<'_> {
                 "rules": [{"from": [{"source": {"namespaces": ["nowhere"]}}]}],
             },
         })])?;
+
         until("the policy is shown", || async {
             let shown = self.run(&["experimental", "authz", "check", &self.pod]);
-            shown.is_ok_and(|shown| rows(&shown).iter().any(|row| row[..] == ["DENY", "closed.bookshop", "1"]))
+            shown.is_ok_and(|shown| {
+                rows(&shown)
+                    .iter()
+                    .any(|row| row[..] == ["DENY", "closed.bookshop", "1"])
+            })
         })
         .await;
-        self.mesh.node.kubectl(&["--namespace", pods::NAMESPACE, "delete", "authorizationpolicy", "closed"]).map(drop)
+        self.mesh
+            .node
+            .kubectl(&[
+                "--namespace",
+                pods::NAMESPACE,
+                "delete",
+                "authorizationpolicy",
+                "closed",
+            ])
+            .map(drop)
     }
 
     /// `x injector list`, `x check-inject`, `tag list`, `kube-inject`.
     fn who_injects_whom(&self) -> Result<()> {
         let hook = "bookshop istio-sidecar-injector default localhost/navarch-proxy:test";
         let listed = self.shows(&["experimental", "injector", "list"], &[hook])?;
-        ensure!(rows(&listed).contains(&vec![pods::NAMESPACE, "default", "default:", "5"]), "{listed}");
+        ensure!(
+            rows(&listed).contains(&vec![pods::NAMESPACE, "default", "default:", "5"]),
+            "{listed}"
+        );
         let checked = self.run(&["experimental", "check-inject", &self.pod])?;
-        ensure!(checked.contains("istio-sidecar-injector") && checked.contains('✔'), "{checked}");
+        ensure!(
+            checked.contains("istio-sidecar-injector") && checked.contains('✔'),
+            "{checked}"
+        );
+
         let tags = self.run(&["tag", "list"])?;
         ensure!(tags.contains("default"), "{tags}");
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("deployment.yaml");
         let container = json!({"name": "app", "image": pods::IMAGE});
-        let template = json!({"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [container]}});
+        let template =
+            json!({"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [container]}});
         let deployment = json!({
             "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a", "namespace": pods::NAMESPACE},
             "spec": {"selector": {"matchLabels": {"app": "a"}}, "template": template},
         });
         std::fs::write(&file, deployment.to_string())?;
+
         let injected = self.run(&["kube-inject", "--filename", &file.display().to_string()])?;
-        ensure!(injected.contains("name: istio-proxy") && injected.contains("navarch-proxy:test"), "{injected}");
+        ensure!(
+            injected.contains("name: istio-proxy") && injected.contains("navarch-proxy:test"),
+            "{injected}"
+        );
+
         Ok(())
     }
 
@@ -252,31 +419,67 @@ impl Tool<'_> {
         let log = |arguments: &[&str]| self.run(&[&["admin", "log"], arguments].concat());
         let level = |scope: &str| -> Result<String> {
             let all = self.program.json(&self.kubeconfig, &["admin", "log"])?;
-            let one = all.as_array().and_then(|all| all.iter().find(|one| one["scope_name"] == scope));
+            let one = all
+                .as_array()
+                .and_then(|all| all.iter().find(|one| one["scope_name"] == scope));
             Ok(one
                 .and_then(|one| one["log_level"].as_str())
                 .with_context(|| format!("no {scope} in {all}"))?
                 .to_owned())
         };
+
         ensure!(log(&[])?.starts_with("ACTIVE SCOPE"), "{}", log(&[])?);
+
         for _ in 0..2 {
-            log(&["--level", "ads:debug,ca:error", "--stack-trace-level", "ads:debug"])?;
-            ensure!((level("ads")?.as_str(), level("ca")?.as_str()) == ("debug", "error"), "{}", log(&[])?);
+            log(&[
+                "--level",
+                "ads:debug,ca:error",
+                "--stack-trace-level",
+                "ads:debug",
+            ])?;
+
+            ensure!(
+                (level("ads")?.as_str(), level("ca")?.as_str()) == ("debug", "error"),
+                "{}",
+                log(&[])?
+            );
             log(&["--reset"])?;
-            ensure!((level("ads")?.as_str(), level("default")?.as_str()) == ("info", "info"), "{}", log(&[])?);
+            ensure!(
+                (level("ads")?.as_str(), level("default")?.as_str()) == ("info", "info"),
+                "{}",
+                log(&[])?
+            );
         }
-        let unknown = self.program.on(&self.kubeconfig, &["admin", "log", "--level", "nobody:debug"])?.output()?;
-        ensure!(!unknown.status.success(), "there is no such scope: {unknown:?}");
+
+        let unknown = self
+            .program
+            .on(
+                &self.kubeconfig,
+                &["admin", "log", "--level", "nobody:debug"],
+            )?
+            .output()?;
+
+        ensure!(
+            !unknown.status.success(),
+            "there is no such scope: {unknown:?}"
+        );
+
         Ok(())
     }
 }
 
-/// How many proxies a page of their states lists; tools that ask are among them, and have no clusters.
+/// How many proxies a page of their states lists; tools that ask are among them, and have no
+/// clusters.
 fn count_proxies(page: &Value) -> usize {
-    page.as_array().into_iter().flatten().filter(|one| one["cluster_acked"].is_string()).count()
+    page.as_array()
+        .into_iter()
+        .flatten()
+        .filter(|one| one["cluster_acked"].is_string())
+        .count()
 }
 
 /// Whether a route is told to be of the VirtualService of the reviews.
 fn has_virtual_service(line: &str) -> bool {
-    line.trim_end().ends_with(&format!("reviews.{}", pods::NAMESPACE))
+    line.trim_end()
+        .ends_with(&format!("reviews.{}", pods::NAMESPACE))
 }

@@ -1,6 +1,8 @@
-//! Istio's own chart with istiod, of which the image alone is swapped for Navarch's and back, under traffic.
+//! Istio's own chart with istiod, of which the image alone is swapped for Navarch's and back, under
+//! traffic.
 //!
-//! The sidecars are stock Envoys, so Istio's own filters are off: by variables and values that both control planes obey.
+//! The sidecars are stock Envoys, so Istio's own filters are off: by variables and values that both
+//! control planes obey.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -40,16 +42,31 @@ impl Istiod {
 
     /// The image of it, as Istio's own starts it.
     fn image(&self, out: &Path) -> Result<PathBuf> {
-        let (files, archive) = (out.join("pilot"), out.join("pilot.tar"));
+        let files = out.join("pilot");
+        let archive = out.join("pilot.tar");
         let run = |command: &mut Command| -> Result<()> {
             let output = command.output()?;
-            ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+            ensure!(
+                output.status.success(),
+                "{command:?}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
             Ok(())
         };
+
         let made = root().join("scripts/image-root");
-        run(Command::new(made).arg("program").arg(&files).arg(self.0.join("pilot-discovery")))?;
+        run(Command::new(made)
+            .arg("program")
+            .arg(&files)
+            .arg(self.0.join("pilot-discovery")))?;
         let mut pack = Command::new(root().join("scripts/oci-image"));
-        pack.arg(&archive).args(["--name", ISTIOD, "--user=1337:1337", "--entrypoint=/usr/local/bin/pilot-discovery"]);
+        pack.arg(&archive).args([
+            "--name",
+            ISTIOD,
+            "--user=1337:1337",
+            "--entrypoint=/usr/local/bin/pilot-discovery",
+        ]);
+
         run(pack.arg("--root").arg(&files))?;
         Ok(archive)
     }
@@ -73,6 +90,7 @@ impl Istiod {
             "env.PILOT_ENABLE_METADATA_EXCHANGE=false",
             "env.PILOT_ENABLE_ALPN_FILTER=false",
         ];
+
         mesh.install_chart("istiod", &self.chart("istio-discovery"), &set)
     }
 }
@@ -80,38 +98,73 @@ impl Istiod {
 /// The serial numbers of the certificates of all proxies, by pod.
 fn certificates(mesh: &Mesh) -> Result<BTreeMap<String, BTreeSet<String>>> {
     let mut serials = BTreeMap::new();
+
     for namespace in [pods::NAMESPACE, pods::GATEWAY] {
         let list = mesh.node.get(namespace, &["pods"])?;
         for pod in list["items"].as_array().context("a list")? {
             let name = pod["metadata"]["name"].as_str().context("a name")?;
-            let ask = ["exec", name, "--container=istio-proxy", "--", "pilot-agent", "request", "GET", "certs"];
-            let output = mesh.node.kubectl(&[&["--namespace", namespace], &ask[..]].concat())?;
+            let ask = [
+                "exec",
+                name,
+                "--container=istio-proxy",
+                "--",
+                "pilot-agent",
+                "request",
+                "GET",
+                "certs",
+            ];
+
+            let output = mesh
+                .node
+                .kubectl(&[&["--namespace", namespace], &ask[..]].concat())?;
             let certificates: Value = serde_json::from_str(&output)?;
-            let chains = certificates["certificates"].as_array().context("certificates")?;
-            let chains = chains.iter().filter_map(|one| one["cert_chain"].as_array()).flatten();
-            let own = chains.filter_map(|one| one["serial_number"].as_str().map(str::to_owned)).collect();
+            let chains = certificates["certificates"]
+                .as_array()
+                .context("certificates")?;
+            let chains = chains
+                .iter()
+                .filter_map(|one| one["cert_chain"].as_array())
+                .flatten();
+            let own = chains
+                .filter_map(|one| one["serial_number"].as_str().map(str::to_owned))
+                .collect();
             serials.insert(format!("{namespace}/{name}"), own);
         }
     }
+
     Ok(serials)
 }
 
 /// The objects that hold the mesh's root.
 fn root_of_trust(mesh: &Mesh) -> Result<[Value; 3]> {
-    let key = mesh.node.get(mesh::NAMESPACE, &["secret", "istio-ca-secret"])?;
-    let map = mesh.node.get(pods::NAMESPACE, &["configmap", "istio-ca-root-cert"])?;
-    let hooks = mesh.node.get(mesh::NAMESPACE, &["mutatingwebhookconfiguration", "istio-sidecar-injector"])?;
+    let key = mesh
+        .node
+        .get(mesh::NAMESPACE, &["secret", "istio-ca-secret"])?;
+    let map = mesh
+        .node
+        .get(pods::NAMESPACE, &["configmap", "istio-ca-root-cert"])?;
+    let hooks = mesh.node.get(
+        mesh::NAMESPACE,
+        &["mutatingwebhookconfiguration", "istio-sidecar-injector"],
+    )?;
     let hook = hooks["webhooks"][0]["clientConfig"]["caBundle"].clone();
     Ok([key["data"].clone(), map["data"].clone(), hook])
 }
 
 /// The pod of the control plane, of which there is one.
 fn control_plane(mesh: &Mesh) -> Result<(String, String)> {
-    let list = mesh.node.get(mesh::NAMESPACE, &["pods", "--selector=app=istiod"])?;
+    let list = mesh
+        .node
+        .get(mesh::NAMESPACE, &["pods", "--selector=app=istiod"])?;
     let pods = list["items"].as_array().context("a list")?;
-    let [pod] = pods.as_slice() else { anyhow::bail!("{} control planes", pods.len()) };
+    let [pod] = pods.as_slice() else {
+        anyhow::bail!("{} control planes", pods.len())
+    };
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    Ok((text(&pod["metadata"]["name"]), text(&pod["spec"]["containers"][0]["image"])))
+    Ok((
+        text(&pod["metadata"]["name"]),
+        text(&pod["spec"]["containers"][0]["image"]),
+    ))
 }
 
 /// A mesh of which the control plane is swapped.
@@ -124,24 +177,45 @@ struct Swapped<'a> {
 }
 
 impl Swapped<'_> {
-    /// Swaps the image. The proxies stay, with their certificates; what is edited afterwards reaches them, and new pods come up.
-    async fn swap(&mut self, image: &str, (share, version): (u32, &str), restarted: &str) -> Result<()> {
-        let (before, trust) = (certificates(&self.mesh)?, root_of_trust(&self.mesh)?);
+    /// Swaps the image. The proxies stay, with their certificates; what is edited afterwards
+    /// reaches them, and new pods come up.
+    async fn swap(
+        &mut self,
+        image: &str,
+        (share, version): (u32, &str),
+        restarted: &str,
+    ) -> Result<()> {
+        let before = certificates(&self.mesh)?;
+        let trust = root_of_trust(&self.mesh)?;
         self.istiod.install(&self.mesh, image)?;
         settled(&self.mesh, mesh::NAMESPACE).await?;
         let (pod, runs) = control_plane(&self.mesh)?;
         ensure!(runs == image, "{pod} runs {runs}");
-        self.watched.count_lost(&format!("swapped for {image}"), AFTER).await?;
+        self.watched
+            .count_lost(&format!("swapped for {image}"), AFTER)
+            .await?;
+
         split(&self.mesh, share)?;
         all_see(&self.mesh, version).await?;
-        self.watched.count_lost(&format!("an edit under {image}"), AFTER).await?;
+        self.watched
+            .count_lost(&format!("an edit under {image}"), AFTER)
+            .await?;
         let after = certificates(&self.mesh)?;
-        ensure!(before == after, "certificates were issued anew: {before:?} became {after:?}");
+        ensure!(
+            before == after,
+            "certificates were issued anew: {before:?} became {after:?}"
+        );
+
         ensure!(trust == root_of_trust(&self.mesh)?, "the root is another");
         restart(&self.mesh, pods::NAMESPACE, &[restarted]).await?;
-        self.watched.count_lost(&format!("{restarted} anew under {image}"), AFTER).await?;
+        self.watched
+            .count_lost(&format!("{restarted} anew under {image}"), AFTER)
+            .await?;
         let locks = &self.locks;
-        wait::until(&format!("{pod} leads"), || async { !locks.of(&pod).is_empty() }).await;
+        wait::until(&format!("{pod} leads"), || async {
+            !locks.of(&pod).is_empty()
+        })
+        .await;
         eprintln!("  {pod} holds {:?}", self.locks.of(&pod));
         self.stages.over(image);
         Ok(())
@@ -158,6 +232,7 @@ pub(crate) async fn there_and_back(istiod: &Istiod) -> Result<()> {
     let mesh = Mesh::on(root(), Node::start(root(), &images)?)?;
     drop(folder);
     stages.over("node");
+
     mesh.install_chart("istio-base", &istiod.chart("base"), &[])?;
     istiod.install(&mesh, ISTIOD)?;
     let locks = Locks::watch(&mesh).await?;
@@ -166,14 +241,23 @@ pub(crate) async fn there_and_back(istiod: &Istiod) -> Result<()> {
     split(&mesh, 0)?;
     all_see(&mesh, "v1").await?;
     let watched = Watched::start(&mesh).await?;
+
     stages.over("bookshop");
 
-    let mut swapped = Swapped { istiod, mesh, watched, locks, stages };
+    let mut swapped = Swapped {
+        istiod,
+        mesh,
+        watched,
+        locks,
+        stages,
+    };
+
     swapped.swap(NAVARCH, (100, "v2"), "catalog-v1").await?;
     swapped.swap(ISTIOD, (0, "v1"), "catalog-v1").await?;
     swapped.swap(NAVARCH, (100, "v2"), "catalog-v1").await?;
     for change in swapped.locks.verdict()? {
         eprintln!("  {change}");
     }
+
     swapped.watched.verdict()
 }

@@ -19,12 +19,22 @@ const SECRET: &str = "the-word-that-nobody-may-read";
 
 /// Moves the gateway's readers: this percentage sees the new reviews.
 pub(crate) fn split(mesh: &Mesh, new: u32) -> Result<()> {
-    let mut routes = mesh.node.get(pods::NAMESPACE, &["virtualservice", "storefront"])?;
+    let mut routes = mesh
+        .node
+        .get(pods::NAMESPACE, &["virtualservice", "storefront"])?;
     let weights = &mut routes["spec"]["http"][0]["route"];
     (weights[0]["weight"], weights[1]["weight"]) = (json!(100 - new), json!(new));
     let patch = json!({"spec": routes["spec"]}).to_string();
-    let arguments =
-        ["--namespace", pods::NAMESPACE, "patch", "virtualservice", "storefront", "--type=merge", "--patch", &patch];
+    let arguments = [
+        "--namespace",
+        pods::NAMESPACE,
+        "patch",
+        "virtualservice",
+        "storefront",
+        "--type=merge",
+        "--patch",
+        &patch,
+    ];
     mesh.node.kubectl(&arguments).map(drop)
 }
 
@@ -44,43 +54,90 @@ pub(crate) async fn all_see(mesh: &Mesh, version: &str) -> Result<()> {
 pub(crate) async fn the_shop_is_reached_through_the_gateway(mesh: &Mesh) -> Result<()> {
     let gateway = mesh.service(pods::GATEWAY, pods::GATEWAY, 80)?;
     let reviews = bookshop::ask(gateway, pods::HOST, "/reviews", 200).await?;
-    let (old, new) = (reviews.get("reviews v1").copied(), reviews.get("reviews v2").copied());
-    ensure!(old.unwrap_or(0) + new.unwrap_or(0) == 200, "all are answered: {reviews:?}");
+    let old = reviews.get("reviews v1").copied();
+    let new = reviews.get("reviews v2").copied();
+    ensure!(
+        old.unwrap_or(0) + new.unwrap_or(0) == 200,
+        "all are answered: {reviews:?}"
+    );
+
     // 20 are expected; fewer than 3 or more than 44 come once in a hundred thousand runs.
-    ensure!((3..=44).contains(&new.unwrap_or(0)), "one of ten sees the new reviews: {reviews:?}");
+    ensure!(
+        (3..=44).contains(&new.unwrap_or(0)),
+        "one of ten sees the new reviews: {reviews:?}"
+    );
     let others = [("/catalog/1", "catalog"), ("/", "storefront")];
+
     for (path, expected) in others {
         let answers = bookshop::ask(gateway, pods::HOST, path, 10).await?;
         ensure!(answers.get(expected) == Some(&10), "{path}: {answers:?}");
     }
+
     let reply = client::get(gateway, pods::HOST, "/catalog/1", &[]).await?;
-    let seen = reply.headers.get("x-seen-client").and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
-    let (by, from) = (
-        "By=spiffe://cluster.local/ns/bookshop/sa/catalog",
-        format!("URI=spiffe://cluster.local/ns/{0}/sa/{0}", pods::GATEWAY),
+    let seen = reply
+        .headers
+        .get("x-seen-client")
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
+        .to_owned();
+
+    let by = "By=spiffe://cluster.local/ns/bookshop/sa/catalog";
+    let from = format!("URI=spiffe://cluster.local/ns/{0}/sa/{0}", pods::GATEWAY);
+    ensure!(
+        seen.contains(by) && seen.contains(&from),
+        "both ends have their identities: {seen}"
     );
-    ensure!(seen.contains(by) && seen.contains(&from), "both ends have their identities: {seen}");
     let stranger = client::get(gateway, "other.example.com", "/", &[]).await?;
-    ensure!(stranger.status == 404, "a host that nobody serves: {}", stranger.status);
+    ensure!(
+        stranger.status == 404,
+        "a host that nobody serves: {}",
+        stranger.status
+    );
+
     split(mesh, 100)?;
     all_see(mesh, "v2").await?;
     split(mesh, 10)
 }
 
 /// What came of requests from a pod, failures too.
-fn ask_from(mesh: &Mesh, namespace: &str, deployment: &str, count: usize, target: &str) -> Result<Value> {
-    let (deployment, count) = (format!("deployment/{deployment}"), count.to_string());
-    let place = ["--namespace", namespace, "exec", &deployment, "--container=app", "--"];
+fn ask_from(
+    mesh: &Mesh,
+    namespace: &str,
+    deployment: &str,
+    count: usize,
+    target: &str,
+) -> Result<Value> {
+    let deployment = format!("deployment/{deployment}");
+    let count = count.to_string();
+    let place = [
+        "--namespace",
+        namespace,
+        "exec",
+        &deployment,
+        "--container=app",
+        "--",
+    ];
     let command = ["/usr/local/bin/workload", "try", &count, target];
-    Ok(serde_json::from_str(&mesh.node.kubectl(&[&place[..], &command].concat())?)?)
+    Ok(serde_json::from_str(
+        &mesh.node.kubectl(&[&place[..], &command].concat())?,
+    )?)
 }
 
 /// Waits until all of some requests from a pod are as wanted.
-async fn until_answered(mesh: &Mesh, from: (&str, &str), target: &str, are_wanted: impl Fn(&Value) -> bool) {
-    until_some(&format!("{target} answers {} as wanted", from.1), async || {
-        let tally = ask_from(mesh, from.0, from.1, 5, target).map_err(|error| format!("{error:#}"))?;
-        wanted(tally, &are_wanted).map_err(|tally| tally.to_string())
-    })
+async fn until_answered(
+    mesh: &Mesh,
+    from: (&str, &str),
+    target: &str,
+    are_wanted: impl Fn(&Value) -> bool,
+) {
+    until_some(
+        &format!("{target} answers {} as wanted", from.1),
+        async || {
+            let tally =
+                ask_from(mesh, from.0, from.1, 5, target).map_err(|error| format!("{error:#}"))?;
+            wanted(tally, &are_wanted).map_err(|tally| tally.to_string())
+        },
+    )
     .await;
 }
 
@@ -88,7 +145,10 @@ async fn until_answered(mesh: &Mesh, from: (&str, &str), target: &str, are_wante
 fn all_failed(tally: &Value, text: &str) -> bool {
     let failures = tally["failures"].as_array();
     tally["failed"] == tally["asked"]
-        && failures.is_some_and(|all| all.iter().all(|one| one.as_str().is_some_and(|one| one.contains(text))))
+        && failures.is_some_and(|all| {
+            all.iter()
+                .all(|one| one.as_str().is_some_and(|one| one.contains(text)))
+        })
 }
 
 /// A fault in the client's sidecar, and a policy by identity in the server's.
@@ -104,9 +164,11 @@ pub(crate) async fn a_fault_and_a_policy_are_obeyed(mesh: &Mesh) -> Result<()> {
             "route": [{"destination": {"host": "catalog"}}],
         }]},
     })])?;
+
     until_answered(mesh, reader, target, |tally| all_failed(tally, "418")).await;
     let namespace = ["--namespace", pods::NAMESPACE];
-    mesh.node.kubectl(&[&namespace[..], &["delete", "virtualservice", "catalog"]].concat())?;
+    mesh.node
+        .kubectl(&[&namespace[..], &["delete", "virtualservice", "catalog"]].concat())?;
     until_answered(mesh, reader, target, |tally| tally["failed"] == 0).await;
 
     let gateway = mesh.service(pods::GATEWAY, pods::GATEWAY, 80)?;
@@ -121,6 +183,7 @@ pub(crate) async fn a_fault_and_a_policy_are_obeyed(mesh: &Mesh) -> Result<()> {
             "rules": [{"from": [{"source": {"principals": [denied]}}]}],
         },
     })])?;
+
     let all = |expected: &'static str| async move {
         let answers = bookshop::ask(gateway, pods::HOST, "/catalog/1", 10).await;
         answers.is_ok_and(|answers| answers.get(expected) == Some(&10))
@@ -128,23 +191,42 @@ pub(crate) async fn a_fault_and_a_policy_are_obeyed(mesh: &Mesh) -> Result<()> {
     wait::until("the gateway is denied the catalog", || all("403 Forbidden")).await;
     let others = ask_from(mesh, reader.0, reader.1, 10, target)?;
     ensure!(others["failed"] == 0, "others are not denied it: {others}");
-    mesh.node.kubectl(&[&namespace[..], &["delete", "authorizationpolicy", "catalog"]].concat())?;
+    mesh.node.kubectl(
+        &[
+            &namespace[..],
+            &["delete", "authorizationpolicy", "catalog"],
+        ]
+        .concat(),
+    )?;
+
     wait::until("the gateway is let in again", || all("catalog")).await;
     Ok(())
 }
 
 /// The address of the only pod that a selector finds.
 fn pod_of(mesh: &Mesh, namespace: &str, selector: &str) -> Result<Ipv4Addr> {
-    let list = mesh.node.get(namespace, &["pods", "--selector", selector])?;
-    let ip = list["items"][0]["status"]["podIP"].as_str().with_context(|| format!("{selector} has no address"))?;
+    let list = mesh
+        .node
+        .get(namespace, &["pods", "--selector", selector])?;
+    let ip = list["items"][0]["status"]["podIP"]
+        .as_str()
+        .with_context(|| format!("{selector} has no address"))?;
     Ok(ip.parse()?)
 }
 
 /// What passes between two pods while something is done.
-fn seen_between(mesh: &Mesh, one: Ipv4Addr, other: Ipv4Addr, work: impl Fn() -> Result<()>) -> Result<Seen> {
+fn seen_between(
+    mesh: &Mesh,
+    one: Ipv4Addr,
+    other: Ipv4Addr,
+    work: impl Fn() -> Result<()>,
+) -> Result<Seen> {
     let mut command = mesh.node.in_network(&program("workload"))?;
     command.args(["sniff", &one.to_string(), &other.to_string(), SECRET]);
-    let mut sniffer = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut sniffer = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
     let mut output = BufReader::new(sniffer.stdout.take().context("it prints")?);
     output.read_line(&mut String::new())?;
     let done = work();
@@ -156,12 +238,23 @@ fn seen_between(mesh: &Mesh, one: Ipv4Addr, other: Ipv4Addr, work: impl Fn() -> 
     serde_json::from_str(&printed).with_context(|| format!("sniff said {printed:?}"))
 }
 
-/// Between sidecars nobody can read along; a client without one can be read until STRICT keeps it out.
+/// Between sidecars nobody can read along; a client without one can be read until STRICT keeps it
+/// out.
 pub(crate) async fn pods_communicate_encrypted(mesh: &Mesh) -> Result<()> {
     let storefront = pod_of(mesh, pods::NAMESPACE, "app=storefront")?;
     let target = format!("storefront.{}:9080/storefront/{SECRET}", pods::NAMESPACE);
-    let inside = (pods::NAMESPACE, "reviews-v2", pod_of(mesh, pods::NAMESPACE, "app=reviews,version=v2")?);
-    let outside = (pods::OUTSIDE, "bank-v1", pod_of(mesh, pods::OUTSIDE, "app=bank")?);
+    let inside = (
+        pods::NAMESPACE,
+        "reviews-v2",
+        pod_of(mesh, pods::NAMESPACE, "app=reviews,version=v2")?,
+    );
+
+    let outside = (
+        pods::OUTSIDE,
+        "bank-v1",
+        pod_of(mesh, pods::OUTSIDE, "app=bank")?,
+    );
+
     let watch = |(namespace, deployment, ip): (&str, &str, Ipv4Addr)| {
         seen_between(mesh, ip, storefront, || {
             let tally = ask_from(mesh, namespace, deployment, 10, &target)?;
@@ -169,8 +262,13 @@ pub(crate) async fn pods_communicate_encrypted(mesh: &Mesh) -> Result<()> {
             Ok(())
         })
     };
+
     let seen = watch(inside)?;
-    ensure!(seen.frames > 0 && seen.clear == 0, "between sidecars: {seen:?}");
+    ensure!(
+        seen.frames > 0 && seen.clear == 0,
+        "between sidecars: {seen:?}"
+    );
+
     // What would be seen if it were to be seen.
     let seen = watch(outside)?;
     ensure!(seen.clear > 0, "from a client without a sidecar: {seen:?}");
@@ -180,12 +278,21 @@ pub(crate) async fn pods_communicate_encrypted(mesh: &Mesh) -> Result<()> {
         "metadata": {"name": "default", "namespace": pods::NAMESPACE},
         "spec": {"mtls": {"mode": "STRICT"}},
     })])?;
+
     let reset = |tally: &Value| tally["failed"] == tally["asked"];
     until_answered(mesh, (outside.0, outside.1), &target, reset).await;
     let seen = watch(inside)?;
-    ensure!(seen.frames > 0 && seen.clear == 0, "between sidecars under STRICT: {seen:?}");
+    ensure!(
+        seen.frames > 0 && seen.clear == 0,
+        "between sidecars under STRICT: {seen:?}"
+    );
     let gateway = mesh.service(pods::GATEWAY, pods::GATEWAY, 80)?;
     let answers = bookshop::ask(gateway, pods::HOST, "/", 10).await?;
-    ensure!(answers.get("storefront") == Some(&10), "the gateway under STRICT: {answers:?}");
+
+    ensure!(
+        answers.get("storefront") == Some(&10),
+        "the gateway under STRICT: {answers:?}"
+    );
+
     Ok(())
 }

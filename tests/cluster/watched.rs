@@ -21,7 +21,9 @@ pub(crate) struct Watched(watched::Watched);
 fn targets(name: &str) -> Vec<String> {
     if name == "shopper" {
         // Counted by the host that is asked.
-        return ["reviews", "catalog", "storefront"].map(|service| format!("{service}:9080/{service}/")).to_vec();
+        return ["reviews", "catalog", "storefront"]
+            .map(|service| format!("{service}:9080/{service}/"))
+            .to_vec();
     }
     vec![format!("{0}.{0}:80/{1}/catalog", pods::GATEWAY, pods::HOST)]
 }
@@ -32,10 +34,13 @@ impl Watched {
         let mut all = watched::Watched::default();
         for (namespace, name) in CLIENTS {
             mesh.client(namespace, name, RATE, &targets(name))?;
-            all.watch(name, mesh.address(namespace, name, pods::COUNTS_PORT)?).await?;
+            all.watch(name, mesh.address(namespace, name, pods::COUNTS_PORT)?)
+                .await?;
         }
         let mut watched = Self(all);
-        watched.count_lost("before anything changes", Duration::ZERO).await?;
+        watched
+            .count_lost("before anything changes", Duration::ZERO)
+            .await?;
         Ok(watched)
     }
 
@@ -47,7 +52,9 @@ impl Watched {
         // By then all requests that were made too early have an outcome.
         tokio::time::sleep(GIVEN_UP).await;
         for (namespace, name) in CLIENTS {
-            self.0.watch(name, mesh.address(namespace, name, pods::COUNTS_PORT)?).await?;
+            self.0
+                .watch(name, mesh.address(namespace, name, pods::COUNTS_PORT)?)
+                .await?;
         }
         Ok(())
     }

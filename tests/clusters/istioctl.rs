@@ -1,4 +1,5 @@
-//! `istioctl remote-clusters` on one of two clusters that read each other, where `scripts/istioctl` has built istioctl.
+//! `istioctl remote-clusters` on one of two clusters that read each other, where `scripts/istioctl`
+//! has built istioctl.
 
 use anyhow::{Result, ensure};
 use navarch_testkit::skip::skip_test;
@@ -18,7 +19,10 @@ pub(crate) fn remote_clusters(pair: &Pair) -> Result<()> {
         let other = pair.other(side).name;
         let secret = format!("{}/{}", mesh::NAMESPACE, joined::secret_name(other));
         let has = |row: &[&str]| rows.iter().any(|found| found.starts_with(row));
-        ensure!(rows.len() == 2 && has(&[side.name, "synced"]) && has(&[other, &secret, "synced"]), "{shown}");
+        ensure!(
+            rows.len() == 2 && has(&[side.name, "synced"]) && has(&[other, &secret, "synced"]),
+            "{shown}"
+        );
         println!("{shown}");
     }
     Ok(())

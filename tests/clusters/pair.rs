@@ -53,13 +53,18 @@ impl Pair {
             Ok(Side { name, mesh })
         };
         let [one, other] = node::free_networks()?;
+
         let (west, east) = std::thread::scope(|scope| {
             let west = scope.spawn(|| start("west", one));
             let east = start("east", other);
             (west.join(), east)
         });
-        let pair = Self { west: west.map_err(|_| anyhow!("a node's thread failed"))??, east: east? };
+        let pair = Self {
+            west: west.map_err(|_| anyhow!("a node's thread failed"))??,
+            east: east?,
+        };
         joined::wire(&pair.west.mesh.node, &pair.east.mesh.node)?;
+
         Ok(pair)
     }
 
@@ -78,9 +83,16 @@ impl Pair {
         })
     }
 
-    /// Waits until something is so; in the text of the failure is what the control planes said last.
+    /// Waits until something is so; in the text of the failure is what the control planes said
+    /// last.
     pub(crate) async fn until(&self, what: &str, condition: impl AsyncFn() -> bool) {
-        let look = async || if condition().await { Ok(()) } else { Err(PairStatus(self)) };
+        let look = async || {
+            if condition().await {
+                Ok(())
+            } else {
+                Err(PairStatus(self))
+            }
+        };
         until_some(what, look).await;
     }
 
@@ -88,22 +100,35 @@ impl Pair {
     fn logs(&self) -> String {
         let logs = self.sides().map(|side| {
             let log = side.kubectl(mesh::NAMESPACE, &["logs", "deployment/istiod", "--tail=40"]);
-            format!("{}:\n{}", side.name, log.unwrap_or_else(|error| format!("{error:#}")))
+            format!(
+                "{}:\n{}",
+                side.name,
+                log.unwrap_or_else(|error| format!("{error:#}"))
+            )
         });
         logs.join("\n")
     }
 
     /// Waits until the control plane of a side has this line among its metrics.
     pub(crate) async fn counts(&self, side: &Side, wanted: &str) {
-        self.until(&format!("the control plane of {} says {wanted}", side.name), async || {
-            // While it is started anew nobody answers.
-            side.page("/metrics").await.is_ok_and(|page| page.lines().any(|line| line == wanted))
-        })
+        self.until(
+            &format!("the control plane of {} says {wanted}", side.name),
+            async || {
+                // While it is started anew nobody answers.
+                side.page("/metrics")
+                    .await
+                    .is_ok_and(|page| page.lines().any(|line| line == wanted))
+            },
+        )
         .await;
     }
 
     pub(crate) fn other(&self, side: &Side) -> &Side {
-        if side.name == self.west.name { &self.east } else { &self.west }
+        if side.name == self.west.name {
+            &self.east
+        } else {
+            &self.west
+        }
     }
 }
 
@@ -115,19 +140,26 @@ impl Side {
 
     /// Runs kubectl in a namespace.
     pub(crate) fn kubectl(&self, namespace: &str, arguments: &[&str]) -> Result<String> {
-        self.mesh.node.kubectl(&[&["--namespace", namespace], arguments].concat())
+        self.mesh
+            .node
+            .kubectl(&[&["--namespace", namespace], arguments].concat())
     }
 
-    /// The namespace of the control plane with its network and, maybe, annotations, and the node with its region.
+    /// The namespace of the control plane with its network and, maybe, annotations, and the node
+    /// with its region.
     pub(crate) fn place(&self, annotations: &Value) -> Result<()> {
         let metadata = json!({
             "name": mesh::NAMESPACE,
             "labels": {"topology.istio.io/network": self.network()},
             "annotations": annotations,
         });
-        self.mesh.apply(&[json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})])?;
+        self.mesh
+            .apply(&[json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})])?;
         let region = format!("topology.kubernetes.io/region={}", self.name);
-        self.mesh.node.kubectl(&["label", "--overwrite", "node", "--all", &region]).map(drop)
+        self.mesh
+            .node
+            .kubectl(&["label", "--overwrite", "node", "--all", &region])
+            .map(drop)
     }
 
     /// Installs the chart with what every cluster of the mesh has, and more.
@@ -162,7 +194,8 @@ impl Side {
 
     /// Scales a Deployment, and waits until no pod of its namespace ends any more.
     pub(crate) fn scale(&self, namespace: &str, deployment: &str, replicas: u32) -> Result<()> {
-        let (deployment, replicas) = (format!("deployment/{deployment}"), format!("--replicas={replicas}"));
+        let deployment = format!("deployment/{deployment}");
+        let replicas = format!("--replicas={replicas}");
         self.kubectl(namespace, &["scale", &deployment, &replicas])?;
         self.settled(namespace)
     }
@@ -174,10 +207,16 @@ impl Side {
         loop {
             let list = self.mesh.node.get(namespace, &["pods"])?;
             let pods = list["items"].as_array().context("a list")?;
-            if pods.iter().all(|pod| pod["metadata"]["deletionTimestamp"].is_null()) {
+            if pods
+                .iter()
+                .all(|pod| pod["metadata"]["deletionTimestamp"].is_null())
+            {
                 return Ok(());
             }
-            ensure!(Instant::now() < end, "pods of {namespace} end for {LEAVING:?}");
+            ensure!(
+                Instant::now() < end,
+                "pods of {namespace} end for {LEAVING:?}"
+            );
             std::thread::sleep(POLL_INTERVAL);
         }
     }
@@ -185,10 +224,13 @@ impl Side {
     /// What the control plane answers on a page of its monitoring port.
     pub(crate) async fn page(&self, path: &str) -> Result<String> {
         let address = self.mesh.service(mesh::NAMESPACE, "istiod", 15014)?;
-        Ok(navarch_testkit::client::get(address, "istiod", path, &[]).await?.body)
+        Ok(navarch_testkit::client::get(address, "istiod", path, &[])
+            .await?
+            .body)
     }
 
-    /// Gives its control plane the Secret by which it reads another cluster, with a token of that name.
+    /// Gives its control plane the Secret by which it reads another cluster, with a token of that
+    /// name.
     pub(crate) async fn reads(&self, other: &Side, token: &str) -> Result<()> {
         let secret = joined::remote_secret(&other.mesh.node, other.name, token).await?;
         self.mesh.apply(&[secret])

@@ -17,10 +17,13 @@ use crate::shop::{self, NAMESPACE, Shop};
 /// What is never to be seen on the wire.
 const SECRET: &str = "the-word-that-nobody-may-read";
 /// What is said when the other cluster was read.
-const SYNCED: &str = r#"istiod_remote_cluster_sync_status{cluster="east",cluster_type="remote",status="synced"} 1"#;
+const SYNCED: &str =
+    r#"istiod_remote_cluster_sync_status{cluster="east",cluster_type="remote",status="synced"} 1"#;
 /// What is said when it could not be read in time.
-const LATE: &str = r#"istiod_remote_cluster_sync_status{cluster="east",cluster_type="remote",status="timeout"} 1"#;
-/// The first token by which the other cluster is read, as `istioctl create-remote-secret` names its Secret.
+const LATE: &str =
+    r#"istiod_remote_cluster_sync_status{cluster="east",cluster_type="remote",status="timeout"} 1"#;
+/// The first token by which the other cluster is read, as `istioctl create-remote-secret` names its
+/// Secret.
 const TOKEN: &str = "istio-reader-service-account-istio-remote-secret-token";
 
 /// A control plane and a gateway in each, of one root; each has the Secret of the other.
@@ -29,6 +32,7 @@ pub(crate) async fn install(pair: &Pair) -> Result<()> {
         side.place(&json!({}))?;
         side.mesh.apply(&[authority])?;
     }
+
     pair.in_both(|side| {
         side.install(&["env.PILOT_REMOTE_CLUSTER_TIMEOUT=3s".to_owned()])?;
         side.gateway()?;
@@ -39,20 +43,27 @@ pub(crate) async fn install(pair: &Pair) -> Result<()> {
             "spec": {"mtls": {"mode": "STRICT"}},
         })])
     })?;
+
     for side in pair.sides() {
         side.reads(pair.other(side), TOKEN).await?;
     }
+
     pair.counts(&pair.west, SYNCED).await;
-    pair.counts(&pair.east, &SYNCED.replace("\"east\"", "\"west\"")).await;
+    pair.counts(&pair.east, &SYNCED.replace("\"east\"", "\"west\""))
+        .await;
     Ok(())
 }
 
 /// What passes between the two nodes while something is done.
 fn seen_on_the_wire(pair: &Pair, work: impl Fn() -> Result<()>) -> Result<Seen> {
-    let (one, other) = (pair.west.mesh.node.address()?, pair.east.mesh.node.address()?);
+    let one = pair.west.mesh.node.address()?;
+    let other = pair.east.mesh.node.address()?;
     let mut command = pair.west.mesh.node.in_network(&program("workload"))?;
     command.args(["sniff", &one.to_string(), &other.to_string(), SECRET]);
-    let mut sniffer = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut sniffer = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
     let mut output = BufReader::new(sniffer.stdout.take().context("it prints")?);
     output.read_line(&mut String::new())?;
     let done = work();
@@ -66,77 +77,123 @@ fn seen_on_the_wire(pair: &Pair, work: impl Fn() -> Result<()>) -> Result<Seen> 
 
 /// The address of the only pod of the service in a cluster.
 fn pod_of(side: &Side) -> Result<String> {
-    let list = side.mesh.node.get(NAMESPACE, &["pods", "--selector=app=reviews"])?;
-    Ok(list["items"][0]["status"]["podIP"].as_str().context("an address")?.to_owned())
+    let list = side
+        .mesh
+        .node
+        .get(NAMESPACE, &["pods", "--selector=app=reviews"])?;
+    Ok(list["items"][0]["status"]["podIP"]
+        .as_str()
+        .context("an address")?
+        .to_owned())
 }
 
-/// Pods of the other network cannot be reached, and yet both clusters answer in both; nobody can read along.
-pub(crate) async fn requests_go_through_the_gateways_with_mutual_tls(pair: &Pair, shop: &mut Shop) -> Result<()> {
+/// Pods of the other network cannot be reached, and yet both clusters answer in both; nobody can
+/// read along.
+pub(crate) async fn requests_go_through_the_gateways_with_mutual_tls(
+    pair: &Pair,
+    shop: &mut Shop,
+) -> Result<()> {
     for side in pair.sides() {
         let pod = pod_of(pair.other(side))?;
         let route = side.mesh.node.run_in_network("ip", &["route", "get", &pod]);
-        ensure!(route.is_err(), "{} reaches {pod} without a gateway", side.name);
+        ensure!(
+            route.is_err(),
+            "{} reaches {pod} without a gateway",
+            side.name
+        );
     }
+
     let both: &[&Side] = &[&pair.west, &pair.east];
-    shop.answered("both answer", [(&pair.west, both), (&pair.east, both)]).await?;
+    shop.answered("both answer", [(&pair.west, both), (&pair.east, both)])
+        .await?;
     let seen = seen_on_the_wire(pair, || {
         let tally = shop::ask(&pair.west, 20, &format!("reviews:9080/reviews/{SECRET}"))?;
-        ensure!(tally["answered"]["reviews: east"].as_u64() > Some(0), "none of 20 went to the other cluster: {tally}");
+        ensure!(
+            tally["answered"]["reviews: east"].as_u64() > Some(0),
+            "none of 20 went to the other cluster: {tally}"
+        );
         ensure!(tally["failed"] == 0, "{tally}");
         Ok(())
     })?;
-    ensure!(seen.frames > 0 && seen.clear == 0, "between the clusters: {seen:?}");
+
+    ensure!(
+        seen.frames > 0 && seen.clear == 0,
+        "between the clusters: {seen:?}"
+    );
+
     Ok(())
 }
 
-/// The other cluster's API server cannot be reached, also not by a control plane that starts then; then nothing of that cluster
-/// can be. What is known serves on, and what is local.
+/// The other cluster's API server cannot be reached, also not by a control plane that starts then;
+/// then nothing of that cluster can be. What is known serves on, and what is local.
 pub(crate) async fn the_other_cluster_is_cut_off(pair: &Pair, shop: &mut Shop) -> Result<()> {
     let node = &pair.west.mesh.node;
     joined::cut(node, Cut::Api, false)?;
     shop.fails_over(pair, &pair.west, &pair.east).await?;
     shop.count("its API server cannot be reached").await?;
-    pair.west.kubectl(mesh::NAMESPACE, &["rollout", "restart", "deployment/istiod"])?;
+    pair.west.kubectl(
+        mesh::NAMESPACE,
+        &["rollout", "restart", "deployment/istiod"],
+    )?;
+
     pair.west.settled(mesh::NAMESPACE)?;
     pair.counts(&pair.west, LATE).await;
-    shop.all_local(pair, "a control plane without the other cluster").await?;
+    shop.all_local(pair, "a control plane without the other cluster")
+        .await?;
     joined::cut(node, Cut::Everything, false)?;
-    shop.all_local(pair, "nothing reaches the other cluster").await?;
+    shop.all_local(pair, "nothing reaches the other cluster")
+        .await?;
     joined::cut(node, Cut::Everything, true)?;
+
     joined::cut(node, Cut::Api, true)?;
     pair.counts(&pair.west, SYNCED).await;
     shop.fails_over(pair, &pair.west, &pair.east).await
 }
 
-/// Another token takes the first one's place while requests go to the other cluster; what comes about there then is seen. Then the
-/// Secret goes.
+/// Another token takes the first one's place while requests go to the other cluster; what comes
+/// about there then is seen. Then the Secret goes.
 pub(crate) async fn the_secret_is_rotated_and_removed(pair: &Pair, shop: &mut Shop) -> Result<()> {
-    let (west, east) = (&pair.west, &pair.east);
+    let west = &pair.west;
+    let east = &pair.east;
     west.scale(NAMESPACE, "reviews-v1", 0)?;
     west.reads(east, "rotated").await?;
     let rotated = r#"remote_cluster_secret_events_total{event="update"} 1"#;
     pair.counts(west, rotated).await;
     east.kubectl(mesh::NAMESPACE, &["delete", "secret", TOKEN])?;
-    shop.answered("another token", [(west, &[east]), (east, &[east])]).await?;
+    shop.answered("another token", [(west, &[east]), (east, &[east])])
+        .await?;
 
     // A client knows a service by its own cluster's DNS.
     let news = |side: &Side| pods::with_response(NAMESPACE, "news", side.name);
     let is_service = |object: &Value| object["kind"] == "Service";
-    west.mesh.apply(&news(west).into_iter().filter(is_service).collect::<Vec<_>>())?;
+    west.mesh.apply(
+        &news(west)
+            .into_iter()
+            .filter(is_service)
+            .collect::<Vec<_>>(),
+    )?;
+
     east.mesh.apply(&news(east))?;
     east.mesh.rolled_out(NAMESPACE)?;
     pair.until("what came after the rotation is seen", async || {
-        shop::ask(west, 5, "news:9080/news/").is_ok_and(|tally| tally["answered"]["news: east"] == 5)
+        shop::ask(west, 5, "news:9080/news/")
+            .is_ok_and(|tally| tally["answered"]["news: east"] == 5)
     })
     .await;
     west.scale(NAMESPACE, "reviews-v1", 1)?;
+
     shop.all_local(pair, "pods in west again").await?;
 
-    west.kubectl(mesh::NAMESPACE, &["delete", "secret", &joined::secret_name(east.name)])?;
-    pair.counts(west, r#"istiod_managed_clusters{cluster_type="remote"} 0"#).await;
-    pair.until("a cluster without a Secret is no part of the mesh", async || {
-        shop::ask(west, 5, "news:9080/news/").is_ok_and(|tally| tally["failed"] == 5)
-    })
+    west.kubectl(
+        mesh::NAMESPACE,
+        &["delete", "secret", &joined::secret_name(east.name)],
+    )?;
+    pair.counts(west, r#"istiod_managed_clusters{cluster_type="remote"} 0"#)
+        .await;
+    pair.until(
+        "a cluster without a Secret is no part of the mesh",
+        async || shop::ask(west, 5, "news:9080/news/").is_ok_and(|tally| tally["failed"] == 5),
+    )
     .await;
     shop.all_local(pair, "without the Secret").await
 }

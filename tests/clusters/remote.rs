@@ -1,4 +1,5 @@
-//! One control plane for both clusters: that of the other one goes, and the one that stays controls it through its gateway.
+//! One control plane for both clusters: that of the other one goes, and the one that stays controls
+//! it through its gateway.
 
 use anyhow::{Result, ensure};
 use navarch_testkit::mesh;
@@ -7,8 +8,12 @@ use serde_json::{Value, json};
 use crate::pair::{GATEWAY, Pair, Side};
 use crate::shop::{NAMESPACE, Shop};
 
-/// The port and the host of the control plane that the gateway passes on, for proxies and for the API server.
-const PORTS: [(&str, u16, u16); 2] = [("tls-istiod", 15012, 15012), ("tls-istiodwebhook", 15017, 443)];
+/// The port and the host of the control plane that the gateway passes on, for proxies and for the
+/// API server.
+const PORTS: [(&str, u16, u16); 2] = [
+    ("tls-istiod", 15012, 15012),
+    ("tls-istiodwebhook", 15017, 443),
+];
 
 /// Lets the control plane be reached through the gateway.
 fn expose(side: &Side) -> Result<()> {
@@ -23,6 +28,7 @@ fn expose(side: &Side) -> Result<()> {
             "route": [{"destination": {"host": host, "port": {"number": to}}}],
         })
     });
+
     side.mesh.apply(&[
         json!({
             "apiVersion": "networking.istio.io/v1", "kind": "Gateway", "metadata": metadata,
@@ -37,16 +43,34 @@ fn expose(side: &Side) -> Result<()> {
 
 /// The roots of the mesh in a namespace of a cluster.
 fn roots(side: &Side) -> Result<String> {
-    side.kubectl(NAMESPACE, &["get", "configmap", "istio-ca-root-cert", "--output=jsonpath={.data.root-cert\\.pem}"])
+    side.kubectl(
+        NAMESPACE,
+        &[
+            "get",
+            "configmap",
+            "istio-ca-root-cert",
+            "--output=jsonpath={.data.root-cert\\.pem}",
+        ],
+    )
 }
 
 /// The control plane of the east goes, and that of the west takes its pods over while they serve.
 pub(crate) async fn one_control_plane_for_both(pair: &Pair, shop: &mut Shop) -> Result<()> {
-    let (west, east) = (&pair.west, &pair.east);
+    let west = &pair.west;
+    let east = &pair.east;
     east.mesh.uninstall("navarch")?;
+
     // It writes the roots anew as long as it runs.
     east.settled(mesh::NAMESPACE)?;
-    east.kubectl(mesh::NAMESPACE, &["delete", "secret", &navarch_testkit::joined::secret_name(west.name)])?;
+    east.kubectl(
+        mesh::NAMESPACE,
+        &[
+            "delete",
+            "secret",
+            &navarch_testkit::joined::secret_name(west.name),
+        ],
+    )?;
+
     east.kubectl(NAMESPACE, &["delete", "configmap", "istio-ca-root-cert"])?;
     shop.count("a cluster without a control plane").await?;
 
@@ -59,37 +83,79 @@ pub(crate) async fn one_control_plane_for_both(pair: &Pair, shop: &mut Shop) -> 
         format!("global.remotePilotAddress={}", west.mesh.node.address()?),
         format!("istiodRemote.injectionPath={path}"),
     ])?;
+
     west.reads(east, "remote").await?;
-    pair.until("the roots are written into the remote cluster", async || roots(east).is_ok()).await;
-    ensure!(roots(east)? == roots(west)?, "the roots of the remote cluster are others");
+    pair.until(
+        "the roots are written into the remote cluster",
+        async || roots(east).is_ok(),
+    )
+    .await;
+    ensure!(
+        roots(east)? == roots(west)?,
+        "the roots of the remote cluster are others"
+    );
+
     pair.until("the remote cluster's webhook has a CA", async || {
-        let configuration = east.mesh.node.get("", &["mutatingwebhookconfiguration", "istio-sidecar-injector"]);
+        let configuration = east.mesh.node.get(
+            "",
+            &["mutatingwebhookconfiguration", "istio-sidecar-injector"],
+        );
         configuration.is_ok_and(|configuration| {
-            let hooks = configuration["webhooks"].as_array().cloned().unwrap_or_default();
-            !hooks.is_empty() && hooks.iter().all(|hook| hook["clientConfig"]["caBundle"].is_string())
+            let hooks = configuration["webhooks"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
+            !hooks.is_empty()
+                && hooks
+                    .iter()
+                    .all(|hook| hook["clientConfig"]["caBundle"].is_string())
         })
     })
     .await;
 
     for (namespace, deployment) in [(mesh::NAMESPACE, GATEWAY), (NAMESPACE, "reviews-v1")] {
-        east.kubectl(namespace, &["rollout", "restart", &format!("deployment/{deployment}")])?;
+        east.kubectl(
+            namespace,
+            &["rollout", "restart", &format!("deployment/{deployment}")],
+        )?;
         east.settled(namespace)?;
     }
+
     belongs_to(east, "app=reviews")?;
     shop.all_local(pair, "injected from afar").await
 }
 
 /// The pods that a selector finds say that they are of their own cluster and network.
 fn belongs_to(side: &Side, selector: &str) -> Result<()> {
-    let list = side.mesh.node.get(NAMESPACE, &["pods", "--selector", selector])?;
+    let list = side
+        .mesh
+        .node
+        .get(NAMESPACE, &["pods", "--selector", selector])?;
     let spec = &list["items"][0]["spec"];
+
     // A native sidecar: the control plane knows the nodes of the remote cluster.
-    let containers = spec["initContainers"].as_array().cloned().unwrap_or_default();
-    let env = containers.iter().filter_map(|container| container["env"].as_array()).flatten();
+    let containers = spec["initContainers"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let env = containers
+        .iter()
+        .filter_map(|container| container["env"].as_array())
+        .flatten();
+
     let value = |name: &str| -> Vec<&Value> {
-        env.clone().filter(|variable| variable["name"] == name).map(|variable| &variable["value"]).collect()
+        env.clone()
+            .filter(|variable| variable["name"] == name)
+            .map(|variable| &variable["value"])
+            .collect()
     };
-    let (cluster, network) = (value("ISTIO_META_CLUSTER_ID"), value("ISTIO_META_NETWORK"));
-    ensure!(cluster == [side.name] && network == [side.network().as_str()], "{cluster:?} {network:?}: {spec}");
+
+    let cluster = value("ISTIO_META_CLUSTER_ID");
+    let network = value("ISTIO_META_NETWORK");
+    ensure!(
+        cluster == [side.name] && network == [side.network().as_str()],
+        "{cluster:?} {network:?}: {spec}"
+    );
+
     Ok(())
 }

@@ -29,16 +29,26 @@ impl Shop {
         pair.in_both(|side| {
             let labels = json!({"istio-injection": "enabled"});
             let metadata = json!({"name": NAMESPACE, "labels": labels});
-            side.mesh.apply(&[json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})])?;
-            side.mesh.apply(&pods::with_response(NAMESPACE, SERVICE, side.name))?;
+            side.mesh
+                .apply(&[json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})])?;
+            side.mesh
+                .apply(&pods::with_response(NAMESPACE, SERVICE, side.name))?;
             side.mesh.rolled_out(NAMESPACE)?;
-            side.mesh.client(NAMESPACE, "shopper", RATE, &[format!("{SERVICE}:9080/{SERVICE}/")])
+            side.mesh.client(
+                NAMESPACE,
+                "shopper",
+                RATE,
+                &[format!("{SERVICE}:9080/{SERVICE}/")],
+            )
         })?;
+
         let mut watched = Watched::default();
+
         for side in pair.sides() {
             let counts = side.mesh.address(NAMESPACE, "shopper", pods::COUNTS_PORT)?;
             watched.watch(side.name, counts).await?;
         }
+
         let mut shop = Self(watched);
         shop.count("before anything changes").await?;
         Ok(shop)
@@ -49,19 +59,33 @@ impl Shop {
         self.0.count_lost(what, AFTER).await.map(drop)
     }
 
-    /// Waits until the client of each side is answered by just these; what is lost meanwhile counts.
-    pub(crate) async fn answered(&mut self, what: &str, wanted: [(&Side, &[&Side]); 2]) -> Result<()> {
+    /// Waits until the client of each side is answered by just these; what is lost meanwhile
+    /// counts.
+    pub(crate) async fn answered(
+        &mut self,
+        what: &str,
+        wanted: [(&Side, &[&Side]); 2],
+    ) -> Result<()> {
         let end = Instant::now() + TIMEOUT;
+
         loop {
             let counts = self.0.count_lost(what, AFTER).await?;
             let mut not_yet = None;
+
             for (client, by) in wanted {
-                let answered_by: BTreeSet<&str> =
-                    counts[client.name].answered.keys().filter_map(|who| who.split(": ").nth(1)).collect();
+                let answered_by: BTreeSet<&str> = counts[client.name]
+                    .answered
+                    .keys()
+                    .filter_map(|who| who.split(": ").nth(1))
+                    .collect();
                 if answered_by != by.iter().map(|side| side.name).collect() {
-                    not_yet = Some(format!("{what}: the client of {} is answered by {answered_by:?}", client.name));
+                    not_yet = Some(format!(
+                        "{what}: the client of {} is answered by {answered_by:?}",
+                        client.name
+                    ));
                 }
             }
+
             let Some(why) = not_yet else { return Ok(()) };
             ensure!(Instant::now() < end, "{why}");
         }
@@ -69,7 +93,8 @@ impl Shop {
 
     /// Endpoints of the client's own region go before others, in both clusters.
     pub(crate) async fn stay_local(&mut self, pair: &Pair) -> Result<()> {
-        let outliers = json!({"consecutive5xxErrors": 3, "interval": "1s", "baseEjectionTime": "3s"});
+        let outliers =
+            json!({"consecutive5xxErrors": 3, "interval": "1s", "baseEjectionTime": "3s"});
         pair.in_both(|side| {
             side.mesh.apply(&[json!({
                 "apiVersion": "networking.istio.io/v1",
@@ -83,15 +108,24 @@ impl Shop {
 
     /// Waits until each client is answered in its own cluster.
     pub(crate) async fn all_local(&mut self, pair: &Pair, what: &str) -> Result<()> {
-        self.answered(what, [(&pair.west, &[&pair.west]), (&pair.east, &[&pair.east])]).await
+        self.answered(
+            what,
+            [(&pair.west, &[&pair.west]), (&pair.east, &[&pair.east])],
+        )
+        .await
     }
 
     /// The pods of one side go: the other answers; they come back: they answer.
     pub(crate) async fn fails_over(&mut self, pair: &Pair, from: &Side, to: &Side) -> Result<()> {
         from.scale(NAMESPACE, "reviews-v1", 0)?;
-        self.answered(&format!("no pods in {}", from.name), [(from, &[to]), (to, &[to])]).await?;
+        self.answered(
+            &format!("no pods in {}", from.name),
+            [(from, &[to]), (to, &[to])],
+        )
+        .await?;
         from.scale(NAMESPACE, "reviews-v1", 1)?;
-        self.all_local(pair, &format!("pods in {} again", from.name)).await
+        self.all_local(pair, &format!("pods in {} again", from.name))
+            .await
     }
 
     /// Fails when anything was lost.
@@ -102,8 +136,16 @@ impl Shop {
 
 /// What came of requests from the client of a side to a target.
 pub(crate) fn ask(side: &Side, count: usize, target: &str) -> Result<Value> {
-    let place =
-        ["exec", "shopper", "--container=app", "--", "/usr/local/bin/workload", "try", &count.to_string(), target];
+    let place = [
+        "exec",
+        "shopper",
+        "--container=app",
+        "--",
+        "/usr/local/bin/workload",
+        "try",
+        &count.to_string(),
+        target,
+    ];
     let output = side.kubectl(NAMESPACE, &place)?;
     serde_json::from_str(&output).with_context(|| format!("try said {output:?}"))
 }

@@ -14,19 +14,43 @@ const IGNORED: [&str; 2] = ["UDPRoute", "XMesh"];
 fn every_field_of_the_gateway_apis_definitions_is_read() -> Result<()> {
     let text = navarch_testkit::gateway_api::crds()?;
     let mut kinds = BTreeSet::new();
+
     for document in yaml::documents(&text) {
-        let definition = yaml::parse(document.text, Schema::V1_2).map_err(|error| anyhow::anyhow!(error.reason))?;
+        let definition = yaml::parse(document.text, Schema::V1_2)
+            .map_err(|error| anyhow::anyhow!(error.reason))?;
         let spec = &definition["spec"];
-        let Some(kind) = spec["names"]["kind"].as_str().filter(|kind| !IGNORED.contains(kind)) else { continue };
-        for version in spec["versions"].as_array().context("a definition has versions")? {
+        let Some(kind) = spec["names"]["kind"]
+            .as_str()
+            .filter(|kind| !IGNORED.contains(kind))
+        else {
+            continue;
+        };
+
+        for version in spec["versions"]
+            .as_array()
+            .context("a definition has versions")?
+        {
             if version["served"] == true {
                 check(&object(spec, version))?;
                 kinds.insert(kind.to_owned());
             }
         }
     }
-    let routes = ["GRPCRoute", "Gateway", "HTTPRoute", "ListenerSet", "TCPRoute", "TLSRoute"];
-    ensure!(routes.iter().all(|kind| kinds.contains(*kind)), "kinds are missing, there are only {kinds:?}");
+
+    let routes = [
+        "GRPCRoute",
+        "Gateway",
+        "HTTPRoute",
+        "ListenerSet",
+        "TCPRoute",
+        "TLSRoute",
+    ];
+
+    ensure!(
+        routes.iter().all(|kind| kinds.contains(*kind)),
+        "kinds are missing, there are only {kinds:?}"
+    );
+
     Ok(())
 }
 
@@ -34,10 +58,17 @@ fn every_field_of_the_gateway_apis_definitions_is_read() -> Result<()> {
 fn check(object: &Value) -> Result<()> {
     match decode_value(object).1 {
         Outcome::Read { unknown_fields, .. } => {
-            ensure!(unknown_fields.is_empty(), "{} {}: {unknown_fields:?}", object["apiVersion"], object["kind"]);
+            ensure!(
+                unknown_fields.is_empty(),
+                "{} {}: {unknown_fields:?}",
+                object["apiVersion"],
+                object["kind"]
+            );
         }
         Outcome::Ignored => anyhow::bail!("{} {} is ignored", object["apiVersion"], object["kind"]),
-        Outcome::Rejected(error) => anyhow::bail!("{} {}: {error}", object["apiVersion"], object["kind"]),
+        Outcome::Rejected(error) => {
+            anyhow::bail!("{} {}: {error}", object["apiVersion"], object["kind"])
+        }
     }
     Ok(())
 }
@@ -59,12 +90,22 @@ fn object(spec: &Value, version: &Value) -> Value {
 
 /// A value of a schema; of an object, with all its fields.
 fn value(schema: &Value) -> Value {
-    if let Some(first) = schema["enum"].as_array().and_then(|allowed| allowed.first()) {
+    if let Some(first) = schema["enum"]
+        .as_array()
+        .and_then(|allowed| allowed.first())
+    {
         return first.clone();
     }
+
     if let Some(fields) = schema["properties"].as_object() {
-        return Value::Object(fields.iter().map(|(name, schema)| (name.clone(), value(schema))).collect());
+        return Value::Object(
+            fields
+                .iter()
+                .map(|(name, schema)| (name.clone(), value(schema)))
+                .collect(),
+        );
     }
+
     match schema["type"].as_str() {
         Some("object") => json!({ "key": "value" }),
         Some("array") => json!([value(&schema["items"])]),

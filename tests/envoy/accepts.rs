@@ -1,4 +1,5 @@
-//! A stock Envoy takes all that Navarch makes for it: every parity case and every proxy of it, fed to one process.
+//! A stock Envoy takes all that Navarch makes for it: every parity case and every proxy of it, fed
+//! to one process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -36,8 +37,13 @@ use super::case::{Case, CaseProxy};
 use super::deliberate::{REFUSED_HERE, deliberate};
 use super::{input, secrets};
 
-/// What Envoy says of files and folders that a case names and this machine lacks: that is of the machine, not of what is sent.
-const NOT_HERE: [&str; 3] = ["Invalid path: /", "unable to open file '/", "cannot bind '/"];
+/// What Envoy says of files and folders that a case names and this machine lacks: that is of the
+/// machine, not of what is sent.
+const NOT_HERE: [&str; 3] = [
+    "Invalid path: /",
+    "unable to open file '/",
+    "cannot bind '/",
+];
 
 /// How many proxies of the cases there are at the least that are no applications with gRPC.
 const MIN_PROXIES: usize = 250;
@@ -45,14 +51,20 @@ const MIN_PROXIES: usize = 250;
 /// Everything one proxy gets, by type and name.
 pub(crate) type Snapshot = BTreeMap<(ResourceType, ResourceName), Bytes>;
 
-/// Serves whatever snapshot is set, to whoever asks. A change of the mesh config tells that another is set.
+/// Serves whatever snapshot is set, to whoever asks. A change of the mesh config tells that another
+/// is set.
 #[derive(Default)]
 struct Replay(Mutex<Arc<Snapshot>>);
 
 impl Translator for Replay {
     fn names(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
         let _ = view.mesh();
-        self.0.lock().keys().filter(|(of, _)| *of == kind).map(|(_, name)| name.clone()).collect()
+        self.0
+            .lock()
+            .keys()
+            .filter(|(of, _)| *of == kind)
+            .map(|(_, name)| name.clone())
+            .collect()
     }
 
     fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
@@ -113,12 +125,27 @@ impl Feeder {
         push.wait_synced().await?;
         let drain = CancellationToken::new();
         let metrics = Metrics::register(&mut Registry::default());
-        let ads = Ads::new(AdsParts::new(push.clone(), metrics, jiff::Timestamp::now(), drain.clone()));
+        let ads = Ads::new(AdsParts::new(
+            push.clone(),
+            metrics,
+            jiff::Timestamp::now(),
+            drain.clone(),
+        ));
+
         let connections = ads.connections();
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
         let address = listener.local_addr()?;
         tokio::spawn(ads.serve(listener));
-        Ok(Self { push, replay, connections, address, drain, turn: 0, stale: Vec::new() })
+
+        Ok(Self {
+            push,
+            replay,
+            connections,
+            address,
+            drain,
+            turn: 0,
+            stale: Vec::new(),
+        })
     }
 
     /// The extensions that the connected Envoy says it has.
@@ -126,7 +153,11 @@ impl Feeder {
         let end = Instant::now() + Duration::from_secs(10);
         loop {
             if let Some(info) = self.connections.list().into_iter().next() {
-                return info.proxy.extensions.clone().context("Envoy lists its extensions");
+                return info
+                    .proxy
+                    .extensions
+                    .clone()
+                    .context("Envoy lists its extensions");
             }
             ensure!(Instant::now() < end, "Envoy does not connect");
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -143,39 +174,80 @@ impl Feeder {
             .cloned()
             .collect();
         *self.replay.0.lock() = Arc::new(snapshot);
+
         self.turn += 1;
-        let mesh = MeshConfig { proxy_listen_port: self.turn, ..MeshConfig::istio_defaults() };
+        let mesh = MeshConfig {
+            proxy_listen_port: self.turn,
+            ..MeshConfig::istio_defaults()
+        };
         self.push.change(vec![Change::Mesh(Arc::new(mesh))]).await?;
+
         // The look queues behind the push, so all collections are out when it returns.
         self.push.inspect(|_| ()).await?;
         let end = Instant::now() + Duration::from_secs(20);
+
         loop {
-            let Some(info) = self.connections.list().into_iter().next() else { anyhow::bail!("Envoy is gone") };
+            let Some(info) = self.connections.list().into_iter().next() else {
+                anyhow::bail!("Envoy is gone")
+            };
+
             let all: Vec<String> = info
                 .types
                 .iter()
-                .filter_map(|kind| Some(format!("{}: {}", kind.kind.short_name(), kind.rejected.as_ref()?.message)))
+                .filter_map(|kind| {
+                    Some(format!(
+                        "{}: {}",
+                        kind.kind.short_name(),
+                        kind.rejected.as_ref()?.message
+                    ))
+                })
                 .collect();
-            let rejected: Vec<String> = all.iter().filter(|text| !self.stale.contains(text)).cloned().collect();
+
+            let rejected: Vec<String> = all
+                .iter()
+                .filter(|text| !self.stale.contains(text))
+                .cloned()
+                .collect();
+
             // What follows from a refused cluster or listener is never asked for.
             let is_subscribed = |(kind, name): &(ResourceType, ResourceName)| {
-                info.types.iter().any(|watch| watch.kind == *kind && watch.names.contains(name))
+                info.types
+                    .iter()
+                    .any(|watch| watch.kind == *kind && watch.names.contains(name))
             };
-            let settled = info.types.iter().all(|kind| kind.in_sync || (kind.rejected.is_some() && !is_nothing));
+            let settled = info
+                .types
+                .iter()
+                .all(|kind| kind.in_sync || (kind.rejected.is_some() && !is_nothing));
+
             if settled && (!rejected.is_empty() || follow.iter().all(is_subscribed)) {
                 self.stale = all;
                 return Ok(rejected);
             }
-            ensure!(Instant::now() < end, "Envoy does not answer, or not ask for all of {follow:?}: {:?}", info.types);
+
+            ensure!(
+                Instant::now() < end,
+                "Envoy does not answer, or not ask for all of {follow:?}: {:?}",
+                info.types
+            );
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
 }
 
 /// All that a proxy of a case gets when it has a stock Envoy's extensions.
-fn translate(case: &Case, proxy: &CaseProxy, extensions: &Arc<BTreeSet<Arc<str>>>, codec: &Codec) -> Result<Snapshot> {
+fn translate(
+    case: &Case,
+    proxy: &CaseProxy,
+    extensions: &Arc<BTreeSet<Arc<str>>>,
+    codec: &Codec,
+) -> Result<Snapshot> {
     let (settings, changes) = input::read(case).map_err(anyhow::Error::msg)?;
-    let mut node = Proxy::parse(&proxy.node_id(), proxy.metadata(), Locality::parse(proxy.locality()))?;
+    let mut node = Proxy::parse(
+        &proxy.node_id(),
+        proxy.metadata(),
+        Locality::parse(proxy.locality()),
+    )?;
     node.extensions = Some(extensions.clone());
     Ok(all_of(settings, changes, node, codec)?.0)
 }
@@ -192,31 +264,79 @@ pub(crate) fn all_of(
     let mut engine = Engine::new(mesh_state.context(), Arc::new(EnvoyTranslator));
     let id = engine.connect(Arc::new(proxy), Arc::new(Ignore));
     let mut snapshot = Snapshot::new();
+
     for kind in [ResourceType::Cluster, ResourceType::Listener] {
-        gather(&mut engine, id, kind, Interest { wildcard: true, ..Interest::default() }, &mut snapshot);
+        gather(
+            &mut engine,
+            id,
+            kind,
+            Interest {
+                wildcard: true,
+                ..Interest::default()
+            },
+            &mut snapshot,
+        );
     }
+
     let mut clusters = BTreeSet::new();
-    for ((_, name), body) in snapshot.iter().filter(|((kind, _), _)| *kind == ResourceType::Cluster) {
+    for ((_, name), body) in snapshot
+        .iter()
+        .filter(|((kind, _), _)| *kind == ResourceType::Cluster)
+    {
         let cluster = codec.any_to_json(ResourceType::Cluster.type_url(), body)?;
         if cluster.get("type").is_some_and(|kind| kind == "EDS") {
             clusters.insert(name.clone());
         }
     }
-    let endpoints = Interest { wildcard: false, names: Arc::new(clusters) };
+
+    let endpoints = Interest {
+        wildcard: false,
+        names: Arc::new(clusters),
+    };
     let mut routes = BTreeSet::new();
-    for ((_, _), body) in snapshot.iter().filter(|((kind, _), _)| *kind == ResourceType::Listener) {
-        let listener = codec.any_to_json(ResourceType::Listener.type_url(), body)?.to_string();
-        let named = listener.split("\"routeConfigName\":\"").skip(1).filter_map(|rest| rest.split('"').next());
+    for ((_, _), body) in snapshot
+        .iter()
+        .filter(|((kind, _), _)| *kind == ResourceType::Listener)
+    {
+        let listener = codec
+            .any_to_json(ResourceType::Listener.type_url(), body)?
+            .to_string();
+        let named = listener
+            .split("\"routeConfigName\":\"")
+            .skip(1)
+            .filter_map(|rest| rest.split('"').next());
         routes.extend(named.map(ResourceName::new));
     }
-    let routes = Interest { wildcard: false, names: Arc::new(routes) };
-    gather(&mut engine, id, ResourceType::Endpoint, endpoints, &mut snapshot);
+
+    let routes = Interest {
+        wildcard: false,
+        names: Arc::new(routes),
+    };
+    gather(
+        &mut engine,
+        id,
+        ResourceType::Endpoint,
+        endpoints,
+        &mut snapshot,
+    );
+
     gather(&mut engine, id, ResourceType::Route, routes, &mut snapshot);
-    let remarks = engine.remarks().into_iter().map(|remark| remark.text.to_string()).collect();
+    let remarks = engine
+        .remarks()
+        .into_iter()
+        .map(|remark| remark.text.to_string())
+        .collect();
+
     Ok((snapshot, remarks))
 }
 
-fn gather(engine: &mut Engine, id: ProxyId, kind: ResourceType, interest: Interest, into: &mut Snapshot) {
+fn gather(
+    engine: &mut Engine,
+    id: ProxyId,
+    kind: ResourceType,
+    interest: Interest,
+    into: &mut Snapshot,
+) {
     engine.subscribe(id, kind, interest);
     let shown = engine.shown(id, kind);
     let resources = shown.iter().flat_map(|shown| shown.resources.iter());
@@ -226,6 +346,7 @@ fn gather(engine: &mut Engine, id: ProxyId, kind: ResourceType, interest: Intere
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stock_envoy_takes_every_parity_case() -> Result<()> {
     let _turn = ONE_AT_A_TIME.lock().await;
+
     // Listeners of cases are at all addresses of the machine; other tests have these ports at some.
     let _ports = ports::take(&[8_080, 8_090, 9_080]).await?;
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity");
@@ -233,35 +354,60 @@ async fn a_stock_envoy_takes_every_parity_case() -> Result<()> {
     let (mut feeder, envoy) = Feeder::with_envoy().await?;
     let extensions = feeder.extensions().await?;
     let codec = Codec::new();
-    let (mut fed, mut refused) = (BTreeSet::new(), BTreeMap::new());
+    let mut fed = BTreeSet::new();
+    let mut refused = BTreeMap::new();
     let mut counted = envoy.stats().await?.rejected();
-    for case in Case::all(&here.join("cases")).iter().filter(|case| case.name.contains(&filter)) {
+
+    for case in Case::all(&here.join("cases"))
+        .iter()
+        .filter(|case| case.name.contains(&filter))
+    {
         // What applications with gRPC get is not for Envoy.
         for proxy in case.proxies.iter().filter(|proxy| !proxy.is_grpc()) {
             let snapshot = translate(case, proxy, &extensions, &codec)?;
-            let mut rejections =
-                feeder.feed(snapshot).await.with_context(|| format!("{} {}", case.name, proxy.name))?;
-            // A later answer of a type hides an earlier refusal from the stream's state, but not from Envoy's counter.
+            let mut rejections = feeder
+                .feed(snapshot)
+                .await
+                .with_context(|| format!("{} {}", case.name, proxy.name))?;
+
+            // A later answer of a type hides an earlier refusal from the stream's state, but not
+            // from Envoy's counter.
             let count = envoy.stats().await?.rejected();
             if count > counted && rejections.is_empty() {
                 let output = envoy.output();
-                let logged = output.lines().rev().find(|line| line.contains(" rejected: ")).unwrap_or_default();
-                rejections.push(format!("an update was rejected, and a later one of its type taken: {logged}"));
+                let logged = output
+                    .lines()
+                    .rev()
+                    .find(|line| line.contains(" rejected: "))
+                    .unwrap_or_default();
+                rejections.push(format!(
+                    "an update was rejected, and a later one of its type taken: {logged}"
+                ));
             }
+
             counted = count;
             let line = format!("{} {} {REFUSED_HERE}", case.name, proxy.name);
             fed.insert(line.clone());
             if !rejections.is_empty() {
                 refused.insert(line, rejections);
             }
+
             // Nothing of one case is left when the next one comes.
             feeder.feed(Snapshot::new()).await?;
         }
     }
+
     feeder.end();
     let least = if filter.is_empty() { MIN_PROXIES } else { 1 };
-    ensure!(fed.len() >= least, "PARITY={filter:?}: {} proxies were fed", fed.len());
-    let known = deliberate(&refused.keys().cloned().collect(), |line| fed.contains(line));
+    ensure!(
+        fed.len() >= least,
+        "PARITY={filter:?}: {} proxies were fed",
+        fed.len()
+    );
+    let known = deliberate(&refused.keys().cloned().collect(), |line| {
+        fed.contains(line)
+    });
+
     let is_here = |rejection: &String| !NOT_HERE.iter().any(|text| rejection.contains(text));
     refused.retain(|line, rejections| !known.contains(line) && rejections.iter().any(is_here));
     ensure!(refused.is_empty(), "Envoy refuses: {refused:#?}");

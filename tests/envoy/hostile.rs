@@ -1,4 +1,5 @@
-//! What validation lets pass and Envoy would refuse: Navarch leaves out that part, says whose it is, and Envoy takes the rest.
+//! What validation lets pass and Envoy would refuse: Navarch leaves out that part, says whose it
+//! is, and Envoy takes the rest.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,8 +19,8 @@ use super::accepts::{Feeder, Snapshot, all_of};
 
 /// The mesh that every case is put into, and the cases.
 ///
-/// A case begins with `# case: <name>`; a line `# remark: <text>` is a part of the remark about it, or `none`. A line `# mesh:`
-/// is a line of mesh config.
+/// A case begins with `# case: <name>`; a line `# remark: <text>` is a part of the remark about it,
+/// or `none`. A line `# mesh:` is a line of mesh config.
 const CASES: &str = include_str!("testdata/hostile.yaml");
 
 /// One case.
@@ -34,7 +35,11 @@ fn cases() -> (String, Vec<Hostile>) {
     let mut parts = CASES.split("# case: ");
     let base = parts.next().unwrap_or_default().to_owned();
     let read = |part: &str| {
-        let lines = |start: &str| part.lines().filter_map(|line| line.strip_prefix(start)).collect::<Vec<_>>();
+        let lines = |start: &str| {
+            part.lines()
+                .filter_map(|line| line.strip_prefix(start))
+                .collect::<Vec<_>>()
+        };
         Hostile {
             name: part.lines().next().unwrap_or_default().to_owned(),
             remarks: lines("# remark: ").into_iter().map(str::to_owned).collect(),
@@ -45,14 +50,22 @@ fn cases() -> (String, Vec<Hostile>) {
     (base, parts.map(read).collect())
 }
 
-/// The changes that make the world of a case. All of it must be valid to istiod, or it would never come so far.
+/// The changes that make the world of a case. All of it must be valid to istiod, or it would never
+/// come so far.
 fn state(base: &str, case: &Hostile) -> Result<Vec<Change>> {
     let mesh = MeshConfig::istio_defaults().apply(&case.mesh)?.value;
     let mut changes = vec![Change::Mesh(Arc::new(mesh))];
+
     for decoded in decode_documents(&format!("{base}\n---\n{}", case.yaml), Format::Yaml) {
         match decoded.outcome {
-            Outcome::Read { object, unknown_fields } => {
-                ensure!(unknown_fields.is_empty(), "unknown fields: {unknown_fields:?}");
+            Outcome::Read {
+                object,
+                unknown_fields,
+            } => {
+                ensure!(
+                    unknown_fields.is_empty(),
+                    "unknown fields: {unknown_fields:?}"
+                );
                 let verdict = validate_any(&object);
                 ensure!(verdict.is_valid(), "not valid: {:?}", verdict.errors);
                 changes.push(Change::Put(object));
@@ -61,12 +74,17 @@ fn state(base: &str, case: &Hostile) -> Result<Vec<Change>> {
             Outcome::Rejected(error) => anyhow::bail!("{error}"),
         }
     }
+
     Ok(changes)
 }
 
 fn proxy(kind: &str, extensions: &Arc<BTreeSet<Arc<str>>>) -> Result<Proxy> {
     // The gateway serves nothing itself, so its ports are those of its Gateways.
-    let ip = if kind == "router" { "10.1.0.9" } else { "10.1.0.1" };
+    let ip = if kind == "router" {
+        "10.1.0.9"
+    } else {
+        "10.1.0.1"
+    };
     let metadata = json!({
         "NAMESPACE": "default", "CLUSTER_ID": "Kubernetes", "INSTANCE_IPS": ip,
         "LABELS": { "app": "a", "istio": kind },
@@ -86,6 +104,7 @@ async fn configuration_that_envoy_would_reject_is_omitted_and_reported() -> Resu
     let (base, cases) = cases();
     let mut wrong = Vec::new();
     let mut counted = envoy.stats().await?.rejected();
+
     for case in &cases {
         let changes = match state(&base, case) {
             Ok(changes) => changes,
@@ -94,25 +113,59 @@ async fn configuration_that_envoy_would_reject_is_omitted_and_reported() -> Resu
                 continue;
             }
         };
+
         let mut reported = BTreeSet::new();
+
         for kind in ["sidecar", "router"] {
-            let (snapshot, remarks) = all_of(Settings::default(), changes.clone(), proxy(kind, &extensions)?, &codec)?;
+            let (snapshot, remarks) = all_of(
+                Settings::default(),
+                changes.clone(),
+                proxy(kind, &extensions)?,
+                &codec,
+            )?;
+
             reported.extend(remarks);
-            let refused = feeder.feed(snapshot).await.with_context(|| format!("{} {kind}", case.name))?;
-            let refused: Vec<&str> = refused.iter().map(|text| text.rsplit("\n}\n").next().unwrap_or(text)).collect();
+            let refused = feeder
+                .feed(snapshot)
+                .await
+                .with_context(|| format!("{} {kind}", case.name))?;
+            let refused: Vec<&str> = refused
+                .iter()
+                .map(|text| text.rsplit("\n}\n").next().unwrap_or(text))
+                .collect();
+
             let count = envoy.stats().await?.rejected();
             if !refused.is_empty() || count > counted {
-                wrong.push(format!("{} {kind}: Envoy refuses it: {refused:?}", case.name));
+                wrong.push(format!(
+                    "{} {kind}: Envoy refuses it: {refused:?}",
+                    case.name
+                ));
             }
+
             counted = count;
             feeder.feed(Snapshot::new()).await?;
         }
-        let is_reported = |wanted: &&String| reported.iter().any(|remark| remark.contains(wanted.as_str()));
-        let unreported: Vec<&String> = case.remarks.iter().filter(|wanted| !is_reported(wanted)).collect();
+
+        let is_reported = |wanted: &&String| {
+            reported
+                .iter()
+                .any(|remark| remark.contains(wanted.as_str()))
+        };
+
+        let unreported: Vec<&String> = case
+            .remarks
+            .iter()
+            .filter(|wanted| !is_reported(wanted))
+            .collect();
+
         if !unreported.is_empty() {
-            wrong.push(format!("{}: not said: {unreported:?}; said: {reported:?}", case.name));
+            wrong.push(format!(
+                "{}: not said: {unreported:?}; said: {reported:?}",
+                case.name
+            ));
         }
     }
+
     feeder.end();
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())

@@ -23,7 +23,10 @@ use super::ONE_AT_A_TIME;
 const SHOP: &str = "shop.example.com";
 
 /// Whom CUSTOM asks.
-const JUDGE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 10, 61)), 8061);
+const JUDGE: SocketAddr = SocketAddr::new(
+    std::net::IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 10, 61)),
+    8061,
+);
 
 /// The sample mesh with a file of policies, and a gateway.
 async fn open(policies: &str) -> Result<(Bookshop, Navarch, Envoy)> {
@@ -35,10 +38,22 @@ async fn open(policies: &str) -> Result<(Bookshop, Navarch, Envoy)> {
         std::fs::read_to_string(shop.file(".mesh"))?
     );
     std::fs::write(shop.file(".mesh"), mesh)?;
-    let navarch = Navarch::start(Path::new(env!("CARGO_BIN_EXE_navarch")), shop.folder(), &shop.flags()).await?;
+
+    let navarch = Navarch::start(
+        Path::new(env!("CARGO_BIN_EXE_navarch")),
+        shop.folder(),
+        &shop.flags(),
+    )
+    .await?;
     let mut gateway = bookshop::gateway(navarch.xds, AdsProtocol::Delta).await?;
     gateway.wait_ready().await?;
-    ensure!(gateway.stats().await?.rejected() == 0, "{}", gateway.output());
+
+    ensure!(
+        gateway.stats().await?.rejected() == 0,
+        "{}",
+        gateway.output()
+    );
+
     Ok((shop, navarch, gateway))
 }
 
@@ -55,7 +70,11 @@ async fn until_status(status: u16, host: &str, path: &str, headers: &[(&str, &st
     let what = format!("{host}{path} {headers:?} is answered with {status}");
     let reply = until_some(&what, async || {
         let reply = client::get(GATEWAY, host, path, headers).await;
-        wanted(reply, |reply| reply.as_ref().is_ok_and(|reply| reply.status.as_u16() == status))
+        wanted(reply, |reply| {
+            reply
+                .as_ref()
+                .is_ok_and(|reply| reply.status.as_u16() == status)
+        })
     });
     reply.await.expect("what is wanted is an answer").body
 }
@@ -76,19 +95,31 @@ impl Issuer {
         let point = pair.public_key_raw();
         let part = |from: usize| URL_SAFE_NO_PAD.encode(&point[from..from + 32]);
         let jwk = json!({"kty": "EC", "crv": "P-256", "alg": "ES256", "kid": "k", "x": part(1), "y": part(33)});
-        Ok(Self { key, jwks: json!({"keys": [jwk]}).to_string() })
+        Ok(Self {
+            key,
+            jwks: json!({"keys": [jwk]}).to_string(),
+        })
     }
 
     /// A token with these claims.
     fn token(&self, claims: &Value) -> Result<String> {
-        let header = Header { kid: Some("k".to_owned()), ..Header::new(Algorithm::ES256) };
-        Ok(format!("Bearer {}", jsonwebtoken::encode(&header, claims, &self.key)?))
+        let header = Header {
+            kid: Some("k".to_owned()),
+            ..Header::new(Algorithm::ES256)
+        };
+        Ok(format!(
+            "Bearer {}",
+            jsonwebtoken::encode(&header, claims, &self.key)?
+        ))
     }
 }
 
 /// Claims that hold for an hour.
 fn claims(issuer: &str, group: &str) -> Value {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap()
+        .as_secs();
     json!({"iss": issuer, "sub": "ada", "exp": now + 3600, "group": group})
 }
 
@@ -102,14 +133,22 @@ async fn authorization_policies_let_in_and_refuse() -> Result<()> {
     );
     let (shop, _navarch, gateway) = open(&deny).await?;
     until_status(403, SHOP, "/reviews", &[]).await;
+
     until_status(200, SHOP, "/catalog", &[]).await;
+
     // CVE-2021-39155 and -39156: case, ports and fragments lead around nothing.
-    for (host, path) in [("Shop.Example.COM", "/reviews"), ("shop.example.com:18080", "/reviews"), (SHOP, "/reviews#x")]
-    {
+    for (host, path) in [
+        ("Shop.Example.COM", "/reviews"),
+        ("shop.example.com:18080", "/reviews"),
+        (SHOP, "/reviews#x"),
+    ] {
         let reply = client::get(GATEWAY, host, path, &[]).await;
-        let refused = reply.as_ref().map_or(true, |reply| reply.status.is_client_error());
+        let refused = reply
+            .as_ref()
+            .map_or(true, |reply| reply.status.is_client_error());
         ensure!(refused, "{host}{path}: {reply:?}");
     }
+
     let allow = policy(
         "AuthorizationPolicy",
         "allow",
@@ -118,17 +157,24 @@ async fn authorization_policies_let_in_and_refuse() -> Result<()> {
     shop.write("policies.yaml", &allow)?;
     until_status(403, SHOP, "/catalog", &[]).await;
     until_status(200, SHOP, "/catalog/7/page", &[]).await;
+
     until_status(403, SHOP, "/catalog/7/8/page", &[]).await;
     shop.write("policies.yaml", "")?;
     until_status(200, SHOP, "/catalog", &[]).await;
-    ensure!(gateway.stats().await?.rejected() == 0, "{}", gateway.output());
+    ensure!(
+        gateway.stats().await?.rejected() == 0,
+        "{}",
+        gateway.output()
+    );
+
     Ok(())
 }
 
 #[tokio::test]
 async fn tokens_are_required_and_their_claims_choose_routes() -> Result<()> {
     let _turn = ONE_AT_A_TIME.lock().await;
-    let (issuer, stranger) = (Issuer::new()?, Issuer::new()?);
+    let issuer = Issuer::new()?;
+    let stranger = Issuer::new()?;
     let believed = policy(
         "RequestAuthentication",
         "tokens",
@@ -138,17 +184,24 @@ async fn tokens_are_required_and_their_claims_choose_routes() -> Result<()> {
             issuer.jwks
         ),
     );
-    let required =
-        policy("AuthorizationPolicy", "required", "  rules:\n  - from: [{source: {requestPrincipals: ['*']}}]");
+
+    let required = policy(
+        "AuthorizationPolicy",
+        "required",
+        "  rules:\n  - from: [{source: {requestPrincipals: ['*']}}]",
+    );
     let (shop, _navarch, gateway) = open(&format!("{believed}{required}")).await?;
     let ada = issuer.token(&claims("https://issuer.example", "readers"))?;
     until_status(403, SHOP, "/catalog", &[]).await;
+
     until_status(200, SHOP, "/catalog", &[("authorization", &ada)]).await;
     let forged = stranger.token(&claims("https://issuer.example", "readers"))?;
     until_status(401, SHOP, "/catalog", &[("authorization", &forged)]).await;
+
     // CVE-2026-31837: keys that cannot be fetched prove nothing.
     let lost = issuer.token(&claims("https://lost.example", "readers"))?;
     until_status(401, SHOP, "/catalog", &[("authorization", &lost)]).await;
+
     // CVE-2022-23635: a payload of null is refused, and nobody falls over it.
     let null = issuer.token(&Value::Null)?;
     until_status(401, SHOP, "/catalog", &[("authorization", &null)]).await;
@@ -160,14 +213,23 @@ async fn tokens_are_required_and_their_claims_choose_routes() -> Result<()> {
          {prefix: /claims}\n      route:\n        - destination:\n            host: reviews\n            subset: v2\n    - \
          name: catalog\n",
     )?;
+
     let other = issuer.token(&claims("https://issuer.example", "writers"))?;
     until_some("readers are led by their claim", async || {
-        wanted(until_status(200, SHOP, "/claims", &[("authorization", &ada)]).await, |body| body == "reviews v2")
+        wanted(
+            until_status(200, SHOP, "/claims", &[("authorization", &ada)]).await,
+            |body| body == "reviews v2",
+        )
     })
     .await;
     let writers = until_status(200, SHOP, "/claims", &[("authorization", &other)]).await;
     ensure!(writers == "storefront", "{writers}");
-    ensure!(gateway.stats().await?.rejected() == 0, "{}", gateway.output());
+    ensure!(
+        gateway.stats().await?.rejected() == 0,
+        "{}",
+        gateway.output()
+    );
+
     Ok(())
 }
 
@@ -176,9 +238,17 @@ async fn an_extension_provider_decides() -> Result<()> {
     let _turn = ONE_AT_A_TIME.lock().await;
     let listener = tokio::net::TcpListener::bind(JUDGE).await?;
     let app = Router::new().fallback(|request: Request| async move {
-        let name = request.headers().get("x-name").and_then(|name| name.to_str().ok());
-        if name == Some("ada") { StatusCode::OK } else { StatusCode::UNAUTHORIZED }
+        let name = request
+            .headers()
+            .get("x-name")
+            .and_then(|name| name.to_str().ok());
+        if name == Some("ada") {
+            StatusCode::OK
+        } else {
+            StatusCode::UNAUTHORIZED
+        }
     });
+
     let judge = tokio::spawn(async move { drop(axum::serve(listener, app).await) });
     let custom = policy(
         "AuthorizationPolicy",
@@ -189,15 +259,27 @@ async fn an_extension_provider_decides() -> Result<()> {
                  spec:\n  hosts: [judge.example.com]\n  location: MESH_EXTERNAL\n  resolution: STATIC\n  \
                  ports: [{number: 8061, name: http, protocol: HTTP}]\n  endpoints: [{address: 127.0.10.61}]\n---\n";
     let (shop, _navarch, gateway) = open(&format!("{entry}{custom}")).await?;
+
     until_status(401, SHOP, "/catalog", &[("x-name", "eve")]).await;
     until_status(200, SHOP, "/catalog", &[("x-name", "ada")]).await;
     until_status(200, SHOP, "/", &[("x-name", "eve")]).await;
     judge.abort();
     until_status(403, SHOP, "/catalog", &[("x-name", "ada")]).await;
+
     // A provider that nobody declared refuses all that the rules match.
-    shop.edit("policies.yaml", "name: judge}\n  rules", "name: nobody}\n  rules")?;
+    shop.edit(
+        "policies.yaml",
+        "name: judge}\n  rules",
+        "name: nobody}\n  rules",
+    )?;
     until_status(403, SHOP, "/catalog", &[("x-name", "ada")]).await;
     until_status(200, SHOP, "/", &[]).await;
-    ensure!(gateway.stats().await?.rejected() == 0, "{}", gateway.output());
+
+    ensure!(
+        gateway.stats().await?.rejected() == 0,
+        "{}",
+        gateway.output()
+    );
+
     Ok(())
 }

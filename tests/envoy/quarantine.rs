@@ -1,4 +1,5 @@
-//! What an object breaks at a real Envoy is charged to that object: it is out of force until it is edited, and the rest flows.
+//! What an object breaks at a real Envoy is charged to that object: it is out of force until it is
+//! edited, and the rest flows.
 
 use std::path::Path;
 use std::time::Duration;
@@ -28,7 +29,9 @@ pub(crate) fn filter(name: &str, config: &str) -> String {
 
 /// The configuration of a Lua filter.
 pub(crate) fn lua(script: &str) -> String {
-    format!("{{'@type': type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua, inline_code: '{script}'}}")
+    format!(
+        "{{'@type': type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua, inline_code: '{script}'}}"
+    )
 }
 
 /// What is quarantined: objects, and what Envoy said.
@@ -36,16 +39,28 @@ pub(crate) async fn quarantined(navarch: &Navarch) -> Result<Vec<(String, String
     let page: Value = serde_json::from_str(&navarch.page("/debug/push_status").await?)?;
     let all = page["quarantined"].as_array().context("a list")?.clone();
     let text = |one: &Value, member: &str| one[member].as_str().unwrap_or_default().to_owned();
-    Ok(all.iter().map(|one| (text(one, "object"), text(one, "message"))).collect())
+    Ok(all
+        .iter()
+        .map(|one| (text(one, "object"), text(one, "message")))
+        .collect())
 }
 
 /// Waits until just these objects are quarantined; gives what Envoy said.
 async fn wait_for(navarch: &Navarch, objects: &[&str]) -> Vec<String> {
     let what = format!("{objects:?} are quarantined");
     let found = until_some(&what, async || {
-        let found = quarantined(navarch).await.map_err(|error| (format!("{error:#}"), Verbatim(navarch.output())))?;
-        let are_these = found.iter().map(|(object, _)| object.as_str()).eq(objects.iter().copied());
-        if are_these { Ok(found) } else { Err((format!("{found:?}"), Verbatim(navarch.output()))) }
+        let found = quarantined(navarch)
+            .await
+            .map_err(|error| (format!("{error:#}"), Verbatim(navarch.output())))?;
+        let are_these = found
+            .iter()
+            .map(|(object, _)| object.as_str())
+            .eq(objects.iter().copied());
+        if are_these {
+            Ok(found)
+        } else {
+            Err((format!("{found:?}"), Verbatim(navarch.output())))
+        }
     });
     found.await.into_iter().map(|(_, reason)| reason).collect()
 }
@@ -53,7 +68,12 @@ async fn wait_for(navarch: &Navarch, objects: &[&str]) -> Vec<String> {
 /// The bookshop with a control plane and a real sidecar, whose requests to reviews all go to v1.
 pub(crate) async fn open(protocol: AdsProtocol) -> Result<(Bookshop, Navarch, Envoy)> {
     let shop = Bookshop::open(Path::new(env!("CARGO_MANIFEST_DIR"))).await?;
-    let navarch = Navarch::start(Path::new(env!("CARGO_BIN_EXE_navarch")), shop.folder(), &shop.flags()).await?;
+    let navarch = Navarch::start(
+        Path::new(env!("CARGO_BIN_EXE_navarch")),
+        shop.folder(),
+        &shop.flags(),
+    )
+    .await?;
     let mut sidecar = bookshop::sidecar(navarch.xds, protocol).await?;
     sidecar.wait_ready().await?;
     shop.edit("reviews-routing.yaml", "weight: 90", "weight: 100")?;
@@ -70,6 +90,7 @@ pub(crate) async fn answered(wanted: &str) {
 #[tokio::test]
 async fn bad_filters_scripts_and_expressions_are_out_of_force_and_the_rest_flows() -> Result<()> {
     let _turn = ONE_AT_A_TIME.lock().await;
+
     for protocol in [AdsProtocol::Delta, AdsProtocol::StateOfTheWorld] {
         let (shop, navarch, sidecar) = open(protocol).await?;
 
@@ -77,45 +98,91 @@ async fn bad_filters_scripts_and_expressions_are_out_of_force_and_the_rest_flows
         let unknown = "{'@type': type.googleapis.com/xds.type.v3.TypedStruct, type_url: type.googleapis.com/no.such.Filter, value: {}}";
         shop.write("filter.yaml", &filter("no-such-filter", unknown))?;
         let reasons = wait_for(&navarch, &["EnvoyFilter bookshop/no-such-filter"]).await;
-        ensure!(reasons.iter().any(|reason| reason.contains("no.such.Filter")), "{reasons:?}");
+        ensure!(
+            reasons
+                .iter()
+                .any(|reason| reason.contains("no.such.Filter")),
+            "{reasons:?}"
+        );
+
         shop.edit("reviews-routing.yaml", "weight: 100", "weight: 0")?;
-        shop.edit("reviews-routing.yaml", "weight: 0\n      retries", "weight: 100\n      retries")?;
+        shop.edit(
+            "reviews-routing.yaml",
+            "weight: 0\n      retries",
+            "weight: 100\n      retries",
+        )?;
         answered("reviews v2").await;
         let metrics = navarch.metrics().await?;
-        ensure!(metrics.contains("navarch_quarantined_objects 1"), "{metrics}");
-        ensure!(navarch.output().contains("quarantined"), "{}", navarch.output());
 
-        // A script that fails when it is loaded, beside one that does not, in one edit: it is found which.
-        let two = [filter("fine", &lua("function envoy_on_request(h) end")), filter("boom", &lua("error(\"boom\")"))];
+        ensure!(
+            metrics.contains("navarch_quarantined_objects 1"),
+            "{metrics}"
+        );
+        ensure!(
+            navarch.output().contains("quarantined"),
+            "{}",
+            navarch.output()
+        );
+
+        // A script that fails when it is loaded, beside one that does not, in one edit: it is found
+        // which.
+        let two = [
+            filter("fine", &lua("function envoy_on_request(h) end")),
+            filter("boom", &lua("error(\"boom\")")),
+        ];
         shop.write("filter.yaml", &two.join("---\n"))?;
         let reasons = wait_for(&navarch, &["EnvoyFilter bookshop/boom"]).await;
-        ensure!(reasons.iter().any(|reason| reason.contains("boom")), "{reasons:?}");
+
+        ensure!(
+            reasons.iter().any(|reason| reason.contains("boom")),
+            "{reasons:?}"
+        );
         let config = sidecar.config_dump().await?.to_string();
-        ensure!(config.contains("\"fine\"") && !config.contains("\"boom\""), "the good one is there");
+        ensure!(
+            config.contains("\"fine\"") && !config.contains("\"boom\""),
+            "the good one is there"
+        );
+
         answered("reviews v2").await;
 
         // The next edit ends it.
-        shop.write("filter.yaml", &filter("boom", &lua("function envoy_on_request(h) end")))?;
+        shop.write(
+            "filter.yaml",
+            &filter("boom", &lua("function envoy_on_request(h) end")),
+        )?;
         wait_for(&navarch, &[]).await;
         let end = Instant::now() + TIMEOUT;
-        while !sidecar.config_dump().await?.to_string().contains("\"boom\"") {
+
+        while !sidecar
+            .config_dump()
+            .await?
+            .to_string()
+            .contains("\"boom\"")
+        {
             ensure!(Instant::now() < end, "the mended one is there");
         }
 
         expressions_are_charged(&shop, &navarch).await?;
     }
+
     Ok(())
 }
 
-/// An expression that is too large for this Envoy, in the place of a rule that was good: that one stays.
+/// An expression that is too large for this Envoy, in the place of a rule that was good: that one
+/// stays.
 async fn expressions_are_charged(shop: &Bookshop, navarch: &Navarch) -> Result<()> {
     let rule = std::fs::read_to_string(shop.file("reviews-routing.yaml"))?;
-    let large =
-        rule.replace("    - name: split\n", "    - name: split\n      match: [{uri: {regex: '/[a-z]{1,60}'}}]\n");
+    let large = rule.replace(
+        "    - name: split\n",
+        "    - name: split\n      match: [{uri: {regex: '/[a-z]{1,60}'}}]\n",
+    );
     ensure!(large != rule, "{rule}");
     shop.write("reviews-routing.yaml", &large)?;
     let reasons = wait_for(navarch, &["VirtualService bookshop/reviews"]).await;
-    ensure!(reasons.iter().any(|reason| reason.contains("program size")), "{reasons:?}");
+    ensure!(
+        reasons.iter().any(|reason| reason.contains("program size")),
+        "{reasons:?}"
+    );
     answered("reviews v2").await;
     shop.write("reviews-routing.yaml", &rule)?;
     wait_for(navarch, &[]).await;

@@ -72,7 +72,12 @@ async fn envoy(kind: &str, pod: &str, ip: &str, metadata: Value, xds: SocketAddr
 }
 
 /// Asks until an answer is as wanted.
-async fn until(address: SocketAddr, host: &str, path: &str, is_wanted: impl Fn(&Reply) -> bool) -> Reply {
+async fn until(
+    address: SocketAddr,
+    host: &str,
+    path: &str,
+    is_wanted: impl Fn(&Reply) -> bool,
+) -> Reply {
     let what = format!("the answer of {host}{path} is as wanted");
     let reply = until_some(&what, async || {
         let reply = get(address, host, path, &[]).await;
@@ -83,7 +88,11 @@ async fn until(address: SocketAddr, host: &str, path: &str, is_wanted: impl Fn(&
 
 /// A header of an answer.
 fn header<'a>(reply: &'a Reply, name: &str) -> &'a str {
-    reply.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    reply
+        .headers
+        .get(name)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
 }
 
 /// Who answers how often.
@@ -96,7 +105,9 @@ async fn spread(
 ) -> Result<BTreeMap<String, usize>> {
     let mut answers = BTreeMap::new();
     for _ in 0..n {
-        *answers.entry(get(door.http, host, path, headers).await?.body).or_default() += 1;
+        *answers
+            .entry(get(door.http, host, path, headers).await?.body)
+            .or_default() += 1;
     }
     Ok(answers)
 }
@@ -106,11 +117,24 @@ async fn requests_do_what_their_rules_say_at_sidecar_and_gateway() -> Result<()>
     let _turn = ONE_AT_A_TIME.lock().await;
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = tempfile::tempdir()?;
-    std::fs::copy(root.join("tests/envoy/requests/mesh.yaml"), folder.path().join("mesh.yaml"))?;
-    let flags = [format!("--mesh-config={}", root.join("deploy/samples/mesh.yaml").display())];
-    let navarch = Navarch::start(Path::new(env!("CARGO_BIN_EXE_navarch")), folder.path(), &flags).await?;
+    std::fs::copy(
+        root.join("tests/envoy/requests/mesh.yaml"),
+        folder.path().join("mesh.yaml"),
+    )?;
+    let flags = [format!(
+        "--mesh-config={}",
+        root.join("deploy/samples/mesh.yaml").display()
+    )];
+
+    let navarch = Navarch::start(
+        Path::new(env!("CARGO_BIN_EXE_navarch")),
+        folder.path(),
+        &flags,
+    )
+    .await?;
     let _one = Upstream::http("one", "127.0.10.51:8081").await?;
     let _two = Upstream::http("two", "127.0.10.52:8081").await?;
+
     let shadow = Upstream::http("shadow", "127.0.10.53:8081").await?;
     let near = Upstream::http("near", "127.0.10.54:8081").await?;
     let _far = Upstream::http("far", "127.0.10.55:8081").await?;
@@ -119,8 +143,10 @@ async fn requests_do_what_their_rules_say_at_sidecar_and_gateway() -> Result<()>
     let _ext = Upstream::http("ext", "127.0.0.1:18091").await?;
     let client = json!({"LABELS": {"app": "client"}, "INTERCEPTION_MODE": "NONE"});
     let sidecar = envoy("sidecar", "client-1", "127.0.20.2", client, navarch.xds).await?;
+
     let edge = json!({"LABELS": {"istio": "edge"}});
     let gateway = envoy("router", "edge-1", "127.0.20.1", edge, navarch.xds).await?;
+
     for door in doors() {
         let all = async {
             until(door.http, WEB, "/", |reply| reply.body == "one").await;
@@ -131,11 +157,18 @@ async fn requests_do_what_their_rules_say_at_sidecar_and_gateway() -> Result<()>
         };
         all.await.with_context(|| format!("at the {}", door.name))?;
     }
+
     failover(&doors()[0], near).await?;
+
     for envoy in [&sidecar, &gateway] {
         let rejected = envoy.stats().await?.rejected();
-        ensure!(rejected == 0, "{rejected} updates were refused:\n{}", envoy.output());
+        ensure!(
+            rejected == 0,
+            "{rejected} updates were refused:\n{}",
+            envoy.output()
+        );
     }
+
     Ok(())
 }
 
@@ -145,18 +178,39 @@ async fn choices(door: &ProxyPorts) -> Result<()> {
     let two = split.get("two").copied().unwrap_or_default();
     ensure!((10..60).contains(&two), "75/25: {split:?}");
     let marked = until(door.http, WEB, "/split", |reply| reply.body == "two").await;
-    ensure!(header(&marked, "x-share") == "small", "the header of one share: {marked:?}");
+    ensure!(
+        header(&marked, "x-share") == "small",
+        "the header of one share: {marked:?}"
+    );
+
     let jason = spread(door, WEB, "/", &[("x-end-user", "jason")], 5).await?;
     ensure!(jason.get("two") == Some(&5), "by header: {jason:?}");
     let jane = spread(door, WEB, "/", &[("x-end-user", "jane")], 5).await?;
-    ensure!(jane.get("one") == Some(&5), "by header that does not match: {jane:?}");
+    ensure!(
+        jane.get("one") == Some(&5),
+        "by header that does not match: {jane:?}"
+    );
     let mut chosen = BTreeMap::new();
+
     for user in 0..20 {
         let user = format!("user-{user}");
-        let answers = spread(door, "hashed.shop.svc.cluster.local", "/", &[("x-user", &user)], 4).await?;
-        ensure!(answers.len() == 1, "{user} always goes to the same: {answers:?}");
-        *chosen.entry(answers.into_keys().next().unwrap_or_default()).or_insert(0) += 1;
+        let answers = spread(
+            door,
+            "hashed.shop.svc.cluster.local",
+            "/",
+            &[("x-user", &user)],
+            4,
+        )
+        .await?;
+        ensure!(
+            answers.len() == 1,
+            "{user} always goes to the same: {answers:?}"
+        );
+        *chosen
+            .entry(answers.into_keys().next().unwrap_or_default())
+            .or_insert(0) += 1;
     }
+
     ensure!(chosen.len() == 2, "users spread over both: {chosen:?}");
     until(door.http, "api.ext.test", "/", |reply| reply.body == "ext").await;
     Ok(())
@@ -167,62 +221,123 @@ async fn troubles(door: &ProxyPorts, shadow: &Upstream) -> Result<()> {
     let aborted = get(door.http, WEB, "/abort", &[]).await?;
     ensure!(aborted.status == 418, "{aborted:?}");
     let start = Instant::now();
-    ensure!(get(door.http, WEB, "/delay", &[]).await?.status == 200, "delayed, not refused");
-    ensure!(start.elapsed() >= Duration::from_millis(290), "delayed: {:?}", start.elapsed());
+    ensure!(
+        get(door.http, WEB, "/delay", &[]).await?.status == 200,
+        "delayed, not refused"
+    );
+    ensure!(
+        start.elapsed() >= Duration::from_millis(290),
+        "delayed: {:?}",
+        start.elapsed()
+    );
+
     for _ in 0..4 {
         let flaky = get(door.http, WEB, "/flaky", &[]).await?;
         ensure!(flaky.status == 200, "tried again: {flaky:?}");
     }
+
     let slow = get(door.http, WEB, "/slow", &[]).await?;
     ensure!(slow.status == 504, "timed out: {slow:?}");
     let before = shadow.served();
-    ensure!(get(door.http, WEB, "/mirror", &[]).await?.body == "one", "the mirror does not answer");
+    ensure!(
+        get(door.http, WEB, "/mirror", &[]).await?.body == "one",
+        "the mirror does not answer"
+    );
     let end = Instant::now() + Duration::from_secs(5);
+
     while shadow.served() == before {
         ensure!(Instant::now() < end, "nothing is mirrored");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+
     Ok(())
 }
 
 /// Redirects, rewrites, CORS, answers without an upstream.
 async fn changes(door: &ProxyPorts) -> Result<()> {
     let moved = get(door.http, WEB, "/old/page", &[]).await?;
-    ensure!(moved.status == 308 && header(&moved, "location") == "http://elsewhere.test/new", "{moved:?}");
+    ensure!(
+        moved.status == 308 && header(&moved, "location") == "http://elsewhere.test/new",
+        "{moved:?}"
+    );
     let inner = get(door.http, WEB, "/shop/page", &[("x-secret", "s")]).await?;
-    ensure!(header(&inner, "x-seen-path") == "/inner/page", "rewritten: {inner:?}");
-    ensure!(header(&inner, "x-seen-host") == "inner.test", "another host: {inner:?}");
-    ensure!(header(&inner, "x-seen-added") == "yes" && header(&inner, "x-seen-secret").is_empty(), "{inner:?}");
+    ensure!(
+        header(&inner, "x-seen-path") == "/inner/page",
+        "rewritten: {inner:?}"
+    );
+
+    ensure!(
+        header(&inner, "x-seen-host") == "inner.test",
+        "another host: {inner:?}"
+    );
+    ensure!(
+        header(&inner, "x-seen-added") == "yes" && header(&inner, "x-seen-secret").is_empty(),
+        "{inner:?}"
+    );
+
     let turned = get(door.http, WEB, "/regex/a/b/c", &[]).await?;
-    ensure!(header(&turned, "x-seen-path") == "/b/c/a", "by expression: {turned:?}");
-    let asks = [("origin", "https://shop.test"), ("access-control-request-method", "PUT")];
+    ensure!(
+        header(&turned, "x-seen-path") == "/b/c/a",
+        "by expression: {turned:?}"
+    );
+    let asks = [
+        ("origin", "https://shop.test"),
+        ("access-control-request-method", "PUT"),
+    ];
     let preflight = send("OPTIONS", door.http, WEB, "/cors", &asks).await?;
     let allowed = header(&preflight, "access-control-allow-origin") == "https://shop.test"
         && header(&preflight, "access-control-allow-methods") == "GET,PUT"
         && header(&preflight, "access-control-max-age") == "3600";
     ensure!(preflight.status == 200 && allowed, "{preflight:?}");
+
     let other = get(door.http, WEB, "/cors", &[("origin", "https://other.test")]).await?;
-    ensure!(header(&other, "access-control-allow-origin").is_empty(), "{other:?}");
+    ensure!(
+        header(&other, "access-control-allow-origin").is_empty(),
+        "{other:?}"
+    );
     let direct = get(door.http, WEB, "/direct", &[]).await?;
-    ensure!(direct.status == 203 && direct.body == "said directly", "{direct:?}");
+    ensure!(
+        direct.status == 203 && direct.body == "said directly",
+        "{direct:?}"
+    );
+
     Ok(())
 }
 
 /// WebSocket, gRPC, TCP, TLS by server name.
 async fn connections(door: &ProxyPorts) -> Result<()> {
-    client::web_socket(door.http, WEB).await.context("WebSocket")?;
-    client::grpc(door.rpc, "rpc.shop.svc.cluster.local:9081").await.context("gRPC")?;
-    let (tcp, a) = if door.name == "sidecar" { ("replica", "replica") } else { ("db", "db") };
-    client::first_words(door.tcp, &[], tcp).await.context("TCP")?;
-    client::first_words(door.tls, &client::hello("a.tls.test")?, a).await.context("TLS to a")?;
-    client::first_words(door.tls, &client::hello("b.tls.test")?, "replica").await.context("TLS to b")
+    client::web_socket(door.http, WEB)
+        .await
+        .context("WebSocket")?;
+    client::grpc(door.rpc, "rpc.shop.svc.cluster.local:9081")
+        .await
+        .context("gRPC")?;
+    let (tcp, a) = if door.name == "sidecar" {
+        ("replica", "replica")
+    } else {
+        ("db", "db")
+    };
+
+    client::first_words(door.tcp, &[], tcp)
+        .await
+        .context("TCP")?;
+    client::first_words(door.tls, &client::hello("a.tls.test")?, a)
+        .await
+        .context("TLS to a")?;
+
+    client::first_words(door.tls, &client::hello("b.tls.test")?, "replica")
+        .await
+        .context("TLS to b")
 }
 
 /// While the own region serves, nobody else is asked; when it is gone, the other one is.
 async fn failover(door: &ProxyPorts, near: Upstream) -> Result<()> {
     const NEAR: &str = "near.shop.svc.cluster.local";
     let answers = spread(door, NEAR, "/", &[], 20).await?;
-    ensure!(answers.get("near") == Some(&20), "the own region serves: {answers:?}");
+    ensure!(
+        answers.get("near") == Some(&20),
+        "the own region serves: {answers:?}"
+    );
     drop(near);
     until(door.http, NEAR, "/", |reply| reply.body == "far").await;
     let answers = spread(door, NEAR, "/", &[], 20).await?;

@@ -1,4 +1,5 @@
-//! Secrets for an Envoy that only has to take its configuration: one certificate under every name, as its agent would.
+//! Secrets for an Envoy that only has to take its configuration: one certificate under every name,
+//! as its agent would.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -25,21 +26,32 @@ const KEY: &str = include_str!("testdata/key.pem");
 /// The secret of a name: roots where the name says so, else a key pair.
 pub(crate) fn secret(name: &str) -> Secret {
     let text = |text: &str| {
-        Some(DataSource { specifier: Some(Specifier::InlineString(text.to_owned())), ..DataSource::default() })
+        Some(DataSource {
+            specifier: Some(Specifier::InlineString(text.to_owned())),
+            ..DataSource::default()
+        })
     };
-    let kind = if name.contains("ROOTCA") || name.ends_with("-cacert") || name.starts_with("file-root") {
-        let context =
-            CertificateValidationContext { trusted_ca: text(CERTIFICATE), ..CertificateValidationContext::default() };
-        secret::Type::ValidationContext(context)
-    } else {
-        let pair = TlsCertificate {
-            certificate_chain: text(CERTIFICATE),
-            private_key: text(KEY),
-            ..TlsCertificate::default()
+
+    let kind =
+        if name.contains("ROOTCA") || name.ends_with("-cacert") || name.starts_with("file-root") {
+            let context = CertificateValidationContext {
+                trusted_ca: text(CERTIFICATE),
+                ..CertificateValidationContext::default()
+            };
+            secret::Type::ValidationContext(context)
+        } else {
+            let pair = TlsCertificate {
+                certificate_chain: text(CERTIFICATE),
+                private_key: text(KEY),
+                ..TlsCertificate::default()
+            };
+            secret::Type::TlsCertificate(pair)
         };
-        secret::Type::TlsCertificate(pair)
-    };
-    Secret { name: name.to_owned(), r#type: Some(kind) }
+
+    Secret {
+        name: name.to_owned(),
+        r#type: Some(kind),
+    }
 }
 
 struct Secrets;
@@ -56,7 +68,9 @@ impl SecretDiscoveryService for Secrets {
         &self,
         _: Request<Streaming<DeltaDiscoveryRequest>>,
     ) -> Result<Response<Self::DeltaSecretsStream>, Status> {
-        Err(Status::unimplemented("Envoy asks the agent in the other protocol"))
+        Err(Status::unimplemented(
+            "Envoy asks the agent in the other protocol",
+        ))
     }
 
     async fn stream_secrets(
@@ -68,7 +82,11 @@ impl SecretDiscoveryService for Secrets {
                 version_info: "1".to_owned(),
                 nonce: "1".to_owned(),
                 type_url: request.type_url.clone(),
-                resources: request.resource_names.iter().map(|name| navarch_proto::any::pack(&secret(name))).collect(),
+                resources: request
+                    .resource_names
+                    .iter()
+                    .map(|name| navarch_proto::any::pack(&secret(name)))
+                    .collect(),
                 ..DiscoveryResponse::default()
             })),
             Ok(_) => None,
@@ -77,7 +95,10 @@ impl SecretDiscoveryService for Secrets {
         Ok(Response::new(Box::pin(answers)))
     }
 
-    async fn fetch_secrets(&self, _: Request<DiscoveryRequest>) -> Result<Response<DiscoveryResponse>, Status> {
+    async fn fetch_secrets(
+        &self,
+        _: Request<DiscoveryRequest>,
+    ) -> Result<Response<DiscoveryResponse>, Status> {
         Err(Status::unimplemented("Envoy streams"))
     }
 }
@@ -87,7 +108,8 @@ pub(crate) async fn serve() -> Result<SocketAddr> {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
     let address = listener.local_addr()?;
     let incoming = tonic::transport::server::TcpIncoming::from(listener);
-    let server = tonic::transport::Server::builder().add_service(SecretDiscoveryServiceServer::new(Secrets));
+    let server =
+        tonic::transport::Server::builder().add_service(SecretDiscoveryServiceServer::new(Secrets));
     tokio::spawn(server.serve_with_incoming(incoming));
     Ok(address)
 }

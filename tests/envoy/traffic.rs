@@ -28,14 +28,23 @@ async fn open() -> Result<(Bookshop, Navarch)> {
 
 async fn nothing_refused(envoy: &Envoy) -> Result<()> {
     let rejected = envoy.stats().await?.rejected();
-    ensure!(rejected == 0, "{rejected} updates were refused:\n{}", envoy.output());
+    ensure!(
+        rejected == 0,
+        "{rejected} updates were refused:\n{}",
+        envoy.output()
+    );
     Ok(())
 }
 
 #[tokio::test]
 async fn requests_follow_the_files_in_both_protocols_and_forms_of_routes() -> Result<()> {
     let _turn = ONE_AT_A_TIME.lock().await;
-    for protocol in [AdsProtocol::Delta, AdsProtocol::FineGrained, AdsProtocol::StateOfTheWorld] {
+
+    for protocol in [
+        AdsProtocol::Delta,
+        AdsProtocol::FineGrained,
+        AdsProtocol::StateOfTheWorld,
+    ] {
         let (shop, navarch) = open().await?;
         let mut gateway = bookshop::gateway(navarch.xds, protocol).await?;
         let mut sidecar = bookshop::sidecar(navarch.xds, protocol).await?;
@@ -50,10 +59,18 @@ async fn requests_follow_the_files_in_both_protocols_and_forms_of_routes() -> Re
         ensure!((75..100).contains(&v1), "90/10 at the sidecar: {reviews:?}");
         let seen = client::get(GATEWAY, "shop.example.com", "/catalog/books", &[]).await?;
         ensure!(
-            seen.headers.get("x-seen-path").is_some_and(|path| path == "/" || path == "//books"),
+            seen.headers
+                .get("x-seen-path")
+                .is_some_and(|path| path == "/" || path == "//books"),
             "rewritten: {seen:?}"
         );
-        ensure!(client::get(GATEWAY, "other.example.com", "/", &[]).await?.status == 404, "no such host");
+        ensure!(
+            client::get(GATEWAY, "other.example.com", "/", &[])
+                .await?
+                .status
+                == 404,
+            "no such host"
+        );
         // Edit: everyone to v2, at the gateway and inside.
         shop.edit("gateway.yaml", "weight: 90", "weight: 0")?;
         shop.edit("gateway.yaml", "weight: 10", "weight: 100")?;
@@ -71,11 +88,19 @@ async fn requests_follow_the_files_in_both_protocols_and_forms_of_routes() -> Re
             "        - shop.example.com\n        - teapot.example.com\n---",
         )?;
         let end = Instant::now() + Duration::from_secs(10);
-        while client::get(GATEWAY, "teapot.example.com", "/", &[]).await?.status != 418 {
+        while client::get(GATEWAY, "teapot.example.com", "/", &[])
+            .await?
+            .status
+            != 418
+        {
             ensure!(Instant::now() < end, "the added VirtualService counts");
         }
         std::fs::remove_file(shop.file("teapot.yaml"))?;
-        while client::get(GATEWAY, "teapot.example.com", "/", &[]).await?.status != 404 {
+        while client::get(GATEWAY, "teapot.example.com", "/", &[])
+            .await?
+            .status
+            != 404
+        {
             ensure!(Instant::now() < end, "the deleted VirtualService is gone");
         }
         nothing_refused(&gateway).await?;
@@ -83,15 +108,19 @@ async fn requests_follow_the_files_in_both_protocols_and_forms_of_routes() -> Re
         is_counted(&navarch.metrics().await?)?;
         ensure!(navarch.stop().await?, "navarch ends when asked to");
     }
+
     Ok(())
 }
 
 /// Metrics with istiod's names count edits and objects.
 fn is_counted(metrics: &str) -> Result<()> {
     let value = |name: &str| {
-        let found = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let found = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         found.and_then(|value| value.parse::<f64>().ok())
     };
+
     for name in [
         "pilot_inbound_updates{type=\"config\"}",
         "pilot_push_triggers{type=\"config\"}",
@@ -103,8 +132,13 @@ fn is_counted(metrics: &str) -> Result<()> {
         "pilot_services",
         "pilot_virt_services",
     ] {
-        ensure!(value(name).is_some_and(|value| value > 0.0), "{name}: {:?} in\n{metrics}", value(name));
+        ensure!(
+            value(name).is_some_and(|value| value > 0.0),
+            "{name}: {:?} in\n{metrics}",
+            value(name)
+        );
     }
+
     for name in [
         "pilot_endpoint_not_ready",
         "pilot_vservice_dup_domain",
@@ -113,9 +147,18 @@ fn is_counted(metrics: &str) -> Result<()> {
         "pilot_conflict_inbound_listener",
         "pilot_total_xds_internal_errors",
     ] {
-        ensure!(value(name) == Some(0.0), "{name}: {:?} in\n{metrics}", value(name));
+        ensure!(
+            value(name) == Some(0.0),
+            "{name}: {:?} in\n{metrics}",
+            value(name)
+        );
     }
-    ensure!(!metrics.contains("pilot_total_xds_rejects{"), "nothing was refused:\n{metrics}");
+
+    ensure!(
+        !metrics.contains("pilot_total_xds_rejects{"),
+        "nothing was refused:\n{metrics}"
+    );
+
     Ok(())
 }
 
@@ -127,6 +170,7 @@ async fn two_hundred_edits_in_a_burst_end_in_the_last_state() -> Result<()> {
     gateway.wait_ready().await?;
     answered("pages", "shop.example.com", "/", "storefront").await;
     let text = std::fs::read_to_string(shop.file("gateway.yaml"))?;
+
     for number in 0..200_u32 {
         let v2 = if number == 199 { 100 } else { number % 101 };
         let edited = text
@@ -134,7 +178,14 @@ async fn two_hundred_edits_in_a_burst_end_in_the_last_state() -> Result<()> {
             .replace("weight: 10\n", &format!("weight: {v2}\n"));
         shop.write("gateway.yaml", &edited)?;
     }
-    answered("the last of 200 edits", "shop.example.com", "/reviews", "reviews v2").await;
+
+    answered(
+        "the last of 200 edits",
+        "shop.example.com",
+        "/reviews",
+        "reviews v2",
+    )
+    .await;
     nothing_refused(&gateway).await?;
     ensure!(navarch.stop().await?, "navarch ends when asked to");
     Ok(())
@@ -147,16 +198,30 @@ async fn restarts_and_a_broken_file_lose_no_traffic() -> Result<()> {
     let mut gateway = bookshop::gateway(navarch.xds, AdsProtocol::FineGrained).await?;
     gateway.wait_ready().await?;
     answered("pages", "shop.example.com", "/", "storefront").await;
+
     // A broken file: the last good version stays, and navarch names file and line.
     let good = std::fs::read_to_string(shop.file("gateway.yaml"))?;
-    shop.write("gateway.yaml", &good.replace("timeout: 2s", "timeout: [soon"))?;
+    shop.write(
+        "gateway.yaml",
+        &good.replace("timeout: 2s", "timeout: [soon"),
+    )?;
     let end = Instant::now() + Duration::from_secs(10);
-    while !navarch.page("/debug/push_status").await?.contains("gateway.yaml:") {
+
+    while !navarch
+        .page("/debug/push_status")
+        .await?
+        .contains("gateway.yaml:")
+    {
         ensure!(Instant::now() < end, "navarch names the broken file");
     }
     answered("broken file", "shop.example.com", "/", "storefront").await;
-    shop.write("gateway.yaml", &good.replace("host: storefront", "host: catalog"))?;
+    shop.write(
+        "gateway.yaml",
+        &good.replace("host: storefront", "host: catalog"),
+    )?;
+
     let end = Instant::now() + Duration::from_secs(10);
+
     loop {
         let answers = bookshop::ask(GATEWAY, "shop.example.com", "/", 10).await?;
         if answers.keys().all(|who| who.starts_with("catalog")) {
@@ -164,21 +229,38 @@ async fn restarts_and_a_broken_file_lose_no_traffic() -> Result<()> {
         }
         ensure!(Instant::now() < end, "the mended file counts: {answers:?}");
     }
+
     shop.write("gateway.yaml", &good)?;
     answered("back again", "shop.example.com", "/", "storefront").await;
+
     // Navarch goes: Envoy serves on. Navarch comes back: edits count again.
     let addresses = navarch.addresses();
     ensure!(navarch.stop().await?, "navarch ends when asked to");
     answered("without navarch", "shop.example.com", "/", "storefront").await;
-    let navarch = Navarch::start_at(program(), shop.folder(), &shop.flags(), &[], addresses).await?;
+    let navarch =
+        Navarch::start_at(program(), shop.folder(), &shop.flags(), &[], addresses).await?;
     shop.edit("gateway.yaml", "weight: 90", "weight: 0")?;
     shop.edit("gateway.yaml", "weight: 10", "weight: 100")?;
-    answered("after navarch's restart", "shop.example.com", "/reviews", "reviews v2").await;
+
+    answered(
+        "after navarch's restart",
+        "shop.example.com",
+        "/reviews",
+        "reviews v2",
+    )
+    .await;
+
     // Envoy goes and comes back.
     drop(gateway);
     let mut gateway = bookshop::gateway(navarch.xds, AdsProtocol::Delta).await?;
     gateway.wait_ready().await?;
-    answered("after Envoy's restart", "shop.example.com", "/reviews", "reviews v2").await;
+    answered(
+        "after Envoy's restart",
+        "shop.example.com",
+        "/reviews",
+        "reviews v2",
+    )
+    .await;
     nothing_refused(&gateway).await?;
     ensure!(navarch.stop().await?, "navarch ends when asked to");
     Ok(())
@@ -194,29 +276,66 @@ async fn routes_change_their_form_in_place_and_requests_are_served_on() -> Resul
     sidecar.wait_ready().await?;
     answered("pages", "shop.example.com", "/", "storefront").await;
     let addresses = navarch.addresses();
+
     let text = std::fs::read_to_string(shop.file("gateway.yaml"))?;
     let inside = std::fs::read_to_string(shop.file("reviews-routing.yaml"))?;
+
     for (round, form) in ["true", "false", "true"].into_iter().enumerate() {
         ensure!(navarch.stop().await?, "navarch ends when asked to");
         let environment = [("NAVARCH_FINE_GRAINED_ROUTES", form)];
-        navarch = Navarch::start_at(program(), shop.folder(), &shop.flags(), &environment, addresses).await?;
-        let (v1, v2) = if round % 2 == 0 { ("0", "100") } else { ("100", "0") };
+        navarch = Navarch::start_at(
+            program(),
+            shop.folder(),
+            &shop.flags(),
+            &environment,
+            addresses,
+        )
+        .await?;
+        let (v1, v2) = if round % 2 == 0 {
+            ("0", "100")
+        } else {
+            ("100", "0")
+        };
+
         let split = |text: &str| {
             let text = text.replace("weight: 90", &format!("weight: {v1}"));
             text.replace("weight: 10\n", &format!("weight: {v2}\n"))
         };
         shop.write("gateway.yaml", &split(&text))?;
         shop.write("reviews-routing.yaml", &split(&inside))?;
-        let wanted = if round % 2 == 0 { "reviews v2" } else { "reviews v1" };
+        let wanted = if round % 2 == 0 {
+            "reviews v2"
+        } else {
+            "reviews v1"
+        };
+
         for (host, path) in [("shop.example.com", "/reviews"), ("reviews", "/")] {
-            answered(&format!("in form {form} after a restart"), host, path, wanted).await;
+            answered(
+                &format!("in form {form} after a restart"),
+                host,
+                path,
+                wanted,
+            )
+            .await;
         }
+
         let dump = gateway.config_dump().await?.to_string();
-        ensure!(dump.contains("vhds") == (form == "true"), "the gateway has the form {form}");
-        ensure!(client::get(GATEWAY, "other.example.com", "/", &[]).await?.status == 404, "no such host");
+        ensure!(
+            dump.contains("vhds") == (form == "true"),
+            "the gateway has the form {form}"
+        );
+        ensure!(
+            client::get(GATEWAY, "other.example.com", "/", &[])
+                .await?
+                .status
+                == 404,
+            "no such host"
+        );
+
         nothing_refused(&gateway).await?;
         nothing_refused(&sidecar).await?;
     }
+
     ensure!(navarch.stop().await?, "navarch ends when asked to");
     Ok(())
 }

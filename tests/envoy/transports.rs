@@ -1,4 +1,5 @@
-//! A stock Envoy takes what only settings of the control plane bring: QUIC, and TLS that is held to a policy.
+//! A stock Envoy takes what only settings of the control plane bring: QUIC, and TLS that is held to
+//! a policy.
 
 use std::sync::Arc;
 
@@ -16,8 +17,8 @@ use serde_json::json;
 use super::ONE_AT_A_TIME;
 use super::accepts::{Feeder, Snapshot, all_of};
 
-/// A gateway with HTTPS in two modes, on a port that its service has for UDP as well, and a service behind it that is reached
-/// over TLS.
+/// A gateway with HTTPS in two modes, on a port that its service has for UDP as well, and a service
+/// behind it that is reached over TLS.
 const EDGE: &str = "
 apiVersion: v1
 kind: Service
@@ -58,10 +59,14 @@ fn snapshots(
     feeder_extensions: &Arc<std::collections::BTreeSet<Arc<str>>>,
 ) -> Result<[Snapshot; 2]> {
     let mut changes = vec![Change::Mesh(Arc::new(MeshConfig::istio_defaults()))];
+
     for decoded in decode_documents(EDGE, Format::Yaml) {
-        let Outcome::Read { object, .. } = decoded.outcome else { anyhow::bail!("a document cannot be read") };
+        let Outcome::Read { object, .. } = decoded.outcome else {
+            anyhow::bail!("a document cannot be read")
+        };
         changes.push(Change::Put(object));
     }
+
     let codec = Codec::new();
     let make = |kind: &str, ip: &str| {
         let metadata = json!({
@@ -72,6 +77,7 @@ fn snapshots(
         proxy.extensions = Some(feeder_extensions.clone());
         anyhow::Ok(all_of(settings.clone(), changes.clone(), proxy, &codec)?.0)
     };
+
     Ok([make("router", "10.1.0.9")?, make("sidecar", "10.1.0.1")?])
 }
 
@@ -81,26 +87,45 @@ async fn a_stock_envoy_serves_quic_and_holds_tls_to_each_policy() -> Result<()> 
     let (mut feeder, envoy) = Feeder::with_envoy().await?;
     let extensions = feeder.extensions().await?;
     let mut counted = envoy.stats().await?.rejected();
-    let quic = Settings { quic_listeners: true, ..Settings::default() };
-    let held = |compliance| Settings { compliance, ..quic.clone() };
+    let quic = Settings {
+        quic_listeners: true,
+        ..Settings::default()
+    };
+
+    let held = |compliance| Settings {
+        compliance,
+        ..quic.clone()
+    };
     let policies = [
         CompliancePolicy::None,
         CompliancePolicy::Fips140v2,
         CompliancePolicy::Fips140v3,
         CompliancePolicy::PostQuantum,
     ];
+
     for policy in policies {
         let [gateway, sidecar] = snapshots(&held(policy), &extensions)?;
-        let udp = (ResourceType::Listener, ResourceName::new("udp_0.0.0.0_8443"));
+        let udp = (
+            ResourceType::Listener,
+            ResourceName::new("udp_0.0.0.0_8443"),
+        );
         ensure!(gateway.contains_key(&udp), "there is QUIC to be tried");
+
         for (kind, snapshot) in [("router", gateway), ("sidecar", sidecar)] {
-            let refused = feeder.feed(snapshot).await.with_context(|| format!("{policy:?} {kind}"))?;
+            let refused = feeder
+                .feed(snapshot)
+                .await
+                .with_context(|| format!("{policy:?} {kind}"))?;
             let count = envoy.stats().await?.rejected();
-            ensure!(refused.is_empty() && count == counted, "{policy:?} {kind}: Envoy refuses it: {refused:?}");
+            ensure!(
+                refused.is_empty() && count == counted,
+                "{policy:?} {kind}: Envoy refuses it: {refused:?}"
+            );
             counted = count;
             feeder.feed(Snapshot::new()).await?;
         }
     }
+
     feeder.end();
     Ok(())
 }

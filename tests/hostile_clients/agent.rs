@@ -25,7 +25,10 @@ const DURING: Duration = Duration::from_secs(6);
 
 #[test]
 fn kubelet_and_loopback_reach_the_agent_while_others_hold_its_port() -> Result<()> {
-    network::run("agent::kubelet_and_loopback_reach_the_agent_while_others_hold_its_port", probes)
+    network::run(
+        "agent::kubelet_and_loopback_reach_the_agent_while_others_hold_its_port",
+        probes,
+    )
 }
 
 /// What an attacker does with a connection.
@@ -42,16 +45,24 @@ async fn probes() -> Result<()> {
     let mut pod = Pod::start(&server, &[])?;
     pod.wait_ready().await?;
     let port = SocketAddr::from((SERVER, pod.status));
+
     for (name, habit) in [("silent", AttackKind::Silent), ("slow", AttackKind::Slow)] {
         let (_, metrics) = page(client(6, 1), port, "/stats/prometheus", &[]).await?;
         let before = rejected(&metrics, "status")?;
         let series = [Arc::new(Series::default()), Arc::new(Series::default())];
         let mut kubelet = JoinSet::new();
+
         // The kubelet from its node, the application from its pod.
-        for (from, series) in [client(5, 1), [127, 0, 0, 1].into()].into_iter().zip(series.clone()) {
+        for (from, series) in [client(5, 1), [127, 0, 0, 1].into()]
+            .into_iter()
+            .zip(series.clone())
+        {
             kubelet.spawn(async move {
                 let mut ticks = interval(Duration::from_millis(100));
-                for path in ["/healthz/ready", "/healthz/ready", "/stats/prometheus"].iter().cycle() {
+                for path in ["/healthz/ready", "/healthz/ready", "/stats/prometheus"]
+                    .iter()
+                    .cycle()
+                {
                     ticks.tick().await;
                     let question = series.ask();
                     let answer = timeout(PROBE, page(from, port, path, &[])).await;
@@ -64,19 +75,40 @@ async fn probes() -> Result<()> {
                 }
             });
         }
+
         let from = Instant::now();
-        Attack::start(move || hold(port, habit, DURING)).end().await?;
+        Attack::start(move || hold(port, habit, DURING))
+            .end()
+            .await?;
         let to = Instant::now();
+
         for (who, series) in ["kubelet", "loopback"].iter().zip(&series) {
-            ensure!(series.settled(to, to + PROBE * 10).await, "{name}: {who} has no answer");
+            ensure!(
+                series.settled(to, to + PROBE * 10).await,
+                "{name}: {who} has no answer"
+            );
             let met = series.between(from, to);
-            println!("A10, {name}: {who}: p99 of {} is {:?}, {} failed", met.count, met.p99, met.failed.len());
-            ensure!(met.count > 20 && met.failed.is_empty(), "{name}: {who}: {met:?}");
+            println!(
+                "A10, {name}: {who}: p99 of {} is {:?}, {} failed",
+                met.count,
+                met.p99,
+                met.failed.len()
+            );
+
+            ensure!(
+                met.count > 20 && met.failed.is_empty(),
+                "{name}: {who}: {met:?}"
+            );
         }
+
         drop(kubelet);
         let (_, metrics) = page(client(6, 1), port, "/stats/prometheus", &[]).await?;
-        ensure!(rejected(&metrics, "status")? > before, "{name}: nobody is counted as turned away");
+        ensure!(
+            rejected(&metrics, "status")? > before,
+            "{name}: nobody is counted as turned away"
+        );
     }
+
     Ok(())
 }
 

@@ -1,4 +1,5 @@
-//! A3 and A4: nothing that a client writes reaches the API server before it is judged, and who knows nothing learns nothing.
+//! A3 and A4: nothing that a client writes reaches the API server before it is judged, and who
+//! knows nothing learns nothing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,7 +43,8 @@ struct World {
 impl World {
     async fn start() -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let (policy, audit) = (folder.path().join("policy.yaml"), folder.path().join("audit.log"));
+        let policy = folder.path().join("policy.yaml");
+        let audit = folder.path().join("audit.log");
         let noted = json!([
             {"group": "authentication.k8s.io", "resources": ["tokenreviews"]},
             {"group": "networking.istio.io", "resources": ["workloadentries", "workloadgroups"]},
@@ -52,25 +54,52 @@ impl World {
             "rules": [{"level": "Metadata", "resources": noted}, {"level": "None"}],
         });
         std::fs::write(&policy, rules.to_string())?;
-        let api_server_flags =
-            vec![format!("--audit-policy-file={}", policy.display()), format!("--audit-log-path={}", audit.display())];
-        let cluster = Cluster::start_with(ClusterConfig { api_server_flags, ..ClusterConfig::default() }).await?;
+
+        let api_server_flags = vec![
+            format!("--audit-policy-file={}", policy.display()),
+            format!("--audit-log-path={}", audit.display()),
+        ];
+        let cluster = Cluster::start_with(ClusterConfig {
+            api_server_flags,
+            ..ClusterConfig::default()
+        })
+        .await?;
         cluster.apply_crds(Path::new(env!("CARGO_MANIFEST_DIR")))?;
+
         for name in ["shop", "istio-system"] {
-            cluster.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}).to_string())?;
+            cluster.apply(
+                &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+                    .to_string(),
+            )?;
         }
+
         for name in ["web", "evil"] {
             let metadata = json!({"name": name, "namespace": "shop"});
-            cluster.apply(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}).to_string())?;
+            cluster.apply(
+                &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+                    .to_string(),
+            )?;
         }
+
         let args = [
             format!("--kubeconfig={}", cluster.admin_kubeconfig().display()),
             format!("--secure-grpc-addr={SECURE}"),
             format!("--https-addr={HTTPS}"),
         ];
-        let at = Addresses { xds: XDS, http: HTTP, monitoring: MONITORING };
+
+        let at = Addresses {
+            xds: XDS,
+            http: HTTP,
+            monitoring: MONITORING,
+        };
         let navarch = Navarch::start_with_args_at(&program(), &args, &[], at).await?;
-        Ok(Self { cluster, navarch, audit, _folder: folder })
+
+        Ok(Self {
+            cluster,
+            navarch,
+            audit,
+            _folder: folder,
+        })
     }
 
     /// A token of a service account of `shop`.
@@ -80,27 +109,43 @@ impl World {
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
             "spec": {"audiences": ["istio-ca"], "expirationSeconds": 3600},
         });
-        let answer = self.cluster.call("POST", &path, "application/json", &ask).await?;
-        Ok(answer["status"]["token"].as_str().context("a token")?.to_owned())
+        let answer = self
+            .cluster
+            .call("POST", &path, "application/json", &ask)
+            .await?;
+        Ok(answer["status"]["token"]
+            .as_str()
+            .context("a token")?
+            .to_owned())
     }
 
-    /// What was asked about a resource, as verb and URI; watches that were there from the start are left out.
+    /// What was asked about a resource, as verb and URI; watches that were there from the start are
+    /// left out.
     fn requests(&self, resource: &str) -> Vec<String> {
         let log = std::fs::read_to_string(&self.audit).unwrap_or_default();
-        let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let events = log
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let about = events.filter(|event| event["objectRef"]["resource"] == resource);
-        about.map(|event| format!("{} {}", event["verb"], event["requestURI"])).collect()
+        about
+            .map(|event| format!("{} {}", event["verb"], event["requestURI"]))
+            .collect()
     }
 }
 
 #[test]
 fn nothing_that_strangers_write_reaches_the_api_server() -> Result<()> {
-    network::run("api_server::nothing_that_strangers_write_reaches_the_api_server", strangers)
+    network::run(
+        "api_server::nothing_that_strangers_write_reaches_the_api_server",
+        strangers,
+    )
 }
 
 async fn strangers() -> Result<()> {
     let world = World::start().await?;
-    let csr = CertificateParams::default().serialize_request(&KeyPair::generate()?)?.pem()?;
+    let csr = CertificateParams::default()
+        .serialize_request(&KeyPair::generate()?)?
+        .pem()?;
     let good = world.token("web").await?;
     certificate(client(4, 1), &good, csr.clone()).await?;
     entries_are_not_looked_for(&world).await?;
@@ -110,11 +155,19 @@ async fn strangers() -> Result<()> {
 /// Something that looks like a token of this cluster, but for its signature, over these claims.
 fn forged(real: &str, over: &Value) -> String {
     let mut parts = real.split('.');
-    let (header, payload) = (parts.next().unwrap(), parts.next().unwrap());
-    let mut claims: Value = serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(payload).unwrap()).unwrap();
-    claims.as_object_mut().unwrap().extend(over.as_object().unwrap().clone());
+    let header = parts.next().unwrap();
+    let payload = parts.next().unwrap();
+    let mut claims: Value =
+        serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(payload).unwrap()).unwrap();
+    claims
+        .as_object_mut()
+        .unwrap()
+        .extend(over.as_object().unwrap().clone());
     let payload = BASE64_URL_SAFE_NO_PAD.encode(claims.to_string());
-    format!("{header}.{payload}.{}", BASE64_URL_SAFE_NO_PAD.encode([7; 256]))
+    format!(
+        "{header}.{payload}.{}",
+        BASE64_URL_SAFE_NO_PAD.encode([7; 256])
+    )
 }
 
 /// A3: tokens that cannot be good, and tokens that might.
@@ -122,13 +175,22 @@ async fn tokens_are_looked_at_first(world: &World, good: &str, csr: String) -> R
     let files = usage(world.navarch.pid())?.files;
     let real = good.to_owned();
     let kinds: [(&str, usize, Box<dyn Fn(usize) -> String + Send + Sync>); 4] = [
-        ("random letters", 0, Box::new(|number| format!("{number:x}").repeat(2_000))),
+        (
+            "random letters",
+            0,
+            Box::new(|number| format!("{number:x}").repeat(2_000)),
+        ),
         (
             "expired",
             0,
             Box::new({
                 let real = real.clone();
-                move |number| forged(&real, &json!({"jti": number.to_string(), "exp": 1_600_000_000}))
+                move |number| {
+                    forged(
+                        &real,
+                        &json!({"jti": number.to_string(), "exp": 1_600_000_000}),
+                    )
+                }
             }),
         ),
         (
@@ -136,16 +198,31 @@ async fn tokens_are_looked_at_first(world: &World, good: &str, csr: String) -> R
             0,
             Box::new({
                 let real = real.clone();
-                move |number| forged(&real, &json!({"jti": number.to_string(), "aud": ["somebody-else"]}))
+                move |number| {
+                    forged(
+                        &real,
+                        &json!({"jti": number.to_string(), "aud": ["somebody-else"]}),
+                    )
+                }
             }),
         ),
-        ("forged", REVIEWS, Box::new(move |number| forged(&real, &json!({"jti": number.to_string()})))),
+        (
+            "forged",
+            REVIEWS,
+            Box::new(move |number| forged(&real, &json!({"jti": number.to_string()}))),
+        ),
     ];
+
     for (kind, most, make) in kinds {
         let before = world.requests("tokenreviews").len();
         let series = Arc::new(Series::default());
         let mut workloads = JoinSet::new();
-        workloads.spawn(ask_for_certificates(series.clone(), good.to_owned(), csr.clone()));
+        workloads.spawn(ask_for_certificates(
+            series.clone(),
+            good.to_owned(),
+            csr.clone(),
+        ));
+
         let from = Instant::now();
         let mut attack = Box::pin(Attack::start(move || ask_with_tokens(make, DURING)).end());
         let mut most_files = files;
@@ -155,8 +232,12 @@ async fn tokens_are_looked_at_first(world: &World, good: &str, csr: String) -> R
                 () = sleep(Duration::from_millis(50)) => most_files = most_files.max(usage(world.navarch.pid())?.files),
             }
         };
+
         let to = Instant::now();
-        ensure!(series.settled(to, to + Duration::from_secs(20)).await, "{kind}: workloads have no answer");
+        ensure!(
+            series.settled(to, to + Duration::from_secs(20)).await,
+            "{kind}: workloads have no answer"
+        );
         let met = series.between(from, to);
         let reviews = world.requests("tokenreviews").len() - before;
         println!(
@@ -165,11 +246,17 @@ async fn tokens_are_looked_at_first(world: &World, good: &str, csr: String) -> R
             met.p99,
             met.failed.len()
         );
+
         ensure!(met.count > 3 && met.failed.is_empty(), "{kind}: {met:?}");
+
         // One that was good before may be asked about again.
         ensure!(reviews <= most + 5, "{kind}: {reviews} token reviews");
-        ensure!(most_files < files + 1_000, "{kind}: {most_files} open files, {files} before");
+        ensure!(
+            most_files < files + 1_000,
+            "{kind}: {most_files} open files, {files} before"
+        );
     }
+
     Ok(())
 }
 
@@ -179,16 +266,25 @@ async fn ask_for_certificates(series: Arc<Series>, token: String, csr: String) {
     for number in 0_usize.. {
         ticks.tick().await;
         let question = series.ask();
-        let answer = timeout(Duration::from_secs(10), certificate(client(4, number), &token, csr.clone())).await;
+        let answer = timeout(
+            Duration::from_secs(10),
+            certificate(client(4, number), &token, csr.clone()),
+        )
+        .await;
         question.end(answer.unwrap_or_else(|_| Err(anyhow::anyhow!("no certificate in 10 s"))));
     }
 }
 
-/// Asks for certificates and debug pages with other tokens all the time; over few connections, with many calls.
-async fn ask_with_tokens(make: Box<dyn Fn(usize) -> String + Send + Sync>, time: Duration) -> Result<String> {
+/// Asks for certificates and debug pages with other tokens all the time; over few connections, with
+/// many calls.
+async fn ask_with_tokens(
+    make: Box<dyn Fn(usize) -> String + Send + Sync>,
+    time: Duration,
+) -> Result<String> {
     let end = Instant::now() + time;
     let make = Arc::new(make);
     let mut attackers = JoinSet::new();
+
     for attacker in 0..40 {
         let make = make.clone();
         attackers.spawn(async move {
@@ -205,6 +301,7 @@ async fn ask_with_tokens(make: Box<dyn Fn(usize) -> String + Send + Sync>, time:
             sent
         });
     }
+
     let sent: usize = attackers.join_all().await.into_iter().sum();
     ensure!(sent > 200, "only {sent} were asked");
     Ok(format!("{sent} tokens"))
@@ -213,23 +310,42 @@ async fn ask_with_tokens(make: Box<dyn Fn(usize) -> String + Send + Sync>, time:
 /// Four calls of the CA on one connection at once, and one of a debug page.
 async fn ask_once(make: &(dyn Fn(usize) -> String + Send + Sync), number: usize) -> Result<()> {
     let mut connection = Connection::to_xds(client(66, 10), true).await?;
-    let request = framed(&IstioCertificateRequest { csr: "none".to_owned(), ..Default::default() });
+    let request = framed(&IstioCertificateRequest {
+        csr: "none".to_owned(),
+        ..Default::default()
+    });
     let mut calls = Vec::new();
+
     for at in 0..4 {
         let token = make(number + at);
-        let mut call =
-            connection.call("/istio.v1.auth.IstioCertificateService/CreateCertificate", Some(&token)).await?;
+        let mut call = connection
+            .call(
+                "/istio.v1.auth.IstioCertificateService/CreateCertificate",
+                Some(&token),
+            )
+            .await?;
         call.send(request.clone()).await?;
         calls.push(call);
     }
+
     let bearer = format!("Bearer {}", make(number + 4));
     drop(
-        timeout(Duration::from_secs(1), page(client(66, 10), HTTP, "/debug/syncz", &[("authorization", &bearer)]))
-            .await,
+        timeout(
+            Duration::from_secs(1),
+            page(
+                client(66, 10),
+                HTTP,
+                "/debug/syncz",
+                &[("authorization", &bearer)],
+            ),
+        )
+        .await,
     );
+
     for mut call in calls {
         drop(timeout(Duration::from_millis(200), call.ended()).await);
     }
+
     Ok(())
 }
 
@@ -243,10 +359,13 @@ async fn answer(tls: bool, token: Option<&str>, metadata: &[(&str, &str)]) -> Re
         ..DeltaDiscoveryRequest::default()
     };
     call.send(framed(&hello)).await?;
-    timeout(Duration::from_secs(10), call.ended()).await.context("the stream goes on")
+    timeout(Duration::from_secs(10), call.ended())
+        .await
+        .context("the stream goes on")
 }
 
-/// A4: names of workloads are checked before the API server is asked, and strangers cannot tell which there are.
+/// A4: names of workloads are checked before the API server is asked, and strangers cannot tell
+/// which there are.
 async fn entries_are_not_looked_for(world: &World) -> Result<()> {
     let entry = json!({
         "apiVersion": "networking.istio.io/v1", "kind": "WorkloadEntry", "metadata": {"name": "there", "namespace": "shop"},
@@ -254,23 +373,59 @@ async fn entries_are_not_looked_for(world: &World) -> Result<()> {
     });
     world.cluster.apply(&entry.to_string())?;
     let token = world.token("evil").await?;
-    let requests = || [world.requests("workloadentries"), world.requests("workloadgroups")].concat();
+    let requests = || {
+        [
+            world.requests("workloadentries"),
+            world.requests("workloadgroups"),
+        ]
+        .concat()
+    };
+
     let before = requests();
-    let paths = ["?limit=0", "?watch=true", "../../bank/workloadentries/x", "a/b", "a%2fb", "..", "A", "x?y", "there#"];
+    let paths = [
+        "?limit=0",
+        "?watch=true",
+        "../../bank/workloadentries/x",
+        "a/b",
+        "a%2fb",
+        "..",
+        "A",
+        "x?y",
+        "there#",
+    ];
+
     for (tls, token) in [(false, None), (true, Some(token.as_str()))] {
         for path in paths {
             for metadata in [[("WORKLOAD_ENTRY", path)], [("AUTO_REGISTER_GROUP", path)]] {
-                answer(tls, token, &metadata).await.with_context(|| format!("{metadata:?}"))?;
+                answer(tls, token, &metadata)
+                    .await
+                    .with_context(|| format!("{metadata:?}"))?;
             }
         }
     }
+
     let after = requests();
-    ensure!(after == before, "the API server was asked: {:?}", &after[before.len()..]);
-    // In plain text nobody has an identity: nobody is told what there is, and the API server is not asked.
+    ensure!(
+        after == before,
+        "the API server was asked: {:?}",
+        &after[before.len()..]
+    );
+
+    // In plain text nobody has an identity: nobody is told what there is, and the API server is not
+    // asked.
     let there = answer(false, None, &[("WORKLOAD_ENTRY", "there")]).await?;
     let absent = answer(false, None, &[("WORKLOAD_ENTRY", "absent")]).await?;
-    ensure!(there.replace("there", "absent") == absent, "{there} is not {absent}");
+    ensure!(
+        there.replace("there", "absent") == absent,
+        "{there} is not {absent}"
+    );
+
     let after = requests();
-    ensure!(after == before, "the API server was asked: {:?}", &after[before.len()..]);
+    ensure!(
+        after == before,
+        "the API server was asked: {:?}",
+        &after[before.len()..]
+    );
+
     Ok(())
 }

@@ -18,9 +18,14 @@ impl Attack {
         let (sender, receiver) = oneshot::channel();
         std::thread::spawn(move || {
             let thread = nix::unistd::gettid().to_string();
-            let nice = Command::new("renice").args(["-n", "10", "-p", &thread]).stdout(Stdio::null()).status();
+            let nice = Command::new("renice")
+                .args(["-n", "10", "-p", &thread])
+                .stdout(Stdio::null())
+                .status();
             let outcome = nice.context("cannot run renice").and_then(|_| {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()?;
                 runtime.block_on(attack())
             });
             drop(sender.send(outcome));

@@ -7,7 +7,8 @@ const PREVENT_TRIVIAL: u64 = 0xa409_3822_299f_31d0;
 /// Both halves of a product.
 fn folded(one: u64, other: u64) -> u64 {
     let full = u128::from(one) * u128::from(other);
-    let [low, high] = [full, full >> 64].map(|half| u64::try_from(half & u128::from(u64::MAX)).unwrap());
+    let [low, high] =
+        [full, full >> 64].map(|half| u64::try_from(half & u128::from(u64::MAX)).unwrap());
     low ^ high
 }
 
@@ -32,9 +33,18 @@ pub(crate) fn names(count: usize) -> Vec<String> {
     let (first, cancel) = head();
     let name = |number: usize| {
         let number = format!("{number:08x}");
-        [&first, &b"aaaaaaaaaaaaaaaa"[..], &cancel, number.as_bytes(), b".svc.cluster.local"[1..].as_ref()].concat()
+        [
+            &first,
+            &b"aaaaaaaaaaaaaaaa"[..],
+            &cancel,
+            number.as_bytes(),
+            b".svc.cluster.local"[1..].as_ref(),
+        ]
+        .concat()
     };
-    (0..count).map(|number| String::from_utf8(name(number)).unwrap()).collect()
+    (0..count)
+        .map(|number| String::from_utf8(name(number)).unwrap())
+        .collect()
 }
 
 #[test]
@@ -42,6 +52,14 @@ fn the_names_collide() {
     use std::collections::HashSet;
     use std::hash::BuildHasher as _;
     let names = names(100);
-    let hashes: HashSet<u64> = names.iter().map(|name| rustc_hash::FxBuildHasher.hash_one(name)).collect();
-    assert_eq!((names.iter().collect::<HashSet<_>>().len(), hashes.len()), (100, 1), "{}", names[0]);
+    let hashes: HashSet<u64> = names
+        .iter()
+        .map(|name| rustc_hash::FxBuildHasher.hash_one(name))
+        .collect();
+    assert_eq!(
+        (names.iter().collect::<HashSet<_>>().len(), hashes.len()),
+        (100, 1),
+        "{}",
+        names[0]
+    );
 }

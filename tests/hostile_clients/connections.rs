@@ -36,14 +36,20 @@ impl Tally {
 }
 
 /// Keeps this number of connections open until the end: each is opened again when it was closed.
-async fn keep<F>(count: usize, end: Instant, open: impl Fn() -> F + Clone + Send + 'static) -> Result<String>
+async fn keep<F>(
+    count: usize,
+    end: Instant,
+    open: impl Fn() -> F + Clone + Send + 'static,
+) -> Result<String>
 where
     F: Future<Output = Result<()>> + Send,
 {
     let tally = Arc::new(Tally::default());
     let mut attackers = JoinSet::new();
+
     for _ in 0..count {
-        let (tally, open) = (tally.clone(), open.clone());
+        let tally = tally.clone();
+        let open = open.clone();
         attackers.spawn(timeout_at(end, async move {
             loop {
                 tally.opened.fetch_add(1, Ordering::SeqCst);
@@ -56,13 +62,15 @@ where
             }
         }));
     }
+
     attackers.join_all().await;
     let opened = tally.opened.load(Ordering::SeqCst);
     ensure!(opened >= count, "only {opened} of {count} were opened");
     Ok(tally.summary())
 }
 
-/// A2: 600 HTTP/2 connections to the webhook port that do nothing but answer pings; it takes some time to open them.
+/// A2: 600 HTTP/2 connections to the webhook port that do nothing but answer pings; it takes some
+/// time to open them.
 pub(crate) async fn idle(time: Duration) -> Result<String> {
     // A few at a time, so that the port is full soon and not the processor.
     let few = Arc::new(Semaphore::new(64));
@@ -105,7 +113,8 @@ pub(crate) async fn silent(time: Duration) -> Result<String> {
     .await
 }
 
-/// A16: 600 connections to each of the two HTTP ports, more than these take, that ask for much and read nothing.
+/// A16: 600 connections to each of the two HTTP ports, more than these take, that ask for much and
+/// read nothing.
 pub(crate) async fn slow_readers(time: Duration) -> Result<String> {
     let end = Instant::now() + time;
     let read = |to: SocketAddr| keep(600, end, move || ask_and_wait(client(66, 8), to, end));
@@ -119,7 +128,8 @@ async fn ask_and_wait(from: Ipv4Addr, to: SocketAddr, end: Instant) -> Result<()
     socket.set_recv_buffer_size(4096)?;
     socket.bind(SocketAddr::from((from, 0)))?;
     let mut stream = socket.connect(to).await?;
-    let request = "GET /metrics HTTP/1.1\r\nhost: a\r\n\r\nGET /debug/list HTTP/1.1\r\nhost: a\r\n\r\n";
+    let request =
+        "GET /metrics HTTP/1.1\r\nhost: a\r\n\r\nGET /debug/list HTTP/1.1\r\nhost: a\r\n\r\n";
     for _ in 0..20 {
         stream.write_all(request.as_bytes()).await?;
     }

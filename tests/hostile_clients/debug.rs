@@ -1,4 +1,5 @@
-//! A11 and CVE-2026-31838: who may see debug pages and give the CA orders, and whom a browser may be made to ask.
+//! A11 and CVE-2026-31838: who may see debug pages and give the CA orders, and whom a browser may
+//! be made to ask.
 
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -15,19 +16,28 @@ fn the_ca_takes_no_orders_from_workloads_and_no_page_is_shown_to_other_sites() -
 
 async fn orders_and_sites() -> Result<()> {
     let plane = Plane::start().await?;
+
     // Workloads of the control plane's own namespace may look, as in istiod.
-    let gateway = plane.issuer.token(json!({"sub": "system:serviceaccount:istio-system:ingressgateway"}));
+    let gateway = plane
+        .issuer
+        .token(json!({"sub": "system:serviceaccount:istio-system:ingressgateway"}));
     let bearer = format!("Bearer {gateway}");
     let token = ("authorization", bearer.as_str());
     let (status, _) = page(client(6, 1), HTTP, "/debug/ca", &[token]).await?;
     ensure!(status == 200, "operators see the state of the CA: {status}");
+
     for port in [HTTP, MONITORING] {
         for order in ["begin", "switch", "switch-regardless"] {
             let headers = [token, ("x-navarch-ca-command", order)];
             let (status, body) = send(client(6, 1), port, "POST", "/debug/ca", &headers).await?;
-            ensure!([403, 404, 405].contains(&status), "{port} {order}: {status} {body}");
+            ensure!(
+                [403, 404, 405].contains(&status),
+                "{port} {order}: {status} {body}"
+            );
         }
-        // On the same machine all may look, but a site whose name leads here is a stranger (DNS rebinding).
+
+        // On the same machine all may look, but a site whose name leads here is a stranger (DNS
+        // rebinding).
         for (host, wanted) in [
             ("localhost", 200),
             ("127.0.0.1:8080", 200),
@@ -35,30 +45,62 @@ async fn orders_and_sites() -> Result<()> {
             ("evil.example", 401),
             ("evil.example:8080", 401),
         ] {
-            let (status, _) = page([127, 0, 0, 1].into(), port, "/debug/syncz", &[("host", host)]).await?;
+            let (status, _) = page(
+                [127, 0, 0, 1].into(),
+                port,
+                "/debug/syncz",
+                &[("host", host)],
+            )
+            .await?;
             ensure!(status == wanted, "{port} {host}: {status}");
         }
     }
+
     let (_, state) = page(client(6, 1), HTTP, "/debug/ca", &[token]).await?;
     let state: serde_json::Value = serde_json::from_str(&state)?;
-    ensure!(state["phase"] == "settled" || state["phase"].is_null(), "the CA goes on as before: {state}");
+    ensure!(
+        state["phase"] == "settled" || state["phase"].is_null(),
+        "the CA goes on as before: {state}"
+    );
     ensure!(plane.navarch.is_ready().await, "it is ready");
+
     Ok(())
 }
 
 #[test]
 fn cve_2026_31838_debug_pages_require_authentication_from_other_machines() -> Result<()> {
-    network::run("debug::cve_2026_31838_debug_pages_require_authentication_from_other_machines", pages)
+    network::run(
+        "debug::cve_2026_31838_debug_pages_require_authentication_from_other_machines",
+        pages,
+    )
 }
 
 async fn pages() -> Result<()> {
     let plane = Plane::start().await?;
-    let (shop, operator) = (
-        plane.issuer.token(json!({})),
-        plane.issuer.token(json!({"sub": "system:serviceaccount:istio-system:istiod"})),
-    );
-    let pages = ["syncz", "adsz", "registryz", "configz", "push_status", "endpointz", "mesh", "connections", "list"];
-    let answers = ["applied?object=vs/a/b", "config_distribution", "doctor", "why/push?proxy=a.b", "why/not?proxy=a.b"];
+    let shop = plane.issuer.token(json!({}));
+    let operator = plane
+        .issuer
+        .token(json!({"sub": "system:serviceaccount:istio-system:istiod"}));
+    let pages = [
+        "syncz",
+        "adsz",
+        "registryz",
+        "configz",
+        "push_status",
+        "endpointz",
+        "mesh",
+        "connections",
+        "list",
+    ];
+
+    let answers = [
+        "applied?object=vs/a/b",
+        "config_distribution",
+        "doctor",
+        "why/push?proxy=a.b",
+        "why/not?proxy=a.b",
+    ];
+
     let pages = pages.into_iter().chain(answers);
     for name in pages {
         for (address, token, wanted) in [
@@ -69,19 +111,35 @@ async fn pages() -> Result<()> {
             (HTTP, Some(operator.as_str()), &[200, 404]),
         ] {
             let bearer = token.map(|token| format!("Bearer {token}"));
-            let headers: Vec<(&str, &str)> = bearer.iter().map(|bearer| ("authorization", bearer.as_str())).collect();
-            let (status, body) = page(client(6, 1), address, &format!("/debug/{name}"), &headers).await?;
-            ensure!(wanted.contains(&status), "{name} {address} {token:?}: {status} {body}");
+            let headers: Vec<(&str, &str)> = bearer
+                .iter()
+                .map(|bearer| ("authorization", bearer.as_str()))
+                .collect();
+            let (status, body) =
+                page(client(6, 1), address, &format!("/debug/{name}"), &headers).await?;
+            ensure!(
+                wanted.contains(&status),
+                "{name} {address} {token:?}: {status} {body}"
+            );
         }
     }
-    // A plan is asked for by POST, by the same people; what a form of another site can send is none.
-    for (token, wanted) in
-        [(None, 401), (Some("nonsense"), 401), (Some(shop.as_str()), 403), (Some(operator.as_str()), 415)]
-    {
+
+    // A plan is asked for by POST, by the same people; what a form of another site can send is
+    // none.
+    for (token, wanted) in [
+        (None, 401),
+        (Some("nonsense"), 401),
+        (Some(shop.as_str()), 403),
+        (Some(operator.as_str()), 415),
+    ] {
         let bearer = token.map(|token| format!("Bearer {token}"));
-        let headers: Vec<(&str, &str)> = bearer.iter().map(|bearer| ("authorization", bearer.as_str())).collect();
+        let headers: Vec<(&str, &str)> = bearer
+            .iter()
+            .map(|bearer| ("authorization", bearer.as_str()))
+            .collect();
         let (status, body) = send(client(6, 1), HTTP, "POST", "/debug/plan", &headers).await?;
         ensure!(status == wanted, "{token:?}: {status} {body}");
     }
+
     Ok(())
 }

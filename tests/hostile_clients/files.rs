@@ -11,16 +11,20 @@ use tokio::time::{Instant, sleep, sleep_until};
 /// How many hosts the large object has.
 const HOSTS: usize = 6_000;
 
-/// N1: a ServiceEntry of many hosts that a user of one namespace keeps for it, and edits of one host.
+/// N1: a ServiceEntry of many hosts that a user of one namespace keeps for it, and edits of one
+/// host.
 pub(crate) async fn many_hosts(folder: PathBuf, time: Duration) -> Result<String> {
     let end = Instant::now() + time;
-    let (draft, file) = (folder.with_extension("hosts"), folder.join("hosts.yaml"));
+    let draft = folder.with_extension("hosts");
+    let file = folder.join("hosts.yaml");
     let mut edits = 0;
+
     while Instant::now() < end {
         let mut hosts = String::new();
         for number in 0..HOSTS {
             write!(hosts, "h{number}.example, ")?;
         }
+
         std::fs::write(
             &draft,
             format!(
@@ -29,10 +33,12 @@ pub(crate) async fn many_hosts(folder: PathBuf, time: Duration) -> Result<String
                  ports: [{{number: 80, name: http, protocol: HTTP}}], endpoints: [{{address: 10.1.1.1}}]}}\n"
             ),
         )?;
+
         std::fs::rename(&draft, &file)?;
         edits += 1;
         sleep(Duration::from_secs(1)).await;
     }
+
     std::fs::remove_file(file)?;
     Ok(format!("{HOSTS} hosts, written {edits} times"))
 }

@@ -17,10 +17,12 @@ use crate::network::{Io, connect, connect_tls, tls_config};
 use crate::plane;
 
 /// The method that proxies call.
-pub(crate) const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+pub(crate) const DELTA: &str =
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 /// Types of resources.
 pub(crate) const CLUSTERS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
-pub(crate) const ENDPOINTS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+pub(crate) const ENDPOINTS: &str =
+    "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 /// How long an attacker waits for anything.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -34,7 +36,9 @@ impl Connection {
     /// On a stream of bytes.
     pub(crate) async fn on(stream: impl Io + 'static) -> Result<Self> {
         let mut builder = h2::client::Builder::new();
-        builder.initial_window_size(16 << 20).initial_connection_window_size(16 << 20);
+        builder
+            .initial_window_size(16 << 20)
+            .initial_connection_window_size(16 << 20);
         let (requests, connection) = timeout(TIMEOUT, builder.handshake(stream)).await??;
         let driver = tokio::spawn(connection).abort_handle();
         Ok(Self { requests, driver })
@@ -62,7 +66,10 @@ impl Connection {
         }
         let mut requests = timeout(TIMEOUT, self.requests.clone().ready()).await??;
         let (response, body) = requests.send_request(request.body(())?, false)?;
-        Ok(Call { body, answer: Answer::Awaited(response) })
+        Ok(Call {
+            body,
+            answer: Answer::Awaited(response),
+        })
     }
 
     /// Whether it has been closed.
@@ -94,9 +101,14 @@ impl Call {
     pub(crate) async fn send(&mut self, mut bytes: Bytes) -> Result<()> {
         while !bytes.is_empty() {
             self.body.reserve_capacity(bytes.len());
-            let room = timeout(TIMEOUT, std::future::poll_fn(|context| self.body.poll_capacity(context))).await?;
+            let room = timeout(
+                TIMEOUT,
+                std::future::poll_fn(|context| self.body.poll_capacity(context)),
+            )
+            .await?;
             let room = room.context("the stream has ended")??;
-            self.body.send_data(bytes.split_to(room.min(bytes.len())), false)?;
+            self.body
+                .send_data(bytes.split_to(room.min(bytes.len())), false)?;
         }
         Ok(())
     }
@@ -106,8 +118,12 @@ impl Call {
         if let Answer::Awaited(response) = &mut self.answer {
             self.answer = Answer::Begun(response.await?.into_body());
         }
-        let Answer::Begun(body) = &mut self.answer else { unreachable!("begun above") };
-        let Some(bytes) = body.data().await.transpose()? else { return Ok(None) };
+        let Answer::Begun(body) = &mut self.answer else {
+            unreachable!("begun above")
+        };
+        let Some(bytes) = body.data().await.transpose()? else {
+            return Ok(None);
+        };
         body.flow_control().release_capacity(bytes.len())?;
         Ok(Some(bytes))
     }
@@ -121,9 +137,14 @@ impl Call {
                 Err(error) => return error.to_string(),
             }
         }
-        let Answer::Begun(body) = &mut self.answer else { unreachable!("begun above") };
+        let Answer::Begun(body) = &mut self.answer else {
+            unreachable!("begun above")
+        };
         let trailers = body.trailers().await.ok().flatten();
-        format!("{:?}", trailers.map(|trailers| trailers.get("grpc-message").cloned()))
+        format!(
+            "{:?}",
+            trailers.map(|trailers| trailers.get("grpc-message").cloned())
+        )
     }
 
     /// Waits for one whole message.
@@ -131,7 +152,11 @@ impl Call {
         let mut length = None;
         let mut came = BytesMut::new();
         while length.is_none_or(|length| came.len() < length) {
-            came.extend_from_slice(&timeout(TIMEOUT, self.receive()).await??.context("the call ended")?);
+            came.extend_from_slice(
+                &timeout(TIMEOUT, self.receive())
+                    .await??
+                    .context("the call ended")?,
+            );
             if let (None, Some(prefix)) = (length, came.get(1..5)) {
                 length = Some(5 + usize::try_from(u32::from_be_bytes(prefix.try_into()?))?);
             }
@@ -153,9 +178,21 @@ pub(crate) fn framed(message: &impl Message) -> Bytes {
 
 /// A sidecar of service account `account` in namespace `shop`, with further metadata.
 pub(crate) fn node(pod: &str, account: &str, metadata: &[(&str, &str)]) -> Node {
-    let text = |text: &str| prost_types::Value { kind: Some(Kind::StringValue(text.to_owned())) };
-    let own = [("NAMESPACE", "shop"), ("SERVICE_ACCOUNT", account), ("CLUSTER_ID", "Kubernetes")];
-    let fields = own.iter().chain(metadata).map(|(key, value)| ((*key).to_owned(), text(value))).collect();
+    let text = |text: &str| prost_types::Value {
+        kind: Some(Kind::StringValue(text.to_owned())),
+    };
+    let own = [
+        ("NAMESPACE", "shop"),
+        ("SERVICE_ACCOUNT", account),
+        ("CLUSTER_ID", "Kubernetes"),
+    ];
+
+    let fields = own
+        .iter()
+        .chain(metadata)
+        .map(|(key, value)| ((*key).to_owned(), text(value)))
+        .collect();
+
     Node {
         id: format!("sidecar~10.0.0.9~{pod}.shop~shop.svc.cluster.local"),
         metadata: Some(prost_types::Struct { fields }),

@@ -29,9 +29,15 @@ async fn until<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) -> D
 /// Runs `navarch ca` on the server's own machine; what it prints, and whether it succeeded.
 fn ca(plane: &Plane, words: &[&str]) -> Result<(bool, String)> {
     let mut command = Command::new(program());
-    command.arg("ca").args(words).args(["--address", &plane.local_http().to_string()]);
+    command
+        .arg("ca")
+        .args(words)
+        .args(["--address", &plane.local_http().to_string()]);
     let output = command.output()?;
-    Ok((output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()))
+    Ok((
+        output.status.success(),
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
+    ))
 }
 
 #[test]
@@ -41,24 +47,51 @@ fn a_full_disk_keeps_the_root_that_signs_until_there_is_room() -> Result<()> {
 }
 
 async fn full_disk() -> Result<()> {
-    // A small disk of its own, which nobody outside sees: mounts are the test's own, as the network is.
+    // A small disk of its own, which nobody outside sees: mounts are the test's own, as the network
+    // is.
     let disk = tempfile::tempdir()?;
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(disk.path()).status()?;
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"])
+        .arg(disk.path())
+        .status()?;
     ensure!(mounted.success(), "no disk could be mounted");
-    let plane = Plane::start_in(Some(disk.path().join("state")), &[("NAVARCH_ROOT_OVERLAP", "1s")]).await?;
-    let file = |name: &str| std::fs::read_to_string(disk.path().join("state").join(name)).unwrap_or_default();
-    let (root, key) = (file("ca-cert.pem"), file("ca-key.pem"));
-    ensure!(root.contains("BEGIN CERTIFICATE") && key.contains("PRIVATE KEY"), "there is a root");
+
+    let plane = Plane::start_in(
+        Some(disk.path().join("state")),
+        &[("NAVARCH_ROOT_OVERLAP", "1s")],
+    )
+    .await?;
+    let file = |name: &str| {
+        std::fs::read_to_string(disk.path().join("state").join(name)).unwrap_or_default()
+    };
+    let root = file("ca-cert.pem");
+
+    let key = file("ca-key.pem");
+    ensure!(
+        root.contains("BEGIN CERTIFICATE") && key.contains("PRIVATE KEY"),
+        "there is a root"
+    );
 
     let ballast = disk.path().join("ballast");
     let full = fill(&ballast)?;
-    let csr = CertificateParams::default().serialize_request(&KeyPair::generate()?)?.pem()?;
+    let csr = CertificateParams::default()
+        .serialize_request(&KeyPair::generate()?)?
+        .pem()?;
     let token = plane.issuer.token(json!({}));
     let (good, output) = ca(&plane, &["rotate"])?;
-    ensure!(!good && output.contains("No space left on device"), "a root that cannot be kept is not begun: {output}");
-    certificate(client(4, 1), &token, csr.clone()).await.context("certificates go on")?;
+    ensure!(
+        !good && output.contains("No space left on device"),
+        "a root that cannot be kept is not begun: {output}"
+    );
+
+    certificate(client(4, 1), &token, csr.clone())
+        .await
+        .context("certificates go on")?;
     ensure!(plane.navarch.is_ready().await, "it is ready still");
-    ensure!((file("ca-cert.pem"), file("ca-key.pem")) == (root.clone(), key), "what was kept is as it was");
+    ensure!(
+        (file("ca-cert.pem"), file("ca-key.pem")) == (root.clone(), key),
+        "what was kept is as it was"
+    );
 
     drop(full);
     std::fs::remove_file(&ballast)?;
@@ -69,10 +102,17 @@ async fn full_disk() -> Result<()> {
     println!(
         "chaos: disk full: rotation refused, certificates went on; another root signs {rotated:?} after there is room"
     );
-    certificate(client(4, 1), &token, csr).await.context("certificates go on")?;
+
+    certificate(client(4, 1), &token, csr)
+        .await
+        .context("certificates go on")?;
     let kept = file("ca-cert.pem");
     let plane = plane.restart().await?;
-    ensure!(file("ca-cert.pem") == kept, "what is kept now holds after a restart");
+    ensure!(
+        file("ca-cert.pem") == kept,
+        "what is kept now holds after a restart"
+    );
+
     ensure!(begun.elapsed() < TIMEOUT * 2, "recovered");
     ensure!(plane.navarch.stop().await?, "ends when asked to");
     Ok(())
@@ -92,7 +132,8 @@ fn open_files_at_their_limit_lose_nothing() -> Result<()> {
 }
 
 async fn open_files() -> Result<()> {
-    // The server takes the limit over; the test itself needs more, and has raised the soft limit only afterwards.
+    // The server takes the limit over; the test itself needs more, and has raised the soft limit
+    // only afterwards.
     let (soft, hard) = nix::sys::resource::getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, 160, hard)?;
     let plane = Plane::start().await;
@@ -107,44 +148,89 @@ async fn open_files() -> Result<()> {
         std::fs::write(&draft, text)?;
         std::fs::rename(draft, plane.mesh().join("e.yaml")).map_err(anyhow::Error::from)
     };
+
     let knows = async |host: &str| {
         let page = timeout(
             Duration::from_secs(2),
-            page([127, 0, 0, 1].into(), HTTP, "/debug/configz", &[("host", "localhost")]),
+            page(
+                [127, 0, 0, 1].into(),
+                HTTP,
+                "/debug/configz",
+                &[("host", "localhost")],
+            ),
         )
         .await;
         page.is_ok_and(|page| page.is_ok_and(|(status, body)| status == 200 && body.contains(host)))
     };
+
     write("before.example")?;
-    until("the first version is read", async || knows("before.example").await).await;
+    until("the first version is read", async || {
+        knows("before.example").await
+    })
+    .await;
 
     // Many clients from many addresses, so that no share of one of them keeps files free.
     let mut open = JoinSet::new();
+
     for number in 0..600 {
         open.spawn(async move {
-            timeout(Duration::from_secs(5), connect(client(70 + u8::try_from(number / 200).unwrap(), number), XDS))
-                .await
+            timeout(
+                Duration::from_secs(5),
+                connect(
+                    client(70 + u8::try_from(number / 200).unwrap(), number),
+                    XDS,
+                ),
+            )
+            .await
         });
     }
+
     let held: Vec<_> = open.join_all().await;
     let used = || navarch_testkit::usage::usage(plane.navarch.pid()).map(|usage| usage.files);
-    until("all files are used", async || used().is_ok_and(|files| files >= 120)).await;
+    until("all files are used", async || {
+        used().is_ok_and(|files| files >= 120)
+    })
+    .await;
     write("meanwhile.example")?;
     sleep(Duration::from_secs(3)).await;
+
     let files = used()?;
     drop(held);
     let begun = Instant::now();
-    let read = until("what was written meanwhile is read", async || knows("meanwhile.example").await).await;
-    let csr = CertificateParams::default().serialize_request(&KeyPair::generate()?)?.pem()?;
+    let read = until("what was written meanwhile is read", async || {
+        knows("meanwhile.example").await
+    })
+    .await;
+    let csr = CertificateParams::default()
+        .serialize_request(&KeyPair::generate()?)?
+        .pem()?;
+
     let token = plane.issuer.token(json!({}));
-    until("certificates are issued", async || certificate(client(4, 1), &token, csr.clone()).await.is_ok()).await;
+    until("certificates are issued", async || {
+        certificate(client(4, 1), &token, csr.clone()).await.is_ok()
+    })
+    .await;
     println!(
         "chaos: {files} of 160 files open: a change is in force {read:?}, all is well {:?} after they are free",
         begun.elapsed()
     );
-    let state: Value =
-        serde_json::from_str(&page([127, 0, 0, 1].into(), HTTP, "/debug/configz", &[("host", "localhost")]).await?.1)?;
-    ensure!(!state.to_string().contains("before.example"), "the old version is gone");
+
+    let state: Value = serde_json::from_str(
+        &page(
+            [127, 0, 0, 1].into(),
+            HTTP,
+            "/debug/configz",
+            &[("host", "localhost")],
+        )
+        .await?
+        .1,
+    )?;
+
+    ensure!(
+        !state.to_string().contains("before.example"),
+        "the old version is gone"
+    );
     ensure!(plane.navarch.stop().await?, "ends when asked to");
+
     Ok(())
 }

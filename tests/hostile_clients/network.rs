@@ -24,48 +24,69 @@ use super::any_certificate;
 
 /// Says that the process is in its own network already.
 const INSIDE: &str = "NAVARCH_TEST_NETWORK";
-/// Makes the network: an address of the server, all others of 10.77.0.0/16 for clients, and the route that kube-apiserver
-/// finds its own address by.
-const SCRIPT: &str =
-    r#"ip link set lo up && ip addr add 10.77.0.1/16 dev lo && ip route add default dev lo && exec "$@""#;
+/// Makes the network: an address of the server, all others of 10.77.0.0/16 for clients, and the
+/// route that kube-apiserver finds its own address by.
+const SCRIPT: &str = r#"ip link set lo up && ip addr add 10.77.0.1/16 dev lo && ip route add default dev lo && exec "$@""#;
 
 /// Where the server is.
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 
 /// Runs a test of this binary: again and in a network of its own at first, and then for real.
-pub(crate) fn run<F: Future<Output = Result<()>>>(test: &str, body: impl FnOnce() -> F) -> Result<()> {
+pub(crate) fn run<F: Future<Output = Result<()>>>(
+    test: &str,
+    body: impl FnOnce() -> F,
+) -> Result<()> {
     if std::env::var_os(INSIDE).is_some() {
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
         setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()?;
         return runtime.block_on(body());
     }
+
     let mut unshare = vec!["--net", "--mount"];
     if !nix::unistd::getuid().is_root() {
         unshare.extend(["--user", "--map-root-user"]);
     }
-    let tried = Command::new("unshare").args(&unshare).args(["ip", "link", "set", "lo", "up"]).output();
+
+    let tried = Command::new("unshare")
+        .args(&unshare)
+        .args(["ip", "link", "set", "lo", "up"])
+        .output();
     if !tried.is_ok_and(|output| output.status.success()) {
         skip("it needs unshare and ip, and the right to make a network namespace");
         return Ok(());
     }
+
     let mut command = Command::new("unshare");
     command.args(unshare);
     command.args(["--fork", "--kill-child", "sh", "-c", SCRIPT, "sh"]);
-    command.arg(std::env::current_exe()?).args(["--exact", test, "--nocapture"]).env(INSIDE, "1");
+    command
+        .arg(std::env::current_exe()?)
+        .args(["--exact", test, "--nocapture"])
+        .env(INSIDE, "1");
     command.stdin(Stdio::null());
+
     let good = if std::env::args().any(|argument| argument == "--nocapture") {
         command.status().context("cannot run unshare")?.success()
     } else {
         // Printed here, so that it is shown when the test fails.
         let output = command.output().context("cannot run unshare")?;
-        println!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        println!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
         ensure!(
-            String::from_utf8_lossy(&output.stdout).contains("1 passed") || !output.status.success(),
+            String::from_utf8_lossy(&output.stdout).contains("1 passed")
+                || !output.status.success(),
             "nothing ran"
         );
         output.status.success()
     };
+
     ensure!(good, "{test} failed in its network");
     Ok(())
 }
@@ -137,7 +158,17 @@ impl tonic::codegen::Service<Uri> for Connector {
 }
 
 /// A gRPC connection from an address.
-pub(crate) async fn channel(from: Ipv4Addr, to: SocketAddr, tls: bool) -> Result<Channel, tonic::transport::Error> {
-    let connector = Connector { from, to, tls: tls.then(|| tls_config("h2")) };
-    Endpoint::from_static("http://istiod.istio-system.svc").connect_with_connector(connector).await
+pub(crate) async fn channel(
+    from: Ipv4Addr,
+    to: SocketAddr,
+    tls: bool,
+) -> Result<Channel, tonic::transport::Error> {
+    let connector = Connector {
+        from,
+        to,
+        tls: tls.then(|| tls_config("h2")),
+    };
+    Endpoint::from_static("http://istiod.istio-system.svc")
+        .connect_with_connector(connector)
+        .await
 }

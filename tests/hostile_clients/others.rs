@@ -1,4 +1,5 @@
-//! The others that behave: an API server with pods to be injected, workloads that want certificates, kubelet and Prometheus.
+//! The others that behave: an API server with pods to be injected, workloads that want
+//! certificates, kubelet and Prometheus.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -22,12 +23,15 @@ use crate::network::{self, channel, connect, connect_tls, tls_config};
 use crate::plane::{self, HTTP, HTTPS, MONITORING};
 use crate::series::Series;
 
-/// How long an API server waits for a webhook at most; workloads and kubelets have no more patience here.
+/// How long an API server waits for a webhook at most; workloads and kubelets have no more patience
+/// here.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs a question with an end.
 async fn within(what: impl Future<Output = Result<()>>) -> Result<()> {
-    timeout(TIMEOUT, what).await.with_context(|| format!("no answer in {TIMEOUT:?}"))?
+    timeout(TIMEOUT, what)
+        .await
+        .with_context(|| format!("no answer in {TIMEOUT:?}"))?
 }
 
 /// A review of a pod.
@@ -40,7 +44,9 @@ fn review() -> Bytes {
         "uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "operation": "CREATE", "namespace": "shop", "object": pod,
         "userInfo": {"username": "admin", "groups": ["system:authenticated"]}, "oldObject": null,
     });
-    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).to_string().into()
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+        .to_string()
+        .into()
 }
 
 /// A connection of an API server.
@@ -53,38 +59,50 @@ async fn open(from: Ipv4Addr) -> Result<SendRequest<Full<Bytes>>> {
 
 /// Has a pod injected.
 async fn inject(mut client: SendRequest<Full<Bytes>>) -> Result<()> {
-    let request = Request::post(format!("https://{HTTPS}/inject")).header("content-type", "application/json");
-    let response = client.send_request(request.body(Full::new(review()))?).await?;
+    let request =
+        Request::post(format!("https://{HTTPS}/inject")).header("content-type", "application/json");
+    let response = client
+        .send_request(request.body(Full::new(review()))?)
+        .await?;
     let status = response.status();
     let body = response.into_body().collect().await?.to_bytes();
     let body = String::from_utf8_lossy(&body);
-    ensure!(status == 200 && body.contains("\"patch\""), "not injected: {status} {body}");
+    ensure!(
+        status == 200 && body.contains("\"patch\""),
+        "not injected: {status} {body}"
+    );
     Ok(())
 }
 
 /// Waits until pods are injected.
 pub(crate) async fn injection_is_on() -> Result<()> {
     let end = tokio::time::Instant::now() + Duration::from_secs(20);
-    while let Err(error) = within(async { inject(open(network::client(3, 1)).await?).await }).await {
+    while let Err(error) = within(async { inject(open(network::client(3, 1)).await?).await }).await
+    {
         ensure!(tokio::time::Instant::now() < end, "{error:#}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     Ok(())
 }
 
-/// Twenty pods a second; each fourth comes over a connection of its own, the others over one that stays.
+/// Twenty pods a second; each fourth comes over a connection of its own, the others over one that
+/// stays.
 pub(crate) async fn create_pods(series: Arc<Series>) -> Result<()> {
     let from = network::client(3, 1);
     let mut kept = open(from).await?;
     let mut pods = JoinSet::new();
     let mut ticks = interval(Duration::from_millis(50));
+
     for number in 0_usize.. {
         ticks.tick().await;
+
         if kept.is_closed() {
             series.lost("the API server lost its connection".to_owned());
             kept = open(from).await?;
         }
-        let (question, kept) = (series.ask(), kept.clone());
+
+        let question = series.ask();
+        let kept = kept.clone();
         pods.spawn(async move {
             let ask = async {
                 match number % 4 {
@@ -94,36 +112,51 @@ pub(crate) async fn create_pods(series: Arc<Series>) -> Result<()> {
             };
             question.end(within(ask).await);
         });
+
         while pods.try_join_next().is_some() {}
     }
+
     Ok(())
 }
 
 /// Two certificates a second, each for another workload and over a connection of its own.
 pub(crate) async fn sign(issuer: &Issuer, series: Arc<Series>) -> Result<()> {
-    let csr = CertificateParams::default().serialize_request(&KeyPair::generate()?)?.pem()?;
+    let csr = CertificateParams::default()
+        .serialize_request(&KeyPair::generate()?)?
+        .pem()?;
     let mut workloads = JoinSet::new();
     let mut ticks = interval(Duration::from_millis(500));
+
     for number in 0_usize.. {
         ticks.tick().await;
-        let token = issuer.token(json!({"sub": format!("system:serviceaccount:shop:w{}", number % 50)}));
-        let (question, csr) = (series.ask(), csr.clone());
+        let token =
+            issuer.token(json!({"sub": format!("system:serviceaccount:shop:w{}", number % 50)}));
+        let question = series.ask();
+        let csr = csr.clone();
         workloads.spawn(async move {
             let ask = certificate(network::client(4, number), &token, csr);
             question.end(within(ask).await);
         });
         while workloads.try_join_next().is_some() {}
     }
+
     Ok(())
 }
 
 /// Gets a certificate.
 pub(crate) async fn certificate(from: Ipv4Addr, token: &str, csr: String) -> Result<()> {
     let channel = channel(from, plane::SECURE, true).await?;
-    let mut request =
-        tonic::Request::new(IstioCertificateRequest { csr, validity_duration: 3600, ..Default::default() });
-    request.metadata_mut().insert("authorization", format!("Bearer {token}").parse()?);
-    let answer = IstioCertificateServiceClient::new(channel).create_certificate(request).await?;
+    let mut request = tonic::Request::new(IstioCertificateRequest {
+        csr,
+        validity_duration: 3600,
+        ..Default::default()
+    });
+    request
+        .metadata_mut()
+        .insert("authorization", format!("Bearer {token}").parse()?);
+    let answer = IstioCertificateServiceClient::new(channel)
+        .create_certificate(request)
+        .await?;
     ensure!(answer.into_inner().cert_chain.len() >= 2, "no chain");
     Ok(())
 }
@@ -147,26 +180,34 @@ pub(crate) async fn send(
     headers: &[(&str, &str)],
 ) -> Result<(u16, String)> {
     let stream = connect(from, to).await?;
-    let (mut client, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let (mut client, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let driver = tokio::spawn(connection);
     let mut request = Request::builder().method(method).uri(path);
     if !headers.iter().any(|(name, _)| *name == "host") {
         request = request.header("host", to.to_string());
     }
+
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let response = client.send_request(request.body(Full::new(Bytes::new()))?).await?;
+
+    let response = client
+        .send_request(request.body(Full::new(Bytes::new()))?)
+        .await?;
     let status = response.status().as_u16();
     let body = response.into_body().collect().await?.to_bytes();
     driver.abort();
+
     Ok((status, String::from_utf8_lossy(&body).into_owned()))
 }
 
-/// A kubelet asks whether the server is ready, five times a second; each tenth time Prometheus scrapes it.
+/// A kubelet asks whether the server is ready, five times a second; each tenth time Prometheus
+/// scrapes it.
 pub(crate) async fn probe(series: Arc<Series>) {
     let mut probes = JoinSet::new();
     let mut ticks = interval(Duration::from_millis(200));
+
     for number in 0_usize.. {
         ticks.tick().await;
         let question = series.ask();
@@ -175,13 +216,15 @@ pub(crate) async fn probe(series: Arc<Series>) {
                 let (status, body) = page(network::client(5, 1), HTTP, "/ready", &[]).await?;
                 ensure!(status == 200, "/ready: {status} {body}");
                 if number.is_multiple_of(10) {
-                    let (status, _) = page(network::client(5, 2), MONITORING, "/metrics", &[]).await?;
+                    let (status, _) =
+                        page(network::client(5, 2), MONITORING, "/metrics", &[]).await?;
                     ensure!(status == 200, "/metrics: {status}");
                 }
                 Ok(())
             };
             question.end(within(ask).await);
         });
+
         while probes.try_join_next().is_some() {}
     }
 }

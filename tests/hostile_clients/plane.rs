@@ -1,4 +1,5 @@
-//! The control plane under attack: all ports at Istio's numbers, configuration in a folder, injection on.
+//! The control plane under attack: all ports at Istio's numbers, configuration in a folder,
+//! injection on.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -50,31 +51,53 @@ impl Plane {
     }
 
     /// Starts with its state in a folder, where one is given, and with further variables.
-    pub(crate) async fn start_in(state: Option<PathBuf>, variables: &[(&str, &str)]) -> Result<Self> {
+    pub(crate) async fn start_in(
+        state: Option<PathBuf>,
+        variables: &[(&str, &str)],
+    ) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         for name in ["mesh", "var/lib/istio/inject"] {
             std::fs::create_dir_all(folder.path().join(name))?;
         }
+
         std::fs::write(folder.path().join("var/lib/istio/inject/config"), "")?;
         std::fs::write(folder.path().join("var/lib/istio/inject/values"), "{}")?;
+
         // Injection is configured below the folder that it starts in.
         let script = folder.path().join("navarch");
-        let text = format!("#!/bin/sh\ncd '{}' && exec '{}' \"$@\"\n", folder.path().display(), program().display());
+        let text = format!(
+            "#!/bin/sh\ncd '{}' && exec '{}' \"$@\"\n",
+            folder.path().display(),
+            program().display()
+        );
         std::fs::write(&script, text)?;
+
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))?;
         let state = state.unwrap_or_else(|| folder.path().join("state"));
-        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let variables = variables
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+
         Self::launch(folder, state, Issuer::new(), variables).await
     }
 
     /// Starts, with what may be of the time before.
-    async fn launch(folder: TempDir, state: PathBuf, issuer: Issuer, variables: Vec<(String, String)>) -> Result<Self> {
+    async fn launch(
+        folder: TempDir,
+        state: PathBuf,
+        issuer: Issuer,
+        variables: Vec<(String, String)>,
+    ) -> Result<Self> {
         let args = [
             format!("--https-addr={HTTPS}"),
             format!("--secure-grpc-addr={SECURE}"),
             format!("--state-dir={}", state.display()),
         ];
-        let (script, mesh, rule) = (folder.path().join("navarch"), folder.path().join("mesh"), issuer.rule());
+        let script = folder.path().join("navarch");
+        let mesh = folder.path().join("mesh");
+        let rule = issuer.rule();
+
         // Limits that attacks reach in seconds, whatever the machine's own are.
         let mut environment = vec![
             ("JWT_RULE", rule.as_str()),
@@ -82,18 +105,41 @@ impl Plane {
             ("NAVARCH_MAX_WEBHOOK_CONNECTIONS", "400"),
             ("NAVARCH_MAX_HTTP_CONNECTIONS", "400"),
         ];
-        environment.extend(variables.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+
+        environment.extend(
+            variables
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.as_str())),
+        );
+
         // Every address of the machine, loopback too: who is on the machine itself may do more.
         let any = |address: SocketAddr| SocketAddr::from(([0, 0, 0, 0], address.port()));
-        let at = Addresses { xds: XDS, http: any(HTTP), monitoring: any(MONITORING) };
+        let at = Addresses {
+            xds: XDS,
+            http: any(HTTP),
+            monitoring: any(MONITORING),
+        };
         let mut navarch = Navarch::start_at(&script, &mesh, &args, &environment, at).await?;
         (navarch.http, navarch.monitoring) = (HTTP, MONITORING);
-        Ok(Self { navarch, issuer, folder, state, variables })
+
+        Ok(Self {
+            navarch,
+            issuer,
+            folder,
+            state,
+            variables,
+        })
     }
 
     /// Ends, and starts again with the same state.
     pub(crate) async fn restart(self) -> Result<Self> {
-        let Self { navarch, issuer, folder, state, variables } = self;
+        let Self {
+            navarch,
+            issuer,
+            folder,
+            state,
+            variables,
+        } = self;
         ensure!(navarch.stop().await?, "ends when asked to");
         Self::launch(folder, state, issuer, variables).await
     }

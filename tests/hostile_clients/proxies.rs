@@ -1,4 +1,5 @@
-//! Proxies that behave: fifty with long-lived streams on a marker whose changes are timed, and new ones all the time.
+//! Proxies that behave: fifty with long-lived streams on a marker whose changes are timed, and new
+//! ones all the time.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -48,8 +49,15 @@ impl Marker {
     /// Not written yet.
     pub(crate) fn new(plane: &Plane, series: Arc<Series>) -> Self {
         let pending = (0..PROXIES).map(|_| Mutex::default()).collect();
-        let (file, draft) = (plane.mesh().join("marker.yaml"), plane.folder().join("marker.draft"));
-        Self { file, draft, number: AtomicU32::new(0), pending, series }
+        let file = plane.mesh().join("marker.yaml");
+        let draft = plane.folder().join("marker.draft");
+        Self {
+            file,
+            draft,
+            number: AtomicU32::new(0),
+            pending,
+            series,
+        }
     }
 
     pub(crate) fn change(&self) -> Result<()> {
@@ -70,7 +78,10 @@ impl Marker {
     /// A proxy has seen a version, and so all changes up to it.
     fn seen(&self, proxy: usize, number: u32) {
         let mut pending = self.pending[proxy].lock();
-        while pending.front().is_some_and(|(requested, _)| *requested <= number) {
+        while pending
+            .front()
+            .is_some_and(|(requested, _)| *requested <= number)
+        {
             let (_, question) = pending.pop_front().unwrap();
             question.answered();
         }
@@ -79,20 +90,33 @@ impl Marker {
 
 /// The version of the marker in a response, if it is there.
 fn version(response: &DeltaDiscoveryResponse) -> Result<Option<u32>> {
-    for resource in response.resources.iter().filter(|resource| resource.name == MARKER) {
+    for resource in response
+        .resources
+        .iter()
+        .filter(|resource| resource.name == MARKER)
+    {
         let any = resource.resource.as_ref().context("no content")?;
         let assignment = ClusterLoadAssignment::decode(any.value.as_slice())?;
-        let endpoint = assignment.endpoints.first().and_then(|locality| locality.lb_endpoints.first());
-        let Some(HostIdentifier::Endpoint(endpoint)) = endpoint.and_then(|one| one.host_identifier.as_ref()) else {
+        let endpoint = assignment
+            .endpoints
+            .first()
+            .and_then(|locality| locality.lb_endpoints.first());
+        let Some(HostIdentifier::Endpoint(endpoint)) =
+            endpoint.and_then(|one| one.host_identifier.as_ref())
+        else {
             continue;
         };
-        let Some(Address::SocketAddress(address)) = endpoint.address.as_ref().and_then(|one| one.address.as_ref())
+        let Some(Address::SocketAddress(address)) = endpoint
+            .address
+            .as_ref()
+            .and_then(|one| one.address.as_ref())
         else {
             bail!("not a socket address: {endpoint:?}")
         };
         let [_, a, b, c] = address.address.parse::<Ipv4Addr>()?.octets();
         return Ok(Some(u32::from_be_bytes([0, a, b, c])));
     }
+
     Ok(None)
 }
 
@@ -104,8 +128,19 @@ struct Stream {
 
 impl Stream {
     /// Opens one and subscribes to a type and names.
-    async fn open(from: Ipv4Addr, pod: &str, token: Option<&str>, type_url: &str, names: &[&str]) -> Result<Self> {
-        let to = if token.is_some() { plane::SECURE } else { plane::XDS };
+    async fn open(
+        from: Ipv4Addr,
+        pod: &str,
+        token: Option<&str>,
+        type_url: &str,
+        names: &[&str],
+    ) -> Result<Self> {
+        let to = if token.is_some() {
+            plane::SECURE
+        } else {
+            plane::XDS
+        };
+
         let channel = channel(from, to, token.is_some()).await?;
         let (requests, outgoing) = mpsc::channel(8);
         let stream_names = names.iter().map(ToString::to_string).collect();
@@ -115,25 +150,45 @@ impl Stream {
             resource_names_subscribe: stream_names,
             ..DeltaDiscoveryRequest::default()
         };
+
         requests.send(hello).await?;
         let mut request = tonic::Request::new(ReceiverStream::new(outgoing));
+
         if let Some(token) = token {
-            request.metadata_mut().insert("authorization", format!("Bearer {token}").parse()?);
+            request
+                .metadata_mut()
+                .insert("authorization", format!("Bearer {token}").parse()?);
         }
-        let mut client = AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(256 << 20);
-        let responses = client.delta_aggregated_resources(request).await?.into_inner();
-        Ok(Self { requests, responses })
+
+        let mut client =
+            AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(256 << 20);
+        let responses = client
+            .delta_aggregated_resources(request)
+            .await?
+            .into_inner();
+
+        Ok(Self {
+            requests,
+            responses,
+        })
     }
 
     /// The next response, acknowledged.
     async fn next(&mut self) -> Result<DeltaDiscoveryResponse> {
-        let response = self.responses.message().await?.context("the stream ended")?;
+        let response = self
+            .responses
+            .message()
+            .await?
+            .context("the stream ended")?;
         let taken = DeltaDiscoveryRequest {
             type_url: response.type_url.clone(),
             response_nonce: response.nonce.clone(),
             ..DeltaDiscoveryRequest::default()
         };
-        self.requests.send(taken).await.context("the stream ended")?;
+        self.requests
+            .send(taken)
+            .await
+            .context("the stream ended")?;
         Ok(response)
     }
 }
@@ -141,18 +196,25 @@ impl Stream {
 /// A proxy that stays, and counts it as a loss when it cannot.
 pub(crate) async fn stay(number: usize, token: String, marker: Arc<Marker>) {
     let token = (!number.is_multiple_of(5)).then_some(token);
-    let (from, pod) = (network::client(1, number), format!("web-{number}"));
+    let from = network::client(1, number);
+    let pod = format!("web-{number}");
+
     loop {
         let follow = async {
-            let mut stream = Stream::open(from, &pod, token.as_deref(), ENDPOINTS, &[MARKER]).await?;
+            let mut stream =
+                Stream::open(from, &pod, token.as_deref(), ENDPOINTS, &[MARKER]).await?;
             loop {
                 if let Some(version) = version(&stream.next().await?)? {
                     marker.seen(number, version);
                 }
             }
         };
+
         let lost: Result<()> = follow.await;
-        marker.series.lost(format!("{pod} lost its stream: {:#}", lost.expect_err("it goes on for ever")));
+        marker.series.lost(format!(
+            "{pod} lost its stream: {:#}",
+            lost.expect_err("it goes on for ever")
+        ));
         sleep(Duration::from_millis(500)).await;
     }
 }
@@ -160,10 +222,13 @@ pub(crate) async fn stay(number: usize, token: String, marker: Arc<Marker>) {
 /// New proxies, two a second, by turns with a token and in plain text.
 pub(crate) async fn come(token: String, series: Arc<Series>) {
     let mut comers = tokio::task::JoinSet::new();
+
     for number in 0_usize.. {
-        let (question, token) = (series.ask(), number.is_multiple_of(2).then(|| token.clone()));
+        let question = series.ask();
+        let token = number.is_multiple_of(2).then(|| token.clone());
         comers.spawn(async move {
-            let (from, pod) = (network::client(2, number), format!("new-{number}"));
+            let from = network::client(2, number);
+            let pod = format!("new-{number}");
             let come = async {
                 let mut stream = Stream::open(from, &pod, token.as_deref(), CLUSTERS, &[]).await?;
                 stream.next().await?;
@@ -176,9 +241,13 @@ pub(crate) async fn come(token: String, series: Arc<Series>) {
                 while version(&stream.next().await?)?.is_none() {}
                 Ok(())
             };
+
             let outcome = timeout(TIMEOUT, come).await;
-            question.end(outcome.unwrap_or_else(|_| Err(anyhow::anyhow!("no configuration in {TIMEOUT:?}"))));
+            question.end(
+                outcome.unwrap_or_else(|_| Err(anyhow::anyhow!("no configuration in {TIMEOUT:?}"))),
+            );
         });
+
         while comers.try_join_next().is_some() {}
         sleep(Duration::from_millis(500)).await;
     }

@@ -17,19 +17,21 @@ use crate::plane::Plane;
 use crate::proxies::{self, Marker, PROXIES};
 use crate::series::{Series, Summary};
 
-/// A client that waits longer starves. Shorter waits are for the table and docs/benchmarks.md: in a debug build, on cores that attackers
-/// and other tests use as well, they depend on the machine.
+/// A client that waits longer starves. Shorter waits are for the table and docs/benchmarks.md: in a
+/// debug build, on cores that attackers and other tests use as well, they depend on the machine.
 const STARVED: Duration = Duration::from_secs(15);
-/// How much more memory than before all attacks may be held some time after one: the allocator keeps what one thread allocated and
-/// another freed until the first comes to it.
+/// How much more memory than before all attacks may be held some time after one: the allocator
+/// keeps what one thread allocated and another freed until the first comes to it.
 const KEPT_KB: u64 = 160 << 10;
 /// The same some time after the last.
 const LEFT_KB: u64 = 96 << 10;
-/// How long memory is waited for: what ended streams needed is freed after ten seconds, or 50 times what the last freeing took.
+/// How long memory is waited for: what ended streams needed is freed after ten seconds, or 50 times
+/// what the last freeing took.
 const SETTLE_TIMEOUT: Duration = Duration::from_mins(1);
 /// Beyond this the server is killed, so that the machine survives.
 const MOST_KB: u64 = 3 << 20;
-/// How long clients are waited for after an attack; if they have no answer then, there is no point in further attacks.
+/// How long clients are waited for after an attack; if they have no answer then, there is no point
+/// in further attacks.
 const RECOVERED: Duration = Duration::from_secs(45);
 /// How often the marker changes.
 const CHANGES: Duration = Duration::from_millis(250);
@@ -48,12 +50,19 @@ pub(crate) struct Expect {
 impl Expect {
     /// Nothing special.
     pub(crate) fn nothing() -> Self {
-        Self { rejected: None, peak_kb: Some(512 << 10), metrics_growth: None }
+        Self {
+            rejected: None,
+            peak_kb: Some(512 << 10),
+            metrics_growth: None,
+        }
     }
 
     /// Somebody is turned away at this port.
     pub(crate) fn rejected(port: &'static str) -> Self {
-        Self { rejected: Some(port), ..Self::nothing() }
+        Self {
+            rejected: Some(port),
+            ..Self::nothing()
+        }
     }
 }
 
@@ -94,16 +103,27 @@ impl Report {
         for number in 0..PROXIES {
             clients.spawn(proxies::stay(number, token.clone(), marker.clone()));
         }
+
         clients.spawn(async move {
             loop {
                 sleep(CHANGES).await;
                 marker.change().expect("the marker can be written");
             }
         });
+
         clients.spawn(proxies::come(token, new));
-        clients.spawn(async move { others::create_pods(pods).await.expect("pods can be created") });
+        clients.spawn(async move {
+            others::create_pods(pods)
+                .await
+                .expect("pods can be created")
+        });
         let signing = plane.clone();
-        clients.spawn(async move { others::sign(&signing.issuer, certificates).await.expect("a request") });
+        clients.spawn(async move {
+            others::sign(&signing.issuer, certificates)
+                .await
+                .expect("a request")
+        });
+
         clients.spawn(others::probe(ready));
         let peak_kb = Arc::new(AtomicU64::new(0));
         clients.spawn(watch(plane.navarch.pid(), peak_kb.clone()));
@@ -123,13 +143,23 @@ impl Report {
     pub(crate) async fn before(&mut self, time: Duration) -> Result<()> {
         // The streams open first, all at once.
         sleep(Duration::from_secs(1)).await;
-        ensure!(self.settled(Instant::now()).await, "not all clients are served:\n{}", self.log());
+        ensure!(
+            self.settled(Instant::now()).await,
+            "not all clients are served:\n{}",
+            self.log()
+        );
         let from = Instant::now();
+
         sleep(time).await;
         let (before, _) = self.waits(from, Instant::now()).await;
         for (sort, wait) in SORTS.iter().zip(&before) {
-            ensure!(wait.count > 0 && wait.failed.is_empty(), "{sort} without an attack: {wait:?}\n{}", self.log());
+            ensure!(
+                wait.count > 0 && wait.failed.is_empty(),
+                "{sort} without an attack: {wait:?}\n{}",
+                self.log()
+            );
         }
+
         self.before = Some(before);
         self.memory_kb = usage(self.plane.navarch.pid())?.anon_kb;
         Ok(())
@@ -145,17 +175,22 @@ impl Report {
     where
         F: Future<Output = Result<String>>,
     {
-        if std::env::var("NAVARCH_ATTACKS").is_ok_and(|some| !some.split(',').any(|one| name.starts_with(one))) {
+        if std::env::var("NAVARCH_ATTACKS")
+            .is_ok_and(|some| !some.split(',').any(|one| name.starts_with(one)))
+        {
             return Ok(());
         }
         let pid = self.plane.navarch.pid();
-        let (memory_before, rejected) = (usage(pid)?.anon_kb, self.rejected(expect.rejected).await?);
+        let memory_before = usage(pid)?.anon_kb;
+        let rejected = self.rejected(expect.rejected).await?;
+
         let page = self.plane.navarch.metrics().await?.len();
         self.peak_kb.store(memory_before, Ordering::SeqCst);
         let from = Instant::now();
         let outcome = Attack::start(attack).end().await;
         let (waits, is_settled) = self.waits(from, Instant::now()).await;
         let peak = self.peak_kb.load(Ordering::SeqCst);
+
         if !is_settled {
             self.rows.push(Row {
                 attack: name,
@@ -165,20 +200,40 @@ impl Report {
                 note: String::new(),
             });
             self.print();
-            bail!("{name}: clients have no answer {RECOVERED:?} later\n{}\n{}", self.faults.join("\n"), self.log());
+            bail!(
+                "{name}: clients have no answer {RECOVERED:?} later\n{}\n{}",
+                self.faults.join("\n"),
+                self.log()
+            );
         }
+
         let after = self.memory_within(KEPT_KB).await?;
         self.judge_waits(name, &waits);
         let mut fault = |what: String| self.faults.push(format!("{name}: {what}"));
+
         if after > self.memory_kb + KEPT_KB {
-            fault(format!("{after} kB are left of memory, {} kB were used before all attacks", self.memory_kb));
+            fault(format!(
+                "{after} kB are left of memory, {} kB were used before all attacks",
+                self.memory_kb
+            ));
         }
+
         if let Some(most) = expect.peak_kb
             && peak > memory_before + most
         {
-            fault(format!("{peak} kB of memory at the most, {memory_before} kB before"));
+            fault(format!(
+                "{peak} kB of memory at the most, {memory_before} kB before"
+            ));
         }
-        let grown = self.plane.navarch.metrics().await?.len().saturating_sub(page);
+
+        let grown = self
+            .plane
+            .navarch
+            .metrics()
+            .await?
+            .len()
+            .saturating_sub(page);
+
         if let Some(most) = expect.metrics_growth
             && grown > most
         {
@@ -188,23 +243,43 @@ impl Report {
             fault(format!("the attack itself failed: {error:#}"));
             String::new()
         });
-        let rejected = self.rejected(expect.rejected).await?.saturating_sub(rejected);
+
+        let rejected = self
+            .rejected(expect.rejected)
+            .await?
+            .saturating_sub(rejected);
         if let (Some(port), 0) = (expect.rejected, rejected) {
-            self.faults.push(format!("{name}: navarch_rejected_total counts nobody at {port}"));
+            self.faults.push(format!(
+                "{name}: navarch_rejected_total counts nobody at {port}"
+            ));
         }
-        self.rows.push(Row { attack: name, waits, memory_kb: [memory_before, peak, after], rejected, note });
+
+        self.rows.push(Row {
+            attack: name,
+            waits,
+            memory_kb: [memory_before, peak, after],
+            rejected,
+            note,
+        });
+
         Ok(())
     }
 
     /// What the clients met with in some time, once all is answered.
     async fn waits(&self, from: Instant, to: Instant) -> ([Summary; SORTS.len()], bool) {
         let is_settled = self.settled(to).await;
-        (self.series.each_ref().map(|series| series.between(from, to)), is_settled)
+        (
+            self.series
+                .each_ref()
+                .map(|series| series.between(from, to)),
+            is_settled,
+        )
     }
 
     /// Waits until all is answered; whether it is.
     async fn settled(&self, before: Instant) -> bool {
-        let (end, mut all) = (Instant::now() + RECOVERED, true);
+        let end = Instant::now() + RECOVERED;
+        let mut all = true;
         for series in &self.series {
             all &= series.settled(before, end).await;
         }
@@ -215,11 +290,16 @@ impl Report {
     fn judge_waits(&mut self, attack: &str, waits: &[Summary; SORTS.len()]) {
         for (sort, during) in SORTS.iter().zip(waits) {
             if let Some(first) = during.failed.first() {
-                self.faults.push(format!("{attack}: {sort}: {} failed, the first: {first}", during.failed.len()));
+                self.faults.push(format!(
+                    "{attack}: {sort}: {} failed, the first: {first}",
+                    during.failed.len()
+                ));
             }
             if during.count == 0 || during.p99 > STARVED {
-                let (count, now) = (during.count, during.p99);
-                self.faults.push(format!("{attack}: {sort}: p99 of {count} is {now:?}"));
+                let count = during.count;
+                let now = during.p99;
+                self.faults
+                    .push(format!("{attack}: {sort}: p99 of {count} is {now:?}"));
             }
         }
     }
@@ -237,7 +317,8 @@ impl Report {
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
     }
 
-    /// The memory, once it is no more than `more_kb` above what it was before all attacks, or does not become so in time.
+    /// The memory, once it is no more than `more_kb` above what it was before all attacks, or does
+    /// not become so in time.
     async fn memory_within(&self, more_kb: u64) -> Result<u64> {
         let end = Instant::now() + SETTLE_TIMEOUT;
         loop {
@@ -263,13 +344,37 @@ impl Report {
             });
             cells.collect::<Vec<_>>().join(" | ")
         };
-        let before = self.before.as_ref().map(|before| cells(before)).unwrap_or_default();
-        writeln!(table, "| none | {before} | {} | | p99 of each |", self.memory_kb >> 10).unwrap();
-        for Row { attack, waits, memory_kb, rejected, note } in &self.rows {
+
+        let before = self
+            .before
+            .as_ref()
+            .map(|before| cells(before))
+            .unwrap_or_default();
+
+        writeln!(
+            table,
+            "| none | {before} | {} | | p99 of each |",
+            self.memory_kb >> 10
+        )
+        .unwrap();
+
+        for Row {
+            attack,
+            waits,
+            memory_kb,
+            rejected,
+            note,
+        } in &self.rows
+        {
             let [before, peak, after] = memory_kb.map(|kb| kb >> 10);
             let waits = cells(waits);
-            writeln!(table, "| {attack} | {waits} | {before}, {peak}, {after} | {rejected} | {note} |").unwrap();
+            writeln!(
+                table,
+                "| {attack} | {waits} | {before}, {peak}, {after} | {rejected} | {note} |"
+            )
+            .unwrap();
         }
+
         println!("{table}");
     }
 
@@ -278,9 +383,17 @@ impl Report {
         ensure!(!self.rows.is_empty(), "NAVARCH_ATTACKS names no attack");
         let after = self.memory_within(LEFT_KB).await?;
         if after > self.memory_kb + LEFT_KB {
-            self.faults.push(format!("{after} kB are left after all attacks, {} kB were used before", self.memory_kb));
+            self.faults.push(format!(
+                "{after} kB are left after all attacks, {} kB were used before",
+                self.memory_kb
+            ));
         }
-        ensure!(self.faults.is_empty(), "{}\n{}", self.faults.join("\n"), self.log());
+        ensure!(
+            self.faults.is_empty(),
+            "{}\n{}",
+            self.faults.join("\n"),
+            self.log()
+        );
         Ok(())
     }
 }
@@ -288,8 +401,18 @@ impl Report {
 /// How many were turned away at a port, for any reason.
 pub(crate) fn rejected(metrics: &str, port: &str) -> Result<u64> {
     let label = format!("port=\"{port}\"");
-    let lines = metrics.lines().filter(|line| line.starts_with("navarch_rejected_total{") && line.contains(&label));
-    lines.map(|line| line.rsplit(' ').next().unwrap_or_default().parse::<u64>().context("a count")).sum()
+    let lines = metrics
+        .lines()
+        .filter(|line| line.starts_with("navarch_rejected_total{") && line.contains(&label));
+    lines
+        .map(|line| {
+            line.rsplit(' ')
+                .next()
+                .unwrap_or_default()
+                .parse::<u64>()
+                .context("a count")
+        })
+        .sum()
 }
 
 /// Follows the memory of the server, and kills it before the machine runs out of it.
@@ -298,7 +421,11 @@ async fn watch(pid: u32, peak_kb: Arc<AtomicU64>) {
         peak_kb.fetch_max(now.anon_kb, Ordering::SeqCst);
         if now.anon_kb > MOST_KB {
             println!("killed with {} kB", now.anon_kb);
-            drop(std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status());
+            drop(
+                std::process::Command::new("kill")
+                    .args(["-KILL", &pid.to_string()])
+                    .status(),
+            );
         }
         sleep(Duration::from_millis(20)).await;
     }

@@ -37,7 +37,12 @@ impl Series {
         let number = questions.count;
         questions.count += 1;
         questions.open.insert(number, begun);
-        Question { series: self.clone(), number, begun, answered: Err("not answered".to_owned()) }
+        Question {
+            series: self.clone(),
+            number,
+            begun,
+            answered: Err("not answered".to_owned()),
+        }
     }
 
     /// Something was lost that should not have been.
@@ -45,7 +50,8 @@ impl Series {
         self.0.lock().ended.push((Instant::now(), Err(what)));
     }
 
-    /// Waits until all is answered that was asked before a moment, at most until `end`; whether it is.
+    /// Waits until all is answered that was asked before a moment, at most until `end`; whether it
+    /// is.
     pub(crate) async fn settled(&self, before: Instant, end: Instant) -> bool {
         while self.0.lock().open.values().any(|begun| *begun < before) {
             if Instant::now() > end {
@@ -61,17 +67,34 @@ impl Series {
         let questions = self.0.lock();
         let mut summary = Summary::default();
         let mut taken = Vec::new();
-        for (_, outcome) in questions.ended.iter().filter(|(begun, _)| (from..to).contains(begun)) {
+
+        for (_, outcome) in questions
+            .ended
+            .iter()
+            .filter(|(begun, _)| (from..to).contains(begun))
+        {
             match outcome {
                 Ok(time) => taken.push(*time),
                 Err(why) => summary.failed.push(why.clone()),
             }
         }
-        let open = questions.open.values().filter(|begun| (from..to).contains(begun)).count();
-        summary.failed.extend((0..open).map(|_| "not answered long after".to_owned()));
+
+        let open = questions
+            .open
+            .values()
+            .filter(|begun| (from..to).contains(begun))
+            .count();
+        summary
+            .failed
+            .extend((0..open).map(|_| "not answered long after".to_owned()));
+
         taken.sort_unstable();
         summary.count = taken.len();
-        summary.p99 = taken.get(taken.len() * 99 / 100).copied().unwrap_or_default();
+        summary.p99 = taken
+            .get(taken.len() * 99 / 100)
+            .copied()
+            .unwrap_or_default();
+
         summary
     }
 }
@@ -103,6 +126,8 @@ impl Drop for Question {
         let mut questions = self.series.0.lock();
         questions.open.remove(&self.number);
         let answered = std::mem::replace(&mut self.answered, Ok(()));
-        questions.ended.push((self.begun, answered.map(|()| self.begun.elapsed())));
+        questions
+            .ended
+            .push((self.begun, answered.map(|()| self.begun.elapsed())));
     }
 }

@@ -23,15 +23,19 @@ fn subscription(names: Vec<String>, without: Vec<String>) -> Bytes {
     })
 }
 
-/// A1: one message of 50,000 names of one hash in plain text, and one of 20,000 from a workload with a token.
+/// A1: one message of 50,000 names of one hash in plain text, and one of 20,000 from a workload
+/// with a token.
 pub(crate) async fn one_hash(token: String, time: Duration) -> Result<String> {
     let end = Instant::now() + time;
     let mut outcomes = Vec::new();
     let mut open = Vec::new();
+
     for (count, token) in [(50_000, None), (20_000, Some(token.as_str()))] {
         let mut connection = Connection::to_xds(client(66, 1), token.is_some()).await?;
         let mut call = connection.call(DELTA, token).await?;
-        let sent = call.send(subscription(collisions::names(count), Vec::new())).await;
+        let sent = call
+            .send(subscription(collisions::names(count), Vec::new()))
+            .await;
         let answer = async { sent.and(call.message().await) };
         outcomes.push(match timeout(Duration::from_secs(1), answer).await {
             Err(_) => "no answer for a second".to_owned(),
@@ -40,14 +44,22 @@ pub(crate) async fn one_hash(token: String, time: Duration) -> Result<String> {
         });
         open.push((connection, call));
     }
+
     sleep_until(end).await;
     Ok(format!("plain: {}; token: {}", outcomes[0], outcomes[1]))
 }
 
 /// Changes between two sets of names as fast as they are answered; counts that.
 async fn alternate(token: Option<&str>, rounds: &mut usize) -> Result<()> {
-    let set = |from: usize| (from..from + 40_000).map(|n| format!("outbound|80||{n:08}.svc")).collect::<Vec<_>>();
-    let turns = [subscription(set(0), set(40_000)), subscription(set(40_000), set(0))];
+    let set = |from: usize| {
+        (from..from + 40_000)
+            .map(|n| format!("outbound|80||{n:08}.svc"))
+            .collect::<Vec<_>>()
+    };
+    let turns = [
+        subscription(set(0), set(40_000)),
+        subscription(set(40_000), set(0)),
+    ];
     let mut connection = Connection::to_xds(client(66, 2), token.is_some()).await?;
     let mut call = connection.call(DELTA, token).await?;
     for turn in turns.iter().cycle() {
@@ -64,8 +76,10 @@ pub(crate) async fn alternating(token: String, time: Duration) -> Result<String>
     let mut attackers = JoinSet::new();
     for token in [None, Some(token)] {
         attackers.spawn(async move {
-            let (mut rounds, mut refused) = (0, 0);
-            while let Ok(outcome) = timeout_at(end, alternate(token.as_deref(), &mut rounds)).await {
+            let mut rounds = 0;
+            let mut refused = 0;
+            while let Ok(outcome) = timeout_at(end, alternate(token.as_deref(), &mut rounds)).await
+            {
                 refused += usize::from(outcome.is_err());
                 sleep(Duration::from_millis(100)).await;
             }
@@ -78,22 +92,34 @@ pub(crate) async fn alternating(token: String, time: Duration) -> Result<String>
 /// A5: 200 streams that end at once, each of an own version of 100 KiB.
 pub(crate) async fn long_versions(time: Duration) -> Result<String> {
     let end = Instant::now() + time;
-    let (mut answered, mut refused) = (0, 0);
+    let mut answered = 0;
+    let mut refused = 0;
+
     for number in 0..200 {
         let version = format!("1.{number}{}", "a".repeat(100 << 10));
         let hello = framed(&DeltaDiscoveryRequest {
-            node: Some(node(&format!("evil-{number}"), "evil", &[("ISTIO_VERSION", &version)])),
+            node: Some(node(
+                &format!("evil-{number}"),
+                "evil",
+                &[("ISTIO_VERSION", &version)],
+            )),
             type_url: CLUSTERS.to_owned(),
             ..DeltaDiscoveryRequest::default()
         });
+
         let mut connection = Connection::to_xds(client(66, 3), false).await?;
         let mut call = connection.call(DELTA, None).await?;
         let exchange = async {
             call.send(hello).await?;
             call.message().await
         };
-        *if exchange.await.is_ok() { &mut answered } else { &mut refused } += 1;
+        *if exchange.await.is_ok() {
+            &mut answered
+        } else {
+            &mut refused
+        } += 1;
     }
+
     sleep_until(end).await;
     ensure!(answered + refused == 200, "not all were tried");
     Ok(format!("{answered} answered, {refused} refused"))
@@ -114,6 +140,7 @@ pub(crate) async fn half_messages(time: Duration) -> Result<String> {
     let end = Instant::now() + time;
     let half = half_message(4_000_000, 3_900_000);
     let mut attackers = JoinSet::new();
+
     for _ in 0..120 {
         let half = half.clone();
         attackers.spawn(timeout_at(end, async move {
@@ -123,21 +150,29 @@ pub(crate) async fn half_messages(time: Duration) -> Result<String> {
             anyhow::Ok((connection, call))
         }));
     }
+
     let mut held = Vec::new();
     let mut refused = 0;
+
     for outcome in attackers.join_all().await {
         match outcome {
             Ok(Ok(call)) => held.push(call),
             Ok(Err(_)) | Err(_) => refused += 1,
         }
     }
+
     sleep_until(end).await;
-    Ok(format!("{} sent, {refused} refused or not taken in time", held.len()))
+    Ok(format!(
+        "{} sent, {refused} refused or not taken in time",
+        held.len()
+    ))
 }
 
-/// A6: streams that say nothing, and messages of which a part comes: all are ended by the server within `most`.
+/// A6: streams that say nothing, and messages of which a part comes: all are ended by the server
+/// within `most`.
 pub(crate) async fn never_finished(most: Duration) -> Result<String> {
     let mut open = JoinSet::new();
+
     for number in 0..60 {
         let begun = number % 2 == 0;
         open.spawn(async move {
@@ -147,23 +182,34 @@ pub(crate) async fn never_finished(most: Duration) -> Result<String> {
             if begun {
                 call.send(half_message(4_000_000, 64 << 10)).await?;
             }
+
             let why = ended(&mut call, most).await;
             ensure!(
                 why.is_some(),
                 "a stream with {} is not ended in {most:?}",
-                if begun { "half a message" } else { "no message" }
+                if begun {
+                    "half a message"
+                } else {
+                    "no message"
+                }
             );
+
             Ok((begun, start.elapsed()))
         });
     }
+
     let mut longest = [Duration::ZERO; 2];
+
     while let Some(outcome) = open.join_next().await {
         let (begun, time) = outcome??;
         let longest = &mut longest[usize::from(begun)];
         *longest = time.max(*longest);
     }
+
     let [silent, begun] = longest;
-    Ok(format!("streams without a message ended after {silent:?}, with half a message after {begun:?}"))
+    Ok(format!(
+        "streams without a message ended after {silent:?}, with half a message after {begun:?}"
+    ))
 }
 
 /// Why the server ended a call within some time.

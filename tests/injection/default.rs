@@ -20,8 +20,7 @@ pub(crate) fn inputs(config: &Value) -> InjectorInputs {
     let mesh = MeshConfig::istio_defaults().apply(MESH).unwrap().value;
     let further = json!({ "defaultConfig": config.get("mesh_default_config").cloned().unwrap_or_else(|| json!({})) });
     let mesh = mesh.apply(&further.to_string()).unwrap().value;
-    let resources =
-        json!({ "requests": { "cpu": "100m", "memory": "128Mi" }, "limits": { "cpu": "2000m", "memory": "1024Mi" } });
+    let resources = json!({ "requests": { "cpu": "100m", "memory": "128Mi" }, "limits": { "cpu": "2000m", "memory": "1024Mi" } });
     let proxy = json!({ "resources": resources });
     let mut values = json!({ "global": { "hub": "registry.istio.io/testing", "tag": "latest", "proxy": proxy } });
     if let Some(further) = config.get("values") {
@@ -39,7 +38,12 @@ pub(crate) fn lay(below: &mut Value, over: &Value) {
     match (below, over) {
         (Value::Object(below), Value::Object(over)) => {
             for (key, value) in over {
-                lay(below.entry(key).or_insert_with(|| Value::Object(Map::new())), value);
+                lay(
+                    below
+                        .entry(key)
+                        .or_insert_with(|| Value::Object(Map::new())),
+                    value,
+                );
             }
         }
         (below, over) => *below = over.clone(),

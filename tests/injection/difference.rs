@@ -19,7 +19,9 @@ fn compare(at: &str, expected: &Value, actual: &Value, found: &mut Vec<String>) 
                     None => found.push(format!("{at}/{name} is missing: {value}")),
                 }
             }
-            let further = actual.iter().filter(|(name, _)| !expected.contains_key(*name));
+            let further = actual
+                .iter()
+                .filter(|(name, _)| !expected.contains_key(*name));
             found.extend(further.map(|(name, value)| format!("{at}/{name} is too much: {value}")));
         }
         (Value::Array(expected), Value::Array(actual)) if expected.len() == actual.len() => {

@@ -29,8 +29,16 @@ fn some_values() -> impl Strategy<Value = Map<String, Value>> {
         ("mountMtlsCerts", json!(true)),
         ("logAsJson", json!(true)),
         ("caName", json!("GkeWorkloadCertificate")),
-        ("proxy", json!({ "excludeOutboundPorts": "25", "holdApplicationUntilProxyStarts": true })),
+        (
+            "proxy",
+            json!({ "excludeOutboundPorts": "25", "holdApplicationUntilProxyStarts": true }),
+        ),
     ];
-    vec(select(table), 0..4)
-        .prop_map(|entries| entries.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+
+    vec(select(table), 0..4).prop_map(|entries| {
+        entries
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    })
 }

@@ -1,4 +1,5 @@
-//! The installation of Istio's own chart, whose templates are then rendered in place of the built-in ones.
+//! The installation of Istio's own chart, whose templates are then rendered in place of the
+//! built-in ones.
 
 use std::path::Path;
 
@@ -18,14 +19,20 @@ const TEMPLATES: [(&str, &str); 6] = [
     ("grpc-simple", "files/grpc-simple.yaml"),
 ];
 
-/// What templates of the chart that is fetched have, and those of Istio 1.32 have not: this variable of containers.
+/// What templates of the chart that is fetched have, and those of Istio 1.32 have not: this
+/// variable of containers.
 const LATER: &str = "GOMAXPROCS";
 
 /// A pod without what a later Istio adds.
 pub(crate) fn without_later_parts(mut pod: Value) -> Value {
     for list in ["/spec/containers", "/spec/initContainers"] {
-        let Some(containers) = pod.pointer_mut(list).and_then(Value::as_array_mut) else { continue };
-        for env in containers.iter_mut().filter_map(|container| container.get_mut("env")?.as_array_mut()) {
+        let Some(containers) = pod.pointer_mut(list).and_then(Value::as_array_mut) else {
+            continue;
+        };
+        for env in containers
+            .iter_mut()
+            .filter_map(|container| container.get_mut("env")?.as_array_mut())
+        {
             env.retain(|variable| variable["name"] != LATER);
         }
     }
@@ -42,12 +49,25 @@ pub(crate) fn inputs(chart: &Path, config: &Value) -> InjectorInputs {
         .map(|name| (name.to_owned(), part(name)))
         .into_iter()
         .collect();
-    values.insert("pilot".to_owned(), json!({ "cni": part("cni"), "env": part("env") }));
+    values.insert(
+        "pilot".to_owned(),
+        json!({ "cni": part("cni"), "env": part("env") }),
+    );
+
     let mut values = Value::Object(values);
     if let Some(further) = config.get("values") {
         default::lay(&mut values, further);
     }
-    let templates: Map<_, _> = TEMPLATES.iter().map(|(name, file)| ((*name).to_owned(), json!(read(file)))).collect();
-    let config_text = json!({ "policy": "enabled", "defaultTemplates": ["sidecar"], "templates": templates });
-    InjectorInputs { values: values.to_string(), config: config_text.to_string(), ..default::inputs(config) }
+
+    let templates: Map<_, _> = TEMPLATES
+        .iter()
+        .map(|(name, file)| ((*name).to_owned(), json!(read(file))))
+        .collect();
+    let config_text =
+        json!({ "policy": "enabled", "defaultTemplates": ["sidecar"], "templates": templates });
+    InjectorInputs {
+        values: values.to_string(),
+        config: config_text.to_string(),
+        ..default::inputs(config)
+    }
 }

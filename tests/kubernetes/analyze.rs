@@ -1,4 +1,5 @@
-//! `navarch analyze` of a cluster: with files over it, by revision, with few rights, and of several clusters.
+//! `navarch analyze` of a cluster: with files over it, by revision, with few rights, and of several
+//! clusters.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -33,24 +34,36 @@ fn service(port: u16) -> Value {
 /// Analyzes a cluster.
 fn analyze(kubeconfig: &Path, flags: &[&str]) -> Result<Output> {
     let mut command = Command::new(program());
-    Ok(command.arg("analyze").arg("--kubeconfig").arg(kubeconfig).args(flags).output()?)
+    Ok(command
+        .arg("analyze")
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        .args(flags)
+        .output()?)
 }
 
 /// The codes of the messages about an object, and its clusters.
 fn codes(kubeconfig: &Path, origin: &str, flags: &[&str]) -> Result<Vec<String>> {
     let output = analyze(kubeconfig, &[&["-n", "shop", "-o", "json"], flags].concat())?;
-    let found: Vec<Value> = serde_json::from_slice(&output.stdout).with_context(|| format!("{output:?}"))?;
+    let found: Vec<Value> =
+        serde_json::from_slice(&output.stdout).with_context(|| format!("{output:?}"))?;
     ensure!(output.status.success(), "{output:?}");
     let of = found.iter().filter(|message| message["origin"] == origin);
     Ok(of
-        .map(|message| [&message["code"], &message["cluster"]].map(|word| word.as_str().unwrap_or_default()).concat())
+        .map(|message| {
+            [&message["code"], &message["cluster"]]
+                .map(|word| word.as_str().unwrap_or_default())
+                .concat()
+        })
         .collect())
 }
 
 /// Lets an account read Services and Istio's kinds, and nothing else.
 async fn with_few_rights(cluster: &Cluster, writer: &Writer) -> Result<std::path::PathBuf> {
     let metadata = json!({"name": "reader", "namespace": "shop"});
-    writer.put(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})).await?;
+    writer
+        .put(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}))
+        .await?;
     let objects = json!([
         {
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "analysis-reader"},
@@ -65,9 +78,11 @@ async fn with_few_rights(cluster: &Cluster, writer: &Writer) -> Result<std::path
             "subjects": [{"kind": "ServiceAccount", "name": "reader", "namespace": "shop"}],
         },
     ]);
+
     for object in objects.as_array().context("a list")? {
         cluster.apply(&object.to_string())?;
     }
+
     cluster.kubeconfig_of("shop", "reader").await
 }
 
@@ -76,21 +91,38 @@ async fn a_cluster_is_analyzed_with_files_over_it_and_with_the_clusters_beside_i
     let guard = cluster().await?;
     let primary = guard.as_ref().context("a cluster")?;
     let writer = primary.writer().await?;
+
     for name in ["shop", "istio-system"] {
-        writer.put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await?;
+        writer
+            .put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
+            .await?;
     }
+
     for (name, revision) in [("reviews", "default"), ("other", "canary")] {
         writer.put(&routes(name, revision)).await?;
     }
+
     let kubeconfig = primary.admin_kubeconfig();
-    let (reviews, other) = ("VirtualService shop/reviews", "VirtualService shop/other");
+    let reviews = "VirtualService shop/reviews";
+    let other = "VirtualService shop/other";
     let lacks_both = ["IST0101", "IST0101", "IST0132"];
-    ensure!(codes(&kubeconfig, reviews, &[])? == lacks_both, "{:?}", codes(&kubeconfig, reviews, &[])?);
-    ensure!(codes(&kubeconfig, other, &[])?.is_empty(), "it is of another revision");
+    ensure!(
+        codes(&kubeconfig, reviews, &[])? == lacks_both,
+        "{:?}",
+        codes(&kubeconfig, reviews, &[])?
+    );
+
+    ensure!(
+        codes(&kubeconfig, other, &[])?.is_empty(),
+        "it is of another revision"
+    );
     ensure!(codes(&kubeconfig, other, &["--revision", "canary"])? == lacks_both);
     by_tag(&writer, &kubeconfig).await?;
     writer.put(&service(80)).await?;
-    ensure!(codes(&kubeconfig, reviews, &[])? == ["IST0101", "IST0132"], "the Service is there now");
+    ensure!(
+        codes(&kubeconfig, reviews, &[])? == ["IST0101", "IST0132"],
+        "the Service is there now"
+    );
 
     // A file goes before what the cluster has, in the namespace that is reported.
     let folder = tempfile::tempdir()?;
@@ -100,33 +132,64 @@ async fn a_cluster_is_analyzed_with_files_over_it_and_with_the_clusters_beside_i
         "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: entry}\nspec: {servers: [{port: {number: 80, \
          name: http, protocol: HTTP}, hosts: ['*']}]}\n",
     )?;
+
     let file = file.display().to_string();
-    ensure!(codes(&kubeconfig, reviews, &[&file])?.is_empty(), "the gateway of the file is there");
-    ensure!(codes(&kubeconfig, reviews, &[])? == ["IST0101", "IST0132"], "and nothing was applied");
+    ensure!(
+        codes(&kubeconfig, reviews, &[&file])?.is_empty(),
+        "the gateway of the file is there"
+    );
+    ensure!(
+        codes(&kubeconfig, reviews, &[])? == ["IST0101", "IST0132"],
+        "and nothing was applied"
+    );
 
     // Exit codes: found, nothing found, no such namespace.
     let code = |flags: &[&str]| -> Result<_> {
         let output = analyze(&kubeconfig, flags)?;
-        Ok((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()))
+        Ok((
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        ))
     };
-    ensure!(code(&["-n", "shop"])?.0 == Some(79), "{:?}", code(&["-n", "shop"])?);
+
+    ensure!(
+        code(&["-n", "shop"])?.0 == Some(79),
+        "{:?}",
+        code(&["-n", "shop"])?
+    );
     let (status, stderr) = code(&["-n", "istio-system"])?;
     ensure!(
-        (status, stderr.contains("No validation issues found when analyzing namespace: istio-system"))
-            == (Some(0), true),
+        (
+            status,
+            stderr.contains("No validation issues found when analyzing namespace: istio-system")
+        ) == (Some(0), true),
         "{stderr}"
     );
+
     let (status, stderr) = code(&["-n", "nowhere"])?;
-    ensure!((status, stderr.contains("namespace \"nowhere\" not found")) == (Some(1), true), "{stderr}");
+    ensure!(
+        (status, stderr.contains("namespace \"nowhere\" not found")) == (Some(1), true),
+        "{stderr}"
+    );
 
     // What may not be read is said, and what needs it is left out.
     let reader = with_few_rights(primary, &writer).await?;
     let output = analyze(&reader, &["-n", "istio-system"])?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(1), "{output:?}");
-    ensure!(stderr.contains("failed to read secrets") && stderr.contains("gateway.SecretAnalyzer"), "{stderr}");
-    let output = analyze(&reader, &["-n", "shop", "--analyzer", "virtualservice.GatewayAnalyzer"])?;
-    ensure!(output.status.code() == Some(79), "what it needs may be read: {output:?}");
+    ensure!(
+        stderr.contains("failed to read secrets") && stderr.contains("gateway.SecretAnalyzer"),
+        "{stderr}"
+    );
+
+    let output = analyze(
+        &reader,
+        &["-n", "shop", "--analyzer", "virtualservice.GatewayAnalyzer"],
+    )?;
+    ensure!(
+        output.status.code() == Some(79),
+        "what it needs may be read: {output:?}"
+    );
 
     beside(primary, &writer).await
 }
@@ -134,8 +197,12 @@ async fn a_cluster_is_analyzed_with_files_over_it_and_with_the_clusters_beside_i
 /// Objects of a revision are those that name it or one of its tags, whichever of them is asked for.
 async fn by_tag(writer: &Writer, kubeconfig: &Path) -> Result<()> {
     writer.put(&routes("tagged", "analyzed")).await?;
-    let (tagged, other) = ("VirtualService shop/tagged", "VirtualService shop/other");
-    ensure!(codes(kubeconfig, tagged, &["--revision", "canary"])?.is_empty(), "no tag is of the revision");
+    let tagged = "VirtualService shop/tagged";
+    let other = "VirtualService shop/other";
+    ensure!(
+        codes(kubeconfig, tagged, &["--revision", "canary"])?.is_empty(),
+        "no tag is of the revision"
+    );
     let tag = json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {
@@ -144,14 +211,21 @@ async fn by_tag(writer: &Writer, kubeconfig: &Path) -> Result<()> {
         },
         "spec": {"ports": [{"name": "grpc-xds", "port": 15010}]},
     });
+
     writer.put(&tag).await?;
+
     for revision in ["canary", "analyzed"] {
         for origin in [tagged, other] {
             let found = codes(kubeconfig, origin, &["--revision", revision])?;
             ensure!(found.len() == 3, "{revision}: {origin}: {found:?}");
         }
     }
-    ensure!(codes(kubeconfig, tagged, &[])?.is_empty(), "it is none of the default revision's");
+
+    ensure!(
+        codes(kubeconfig, tagged, &[])?.is_empty(),
+        "it is none of the default revision's"
+    );
+
     writer.delete(&tag).await
 }
 
@@ -159,7 +233,9 @@ async fn by_tag(writer: &Writer, kubeconfig: &Path) -> Result<()> {
 async fn beside(primary: &Cluster, writer: &Writer) -> Result<()> {
     let remote = Cluster::start().await?;
     let there = remote.writer().await?;
-    there.put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})).await?;
+    there
+        .put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}))
+        .await?;
     there.put(&service(81)).await?;
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret",
@@ -167,13 +243,18 @@ async fn beside(primary: &Cluster, writer: &Writer) -> Result<()> {
         "stringData": {"east": std::fs::read_to_string(remote.admin_kubeconfig())?},
     });
     writer.put(&secret).await?;
+
     let kubeconfig = primary.admin_kubeconfig();
     let compared = ["--analyzer", "services.MultiClusterServiceAnalyzer"];
     let found = codes(&kubeconfig, "Service shop/web", &compared)?;
+
     // That nothing is left to find must be seen without the Secret, which other tests would meet.
-    writer.delete(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": secret["metadata"]})).await?;
+    writer
+        .delete(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": secret["metadata"]}))
+        .await?;
     ensure!(found == ["IST0170default"], "{found:?}");
     let alone = codes(&kubeconfig, "Service shop/web", &compared)?;
     ensure!(alone.is_empty(), "{alone:?}");
+
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! An API server that is paused or slow, a replica that is killed while a root is replaced, and a clock that is stepped: nothing
-//! is lost, and nothing is served that should not be.
+//! An API server that is paused or slow, a replica that is killed while a root is replaced, and a
+//! clock that is stepped: nothing is lost, and nothing is served that should not be.
 
 use std::process::Command;
 use std::time::{Duration, SystemTime};
@@ -33,38 +33,61 @@ async fn a_paused_or_slow_api_server_loses_nothing() -> Result<()> {
     edge.answer("a", 201).await?;
     let wire = Wire::start(cluster.address).await?;
     let kubeconfig = cluster.admin_kubeconfig_through(wire.address)?;
-    let navarch = Navarch::start_on_kubernetes(program(), &kubeconfig, &["--kubernetes-idle-timeout=2s"], &[]).await?;
+    let navarch = Navarch::start_on_kubernetes(
+        program(),
+        &kubeconfig,
+        &["--kubernetes-idle-timeout=2s"],
+        &[],
+    )
+    .await?;
     let gateway = edge::start_gateway(navarch.xds).await?;
     edge::expect("a", 201).await;
 
-    // Longer than a connection may be silent: watches are taken for dead, and new ones are not answered.
+    // Longer than a connection may be silent: watches are taken for dead, and new ones are not
+    // answered.
     cluster.freeze_api_server(true)?;
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(5) {
-        ensure!(navarch.is_ready().await, "a paused API server does not make it unready");
+        ensure!(
+            navarch.is_ready().await,
+            "a paused API server does not make it unready"
+        );
         ensure!(edge::ask("a").await == 201, "what was read is served on");
         sleep(Duration::from_millis(100)).await;
     }
+
     cluster.freeze_api_server(false)?;
     let thawed = Instant::now();
     edge.answer("a", 202).await?;
     edge::expect("a", 202).await;
-    println!("chaos: API server paused for 5 s: in step {:?} after it goes on", thawed.elapsed());
+    println!(
+        "chaos: API server paused for 5 s: in step {:?} after it goes on",
+        thawed.elapsed()
+    );
 
     wire.set(LinkState::Slow);
     let slowed = Instant::now();
     for status in 203..=206 {
         edge.answer("a", status).await?;
     }
+
     edge.writer.put(&edge::answer("gone", 299)).await?;
     edge.writer.delete(&edge::answer("gone", 299)).await?;
     edge::expect("a", 206).await;
-    println!("chaos: API server slow: in step after {:?}", slowed.elapsed());
+    println!(
+        "chaos: API server slow: in step after {:?}",
+        slowed.elapsed()
+    );
+
     // One that starts now has to read everything so slowly.
     let late = Navarch::start_on_kubernetes(program(), &kubeconfig, &[], &[]).await?;
-    println!("chaos: API server slow: another is ready after {:?}", slowed.elapsed());
+    println!(
+        "chaos: API server slow: another is ready after {:?}",
+        slowed.elapsed()
+    );
     ensure!(late.stop().await?, "navarch ends when asked to");
     edge::expect("gone", 404).await;
+
     edge::nothing_refused(&gateway).await?;
     ensure!(navarch.stop().await?, "navarch ends when asked to");
     Ok(())
@@ -81,19 +104,35 @@ impl Replica {
     }
 
     async fn start_with(cluster: &Cluster, name: &str, further: &[(&str, &str)]) -> Result<Self> {
-        let own = [("POD_NAME", name), ("POD_NAMESPACE", "istio-system"), ("NAVARCH_ROOT_OVERLAP", "1s")];
+        let own = [
+            ("POD_NAME", name),
+            ("POD_NAMESPACE", "istio-system"),
+            ("NAVARCH_ROOT_OVERLAP", "1s"),
+        ];
         let environment = [&own[..], further].concat();
         let flags = ["--secure-grpc-addr=127.0.0.1:0"];
-        let navarch =
-            Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &flags, &environment).await?;
+        let navarch = Navarch::start_on_kubernetes(
+            program(),
+            &cluster.admin_kubeconfig(),
+            &flags,
+            &environment,
+        )
+        .await?;
         Ok(Self { navarch })
     }
 
     /// Runs `navarch ca`.
     fn ca(&self, words: &[&str]) -> Result<(bool, String)> {
         let mut command = Command::new(program());
-        let output = command.arg("ca").args(words).args(["--address", &self.navarch.http.to_string()]).output()?;
-        Ok((output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()))
+        let output = command
+            .arg("ca")
+            .args(words)
+            .args(["--address", &self.navarch.http.to_string()])
+            .output()?;
+        Ok((
+            output.status.success(),
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
+        ))
     }
 
     /// Gets a certificate as a workload that trusts `roots` alone; the chain.
@@ -108,7 +147,10 @@ impl Replica {
         };
         let mut service = IstioCertificateServiceClient::new(channel);
         let answer = service.create_certificate(client::signed(request, &proof));
-        Ok(tokio::time::timeout(Duration::from_secs(10), answer).await??.into_inner().cert_chain)
+        Ok(tokio::time::timeout(Duration::from_secs(10), answer)
+            .await??
+            .into_inner()
+            .cert_chain)
     }
 }
 
@@ -117,36 +159,53 @@ fn is_trusted(chain: &[String], roots: &str) -> Result<bool> {
     is_trusted_at(SystemTime::now(), chain, roots)
 }
 
-/// Whether who trusts these roots, and takes it for this time, trusts the leaf of a chain of a self-signed CA.
+/// Whether who trusts these roots, and takes it for this time, trusts the leaf of a chain of a
+/// self-signed CA.
 fn is_trusted_at(time: SystemTime, chain: &[String], roots: &str) -> Result<bool> {
     let folder = tempfile::tempdir()?;
     let [file, leaf] = ["roots.pem", "leaf.pem"].map(|name| folder.path().join(name));
     std::fs::write(&file, roots)?;
     std::fs::write(&leaf, chain.first().context("a leaf")?)?;
-    let seconds = time.duration_since(SystemTime::UNIX_EPOCH)?.as_secs().to_string();
+    let seconds = time
+        .duration_since(SystemTime::UNIX_EPOCH)?
+        .as_secs()
+        .to_string();
     let mut verify = Command::new("openssl");
-    verify.args(["verify", "-attime", &seconds]).arg("-CAfile").arg(file).arg(leaf);
+    verify
+        .args(["verify", "-attime", &seconds])
+        .arg("-CAfile")
+        .arg(file)
+        .arg(leaf);
     Ok(verify.output()?.status.success())
 }
 
 /// The roots that pods are given.
 async fn published(writer: &Writer) -> Result<String> {
-    let map = writer.get("/api/v1/namespaces/istio-system/configmaps/istio-ca-root-cert").await?;
-    Ok(map["data"]["root-cert.pem"].as_str().context("roots")?.to_owned())
+    let map = writer
+        .get("/api/v1/namespaces/istio-system/configmaps/istio-ca-root-cert")
+        .await?;
+    Ok(map["data"]["root-cert.pem"]
+        .as_str()
+        .context("roots")?
+        .to_owned())
 }
 
 /// A token of a workload, valid for this number of seconds.
 async fn token(cluster: &Cluster, seconds: u32) -> Result<String> {
     let path = "/api/v1/namespaces/edge/serviceaccounts/rotating";
-    let account =
-        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "rotating", "namespace": "edge"}});
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "rotating", "namespace": "edge"}});
     cluster.apply(&account.to_string())?;
     let ask = json!({
         "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
         "spec": {"audiences": ["istio-ca"], "expirationSeconds": seconds},
     });
-    let answer = cluster.call("POST", &format!("{path}/token"), "application/json", &ask).await?;
-    Ok(answer["status"]["token"].as_str().context("a token")?.to_owned())
+    let answer = cluster
+        .call("POST", &format!("{path}/token"), "application/json", &ask)
+        .await?;
+    Ok(answer["status"]["token"]
+        .as_str()
+        .context("a token")?
+        .to_owned())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -155,14 +214,23 @@ async fn one_of_two_replicas_is_killed_while_a_root_rotates() -> Result<()> {
     let cluster = guard.as_ref().context("a cluster")?;
     let edge = Edge::open(cluster.writer().await?).await?;
     let token = token(cluster, 3600).await?;
-    let csr = CertificateParams::default().serialize_request(&KeyPair::generate()?)?.pem()?;
-    let (first, second) = (Replica::start(cluster, "first").await?, Replica::start(cluster, "second").await?);
-    edge::eventually("roots are published", async || published(&edge.writer).await.is_ok()).await;
+    let csr = CertificateParams::default()
+        .serialize_request(&KeyPair::generate()?)?
+        .pem()?;
+    let first = Replica::start(cluster, "first").await?;
+
+    let second = Replica::start(cluster, "second").await?;
+    edge::eventually("roots are published", async || {
+        published(&edge.writer).await.is_ok()
+    })
+    .await;
     let before = published(&edge.writer).await?;
+
     for replica in [&first, &second] {
         let chain = replica.certificate(&before, &token, &csr).await?;
         ensure!(is_trusted(&chain, &before)?, "signed by the root");
     }
+
     let (good, text) = first.ca(&["rotate"])?;
     ensure!(good, "{text}");
     first.navarch.kill()?;
@@ -171,20 +239,34 @@ async fn one_of_two_replicas_is_killed_while_a_root_rotates() -> Result<()> {
     let status = loop {
         // Whatever is signed now is trusted by what pods have now.
         let roots = published(&edge.writer).await?;
-        let chain = second.certificate(&roots, &token, &csr).await.context("certificates go on")?;
+        let chain = second
+            .certificate(&roots, &token, &csr)
+            .await
+            .context("certificates go on")?;
         let roots = roots + &published(&edge.writer).await?;
-        ensure!(is_trusted(&chain, &roots)?, "signed by a root that no pod has: {chain:?}");
+        ensure!(
+            is_trusted(&chain, &roots)?,
+            "signed by a root that no pod has: {chain:?}"
+        );
         certificates += 1;
         let (good, text) = second.ca(&["status", "--json"])?;
         ensure!(good, "{text}");
         let status: Value = serde_json::from_str(&text)?;
-        // Before it has looked, it says that nothing is under way, though both roots may be published.
-        if status["phase"] == "retiring" || (status["phase"] == "settled" && !roots.contains(before.trim())) {
+        // Before it has looked, it says that nothing is under way, though both roots may be
+        // published.
+        if status["phase"] == "retiring"
+            || (status["phase"] == "settled" && !roots.contains(before.trim()))
+        {
             break status;
         }
-        ensure!(killed.elapsed() < TIMEOUT, "the rotation stands: {text}\n{}", second.navarch.output());
+        ensure!(
+            killed.elapsed() < TIMEOUT,
+            "the rotation stands: {text}\n{}",
+            second.navarch.output()
+        );
         sleep(Duration::from_millis(500)).await;
     };
+
     println!(
         "chaos: replica killed while a root rotates: the other signs by the new root after {:?}, {certificates} certificates meanwhile",
         killed.elapsed()
@@ -192,19 +274,30 @@ async fn one_of_two_replicas_is_killed_while_a_root_rotates() -> Result<()> {
     let after = published(&edge.writer).await?;
     ensure!(after != before, "{status}");
     let chain = second.certificate(&after, &token, &csr).await?;
-    ensure!(is_trusted(&chain, &after)? && !is_trusted(&chain, &before)?, "another root signs");
+    ensure!(
+        is_trusted(&chain, &after)? && !is_trusted(&chain, &before)?,
+        "another root signs"
+    );
+
     // One that comes back has the same.
     let back = Replica::start(cluster, "first").await?;
     let again = back.certificate(&after, &token, &csr).await?;
-    ensure!(is_trusted(&again, &after)? && !is_trusted(&again, &before)?, "it signs by the same root");
+    ensure!(
+        is_trusted(&again, &after)? && !is_trusted(&again, &before)?,
+        "it signs by the same root"
+    );
     for replica in [second, back] {
         ensure!(replica.navarch.stop().await?, "navarch ends when asked to");
     }
+
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[allow(clippy::too_many_lines, reason = "one sequence of steps in their order")]
+#[allow(
+    clippy::too_many_lines,
+    reason = "one sequence of steps in their order"
+)]
 async fn the_clock_is_stepped_by_an_hour() -> Result<()> {
     const HOUR: Duration = Duration::from_hours(1);
     let library = envoy::program().with_file_name("libfaketime.so.1");
@@ -212,12 +305,17 @@ async fn the_clock_is_stepped_by_an_hour() -> Result<()> {
         skip::skip("no libfaketime: run `make tools` (scripts/faketime)");
         return Ok(());
     }
+
     let guard = cluster().await?;
     let cluster = guard.as_ref().context("a cluster")?;
     let edge = Edge::open(cluster.writer().await?).await?;
     edge.answer("a", 201).await?;
-    let (long, short) = (token(cluster, 4 * 3600).await?, token(cluster, 1800).await?);
-    let csr = CertificateParams::default().serialize_request(&KeyPair::generate()?)?.pem()?;
+    let long = token(cluster, 4 * 3600).await?;
+    let short = token(cluster, 1800).await?;
+    let csr = CertificateParams::default()
+        .serialize_request(&KeyPair::generate()?)?
+        .pem()?;
+
     let folder = tempfile::tempdir()?;
     let clock = folder.path().join("clock");
     let step = |seconds: i64| std::fs::write(&clock, format!("{seconds:+}"));
@@ -230,19 +328,35 @@ async fn the_clock_is_stepped_by_an_hour() -> Result<()> {
         ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
         ("DONT_FAKE_MONOTONIC", "1"),
     ];
+
     let replica = Replica::start_with(cluster, "stepped", &faked).await?;
     let gateway = edge::start_gateway(replica.navarch.xds).await?;
     edge::expect("a", 201).await;
-    edge::eventually("roots are published", async || published(&edge.writer).await.is_ok()).await;
+    edge::eventually("roots are published", async || {
+        published(&edge.writer).await.is_ok()
+    })
+    .await;
     let roots = published(&edge.writer).await?;
+
     let path = "/apis/coordination.k8s.io/v1/namespaces/istio-system/leases";
     let held = async || -> Result<Vec<(String, String)>> {
         let leases = edge.writer.get(path).await?;
         let own = leases["items"].as_array().context("leases")?.iter();
         let own = own.filter(|lease| lease["spec"]["holderIdentity"] == "stepped");
-        Ok(own.map(|lease| (lease["metadata"]["name"].to_string(), lease["spec"]["renewTime"].to_string())).collect())
+        Ok(own
+            .map(|lease| {
+                (
+                    lease["metadata"]["name"].to_string(),
+                    lease["spec"]["renewTime"].to_string(),
+                )
+            })
+            .collect())
     };
-    edge::eventually("it leads", async || held().await.is_ok_and(|held| !held.is_empty())).await;
+
+    edge::eventually("it leads", async || {
+        held().await.is_ok_and(|held| !held.is_empty())
+    })
+    .await;
     let before = held().await?;
 
     for (status, seconds) in [(202, 3600), (203, -3600), (204, 0)] {
@@ -252,31 +366,54 @@ async fn the_clock_is_stepped_by_an_hour() -> Result<()> {
             Ok(ahead) => SystemTime::now() + Duration::from_secs(ahead),
             Err(_) => SystemTime::now() - HOUR,
         };
+
         // Until the clock is read anew, certificates are as before.
         edge::eventually("certificates are of its time", async || {
-            let Ok(chain) = replica.certificate(&roots, &long, &csr).await else { return false };
+            let Ok(chain) = replica.certificate(&roots, &long, &csr).await else {
+                return false;
+            };
             let ends = its_time() + VALIDITY;
             let is_good = |time| is_trusted_at(time, &chain, &roots).unwrap_or_default();
             is_good(ends - Duration::from_mins(1)) && !is_good(ends + Duration::from_mins(1))
         })
         .await;
         let is_good = replica.certificate(&roots, &short, &csr).await.is_ok();
-        ensure!(is_good == (seconds <= 0), "a token of half an hour is good by its clock alone: {is_good}");
+        ensure!(
+            is_good == (seconds <= 0),
+            "a token of half an hour is good by its clock alone: {is_good}"
+        );
         edge.answer("a", status).await?;
         edge::expect("a", status).await;
+
         ensure!(replica.navarch.is_ready().await, "ready");
         let led = held().await?;
-        let names = |held: &[(String, String)]| held.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+        let names = |held: &[(String, String)]| {
+            held.iter()
+                .map(|(name, _)| name.clone())
+                .collect::<Vec<_>>()
+        };
         ensure!(names(&led) == names(&before), "it leads on: {led:?}");
+
         let renewed = async || {
-            held().await.is_ok_and(|now| names(&now) == names(&led) && now.iter().zip(&led).all(|(a, b)| a.1 != b.1))
+            held().await.is_ok_and(|now| {
+                names(&now) == names(&led) && now.iter().zip(&led).all(|(a, b)| a.1 != b.1)
+            })
         };
         edge::eventually("its leases are renewed", renewed).await;
         ensure!(published(&edge.writer).await? == roots, "the root stays");
-        println!("chaos: clock stepped to {seconds:+} s: all in step after {:?}", stepped.elapsed());
+        println!(
+            "chaos: clock stepped to {seconds:+} s: all in step after {:?}",
+            stepped.elapsed()
+        );
     }
+
     edge::nothing_refused(&gateway).await?;
-    ensure!(!replica.navarch.output().contains("panicked"), "{}", replica.navarch.output());
+    ensure!(
+        !replica.navarch.output().contains("panicked"),
+        "{}",
+        replica.navarch.output()
+    );
     ensure!(replica.navarch.stop().await?, "navarch ends when asked to");
+
     Ok(())
 }

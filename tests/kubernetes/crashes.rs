@@ -1,4 +1,5 @@
-//! What has crashed istiod on a cluster before, tried again. `docs/security-regressions.md` has the list.
+//! What has crashed istiod on a cluster before, tried again. `docs/security-regressions.md` has the
+//! list.
 
 use anyhow::{Context, Result, ensure};
 use navarch_testkit::navarch::Navarch;
@@ -24,15 +25,27 @@ async fn istio_36541_starts_without_prioritized_leader_election() -> Result<()> 
         ("POD_NAME", "only"),
         ("POD_NAMESPACE", "istio-system"),
     ];
-    let navarch = Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &environment).await?;
+
+    let navarch =
+        Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &environment)
+            .await?;
     let path = "/apis/coordination.k8s.io/v1/namespaces/istio-system/leases";
     let leads = async || {
         let leases = edge.writer.get(path).await.unwrap_or_default();
-        leases["items"].as_array().is_some_and(|all| all.iter().any(|lease| lease["spec"]["holderIdentity"] == "only"))
+        leases["items"].as_array().is_some_and(|all| {
+            all.iter()
+                .any(|lease| lease["spec"]["holderIdentity"] == "only")
+        })
     };
+
     edge::eventually("it leads", leads).await;
-    ensure!(!navarch.output().contains("panicked"), "{}", navarch.output());
+    ensure!(
+        !navarch.output().contains("panicked"),
+        "{}",
+        navarch.output()
+    );
     ensure!(navarch.stop().await?, "navarch ends when asked to");
+
     Ok(())
 }
 
@@ -54,9 +67,18 @@ async fn istio_59153_a_mesh_config_that_may_not_be_read_is_named() -> Result<()>
             ],
         })
     };
-    let others = ["services", "pods", "nodes", "namespaces", "endpoints", "secrets", "serviceaccounts"];
-    let account =
-        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "no-maps", "namespace": "edge"}});
+
+    let others = [
+        "services",
+        "pods",
+        "nodes",
+        "namespaces",
+        "endpoints",
+        "secrets",
+        "serviceaccounts",
+    ];
+
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "no-maps", "namespace": "edge"}});
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "no-maps"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "no-maps"},
@@ -65,20 +87,31 @@ async fn istio_59153_a_mesh_config_that_may_not_be_read_is_named() -> Result<()>
     for object in [account, role(&others), binding] {
         edge.writer.put(&object).await?;
     }
+
     let kubeconfig = cluster.kubeconfig_of("edge", "no-maps").await?;
     let mut navarch = Navarch::launch_on_kubernetes(program(), &kubeconfig, &[], &[]).await?;
     let named = async || navarch.output().contains("onfigMap");
     edge::eventually("what may not be read is named", named).await;
-    ensure!(!navarch.is_ready().await, "not ready on a mesh config that it does not know");
+    ensure!(
+        !navarch.is_ready().await,
+        "not ready on a mesh config that it does not know"
+    );
+
     let all = [&others[..], &["configmaps"]].concat();
     edge.writer.put(&role(&all)).await?;
     navarch.wait_ready().await?;
-    ensure!(!navarch.output().contains("panicked"), "{}", navarch.output());
+    ensure!(
+        !navarch.output().contains("panicked"),
+        "{}",
+        navarch.output()
+    );
+
     ensure!(navarch.stop().await?, "navarch ends when asked to");
     Ok(())
 }
 
-/// istiod fell when a cluster went and its cache of responses was off. There is one cluster here: all of its Services go.
+/// istiod fell when a cluster went and its cache of responses was off. There is one cluster here:
+/// all of its Services go.
 #[tokio::test(flavor = "multi_thread")]
 async fn istio_45798_all_services_go_while_nothing_is_cached() -> Result<()> {
     let guard = cluster().await?;
@@ -91,6 +124,7 @@ async fn istio_45798_all_services_go_while_nothing_is_cached() -> Result<()> {
             "spec": {"ports": [{"name": "http", "port": 80}], "clusterIP": "None"},
         })
     };
+
     let slice = |number: usize| {
         json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
@@ -98,24 +132,46 @@ async fn istio_45798_all_services_go_while_nothing_is_cached() -> Result<()> {
             "endpoints": [{"addresses": [format!("10.8.0.{number}")]}], "ports": [{"name": "http", "port": 80}],
         })
     };
-    let objects: Vec<Value> = (1..20).flat_map(|number| [service(number), slice(number)]).collect();
+
+    let objects: Vec<Value> = (1..20)
+        .flat_map(|number| [service(number), slice(number)])
+        .collect();
     for object in &objects {
         edge.writer.put(object).await?;
     }
-    let environment = [("PILOT_ENABLE_XDS_CACHE", "false"), ("PILOT_ENABLE_EDS_DEBOUNCE", "false")];
-    let navarch = Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &environment).await?;
+
+    let environment = [
+        ("PILOT_ENABLE_XDS_CACHE", "false"),
+        ("PILOT_ENABLE_EDS_DEBOUNCE", "false"),
+    ];
+    let navarch =
+        Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &environment)
+            .await?;
     let gateway = edge::start_gateway(navarch.xds).await?;
+
     edge::expect("a", 201).await;
-    let knows = async || navarch.page("/debug/endpointz").await.is_ok_and(|page| page.contains("10.8.0.19"));
+    let knows = async || {
+        navarch
+            .page("/debug/endpointz")
+            .await
+            .is_ok_and(|page| page.contains("10.8.0.19"))
+    };
+
     edge::eventually("the endpoints are known", knows).await;
     for object in &objects {
         edge.writer.delete(object).await?;
     }
+
     edge::eventually("they are gone", async || !knows().await).await;
     edge.answer("a", 202).await?;
     edge::expect("a", 202).await;
     edge::nothing_refused(&gateway).await?;
-    ensure!(!navarch.output().contains("panicked"), "{}", navarch.output());
+    ensure!(
+        !navarch.output().contains("panicked"),
+        "{}",
+        navarch.output()
+    );
+
     ensure!(navarch.stop().await?, "navarch ends when asked to");
     Ok(())
 }

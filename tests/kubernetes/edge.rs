@@ -1,4 +1,5 @@
-//! A gateway whose answers are written in a VirtualService: what is in force can be asked from outside.
+//! A gateway whose answers are written in a VirtualService: what is in force can be asked from
+//! outside.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -40,7 +41,8 @@ pub(crate) fn answer(name: &str, status: u16) -> Value {
     })
 }
 
-/// The ConfigMap of mesh config. The gateway has no certificates, so nobody tries mutual TLS by itself.
+/// The ConfigMap of mesh config. The gateway has no certificates, so nobody tries mutual TLS by
+/// itself.
 pub(crate) fn mesh(name: &str, text: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "istio-system"},
@@ -84,12 +86,18 @@ pub(crate) async fn ask(name: &str) -> u16 {
 /// Waits until the gateway answers so; says how long it took.
 pub(crate) async fn expect(name: &str, status: u16) -> Duration {
     let begun = Instant::now();
-    until_some(&format!("{name} answers {status}"), async || wanted(ask(name).await, |got| *got == status)).await;
+    until_some(&format!("{name} answers {status}"), async || {
+        wanted(ask(name).await, |got| *got == status)
+    })
+    .await;
     begun.elapsed()
 }
 
 /// Waits until a condition holds; says how long it took.
-pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) -> Duration {
+pub(crate) async fn eventually<F: Future<Output = bool>>(
+    what: &str,
+    holds: impl Fn() -> F,
+) -> Duration {
     let begun = Instant::now();
     wait::until(what, holds).await;
     begun.elapsed()
@@ -98,6 +106,10 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, holds: impl
 /// Fails when an Envoy has refused anything.
 pub(crate) async fn nothing_refused(envoy: &Envoy) -> Result<()> {
     let rejected = envoy.stats().await?.rejected();
-    ensure!(rejected == 0, "{rejected} updates were refused:\n{}", envoy.output());
+    ensure!(
+        rejected == 0,
+        "{rejected} updates were refused:\n{}",
+        envoy.output()
+    );
     Ok(())
 }

@@ -1,5 +1,6 @@
-//! A remote cluster whose annotation `topology.istio.io/controlPlaneClusters` names this control plane's cluster gets the root
-//! certificates, and the caBundle in its injection webhooks. The CA itself may be in the cluster that configures the mesh.
+//! A remote cluster whose annotation `topology.istio.io/controlPlaneClusters` names this control
+//! plane's cluster gets the root certificates, and the caBundle in its injection webhooks. The CA
+//! itself may be in the cluster that configures the mesh.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,7 +17,8 @@ use serde_json::{Value, json};
 use super::{cluster, program};
 
 /// Where the ClusterTrustBundle is.
-const BUNDLE: &str = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles/istio.io:istiod-ca:root-cert";
+const BUNDLE: &str =
+    "/apis/certificates.k8s.io/v1beta1/clustertrustbundles/istio.io:istiod-ca:root-cert";
 /// What has an API server serve such bundles.
 const BUNDLES: [&str; 2] = [
     "--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true",
@@ -46,7 +48,8 @@ async fn defines_exports(cluster: &Cluster, writer: &Writer) -> Result<()> {
     writer.put(&service).await
 }
 
-/// A configuration of webhooks for a revision, as `istiodRemote.injectionURL` makes it, with one that is of somebody else.
+/// A configuration of webhooks for a revision, as `istiodRemote.injectionURL` makes it, with one
+/// that is of somebody else.
 fn configuration(kind: &str, name: &str, revision: &str) -> Value {
     let webhook = |name: &str| {
         json!({
@@ -68,11 +71,19 @@ fn configuration(kind: &str, name: &str, revision: &str) -> Value {
 
 /// The CAs in the webhooks of a configuration, in order; empty where there is none.
 async fn authorities(writer: &Writer, plural: &str, name: &str) -> Result<Vec<String>> {
-    let found = writer.get(&format!("/apis/admissionregistration.k8s.io/v1/{plural}/{name}")).await?;
+    let found = writer
+        .get(&format!(
+            "/apis/admissionregistration.k8s.io/v1/{plural}/{name}"
+        ))
+        .await?;
     let hooks = found["webhooks"].as_array().context("webhooks")?;
     let decoded = hooks.iter().map(|hook| {
-        let encoded = hook["clientConfig"]["caBundle"].as_str().unwrap_or_default();
-        String::from_utf8_lossy(&BASE64_STANDARD.decode(encoded).unwrap_or_default()).trim().to_owned()
+        let encoded = hook["clientConfig"]["caBundle"]
+            .as_str()
+            .unwrap_or_default();
+        String::from_utf8_lossy(&BASE64_STANDARD.decode(encoded).unwrap_or_default())
+            .trim()
+            .to_owned()
     });
     Ok(decoded.collect())
 }
@@ -80,11 +91,19 @@ async fn authorities(writer: &Writer, plural: &str, name: &str) -> Result<Vec<St
 /// A remote cluster with webhooks, whose system namespace names those that lead there.
 async fn remote(leaders: &str) -> Result<(Cluster, Writer)> {
     let api_server_flags = BUNDLES.map(str::to_owned).to_vec();
-    let remote = Cluster::start_with(ClusterConfig { api_server_flags, ..ClusterConfig::default() }).await?;
+    let remote = Cluster::start_with(ClusterConfig {
+        api_server_flags,
+        ..ClusterConfig::default()
+    })
+    .await?;
     let there = remote.writer().await?;
     let annotations = json!({"topology.istio.io/controlPlaneClusters": leaders});
     let metadata = json!({"name": "istio-system", "annotations": annotations});
-    there.put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})).await?;
+
+    there
+        .put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}))
+        .await?;
+
     for (kind, name, revision) in [
         ("MutatingWebhookConfiguration", "injector", "default"),
         ("MutatingWebhookConfiguration", "canary", "canary"),
@@ -92,6 +111,7 @@ async fn remote(leaders: &str) -> Result<(Cluster, Writer)> {
     ] {
         there.put(&configuration(kind, name, revision)).await?;
     }
+
     Ok((remote, there))
 }
 
@@ -115,8 +135,15 @@ async fn start(primary: &Cluster, more: &[(&str, &str)]) -> Result<Navarch> {
 
 /// The text of a ConfigMap of a namespace.
 async fn text(writer: &Writer, map: &str, key: &str) -> String {
-    let map = writer.get(&format!("/api/v1/namespaces/default/configmaps/{map}")).await.unwrap_or_default();
-    map["data"][key].as_str().unwrap_or_default().trim().to_owned()
+    let map = writer
+        .get(&format!("/api/v1/namespaces/default/configmaps/{map}"))
+        .await
+        .unwrap_or_default();
+    map["data"][key]
+        .as_str()
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -124,48 +151,103 @@ async fn ca_roots_are_written_only_to_led_remote_clusters() -> Result<()> {
     let guard = cluster().await?;
     let primary = guard.as_ref().context("a cluster")?;
     let here = primary.writer().await?;
-    here.put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}})).await?;
-    let ((led, there), (other, elsewhere)) = tokio::try_join!(remote("Kubernetes"), remote("west"))?;
+    here.put(
+        &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}}),
+    )
+    .await?;
+    let ((led, there), (other, elsewhere)) =
+        tokio::try_join!(remote("Kubernetes"), remote("west"))?;
     here.put(&secret("other", &other)?).await?;
+
     here.put(&secret("led", &led)?).await?;
 
     let navarch = start(primary, &[]).await?;
-    wait::until("the roots are in the remote cluster's namespaces", || async {
-        !text(&there, "istio-ca-root-cert", "root-cert.pem").await.is_empty()
-    })
+    wait::until(
+        "the roots are in the remote cluster's namespaces",
+        || async {
+            !text(&there, "istio-ca-root-cert", "root-cert.pem")
+                .await
+                .is_empty()
+        },
+    )
     .await;
     let root = text(&there, "istio-ca-root-cert", "root-cert.pem").await;
     let injects = || authorities(&there, "mutatingwebhookconfigurations", "injector");
     let none = String::new;
     wait::until("the webhook that injects is known by them", || async {
-        injects().await.is_ok_and(|found| found == [root.clone(), none()])
+        injects()
+            .await
+            .is_ok_and(|found| found == [root.clone(), none()])
     })
     .await;
+
     // An edit is undone; what is another revision's, and what checks objects, is left alone.
-    there.put(&configuration("MutatingWebhookConfiguration", "injector", "default")).await?;
-    wait::until("it is so again", || async { injects().await.is_ok_and(|found| found == [root.clone(), none()]) })
-        .await;
-    for (plural, name) in
-        [("mutatingwebhookconfigurations", "canary"), ("validatingwebhookconfigurations", "validator")]
-    {
-        ensure!(authorities(&there, plural, name).await? == [none(), none()], "{name}");
+    there
+        .put(&configuration(
+            "MutatingWebhookConfiguration",
+            "injector",
+            "default",
+        ))
+        .await?;
+
+    wait::until("it is so again", || async {
+        injects()
+            .await
+            .is_ok_and(|found| found == [root.clone(), none()])
+    })
+    .await;
+
+    for (plural, name) in [
+        ("mutatingwebhookconfigurations", "canary"),
+        ("validatingwebhookconfigurations", "validator"),
+    ] {
+        ensure!(
+            authorities(&there, plural, name).await? == [none(), none()],
+            "{name}"
+        );
     }
+
     // The cluster that another control plane leads was read before.
-    ensure!(authorities(&elsewhere, "mutatingwebhookconfigurations", "injector").await? == [none(), none()]);
-    ensure!(text(&elsewhere, "istio-ca-root-cert", "root-cert.pem").await.is_empty());
-    ensure!(there.get(BUNDLE).await.is_err(), "roots in ConfigMaps are in no ClusterTrustBundle");
+    ensure!(
+        authorities(&elsewhere, "mutatingwebhookconfigurations", "injector").await?
+            == [none(), none()]
+    );
+    ensure!(
+        text(&elsewhere, "istio-ca-root-cert", "root-cert.pem")
+            .await
+            .is_empty()
+    );
+
+    ensure!(
+        there.get(BUNDLE).await.is_err(),
+        "roots in ConfigMaps are in no ClusterTrustBundle"
+    );
     navarch.stop().await?;
 
     defines_exports(&other, &elsewhere).await?;
-    let more = [("ENABLE_CLUSTER_TRUST_BUNDLE_API", "true"), ("ENABLE_MCS_AUTO_EXPORT", "true")];
+    let more = [
+        ("ENABLE_CLUSTER_TRUST_BUNDLE_API", "true"),
+        ("ENABLE_MCS_AUTO_EXPORT", "true"),
+    ];
     let navarch = start(primary, &more).await?;
-    wait::until("the roots are in the remote cluster's ClusterTrustBundle", || async {
-        let found = there.get(BUNDLE).await.unwrap_or_default();
-        found["spec"]["trustBundle"].as_str().is_some_and(|bundle| bundle.trim() == root)
+    wait::until(
+        "the roots are in the remote cluster's ClusterTrustBundle",
+        || async {
+            let found = there.get(BUNDLE).await.unwrap_or_default();
+            found["spec"]["trustBundle"]
+                .as_str()
+                .is_some_and(|bundle| bundle.trim() == root)
+        },
+    )
+    .await;
+    ensure!(
+        elsewhere.get(BUNDLE).await.is_err(),
+        "another's cluster has none"
+    );
+    wait::until("its Services are exported all the same", || async {
+        elsewhere.get(EXPORT).await.is_ok()
     })
     .await;
-    ensure!(elsewhere.get(BUNDLE).await.is_err(), "another's cluster has none");
-    wait::until("its Services are exported all the same", || async { elsewhere.get(EXPORT).await.is_ok() }).await;
     navarch.stop().await?;
     here.delete(&secret("led", &led)?).await?;
     here.delete(&secret("other", &other)?).await
@@ -173,7 +255,12 @@ async fn ca_roots_are_written_only_to_led_remote_clusters() -> Result<()> {
 
 /// A new CA, and the Secret that holds it as users make it.
 fn plugged_in() -> Result<(Bundle, Value)> {
-    let ca = Bundle::self_signed("cluster.local", KeyType::P256, Duration::from_hours(24), SystemTime::now())?;
+    let ca = Bundle::self_signed(
+        "cluster.local",
+        KeyType::P256,
+        Duration::from_hours(24),
+        SystemTime::now(),
+    )?;
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "cacerts", "namespace": "istio-system"},
         "stringData": {
@@ -188,15 +275,26 @@ fn plugged_in() -> Result<(Bundle, Value)> {
 async fn a_ca_in_the_cluster_that_configures_the_mesh_signs_and_is_replaced_there() -> Result<()> {
     let primary = Cluster::start_with(ClusterConfig::default()).await?;
     let here = primary.writer().await?;
-    here.put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}})).await?;
+    here.put(
+        &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}}),
+    )
+    .await?;
     let (first, secret) = plugged_in()?;
     here.put(&secret).await?;
+
     let folder = tempfile::tempdir()?;
     let folder = folder.path().display().to_string();
     let roots = || text(&here, "istio-ca-root-cert", "root-cert.pem");
 
-    let navarch = start(&primary, &[("USE_REMOTE_CERTS", "true"), ("ROOT_CA_DIR", &folder)]).await?;
-    wait::until("its root is in every namespace", || async { roots().await == first.roots.trim() }).await;
+    let navarch = start(
+        &primary,
+        &[("USE_REMOTE_CERTS", "true"), ("ROOT_CA_DIR", &folder)],
+    )
+    .await?;
+    wait::until("its root is in every namespace", || async {
+        roots().await == first.roots.trim()
+    })
+    .await;
     let (second, secret) = plugged_in()?;
     here.put(&secret).await?;
     wait::until("the next one is distributed", || async {
@@ -204,7 +302,12 @@ async fn a_ca_in_the_cluster_that_configures_the_mesh_signs_and_is_replaced_ther
         roots.contains(first.roots.trim()) && roots.contains(second.roots.trim())
     })
     .await;
-    ensure!(std::fs::read_dir(&folder)?.next().is_none(), "no key is written to a file");
+
+    ensure!(
+        std::fs::read_dir(&folder)?.next().is_none(),
+        "no key is written to a file"
+    );
     navarch.stop().await?;
+
     Ok(())
 }

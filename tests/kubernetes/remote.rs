@@ -1,5 +1,5 @@
-//! A remote cluster, by way of its API server: it comes with a Secret, serves through changes of its credentials and while it is
-//! down, holds up nobody, and goes with its Secret.
+//! A remote cluster, by way of its API server: it comes with a Secret, serves through changes of
+//! its credentials and while it is down, holds up nobody, and goes with its Secret.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -46,21 +46,44 @@ struct Proxy {
 impl Proxy {
     /// Opens a stream.
     async fn open(server: SocketAddr) -> Result<Self> {
-        let mut client = AggregatedDiscoveryServiceClient::connect(format!("http://{server}")).await?;
+        let mut client =
+            AggregatedDiscoveryServiceClient::connect(format!("http://{server}")).await?;
         let (requests, outgoing) = mpsc::channel(8);
-        let text = |text: &str| prost_types::Value { kind: Some(Kind::StringValue(text.to_owned())) };
-        let fields = [("NAMESPACE".to_owned(), text("shop")), ("CLUSTER_ID".to_owned(), text("Kubernetes"))];
-        let metadata = Some(prost_types::Struct { fields: fields.into() });
+        let text = |text: &str| prost_types::Value {
+            kind: Some(Kind::StringValue(text.to_owned())),
+        };
+        let fields = [
+            ("NAMESPACE".to_owned(), text("shop")),
+            ("CLUSTER_ID".to_owned(), text("Kubernetes")),
+        ];
+
+        let metadata = Some(prost_types::Struct {
+            fields: fields.into(),
+        });
         let id = "sidecar~10.0.0.9~client.shop~shop.svc.cluster.local".to_owned();
         let ask = DeltaDiscoveryRequest {
-            node: Some(Node { id, metadata, ..Node::default() }),
+            node: Some(Node {
+                id,
+                metadata,
+                ..Node::default()
+            }),
             type_url: ENDPOINTS.to_owned(),
             resource_names_subscribe: vec![SERVICE.to_owned()],
             ..Default::default()
         };
+
         requests.send(ask).await?;
-        let responses = client.delta_aggregated_resources(ReceiverStream::new(outgoing)).await?.into_inner();
-        Ok(Self { requests, responses, addresses: BTreeSet::new(), received: Vec::new() })
+        let responses = client
+            .delta_aggregated_resources(ReceiverStream::new(outgoing))
+            .await?
+            .into_inner();
+
+        Ok(Self {
+            requests,
+            responses,
+            addresses: BTreeSet::new(),
+            received: Vec::new(),
+        })
     }
 
     /// Waits until it was told of these addresses alone.
@@ -69,7 +92,8 @@ impl Proxy {
         let end = Instant::now() + TIMEOUT;
         while self.addresses != wanted {
             let answer = tokio::time::timeout_at(end, self.responses.message()).await;
-            let answer = answer.with_context(|| format!("{:?} and not {wanted:?}", self.addresses))??;
+            let answer =
+                answer.with_context(|| format!("{:?} and not {wanted:?}", self.addresses))??;
             self.take(answer.context("the stream ended")?).await?;
         }
         Ok(())
@@ -78,7 +102,10 @@ impl Proxy {
     /// Fails where it was without an address since this was asked last.
     fn never_without(&mut self, address: &str) -> Result<()> {
         for received in self.received.drain(..) {
-            ensure!(received.contains(address), "{address} is not in {received:?}");
+            ensure!(
+                received.contains(address),
+                "{address} is not in {received:?}"
+            );
         }
         Ok(())
     }
@@ -88,18 +115,30 @@ impl Proxy {
         for resource in response.resources {
             let body = resource.resource.context("a resource has a body")?;
             let assignment = ClusterLoadAssignment::decode(body.value.as_slice())?;
-            let endpoints = assignment.endpoints.into_iter().flat_map(|group| group.lb_endpoints);
-            self.addresses = endpoints.filter_map(|endpoint| address_of(endpoint.host_identifier?)).collect();
+            let endpoints = assignment
+                .endpoints
+                .into_iter()
+                .flat_map(|group| group.lb_endpoints);
+            self.addresses = endpoints
+                .filter_map(|endpoint| address_of(endpoint.host_identifier?))
+                .collect();
             self.received.push(self.addresses.clone());
         }
-        let ack =
-            DeltaDiscoveryRequest { type_url: response.type_url, response_nonce: response.nonce, ..Default::default() };
+
+        let ack = DeltaDiscoveryRequest {
+            type_url: response.type_url,
+            response_nonce: response.nonce,
+            ..Default::default()
+        };
+
         Ok(self.requests.send(ack).await?)
     }
 }
 
 fn address_of(host: lb_endpoint::HostIdentifier) -> Option<String> {
-    let lb_endpoint::HostIdentifier::Endpoint(endpoint) = host else { return None };
+    let lb_endpoint::HostIdentifier::Endpoint(endpoint) = host else {
+        return None;
+    };
     match endpoint.address?.address? {
         address::Address::SocketAddress(socket) => {
             let port = match socket.port_specifier? {
@@ -120,8 +159,12 @@ async fn serve(writer: &Writer, addresses: &[&str]) -> Result<()> {
             "spec": {"ports": [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}]},
         }))
         .await?;
-    let endpoints: Vec<Value> =
-        addresses.iter().map(|address| json!({"addresses": [address], "conditions": {"ready": true}})).collect();
+
+    let endpoints: Vec<Value> = addresses
+        .iter()
+        .map(|address| json!({"addresses": [address], "conditions": {"ready": true}}))
+        .collect();
+
     writer
         .put(&json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
@@ -144,9 +187,17 @@ fn secret(kubeconfig: &str) -> Value {
 /// Waits until a page says something.
 async fn says(navarch: &Navarch, page: &str, text: &str) {
     until_some(&format!("{page} says {text:?}"), async || {
-        let response = if page == "metrics" { navarch.metrics().await } else { navarch.page(page).await };
+        let response = if page == "metrics" {
+            navarch.metrics().await
+        } else {
+            navarch.page(page).await
+        };
         let response = response.unwrap_or_else(|error| format!("{error:#}"));
-        if response.contains(text) { Ok(()) } else { Err(Verbatim(response)) }
+        if response.contains(text) {
+            Ok(())
+        } else {
+            Err(Verbatim(response))
+        }
     })
     .await;
 }
@@ -154,9 +205,16 @@ async fn says(navarch: &Navarch, page: &str, text: &str) {
 /// Waits until the roots are in a namespace.
 async fn has_roots(writer: &Writer, namespace: &str) {
     until_some(&format!("the roots are in {namespace}"), async || {
-        let map = writer.get(&format!("/api/v1/namespaces/{namespace}/configmaps/istio-ca-root-cert")).await;
+        let map = writer
+            .get(&format!(
+                "/api/v1/namespaces/{namespace}/configmaps/istio-ca-root-cert"
+            ))
+            .await;
         wanted(map, |map| {
-            let pem = map.as_ref().ok().and_then(|map| map["data"]["root-cert.pem"].as_str());
+            let pem = map
+                .as_ref()
+                .ok()
+                .and_then(|map| map["data"]["root-cert.pem"].as_str());
             pem.is_some_and(|pem| !pem.is_empty())
         })
     })
@@ -166,11 +224,21 @@ async fn has_roots(writer: &Writer, namespace: &str) {
 
 /// Starts Navarch on the primary cluster.
 async fn start(kubeconfig: &Path) -> Result<Navarch> {
-    let environment = [("EXTERNAL_ISTIOD", "true"), ("PILOT_REMOTE_CLUSTER_TIMEOUT", "3s")];
-    Navarch::start_on_kubernetes(program(), kubeconfig, &["--secure-grpc-addr=127.0.0.1:0"], &environment).await
+    let environment = [
+        ("EXTERNAL_ISTIOD", "true"),
+        ("PILOT_REMOTE_CLUSTER_TIMEOUT", "3s"),
+    ];
+    Navarch::start_on_kubernetes(
+        program(),
+        kubeconfig,
+        &["--secure-grpc-addr=127.0.0.1:0"],
+        &environment,
+    )
+    .await
 }
 
-/// Changes the credentials of the remote cluster in several ways; its endpoints are served throughout.
+/// Changes the credentials of the remote cluster in several ways; its endpoints are served
+/// throughout.
 async fn rotate(
     (here, there): (&Writer, &Writer),
     navarch: &Navarch,
@@ -178,33 +246,56 @@ async fn rotate(
     kubeconfig: &str,
 ) -> Result<()> {
     proxy.received.clear();
+
     // With credentials that do not hold, those before them go on serving.
     let config: Value = serde_json::from_str(kubeconfig)?;
     let mut wrong = config.clone();
     wrong["users"][0]["user"]["token"] = json!("of-nobody");
     here.put(&secret(&wrong.to_string())).await?;
-    says(navarch, "metrics", r#"remote_cluster_secret_events_total{event="update"} 1"#).await;
+    says(
+        navarch,
+        "metrics",
+        r#"remote_cluster_secret_events_total{event="update"} 1"#,
+    )
+    .await;
     serve(there, &["10.20.0.1", "10.20.0.2"]).await?;
-    proxy.has(&["10.10.0.1:8080", "10.20.0.1:8080", "10.20.0.2:8080"]).await?;
+    proxy
+        .has(&["10.10.0.1:8080", "10.20.0.1:8080", "10.20.0.2:8080"])
+        .await?;
+
     // What would run a program is refused, and changes nothing.
     let mut program = config.clone();
-    program["users"][0]["user"] = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "true"}});
+    program["users"][0]["user"] =
+        json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "true"}});
     here.put(&secret(&program.to_string())).await?;
-    says(navarch, "metrics", r#"remote_cluster_secret_events_total{event="update"} 2"#).await;
+    says(
+        navarch,
+        "metrics",
+        r#"remote_cluster_secret_events_total{event="update"} 2"#,
+    )
+    .await;
     let end = Instant::now() + TIMEOUT;
+
     while !navarch.output().contains("uses exec, which is not allowed") {
         ensure!(Instant::now() < end, "{}", navarch.output());
         sleep(Duration::from_millis(20)).await;
     }
+
     // Others that hold take over, and nothing is lost on the way.
     let mut rotated = config.clone();
     rotated["users"][0]["name"] = json!("rotated");
     rotated["contexts"][0]["context"]["user"] = json!("rotated");
     here.put(&secret(&rotated.to_string())).await?;
-    says(navarch, "metrics", r#"remote_cluster_secret_events_total{event="update"} 3"#).await;
+    says(
+        navarch,
+        "metrics",
+        r#"remote_cluster_secret_events_total{event="update"} 3"#,
+    )
+    .await;
     serve(there, &["10.20.0.1"]).await?;
     proxy.has(&["10.10.0.1:8080", "10.20.0.1:8080"]).await?;
     says(navarch, "/debug/clusterz", SYNCED).await;
+
     Ok(())
 }
 
@@ -213,14 +304,19 @@ async fn a_remote_cluster_follows_its_secret_and_blocks_nothing() -> Result<()> 
     let guard = cluster().await?;
     let primary = guard.as_ref().context("a cluster")?;
     let mut remote = Cluster::start().await?;
-    let (here, there) = (primary.writer().await?, remote.writer().await?);
+    let here = primary.writer().await?;
+    let there = remote.writer().await?;
     serve(&here, &["10.10.0.1"]).await?;
     serve(&there, &["10.20.0.1"]).await?;
     let leaders = json!({"topology.istio.io/controlPlaneClusters": "west,Kubernetes"});
+
     for (writer, annotations) in [(&here, json!({})), (&there, leaders)] {
         let metadata = json!({"name": "istio-system", "annotations": annotations});
-        writer.put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})).await?;
+        writer
+            .put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}))
+            .await?;
     }
+
     let good = std::fs::read_to_string(remote.admin_kubeconfig())?;
 
     // It comes with its Secret.
@@ -230,7 +326,12 @@ async fn a_remote_cluster_follows_its_secret_and_blocks_nothing() -> Result<()> 
     here.put(&secret(&good)).await?;
     proxy.has(&["10.10.0.1:8080", "10.20.0.1:8080"]).await?;
     says(&navarch, "/debug/clusterz", SYNCED).await;
-    says(&navarch, "metrics", r#"istiod_managed_clusters{cluster_type="remote"} 1"#).await;
+    says(
+        &navarch,
+        "metrics",
+        r#"istiod_managed_clusters{cluster_type="remote"} 1"#,
+    )
+    .await;
     has_roots(&there, "shop").await;
 
     rotate((&here, &there), &navarch, &mut proxy, &good).await?;
@@ -241,12 +342,19 @@ async fn a_remote_cluster_follows_its_secret_and_blocks_nothing() -> Result<()> 
     serve(&here, &["10.10.0.2"]).await?;
     proxy.has(&["10.10.0.2:8080", "10.20.0.1:8080"]).await?;
     proxy.never_without("10.20.0.1:8080")?;
+
     // Who starts meanwhile goes on without it.
     let second = start(&primary.admin_kubeconfig()).await?;
     says(&second, "/debug/clusterz", r#""syncStatus":"timeout""#).await;
-    says(&second, "metrics", r#"remote_cluster_sync_timeouts_total{cluster="east"} 1"#).await;
+    says(
+        &second,
+        "metrics",
+        r#"remote_cluster_sync_timeouts_total{cluster="east"} 1"#,
+    )
+    .await;
     let mut late = Proxy::open(second.xds).await?;
     late.has(&["10.10.0.2:8080"]).await?;
+
     // And takes it in when it is back.
     remote.start_api_server().await?;
     late.has(&["10.10.0.2:8080", "10.20.0.1:8080"]).await?;
@@ -256,9 +364,18 @@ async fn a_remote_cluster_follows_its_secret_and_blocks_nothing() -> Result<()> 
     here.delete(&secret("")).await?;
     proxy.has(&["10.10.0.2:8080"]).await?;
     late.has(&["10.10.0.2:8080"]).await?;
-    says(&navarch, "metrics", r#"istiod_managed_clusters{cluster_type="remote"} 0"#).await;
-    ensure!(!navarch.page("/debug/clusterz").await?.contains("east"), "it is no longer shown");
+    says(
+        &navarch,
+        "metrics",
+        r#"istiod_managed_clusters{cluster_type="remote"} 0"#,
+    )
+    .await;
+    ensure!(
+        !navarch.page("/debug/clusterz").await?.contains("east"),
+        "it is no longer shown"
+    );
     navarch.stop().await?;
     second.stop().await?;
+
     Ok(())
 }

@@ -19,8 +19,10 @@ use super::edge::{self, Edge};
 use super::{cluster, program};
 
 /// The types that are asked for.
-const TYPES: [&str; 2] =
-    ["type.googleapis.com/envoy.config.cluster.v3.Cluster", "type.googleapis.com/envoy.config.listener.v3.Listener"];
+const TYPES: [&str; 2] = [
+    "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+    "type.googleapis.com/envoy.config.listener.v3.Listener",
+];
 
 /// How long an answer may take.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -33,23 +35,54 @@ pub(super) struct Stream {
 
 impl Stream {
     pub(super) async fn open(server: SocketAddr) -> Result<Self> {
-        let mut client = AggregatedDiscoveryServiceClient::connect(format!("http://{server}")).await?;
+        let mut client =
+            AggregatedDiscoveryServiceClient::connect(format!("http://{server}")).await?;
         let (requests, outgoing) = mpsc::channel(8);
-        let text = |text: &str| prost_types::Value { kind: Some(Kind::StringValue(text.to_owned())) };
-        let labels = prost_types::Struct { fields: [("istio".to_owned(), text("ingressgateway"))].into() };
+        let text = |text: &str| prost_types::Value {
+            kind: Some(Kind::StringValue(text.to_owned())),
+        };
+        let labels = prost_types::Struct {
+            fields: [("istio".to_owned(), text("ingressgateway"))].into(),
+        };
+
         let metadata = prost_types::Struct {
             fields: [
                 ("NAMESPACE".to_owned(), text("edge")),
                 ("CLUSTER_ID".to_owned(), text("Kubernetes")),
-                ("LABELS".to_owned(), prost_types::Value { kind: Some(Kind::StructValue(labels)) }),
+                (
+                    "LABELS".to_owned(),
+                    prost_types::Value {
+                        kind: Some(Kind::StructValue(labels)),
+                    },
+                ),
             ]
             .into(),
         };
+
         let id = "router~10.0.0.9~gateway-9.edge~edge.svc.cluster.local".to_owned();
-        let node = Some(Node { id, metadata: Some(metadata), ..Node::default() });
-        requests.send(DeltaDiscoveryRequest { node, type_url: TYPES[0].to_owned(), ..Default::default() }).await?;
-        let responses = client.delta_aggregated_resources(ReceiverStream::new(outgoing)).await?.into_inner();
-        Ok(Self { requests, responses })
+        let node = Some(Node {
+            id,
+            metadata: Some(metadata),
+            ..Node::default()
+        });
+
+        requests
+            .send(DeltaDiscoveryRequest {
+                node,
+                type_url: TYPES[0].to_owned(),
+                ..Default::default()
+            })
+            .await?;
+
+        let responses = client
+            .delta_aggregated_resources(ReceiverStream::new(outgoing))
+            .await?
+            .into_inner();
+
+        Ok(Self {
+            requests,
+            responses,
+        })
     }
 
     /// All resources of the types, by name.
@@ -57,7 +90,10 @@ impl Stream {
         let mut resources = BTreeMap::new();
         for (index, type_url) in TYPES.iter().enumerate() {
             if index > 0 {
-                let ask = DeltaDiscoveryRequest { type_url: (*type_url).to_owned(), ..Default::default() };
+                let ask = DeltaDiscoveryRequest {
+                    type_url: (*type_url).to_owned(),
+                    ..Default::default()
+                };
                 self.requests.send(ask).await?;
             }
             resources.extend(self.take(type_url).await?);
@@ -70,20 +106,30 @@ impl Stream {
         self.take(TYPES[0]).await?;
         let type_url = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
         let resource_names_subscribe = vec![name.to_owned()];
-        let ask =
-            DeltaDiscoveryRequest { type_url: type_url.to_owned(), resource_names_subscribe, ..Default::default() };
+        let ask = DeltaDiscoveryRequest {
+            type_url: type_url.to_owned(),
+            resource_names_subscribe,
+            ..Default::default()
+        };
         self.requests.send(ask).await?;
         self.take(type_url).await.map(drop)
     }
 
     /// The next response, which is not answered yet.
     pub(super) async fn response(&mut self) -> Result<DeltaDiscoveryResponse> {
-        timeout(TIMEOUT, self.responses.message()).await??.context("the stream ended")
+        timeout(TIMEOUT, self.responses.message())
+            .await??
+            .context("the stream ended")
     }
 
     pub(super) async fn acknowledge(&self, response: &DeltaDiscoveryResponse) -> Result<()> {
-        let (response_nonce, type_url) = (response.nonce.clone(), response.type_url.clone());
-        let taken = DeltaDiscoveryRequest { type_url, response_nonce, ..Default::default() };
+        let response_nonce = response.nonce.clone();
+        let type_url = response.type_url.clone();
+        let taken = DeltaDiscoveryRequest {
+            type_url,
+            response_nonce,
+            ..Default::default()
+        };
         self.requests.send(taken).await.context("the stream ended")
     }
 
@@ -95,7 +141,10 @@ impl Stream {
             if response.type_url == type_url {
                 let named = response.resources.into_iter().map(|resource| {
                     let any = resource.resource.context("a resource without content")?;
-                    Ok((format!("{} {}", any.type_url, resource.name), any.value.to_vec()))
+                    Ok((
+                        format!("{} {}", any.type_url, resource.name),
+                        any.value.to_vec(),
+                    ))
                 });
                 return named.collect();
             }
@@ -111,26 +160,40 @@ async fn replicas_serve_the_same_bytes_and_send_proxies_on_when_they_end() -> Re
     for (name, status) in [("a", 201), ("b", 202), ("c", 203)] {
         edge.answer(name, status).await?;
     }
-    let first = Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &[]).await?;
+
+    let first =
+        Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &[]).await?;
     let mut stream = Stream::open(first.xds).await?;
     let served = stream.resources().await?;
-    ensure!(served.keys().any(|name| name.contains("Listener")), "there is something to compare: {:?}", served.keys());
+    ensure!(
+        served.keys().any(|name| name.contains("Listener")),
+        "there is something to compare: {:?}",
+        served.keys()
+    );
+
     // The first has seen the objects come; the second finds them all there.
     edge.answer("d", 204).await?;
     edge.writer.delete(&edge::answer("b", 202)).await?;
-    let second = Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &[]).await?;
+    let second =
+        Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &[]).await?;
     let of_first = Stream::open(first.xds).await?.resources().await?;
     let of_second = Stream::open(second.xds).await?.resources().await?;
     ensure!(of_first == of_second, "both serve the same bytes");
+
     // Told to end, the first ends its streams, and then itself, while the second serves on.
     let begun = Instant::now();
     let ending = tokio::spawn(first.stop());
     while let Ok(Some(_)) = timeout(TIMEOUT, stream.responses.message()).await? {}
-    println!("SIGTERM: the stream was sent away after {:?}", begun.elapsed());
+    println!(
+        "SIGTERM: the stream was sent away after {:?}",
+        begun.elapsed()
+    );
+
     ensure!(ending.await??, "the first ends by itself");
     println!("SIGTERM: the process ended after {:?}", begun.elapsed());
     let again = Stream::open(second.xds).await?.resources().await?;
     ensure!(again == of_second, "the second serves the same still");
     ensure!(second.stop().await?, "navarch ends when asked to");
+
     Ok(())
 }

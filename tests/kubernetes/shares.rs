@@ -14,62 +14,126 @@ async fn status_has_the_number_of_proxies_that_acknowledged_an_object() -> Resul
     let edge = Edge::open(cluster.writer().await?).await?;
     edge.answer("a", 201).await?;
     let environment = [("PILOT_ENABLE_STATUS", "true"), ("POD_NAME", "leader")];
-    let navarch = Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &environment).await?;
+    let navarch =
+        Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &environment)
+            .await?;
     let gateway = edge::start_gateway(navarch.xds).await?;
+
     edge::expect("a", 201).await;
     let path = "/apis/networking.istio.io/v1/namespaces/edge/virtualservices/a";
     let is_reported = async |name: &str, share: &str| {
         let path = format!("/apis/networking.istio.io/v1/namespaces/edge/virtualservices/{name}");
         let object = edge.writer.get(&path).await.unwrap_or_default();
         let generation = &object["metadata"]["generation"];
-        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let found = conditions.iter().find(|condition| condition["type"] == "Reconciled").cloned();
+        let conditions = object["status"]["conditions"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let found = conditions
+            .iter()
+            .find(|condition| condition["type"] == "Reconciled")
+            .cloned();
+
         found.is_some_and(|found| {
-            found["message"] == format!("{share} proxies up to date.") && found["observedGeneration"] == *generation
+            found["message"] == format!("{share} proxies up to date.")
+                && found["observedGeneration"] == *generation
         })
     };
+
     let says = async |share: &str| is_reported("a", share).await;
     let took = edge::eventually("the gateway has taken it", async || says("1/1").await).await;
     println!("status: written {took:?} after the gateway had it");
+
     // The proxies of all replicas count; those of one that ends do not.
     let environment = [("PILOT_ENABLE_STATUS", "true"), ("POD_NAME", "other")];
-    let other = Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &environment).await?;
+    let other =
+        Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &environment)
+            .await?;
     let mut stream = super::replicas::Stream::open(other.xds).await?;
-    stream.route(&format!("http.{}", navarch_testkit::bookshop::GATEWAY.port())).await?;
+    stream
+        .route(&format!(
+            "http.{}",
+            navarch_testkit::bookshop::GATEWAY.port()
+        ))
+        .await?;
+
     edge::eventually("both proxies count", async || says("2/2").await).await;
     let report = "/api/v1/namespaces/istio-system/configmaps/other-distribution";
-    ensure!(edge.writer.get(report).await?["data"]["distribution-report"].is_string(), "it is a report that tells");
+    ensure!(
+        edge.writer.get(report).await?["data"]["distribution-report"].is_string(),
+        "it is a report that tells"
+    );
     drop(stream);
     edge::eventually("one has gone", async || says("1/1").await).await;
+
     ensure!(other.stop().await?, "navarch ends when asked to");
-    ensure!(edge.writer.get(report).await.is_err(), "its report goes with it");
+    ensure!(
+        edge.writer.get(report).await.is_err(),
+        "its report goes with it"
+    );
+
     // Another's condition stays.
     let theirs = json!({
         "apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": {"name": "a", "namespace": "edge"},
         "status": {"conditions": [{"type": "Theirs", "status": "True"}]},
     });
     let mut object = edge.writer.get(path).await?;
-    let conditions = object["status"]["conditions"].as_array_mut().context("conditions")?;
+    let conditions = object["status"]["conditions"]
+        .as_array_mut()
+        .context("conditions")?;
     conditions.push(theirs["status"]["conditions"][0].clone());
+
     let patch = json!({"status": {"conditions": conditions}});
-    cluster.call("PATCH", &format!("{path}/status"), "application/merge-patch+json", &patch).await?;
+    cluster
+        .call(
+            "PATCH",
+            &format!("{path}/status"),
+            "application/merge-patch+json",
+            &patch,
+        )
+        .await?;
+
     gateway.freeze(true)?;
     edge.answer("a", 202).await?;
-    edge::eventually("a proxy that does not answer counts", async || says("0/1").await).await;
-    let page: Value =
-        serde_json::from_str(&navarch.page("/debug/config_distribution?kind=VirtualService&name=a").await?)?;
-    ensure!(page[0]["proxies"] == 1 && page[0]["upToDate"] == 0, "the page says the same: {page}");
+    edge::eventually("a proxy that does not answer counts", async || {
+        says("0/1").await
+    })
+    .await;
+    let page: Value = serde_json::from_str(
+        &navarch
+            .page("/debug/config_distribution?kind=VirtualService&name=a")
+            .await?,
+    )?;
+
+    ensure!(
+        page[0]["proxies"] == 1 && page[0]["upToDate"] == 0,
+        "the page says the same: {page}"
+    );
     gateway.freeze(false)?;
     edge::eventually("it has taken the edit", async || says("1/1").await).await;
     edge::expect("a", 202).await;
     let object = edge.writer.get(path).await?;
-    ensure!(object["status"]["conditions"][1]["type"] == "Theirs", "{object}");
-    // Once all is right nothing is written any more: not with what is written of another object later, either.
+
+    ensure!(
+        object["status"]["conditions"][1]["type"] == "Theirs",
+        "{object}"
+    );
+
+    // Once all is right nothing is written any more: not with what is written of another object
+    // later, either.
     edge.answer("b", 203).await?;
-    edge::eventually("the gateway has taken another", async || is_reported("b", "1/1").await).await;
+    edge::eventually("the gateway has taken another", async || {
+        is_reported("b", "1/1").await
+    })
+    .await;
     let later = edge.writer.get(path).await?;
-    ensure!(later["metadata"]["resourceVersion"] == object["metadata"]["resourceVersion"], "{later}");
+
+    ensure!(
+        later["metadata"]["resourceVersion"] == object["metadata"]["resourceVersion"],
+        "{later}"
+    );
     edge::nothing_refused(&gateway).await?;
     ensure!(navarch.stop().await?, "navarch ends when asked to");
+
     Ok(())
 }

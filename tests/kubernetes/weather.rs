@@ -1,4 +1,5 @@
-//! Connections break, servers die, versions expire, rights are taken: what was read stays in force, and all comes right.
+//! Connections break, servers die, versions expire, rights are taken: what was read stays in force,
+//! and all comes right.
 
 use anyhow::{Context, Result, ensure};
 use navarch_testkit::cluster::Cluster;
@@ -18,9 +19,16 @@ async fn broken_and_silent_connections_lose_nothing() -> Result<()> {
     edge.answer("a", 201).await?;
     let wire = Wire::start(cluster.address).await?;
     let kubeconfig = cluster.admin_kubeconfig_through(wire.address)?;
-    let navarch = Navarch::start_on_kubernetes(program(), &kubeconfig, &["--kubernetes-idle-timeout=2s"], &[]).await?;
+    let navarch = Navarch::start_on_kubernetes(
+        program(),
+        &kubeconfig,
+        &["--kubernetes-idle-timeout=2s"],
+        &[],
+    )
+    .await?;
     let gateway = edge::start_gateway(navarch.xds).await?;
     edge::expect("a", 201).await;
+
     for (weather, name) in [(LinkState::Storm, "broken"), (LinkState::Silent, "silent")] {
         for round in 0..3_u16 {
             let status = 210 + round;
@@ -31,16 +39,23 @@ async fn broken_and_silent_connections_lose_nothing() -> Result<()> {
             let has_noticed = async || wire.begun() > begun;
             edge::eventually(&format!("navarch notices a {name} connection"), has_noticed).await;
             edge.writer.delete(&edge::answer("gone", 299)).await?;
-            ensure!(navarch.is_ready().await, "a {name} connection does not make it unready");
+
+            ensure!(
+                navarch.is_ready().await,
+                "a {name} connection does not make it unready"
+            );
             ensure!(edge::ask("a").await != 0, "what was read is served on");
             wire.set(LinkState::Fair);
             let took = edge::expect("a", status).await;
             edge::expect("gone", 404).await;
+
             println!("{name} connection: in step {took:?} after it was mended");
         }
+
         edge.answer("a", 201).await?;
         edge::expect("a", 201).await;
     }
+
     edge::nothing_refused(&gateway).await?;
     ensure!(navarch.stop().await?, "navarch ends when asked to");
     Ok(())
@@ -58,40 +73,72 @@ async fn an_api_server_may_die_and_forget() -> Result<()> {
     let kubeconfig = cluster.admin_kubeconfig_through(wire.address)?;
     let navarch = Navarch::start_on_kubernetes(program(), &kubeconfig, &[levels], &[]).await?;
     let gateway = edge::start_gateway(navarch.xds).await?;
+
     edge::expect("b", 201).await;
-    // Killed under load, and back. While it is away the gateway serves, and a new one would be served.
+
+    // Killed under load, and back. While it is away the gateway serves, and a new one would be
+    // served.
     for status in 202..240_u16 {
         edge.answer("a", status).await?;
     }
+
     let begun = wire.begun();
     cluster.kill_api_server();
-    edge::eventually("navarch notices that there is no API server", async || wire.begun() > begun).await;
+    edge::eventually("navarch notices that there is no API server", async || {
+        wire.begun() > begun
+    })
+    .await;
     ensure!(navarch.is_ready().await, "ready without an API server");
     ensure!(edge::ask("a").await > 200, "served without an API server");
+
     cluster.start_api_server().await?;
-    let edge = Edge { writer: cluster.writer().await? };
+    let edge = Edge {
+        writer: cluster.writer().await?,
+    };
     edge.writer.delete(&edge::answer("b", 201)).await?;
     edge.answer("a", 240).await?;
-    println!("API server killed: in step {:?} after it was back", edge::expect("a", 240).await);
+    println!(
+        "API server killed: in step {:?} after it was back",
+        edge::expect("a", 240).await
+    );
+
     edge::expect("b", 404).await;
-    // Stopped, so that watches are behind; what they would go on from is compacted away, and their server forgets it.
+
+    // Stopped, so that watches are behind; what they would go on from is compacted away, and their
+    // server forgets it.
     cluster.kill_api_server();
     cluster.start_api_server().await?;
-    let edge = Edge { writer: cluster.writer().await? };
+    let edge = Edge {
+        writer: cluster.writer().await?,
+    };
     for status in 241..260_u16 {
         edge.answer("a", status).await?;
     }
+
     cluster.compact().await?;
     cluster.kill_api_server();
     cluster.start_api_server().await?;
-    let edge = Edge { writer: cluster.writer().await? };
+    let edge = Edge {
+        writer: cluster.writer().await?,
+    };
     edge.answer("a", 261).await?;
-    // The server itself has said that watches have expired: its cache begins after what was read last.
-    let expired = async || navarch.output().contains("resourceVersion expired; relisting");
+
+    // The server itself has said that watches have expired: its cache begins after what was read
+    // last.
+    let expired = async || {
+        navarch
+            .output()
+            .contains("resourceVersion expired; relisting")
+    };
     edge::eventually("a watch has expired", expired).await;
-    println!("after compaction: in step after {:?}", edge::expect("a", 261).await);
+
+    println!(
+        "after compaction: in step after {:?}",
+        edge::expect("a", 261).await
+    );
     edge::nothing_refused(&gateway).await?;
     ensure!(navarch.stop().await?, "navarch ends when asked to");
+
     Ok(())
 }
 
@@ -114,8 +161,13 @@ fn role(without: &[&str]) -> serde_json::Value {
         "wasmplugins",
         "trafficextensions",
     ];
-    let istio: Vec<_> = all.into_iter().filter(|resource| !without.contains(resource)).collect();
+
+    let istio: Vec<_> = all
+        .into_iter()
+        .filter(|resource| !without.contains(resource))
+        .collect();
     let read = ["get", "list", "watch"];
+
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "reader"},
         "rules": [
@@ -137,7 +189,9 @@ async fn is_forbidden(cluster: &Cluster) {
     });
     wait::until("the API server knows that a right is taken", async || {
         let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-        let answer = cluster.call("POST", path, "application/json", &review).await;
+        let answer = cluster
+            .call("POST", path, "application/json", &review)
+            .await;
         answer.is_ok_and(|answer| answer["status"]["allowed"] == false)
     })
     .await;
@@ -155,6 +209,7 @@ async fn revoked_and_restored_permissions_are_handled() -> Result<()> {
             &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader", "namespace": "edge"}}),
         )
         .await?;
+
     writer.put(&role(&[])).await?;
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "reader"},
@@ -163,35 +218,63 @@ async fn revoked_and_restored_permissions_are_handled() -> Result<()> {
     });
     writer.put(&binding).await?;
     let direct = cluster.kubeconfig_of("edge", "reader").await?;
+
     let wire = Wire::start(cluster.address).await?;
-    let text = std::fs::read_to_string(&direct)?.replace(&cluster.address.to_string(), &wire.address.to_string());
+    let text = std::fs::read_to_string(&direct)?
+        .replace(&cluster.address.to_string(), &wire.address.to_string());
     std::fs::write(&direct, text)?;
     let navarch = Navarch::start_on_kubernetes(program(), &direct, &[], &[]).await?;
     let gateway = edge::start_gateway(navarch.xds).await?;
     edge::expect("a", 201).await;
+
     // Open watches go on whatever rights are taken; so the connections break, too.
     writer.put(&role(&["virtualservices"])).await?;
     is_forbidden(cluster).await;
     wire.cut().await;
     let says = async |wanted: bool| {
-        navarch.page("/debug/push_status").await.is_ok_and(|page| page.contains("k8s://VirtualService") == wanted)
+        navarch
+            .page("/debug/push_status")
+            .await
+            .is_ok_and(|page| page.contains("k8s://VirtualService") == wanted)
     };
-    edge::eventually("the kind that may not be read is named", async || says(true).await).await;
-    ensure!(navarch.output().contains("k8s://VirtualService"), "the log names it");
-    ensure!(navarch.is_ready().await, "ready although a kind may not be read any more");
+
+    edge::eventually("the kind that may not be read is named", async || {
+        says(true).await
+    })
+    .await;
+    ensure!(
+        navarch.output().contains("k8s://VirtualService"),
+        "the log names it"
+    );
+
+    ensure!(
+        navarch.is_ready().await,
+        "ready although a kind may not be read any more"
+    );
     let counted = "navarch_refused_configs{kind=\"VirtualService\"} 1";
     ensure!(navarch.metrics().await?.contains(counted), "it is counted");
-    // One that starts now is not ready, as istiod would not be: rules that it cannot see may be those that deny.
+
+    // One that starts now is not ready, as istiod would not be: rules that it cannot see may be
+    // those that deny.
     let mut late = Navarch::launch_on_kubernetes(program(), &direct, &[], &[]).await?;
-    let lacks = async || late.page("/ready").await.is_ok_and(|body| body.contains("k8s://VirtualService"));
+    let lacks = async || {
+        late.page("/ready")
+            .await
+            .is_ok_and(|body| body.contains("k8s://VirtualService"))
+    };
     edge::eventually("who asks whether it is ready is told what it lacks", lacks).await;
+
     ensure!(!late.is_ready().await, "not ready without a kind");
     edge.answer("a", 202).await?;
     let mut other = edge::gateway();
     other["spec"]["servers"][0]["hosts"] = json!(["a.example.com"]);
     writer.put(&other).await?;
     edge::expect("other", 404).await;
-    ensure!(edge::ask("a").await == 201, "the last that could be read stays, while other kinds are read on");
+    ensure!(
+        edge::ask("a").await == 201,
+        "the last that could be read stays, while other kinds are read on"
+    );
+
     writer.put(&role(&[])).await?;
     edge::expect("a", 202).await;
     late.wait_ready().await?;
@@ -199,5 +282,6 @@ async fn revoked_and_restored_permissions_are_handled() -> Result<()> {
     edge::eventually("nothing is missing any more", async || says(false).await).await;
     edge::nothing_refused(&gateway).await?;
     ensure!(navarch.stop().await?, "navarch ends when asked to");
+
     Ok(())
 }

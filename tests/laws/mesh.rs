@@ -76,22 +76,35 @@ impl Mesh {
     }
 
     /// Started afresh on these changes.
-    pub(crate) fn on(changes: impl IntoIterator<Item = Change>, translator: &Arc<dyn Translator>) -> Self {
+    pub(crate) fn on(
+        changes: impl IntoIterator<Item = Change>,
+        translator: &Arc<dyn Translator>,
+    ) -> Self {
         let mut mesh_state = MeshState::new(settings());
         mesh_state.apply(changes);
         let engine = Engine::new(mesh_state.context(), translator.clone());
-        Self { mesh_state, engine, clients: BTreeMap::new() }
+        Self {
+            mesh_state,
+            engine,
+            clients: BTreeMap::new(),
+        }
     }
 
     /// Takes a batch in; says what was published to whom.
     pub(crate) fn apply(&mut self, changes: Vec<Change>) -> BTreeSet<(usize, ResourceType)> {
-        self.clients.values().for_each(|client| client.sink.came.lock().unwrap().clear());
+        self.clients
+            .values()
+            .for_each(|client| client.sink.came.lock().unwrap().clear());
         let facts = self.mesh_state.apply(changes);
         if !facts.is_empty() {
             self.engine.apply(self.mesh_state.context(), facts);
         }
-        let came = self.clients.iter().map(|(n, client)| (*n, client.sink.came.lock().unwrap().clone()));
-        came.flat_map(|(n, kinds)| kinds.into_iter().map(move |kind| (n, kind))).collect()
+        let came = self
+            .clients
+            .iter()
+            .map(|(n, client)| (*n, client.sink.came.lock().unwrap().clone()));
+        came.flat_map(|(n, kinds)| kinds.into_iter().map(move |kind| (n, kind)))
+            .collect()
     }
 
     /// Connects a proxy, or connects it anew, with these interests.
@@ -102,7 +115,14 @@ impl Mesh {
         for (kind, interest) in &interests {
             self.engine.subscribe(id, *kind, interest.clone());
         }
-        self.clients.insert(n, Client { id, sink, interests });
+        self.clients.insert(
+            n,
+            Client {
+                id,
+                sink,
+                interests,
+            },
+        );
     }
 
     pub(crate) fn disconnect(&mut self, n: usize) {
@@ -113,19 +133,37 @@ impl Mesh {
 
     /// Has a proxy ask for the endpoints and routes that its clusters and listeners name.
     pub(crate) fn follow(&mut self, n: usize) {
-        let Some(client) = self.clients.get(&n) else { return };
+        let Some(client) = self.clients.get(&n) else {
+            return;
+        };
+
         let mut interests = client.interests.clone();
-        let of = |kind| self.engine.shown(client.id, kind).map(|shown| named_in(&shown)).unwrap_or_default();
+        let of = |kind| {
+            self.engine
+                .shown(client.id, kind)
+                .map(|shown| named_in(&shown))
+                .unwrap_or_default()
+        };
+
         interests.insert(ResourceType::Endpoint, names(of(ResourceType::Cluster)));
         let routes = names(of(ResourceType::Listener));
-        interests.insert(ResourceType::VirtualHost, Interest { wildcard: true, ..routes.clone() });
+        interests.insert(
+            ResourceType::VirtualHost,
+            Interest {
+                wildcard: true,
+                ..routes.clone()
+            },
+        );
+
         interests.insert(ResourceType::ExtensionConfig, routes.clone());
         interests.insert(ResourceType::Route, routes);
+
         for (kind, interest) in &interests {
             if client.interests.get(kind) != Some(interest) {
                 self.engine.subscribe(client.id, *kind, interest.clone());
             }
         }
+
         self.clients.get_mut(&n).unwrap().interests = interests;
     }
 
@@ -133,15 +171,24 @@ impl Mesh {
     pub(crate) fn shown(&self, n: usize) -> Shown {
         let client = &self.clients[&n];
         let kinds = client.interests.keys();
-        let shown: Shown = kinds.filter_map(|kind| Some((*kind, self.engine.shown(client.id, *kind)?))).collect();
-        assert_eq!(*client.sink.shown.lock().unwrap(), shown, "proxy {n} was sent something else than it is shown");
+        let shown: Shown = kinds
+            .filter_map(|kind| Some((*kind, self.engine.shown(client.id, *kind)?)))
+            .collect();
+        assert_eq!(
+            *client.sink.shown.lock().unwrap(),
+            shown,
+            "proxy {n} was sent something else than it is shown"
+        );
         shown
     }
 }
 
 /// In ambient mode there is all that is there without it, and waypoints.
 fn settings() -> Settings {
-    let mut settings = Settings { ambient: true, ..Settings::default() };
+    let mut settings = Settings {
+        ambient: true,
+        ..Settings::default()
+    };
     settings.hbone.sends = true;
     settings.hbone.ingress_waypoints = true;
     settings.hbone.waypoints_leave_network = true;
@@ -150,16 +197,25 @@ fn settings() -> Settings {
 
 /// Subscriptions with which a proxy begins.
 pub(crate) fn first_interests() -> Interests {
-    let everything = Interest { wildcard: true, ..Interest::default() };
-    let wildcards = KINDS.into_iter().filter(|kind| kind.is_wildcard_by_default());
+    let everything = Interest {
+        wildcard: true,
+        ..Interest::default()
+    };
+    let wildcards = KINDS
+        .into_iter()
+        .filter(|kind| kind.is_wildcard_by_default());
     wildcards.map(|kind| (kind, everything.clone())).collect()
 }
 
 fn names(names: BTreeSet<String>) -> Interest {
-    Interest { wildcard: false, names: Arc::new(names.iter().map(ResourceName::new).collect()) }
+    Interest {
+        wildcard: false,
+        names: Arc::new(names.iter().map(ResourceName::new).collect()),
+    }
 }
 
-/// The proxies: two alike but for name and address, others of another namespace, kind, version, place, and form of routes.
+/// The proxies: two alike but for name and address, others of another namespace, kind, version,
+/// place, and form of routes.
 pub(crate) fn proxy(n: usize) -> Arc<Proxy> {
     let (kind, namespace, pod, app) = match n {
         0 => ("sidecar", "a", "p0", "s0"),
@@ -172,6 +228,7 @@ pub(crate) fn proxy(n: usize) -> Arc<Proxy> {
         8 => ("waypoint", "a", "p2", "s2"),
         _ => ("sidecar", "a", "workloadentry-1", "we"),
     };
+
     let ip = match n {
         0 => "10.0.0.1",
         1 => "10.0.0.2",
@@ -182,11 +239,13 @@ pub(crate) fn proxy(n: usize) -> Arc<Proxy> {
         7 => "10.0.2.8",
         _ => "10.1.0.1",
     };
+
     let mut metadata = json!({
         "NAMESPACE": namespace, "CLUSTER_ID": "Kubernetes", "ISTIO_VERSION": "1.32.0", "MESH_ID": "cluster.local",
         "SERVICE_ACCOUNT": "default", "INSTANCE_IPS": ip, "INTERCEPTION_MODE": "REDIRECT", "NAME": pod,
         "LABELS": { "app": app, "version": "v1" },
     });
+
     match n {
         2 => {
             metadata["DNS_CAPTURE"] = json!("true");
@@ -196,15 +255,23 @@ pub(crate) fn proxy(n: usize) -> Arc<Proxy> {
         8 => metadata["LABELS"]["gateway.networking.k8s.io/gateway-name"] = json!("gateway-0"),
         _ => {}
     }
+
     metadata["FINE_GRAINED_ROUTES"] = json!(n == 6 || n == 7);
-    let locality = if n == 4 { Locality::parse("region1/zone1") } else { Locality::default() };
+    let locality = if n == 4 {
+        Locality::parse("region1/zone1")
+    } else {
+        Locality::default()
+    };
+
     let node = format!("{kind}~{ip}~{pod}.{namespace}~{namespace}.svc.cluster.local");
     let mut proxy = Proxy::parse(&node, metadata, locality).unwrap();
-    proxy.identity = Identity::parse(&format!("spiffe://cluster.local/ns/{namespace}/sa/default")).ok();
+    proxy.identity =
+        Identity::parse(&format!("spiffe://cluster.local/ns/{namespace}/sa/default")).ok();
     proxy.uses_delta = true;
     if n == 4 {
         proxy.extensions = Some(Arc::default());
     }
+
     Arc::new(proxy)
 }
 
@@ -234,7 +301,9 @@ pub(crate) struct State {
 impl State {
     pub(crate) fn changes(&self) -> Vec<Change> {
         let objects = self.objects.values().cloned().map(Change::Put);
-        std::iter::once(mesh_config(self.mesh)).chain(objects).collect()
+        std::iter::once(mesh_config(self.mesh))
+            .chain(objects)
+            .collect()
     }
 }
 
@@ -243,7 +312,8 @@ thread_local! {
     static KNOWN: RefCell<(Codec, BTreeMap<Version, BTreeSet<String>>)> = RefCell::new((Codec::new(), BTreeMap::new()));
 }
 
-/// The endpoints or routes that clusters or listeners name, or all resources of a type that names none.
+/// The endpoints or routes that clusters or listeners name, or all resources of a type that names
+/// none.
 fn named_in(collection: &Collection) -> BTreeSet<String> {
     KNOWN.with_borrow_mut(|(codec, known)| {
         let mut all = BTreeSet::new();
@@ -266,7 +336,9 @@ fn named_in(collection: &Collection) -> BTreeSet<String> {
 fn references(json: &Value) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     if json["type"] == "EDS" {
-        let name = json["edsClusterConfig"]["serviceName"].as_str().or(json["name"].as_str());
+        let name = json["edsClusterConfig"]["serviceName"]
+            .as_str()
+            .or(json["name"].as_str());
         found.extend(name.map(str::to_owned));
     }
     collect(json, &mut found);
@@ -276,7 +348,11 @@ fn references(json: &Value) -> BTreeSet<String> {
 fn collect(value: &Value, into: &mut BTreeSet<String>) {
     match value {
         Value::Object(map) => {
-            into.extend(map.get("routeConfigName").and_then(Value::as_str).map(str::to_owned));
+            into.extend(
+                map.get("routeConfigName")
+                    .and_then(Value::as_str)
+                    .map(str::to_owned),
+            );
             if map.contains_key("configDiscovery") {
                 into.extend(map.get("name").and_then(Value::as_str).map(str::to_owned));
             }
@@ -292,33 +368,75 @@ pub(crate) fn difference(what: &str, expected: &Shown, actual: &Shown) -> Option
     let kinds: BTreeSet<ResourceType> = expected.keys().chain(actual.keys()).copied().collect();
     kinds.into_iter().find_map(|kind| {
         let bodies = |shown: &Shown| -> BTreeMap<String, bytes::Bytes> {
-            let resources = shown.get(&kind).into_iter().flat_map(|collection| &collection.resources);
-            resources.map(|resource| (resource.name.as_str().to_owned(), resource.body.clone())).collect()
+            let resources = shown
+                .get(&kind)
+                .into_iter()
+                .flat_map(|collection| &collection.resources);
+            resources
+                .map(|resource| (resource.name.as_str().to_owned(), resource.body.clone()))
+                .collect()
         };
-        let (expected, actual) = (bodies(expected), bodies(actual));
+
+        let expected = bodies(expected);
+        let actual = bodies(actual);
         let names: BTreeSet<&String> = expected.keys().chain(actual.keys()).collect();
-        let name = names.into_iter().find(|name| expected.get(*name) != actual.get(*name))?;
-        let show = |body: Option<&bytes::Bytes>| body.map_or_else(|| "nothing".to_owned(), |body| text(kind, body));
-        let (expected, actual) = (show(expected.get(name)), show(actual.get(name)));
-        Some(format!("{what}: {} {name}\n{}", kind.short_name(), lines_that_differ(&expected, &actual)))
+        let name = names
+            .into_iter()
+            .find(|name| expected.get(*name) != actual.get(*name))?;
+        let show = |body: Option<&bytes::Bytes>| {
+            body.map_or_else(|| "nothing".to_owned(), |body| text(kind, body))
+        };
+        let expected = show(expected.get(name));
+
+        let actual = show(actual.get(name));
+        Some(format!(
+            "{what}: {} {name}\n{}",
+            kind.short_name(),
+            lines_that_differ(&expected, &actual)
+        ))
     })
 }
 
 fn text(kind: ResourceType, body: &[u8]) -> String {
-    KNOWN.with_borrow(|(codec, _)| match codec.any_to_json(kind.type_url(), body) {
-        Ok(json) => serde_json::to_string_pretty(&json).unwrap(),
-        Err(_) => String::from_utf8_lossy(body).into_owned(),
-    })
+    KNOWN.with_borrow(
+        |(codec, _)| match codec.any_to_json(kind.type_url(), body) {
+            Ok(json) => serde_json::to_string_pretty(&json).unwrap(),
+            Err(_) => String::from_utf8_lossy(body).into_owned(),
+        },
+    )
 }
 
 /// The lines around the first and last difference, expected ones with `-`, actual ones with `+`.
 fn lines_that_differ(expected: &str, actual: &str) -> String {
-    let (a, b): (Vec<&str>, Vec<&str>) = (expected.lines().collect(), actual.lines().collect());
+    let a: Vec<&str> = expected.lines().collect();
+    let b: Vec<&str> = actual.lines().collect();
     let same = a.iter().zip(&b).take_while(|(a, b)| a == b).count();
     let rest = a.len().min(b.len()) - same;
-    let tail = a.iter().rev().zip(b.iter().rev()).take(rest).take_while(|(a, b)| a == b).count();
-    let mut out: Vec<String> = a[same.saturating_sub(3)..same].iter().map(|line| format!("  {line}")).collect();
-    out.extend(a[same..a.len() - tail].iter().take(40).map(|line| format!("- {line}")));
-    out.extend(b[same..b.len() - tail].iter().take(40).map(|line| format!("+ {line}")));
+    let tail = a
+        .iter()
+        .rev()
+        .zip(b.iter().rev())
+        .take(rest)
+        .take_while(|(a, b)| a == b)
+        .count();
+
+    let mut out: Vec<String> = a[same.saturating_sub(3)..same]
+        .iter()
+        .map(|line| format!("  {line}"))
+        .collect();
+    out.extend(
+        a[same..a.len() - tail]
+            .iter()
+            .take(40)
+            .map(|line| format!("- {line}")),
+    );
+
+    out.extend(
+        b[same..b.len() - tail]
+            .iter()
+            .take(40)
+            .map(|line| format!("+ {line}")),
+    );
+
     out.join("\n")
 }

@@ -1,4 +1,5 @@
-//! What may stand at places of the kinds that change what others make: patches, policies, telemetry, extensions, Ingress.
+//! What may stand at places of the kinds that change what others make: patches, policies,
+//! telemetry, extensions, Ingress.
 
 use navarch::api::object::Kind;
 use serde_json::{Value, json};
@@ -6,62 +7,89 @@ use serde_json::{Value, json};
 use crate::universe::{HOSTS, Pick};
 
 /// The version and the content of an object of such a kind.
-pub(crate) fn content(kind: Kind, metadata: &mut Value, pick: &mut Pick) -> Option<(&'static str, Value)> {
+pub(crate) fn content(
+    kind: Kind,
+    metadata: &mut Value,
+    pick: &mut Pick,
+) -> Option<(&'static str, Value)> {
     const SECURITY: &str = "security.istio.io/v1";
     let (version, mut spec) = match kind {
         Kind::EnvoyFilter => ("networking.istio.io/v1alpha3", envoy_filter(pick)),
-        Kind::ProxyConfig => ("networking.istio.io/v1beta1", json!({ "concurrency": pick.below(3) })),
-        Kind::WorkloadGroup => {
-            ("networking.istio.io/v1", json!({ "template": { "serviceAccount": pick.of(&["default", "robot"]) } }))
-        }
+        Kind::ProxyConfig => (
+            "networking.istio.io/v1beta1",
+            json!({ "concurrency": pick.below(3) }),
+        ),
+        Kind::WorkloadGroup => (
+            "networking.istio.io/v1",
+            json!({ "template": { "serviceAccount": pick.of(&["default", "robot"]) } }),
+        ),
         Kind::AuthorizationPolicy => (SECURITY, authorization_policy(pick)),
         Kind::RequestAuthentication => (SECURITY, request_authentication(pick)),
         Kind::Telemetry => ("telemetry.istio.io/v1", telemetry(pick)),
         Kind::WasmPlugin => ("extensions.istio.io/v1alpha1", wasm_plugin(pick)),
         Kind::TrafficExtension => ("extensions.istio.io/v1alpha1", traffic_extension(pick)),
         Kind::Ingress => {
-            metadata["annotations"] = json!({ "kubernetes.io/ingress.class": pick.of(&["istio", "other"]) });
+            metadata["annotations"] =
+                json!({ "kubernetes.io/ingress.class": pick.of(&["istio", "other"]) });
             return Some(("networking.k8s.io/v1", json!({ "spec": ingress(pick) })));
         }
         Kind::IngressClass => {
             let controller = pick.of(&["istio.io/ingress-controller", "other.io/controller"]);
-            return Some(("networking.k8s.io/v1", json!({ "spec": { "controller": controller } })));
+            return Some((
+                "networking.k8s.io/v1",
+                json!({ "spec": { "controller": controller } }),
+            ));
         }
         _ => return None,
     };
+
     match kind {
         Kind::WorkloadGroup => {}
         Kind::EnvoyFilter if pick.yes() => {
-            spec["workloadSelector"] = json!({ "labels": { "app": pick.of(&["s0", "s1", "gateway"]) } });
+            spec["workloadSelector"] =
+                json!({ "labels": { "app": pick.of(&["s0", "s1", "gateway"]) } });
         }
         Kind::EnvoyFilter if pick.yes() => {
-            spec["targetRefs"] =
-                json!([{ "group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "gateway-0" }]);
+            spec["targetRefs"] = json!([{ "group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "gateway-0" }]);
         }
         Kind::EnvoyFilter => {}
-        Kind::ProxyConfig if pick.yes() => spec["selector"] = json!({ "matchLabels": { "app": "s0" } }),
+        Kind::ProxyConfig if pick.yes() => {
+            spec["selector"] = json!({ "matchLabels": { "app": "s0" } })
+        }
         Kind::ProxyConfig => {}
         _ => match pick.below(3) {
-            0 => spec["selector"] = json!({ "matchLabels": { "app": pick.of(&["s0", "s1", "we"]) } }),
+            0 => {
+                spec["selector"] = json!({ "matchLabels": { "app": pick.of(&["s0", "s1", "we"]) } })
+            }
             1 => {
                 let gateway = json!({ "group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "gateway-0" });
-                let service = json!({ "kind": "Service", "group": "", "name": pick.of(&["s0", "s1"]) });
+                let service =
+                    json!({ "kind": "Service", "group": "", "name": pick.of(&["s0", "s1"]) });
                 spec["targetRefs"] = json!([pick.of(&[&gateway, &service])]);
             }
             _ => {}
         },
     }
+
     Some((version, json!({ "spec": spec })))
 }
 
 fn envoy_filter(pick: &mut Pick) -> Value {
-    let context = pick.of(&["ANY", "SIDECAR_OUTBOUND", "SIDECAR_INBOUND", "GATEWAY", "WAYPOINT"]);
+    let context = pick.of(&[
+        "ANY",
+        "SIDECAR_OUTBOUND",
+        "SIDECAR_INBOUND",
+        "GATEWAY",
+        "WAYPOINT",
+    ]);
+
     let filter = json!({
         "name": "envoy.filters.http.buffer",
         "typed_config": {
             "@type": "type.googleapis.com/envoy.extensions.filters.http.buffer.v3.Buffer", "max_request_bytes": 1000,
         },
     });
+
     let manager = json!({ "filterChain": { "filter": { "name": "envoy.filters.network.http_connection_manager" } } });
     let patch = match pick.below(8) {
         0 => json!({
@@ -97,6 +125,7 @@ fn envoy_filter(pick: &mut Pick) -> Value {
             "patch": { "operation": "ADD", "value": filter },
         }),
     };
+
     json!({ "configPatches": [patch], "priority": pick.below(3) })
 }
 
@@ -115,8 +144,12 @@ fn request_authentication(pick: &mut Pick) -> Value {
 fn telemetry(pick: &mut Pick) -> Value {
     match pick.below(3) {
         0 => json!({ "metrics": [{ "providers": [{ "name": "prometheus" }] }] }),
-        1 => json!({ "accessLogging": [{ "providers": [{ "name": "envoy" }], "disabled": pick.yes() }] }),
-        _ => json!({ "tracing": [{ "providers": [{ "name": "zip" }], "randomSamplingPercentage": 10 }] }),
+        1 => {
+            json!({ "accessLogging": [{ "providers": [{ "name": "envoy" }], "disabled": pick.yes() }] })
+        }
+        _ => {
+            json!({ "tracing": [{ "providers": [{ "name": "zip" }], "randomSamplingPercentage": 10 }] })
+        }
     }
 }
 
@@ -132,10 +165,10 @@ fn traffic_extension(pick: &mut Pick) -> Value {
 }
 
 fn ingress(pick: &mut Pick) -> Value {
-    let backend = json!({ "service": { "name": pick.of(&["s0", "s1"]), "port": { "number": 80 } } });
+    let backend =
+        json!({ "service": { "name": pick.of(&["s0", "s1"]), "port": { "number": 80 } } });
     let path = json!({ "path": pick.of(&["/", "/x"]), "pathType": pick.of(&["Prefix", "Exact"]), "backend": backend });
-    let mut spec =
-        json!({ "rules": [{ "host": pick.of(&["ext.example.com", "in.example.com"]), "http": { "paths": [path] } }] });
+    let mut spec = json!({ "rules": [{ "host": pick.of(&["ext.example.com", "in.example.com"]), "http": { "paths": [path] } }] });
     if pick.yes() {
         spec["ingressClassName"] = json!("ingressclass-0");
     }

@@ -1,11 +1,13 @@
-//! A translator that reads everything that a view has, each in a resource of its own: it finds facts that changed untold.
+//! A translator that reads everything that a view has, each in a resource of its own: it finds
+//! facts that changed untold.
 
 use std::fmt::Debug;
 
 use bytes::Bytes;
 use navarch::api::istio::{
-    AuthorizationPolicy, DestinationRule, EnvoyFilter, Gateway, PeerAuthentication, ProxyConfig, RequestAuthentication,
-    ServiceEntry, Sidecar, Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry, WorkloadGroup,
+    AuthorizationPolicy, DestinationRule, EnvoyFilter, Gateway, PeerAuthentication, ProxyConfig,
+    RequestAuthentication, ServiceEntry, Sidecar, Telemetry, TrafficExtension, VirtualService,
+    WasmPlugin, WorkloadEntry, WorkloadGroup,
 };
 use navarch::api::kubernetes::Ingress;
 use navarch::api::names::{Hostname, Namespace, NetworkId, ResourceName};
@@ -22,16 +24,24 @@ pub(crate) struct Probe;
 
 impl Translator for Probe {
     fn names(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
-        let services =
-            || view.all_services().map(|service| format!("{}/{}", service.key.namespace, service.key.hostname));
+        let services = || {
+            view.all_services()
+                .map(|service| format!("{}/{}", service.key.namespace, service.key.hostname))
+        };
         let names: Vec<String> = match kind {
             ResourceType::Cluster => services().collect(),
             ResourceType::Listener => {
-                let fixed = ["labels", "targets", "locality", "mesh", "networks"].map(str::to_owned);
-                NAMESPACES.iter().map(|namespace| format!("list {namespace}")).chain(fixed).collect()
+                let fixed =
+                    ["labels", "targets", "locality", "mesh", "networks"].map(str::to_owned);
+                NAMESPACES
+                    .iter()
+                    .map(|namespace| format!("list {namespace}"))
+                    .chain(fixed)
+                    .collect()
             }
             _ => vec!["all".to_owned()],
         };
+
         names.into_iter().map(ResourceName::new).collect()
     }
 
@@ -49,7 +59,9 @@ impl Translator for Probe {
 }
 
 fn key(name: &ResourceName) -> Option<ServiceKey> {
-    name.as_str().split_once('/').map(|(namespace, host)| ServiceKey::new(namespace, host))
+    name.as_str()
+        .split_once('/')
+        .map(|(namespace, host)| ServiceKey::new(namespace, host))
 }
 
 fn of_service(view: &View<'_>, key: &ServiceKey) -> Option<String> {
@@ -58,7 +70,9 @@ fn of_service(view: &View<'_>, key: &ServiceKey) -> Option<String> {
     let homes = view.namespaces_of_host(&key.hostname);
     let selects = view.proxy().selected_by(&service.selector);
     let own = view.proxy().namespace_among([key.namespace.clone()]);
-    Some(format!("{service:#?}\n{others:#?}\n{homes:?}\n{selects} {own:?}"))
+    Some(format!(
+        "{service:#?}\n{others:#?}\n{homes:?}\n{selects} {own:?}"
+    ))
 }
 
 fn of_endpoints(view: &View<'_>, key: &ServiceKey) -> Option<String> {
@@ -73,7 +87,11 @@ fn of_proxy(view: &View<'_>, what: &str) -> String {
         "targets" => format!("{:#?}", proxy.targets()),
         "locality" => format!("{:#?}", proxy.locality()),
         "mesh" => format!("{:#?}", view.mesh()),
-        "networks" => format!("{:#?} {:#?}", view.networks(), view.network_gateways(&NetworkId::new("n1"))),
+        "networks" => format!(
+            "{:#?} {:#?}",
+            view.networks(),
+            view.network_gateways(&NetworkId::new("n1"))
+        ),
         list => of_namespace(view, list.strip_prefix("list ").unwrap_or_default()),
     }
 }
@@ -111,10 +129,19 @@ fn everything(view: &View<'_>) -> String {
 }
 
 /// Objects without what a rewrite changes though it changes nothing.
-fn print<'a, T: Stored + Debug>(objects: impl Iterator<Item = &'a std::sync::Arc<Object<T>>>) -> String {
+fn print<'a, T: Stored + Debug>(
+    objects: impl Iterator<Item = &'a std::sync::Arc<Object<T>>>,
+) -> String {
     let print = |object: &std::sync::Arc<Object<T>>| {
         let meta = &object.meta;
-        format!("{} {:?} {:?} {:?}\n{:#?}", meta.key(), meta.labels, meta.annotations, meta.created, object.spec)
+        format!(
+            "{} {:?} {:?} {:?}\n{:#?}",
+            meta.key(),
+            meta.labels,
+            meta.annotations,
+            meta.created,
+            object.spec
+        )
     };
     objects.map(print).collect::<Vec<_>>().join("\n")
 }

@@ -1,4 +1,5 @@
-//! A small universe of objects: places with names that refer to each other, and what may stand at each.
+//! A small universe of objects: places with names that refer to each other, and what may stand at
+//! each.
 
 use navarch::api::any_object::AnyObject;
 use navarch::api::object::{Kind, NamespacedName, ObjectRef};
@@ -77,13 +78,20 @@ pub(crate) fn places() -> Vec<Slot> {
         (Kind::Ingress, 1),
         (Kind::KubernetesGateway, 1),
     ];
-    let nowhere = |kind| Slot { kind, namespace: "", n: 0 };
+
+    let nowhere = |kind| Slot {
+        kind,
+        namespace: "",
+        n: 0,
+    };
     let mut places = vec![nowhere(Kind::Node), nowhere(Kind::IngressClass)];
+
     for (kind, count) in kinds {
         for namespace in NAMESPACES {
             places.extend((0..count).map(|n| Slot { kind, namespace, n }));
         }
     }
+
     places
 }
 
@@ -91,12 +99,20 @@ impl Slot {
     /// What an object here is called.
     pub(crate) fn reference(self) -> ObjectRef {
         let name = match self.kind {
-            Kind::Namespace => return ObjectRef { kind: self.kind, name: NamespacedName::new("", self.namespace) },
+            Kind::Namespace => {
+                return ObjectRef {
+                    kind: self.kind,
+                    name: NamespacedName::new("", self.namespace),
+                };
+            }
             Kind::Service => format!("s{}", self.n),
             Kind::Pod => format!("p{}", self.n),
             _ => format!("{}-{}", self.kind.as_str().to_lowercase(), self.n),
         };
-        ObjectRef { kind: self.kind, name: NamespacedName::new(self.namespace, &name) }
+        ObjectRef {
+            kind: self.kind,
+            name: NamespacedName::new(self.namespace, &name),
+        }
     }
 
     /// One of the objects that may stand here. `version` counts for nothing.
@@ -109,17 +125,24 @@ impl Slot {
             "resourceVersion": version.to_string(),
             "generation": version,
         });
+
         if !name.namespace.is_empty() {
             metadata["namespace"] = json!(name.namespace.as_str());
         }
+
         let (api, rest) = self.content(kind, &mut metadata, &mut pick);
         let mut object = json!({ "apiVersion": api, "kind": kind.as_str(), "metadata": metadata });
-        object.as_object_mut().unwrap().extend(rest.as_object().cloned().unwrap());
+        object
+            .as_object_mut()
+            .unwrap()
+            .extend(rest.as_object().cloned().unwrap());
+
         read(&object)
     }
 
     fn content(self, kind: Kind, metadata: &mut Value, pick: &mut Pick) -> (&'static str, Value) {
         const NETWORKING: &str = "networking.istio.io/v1";
+
         match kind {
             Kind::Service => ("v1", self.service(metadata, pick)),
             Kind::EndpointSlice => ("discovery.k8s.io/v1", self.slice(metadata, pick)),
@@ -142,24 +165,37 @@ impl Slot {
             Kind::VirtualService => (NETWORKING, json!({ "spec": virtual_service(pick) })),
             Kind::DestinationRule => (NETWORKING, json!({ "spec": destination_rule(pick) })),
             Kind::Gateway => (NETWORKING, json!({ "spec": gateway(pick) })),
-            Kind::KubernetesGateway => ("gateway.networking.k8s.io/v1", self.waypoint(metadata, pick)),
+            Kind::KubernetesGateway => (
+                "gateway.networking.k8s.io/v1",
+                self.waypoint(metadata, pick),
+            ),
             Kind::Sidecar => (NETWORKING, json!({ "spec": sidecar(pick) })),
-            Kind::PeerAuthentication => ("security.istio.io/v1", json!({ "spec": peer_authentication(pick) })),
-            other => content(other, metadata, pick).unwrap_or_else(|| unreachable!("no place is for a {other}")),
+            Kind::PeerAuthentication => (
+                "security.istio.io/v1",
+                json!({ "spec": peer_authentication(pick) }),
+            ),
+            other => content(other, metadata, pick)
+                .unwrap_or_else(|| unreachable!("no place is for a {other}")),
         }
     }
 
     /// Third part of the addresses of a namespace.
     fn net(self) -> usize {
-        NAMESPACES.iter().position(|namespace| *namespace == self.namespace).unwrap_or_default()
+        NAMESPACES
+            .iter()
+            .position(|namespace| *namespace == self.namespace)
+            .unwrap_or_default()
     }
 
     fn service(self, metadata: &mut Value, pick: &mut Pick) -> Value {
-        let mut ports = vec![json!({ "name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP" })];
+        let mut ports =
+            vec![json!({ "name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP" })];
         if pick.yes() {
             ports.push(json!({ "name": pick.of(&["tcp-db", "https", "grpc"]), "port": 9000, "protocol": "TCP" }));
         }
+
         let mut spec = json!({ "ports": ports, "selector": { "app": format!("s{}", self.n) } });
+
         match pick.below(5) {
             0 => spec["clusterIP"] = json!("None"),
             1 => {
@@ -168,23 +204,27 @@ impl Slot {
             }
             _ => spec["clusterIP"] = json!(format!("172.16.{}.{}", self.net(), self.n + 1)),
         }
+
         if let Some(export) = pick.of(&[None, None, Some("."), Some("*"), Some("b")]) {
             metadata["annotations"] = json!({ "networking.istio.io/exportTo": export });
         }
+
         if pick.yes() {
             metadata["labels"] = json!({ "istio.io/use": pick.of(&["x", "y"]) });
         }
+
         if pick.yes() {
             metadata["labels"]["istio.io/use-waypoint"] = json!("gateway-0");
-            metadata["labels"]["istio.io/ingress-use-waypoint"] = json!(pick.of(&["true", "false"]));
+            metadata["labels"]["istio.io/ingress-use-waypoint"] =
+                json!(pick.of(&["true", "false"]));
         }
+
         json!({ "spec": spec })
     }
 
     /// A waypoint whose proxy is behind the Service `s2` of its namespace.
     fn waypoint(self, metadata: &mut Value, pick: &mut Pick) -> Value {
-        metadata["labels"] =
-            json!({ "istio.io/waypoint-for": pick.of(&["service", "service", "workload", "all", "none"]) });
+        metadata["labels"] = json!({ "istio.io/waypoint-for": pick.of(&["service", "service", "workload", "all", "none"]) });
         let from = pick.of(&["Same", "All"]);
         json!({
             "spec": {
@@ -209,10 +249,14 @@ impl Slot {
                 "targetRef": { "kind": "Pod", "name": format!("p{n}"), "namespace": self.namespace },
             })
         };
+
         let mut endpoints: Vec<Value> = pods.into_iter().map(endpoint).collect();
+
         if pick.yes() {
-            endpoints.push(json!({ "addresses": ["10.9.9.9"], "conditions": { "ready": pick.yes() } }));
+            endpoints
+                .push(json!({ "addresses": ["10.9.9.9"], "conditions": { "ready": pick.yes() } }));
         }
+
         json!({
             "addressType": "IPv4", "endpoints": endpoints,
             "ports": [
@@ -227,12 +271,14 @@ impl Slot {
         if pick.yes() {
             metadata["labels"]["security.istio.io/tlsMode"] = json!("istio");
         }
+
         match pick.below(4) {
             0 => metadata["annotations"] = json!({ "ambient.istio.io/redirection": "enabled" }),
             1 => metadata["labels"]["networking.istio.io/tunnel"] = json!("http"),
             2 => metadata["labels"]["istio.io/use-waypoint"] = json!("gateway-0"),
             _ => {}
         }
+
         let ip = format!("10.0.{}.{}", self.net(), self.n + 1);
         let ready = pick.of(&["True", "True", "False"]);
         json!({
@@ -267,7 +313,8 @@ impl Slot {
 
 fn node(metadata: &mut Value, pick: &mut Pick) -> Value {
     let zone = pick.of(&["zone1", "zone2"]);
-    metadata["labels"] = json!({ "topology.kubernetes.io/region": "region1", "topology.kubernetes.io/zone": zone });
+    metadata["labels"] =
+        json!({ "topology.kubernetes.io/region": "region1", "topology.kubernetes.io/zone": zone });
     json!({})
 }
 
@@ -276,39 +323,48 @@ fn service_entry(pick: &mut Pick) -> Value {
     if pick.yes() {
         hosts.push("more.example.com");
     }
+
     let mut spec = json!({
         "hosts": hosts,
         "ports": [{ "number": 80, "name": "http", "protocol": "HTTP" }],
         "location": pick.of(&["MESH_EXTERNAL", "MESH_INTERNAL"]),
         "exportTo": pick.of(&EXPORTS),
     });
+
     match pick.below(4) {
         0 => spec["resolution"] = json!("NONE"),
         1 => {
             spec["resolution"] = json!("DNS");
-            spec["endpoints"] = json!([{ "address": "backend.example.net", "ports": { "http": 8080 } }]);
+            spec["endpoints"] =
+                json!([{ "address": "backend.example.net", "ports": { "http": 8080 } }]);
         }
         2 => {
             spec["resolution"] = json!("STATIC");
-            spec["endpoints"] =
-                json!([{ "address": pick.of(&["10.0.0.1", "10.7.7.7"]), "labels": { "version": "v1" } }]);
+            spec["endpoints"] = json!([{ "address": pick.of(&["10.0.0.1", "10.7.7.7"]), "labels": { "version": "v1" } }]);
         }
         _ => {
             spec["resolution"] = json!("STATIC");
             spec["workloadSelector"] = json!({ "labels": { "app": pick.of(&["s0", "we"]) } });
         }
     }
+
     if pick.yes() {
-        spec["ports"].as_array_mut().unwrap().push(json!({ "number": 9000, "name": "tcp", "protocol": "TCP" }));
+        spec["ports"]
+            .as_array_mut()
+            .unwrap()
+            .push(json!({ "number": 9000, "name": "tcp", "protocol": "TCP" }));
     }
+
     if pick.yes() {
         spec["addresses"] = json!(["240.0.0.9"]);
     }
+
     spec
 }
 
 fn virtual_service(pick: &mut Pick) -> Value {
-    let gateways: &[&str] = pick.of::<&[&str]>(&[&[], &["mesh"], &["a/gateway-0"], &["mesh", "gateway-0"]]);
+    let gateways: &[&str] =
+        pick.of::<&[&str]>(&[&[], &["mesh"], &["a/gateway-0"], &["mesh", "gateway-0"]]);
     let mut routes = vec![json!({ "destination": { "host": pick.of(&HOSTS[..6]) }, "weight": 60 })];
     if pick.yes() {
         routes.push(json!({ "destination": { "host": pick.of(&HOSTS[..6]), "subset": "v1" }, "weight": 40 }));
@@ -316,7 +372,9 @@ fn virtual_service(pick: &mut Pick) -> Value {
     let mut http = json!({ "route": routes });
     match pick.below(4) {
         0 => http["timeout"] = json!("5s"),
-        1 => http["match"] = json!([{ "uri": { "prefix": "/x" }, "sourceLabels": { "app": "s0" } }]),
+        1 => {
+            http["match"] = json!([{ "uri": { "prefix": "/x" }, "sourceLabels": { "app": "s0" } }])
+        }
         2 => http["match"] = json!([{ "headers": { "user": { "exact": "me" } } }]),
         _ => {}
     }
@@ -327,7 +385,10 @@ fn destination_rule(pick: &mut Pick) -> Value {
     let mut spec = json!({ "host": pick.of(&HOSTS), "exportTo": pick.of(&EXPORTS) });
     match pick.below(4) {
         0 => spec["trafficPolicy"] = json!({ "loadBalancer": { "simple": "ROUND_ROBIN" } }),
-        1 => spec["trafficPolicy"] = json!({ "tls": { "mode": pick.of(&["DISABLE", "ISTIO_MUTUAL", "SIMPLE"]) } }),
+        1 => {
+            spec["trafficPolicy"] =
+                json!({ "tls": { "mode": pick.of(&["DISABLE", "ISTIO_MUTUAL", "SIMPLE"]) } })
+        }
         2 => spec["trafficPolicy"] = json!({ "outlierDetection": { "consecutive5xxErrors": 3 } }),
         _ => {}
     }
@@ -346,7 +407,9 @@ fn gateway(pick: &mut Pick) -> Value {
     ];
     if pick.yes() {
         let port = json!({ "number": 8443, "name": "tls", "protocol": "TLS" });
-        servers.push(json!({ "port": port, "hosts": ["ext.example.com"], "tls": { "mode": "PASSTHROUGH" } }));
+        servers.push(
+            json!({ "port": port, "hosts": ["ext.example.com"], "tls": { "mode": "PASSTHROUGH" } }),
+        );
     }
     json!({ "selector": { "istio": pick.of(&["ingressgateway", "other"]) }, "servers": servers })
 }
@@ -360,22 +423,27 @@ fn sidecar(pick: &mut Pick) -> Value {
         &["~/*"],
         &["a/*.example.com", "./s1.a.svc.cluster.local"],
     ]);
+
     let mut listener = json!({ "hosts": hosts });
     if pick.below(3) == 2 {
         listener["port"] = json!({ "number": 9000, "name": "tcp", "protocol": "TCP" });
     }
+
     let mut spec = json!({ "egress": [listener] });
     if pick.yes() {
         spec["workloadSelector"] = json!({ "labels": { "app": pick.of(&["s0", "s1"]) } });
     }
+
     if pick.yes() {
         spec["outboundTrafficPolicy"] = json!({ "mode": "REGISTRY_ONLY" });
     }
+
     spec
 }
 
 fn peer_authentication(pick: &mut Pick) -> Value {
-    let mut spec = json!({ "mtls": { "mode": pick.of(&["STRICT", "PERMISSIVE", "DISABLE", "UNSET"]) } });
+    let mut spec =
+        json!({ "mtls": { "mode": pick.of(&["STRICT", "PERMISSIVE", "DISABLE", "UNSET"]) } });
     if pick.yes() {
         spec["selector"] = json!({ "matchLabels": { "app": pick.of(&["s0", "s1"]) } });
         if pick.yes() {

@@ -14,7 +14,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use crate::browser::{browser, drive};
 use crate::proxy::{Manner, connect};
 
-/// A namespace with a waypoint, a service behind it and one that is not, and the pods of two control planes.
+/// A namespace with a waypoint, a service behind it and one that is not, and the pods of two
+/// control planes.
 const MESH: &str = include_str!("ambient.yaml");
 /// The rule of the service that has no waypoint.
 const RULE: &str = "apiVersion: networking.istio.io/v1
@@ -29,16 +30,36 @@ const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
 /// Connects a node that asks for all of a type and acknowledges it, until the tasks are dropped.
 async fn follow(tasks: &mut JoinSet<()>, server: SocketAddr, id: &str, url: &'static str) {
-    let mut service = AggregatedDiscoveryServiceClient::connect(format!("http://{server}")).await.unwrap();
+    let mut service = AggregatedDiscoveryServiceClient::connect(format!("http://{server}"))
+        .await
+        .unwrap();
     let (requests, outgoing) = mpsc::channel(16);
-    let node = Some(Node { id: id.to_owned(), ..Node::default() });
-    let first = DeltaDiscoveryRequest { node, type_url: url.to_owned(), ..DeltaDiscoveryRequest::default() };
+    let node = Some(Node {
+        id: id.to_owned(),
+        ..Node::default()
+    });
+
+    let first = DeltaDiscoveryRequest {
+        node,
+        type_url: url.to_owned(),
+        ..DeltaDiscoveryRequest::default()
+    };
     requests.send(first).await.unwrap();
-    let mut responses = service.delta_aggregated_resources(ReceiverStream::new(outgoing)).await.unwrap().into_inner();
+    let mut responses = service
+        .delta_aggregated_resources(ReceiverStream::new(outgoing))
+        .await
+        .unwrap()
+        .into_inner();
+
     tasks.spawn(async move {
         while let Ok(Some(response)) = responses.message().await {
-            let (type_url, response_nonce) = (response.type_url, response.nonce);
-            let answer = DeltaDiscoveryRequest { type_url, response_nonce, ..DeltaDiscoveryRequest::default() };
+            let type_url = response.type_url;
+            let response_nonce = response.nonce;
+            let answer = DeltaDiscoveryRequest {
+                type_url,
+                response_nonce,
+                ..DeltaDiscoveryRequest::default()
+            };
             if requests.send(answer).await.is_err() {
                 return;
             }
@@ -54,16 +75,29 @@ async fn stages_replicas_and_ambient_mode_are_seen_in_a_browser() {
     std::fs::create_dir(&mesh).unwrap();
     std::fs::write(mesh.join("mesh.yaml"), MESH).unwrap();
     std::fs::write(mesh.join("reviews.yaml"), RULE).unwrap();
-    let flags = [format!("--state-dir={}", folder.path().join("state").display()), "--registries=".to_owned()];
+    let flags = [
+        format!("--state-dir={}", folder.path().join("state").display()),
+        "--registries=".to_owned(),
+    ];
+
     let environment = [("POD_NAME", "istiod-a"), ("PILOT_ENABLE_AMBIENT", "true")];
     let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
-    let navarch = Navarch::start_at(program, &mesh, &flags, &environment, Addresses::ANY).await.unwrap();
+    let navarch = Navarch::start_at(program, &mesh, &flags, &environment, Addresses::ANY)
+        .await
+        .unwrap();
     let mut sidecars = Vec::new();
+
     for n in 0..5 {
-        let manner = if n == 4 { Manner::Refuses("bad-mark", "no such header") } else { Manner::Takes };
-        let (pod, ip) = (format!("web-{n}"), format!("10.7.0.{}", n + 1));
+        let manner = if n == 4 {
+            Manner::Refuses("bad-mark", "no such header")
+        } else {
+            Manner::Takes
+        };
+        let pod = format!("web-{n}");
+        let ip = format!("10.7.0.{}", n + 1);
         sidecars.push(connect(navarch.xds, (&pod, "shop", &ip), &[("app", "web")], manner).await);
     }
+
     let mut others = JoinSet::new();
     let waypoint = "waypoint~10.1.0.9~way-1.shop~shop.svc.cluster.local";
     follow(&mut others, navarch.xds, waypoint, CLUSTER).await;

@@ -33,22 +33,47 @@ pub(crate) fn browser() -> Option<PathBuf> {
 async fn every_view_works_in_a_browser_by_keyboard_on_a_phone_and_in_the_dark() {
     let Some(packages) = browser() else { return };
     let (folder, navarch) = start().await;
-    let mut gateway = bookshop::gateway(navarch.xds, AdsProtocol::Delta).await.unwrap();
-    let mut sidecar = bookshop::sidecar(navarch.xds, AdsProtocol::StateOfTheWorld).await.unwrap();
+    let mut gateway = bookshop::gateway(navarch.xds, AdsProtocol::Delta)
+        .await
+        .unwrap();
+    let mut sidecar = bookshop::sidecar(navarch.xds, AdsProtocol::StateOfTheWorld)
+        .await
+        .unwrap();
+
     gateway.wait_ready().await.unwrap();
     sidecar.wait_ready().await.unwrap();
-    let refuses = Manner::Refuses("canary", "Didn't find a registered implementation for name: 'canary'");
+    let refuses = Manner::Refuses(
+        "canary",
+        "Didn't find a registered implementation for name: 'canary'",
+    );
     let mut others = Vec::new();
-    for (n, manner) in [Manner::Takes, Manner::Takes, Manner::Ignores, refuses].into_iter().enumerate() {
-        let (pod, ip) = (format!("web-{n}"), format!("10.7.0.{}", n + 1));
-        others.push(connect(navarch.xds, (&pod, "bookshop", &ip), &[("app", "web")], manner).await);
+    for (n, manner) in [Manner::Takes, Manner::Takes, Manner::Ignores, refuses]
+        .into_iter()
+        .enumerate()
+    {
+        let pod = format!("web-{n}");
+        let ip = format!("10.7.0.{}", n + 1);
+        others.push(
+            connect(
+                navarch.xds,
+                (&pod, "bookshop", &ip),
+                &[("app", "web")],
+                manner,
+            )
+            .await,
+        );
     }
+
     drive("drive.js", &packages, folder.path(), &navarch).await;
 }
 
-/// Has a browser driven by a script of `web/test` on the page of a control plane whose mesh is in `folder`.
+/// Has a browser driven by a script of `web/test` on the page of a control plane whose mesh is in
+/// `folder`.
 pub(crate) async fn drive(script: &str, packages: &Path, folder: &Path, navarch: &Navarch) {
-    drive_at(script, packages, folder, navarch.monitoring, &|| navarch.output()).await;
+    drive_at(script, packages, folder, navarch.monitoring, &|| {
+        navarch.output()
+    })
+    .await;
 }
 
 /// As [`drive`], on the page at an address; `output` is what who serves it has said.
@@ -60,19 +85,38 @@ pub(crate) async fn drive_at(
     output: &(dyn Fn() -> String + Sync),
 ) {
     let server_output = output;
-    // Where pictures go: a folder that is asked for by name, to look at them, or one that goes with the test.
-    let pictures = std::env::var_os("NAVARCH_PICTURES").map_or_else(|| folder.join("pictures"), Into::into);
+
+    // Where pictures go: a folder that is asked for by name, to look at them, or one that goes with
+    // the test.
+    let pictures =
+        std::env::var_os("NAVARCH_PICTURES").map_or_else(|| folder.join("pictures"), Into::into);
     std::fs::create_dir_all(&pictures).unwrap();
     let scene = json!({
         "page": format!("http://{page}/"), "modules": packages, "pictures": pictures,
         "mesh": folder.join("mesh"), "profile": folder.join("browser"),
     });
+
     let drive = root().join("web/test").join(script);
     let run = tokio::task::spawn_blocking(move || {
-        Command::new("timeout").args(["-k", "5", TIMEOUT, "node"]).arg(drive).arg(scene.to_string()).output()
+        Command::new("timeout")
+            .args(["-k", "5", TIMEOUT, "node"])
+            .arg(drive)
+            .arg(scene.to_string())
+            .output()
     });
-    let output = tokio::time::timeout(Duration::from_secs(300), run).await.unwrap().unwrap().unwrap();
-    let (stdout, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{stdout}\n{log}\n{}", server_output());
+
+    let output = tokio::time::timeout(Duration::from_secs(300), run)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{stdout}\n{log}\n{}",
+        server_output()
+    );
+
     assert!(stdout.contains("all views work"), "{stdout}");
 }

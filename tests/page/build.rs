@@ -11,23 +11,45 @@ use crate::{packages, root};
 /// The files under a folder, by path.
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut all = BTreeMap::new();
-    for name in ["index.html", "assets/page.js", "assets/page.css", "assets/icon.svg"] {
+    for name in [
+        "index.html",
+        "assets/page.js",
+        "assets/page.css",
+        "assets/icon.svg",
+    ] {
         all.insert(name.to_owned(), std::fs::read(folder.join(name)).unwrap());
     }
     let count = |folder: &Path| std::fs::read_dir(folder).unwrap().count();
-    assert_eq!((count(folder), count(&folder.join("assets"))), (2, 3), "no other file is there");
+    assert_eq!(
+        (count(folder), count(&folder.join("assets"))),
+        (2, 3),
+        "no other file is there"
+    );
     all
 }
 
 #[test]
 fn the_committed_page_equals_a_build_of_its_sources() {
     if packages().is_none() {
-        return skip("scripts/web could not install the packages of web/: npm is missing, or what it says");
+        return skip(
+            "scripts/web could not install the packages of web/: npm is missing, or what it says",
+        );
     }
+
     let folder = tempfile::tempdir().unwrap();
-    let output = Command::new(root().join("scripts/web")).arg(folder.path()).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let (built, committed) = (files(folder.path()), files(&root().join("src/admin/page/dist")));
+    let output = Command::new(root().join("scripts/web"))
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+
+    let built = files(folder.path());
+    let committed = files(&root().join("src/admin/page/dist"));
+
     for (name, bytes) in &built {
         assert!(
             committed[name] == *bytes,

@@ -25,7 +25,11 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) async fn connect(server: SocketAddr, proxy: &CaseProxy, codec: &Codec) -> Result<Self, String> {
+    pub(crate) async fn connect(
+        server: SocketAddr,
+        proxy: &CaseProxy,
+        codec: &Codec,
+    ) -> Result<Self, String> {
         let mut service = AggregatedDiscoveryServiceClient::connect(format!("http://{server}"))
             .await
             .map_err(|error| error.to_string())?
@@ -36,14 +40,28 @@ impl Client {
             .await
             .map_err(|status| status.to_string())?
             .into_inner();
+
         let node = node(proxy, codec)?;
-        let hello = DeltaDiscoveryRequest { node: Some(node), ..DeltaDiscoveryRequest::default() };
-        let client = Self { requests, responses };
-        client.send(DeltaDiscoveryRequest { type_url: CLUSTER.to_owned(), ..hello }).await?;
+        let hello = DeltaDiscoveryRequest {
+            node: Some(node),
+            ..DeltaDiscoveryRequest::default()
+        };
+        let client = Self {
+            requests,
+            responses,
+        };
+        client
+            .send(DeltaDiscoveryRequest {
+                type_url: CLUSTER.to_owned(),
+                ..hello
+            })
+            .await?;
+
         Ok(client)
     }
 
-    /// The answer to a subscription of names, or of everything where none are given, as JSON; acknowledged.
+    /// The answer to a subscription of names, or of everything where none are given, as JSON;
+    /// acknowledged.
     pub(crate) async fn ask(
         &mut self,
         type_url: &str,
@@ -60,13 +78,16 @@ impl Client {
             };
             self.send(request).await?;
         }
+
         let mut resources = BTreeMap::new();
+
         loop {
             let response = tokio::time::timeout(TIMEOUT, self.responses.message())
                 .await
                 .map_err(|_| format!("no answer for {type_url}"))?
                 .map_err(|status| status.to_string())?
                 .ok_or("the stream ended")?;
+
             let acknowledgement = DeltaDiscoveryRequest {
                 type_url: response.type_url.clone(),
                 response_nonce: response.nonce.clone(),
@@ -76,17 +97,24 @@ impl Client {
             if response.type_url != type_url {
                 continue;
             }
+
             for resource in response.resources {
                 let any = resource.resource.ok_or("a resource without content")?;
-                let json = codec.any_to_json(&any.type_url, &any.value).map_err(|error| error.to_string())?;
+                let json = codec
+                    .any_to_json(&any.type_url, &any.value)
+                    .map_err(|error| error.to_string())?;
                 resources.insert(resource.name, json);
             }
+
             return Ok(resources.into_values().collect());
         }
     }
 
     async fn send(&self, request: DeltaDiscoveryRequest) -> Result<(), String> {
-        self.requests.send(request).await.map_err(|_| "the stream ended".to_owned())
+        self.requests
+            .send(request)
+            .await
+            .map_err(|_| "the stream ended".to_owned())
     }
 }
 
@@ -96,12 +124,26 @@ const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 /// The node as which a proxy of a case connects.
 pub(crate) fn node(proxy: &CaseProxy, codec: &Codec) -> Result<Node, String> {
     let metadata = codec
-        .from_json("type.googleapis.com/google.protobuf.Struct", &proxy.metadata())
+        .from_json(
+            "type.googleapis.com/google.protobuf.Struct",
+            &proxy.metadata(),
+        )
         .map_err(|error| error.to_string())?;
+
     let metadata: prost_types::Struct =
         prost::Message::decode(metadata.as_slice()).map_err(|error| error.to_string())?;
     let mut parts = proxy.locality().splitn(3, '/').map(str::to_owned);
     let mut next = || parts.next().unwrap_or_default();
-    let locality = Locality { region: next(), zone: next(), sub_zone: next() };
-    Ok(Node { id: proxy.node_id(), metadata: Some(metadata), locality: Some(locality), ..Node::default() })
+    let locality = Locality {
+        region: next(),
+        zone: next(),
+        sub_zone: next(),
+    };
+
+    Ok(Node {
+        id: proxy.node_id(),
+        metadata: Some(metadata),
+        locality: Some(locality),
+        ..Node::default()
+    })
 }

@@ -1,4 +1,5 @@
-//! The server as one proxy meets it: on a port of its own, on which every caller counts as that proxy.
+//! The server as one proxy meets it: on a port of its own, on which every caller counts as that
+//! proxy.
 
 use std::future::ready;
 use std::net::SocketAddr;
@@ -23,13 +24,26 @@ pub(crate) async fn serve(
     end: CancellationToken,
 ) -> Result<(SocketAddr, Server), String> {
     let identity = Identity::parse(&proxy.identity()).map_err(|error| error.to_string())?;
-    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.map_err(|error| error.to_string())?;
+    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))
+        .await
+        .map_err(|error| error.to_string())?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
-    let (caller, service) = (Caller { identities: vec![identity], ..Caller::default() }, ads.clone());
-    let server = ads.server("grpc").add_streams(Ads::NAME, move |mut request, call| {
-        request.extensions_mut().insert(caller.clone());
-        ready(service.start(request, &call))
-    });
+    let caller = Caller {
+        identities: vec![identity],
+        ..Caller::default()
+    };
+
+    let service = ads.clone();
+    let server = ads
+        .server("grpc")
+        .add_streams(Ads::NAME, move |mut request, call| {
+            request.extensions_mut().insert(caller.clone());
+            ready(service.start(request, &call))
+        });
+
     let incoming = plain_connections(listener, Port::unlimited("grpc"));
-    Ok((address, tokio::spawn(async move { server.serve(incoming, end.cancelled_owned()).await })))
+    Ok((
+        address,
+        tokio::spawn(async move { server.serve(incoming, end.cancelled_owned()).await }),
+    ))
 }

@@ -1,5 +1,5 @@
-//! The canonical form in which two sets of resources are compared: what has no order of its own is sorted, and what no two runs of
-//! istiod have in common is replaced.
+//! The canonical form in which two sets of resources are compared: what has no order of its own is
+//! sorted, and what no two runs of istiod have in common is replaced.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,16 @@ const MAX_DIFFERENCES: usize = 40;
 
 /// Resources by name, in canonical form.
 pub(crate) fn resources(list: &[Value]) -> BTreeMap<String, Value> {
-    list.iter().map(|value| canon(value.clone())).map(|value| (name(&value), value)).collect()
+    list.iter()
+        .map(|value| canon(value.clone()))
+        .map(|value| (name(&value), value))
+        .collect()
 }
 
 /// Says how `actual` differs from `expected`; empty when equal.
 pub(crate) fn diff(expected: &[Value], actual: &[Value]) -> Vec<String> {
-    let (expected, actual) = (resources(expected), resources(actual));
+    let expected = resources(expected);
+    let actual = resources(actual);
     let mut out = Vec::new();
     for (name, value) in &expected {
         match actual.get(name) {
@@ -24,7 +28,10 @@ pub(crate) fn diff(expected: &[Value], actual: &[Value]) -> Vec<String> {
         }
     }
     out.extend(
-        actual.keys().filter(|name| !expected.contains_key(*name)).map(|name| format!("+ {name} is not expected")),
+        actual
+            .keys()
+            .filter(|name| !expected.contains_key(*name))
+            .map(|name| format!("+ {name} is not expected")),
     );
     out
 }
@@ -34,9 +41,16 @@ fn key(value: &Value) -> String {
 }
 
 fn name(value: &Value) -> String {
-    let text =
-        |field: &str| value.get(field).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned);
-    text("name").or_else(|| text("clusterName")).unwrap_or_else(|| key(value))
+    let text = |field: &str| {
+        value
+            .get(field)
+            .and_then(Value::as_str)
+            .filter(|text| !text.is_empty())
+            .map(str::to_owned)
+    };
+    text("name")
+        .or_else(|| text("clusterName"))
+        .unwrap_or_else(|| key(value))
 }
 
 fn canon(value: Value) -> Value {
@@ -45,26 +59,43 @@ fn canon(value: Value) -> Value {
         Value::Object(map) => map,
         other => return other,
     };
-    let mut map: serde_json::Map<String, Value> = map.into_iter().map(|(key, value)| (key, canon(value))).collect();
+    let mut map: serde_json::Map<String, Value> = map
+        .into_iter()
+        .map(|(key, value)| (key, canon(value)))
+        .collect();
     sort(map.get_mut("virtualHosts"), name);
+
     sort(map.get_mut("domains"), key);
+
     // Of a Service to ztunnel: istiod makes it of a set.
     sort(map.get_mut("subjectAltNames"), key);
+
     if let Some(matches) = map.get_mut("match") {
         sort(matches.get_mut("headers"), key);
         sort(matches.get_mut("queryParameters"), key);
     }
+
     sort(map.get_mut("lbEndpoints"), key);
-    if map.get("endpoints").and_then(Value::as_array).is_some_and(|all| all.iter().all(Value::is_object)) {
+
+    if map
+        .get("endpoints")
+        .and_then(Value::as_array)
+        .is_some_and(|all| all.iter().all(Value::is_object))
+    {
         sort(map.get_mut("endpoints"), |group| {
             let locality = group.get("locality").map_or_else(|| "{}".to_owned(), key);
-            let priority = group.get("priority").and_then(Value::as_u64).unwrap_or_default();
+            let priority = group
+                .get("priority")
+                .and_then(Value::as_u64)
+                .unwrap_or_default();
             format!("{locality}\0{priority:010}\0{}", key(group))
         });
     }
+
     if let Some(version) = map.get_mut("ISTIO_META_WASM_PLUGIN_RESOURCE_VERSION") {
         *version = Value::from("VERSION");
     }
+
     Value::Object(map)
 }
 
@@ -79,6 +110,7 @@ pub(crate) fn walk(a: &Value, b: &Value, path: &str, out: &mut Vec<String>) {
     if out.len() > MAX_DIFFERENCES {
         return;
     }
+
     match (a, b) {
         (Value::Object(a), Value::Object(b)) => {
             let keys: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
@@ -107,5 +139,7 @@ pub(crate) fn walk(a: &Value, b: &Value, path: &str, out: &mut Vec<String>) {
 
 fn short(value: &Value) -> String {
     let text = value.to_string();
-    text.char_indices().nth(160).map_or_else(|| text.clone(), |(end, _)| format!("{}…", &text[..end]))
+    text.char_indices()
+        .nth(160)
+        .map_or_else(|| text.clone(), |(end, _)| format!("{}…", &text[..end]))
 }

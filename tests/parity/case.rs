@@ -38,35 +38,67 @@ pub(crate) struct CaseProxy {
 }
 
 impl Case {
-    /// All cases under a folder of areas, sorted. Each has something to compare: what some of its proxies get, or, if it has none,
-    /// what is written back.
+    /// All cases under a folder of areas, sorted. Each has something to compare: what some of its
+    /// proxies get, or, if it has none, what is written back.
     pub(crate) fn all(root: &Path) -> Vec<Self> {
         let mut cases = Vec::new();
+
         for area in folders(root) {
             for folder in folders(&area) {
                 let name = format!("{}/{}", file_name(&area), file_name(&folder));
-                let mut case = Self { name, folder, proxies: Vec::new() };
+                let mut case = Self {
+                    name,
+                    folder,
+                    proxies: Vec::new(),
+                };
                 if let Some(text) = case.file("proxies.yaml") {
                     let proxies = serde_saphyr::from_str(&text);
-                    case.proxies = proxies.unwrap_or_else(|error| panic!("{}: proxies.yaml: {error}", case.name));
+                    case.proxies = proxies
+                        .unwrap_or_else(|error| panic!("{}: proxies.yaml: {error}", case.name));
                 }
                 case.check_expectations();
                 cases.push(case);
             }
         }
+
         cases
     }
 
-    /// Fails where a proxy has no expectations, expectations no proxy, or the case neither proxies nor anything written back.
+    /// Fails where a proxy has no expectations, expectations no proxy, or the case neither proxies
+    /// nor anything written back.
     fn check_expectations(&self) {
-        let names: BTreeSet<&str> = self.proxies.iter().map(|proxy| proxy.name.as_str()).collect();
-        assert_eq!(names.len(), self.proxies.len(), "{}: two proxies have one name", self.name);
-        let recorded: BTreeSet<String> =
-            folders(&self.folder.join("expect")).iter().map(|path| file_name(path)).collect();
+        let names: BTreeSet<&str> = self
+            .proxies
+            .iter()
+            .map(|proxy| proxy.name.as_str())
+            .collect();
+
+        assert_eq!(
+            names.len(),
+            self.proxies.len(),
+            "{}: two proxies have one name",
+            self.name
+        );
+
+        let recorded: BTreeSet<String> = folders(&self.folder.join("expect"))
+            .iter()
+            .map(|path| file_name(path))
+            .collect();
         let recorded: BTreeSet<&str> = recorded.iter().map(String::as_str).collect();
-        assert_eq!(recorded, names, "{}: folders of expect/, and proxies of proxies.yaml", self.name);
-        let is_written = ["expect/status.json", "expect/created.yaml"].iter().any(|name| self.file(name).is_some());
-        assert!(!names.is_empty() || is_written, "{}: nothing is expected", self.name);
+        assert_eq!(
+            recorded, names,
+            "{}: folders of expect/, and proxies of proxies.yaml",
+            self.name
+        );
+
+        let is_written = ["expect/status.json", "expect/created.yaml"]
+            .iter()
+            .any(|name| self.file(name).is_some());
+        assert!(
+            !names.is_empty() || is_written,
+            "{}: nothing is expected",
+            self.name
+        );
     }
 
     /// A file of the case, if it has it.
@@ -85,7 +117,11 @@ impl Case {
         let files = files.map(|entry| entry.expect("a folder can be listed").path());
         let cluster = |path: PathBuf| {
             let name = file_name(&path);
-            Some(name.strip_prefix("input.")?.strip_suffix(".yaml")?.to_owned())
+            Some(
+                name.strip_prefix("input.")?
+                    .strip_suffix(".yaml")?
+                    .to_owned(),
+            )
         };
         let mut remotes: Vec<String> = files.filter_map(cluster).collect();
         remotes.sort();
@@ -96,24 +132,39 @@ impl Case {
     pub(crate) fn env(&self) -> BTreeMap<String, String> {
         let text = self.file("env").unwrap_or_default();
         let pairs = text.lines().filter_map(|line| line.split_once('='));
-        pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+        pairs
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect()
     }
 
-    /// What istiod sent to a proxy, by type; types that were not recorded are absent. A proxy without any expectation would
-    /// pass whatever it gets, so there is none.
+    /// What istiod sent to a proxy, by type; types that were not recorded are absent. A proxy
+    /// without any expectation would pass whatever it gets, so there is none.
     pub(crate) fn expected(&self, proxy: &CaseProxy) -> BTreeMap<String, Vec<Value>> {
         let folder = self.folder.join("expect").join(&proxy.name);
-        let files = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        let files =
+            fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         let files = files.map(|entry| entry.expect("a folder can be listed").path());
         let json = files.filter(|path| path.extension().is_some_and(|ext| ext == "json"));
         let expected: BTreeMap<_, _> = json
             .map(|path| {
                 let text = fs::read_to_string(&path).expect("a listed file can be read");
-                let kind = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-                (kind, serde_json::from_str(&text).expect("expectations are lists of resources"))
+                let kind = path
+                    .file_stem()
+                    .map(|stem| stem.to_string_lossy().into_owned())
+                    .unwrap_or_default();
+                (
+                    kind,
+                    serde_json::from_str(&text).expect("expectations are lists of resources"),
+                )
             })
             .collect();
-        assert!(!expected.is_empty(), "{}: nothing is expected", folder.display());
+
+        assert!(
+            !expected.is_empty(),
+            "{}: nothing is expected",
+            folder.display()
+        );
+
         expected
     }
 }
@@ -121,11 +172,18 @@ impl Case {
 impl CaseProxy {
     /// The node id with which it connects.
     pub(crate) fn node_id(&self) -> String {
-        let Self { kind, ip, pod, namespace, .. } = self;
+        let Self {
+            kind,
+            ip,
+            pod,
+            namespace,
+            ..
+        } = self;
         format!("{kind}~{ip}~{pod}.{namespace}~{namespace}.svc.cluster.local")
     }
 
-    /// The metadata with which it connects: that with which every case was recorded, overlaid by its own.
+    /// The metadata with which it connects: that with which every case was recorded, overlaid by
+    /// its own.
     pub(crate) fn metadata(&self) -> Value {
         let mut metadata = json!({
             "NAMESPACE": self.namespace,
@@ -145,7 +203,11 @@ impl CaseProxy {
 
     /// Who it was proved to be.
     pub(crate) fn identity(&self) -> String {
-        let account = self.metadata.get("SERVICE_ACCOUNT").and_then(Value::as_str).unwrap_or("default");
+        let account = self
+            .metadata
+            .get("SERVICE_ACCOUNT")
+            .and_then(Value::as_str)
+            .unwrap_or("default");
         format!("spiffe://cluster.local/ns/{}/sa/{account}", self.namespace)
     }
 
@@ -156,7 +218,9 @@ impl CaseProxy {
 
     /// Whether it is an application with gRPC, without a proxy.
     pub(crate) fn is_grpc(&self) -> bool {
-        self.metadata.get("GENERATOR").is_some_and(|value| value == "grpc")
+        self.metadata
+            .get("GENERATOR")
+            .is_some_and(|value| value == "grpc")
     }
 
     /// Whether it is the node proxy of ambient mode.
@@ -166,7 +230,9 @@ impl CaseProxy {
 
     /// Whether it asks for the DNS table.
     pub(crate) fn captures_dns(&self) -> bool {
-        self.metadata.get("DNS_CAPTURE").is_some_and(|value| value == "true")
+        self.metadata
+            .get("DNS_CAPTURE")
+            .is_some_and(|value| value == "true")
     }
 }
 
@@ -181,5 +247,7 @@ fn folders(root: &Path) -> Vec<PathBuf> {
 }
 
 fn file_name(path: &Path) -> String {
-    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    path.file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default()
 }

@@ -1,8 +1,10 @@
-//! A case by way of a real API server: its objects are applied, and read again as a control plane reads them.
+//! A case by way of a real API server: its objects are applied, and read again as a control plane
+//! reads them.
 //!
-//! The server sets the time of creation itself, in whole seconds. So objects are applied in the order of the times that the
-//! case gives them, then of their names, which is the order in which istiod's rules of precedence look at them; and where the
-//! case says that time has passed, it is let pass.
+//! The server sets the time of creation itself, in whole seconds. So objects are applied in the
+//! order of the times that the case gives them, then of their names, which is the order in which
+//! istiod's rules of precedence look at them; and where the case says that time has passed, it is
+//! let pass.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,8 +18,8 @@ use navarch::envoy::EnvoyTranslator;
 use navarch::push::mesh_state::Change;
 use navarch::push::worker::{self, Debounce, PushHandle};
 use navarch::source::{
-    Batch, IDLE_TIMEOUT, KubernetesScope, KubernetesSource, KubernetesSourceConfig, MeshMapSource, MeshMapSourceConfig,
-    SourceEvent,
+    Batch, IDLE_TIMEOUT, KubernetesScope, KubernetesSource, KubernetesSourceConfig, MeshMapSource,
+    MeshMapSourceConfig, SourceEvent,
 };
 use navarch_proto::json::Codec;
 use navarch_testkit::cluster::{Cluster, ClusterConfig, Writer};
@@ -42,7 +44,10 @@ impl Server {
     pub(crate) async fn start() -> anyhow::Result<Self> {
         // The addresses of the cases' services.
         let flags = vec!["--service-cluster-ip-range=10.96.0.0/14,fd00:10:96::/112".to_owned()];
-        let config = ClusterConfig { api_server_flags: flags, ..ClusterConfig::default() };
+        let config = ClusterConfig {
+            api_server_flags: flags,
+            ..ClusterConfig::default()
+        };
         let cluster = Cluster::start_with(config).await?;
         cluster.apply_crds(Path::new(env!("CARGO_MANIFEST_DIR")))?;
         let writer = cluster.writer().await?;
@@ -50,15 +55,24 @@ impl Server {
     }
 
     /// What each proxy of a case gets, or why the case cannot run. Leaves nothing behind.
-    pub(crate) async fn run(&self, case: &Case, codec: &Codec) -> Result<BTreeMap<String, Answers>, String> {
+    pub(crate) async fn run(
+        &self,
+        case: &Case,
+        codec: &Codec,
+    ) -> Result<BTreeMap<String, Answers>, String> {
         let mut objects = objects(case)?;
         objects.sort_by_cached_key(order);
         let outcome = self.apply_and_ask(case, &objects, codec).await;
         for object in objects.iter().rev() {
-            if object["kind"] == "Namespace" && OWN.iter().any(|own| object["metadata"]["name"] == *own) {
+            if object["kind"] == "Namespace"
+                && OWN.iter().any(|own| object["metadata"]["name"] == *own)
+            {
                 continue;
             }
-            self.writer.delete(object).await.map_err(|error| format!("{error:#}"))?;
+            self.writer
+                .delete(object)
+                .await
+                .map_err(|error| format!("{error:#}"))?;
         }
         outcome
     }
@@ -71,18 +85,28 @@ impl Server {
         codec: &Codec,
     ) -> Result<BTreeMap<String, Answers>, String> {
         let mut before = None;
+
         for object in objects {
             let created = object["metadata"]["creationTimestamp"].as_str();
             if before.is_some() && before != created {
                 tokio::time::sleep(Duration::from_millis(1050)).await;
             }
             before = created;
-            self.writer.put(object).await.map_err(|error| format!("{error:#}"))?;
+            self.writer
+                .put(object)
+                .await
+                .map_err(|error| format!("{error:#}"))?;
         }
+
         let settings = input::settings(case)?;
-        let (push, _) =
-            worker::start(settings, Debounce::default(), Arc::new(AmbientTranslator(EnvoyTranslator))).map_err(text)?;
+        let (push, _) = worker::start(
+            settings,
+            Debounce::default(),
+            Arc::new(AmbientTranslator(EnvoyTranslator)),
+        )
+        .map_err(text)?;
         let read = self.read(&push).await?;
+
         let got = answers(&push, case, codec).await;
         read.abort_all_and_wait().await;
         got
@@ -100,9 +124,18 @@ impl Server {
             base: navarch::api::mesh::MeshConfig::istio_defaults(),
             idle_timeout: IDLE_TIMEOUT,
         });
+
         let scope = KubernetesScope::default();
-        let source = KubernetesSource::new(KubernetesSourceConfig { client, scope, idle_timeout: IDLE_TIMEOUT });
-        let readers = Readers(vec![tokio::spawn(maps.run(to_mesh)), tokio::spawn(source.run(to_objects))]);
+        let source = KubernetesSource::new(KubernetesSourceConfig {
+            client,
+            scope,
+            idle_timeout: IDLE_TIMEOUT,
+        });
+        let readers = Readers(vec![
+            tokio::spawn(maps.run(to_mesh)),
+            tokio::spawn(source.run(to_objects)),
+        ]);
+
         for mut events in [mesh, objects] {
             while let Some(batch) = events.recv().await {
                 let synced = batch.contains(&SourceEvent::FullSync);
@@ -112,6 +145,7 @@ impl Server {
                 }
             }
         }
+
         push.full_sync().await.map_err(text)?;
         Ok(readers)
     }
@@ -131,20 +165,37 @@ impl Readers {
 
 /// The objects of a case as the server takes them, and the ConfigMap of its mesh config.
 fn objects(case: &Case) -> Result<Vec<Value>, String> {
-    let input = case.file("input.yaml").ok_or("the case has no input.yaml")?;
-    let documents = yaml::documents(&input).map(|document| yaml::parse(document.text, Schema::V1_2));
-    let mut objects = documents.collect::<Result<Vec<Value>, _>>().map_err(|error| error.reason.to_string())?;
+    let input = case
+        .file("input.yaml")
+        .ok_or("the case has no input.yaml")?;
+    let documents =
+        yaml::documents(&input).map(|document| yaml::parse(document.text, Schema::V1_2));
+    let mut objects = documents
+        .collect::<Result<Vec<Value>, _>>()
+        .map_err(|error| error.reason.to_string())?;
     objects.retain(|object| !object.is_null());
-    let owners =
-        objects.iter_mut().filter_map(|object| object.pointer_mut("/metadata/ownerReferences")?.as_array_mut());
-    for owner in owners.flatten().filter(|owner| owner["uid"].as_str().is_none_or(str::is_empty)) {
+
+    let owners = objects.iter_mut().filter_map(|object| {
+        object
+            .pointer_mut("/metadata/ownerReferences")?
+            .as_array_mut()
+    });
+    for owner in owners
+        .flatten()
+        .filter(|owner| owner["uid"].as_str().is_none_or(str::is_empty))
+    {
         // The server takes no owner without one.
         owner["uid"] = "1d9c8a52-2f0b-4c53-8a34-0a4f6a4d2c11".into();
     }
     let mut data = serde_json::Map::new();
+
     for (key, file) in [("mesh", "mesh.yaml"), ("meshNetworks", "networks.yaml")] {
-        data.extend(case.file(file).map(|text| (key.to_owned(), Value::from(text))));
+        data.extend(
+            case.file(file)
+                .map(|text| (key.to_owned(), Value::from(text))),
+        );
     }
+
     objects.push(json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "istio", "namespace": "istio-system"}, "data": data,
     }));
@@ -153,17 +204,31 @@ fn objects(case: &Case) -> Result<Vec<Value>, String> {
 
 /// Namespaces first, then by time, then by name.
 fn order(object: &Value) -> (bool, String, String, String) {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |pointer: &str| {
+        object
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
     let time = text("/metadata/creationTimestamp");
-    (object["kind"] != "Namespace", time, text("/metadata/name"), text("/metadata/namespace"))
+    (
+        object["kind"] != "Namespace",
+        time,
+        text("/metadata/name"),
+        text("/metadata/namespace"),
+    )
 }
 
 /// Events as changes; a problem is an error.
 fn changes(batch: Batch) -> Result<Vec<Change>, String> {
     let mut changes = Vec::new();
+
     for event in batch {
         match event {
-            SourceEvent::Added(object) | SourceEvent::Updated(object) if !is_own(&object.object_ref()) => {
+            SourceEvent::Added(object) | SourceEvent::Updated(object)
+                if !is_own(&object.object_ref()) =>
+            {
                 changes.push(Change::Put(object));
             }
             SourceEvent::Deleted(name) => changes.push(Change::Removed(name)),
@@ -176,6 +241,7 @@ fn changes(batch: Batch) -> Result<Vec<Change>, String> {
             | SourceEvent::FullSync => {}
         }
     }
+
     Ok(changes)
 }
 

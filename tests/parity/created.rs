@@ -1,7 +1,8 @@
 //! What is made for the Gateways of a case, compared with `expect/created.yaml`.
 //!
-//! Both sides are brought into the form in which an API server stores them: what is empty is left out, and quantities are
-//! written in one way. That is all that is done; owner references have no uid, and ports stand in their order.
+//! Both sides are brought into the form in which an API server stores them: what is empty is left
+//! out, and quantities are written in one way. That is all that is done; owner references have no
+//! uid, and ports stand in their order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,13 +41,19 @@ pub(crate) fn compare(case: &Case) -> Option<Result<Vec<String>, String>> {
     Some(created(case).and_then(|created| {
         let expected = by_name(documents(&expected)?.into_iter());
         let mut differences = Vec::new();
-        for name in expected.keys().chain(created.keys().filter(|name| !expected.contains_key(*name))) {
+        for name in expected
+            .keys()
+            .chain(created.keys().filter(|name| !expected.contains_key(*name)))
+        {
             match (expected.get(name), created.get(name)) {
-                (Some(expected), Some(created)) => super::canon::walk(expected, created, name, &mut differences),
+                (Some(expected), Some(created)) => {
+                    super::canon::walk(expected, created, name, &mut differences)
+                }
                 (Some(_), None) => differences.push(format!("- {name} is missing")),
                 (None, _) => differences.push(format!("+ {name} is not expected")),
             }
         }
+
         Ok(differences)
     }))
 }
@@ -56,57 +63,95 @@ fn created(case: &Case) -> Result<BTreeMap<String, Value>, String> {
     if !settings(case)?.deploys {
         return Ok(BTreeMap::new());
     }
-    let mut objects = documents(&case.file("input.yaml").ok_or("the case has no input.yaml")?)?;
+
+    let mut objects = documents(
+        &case
+            .file("input.yaml")
+            .ok_or("the case has no input.yaml")?,
+    )?;
     let mut made = made(case, &objects)?;
+
     if let Some(update) = case.file("update.yaml") {
         for patch in documents(&update)? {
-            match objects.iter_mut().find(|object| name(object) == name(&patch)) {
+            match objects
+                .iter_mut()
+                .find(|object| name(object) == name(&patch))
+            {
                 Some(object) => json_patch::merge(object, &patch),
                 None => objects.push(patch),
             }
         }
         made.extend(self::made(case, &objects)?);
     }
+
     Ok(made)
 }
 
 pub(crate) fn settings(case: &Case) -> Result<GatewayControllerSettings, String> {
-    let (env, settings) = (case.env(), super::input::settings(case)?);
-    environment::gateway_controllers(|name| env.get(name).cloned(), &settings, "default".to_owned())
-        .map_err(|error| error.to_string())
+    let env = case.env();
+    let settings = super::input::settings(case)?;
+    environment::gateway_controllers(
+        |name| env.get(name).cloned(),
+        &settings,
+        "default".to_owned(),
+    )
+    .map_err(|error| error.to_string())
 }
 
 /// The objects that are made of a state of the cluster.
 pub(crate) fn made(case: &Case, objects: &[Value]) -> Result<BTreeMap<String, Value>, String> {
     let settings = settings(case)?;
-    let mesh = MeshConfig::istio_defaults().apply(MESH).map_err(|error| error.to_string())?.value;
+    let mesh = MeshConfig::istio_defaults()
+        .apply(MESH)
+        .map_err(|error| error.to_string())?
+        .value;
     let mesh = match case.file("mesh.yaml") {
-        Some(text) => mesh.apply(&text).map_err(|error| format!("mesh.yaml: {error}"))?.value,
+        Some(text) => {
+            mesh.apply(&text)
+                .map_err(|error| format!("mesh.yaml: {error}"))?
+                .value
+        }
         None => mesh,
     };
+
     let injector = injector(&settings, mesh)?;
     let mut world = ClusterState::new(settings, NamespaceScope::default());
+
     for object in objects {
-        let read: DynamicObject = serde_json::from_value(object.clone()).map_err(|error| error.to_string())?;
+        let read: DynamicObject =
+            serde_json::from_value(object.clone()).map_err(|error| error.to_string())?;
         let is_tag = object["metadata"]["labels"].get("istio.io/tag").is_some();
-        let is_default = object["metadata"]["labels"].get("gateway.istio.io/defaults-for-class").is_some();
+        let is_default = object["metadata"]["labels"]
+            .get("gateway.istio.io/defaults-for-class")
+            .is_some();
         let source = match object["kind"].as_str().unwrap_or_default() {
-            "Gateway" if object["apiVersion"].as_str().is_some_and(|version| version.starts_with("gateway.")) => {
+            "Gateway"
+                if object["apiVersion"]
+                    .as_str()
+                    .is_some_and(|version| version.starts_with("gateway.")) =>
+            {
                 Source::Gateways
             }
             "GatewayClass" => Source::Classes,
             "ListenerSet" => Source::ListenerSets,
             "Namespace" => Source::Namespaces,
             "MutatingWebhookConfiguration" if is_tag => Source::TagWebhooks,
-            "Service" if is_tag && object["metadata"]["namespace"] == "istio-system" => Source::TagServices,
-            "ValidatingWebhookConfiguration" if object["metadata"]["name"] == "istiod-default-validator" => {
+            "Service" if is_tag && object["metadata"]["namespace"] == "istio-system" => {
+                Source::TagServices
+            }
+            "ValidatingWebhookConfiguration"
+                if object["metadata"]["name"] == "istiod-default-validator" =>
+            {
                 Source::DefaultValidator
             }
             "ConfigMap" => {
                 let data = object.get("data").cloned().unwrap_or_else(|| json!({}));
                 let data = serde_json::from_value(data).map_err(|error| error.to_string())?;
                 let name = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-                world.put_parameters(NamespacedName::new(name("namespace"), name("name")), Some(data));
+                world.put_parameters(
+                    NamespacedName::new(name("namespace"), name("name")),
+                    Some(data),
+                );
                 if !is_default || name("namespace") != "istio-system" {
                     continue;
                 }
@@ -114,10 +159,13 @@ pub(crate) fn made(case: &Case, objects: &[Value]) -> Result<BTreeMap<String, Va
             }
             _ => continue,
         };
+
         world.take(source, Event::Apply(read));
     }
+
     let gateways: Vec<_> = world.gateways().cloned().collect();
     let mut made = Vec::new();
+
     for gateway in gateways {
         let mut plan = world.plan(&gateway, &injector, KUBE_VERSION);
         if let Ok(Plan::Reads(map)) = &plan {
@@ -129,6 +177,7 @@ pub(crate) fn made(case: &Case, objects: &[Value]) -> Result<BTreeMap<String, Va
             made.extend(objects);
         }
     }
+
     Ok(by_name(made.into_iter()))
 }
 
@@ -141,8 +190,11 @@ fn injector(settings: &GatewayControllerSettings, mesh: MeshConfig) -> Result<In
     };
     if let Some(chart) = std::env::var_os("NAVARCH_ISTIO_CHART") {
         // The templates of Istio's own chart in place of ours.
-        let read = |file: &str| std::fs::read_to_string(std::path::Path::new(&chart).join("files").join(file)).unwrap();
-        let templates = json!({ "kube-gateway": read("kube-gateway.yaml"), "waypoint": read("waypoint.yaml") });
+        let read = |file: &str| {
+            std::fs::read_to_string(std::path::Path::new(&chart).join("files").join(file)).unwrap()
+        };
+        let templates =
+            json!({ "kube-gateway": read("kube-gateway.yaml"), "waypoint": read("waypoint.yaml") });
         inputs.config = json!({ "policy": "enabled", "templates": templates }).to_string();
     }
     Injector::new(&inputs).map_err(|error| error.to_string())
@@ -150,36 +202,58 @@ fn injector(settings: &GatewayControllerSettings, mesh: MeshConfig) -> Result<In
 
 /// The objects of a text.
 fn documents(text: &str) -> Result<Vec<Value>, String> {
-    let read =
-        |document: yaml::Document<'_>| yaml::parse(document.text, Schema::V1_2).map_err(|error| error.to_string());
-    yaml::documents(text).map(read).filter(|object| !matches!(object, Ok(Value::Null))).collect()
+    let read = |document: yaml::Document<'_>| {
+        yaml::parse(document.text, Schema::V1_2).map_err(|error| error.to_string())
+    };
+    yaml::documents(text)
+        .map(read)
+        .filter(|object| !matches!(object, Ok(Value::Null)))
+        .collect()
 }
 
 /// Kind, namespace and name.
 fn name(object: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let meta = &object["metadata"];
-    format!("{}/{}/{}", text(&object["kind"]), text(&meta["namespace"]), text(&meta["name"]))
+    format!(
+        "{}/{}/{}",
+        text(&object["kind"]),
+        text(&meta["namespace"]),
+        text(&meta["name"])
+    )
 }
 
 /// Objects by name, as they are stored.
 fn by_name(objects: impl Iterator<Item = Value>) -> BTreeMap<String, Value> {
-    objects.map(|object| (name(&object), stored(object))).collect()
+    objects
+        .map(|object| (name(&object), stored(object)))
+        .collect()
 }
 
 fn stored(mut object: Value) -> Value {
-    for owner in object["metadata"]["ownerReferences"].as_array_mut().into_iter().flatten() {
+    for owner in object["metadata"]["ownerReferences"]
+        .as_array_mut()
+        .into_iter()
+        .flatten()
+    {
         owner.as_object_mut().unwrap().remove("uid");
     }
     if object["kind"] == "Service"
         && let Some(ports) = object["spec"]["ports"].as_array_mut()
     {
-        ports.sort_by_key(|port| (port["port"].as_i64(), port["name"].as_str().unwrap_or_default().to_owned()));
+        ports.sort_by_key(|port| {
+            (
+                port["port"].as_i64(),
+                port["name"].as_str().unwrap_or_default().to_owned(),
+            )
+        });
     }
+
     without_empty(object, "")
 }
 
-/// A value without what is empty, but for volumes that are empty directories and pods' own sources of emptiness.
+/// A value without what is empty, but for volumes that are empty directories and pods' own sources
+/// of emptiness.
 fn without_empty(value: Value, of: &str) -> Value {
     match value {
         Value::Object(fields) => {
@@ -187,6 +261,7 @@ fn without_empty(value: Value, of: &str) -> Value {
                 if field == "emptyDir" {
                     return Some((field, if value.is_null() { json!({}) } else { value }));
                 }
+
                 let quantities = matches!(of, "limits" | "requests");
                 let value = without_empty(value, &field);
                 let value = if quantities { quantity(&value) } else { value };
@@ -198,24 +273,41 @@ fn without_empty(value: Value, of: &str) -> Value {
                     Value::Array(items) => items.is_empty(),
                     Value::Object(fields) => fields.is_empty(),
                 };
+
                 (!is_empty).then_some((field, value))
             });
+
             let mut fields: serde_json::Map<_, _> = kept.collect();
             if of == "fieldRef" {
                 fields.entry("apiVersion").or_insert_with(|| json!("v1"));
             }
+
             Value::Object(fields)
         }
-        Value::Array(items) => Value::Array(items.into_iter().map(|item| without_empty(item, of)).collect()),
+        Value::Array(items) => Value::Array(
+            items
+                .into_iter()
+                .map(|item| without_empty(item, of))
+                .collect(),
+        ),
         value => value,
     }
 }
 
 /// A quantity in the shortest form, as the API server writes it.
 fn quantity(value: &Value) -> Value {
-    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    for (unit, larger, factor) in [("m", "", 1000), ("Ki", "Mi", 1024), ("Mi", "Gi", 1024), ("Gi", "Ti", 1024)] {
-        let number = text.strip_suffix(unit).and_then(|number| number.parse::<u64>().ok());
+    let text = value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned);
+    for (unit, larger, factor) in [
+        ("m", "", 1000),
+        ("Ki", "Mi", 1024),
+        ("Mi", "Gi", 1024),
+        ("Gi", "Ti", 1024),
+    ] {
+        let number = text
+            .strip_suffix(unit)
+            .and_then(|number| number.parse::<u64>().ok());
         if let Some(number) = number.filter(|number| number % factor == 0) {
             return quantity(&json!(format!("{}{larger}", number / factor)));
         }

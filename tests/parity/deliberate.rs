@@ -1,4 +1,5 @@
-//! `deliberate.txt`: where Navarch differs from istiod on purpose, and where Envoy refuses what both send, each with its reason.
+//! `deliberate.txt`: where Navarch differs from istiod on purpose, and where Envoy refuses what
+//! both send, each with its reason.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,21 +7,39 @@ use std::path::Path;
 /// What stands in place of a type where Envoy refuses what istiod sends.
 pub(crate) const REFUSED: &str = "refused-by-envoy";
 
-/// What stands in place of a type where an Envoy on the machine of the tests refuses what Navarch sends.
+/// What stands in place of a type where an Envoy on the machine of the tests refuses what Navarch
+/// sends.
 pub(crate) const REFUSED_HERE: &str = "refused-by-envoy-here";
 
-/// The listed lines `<case> <proxy> <type>` among those that `concerned` takes. One that is not among `different` fails the test.
-pub(crate) fn deliberate(different: &BTreeSet<String>, concerned: impl Fn(&str) -> bool) -> BTreeSet<String> {
+/// The listed lines `<case> <proxy> <type>` among those that `concerned` takes. One that is not
+/// among `different` fails the test.
+pub(crate) fn deliberate(
+    different: &BTreeSet<String>,
+    concerned: impl Fn(&str) -> bool,
+) -> BTreeSet<String> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity/deliberate.txt");
-    let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let text = std::fs::read_to_string(&file)
+        .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let lines = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
     let listed: BTreeSet<String> = lines
-        .map(|line| line.split_once(" : ").unwrap_or_else(|| panic!("{}: no reason in {line:?}", file.display())))
+        .map(|line| {
+            line.split_once(" : ")
+                .unwrap_or_else(|| panic!("{}: no reason in {line:?}", file.display()))
+        })
         .map(|(difference, _)| difference.trim().to_owned())
         .filter(|difference| concerned(difference))
         .collect();
+
     let equal: Vec<&String> = listed.difference(different).collect();
-    assert!(equal.is_empty(), "equal now, take it out of {}: {equal:#?}", file.display());
+    assert!(
+        equal.is_empty(),
+        "equal now, take it out of {}: {equal:#?}",
+        file.display()
+    );
+
     listed
 }
 

@@ -1,4 +1,5 @@
-//! What the environment, tags and labels of a case say of the statuses that are written for it. Its expectation is read in Istio's source.
+//! What the environment, tags and labels of a case say of the statuses that are written for it. Its
+//! expectation is read in Istio's source.
 
 use serde_json::Value;
 
@@ -15,8 +16,8 @@ PILOT_MULTI_NETWORK_DISCOVER_GATEWAY_API=false
 ENABLE_GATEWAY_API_INFERENCE_EXTENSION=true
 ";
 
-/// A Gateway that names a tag of the revision, one in a namespace of another revision, one between networks and one of a class that is
-/// not there; and a route to an InferencePool.
+/// A Gateway that names a tag of the revision, one in a namespace of another revision, one between
+/// networks and one of a class that is not there; and a route to an InferencePool.
 const INPUT: &str = "
 {apiVersion: v1, kind: Namespace, metadata: {name: shop}}
 ---
@@ -72,9 +73,21 @@ spec:
 
 /// Status and reason of a condition.
 fn condition(of: &Value, kind: &str) -> String {
-    let conditions = of["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let Some(found) = conditions.iter().find(|condition| condition["type"] == kind) else { return String::new() };
-    format!("{} {}", found["status"].as_str().unwrap(), found["reason"].as_str().unwrap())
+    let conditions = of["conditions"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let Some(found) = conditions
+        .iter()
+        .find(|condition| condition["type"] == kind)
+    else {
+        return String::new();
+    };
+    format!(
+        "{} {}",
+        found["status"].as_str().unwrap(),
+        found["reason"].as_str().unwrap()
+    )
 }
 
 #[tokio::test]
@@ -83,9 +96,15 @@ async fn statuses_follow_the_environment_tags_and_labels() {
     for (name, text) in [("env", ENV), ("input.yaml", INPUT)] {
         std::fs::write(folder.path().join(name), text.trim_start()).unwrap();
     }
-    let case = Case { name: "environment".to_owned(), folder: folder.path().to_owned(), proxies: Vec::new() };
+
+    let case = Case {
+        name: "environment".to_owned(),
+        folder: folder.path().to_owned(),
+        proxies: Vec::new(),
+    };
     let statuses = statuses(&case).await.unwrap();
     let of = |name: &str| statuses.get(name).cloned().unwrap_or_default();
+
     for (object, accepted) in [
         ("GatewayClass/edge", "True Accepted"),
         ("GatewayClass/istio-east-west", "True Accepted"),
@@ -97,13 +116,30 @@ async fn statuses_follow_the_environment_tags_and_labels() {
         ("Gateway/shop/far", "Unknown Pending"),
         ("Gateway/canaries/web", "Unknown Pending"),
     ] {
-        assert_eq!(condition(&of(object), "Accepted"), accepted, "{object}: {}", of(object));
+        assert_eq!(
+            condition(&of(object), "Accepted"),
+            accepted,
+            "{object}: {}",
+            of(object)
+        );
     }
+
     // The Service of the Gateway has the name that it asks for, and no pods.
     let programmed = of("Gateway/shop/web")["conditions"].to_string();
-    assert!(programmed.contains("no instances found for hostname \\\"doors.shop.svc"), "{programmed}");
+    assert!(
+        programmed.contains("no instances found for hostname \\\"doors.shop.svc"),
+        "{programmed}"
+    );
     let parent = &of("HTTPRoute/shop/r")["parents"][0];
     assert_eq!(parent["controllerName"], "example.com/edge");
-    assert_eq!(condition(parent, "ResolvedRefs"), "True ResolvedRefs", "the Service of the pool is there");
-    assert_eq!(condition(&of("InferencePool/shop/llama")["parents"][0], "Accepted"), "True Accepted");
+
+    assert_eq!(
+        condition(parent, "ResolvedRefs"),
+        "True ResolvedRefs",
+        "the Service of the pool is there"
+    );
+    assert_eq!(
+        condition(&of("InferencePool/shop/llama")["parents"][0], "Accepted"),
+        "True Accepted"
+    );
 }

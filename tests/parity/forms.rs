@@ -1,4 +1,5 @@
-//! Both forms of routes mean the same: virtual hosts one by one, put back into their tables, are the tables.
+//! Both forms of routes mean the same: virtual hosts one by one, put back into their tables, are
+//! the tables.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,26 +18,40 @@ use super::case::{Case, CaseProxy};
 use super::input;
 use super::shown::{Ignore, sorted};
 
-/// How many route configurations of a case came in virtual hosts one by one, each found to mean the same as the whole.
+/// How many route configurations of a case came in virtual hosts one by one, each found to mean the
+/// same as the whole.
 pub(crate) fn check(case: &Case) -> Result<usize, String> {
     let (settings, changes) = input::read(case)?;
     let mut state = MeshState::new(settings);
     state.apply(changes);
     let mut engine = Engine::new(state.context(), Arc::new(EnvoyTranslator));
     let mut apart = 0;
+
     // Applications with gRPC take no virtual hosts one by one.
     for proxy in case.proxies.iter().filter(|proxy| !proxy.is_grpc()) {
-        let Some(routes) = case.expected(proxy).remove("routes") else { continue };
-        let names = routes.iter().filter_map(|routes| routes.get("name")?.as_str()).map(ResourceName::new).collect();
+        let Some(routes) = case.expected(proxy).remove("routes") else {
+            continue;
+        };
+
+        let names = routes
+            .iter()
+            .filter_map(|routes| routes.get("name")?.as_str())
+            .map(ResourceName::new)
+            .collect();
         let whole = tables(&mut engine, proxy, &names, false)?;
         let joined = tables(&mut engine, proxy, &names, true)?;
+
         for (whole, joined) in whole.iter().zip(&joined) {
             apart += usize::from(joined.vhds.is_some());
             if sorted(whole) != sorted(joined) {
-                return Err(format!("{} {}: {whole:#?}\nand in hosts: {joined:#?}", proxy.name, whole.name));
+                return Err(format!(
+                    "{} {}: {whole:#?}\nand in hosts: {joined:#?}",
+                    proxy.name, whole.name
+                ));
             }
         }
     }
+
     Ok(apart)
 }
 
@@ -49,19 +64,37 @@ fn tables(
 ) -> Result<Vec<RouteConfiguration>, String> {
     let mut metadata = proxy.metadata();
     metadata["FINE_GRAINED_ROUTES"] = fine_grained.into();
-    let parsed = Proxy::parse(&proxy.node_id(), metadata, Locality::parse(proxy.locality()));
-    let parsed = Proxy { uses_delta: true, ..parsed.map_err(|error| error.to_string())? };
+    let parsed = Proxy::parse(
+        &proxy.node_id(),
+        metadata,
+        Locality::parse(proxy.locality()),
+    );
+    let parsed = Proxy {
+        uses_delta: true,
+        ..parsed.map_err(|error| error.to_string())?
+    };
     let id = engine.connect(Arc::new(parsed), Arc::new(Ignore));
+
     let mut ask = |kind, wildcard| {
-        engine.subscribe(id, kind, Interest { wildcard, names: Arc::new(names.clone()) });
+        engine.subscribe(
+            id,
+            kind,
+            Interest {
+                wildcard,
+                names: Arc::new(names.clone()),
+            },
+        );
         engine.shown(id, kind).ok_or("nothing is shown")
     };
+
     let routes = ask(ResourceType::Route, false)?;
     let hosts = ask(ResourceType::VirtualHost, true)?;
     engine.disconnect(id);
     let whole = |routes: &Arc<navarch::push::resource::Resource>| {
         let hosts = hosts.resources.iter().map(|host| (&host.name, &host.body));
-        RouteConfiguration::decode(with_hosts(&routes.name, &routes.body, hosts)).map_err(|error| error.to_string())
+        RouteConfiguration::decode(with_hosts(&routes.name, &routes.body, hosts))
+            .map_err(|error| error.to_string())
     };
+
     routes.resources.iter().map(whole).collect()
 }

@@ -1,4 +1,5 @@
-//! A gRPC application that speaks xDS itself, over the state-of-the-world protocol: listeners by name, then what they name.
+//! A gRPC application that speaks xDS itself, over the state-of-the-world protocol: listeners by
+//! name, then what they name.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -26,28 +27,51 @@ struct Client {
     responses: Streaming<DiscoveryResponse>,
 }
 
-/// Asks as the cases of the area `grpc` were recorded: listeners, their routes, the clusters of these, their endpoints.
-pub(crate) async fn ask_all(server: SocketAddr, proxy: &CaseProxy, codec: &Codec) -> Result<Answers, String> {
+/// Asks as the cases of the area `grpc` were recorded: listeners, their routes, the clusters of
+/// these, their endpoints.
+pub(crate) async fn ask_all(
+    server: SocketAddr,
+    proxy: &CaseProxy,
+    codec: &Codec,
+) -> Result<Answers, String> {
     let mut client = Client::connect(server, proxy, codec).await?;
     let mut answers = Answers::new();
     let subscribed = |kind: &str| proxy.subscribe.get(kind).cloned().unwrap_or_default();
-    let listeners = client.ask(ResourceType::Listener, &subscribed("listeners"), codec).await?;
+    let listeners = client
+        .ask(ResourceType::Listener, &subscribed("listeners"), codec)
+        .await?;
     let mut names = BTreeSet::new();
-    listeners.iter().for_each(|listener| collect(listener, "routeConfigName", &mut names));
+    listeners
+        .iter()
+        .for_each(|listener| collect(listener, "routeConfigName", &mut names));
+
     answers.insert("listeners".into(), listeners);
+
     if !names.is_empty() {
         let routes = client.ask(ResourceType::Route, &names, codec).await?;
         let mut clusters = subscribed("clusters");
-        routes.iter().for_each(|routes| collect(routes, "cluster", &mut clusters));
-        routes.iter().for_each(|routes| weighted(routes, &mut clusters));
+        routes
+            .iter()
+            .for_each(|routes| collect(routes, "cluster", &mut clusters));
+        routes
+            .iter()
+            .for_each(|routes| weighted(routes, &mut clusters));
+
         answers.insert("routes".into(), routes);
         let clusters = client.ask(ResourceType::Cluster, &clusters, codec).await?;
         let endpoints: BTreeSet<String> = clusters.iter().filter_map(eds_name).collect();
         answers.insert("clusters".into(), clusters);
+
         if !endpoints.is_empty() {
-            answers.insert("endpoints".into(), client.ask(ResourceType::Endpoint, &endpoints, codec).await?);
+            answers.insert(
+                "endpoints".into(),
+                client
+                    .ask(ResourceType::Endpoint, &endpoints, codec)
+                    .await?,
+            );
         }
     }
+
     Ok(answers)
 }
 
@@ -55,8 +79,14 @@ pub(crate) async fn ask_all(server: SocketAddr, proxy: &CaseProxy, codec: &Codec
 fn weighted(value: &Value, into: &mut BTreeSet<String>) {
     match value {
         Value::Object(map) => {
-            let split = map.get("weightedClusters").and_then(|split| split.get("clusters")).and_then(Value::as_array);
-            let names = split.into_iter().flatten().filter_map(|cluster| cluster.get("name")?.as_str());
+            let split = map
+                .get("weightedClusters")
+                .and_then(|split| split.get("clusters"))
+                .and_then(Value::as_array);
+            let names = split
+                .into_iter()
+                .flatten()
+                .filter_map(|cluster| cluster.get("name")?.as_str());
             into.extend(names.map(str::to_owned));
             map.values().for_each(|value| weighted(value, into));
         }
@@ -67,46 +97,79 @@ fn weighted(value: &Value, into: &mut BTreeSet<String>) {
 
 impl Client {
     async fn connect(server: SocketAddr, proxy: &CaseProxy, codec: &Codec) -> Result<Self, String> {
-        let service = AggregatedDiscoveryServiceClient::connect(format!("http://{server}")).await.map_err(text)?;
+        let service = AggregatedDiscoveryServiceClient::connect(format!("http://{server}"))
+            .await
+            .map_err(text)?;
         let mut service = service.max_decoding_message_size(64 << 20);
         let (requests, outgoing) = mpsc::channel(16);
-        let hello = DiscoveryRequest { node: Some(node(proxy, codec)?), ..DiscoveryRequest::default() };
-        // What servers answer with before they know which type is wanted is an error of theirs: ask for something at once.
+        let hello = DiscoveryRequest {
+            node: Some(node(proxy, codec)?),
+            ..DiscoveryRequest::default()
+        };
+
+        // What servers answer with before they know which type is wanted is an error of theirs: ask
+        // for something at once.
         let first = DiscoveryRequest {
             type_url: ResourceType::Listener.type_url().to_owned(),
-            resource_names: proxy.subscribe.get("listeners").cloned().unwrap_or_default().into_iter().collect(),
+            resource_names: proxy
+                .subscribe
+                .get("listeners")
+                .cloned()
+                .unwrap_or_default()
+                .into_iter()
+                .collect(),
             ..hello
         };
+
         requests.send(first).await.map_err(text)?;
-        let responses = service.stream_aggregated_resources(ReceiverStream::new(outgoing)).await.map_err(text)?;
-        Ok(Self { requests, responses: responses.into_inner() })
+        let responses = service
+            .stream_aggregated_resources(ReceiverStream::new(outgoing))
+            .await
+            .map_err(text)?;
+
+        Ok(Self {
+            requests,
+            responses: responses.into_inner(),
+        })
     }
 
     /// The answer to a subscription of names as JSON; acknowledged.
-    async fn ask(&mut self, kind: ResourceType, names: &BTreeSet<String>, codec: &Codec) -> Result<Vec<Value>, String> {
+    async fn ask(
+        &mut self,
+        kind: ResourceType,
+        names: &BTreeSet<String>,
+        codec: &Codec,
+    ) -> Result<Vec<Value>, String> {
         let request = DiscoveryRequest {
             type_url: kind.type_url().to_owned(),
             resource_names: names.iter().cloned().collect(),
             ..DiscoveryRequest::default()
         };
+
         // The listeners were asked for with the node's introduction.
         if kind != ResourceType::Listener {
             self.requests.send(request.clone()).await.map_err(text)?;
         }
+
         loop {
             let response = tokio::time::timeout(ANSWER_TIMEOUT, self.responses.message());
-            let response = response.await.map_err(|_| format!("no answer for {}", kind.short_name()))?.map_err(text)?;
+            let response = response
+                .await
+                .map_err(|_| format!("no answer for {}", kind.short_name()))?
+                .map_err(text)?;
             let response = response.ok_or("the stream ended")?;
             if response.type_url != kind.type_url() {
                 continue;
             }
+
             let accepted = DiscoveryRequest {
                 response_nonce: response.nonce.clone(),
                 version_info: response.version_info.clone(),
                 ..request
             };
             self.requests.send(accepted).await.map_err(text)?;
-            let json = |any: &prost_types::Any| codec.any_to_json(&any.type_url, &any.value).map_err(text);
+            let json =
+                |any: &prost_types::Any| codec.any_to_json(&any.type_url, &any.value).map_err(text);
             return response.resources.iter().map(json).collect();
         }
     }

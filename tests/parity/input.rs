@@ -22,14 +22,23 @@ pub(crate) fn read_without_objects(case: &Case) -> Result<(Settings, Vec<Change>
     let settings = settings(case)?;
     let mesh = MeshConfig::istio_defaults();
     let mesh = match case.file("mesh.yaml") {
-        Some(text) => mesh.apply(&text).map_err(|error| format!("mesh.yaml: {error}"))?.value,
+        Some(text) => {
+            mesh.apply(&text)
+                .map_err(|error| format!("mesh.yaml: {error}"))?
+                .value
+        }
         None => mesh,
     };
+
     let mut changes = vec![Change::Mesh(Arc::new(mesh))];
+
     if let Some(text) = case.file("networks.yaml") {
-        let networks = MeshNetworks::parse(&text).map_err(|error| format!("networks.yaml: {error}"))?.value;
+        let networks = MeshNetworks::parse(&text)
+            .map_err(|error| format!("networks.yaml: {error}"))?
+            .value;
         changes.push(Change::Networks(Arc::new(networks)));
     }
+
     Ok((settings, changes))
 }
 
@@ -39,13 +48,18 @@ pub(crate) fn read(case: &Case) -> Result<(Settings, Vec<Change>), String> {
     changes.extend(objects(case, "input.yaml")?.into_iter().map(Change::Put));
     for cluster in case.remotes() {
         let objects = objects(case, &format!("input.{cluster}.yaml"))?;
-        changes.push(Change::Remote(ClusterId::new(cluster), RemoteChange::Reset(objects)));
+        changes.push(Change::Remote(
+            ClusterId::new(cluster),
+            RemoteChange::Reset(objects),
+        ));
     }
     Ok((settings, changes))
 }
 
 fn objects(case: &Case, file: &str) -> Result<Vec<AnyObject>, String> {
-    let text = case.file(file).ok_or_else(|| format!("the case has no {file}"))?;
+    let text = case
+        .file(file)
+        .ok_or_else(|| format!("the case has no {file}"))?;
     let mut objects = Vec::new();
     for decoded in decode_documents(&text, Format::Yaml) {
         match decoded.outcome {

@@ -1,5 +1,5 @@
-//! The status of objects of the Gateway API: the world of a case with what controllers would have made of it, and
-//! what the leader would then write.
+//! The status of objects of the Gateway API: the world of a case with what controllers would have
+//! made of it, and what the leader would then write.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -39,7 +39,9 @@ impl Sink for Latest {
 
 /// The differences of a case's statuses; `None` where it has no expectation.
 pub(crate) async fn differences(case: &Case) -> Result<Option<Vec<String>>, String> {
-    let Some(expected) = case.file("expect/status.json") else { return Ok(None) };
+    let Some(expected) = case.file("expect/status.json") else {
+        return Ok(None);
+    };
     let expected: BTreeMap<String, Value> = serde_json::from_str(&expected).map_err(text)?;
     Ok(Some(compare(&expected, &statuses(case).await?)))
 }
@@ -51,8 +53,14 @@ pub(crate) async fn statuses(case: &Case) -> Result<BTreeMap<String, Value>, Str
     for document in documents(&case.file("input.yaml").unwrap_or_default())? {
         objects.put(document);
     }
+
     let controllers = created::settings(case)?;
-    let classes = if controllers.classes { ClassInfo::builtin(&settings.gateway_api) } else { Vec::new() };
+    let classes = if controllers.classes {
+        ClassInfo::builtin(&settings.gateway_api)
+    } else {
+        Vec::new()
+    };
+
     for (name, class) in classes {
         objects.0.entry(format!("GatewayClass//{name}")).or_insert_with(|| {
             json!({
@@ -61,33 +69,57 @@ pub(crate) async fn statuses(case: &Case) -> Result<BTreeMap<String, Value>, Str
             })
         });
     }
+
     // What istiod deploys for Gateways, where the case says so.
     for made in documents(&case.file("expect/created.yaml").unwrap_or_default())? {
         if made["kind"] == "Service" {
             objects.apply(made);
         }
     }
+
     if controllers.deploys {
         objects.deploy(case)?;
     }
+
     let mut statuses = objects.statuses();
     let api = settings.gateway_api.clone();
     if !api.enabled || !api.status {
         return Ok(statuses);
     }
-    let writer = Writer { controllers: [api.controller, MESH_CONTROLLER.to_owned()], serves_pools: api.inference };
-    let (push, _) = worker::start(settings, Debounce::default(), Arc::new(EnvoyTranslator)).map_err(text)?;
+
+    let writer = Writer {
+        controllers: [api.controller, MESH_CONTROLLER.to_owned()],
+        serves_pools: api.inference,
+    };
+    let (push, _) =
+        worker::start(settings, Debounce::default(), Arc::new(EnvoyTranslator)).map_err(text)?;
     changes.extend(objects.changes()?);
     push.change(changes).await.map_err(text)?;
+
     push.full_sync().await.map_err(text)?;
     push.wait_synced().await.map_err(text)?;
     let latest = Arc::new(Latest::default());
-    let proxy =
-        Proxy::parse("router~127.0.0.1~status.navarch~navarch", json!({}), Locality::default()).map_err(text)?;
-    let id = push.connect(Arc::new(proxy), None, latest.clone()).await.map_err(text)?;
-    let all = Interest { wildcard: true, ..Interest::default() };
-    push.subscribe(id, ResourceType::ObjectStatus, all).await.map_err(text)?;
-    writer.write(&push, &latest, &mut objects, &mut statuses).await?;
+    let proxy = Proxy::parse(
+        "router~127.0.0.1~status.navarch~navarch",
+        json!({}),
+        Locality::default(),
+    )
+    .map_err(text)?;
+    let id = push
+        .connect(Arc::new(proxy), None, latest.clone())
+        .await
+        .map_err(text)?;
+    let all = Interest {
+        wildcard: true,
+        ..Interest::default()
+    };
+    push.subscribe(id, ResourceType::ObjectStatus, all)
+        .await
+        .map_err(text)?;
+
+    writer
+        .write(&push, &latest, &mut objects, &mut statuses)
+        .await?;
     let updates = documents(&case.file("update.yaml").unwrap_or_default())?;
     if !updates.is_empty() {
         for update in updates {
@@ -97,8 +129,11 @@ pub(crate) async fn statuses(case: &Case) -> Result<BTreeMap<String, Value>, Str
             objects.deploy(case)?;
         }
         push.change(objects.changes()?).await.map_err(text)?;
-        writer.write(&push, &latest, &mut objects, &mut statuses).await?;
+        writer
+            .write(&push, &latest, &mut objects, &mut statuses)
+            .await?;
     }
+
     push.disconnect(id);
     super::run::no_faults(&push).await?;
     Ok(statuses)
@@ -121,7 +156,9 @@ impl Writer {
         objects: &mut Objects,
         statuses: &mut BTreeMap<String, Value>,
     ) -> Result<(), String> {
-        let collection = published(push, latest).await?.ok_or("no statuses were published")?;
+        let collection = published(push, latest)
+            .await?
+            .ok_or("no statuses were published")?;
         self.take(&collection, objects, statuses)?;
         let own = objects.own()?;
         if self.serves_pools && objects.serve_pools(statuses, &own)? {
@@ -140,28 +177,55 @@ impl Writer {
         objects: &Objects,
         statuses: &mut BTreeMap<String, Value>,
     ) -> Result<(), String> {
-        let (own, controllers) = (objects.own()?, self.controllers.each_ref().map(String::as_str));
+        let own = objects.own()?;
+        let controllers = self.controllers.each_ref().map(String::as_str);
+
         for resource in collection.resources.iter() {
-            let Some(subject) = StatusSubject::parse(resource.name.as_str()) else { continue };
-            let object = subject.object();
-            let name = format!("{}/{}/{}", object.kind, object.name.namespace, object.name.name);
-            if !objects.0.get(&name).is_some_and(|object| is_own(&own, object)) {
-                continue;
-            }
-            let wanted: Map<String, Value> = serde_json::from_slice(&resource.body).map_err(text)?;
-            let key = name.replace("//", "/");
-            let Some(corrected) = status_correction(statuses.get(&key), &wanted, Share::Whole, &controllers, "now")
-            else {
+            let Some(subject) = StatusSubject::parse(resource.name.as_str()) else {
                 continue;
             };
+
+            let object = subject.object();
+            let name = format!(
+                "{}/{}/{}",
+                object.kind, object.name.namespace, object.name.name
+            );
+
+            if !objects
+                .0
+                .get(&name)
+                .is_some_and(|object| is_own(&own, object))
+            {
+                continue;
+            }
+            let wanted: Map<String, Value> =
+                serde_json::from_slice(&resource.body).map_err(text)?;
+            let key = name.replace("//", "/");
+            let Some(corrected) = status_correction(
+                statuses.get(&key),
+                &wanted,
+                Share::Whole,
+                &controllers,
+                "now",
+            ) else {
+                continue;
+            };
+
             let status = statuses.entry(key).or_insert_with(|| json!({}));
+
             for (member, value) in corrected {
                 match value {
-                    Value::Null => _ = status.as_object_mut().ok_or("a status is an object")?.remove(&member),
+                    Value::Null => {
+                        _ = status
+                            .as_object_mut()
+                            .ok_or("a status is an object")?
+                            .remove(&member)
+                    }
                     value => status[member] = value,
                 }
             }
         }
+
         Ok(())
     }
 }
@@ -181,17 +245,28 @@ async fn published(push: &PushHandle, latest: &Latest) -> Result<Option<Arc<Coll
 /// Whether an object's status is written by our revision.
 fn is_own(own: &OwnObjects, object: &Value) -> bool {
     let meta = &object["metadata"];
-    own.has(meta["namespace"].as_str().unwrap_or_default(), meta["labels"]["istio.io/rev"].as_str())
+    own.has(
+        meta["namespace"].as_str().unwrap_or_default(),
+        meta["labels"]["istio.io/rev"].as_str(),
+    )
 }
 
 /// Whether an object is read: Gateways are whatever their revision, and what is Kubernetes' own.
 fn is_read(object: &Value, own: &OwnObjects) -> bool {
-    let group = object["apiVersion"].as_str().unwrap_or_default().split('/').next().unwrap_or_default();
+    let group = object["apiVersion"]
+        .as_str()
+        .unwrap_or_default()
+        .split('/')
+        .next()
+        .unwrap_or_default();
     let is_gateway = object["kind"] == "Gateway" && group == "gateway.networking.k8s.io";
-    let is_defined =
-        ["gateway.networking.", "inference.", "multicluster."].iter().any(|start| group.starts_with(start))
-            || group.ends_with(".istio.io");
-    let named = object["metadata"]["labels"]["istio.io/rev"].as_str().filter(|named| !named.is_empty());
+    let is_defined = ["gateway.networking.", "inference.", "multicluster."]
+        .iter()
+        .any(|start| group.starts_with(start))
+        || group.ends_with(".istio.io");
+    let named = object["metadata"]["labels"]["istio.io/rev"]
+        .as_str()
+        .filter(|named| !named.is_empty());
     is_gateway || !is_defined || named.is_none_or(|named| own.has("any", Some(named)))
 }
 
@@ -203,10 +278,17 @@ fn dynamic(object: &Value) -> Result<DynamicObject, String> {
 /// Where statuses differ: in all but messages and times.
 fn compare(expected: &BTreeMap<String, Value>, actual: &BTreeMap<String, Value>) -> Vec<String> {
     let mut out = Vec::new();
-    for key in expected.keys().chain(actual.keys().filter(|key| !expected.contains_key(*key))) {
+    for key in expected
+        .keys()
+        .chain(actual.keys().filter(|key| !expected.contains_key(*key)))
+    {
         // An empty status and none are the same.
-        let status =
-            |all: &BTreeMap<String, Value>| all.get(key).cloned().map(plain).filter(|status| *status != json!({}));
+        let status = |all: &BTreeMap<String, Value>| {
+            all.get(key)
+                .cloned()
+                .map(plain)
+                .filter(|status| *status != json!({}))
+        };
         let [expected, actual] = [expected, actual].map(status);
         match (expected, actual) {
             (Some(expected), Some(actual)) => super::canon::walk(&expected, &actual, key, &mut out),
@@ -215,6 +297,7 @@ fn compare(expected: &BTreeMap<String, Value>, actual: &BTreeMap<String, Value>)
             (None, None) => {}
         }
     }
+
     out
 }
 
@@ -223,13 +306,18 @@ fn plain(value: Value) -> Value {
     match value {
         Value::Array(items) => {
             let mut items: Vec<Value> = items.into_iter().map(plain).collect();
-            if items.iter().all(|item| item.get("type").is_some() && item.get("reason").is_some()) {
+            if items
+                .iter()
+                .all(|item| item.get("type").is_some() && item.get("reason").is_some())
+            {
                 items.sort_by_key(|item| item["type"].to_string());
             }
             Value::Array(items)
         }
         Value::Object(members) => {
-            let kept = members.into_iter().filter(|(name, _)| name != "message" && name != "lastTransitionTime");
+            let kept = members
+                .into_iter()
+                .filter(|(name, _)| name != "message" && name != "lastTransitionTime");
             Value::Object(kept.map(|(name, value)| (name, plain(value))).collect())
         }
         other => other,
@@ -238,7 +326,9 @@ fn plain(value: Value) -> Value {
 
 /// The documents of a text.
 fn documents(stream: &str) -> Result<Vec<Value>, String> {
-    let parse = |document: yaml::Document<'_>| yaml::parse(document.text, Schema::V1_2).map_err(|error| error.reason);
+    let parse = |document: yaml::Document<'_>| {
+        yaml::parse(document.text, Schema::V1_2).map_err(|error| error.reason)
+    };
     let all: Result<Vec<Value>, String> = yaml::documents(stream).map(parse).collect();
     Ok(all?.into_iter().filter(Value::is_object).collect())
 }
@@ -249,8 +339,19 @@ struct Objects(BTreeMap<String, Value>);
 
 /// What names an object.
 fn key(object: &Value) -> String {
-    let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
-    format!("{}/{}/{}", text("/kind"), text("/metadata/namespace"), text("/metadata/name"))
+    let text = |path: &str| {
+        object
+            .pointer(path)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    format!(
+        "{}/{}/{}",
+        text("/kind"),
+        text("/metadata/namespace"),
+        text("/metadata/name")
+    )
 }
 
 impl Objects {
@@ -262,9 +363,19 @@ impl Objects {
 
     /// Applies a Service as its manager does: what others have set stays.
     fn apply(&mut self, service: Value) {
-        let Some(known) = self.0.get_mut(&key(&service)) else { return self.put(service) };
-        merge(&mut known["metadata"]["labels"], &service["metadata"]["labels"]);
-        let ports = service["spec"]["ports"].as_array().cloned().unwrap_or_default();
+        let Some(known) = self.0.get_mut(&key(&service)) else {
+            return self.put(service);
+        };
+
+        merge(
+            &mut known["metadata"]["labels"],
+            &service["metadata"]["labels"],
+        );
+        let ports = service["spec"]["ports"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+
         if let Some(known) = known["spec"]["ports"].as_array_mut() {
             for port in ports {
                 if known.iter().all(|own| own["port"] != port["port"]) {
@@ -289,10 +400,14 @@ impl Objects {
         }
     }
 
-    /// Adds the Services that are made for Gateways, where the case does not say: their addresses are to come.
+    /// Adds the Services that are made for Gateways, where the case does not say: their addresses
+    /// are to come.
     fn deploy(&mut self, case: &Case) -> Result<(), String> {
         let objects: Vec<Value> = self.0.values().cloned().collect();
-        for mut service in created::made(case, &objects)?.into_values().filter(|made| made["kind"] == "Service") {
+        for mut service in created::made(case, &objects)?
+            .into_values()
+            .filter(|made| made["kind"] == "Service")
+        {
             if !self.0.contains_key(&key(&service)) {
                 service["spec"]["clusterIP"] = json!("10.96.200.1");
                 service["spec"]["clusterIPs"] = json!(["10.96.200.1"]);
@@ -302,10 +417,19 @@ impl Objects {
         Ok(())
     }
 
-    /// Adds the Services of InferencePools, by the statuses that these have; gives whether there are new ones.
-    fn serve_pools(&mut self, statuses: &BTreeMap<String, Value>, own: &OwnObjects) -> Result<bool, String> {
+    /// Adds the Services of InferencePools, by the statuses that these have; gives whether there
+    /// are new ones.
+    fn serve_pools(
+        &mut self,
+        statuses: &BTreeMap<String, Value>,
+        own: &OwnObjects,
+    ) -> Result<bool, String> {
         let mut services = Vec::new();
-        for (name, pool) in self.0.iter().filter(|(_, object)| object["kind"] == "InferencePool") {
+        for (name, pool) in self
+            .0
+            .iter()
+            .filter(|(_, object)| object["kind"] == "InferencePool")
+        {
             let mut pool = pool.clone();
             pool["status"] = statuses.get(name).cloned().unwrap_or_default();
             let service = service_of_pool(&dynamic(&pool)?).filter(|_| is_own(own, &pool));
@@ -323,7 +447,8 @@ impl Objects {
     }
 
     fn changes(&self) -> Result<Vec<Change>, String> {
-        let (mut changes, own) = (Vec::new(), self.own()?);
+        let mut changes = Vec::new();
+        let own = self.own()?;
         for object in self.0.values().filter(|object| is_read(object, &own)) {
             match decode_value(object) {
                 (_, Outcome::Read { object, .. }) => changes.push(Change::Put(object)),
@@ -334,20 +459,24 @@ impl Objects {
         Ok(changes)
     }
 
-    /// The statuses that the server gives objects that nobody has written to, and those that the case gives them.
+    /// The statuses that the server gives objects that nobody has written to, and those that the
+    /// case gives them.
     fn statuses(&self) -> BTreeMap<String, Value> {
         let mut statuses = BTreeMap::new();
+
         for object in self.0.values() {
             let api = object["apiVersion"].as_str().unwrap_or_default();
             if !api.starts_with("gateway.networking.") && !api.starts_with("inference.") {
                 continue;
             }
+
             let waiting = |kind: &str| {
                 json!({
                     "type": kind, "status": "Unknown", "reason": "Pending", "message": "Waiting for controller",
                     "lastTransitionTime": "1970-01-01T00:00:00Z",
                 })
             };
+
             let defaulted = match object["kind"].as_str() {
                 Some("GatewayClass") => Some(json!({ "conditions": [waiting("Accepted")] })),
                 Some("Gateway" | "ListenerSet") => {
@@ -355,10 +484,12 @@ impl Objects {
                 }
                 _ => None,
             };
+
             let status = object.get("status").cloned().or(defaulted);
             let name = key(object).replace("//", "/");
             statuses.extend(status.map(|status| (name, status)));
         }
+
         statuses
     }
 }

@@ -28,8 +28,12 @@ pub(crate) type Answers = BTreeMap<String, Vec<Value>>;
 /// What each proxy of a case gets, or why the case cannot run.
 pub(crate) async fn run(case: &Case, codec: &Codec) -> Result<BTreeMap<String, Answers>, String> {
     let (settings, changes) = input::read(case)?;
-    let (push, _) =
-        worker::start(settings, Debounce::default(), Arc::new(AmbientTranslator(EnvoyTranslator))).map_err(text)?;
+    let (push, _) = worker::start(
+        settings,
+        Debounce::default(),
+        Arc::new(AmbientTranslator(EnvoyTranslator)),
+    )
+    .map_err(text)?;
     push.change(changes).await.map_err(text)?;
     push.full_sync().await.map_err(text)?;
     answers(&push, case, codec).await
@@ -49,6 +53,7 @@ pub(crate) async fn answers(
     let ads = Ads::new(AdsParts { served, ..parts });
     let mut answers = BTreeMap::new();
     let mut servers = Vec::new();
+
     for proxy in &case.proxies {
         let (address, server) = caller::serve(&ads, proxy, drain.clone()).await?;
         servers.push(server);
@@ -57,17 +62,23 @@ pub(crate) async fn answers(
         } else {
             ask_all(address, proxy, codec).await
         };
+
         let got = match got {
             // A kind of proxy that is not served yet is refused, and gets nothing.
-            Err(error) if error.contains("are not supported by this control plane") => Answers::new(),
+            Err(error) if error.contains("are not supported by this control plane") => {
+                Answers::new()
+            }
             got => got?,
         };
+
         answers.insert(proxy.name.clone(), got);
     }
+
     drain.cancel();
     for server in servers {
         server.await.map_err(text)?;
     }
+
     ads.ended().await;
     no_faults(push).await?;
     Ok(answers)
@@ -75,43 +86,92 @@ pub(crate) async fn answers(
 
 /// Fails when a translator panicked.
 pub(crate) async fn no_faults(push: &PushHandle) -> Result<(), String> {
-    let faults = push.inspect(|inspect| inspect.engine.faults()).await.map_err(text)?;
-    faults.first().map_or(Ok(()), |fault| Err(format!("{} panicked: {}", fault.query, fault.message)))
+    let faults = push
+        .inspect(|inspect| inspect.engine.faults())
+        .await
+        .map_err(text)?;
+    faults.first().map_or(Ok(()), |fault| {
+        Err(format!("{} panicked: {}", fault.query, fault.message))
+    })
 }
 
-/// Asks as the cases were recorded: clusters, their endpoints, listeners, their routes, then what is named anywhere.
+/// Asks as the cases were recorded: clusters, their endpoints, listeners, their routes, then what
+/// is named anywhere.
 async fn ask_all(server: SocketAddr, proxy: &CaseProxy, codec: &Codec) -> Result<Answers, String> {
     if proxy.is_grpc() {
         return grpc::ask_all(server, proxy, codec).await;
     }
+
     let mut client = Client::connect(server, proxy, codec).await?;
     let everything = BTreeSet::new();
     let mut answers = Answers::new();
-    let clusters = client.ask(ResourceType::Cluster.type_url(), &everything, codec).await?;
+    let clusters = client
+        .ask(ResourceType::Cluster.type_url(), &everything, codec)
+        .await?;
     let eds: BTreeSet<String> = clusters.iter().filter_map(eds_name).collect();
+
     if !eds.is_empty() {
-        answers.insert("endpoints".into(), client.ask(ResourceType::Endpoint.type_url(), &eds, codec).await?);
+        answers.insert(
+            "endpoints".into(),
+            client
+                .ask(ResourceType::Endpoint.type_url(), &eds, codec)
+                .await?,
+        );
     }
-    let listeners = client.ask(ResourceType::Listener.type_url(), &everything, codec).await?;
+
+    let listeners = client
+        .ask(ResourceType::Listener.type_url(), &everything, codec)
+        .await?;
     let mut routes = BTreeSet::new();
-    listeners.iter().for_each(|listener| collect(listener, "routeConfigName", &mut routes));
+    listeners
+        .iter()
+        .for_each(|listener| collect(listener, "routeConfigName", &mut routes));
+
     if !routes.is_empty() {
-        answers.insert("routes".into(), client.ask(ResourceType::Route.type_url(), &routes, codec).await?);
+        answers.insert(
+            "routes".into(),
+            client
+                .ask(ResourceType::Route.type_url(), &routes, codec)
+                .await?,
+        );
     }
+
     let mut secrets = BTreeSet::new();
-    clusters.iter().chain(&listeners).for_each(|value| collect_secrets(value, &mut secrets));
+    clusters
+        .iter()
+        .chain(&listeners)
+        .for_each(|value| collect_secrets(value, &mut secrets));
+
     if !secrets.is_empty() {
-        answers.insert("secrets".into(), client.ask(ResourceType::Secret.type_url(), &secrets, codec).await?);
+        answers.insert(
+            "secrets".into(),
+            client
+                .ask(ResourceType::Secret.type_url(), &secrets, codec)
+                .await?,
+        );
     }
+
     let mut extensions = BTreeSet::new();
-    listeners.iter().for_each(|value| collect_extensions(value, &mut extensions));
+    listeners
+        .iter()
+        .for_each(|value| collect_extensions(value, &mut extensions));
+
     if !extensions.is_empty() {
-        let configs = client.ask(ResourceType::ExtensionConfig.type_url(), &extensions, codec).await?;
+        let configs = client
+            .ask(ResourceType::ExtensionConfig.type_url(), &extensions, codec)
+            .await?;
         answers.insert("extensions".into(), configs);
     }
+
     if proxy.captures_dns() {
-        answers.insert("nametable".into(), client.ask(ResourceType::NameTable.type_url(), &everything, codec).await?);
+        answers.insert(
+            "nametable".into(),
+            client
+                .ask(ResourceType::NameTable.type_url(), &everything, codec)
+                .await?,
+        );
     }
+
     answers.insert("clusters".into(), clusters);
     answers.insert("listeners".into(), listeners);
     Ok(answers)
@@ -126,8 +186,12 @@ pub(crate) fn eds_name(cluster: &Value) -> Option<String> {
     if cluster.get("type")?.as_str()? != "EDS" {
         return None;
     }
-    let service = cluster.pointer("/edsClusterConfig/serviceName").and_then(Value::as_str);
-    service.or_else(|| cluster.get("name").and_then(Value::as_str)).map(str::to_owned)
+    let service = cluster
+        .pointer("/edsClusterConfig/serviceName")
+        .and_then(Value::as_str);
+    service
+        .or_else(|| cluster.get("name").and_then(Value::as_str))
+        .map(str::to_owned)
 }
 
 /// Gathers the names of secrets that come over ADS.
@@ -148,9 +212,12 @@ fn collect_extensions(value: &Value, into: &mut BTreeSet<String>) {
         if map.contains_key("configDiscovery") {
             into.extend(map.get("name").and_then(Value::as_str).map(str::to_owned));
         }
-        map.values().for_each(|value| collect_extensions(value, into));
+        map.values()
+            .for_each(|value| collect_extensions(value, into));
     } else if let Value::Array(items) = value {
-        items.iter().for_each(|value| collect_extensions(value, into));
+        items
+            .iter()
+            .for_each(|value| collect_extensions(value, into));
     }
 }
 

@@ -1,4 +1,5 @@
-//! A ztunnel of a case: asks for the types that the case names, one request each, and lists what it was told by name.
+//! A ztunnel of a case: asks for the types that the case names, one request each, and lists what it
+//! was told by name.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,13 +22,23 @@ use super::run::{Answers, text};
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a ztunnel of a case is sent, by type.
-pub(crate) async fn ask_all(server: SocketAddr, proxy: &CaseProxy, codec: &Codec) -> Result<Answers, String> {
-    let mut service = AggregatedDiscoveryServiceClient::connect(format!("http://{server}")).await.map_err(text)?;
+pub(crate) async fn ask_all(
+    server: SocketAddr,
+    proxy: &CaseProxy,
+    codec: &Codec,
+) -> Result<Answers, String> {
+    let mut service = AggregatedDiscoveryServiceClient::connect(format!("http://{server}"))
+        .await
+        .map_err(text)?;
     let (requests, outgoing) = mpsc::channel(16);
-    let responses = service.delta_aggregated_resources(ReceiverStream::new(outgoing)).await.map_err(text)?;
+    let responses = service
+        .delta_aggregated_resources(ReceiverStream::new(outgoing))
+        .await
+        .map_err(text)?;
     let mut responses = responses.into_inner();
     let mut node = Some(ads::node(proxy, codec)?);
     let mut answers = Answers::new();
+
     for name in &proxy.types {
         let kind = kind(name).ok_or_else(|| format!("{name} is no type for ztunnel"))?;
         let names = proxy.subscribe.get(name).into_iter().flatten().cloned();
@@ -37,9 +48,17 @@ pub(crate) async fn ask_all(server: SocketAddr, proxy: &CaseProxy, codec: &Codec
             resource_names_subscribe: names.collect(),
             ..DeltaDiscoveryRequest::default()
         };
-        requests.send(request).await.map_err(|_| "the stream ended".to_owned())?;
-        answers.insert(name.clone(), items(answer(&mut responses, kind).await?, codec)?);
+
+        requests
+            .send(request)
+            .await
+            .map_err(|_| "the stream ended".to_owned())?;
+        answers.insert(
+            name.clone(),
+            items(answer(&mut responses, kind).await?, codec)?,
+        );
     }
+
     Ok(answers)
 }
 
@@ -60,7 +79,9 @@ async fn answer(
 ) -> Result<DeltaDiscoveryResponse, String> {
     loop {
         let response = tokio::time::timeout(TIMEOUT, responses.message()).await;
-        let response = response.map_err(|_| format!("no answer for {}", kind.type_url()))?.map_err(text)?;
+        let response = response
+            .map_err(|_| format!("no answer for {}", kind.type_url()))?
+            .map_err(text)?;
         let response = response.ok_or("the stream ended")?;
         if response.type_url == kind.type_url() {
             return Ok(response);

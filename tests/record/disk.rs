@@ -1,4 +1,5 @@
-//! Disks that are small, full or not to be written: the record stays within its bounds, and proxies are served.
+//! Disks that are small, full or not to be written: the record stays within its bounds, and proxies
+//! are served.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,51 +12,87 @@ use crate::{bookshop, edit, replayed, says, segments, sidecars, start, text};
 
 /// How many bytes a record takes.
 fn size(record: &Path) -> u64 {
-    segments(record).iter().filter_map(|path| std::fs::metadata(path).ok()).map(|metadata| metadata.len()).sum()
+    segments(record)
+        .iter()
+        .filter_map(|path| std::fs::metadata(path).ok())
+        .map(|metadata| metadata.len())
+        .sum()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_recording_stays_within_its_size_and_remains_replayable() {
-    let (folder, record) = (bookshop(), tempfile::tempdir().unwrap());
+    let folder = bookshop();
+    let record = tempfile::tempdir().unwrap();
     let navarch = start(folder.path(), record.path(), &["--record-max-size=1Mi"]).await;
     let _proxies = sidecars(&navarch, &[Manner::Takes, Manner::Takes]).await;
     says(record.path(), "{\"took\":", 2).await;
+
     for weight in 0..60 {
         edit(folder.path(), weight, 60_000);
         says(record.path(), &format!("\"weight\":{weight}}}"), 1).await;
         assert!(size(record.path()) <= 1 << 20, "{}", size(record.path()));
     }
+
     assert!(navarch.stop().await.unwrap());
     assert!(size(record.path()) <= 1 << 20, "{}", size(record.path()));
     let all = segments(record.path());
     let first = all[0].file_name().unwrap().to_string_lossy().into_owned();
-    assert!(all.len() >= 2 && first != "record-0000000001.jsonl", "{all:?}");
+    assert!(
+        all.len() >= 2 && first != "record-0000000001.jsonl",
+        "{all:?}"
+    );
+
     let (replay, code) = replayed(record.path());
-    assert_eq!((code, &replay["same"]), (0, &true.into()), "{}", replay["broken"]);
-    assert!(replay["steps"][0]["what"]["begun"]["proxies"] == 2, "{}", replay["steps"][0]);
+    assert_eq!(
+        (code, &replay["same"]),
+        (0, &true.into()),
+        "{}",
+        replay["broken"]
+    );
+
+    assert!(
+        replay["steps"][0]["what"]["begun"]["proxies"] == 2,
+        "{}",
+        replay["steps"][0]
+    );
+
     // Another run goes on in the same ring.
     let navarch = start(folder.path(), record.path(), &["--record-max-size=1Mi"]).await;
     assert!(navarch.stop().await.unwrap());
     let (replay, code) = replayed(record.path());
-    let runs = replay["steps"].as_array().unwrap().iter().filter(|step| !step["what"]["begun"].is_null()).count();
+    let runs = replay["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|step| !step["what"]["begun"].is_null())
+        .count();
+
     assert_eq!((code, runs), (0, 2));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_nothing_can_be_written_proxies_are_served() {
-    let (folder, record) = (bookshop(), tempfile::tempdir().unwrap());
+    let folder = bookshop();
+    let record = tempfile::tempdir().unwrap();
     let file = record.path().join("a-file");
     std::fs::write(&file, "").unwrap();
     let navarch = start(folder.path(), &file, &[]).await;
-    until("the failure is logged", || async { navarch.output().contains("failed to write the recording") }).await;
+    until("the failure is logged", || async {
+        navarch.output().contains("failed to write the recording")
+    })
+    .await;
     let _proxies = sidecars(&navarch, &[Manner::Takes]).await;
     until("a proxy is served", || async {
-        navarch.page("/debug/syncz").await.is_ok_and(|page| page.contains("web-0.bookshop"))
+        navarch
+            .page("/debug/syncz")
+            .await
+            .is_ok_and(|page| page.contains("web-0.bookshop"))
     })
     .await;
     let metrics = navarch.metrics().await.unwrap();
     assert!(
-        metrics.contains("navarch_record_active 0") && metrics.contains("navarch_record_failures_total 1"),
+        metrics.contains("navarch_record_active 0")
+            && metrics.contains("navarch_record_failures_total 1"),
         "{metrics}"
     );
     assert!(navarch.stop().await.unwrap());
@@ -67,8 +104,13 @@ struct Disk(tempfile::TempDir);
 impl Disk {
     fn mount() -> Option<Self> {
         let disk = tempfile::tempdir().unwrap();
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "tmpfs"]).arg(disk.path()).status();
-        mounted.is_ok_and(|status| status.success()).then_some(Self(disk))
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=256k", "tmpfs"])
+            .arg(disk.path())
+            .status();
+        mounted
+            .is_ok_and(|status| status.success())
+            .then_some(Self(disk))
     }
 }
 
@@ -80,11 +122,16 @@ impl Drop for Disk {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_ends_the_record_and_not_the_service() {
-    let Some(disk) = Disk::mount() else { return skip("a small disk takes root") };
-    let (folder, record) = (bookshop(), disk.0.path().join("record"));
+    let Some(disk) = Disk::mount() else {
+        return skip("a small disk takes root");
+    };
+
+    let folder = bookshop();
+    let record = disk.0.path().join("record");
     let navarch = start(folder.path(), &record, &[]).await;
     let _proxies = sidecars(&navarch, &[Manner::Takes]).await;
     says(&record, "{\"took\":", 2).await;
+
     for weight in 21..27 {
         edit(folder.path(), weight, 60_000);
         let wanted = format!("\"weight\": {weight}");
@@ -94,9 +141,18 @@ async fn a_full_disk_ends_the_record_and_not_the_service() {
         })
         .await;
     }
-    until("the failure is logged", || async { navarch.output().contains("failed to write the recording") }).await;
+
+    until("the failure is logged", || async {
+        navarch.output().contains("failed to write the recording")
+    })
+    .await;
     let output = navarch.output();
-    assert_eq!(output.matches("failed to write the recording").count(), 1, "once: {output}");
+    assert_eq!(
+        output.matches("failed to write the recording").count(),
+        1,
+        "once: {output}"
+    );
+
     assert!(output.contains("No space left on device"), "{output}");
     assert!(!text(&record).is_empty(), "what was written stays");
     assert!(navarch.stop().await.unwrap());

@@ -12,38 +12,61 @@ use crate::{program, replayed, says, sidecars, text};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mesh_of_an_api_server_is_played_as_it_was() {
     let cluster = Cluster::start().await.unwrap();
-    cluster.apply_crds(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap();
+    cluster
+        .apply_crds(Path::new(env!("CARGO_MANIFEST_DIR")))
+        .unwrap();
     let writer = cluster.writer().await.unwrap();
-    let meta = |name: &str| json!({ "name": name, "namespace": "bookshop", "labels": { "app": name } });
+    let meta =
+        |name: &str| json!({ "name": name, "namespace": "bookshop", "labels": { "app": name } });
     let service = |name: &str| {
         json!({ "apiVersion": "v1", "kind": "Service", "metadata": meta(name), "spec": {
             "selector": { "app": name }, "ports": [{ "name": "http", "port": 9080 }] } })
     };
+
     let slice = |ip: &str| {
         json!({ "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
             "metadata": { "name": "reviews-1", "namespace": "bookshop", "labels": { "kubernetes.io/service-name": "reviews" } },
             "endpoints": [{ "addresses": [ip], "conditions": { "ready": true } }],
             "ports": [{ "name": "http", "port": 9080, "protocol": "TCP" }] })
     };
+
     let routes = |weight: u32| {
-        let to = |host: &str, weight: u32| json!({ "destination": { "host": host }, "weight": weight });
+        let to =
+            |host: &str, weight: u32| json!({ "destination": { "host": host }, "weight": weight });
         json!({ "apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": meta("reviews"), "spec": {
             "hosts": ["reviews"], "http": [{ "route": [to("reviews", weight), to("catalog", 100 - weight)] }] } })
     };
+
     let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": meta("login"), "stringData": { "password": "hunter2hunter2" } });
-    for object in [service("reviews"), service("catalog"), slice("10.9.0.1"), routes(100), secret] {
+
+    for object in [
+        service("reviews"),
+        service("catalog"),
+        slice("10.9.0.1"),
+        routes(100),
+        secret,
+    ] {
         writer.put(&object).await.unwrap();
     }
+
     let record = tempfile::tempdir().unwrap();
     let flag = format!("--record={}", record.path().display());
-    let navarch =
-        Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[flag.as_str()], &[]).await.unwrap();
+    let navarch = Navarch::start_on_kubernetes(
+        program(),
+        &cluster.admin_kubeconfig(),
+        &[flag.as_str()],
+        &[],
+    )
+    .await
+    .unwrap();
     let _proxies = sidecars(&navarch, &[Manner::Takes, Manner::Takes]).await;
     says(record.path(), "{\"took\":", 3).await;
+
     for weight in [90, 80] {
         writer.put(&routes(weight)).await.unwrap();
         says(record.path(), &format!("\"weight\":{weight}"), 1).await;
     }
+
     writer.put(&slice("10.9.0.2")).await.unwrap();
     says(record.path(), "10.9.0.2", 1).await;
     writer.delete(&routes(80)).await.unwrap();
@@ -53,6 +76,7 @@ async fn a_mesh_of_an_api_server_is_played_as_it_was() {
     for hidden in ["hunter2", "aHVudGVyMmh1bnRlcjI"] {
         assert!(!written.contains(hidden), "{hidden}");
     }
+
     let (all, code) = replayed(record.path());
     assert_eq!(
         (code, &all["same"]),
@@ -61,7 +85,9 @@ async fn a_mesh_of_an_api_server_is_played_as_it_was() {
         all["broken"],
         all["steps"].as_array().unwrap().last().unwrap()
     );
+
     let words = all["steps"].to_string();
+
     for wanted in [
         "VirtualService bookshop/reviews (generation 2)",
         "EndpointSlice bookshop/reviews-1",

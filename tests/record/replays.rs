@@ -9,11 +9,12 @@ use tempfile::TempDir;
 use crate::proxy::Manner;
 use crate::{bookshop, command_output, edit, replayed, says, segments, sidecars, start, text};
 
-/// A Secret with a certificate, its key and a password, as kubectl leaves one, and a Gateway that shows the certificate. Gives what
-/// must not be seen.
+/// A Secret with a certificate, its key and a password, as kubectl leaves one, and a Gateway that
+/// shows the certificate. Gives what must not be seen.
 fn add_secret(folder: &Path) -> Vec<String> {
     let pair = rcgen::generate_simple_self_signed(vec!["shop.example".to_owned()]).unwrap();
-    let (chain, key) = (pair.cert.pem(), pair.signing_key.serialize_pem());
+    let chain = pair.cert.pem();
+    let key = pair.signing_key.serialize_pem();
     let [chain, key_data] = [&chain, &key].map(|text| BASE64_STANDARD.encode(text));
     let secret = serde_json::json!({
         "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
@@ -23,6 +24,7 @@ fn add_secret(folder: &Path) -> Vec<String> {
         } },
         "data": { "tls.crt": chain, "tls.key": key_data, "password": BASE64_STANDARD.encode("hunter2hunter2") },
     });
+
     let gateway = serde_json::json!({
         "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
         "metadata": { "name": "secure", "namespace": "bookshop" },
@@ -31,33 +33,50 @@ fn add_secret(folder: &Path) -> Vec<String> {
             "tls": { "certificateRefs": [{ "name": "shop-tls" }] },
         }] },
     });
+
     std::fs::write(folder.join("secret.json"), secret.to_string()).unwrap();
     std::fs::write(folder.join("secure-gateway.json"), gateway.to_string()).unwrap();
-    let lines = key.lines().filter(|line| !line.starts_with('-')).map(str::to_owned);
-    let others =
-        [key_data.clone(), "hunter2".to_owned(), BASE64_STANDARD.encode("hunter2hunter2"), "PRIVATE KEY".to_owned()];
+    let lines = key
+        .lines()
+        .filter(|line| !line.starts_with('-'))
+        .map(str::to_owned);
+    let others = [
+        key_data.clone(),
+        "hunter2".to_owned(),
+        BASE64_STANDARD.encode("hunter2hunter2"),
+        "PRIVATE KEY".to_owned(),
+    ];
+
     lines.chain(others).collect()
 }
 
 /// A record of a mesh that was edited, with what must not be seen in it.
 async fn recorded() -> (TempDir, Vec<String>) {
-    let (folder, record) = (bookshop(), tempfile::tempdir().unwrap());
+    let folder = bookshop();
+    let record = tempfile::tempdir().unwrap();
     let hidden = add_secret(folder.path());
     let navarch = start(folder.path(), record.path(), &[]).await;
     let refuses = Manner::Refuses("v2|reviews", "no such weight");
-    let mut proxies = sidecars(&navarch, &[Manner::Takes, Manner::Takes, Manner::Takes, refuses]).await;
+    let mut proxies = sidecars(
+        &navarch,
+        &[Manner::Takes, Manner::Takes, Manner::Takes, refuses],
+    )
+    .await;
     says(record.path(), "{\"took\":", 4).await;
+
     for weight in [70, 60, 50] {
         let before = text(record.path()).matches("{\"push\":").count();
         edit(folder.path(), weight, 10);
         says(record.path(), "{\"push\":", before + 1).await;
     }
+
     proxies.remove(0);
     says(record.path(), "{\"gone\":", 1).await;
     let before = text(record.path()).matches("{\"removed\":").count();
     std::fs::remove_file(folder.path().join("payments.yaml")).unwrap();
     says(record.path(), "{\"removed\":", before + 1).await;
     assert!(navarch.stop().await.unwrap());
+
     (record, hidden)
 }
 
@@ -68,12 +87,14 @@ async fn a_mesh_of_a_directory_is_played_as_it_was() {
     for hidden in &hidden {
         assert!(!written.contains(hidden.as_str()), "{hidden}");
     }
+
     assert!(written.contains("shop-tls"), "the Secret itself is there");
     let (all, code) = replayed(record.path());
     assert_eq!((code, &all["same"]), (0, &true.into()), "{all:#}");
     assert!(all["pushes"].as_u64().unwrap() > 15, "{}", all["pushes"]);
     let (words, code) = command_output(&["replay", record.path().to_str().unwrap()]);
     assert_eq!(code, 0, "{words}");
+
     for wanted in [
         "VirtualService bookshop/reviews",
         "web-1.bookshop connects",
@@ -88,21 +109,43 @@ async fn a_mesh_of_a_directory_is_played_as_it_was() {
     ] {
         assert!(words.contains(wanted), "{wanted} in {words}");
     }
+
     // Only what was done until then.
     let at = all["steps"][3]["at"].as_str().unwrap();
     let (some, code) = command_output(&["replay", record.path().to_str().unwrap(), "--until", at]);
-    assert!(code == 0 && some.len() < words.len() / 2 && !some.contains("gone"), "{some}");
+    assert!(
+        code == 0 && some.len() < words.len() / 2 && !some.contains("gone"),
+        "{some}"
+    );
+
     // The bundle holds the record as it is.
     let bundle = record.path().join("bundle.tar.gz");
-    let arguments = ["support-bundle", "--address", "127.0.0.1:1", "--file", bundle.to_str().unwrap(), "--record"];
-    let (words, code) = command_output(&[&arguments[..], &[record.path().to_str().unwrap()]].concat());
+    let arguments = [
+        "support-bundle",
+        "--address",
+        "127.0.0.1:1",
+        "--file",
+        bundle.to_str().unwrap(),
+        "--record",
+    ];
+
+    let (words, code) =
+        command_output(&[&arguments[..], &[record.path().to_str().unwrap()]].concat());
     assert_eq!(code, 1, "no control plane: {words}");
     assert!(
-        words.contains("record/record-0000000001.jsonl") && words.contains("missing: 127.0.0.1:1/version"),
+        words.contains("record/record-0000000001.jsonl")
+            && words.contains("missing: 127.0.0.1:1/version"),
         "{words}"
     );
+
     let unpacked = tempfile::tempdir().unwrap();
-    let tar = std::process::Command::new("tar").arg("xzf").arg(&bundle).arg("-C").arg(unpacked.path()).status();
+    let tar = std::process::Command::new("tar")
+        .arg("xzf")
+        .arg(&bundle)
+        .arg("-C")
+        .arg(unpacked.path())
+        .status();
+
     assert!(tar.unwrap().success());
     let (again, code) = replayed(&unpacked.path().join("navarch-support/record"));
     assert_eq!((code, &again["pushes"]), (0, &all["pushes"]));
@@ -114,43 +157,78 @@ async fn a_corrupt_recording_is_reported_with_its_position() {
     let [file] = segments(record.path()).try_into().unwrap();
     let whole = std::fs::read_to_string(&file).unwrap();
     let replay = || command_output(&["replay", record.path().to_str().unwrap()]);
+
     // Another weight than was in force.
     let edited = whole.replacen("\"weight\":60", "\"weight\":61", 1);
     assert_ne!(edited, whole);
     std::fs::write(&file, edited).unwrap();
     let (words, code) = replay();
     assert_eq!(code, 3, "{words}");
-    let differs = words.lines().find(|line| line.contains("DIFFERS")).unwrap_or_else(|| panic!("{words}"));
-    assert!(differs.contains("record-0000000001.jsonl at byte") && differs.contains("of rds"), "{differs}");
+    let differs = words
+        .lines()
+        .find(|line| line.contains("DIFFERS"))
+        .unwrap_or_else(|| panic!("{words}"));
+
+    assert!(
+        differs.contains("record-0000000001.jsonl at byte") && differs.contains("of rds"),
+        "{differs}"
+    );
+
     // The process was killed while it wrote.
     std::fs::write(&file, &whole[..whole.len() - 20]).unwrap();
     let (words, code) = replay();
-    assert!(code == 0 && words.contains("note: ") && words.contains("the lines before it are used"), "{code} {words}");
+    assert!(
+        code == 0 && words.contains("note: ") && words.contains("the lines before it are used"),
+        "{code} {words}"
+    );
+
     // A line in the middle is nonsense: what comes after in the file is not believed.
     let middle = whole.match_indices("{\"push\":").last().unwrap().0;
-    std::fs::write(&file, format!("{}nonsense{}", &whole[..middle], &whole[middle..])).unwrap();
+    std::fs::write(
+        &file,
+        format!("{}nonsense{}", &whole[..middle], &whole[middle..]),
+    )
+    .unwrap();
     let (words, code) = replay();
+
     let place = format!("record-0000000001.jsonl at byte {middle}: ");
-    assert!(code == 1 && words.contains(&place) && words.contains("is skipped"), "{code} {words}");
+    assert!(
+        code == 1 && words.contains(&place) && words.contains("is skipped"),
+        "{code} {words}"
+    );
     let empty = tempfile::tempdir().unwrap();
     let (words, code) = command_output(&["replay", empty.path().to_str().unwrap()]);
-    assert!(code == 1 && words.contains("no recording in"), "{code} {words}");
+    assert!(
+        code == 1 && words.contains("no recording in"),
+        "{code} {words}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_support_bundle_contains_the_debug_pages_of_a_running_control_plane() {
-    let (folder, record) = (bookshop(), tempfile::tempdir().unwrap());
+    let folder = bookshop();
+    let record = tempfile::tempdir().unwrap();
     let hidden = add_secret(folder.path());
     let navarch = start(folder.path(), record.path(), &[]).await;
     let bundle = record.path().join("bundle.tar.gz");
     let address = navarch.monitoring.to_string();
     let path = bundle.to_str().unwrap().to_owned();
-    let packed = move || command_output(&["support-bundle", "--address", &address, "--file", &path]);
+    let packed =
+        move || command_output(&["support-bundle", "--address", &address, "--file", &path]);
     let (words, code) = tokio::task::spawn_blocking(packed).await.unwrap();
     assert_eq!(code, 0, "{words}");
-    let listed = std::process::Command::new("tar").arg("xzOf").arg(&bundle).output().unwrap();
+
+    let listed = std::process::Command::new("tar")
+        .arg("xzOf")
+        .arg(&bundle)
+        .output()
+        .unwrap();
     let all = String::from_utf8_lossy(&listed.stdout).into_owned();
-    assert!(all.contains("navarch_record_active 1") && all.contains("bookshop"), "{all}");
+    assert!(
+        all.contains("navarch_record_active 1") && all.contains("bookshop"),
+        "{all}"
+    );
+
     for hidden in hidden {
         assert!(!all.contains(&hidden), "{hidden}");
     }

@@ -1,4 +1,5 @@
-//! The agent's client of the CA: certificates got by token, renewed in time, by certificate where the token is gone.
+//! The agent's client of the CA: certificates got by token, renewed in time, by certificate where
+//! the token is gone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +24,9 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The next value of a secret.
 async fn next(watch: &mut SecretWatch) -> Result<Arc<Secret>> {
-    tokio::time::timeout(TIMEOUT, watch.changed()).await.context("no secret came")??;
+    tokio::time::timeout(TIMEOUT, watch.changed())
+        .await
+        .context("no secret came")??;
     watch.borrow_and_update().clone().context("a value")
 }
 
@@ -45,13 +48,17 @@ async fn the_agent_renews_its_certificate_by_token_and_by_certificate() -> Resul
         address: server.secure.to_string(),
         transport: Transport::Tls {
             roots: Roots::File(path("root.pem")),
-            certificate: Some(KeyFiles { chain: path("out/cert-chain.pem"), key: path("out/key.pem") }),
+            certificate: Some(KeyFiles {
+                chain: path("out/cert-chain.pem"),
+                key: path("out/key.pem"),
+            }),
             server_name: Some("istiod.istio-system.svc".to_owned()),
         },
         token: Some(path("token")),
         cluster: "Kubernetes".to_owned(),
         headers: BTreeMap::new(),
     };
+
     let config = SecretsConfig {
         identity: "spiffe://cluster.local/ns/shop/sa/web".to_owned(),
         key: KeyKind::P256,
@@ -66,14 +73,24 @@ async fn the_agent_renews_its_certificate_by_token_and_by_certificate() -> Resul
         output: Some(path("out")),
         debounce: Duration::from_millis(100),
     };
+
     let stop = CancellationToken::new();
     let ca = CaClient::new(Upstream::new(upstream), String::new());
     let metrics = AgentMetrics::default();
-    let (secrets, task) = Secrets::new(config, Some(ca), (SystemTime::now, metrics.clone()), stop.clone());
-    let (mut certificate, mut roots) = (secrets.watch("default")?, secrets.watch("ROOTCA")?);
+    let (secrets, task) = Secrets::new(
+        config,
+        Some(ca),
+        (SystemTime::now, metrics.clone()),
+        stop.clone(),
+    );
+
+    let mut certificate = secrets.watch("default")?;
+    let mut roots = secrets.watch("ROOTCA")?;
     let running = tokio::spawn(task.run());
+
     // Without a token nobody gets anything, and nothing is given up.
-    let (mut registry, retries) = (Registry::default(), "istio_agent_num_outgoing_retries{request_type=\"csr\"}");
+    let mut registry = Registry::default();
+    let retries = "istio_agent_num_outgoing_retries{request_type=\"csr\"}";
     metrics.register(&mut registry);
     until_some("it tries again", async || {
         let mut counted = String::new();
@@ -84,16 +101,24 @@ async fn the_agent_renews_its_certificate_by_token_and_by_certificate() -> Resul
     ensure!(!certificate.has_changed()?, "nothing is given");
     std::fs::write(path("token"), server.issuer.token(json!({})))?;
     let first = chain(&*next(&mut certificate).await?)?;
-    ensure!(next(&mut roots).await?.as_ref() == &Secret::Roots(server.root().into()), "the root of the CA");
+    ensure!(
+        next(&mut roots).await?.as_ref() == &Secret::Roots(server.root().into()),
+        "the root of the CA"
+    );
+
     // The token is gone, as on a machine that has rebooted: the certificate in the files does.
-    let written = async || std::fs::read_to_string(path("out/cert-chain.pem")).is_ok_and(|written| written == first);
+    let written = async || {
+        std::fs::read_to_string(path("out/cert-chain.pem")).is_ok_and(|written| written == first)
+    };
     until("the certificate is written", written).await;
     std::fs::remove_file(path("token"))?;
     let second = chain(&*next(&mut certificate).await?)?;
     ensure!(second != first, "another one");
+
     let log = server.output();
     ensure!(!log.contains("PRIVATE KEY"), "no key in the log");
     stop.cancel();
     running.await?;
+
     Ok(())
 }

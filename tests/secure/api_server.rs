@@ -25,14 +25,25 @@ use crate::bare_mesh::Mesh;
 
 /// Makes an object.
 async fn create(cluster: &Cluster, path: &str, body: Value) -> Result<Value> {
-    cluster.call("POST", path, "application/json", &body).await.with_context(|| path.to_owned())
+    cluster
+        .call("POST", path, "application/json", &body)
+        .await
+        .with_context(|| path.to_owned())
 }
 
 /// A token of service account `shop/web` for an audience.
 async fn token(cluster: &Cluster, audience: &str) -> Result<String> {
     let body = json!({"spec": {"audiences": [audience], "expirationSeconds": 600}});
-    let answer = create(cluster, "/api/v1/namespaces/shop/serviceaccounts/web/token", body).await?;
-    Ok(answer["status"]["token"].as_str().context("a token")?.to_owned())
+    let answer = create(
+        cluster,
+        "/api/v1/namespaces/shop/serviceaccounts/web/token",
+        body,
+    )
+    .await?;
+    Ok(answer["status"]["token"]
+        .as_str()
+        .context("a token")?
+        .to_owned())
 }
 
 /// Who a token makes its bearer.
@@ -41,27 +52,56 @@ async fn admit(authenticator: &Authenticator, token: &str) -> Result<String, Str
         tonic::codegen::http::header::AUTHORIZATION,
         format!("Bearer {token}").parse().unwrap(),
     )]);
-    let admitted = authenticator.admit(Credentials { peer: None, certificates: &[], headers: &headers }).await;
-    admitted.map(|caller| caller.identities[0].to_string()).map_err(|unknown| unknown.to_string())
+    let admitted = authenticator
+        .admit(Credentials {
+            peer: None,
+            certificates: &[],
+            headers: &headers,
+        })
+        .await;
+    admitted
+        .map(|caller| caller.identities[0].to_string())
+        .map_err(|unknown| unknown.to_string())
 }
 
 #[tokio::test]
 async fn the_api_server_reviews_tokens_and_secret_access_and_stores_the_root() -> Result<()> {
     let cluster = Cluster::start().await?;
+
     for namespace in ["shop", "istio-system"] {
-        create(&cluster, "/api/v1/namespaces", json!({"metadata": {"name": namespace}})).await?;
+        create(
+            &cluster,
+            "/api/v1/namespaces",
+            json!({"metadata": {"name": namespace}}),
+        )
+        .await?;
     }
+
     let accounts = "/api/v1/namespaces/shop/serviceaccounts";
     create(&cluster, accounts, json!({"metadata": {"name": "web"}})).await?;
     let client = cluster.client().await?;
 
-    let reviews = TokenReviews::new(Arc::new(ApiServer::new(client.clone())), vec!["istio-ca".into()]);
-    let authenticator = Authenticator::new(Arc::new(Mesh), None, Some(reviews), TrustedNetworks::default());
+    let reviews = TokenReviews::new(
+        Arc::new(ApiServer::new(client.clone())),
+        vec!["istio-ca".into()],
+    );
+    let authenticator = Authenticator::new(
+        Arc::new(Mesh),
+        None,
+        Some(reviews),
+        TrustedNetworks::default(),
+    );
+
     let good = token(&cluster, "istio-ca").await?;
+
     for _ in 0..2 {
         let found = admit(&authenticator, &good).await;
-        ensure!(found == Ok("spiffe://cluster.local/ns/shop/sa/web".to_owned()), "{found:?}");
+        ensure!(
+            found == Ok("spiffe://cluster.local/ns/shop/sa/web".to_owned()),
+            "{found:?}"
+        );
     }
+
     let foreign = admit(&authenticator, &token(&cluster, "somebody-else").await?).await;
     ensure!(foreign.is_err(), "{foreign:?}");
     let forged = admit(&authenticator, &format!("{good}x")).await;
@@ -73,7 +113,12 @@ async fn the_api_server_reviews_tokens_and_secret_access_and_stores_the_root() -
     ensure!(may == Ok(false), "nobody has granted it: {may:?}");
     let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/shop";
     let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}]);
-    create(&cluster, &format!("{rbac}/roles"), json!({"metadata": {"name": "gw"}, "rules": rules})).await?;
+    create(
+        &cluster,
+        &format!("{rbac}/roles"),
+        json!({"metadata": {"name": "gw"}, "rules": rules}),
+    )
+    .await?;
     let binding = json!({
         "metadata": {"name": "gw"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "gw"},
@@ -81,9 +126,14 @@ async fn the_api_server_reviews_tokens_and_secret_access_and_stores_the_root() -
     });
     create(&cluster, &format!("{rbac}/rolebindings"), binding).await?;
     let end = tokio::time::Instant::now() + std::time::Duration::from_secs(10);
+
     while access.may_list_secrets(&account).await != Ok(true) {
-        ensure!(tokio::time::Instant::now() < end, "granted, but not allowed");
+        ensure!(
+            tokio::time::Instant::now() < end,
+            "granted, but not allowed"
+        );
     }
+
     one_root_for_two_replicas(client).await
 }
 
@@ -92,53 +142,113 @@ async fn one_root_for_two_replicas(client: kube::Client) -> Result<()> {
     let secrets = kube::Api::namespaced(client, "istio-system");
     let folder = tempfile::tempdir()?;
     let config = |replica: &str| KeeperConfig {
-        rules: RotationRules { overlap: Duration::ZERO, longest: Duration::from_secs(3600), renewed_at: None },
-        plugged_in: PluggedIn { folder: folder.path().to_owned(), secrets: None },
+        rules: RotationRules {
+            overlap: Duration::ZERO,
+            longest: Duration::from_secs(3600),
+            renewed_at: None,
+        },
+        plugged_in: PluggedIn {
+            folder: folder.path().to_owned(),
+            secrets: None,
+        },
         self_signed: RootStore::Secret(Box::new(secrets.clone()), root_store::SELF_SIGNED),
         rotation: RootStore::Secret(Box::new(secrets.clone()), root_store::PLUGGED_IN),
         distributed: None,
-        make: Arc::new(|now| Bundle::self_signed("cluster.local", KeyType::P256, Duration::from_secs(36_000), now)),
+        make: Arc::new(|now| {
+            Bundle::self_signed(
+                "cluster.local",
+                KeyType::P256,
+                Duration::from_secs(36_000),
+                now,
+            )
+        }),
         check: Duration::from_secs(3600),
         look: Duration::from_millis(100),
         replica: replica.to_owned(),
         clock: std::time::SystemTime::now,
     };
+
     let (one, other) = tokio::join!(keeper::start(config("one")), keeper::start(config("other")));
-    let ((one, ours, commands), (other, theirs, _)) = (one?, other?);
-    ensure!(ours.get().roots() == theirs.get().roots(), "one of them won");
+    let (one, ours, commands) = one?;
+    let (other, theirs, _) = other?;
+    ensure!(
+        ours.get().roots() == theirs.get().roots(),
+        "one of them won"
+    );
     let old = ours.get().roots().pem().to_owned();
+
     let mut tasks = tokio::task::JoinSet::new();
-    let absent = Arc::new(std::sync::Mutex::new(vec![Missing { who: "web-1.shop".into(), why: "late".into() }]));
+    let absent = Arc::new(std::sync::Mutex::new(vec![Missing {
+        who: "web-1.shop".into(),
+        why: "late".into(),
+    }]));
     let there = absent.clone();
     tasks.spawn(one.run(Arc::new(|_| Vec::new())));
     tasks.spawn(other.run(Arc::new(move |_| there.lock().unwrap().clone())));
-    // The first report of one of two that start at once may be lost to the other's: then the next check writes it.
+
+    // The first report of one of two that start at once may be lost to the other's: then the next
+    // check writes it.
     let has_reported = async || {
         let secret = secrets.get(root_store::SELF_SIGNED).await;
-        secret.is_ok_and(|secret| secret.annotations().keys().any(|name| name.ends_with("/other")))
+        secret.is_ok_and(|secret| {
+            secret
+                .annotations()
+                .keys()
+                .any(|name| name.ends_with("/other"))
+        })
     };
+
     until("both replicas have reported", has_reported).await;
     commands.send(RotationCommand::Begin).await?;
     let end = tokio::time::Instant::now() + Duration::from_secs(20);
-    while !commands.status().missing.iter().any(|one| one.who == "web-1.shop") {
-        ensure!(tokio::time::Instant::now() < end, "the other's proxies count: {:?}", commands.status());
+
+    while !commands
+        .status()
+        .missing
+        .iter()
+        .any(|one| one.who == "web-1.shop")
+    {
+        ensure!(
+            tokio::time::Instant::now() < end,
+            "the other's proxies count: {:?}",
+            commands.status()
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    ensure!(theirs.get().root_certificates().len() == 2, "the other trusts both");
+
+    ensure!(
+        theirs.get().root_certificates().len() == 2,
+        "the other trusts both"
+    );
+
     // With no overlap at all, it is the other's word alone that is waited for.
-    ensure!(ours.get().roots().pem().starts_with(&old), "the old one signs while one is missing");
+    ensure!(
+        ours.get().roots().pem().starts_with(&old),
+        "the old one signs while one is missing"
+    );
     absent.lock().unwrap().clear();
     let end = tokio::time::Instant::now() + Duration::from_secs(60);
+
     while commands.status().phase != Phase::Retiring {
-        ensure!(tokio::time::Instant::now() < end, "the other's word frees the way: {:?}", commands.status());
+        ensure!(
+            tokio::time::Instant::now() < end,
+            "the other's word frees the way: {:?}",
+            commands.status()
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+
     let new = ours.get().roots().pem().to_owned();
-    ensure!(new != old && ours.get().root_certificates().len() == 2, "both are trusted");
+    ensure!(
+        new != old && ours.get().root_certificates().len() == 2,
+        "both are trusted"
+    );
     let end = tokio::time::Instant::now() + Duration::from_secs(20);
+
     while theirs.get().roots().pem() != new {
         ensure!(tokio::time::Instant::now() < end, "the other follows");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+
     Ok(())
 }

@@ -47,7 +47,9 @@ impl tonic::codegen::Service<Uri> for Connector {
         Box::pin(async move {
             let stream = TcpStream::connect(server).await?;
             let name = ServerName::try_from("istiod.istio-system.svc").unwrap();
-            Ok(TokioIo::new(TlsConnector::from(config).connect(name, stream).await?))
+            Ok(TokioIo::new(
+                TlsConnector::from(config).connect(name, stream).await?,
+            ))
         })
     }
 }
@@ -64,14 +66,26 @@ pub(crate) fn tls_of(
     proof: &Proof,
 ) -> ClientConfig {
     let mut store = RootCertStore::empty();
-    store.add_parsable_certificates(CertificateDer::pem_slice_iter(roots.as_bytes()).map(Result::unwrap));
+    store.add_parsable_certificates(
+        CertificateDer::pem_slice_iter(roots.as_bytes()).map(Result::unwrap),
+    );
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .unwrap();
     let builder = builder.with_root_certificates(store);
+
     match proof {
         Proof::Certificate(chain, key) => {
-            let chain = CertificateDer::pem_slice_iter(chain.as_bytes()).map(Result::unwrap).collect();
-            builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap()).unwrap()
+            let chain = CertificateDer::pem_slice_iter(chain.as_bytes())
+                .map(Result::unwrap)
+                .collect();
+            builder
+                .with_client_auth_cert(
+                    chain,
+                    PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
+                )
+                .unwrap()
         }
         Proof::Nothing | Proof::Token(_) => builder.with_no_client_auth(),
     }
@@ -95,14 +109,19 @@ pub(crate) async fn connection_over(
     let mut config = tls(roots, &Proof::Nothing);
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     let name = ServerName::try_from("istiod.istio-system.svc").unwrap();
-    TlsConnector::from(Arc::new(config)).connect(name, stream).await
+    TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await
 }
 
 /// A channel to a server that these roots vouch for.
 pub(crate) fn channel(server: SocketAddr, roots: &str, proof: &Proof) -> Channel {
     let mut config = tls(roots, proof);
     config.alpn_protocols = vec![b"h2".to_vec()];
-    let connector = Connector { server, config: Arc::new(config) };
+    let connector = Connector {
+        server,
+        config: Arc::new(config),
+    };
     Endpoint::from_static("http://istiod.istio-system.svc").connect_with_connector_lazy(connector)
 }
 
@@ -110,7 +129,9 @@ pub(crate) fn channel(server: SocketAddr, roots: &str, proof: &Proof) -> Channel
 pub(crate) fn signed<T>(message: T, proof: &Proof) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     if let Proof::Token(token) = proof {
-        request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+        request
+            .metadata_mut()
+            .insert("authorization", format!("Bearer {token}").parse().unwrap());
     }
     request
 }

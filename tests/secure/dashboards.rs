@@ -1,7 +1,8 @@
-//! Istio's dashboards of the control plane, and what of its performance dashboard asks istiod: every panel has data.
+//! Istio's dashboards of the control plane, and what of its performance dashboard asks istiod:
+//! every panel has data.
 //!
-//! What kubelets tell of containers (`container_*`) is theirs. Of the names of Go's runtime (`go_*`) one has no counterpart: see
-//! docs/operations.md.
+//! What kubelets tell of containers (`container_*`) is theirs. Of the names of Go's runtime
+//! (`go_*`) one has no counterpart: see docs/operations.md.
 
 use std::time::Duration;
 
@@ -32,7 +33,10 @@ const fn panel(title: &'static str, queries: &'static [Query]) -> Panel {
 
 /// The dashboards' panels, with the queries that kubelets do not answer.
 const PANELS: [Panel; 19] = [
-    panel("Pilot Versions", &[by("istio_build{component=\"pilot\"}", &["tag"])]),
+    panel(
+        "Pilot Versions",
+        &[by("istio_build{component=\"pilot\"}", &["tag"])],
+    ),
     panel("XDS Pushes", &[by("pilot_xds_pushes", &["type"])]),
     panel(
         "Events",
@@ -42,14 +46,47 @@ const PANELS: [Panel; 19] = [
             by("pilot_push_triggers", &["type"]),
         ],
     ),
-    panel("Connections", &[plain("envoy_cluster_upstream_cx_active{cluster_name=\"xds-grpc\"}"), plain("pilot_xds")]),
-    panel("Push Errors", &[by("pilot_total_xds_rejects", &["type"]), plain("pilot_total_xds_internal_errors")]),
+    panel(
+        "Connections",
+        &[
+            plain("envoy_cluster_upstream_cx_active{cluster_name=\"xds-grpc\"}"),
+            plain("pilot_xds"),
+        ],
+    ),
+    panel(
+        "Push Errors",
+        &[
+            by("pilot_total_xds_rejects", &["type"]),
+            plain("pilot_total_xds_internal_errors"),
+        ],
+    ),
     panel("Push Time", &[by("pilot_xds_push_time_bucket", &["le"])]),
-    panel("Push Size", &[by("pilot_xds_config_size_bytes_bucket", &["le"])]),
-    panel("Validation", &[plain("galley_validation_passed"), plain("galley_validation_failed")]),
-    panel("Injection", &[plain("sidecar_injection_success_total"), plain("sidecar_injection_failure_total")]),
-    panel("Istio Component Versions", &[by("istio_build", &["component", "tag"])]),
-    panel("Performance: Istio Components by Version", &[by("istio_build", &["component", "tag"])]),
+    panel(
+        "Push Size",
+        &[by("pilot_xds_config_size_bytes_bucket", &["le"])],
+    ),
+    panel(
+        "Validation",
+        &[
+            plain("galley_validation_passed"),
+            plain("galley_validation_failed"),
+        ],
+    ),
+    panel(
+        "Injection",
+        &[
+            plain("sidecar_injection_success_total"),
+            plain("sidecar_injection_failure_total"),
+        ],
+    ),
+    panel(
+        "Istio Component Versions",
+        &[by("istio_build", &["component", "tag"])],
+    ),
+    panel(
+        "Performance: Istio Components by Version",
+        &[by("istio_build", &["component", "tag"])],
+    ),
     panel(
         "Performance: istiod's Memory",
         &[
@@ -61,19 +98,40 @@ const PANELS: [Panel; 19] = [
             plain("go_memstats_heap_inuse_bytes"),
         ],
     ),
-    panel("Performance: istiod's vCPU", &[plain("process_cpu_seconds_total")]),
-    panel("Memory Usage", &[plain("go_memstats_heap_inuse_bytes"), plain("go_memstats_heap_alloc_bytes")]),
-    panel("Memory Allocations", &[plain("go_memstats_alloc_bytes_total"), plain("go_memstats_mallocs_total")]),
+    panel(
+        "Performance: istiod's vCPU",
+        &[plain("process_cpu_seconds_total")],
+    ),
+    panel(
+        "Memory Usage",
+        &[
+            plain("go_memstats_heap_inuse_bytes"),
+            plain("go_memstats_heap_alloc_bytes"),
+        ],
+    ),
+    panel(
+        "Memory Allocations",
+        &[
+            plain("go_memstats_alloc_bytes_total"),
+            plain("go_memstats_mallocs_total"),
+        ],
+    ),
     panel("Goroutines", &[plain("go_goroutines")]),
     panel("Performance: istiod's Disk", &[plain("process_open_fds")]),
     // Istio's documentation and alerts of the community ask for these.
     panel(
         "Convergence",
-        &[by("pilot_proxy_convergence_time_bucket", &["le"]), by("pilot_proxy_queue_time_bucket", &["le"])],
+        &[
+            by("pilot_proxy_convergence_time_bucket", &["le"]),
+            by("pilot_proxy_queue_time_bucket", &["le"]),
+        ],
     ),
     panel(
         "Certificates",
-        &[plain("citadel_server_success_cert_issuance_count"), plain("citadel_server_root_cert_expiry_seconds")],
+        &[
+            plain("citadel_server_success_cert_issuance_count"),
+            plain("citadel_server_root_cert_expiry_seconds"),
+        ],
     ),
 ];
 
@@ -83,7 +141,9 @@ async fn review(server: &Server, path: &str, object: &Value) -> Result<String> {
         "uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "operation": "CREATE", "namespace": "shop", "object": object,
         "userInfo": {"username": "admin", "groups": ["system:authenticated"]}, "oldObject": null,
     });
-    let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).to_string();
+    let body =
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+            .to_string();
     let mut stream = client::connection(server.https, &server.root(), &[b"http/1.1"]).await?;
     let length = body.len();
     let head = format!(
@@ -121,27 +181,56 @@ async fn every_panel_about_the_control_plane_has_data() -> Result<()> {
     std::fs::create_dir_all(&injection)?;
     std::fs::write(injection.join("config"), "")?;
     std::fs::write(injection.join("values"), "{}")?;
-    let server = Server::with_variables(MESH, &format!("cd '{}';", folder.path().display())).await?;
+    let server =
+        Server::with_variables(MESH, &format!("cd '{}';", folder.path().display())).await?;
     let mut proxy = Pod::start(&server, &[])?;
     proxy.wait_ready().await?;
+
     let mut other = Connected::new(&server, "web-1").await?;
     other.refuse().await?;
-    ensure!(review(&server, "/validate", &entry("HTTP")).await?.contains("\"allowed\":true"));
-    ensure!(review(&server, "/validate", &entry("nonsense")).await?.contains("\"allowed\":false"));
+    ensure!(
+        review(&server, "/validate", &entry("HTTP"))
+            .await?
+            .contains("\"allowed\":true")
+    );
+
+    ensure!(
+        review(&server, "/validate", &entry("nonsense"))
+            .await?
+            .contains("\"allowed\":false")
+    );
     let injected = review(&server, "/inject", &pod("note")).await?;
     ensure!(injected.contains("\"patch\""), "{injected}");
     let refused = review(&server, "/inject", &pod("status.sidecar.istio.io/port")).await?;
     ensure!(!refused.contains("\"patch\""), "{refused}");
+
     server.write_mesh(&MESH.replace("port: 80", "port: 81"))?;
-    let counted = async |name: &str| server.metrics().await.is_ok_and(|metrics| metrics.contains(name));
+    let counted = async |name: &str| {
+        server
+            .metrics()
+            .await
+            .is_ok_and(|metrics| metrics.contains(name))
+    };
+
     until("the change is pushed", || counted("pilot_push_triggers{")).await;
-    until("the refusal is counted", || counted("pilot_total_xds_rejects{")).await;
+    until("the refusal is counted", || {
+        counted("pilot_total_xds_rejects{")
+    })
+    .await;
     let of_proxy = proxy.get(proxy.status, "/stats/prometheus").await?.1;
     let of_server = server.metrics().await?;
-    for name in ["go_goroutines", "go_memstats_mallocs_total", "go_memstats_heap_alloc_bytes"] {
-        let value = of_server.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+
+    for name in [
+        "go_goroutines",
+        "go_memstats_mallocs_total",
+        "go_memstats_heap_alloc_bytes",
+    ] {
+        let value = of_server
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
         ensure!(value > Some(0.0), "{name}: {value:?}");
     }
+
     let scrape = Scrape::default().add(&of_server)?.add(&of_proxy)?;
     let empty = scrape.empty_queries(&PANELS, &[])?;
     ensure!(empty.is_empty(), "queries without data: {empty:?}");

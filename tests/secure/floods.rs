@@ -14,7 +14,8 @@ use crate::server::Server;
 const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 /// `POST /` over http, in HPACK's own table.
 const REQUEST: [u8; 3] = [0x83, 0x84, 0x86];
-/// How long a server may wait for a slow client, whom it asks for a sign of life after 30 s, and some.
+/// How long a server may wait for a slow client, whom it asks for a sign of life after 30 s, and
+/// some.
 const TIMEOUT: Duration = Duration::from_secs(75);
 /// Frames that are sent at most.
 const MAX_FRAMES: u32 = 200_000;
@@ -28,9 +29,13 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Sends frames until the server ends the connection; gives how many it took.
-async fn flood(mut stream: impl AsyncRead + AsyncWrite + Unpin, frames: impl Fn(u32) -> Vec<u8>) -> Result<u32> {
+async fn flood(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    frames: impl Fn(u32) -> Vec<u8>,
+) -> Result<u32> {
     stream.write_all(HELLO).await?;
     let mut answer = vec![0; 64 << 10];
+
     for turn in 0..MAX_FRAMES / 100 {
         let batch: Vec<u8> = (turn * 100..(turn + 1) * 100).flat_map(&frames).collect();
         let sent = async {
@@ -41,31 +46,43 @@ async fn flood(mut stream: impl AsyncRead + AsyncWrite + Unpin, frames: impl Fn(
             Ok(Err(_)) => true,
             Err(_) => anyhow::bail!("the server neither reads nor ends the connection"),
             Ok(Ok(())) => loop {
-                match tokio::time::timeout(Duration::from_millis(1), stream.read(&mut answer)).await {
+                match tokio::time::timeout(Duration::from_millis(1), stream.read(&mut answer)).await
+                {
                     Ok(Ok(0) | Err(_)) => break true,
                     Ok(Ok(_)) => {}
                     Err(_) => break false,
                 }
             },
         };
+
         if ended {
             return Ok((turn + 1) * 100);
         }
     }
+
     anyhow::bail!("{MAX_FRAMES} frames were taken")
 }
 
 /// Streams that are opened and reset at once.
 fn reset(number: u32) -> Vec<u8> {
     let stream = number * 2 + 1;
-    [frame(1, 0x4, stream, &REQUEST), frame(3, 0, stream, &[0, 0, 0, 8])].concat()
+    [
+        frame(1, 0x4, stream, &REQUEST),
+        frame(3, 0, stream, &[0, 0, 0, 8]),
+    ]
+    .concat()
 }
 
 /// Headers that never end.
 fn continuation(number: u32) -> Vec<u8> {
     match number {
         0 => frame(1, 0, 1, &REQUEST),
-        _ => frame(9, 0, 1, &[b"\x00\x01a\x7f\x00"[..].to_vec(), vec![b'x'; 127]].concat()),
+        _ => frame(
+            9,
+            0,
+            1,
+            &[b"\x00\x01a\x7f\x00"[..].to_vec(), vec![b'x'; 127]].concat(),
+        ),
     }
 }
 
@@ -75,33 +92,62 @@ fn junk(_: u32) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn cve_2023_44487_and_cve_2023_45288_floods_end_their_connection_and_nothing_else() -> Result<()> {
+async fn cve_2023_44487_and_cve_2023_45288_floods_end_their_connection_and_nothing_else()
+-> Result<()> {
     let server = Server::start().await?;
-    let (plain, secure, root) = (server.plain(), server.secure, server.root());
-    let floods: [(&str, fn(u32) -> Vec<u8>); 3] =
-        [("rapid reset", reset), ("continuation", continuation), ("empty window updates", junk)];
+    let plain = server.plain();
+    let secure = server.secure;
+    let root = server.root();
+    let floods: [(&str, fn(u32) -> Vec<u8>); 3] = [
+        ("rapid reset", reset),
+        ("continuation", continuation),
+        ("empty window updates", junk),
+    ];
+
     for (name, frames) in floods {
         let taken = [
-            flood(TcpStream::connect(plain).await?, frames).await.with_context(|| name)?,
-            flood(client::connection(secure, &root, &[b"h2"]).await?, frames).await.with_context(|| name)?,
-            flood(client::connection(server.https, &root, &[b"h2"]).await?, frames).await.with_context(|| name)?,
+            flood(TcpStream::connect(plain).await?, frames)
+                .await
+                .with_context(|| name)?,
+            flood(client::connection(secure, &root, &[b"h2"]).await?, frames)
+                .await
+                .with_context(|| name)?,
+            flood(
+                client::connection(server.https, &root, &[b"h2"]).await?,
+                frames,
+            )
+            .await
+            .with_context(|| name)?,
         ];
-        ensure!(name == "empty window updates" || taken.iter().all(|taken| *taken <= 20_000), "{name}: {taken:?}");
+
+        ensure!(
+            name == "empty window updates" || taken.iter().all(|taken| *taken <= 20_000),
+            "{name}: {taken:?}"
+        );
     }
+
     // The other ports speak no HTTP/2.
     for port in server.web() {
         ensure!(flood(TcpStream::connect(port).await?, reset).await? <= 20_000);
     }
+
     served(&server).await
 }
 
 /// Others are served as before.
 async fn served(server: &Server) -> Result<()> {
     let proof = Proof::Token(server.issuer.token(json!({})));
-    let secrets = server.secrets(&proof, "shop", "web", &["kubernetes://tls"]).await?;
+    let secrets = server
+        .secrets(&proof, "shop", "web", &["kubernetes://tls"])
+        .await?;
     ensure!(secrets.len() == 1, "others are served as before");
     for port in server.web() {
-        ensure!(navarch_testkit::client::get(port, "navarch", "/version", &[]).await.is_ok(), "{port}");
+        ensure!(
+            navarch_testkit::client::get(port, "navarch", "/version", &[])
+                .await
+                .is_ok(),
+            "{port}"
+        );
     }
     Ok(())
 }
@@ -115,14 +161,29 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
 async fn all_ports(server: &Server) -> Result<Vec<(String, Box<dyn Wire>)>> {
     let root = server.root();
     let mut all: Vec<(String, Box<dyn Wire>)> = Vec::new();
-    for (name, port) in [("xds", server.plain()), ("http", server.web()[0]), ("monitoring", server.web()[1])] {
+
+    for (name, port) in [
+        ("xds", server.plain()),
+        ("http", server.web()[0]),
+        ("monitoring", server.web()[1]),
+    ] {
         all.push((name.to_owned(), Box::new(TcpStream::connect(port).await?)));
     }
-    for (name, port, protocol) in [("secure xds", server.secure, &b"h2"[..]), ("https", server.https, &b"http/1.1"[..])]
-    {
-        all.push((format!("{name}, no TLS"), Box::new(TcpStream::connect(port).await?)));
-        all.push((name.to_owned(), Box::new(client::connection(port, &root, &[protocol]).await?)));
+
+    for (name, port, protocol) in [
+        ("secure xds", server.secure, &b"h2"[..]),
+        ("https", server.https, &b"http/1.1"[..]),
+    ] {
+        all.push((
+            format!("{name}, no TLS"),
+            Box::new(TcpStream::connect(port).await?),
+        ));
+        all.push((
+            name.to_owned(),
+            Box::new(client::connection(port, &root, &[protocol]).await?),
+        ));
     }
+
     Ok(all)
 }
 
@@ -169,13 +230,16 @@ async fn slow_clients_are_disconnected_on_every_port() -> Result<()> {
                     }
                     drop(stream.read_to_end(&mut Vec::new()).await);
                 };
+
                 tokio::time::timeout(TIMEOUT, wait).await.with_context(|| format!("{name} waits for ever ({words:?})"))
             });
         }
     }
+
     served(&server).await?;
     while let Some(outcome) = slow.join_next().await {
         outcome??;
     }
+
     served(&server).await
 }

@@ -1,5 +1,5 @@
-//! A client and servers of grpc-go that speak xDS themselves, each by way of an agent: requests flow, VirtualServices are obeyed,
-//! mutual TLS and AuthorizationPolicies hold.
+//! A client and servers of grpc-go that speak xDS themselves, each by way of an agent: requests
+//! flow, VirtualServices are obeyed, mutual TLS and AuthorizationPolicies hold.
 //!
 //! The programs are published by grpc-go; `scripts/grpc` builds them.
 
@@ -31,7 +31,10 @@ const V2: &str = "127.0.40.3";
 /// Where the programs are; `None` where nobody has built them.
 fn programs() -> Option<PathBuf> {
     let folder = envoy::program().parent()?.parent()?.join("grpc");
-    ["client", "server"].iter().all(|name| folder.join(name).exists()).then_some(folder)
+    ["client", "server"]
+        .iter()
+        .all(|name| folder.join(name).exists())
+        .then_some(folder)
 }
 
 /// A service of two pods with a version each, and what is written about it.
@@ -43,6 +46,7 @@ fn mesh(ports: [u16; 2], about: &str) -> String {
              status: {{phase: Running, podIP: {ip}, conditions: [{{type: Ready, status: 'True'}}]}}\n---\n"
         )
     };
+
     let slice = |name: &str, ip: &str, port: u16| {
         format!(
             "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
@@ -52,6 +56,7 @@ fn mesh(ports: [u16; 2], about: &str) -> String {
              targetRef: {{kind: Pod, name: {name}, namespace: shop}}}}]\n---\n"
         )
     };
+
     let [v1, v2] = ports;
     [
         "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n".to_owned(),
@@ -65,12 +70,17 @@ fn mesh(ports: [u16; 2], about: &str) -> String {
         slice("echo-v2", V2, v2),
         about.to_owned(),
     ]
+
     .concat()
 }
 
 /// The versions as subsets, with mutual TLS or without.
 fn subsets(mtls: bool) -> String {
-    let policy = if mtls { "trafficPolicy: {tls: {mode: ISTIO_MUTUAL}}, " } else { "" };
+    let policy = if mtls {
+        "trafficPolicy: {tls: {mode: ISTIO_MUTUAL}}, "
+    } else {
+        ""
+    };
     format!(
         "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{name: echo, namespace: shop}}\n\
          spec: {{host: echo, {policy}subsets: [{{name: v1, labels: {{version: v1}}}}, {{name: v2, labels: {{version: v2}}}}]}}\n---\n"
@@ -112,12 +122,17 @@ impl Agent {
             Ok(std::fs::write(path, text)?)
         };
         let subject = format!("system:serviceaccount:shop:{account}");
+
         write("var/run/secrets/istio/root-cert.pem", &server.root())?;
-        write("var/run/secrets/tokens/istio-token", &server.issuer.token(json!({ "sub": subject })))?;
+        write(
+            "var/run/secrets/tokens/istio-token",
+            &server.issuer.token(json!({ "sub": subject })),
+        )?;
         std::fs::create_dir_all(path("data"))?;
         let config = json!({
             "discoveryAddress": server.secure.to_string(), "configPath": path("xds"), "statusPort": ports::free()?,
         });
+
         let log = std::fs::File::create(path("log"))?;
         let process = Command::new(env!("CARGO_BIN_EXE_navarch"))
             .args(["agent", "proxy", "sidecar"])
@@ -138,15 +153,24 @@ impl Agent {
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()?;
+
         let mut agent = Self { process, folder };
         let end = Instant::now() + TIMEOUT;
-        while ["grpc-bootstrap.json", "data/cert-chain.pem", "xds/XDS"].iter().any(|name| !agent.path(name).exists()) {
+        while ["grpc-bootstrap.json", "data/cert-chain.pem", "xds/XDS"]
+            .iter()
+            .any(|name| !agent.path(name).exists())
+        {
             if let Some(status) = agent.process.try_wait()? {
                 bail!("the agent ended with {status}:\n{}", agent.log());
             }
-            ensure!(Instant::now() < end, "no bootstrap and certificates:\n{}", agent.log());
+            ensure!(
+                Instant::now() < end,
+                "no bootstrap and certificates:\n{}",
+                agent.log()
+            );
             sleep(Duration::from_millis(20)).await;
         }
+
         Ok(agent)
     }
 
@@ -160,8 +184,13 @@ impl Agent {
 
     /// A program with the agent's bootstrap.
     fn program(&self, program: &Path, args: &[String]) -> (PathBuf, Vec<String>) {
-        let bootstrap = format!("GRPC_XDS_BOOTSTRAP={}", self.path("grpc-bootstrap.json").display());
-        let all = [bootstrap, program.display().to_string()].into_iter().chain(args.iter().cloned());
+        let bootstrap = format!(
+            "GRPC_XDS_BOOTSTRAP={}",
+            self.path("grpc-bootstrap.json").display()
+        );
+        let all = [bootstrap, program.display().to_string()]
+            .into_iter()
+            .chain(args.iter().cloned());
         (PathBuf::from("/usr/bin/env"), all.collect())
     }
 }
@@ -181,7 +210,13 @@ struct Echo {
 }
 
 impl Echo {
-    async fn start(server: &Server, programs: &Path, pod: &str, ip: &str, port: u16) -> Result<Self> {
+    async fn start(
+        server: &Server,
+        programs: &Path,
+        pod: &str,
+        ip: &str,
+        port: u16,
+    ) -> Result<Self> {
         let agent = Agent::start(server, pod, "echo", ip).await?;
         let args = ["-xds_creds".to_owned(), format!("-port={port}")];
         let (program, args) = agent.program(&programs.join("server"), &args);
@@ -197,16 +232,30 @@ impl Echo {
 
 /// What the client says of one request. `secure` has it speak TLS where it is told to.
 async fn call(agent: &Agent, programs: &Path, secure: bool) -> Result<String, String> {
-    let args = ["-target=xds:///echo.shop.svc.cluster.local:7070".to_owned(), format!("-xds_creds={secure}")];
+    let args = [
+        "-target=xds:///echo.shop.svc.cluster.local:7070".to_owned(),
+        format!("-xds_creds={secure}"),
+    ];
     let (program, args) = agent.program(&programs.join("client"), &args);
-    let output = tokio::process::Command::new(program).args(args).kill_on_drop(true).output();
-    let output = tokio::time::timeout(TIMEOUT, output).await.map_err(|_| "the client does not end".to_owned())?;
+    let output = tokio::process::Command::new(program)
+        .args(args)
+        .kill_on_drop(true)
+        .output();
+    let output = tokio::time::timeout(TIMEOUT, output)
+        .await
+        .map_err(|_| "the client does not end".to_owned())?;
     let output = output.map_err(|error| error.to_string())?;
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    if output.status.success() { Ok(stderr) } else { Err(stderr) }
+
+    if output.status.success() {
+        Ok(stderr)
+    } else {
+        Err(stderr)
+    }
 }
 
-/// Calls until the outcome is as it shall be: what was changed a moment ago takes a while to be known everywhere.
+/// Calls until the outcome is as it shall be: what was changed a moment ago takes a while to be
+/// known everywhere.
 async fn until(
     (agent, server): (&Agent, &Echo),
     programs: &Path,
@@ -219,7 +268,10 @@ async fn until(
         if is_so(&outcome) {
             Ok(())
         } else {
-            Err((outcome, Verbatim([agent.log(), server.process.output(), server.agent.log()].join("\n"))))
+            Err((
+                outcome,
+                Verbatim([agent.log(), server.process.output(), server.agent.log()].join("\n")),
+            ))
         }
     })
     .await;
@@ -231,6 +283,7 @@ async fn grpc_applications_are_led_split_and_guarded() -> Result<()> {
         skip("no programs of grpc-go: run `make tools` (scripts/grpc)");
         return Ok(());
     };
+
     let ports = [ports::free()?, ports::free()?];
     let server = Server::with_mesh(&mesh(ports, &subsets(false))).await?;
     let agent = Agent::start(&server, "client", "client", CLIENT).await?;
@@ -239,10 +292,21 @@ async fn grpc_applications_are_led_split_and_guarded() -> Result<()> {
     let counts = || (v1.requests(), v2.requests());
 
     // Requests flow, to both.
-    until((&agent, &v1), &programs, true, "requests flow", Result::is_ok).await;
-    until((&agent, &v1), &programs, true, "both versions are asked", |outcome| {
-        outcome.is_ok() && v1.requests() > 0 && v2.requests() > 0
-    })
+    until(
+        (&agent, &v1),
+        &programs,
+        true,
+        "requests flow",
+        Result::is_ok,
+    )
+    .await;
+    until(
+        (&agent, &v1),
+        &programs,
+        true,
+        "both versions are asked",
+        |outcome| outcome.is_ok() && v1.requests() > 0 && v2.requests() > 0,
+    )
     .await;
 
     // A VirtualService leads all of them to one version, then splits them.
@@ -253,37 +317,101 @@ async fn grpc_applications_are_led_split_and_guarded() -> Result<()> {
     led_to(&agent, &programs, (&v2, &v1)).await?;
     server.write_mesh(&mesh(ports, &of_v1(50)))?;
     let (first, _) = counts();
-    until((&agent, &v1), &programs, true, "the split is known", |outcome| outcome.is_ok() && v1.requests() > first)
-        .await;
+
+    until(
+        (&agent, &v1),
+        &programs,
+        true,
+        "the split is known",
+        |outcome| outcome.is_ok() && v1.requests() > first,
+    )
+    .await;
     let before = counts();
+
     for _ in 0..TRIES {
-        call(&agent, &programs, true).await.map_err(anyhow::Error::msg)?;
+        call(&agent, &programs, true)
+            .await
+            .map_err(anyhow::Error::msg)?;
     }
+
     let after = counts();
     let shares = (after.0 - before.0, after.1 - before.1);
+
     // The odds against a share of less than four in forty at 50 % are one in ten million.
-    ensure!(shares.0 + shares.1 == TRIES && shares.0 >= 4 && shares.1 >= 4, "{shares:?}");
+    ensure!(
+        shares.0 + shares.1 == TRIES && shares.0 >= 4 && shares.1 >= 4,
+        "{shares:?}"
+    );
 
     // STRICT takes mutual TLS and nothing else.
     let strict = security("PeerAuthentication", "{mtls: {mode: STRICT}}");
-    server.write_mesh(&mesh(ports, &[subsets(true), split(50), strict.clone()].concat()))?;
-    until((&agent, &v1), &programs, true, "mutual TLS is spoken", Result::is_ok).await;
-    until((&agent, &v1), &programs, false, "plain text is refused", Result::is_err).await;
-    until((&agent, &v1), &programs, true, "mutual TLS is still spoken", Result::is_ok).await;
+    server.write_mesh(&mesh(
+        ports,
+        &[subsets(true), split(50), strict.clone()].concat(),
+    ))?;
+    until(
+        (&agent, &v1),
+        &programs,
+        true,
+        "mutual TLS is spoken",
+        Result::is_ok,
+    )
+    .await;
+    until(
+        (&agent, &v1),
+        &programs,
+        false,
+        "plain text is refused",
+        Result::is_err,
+    )
+    .await;
+    until(
+        (&agent, &v1),
+        &programs,
+        true,
+        "mutual TLS is still spoken",
+        Result::is_ok,
+    )
+    .await;
 
     // Who may call what is said by identity.
     let only = |account: &str| {
-        let rules =
-            format!("{{rules: [{{from: [{{source: {{principals: [cluster.local/ns/shop/sa/{account}]}}}}]}}]}}");
-        mesh(ports, &[subsets(true), strict.clone(), security("AuthorizationPolicy", &rules)].concat())
+        let rules = format!(
+            "{{rules: [{{from: [{{source: {{principals: [cluster.local/ns/shop/sa/{account}]}}}}]}}]}}"
+        );
+        mesh(
+            ports,
+            &[
+                subsets(true),
+                strict.clone(),
+                security("AuthorizationPolicy", &rules),
+            ]
+            .concat(),
+        )
     };
+
     server.write_mesh(&only("somebody"))?;
-    until((&agent, &v1), &programs, true, "who may not call is refused", |outcome| {
-        outcome.as_ref().is_err_and(|error| error.contains("PermissionDenied"))
-    })
+    until(
+        (&agent, &v1),
+        &programs,
+        true,
+        "who may not call is refused",
+        |outcome| {
+            outcome
+                .as_ref()
+                .is_err_and(|error| error.contains("PermissionDenied"))
+        },
+    )
     .await;
     server.write_mesh(&only("client"))?;
-    until((&agent, &v1), &programs, true, "who may call is answered", Result::is_ok).await;
+    until(
+        (&agent, &v1),
+        &programs,
+        true,
+        "who may call is answered",
+        Result::is_ok,
+    )
+    .await;
     Ok(())
 }
 
@@ -292,9 +420,15 @@ async fn led_to(agent: &Agent, programs: &Path, (to, not_to): (&Echo, &Echo)) ->
     let end = Instant::now() + TIMEOUT;
     let mut alone = 0;
     while alone < 6 {
-        ensure!(Instant::now() < end, "requests do not go where they are led:\n{}", agent.log());
+        ensure!(
+            Instant::now() < end,
+            "requests do not go where they are led:\n{}",
+            agent.log()
+        );
         let before = (to.requests(), not_to.requests());
-        call(agent, programs, true).await.map_err(anyhow::Error::msg)?;
+        call(agent, programs, true)
+            .await
+            .map_err(anyhow::Error::msg)?;
         let is_led = to.requests() > before.0 && not_to.requests() == before.1;
         alone = if is_led { alone + 1 } else { 0 };
     }

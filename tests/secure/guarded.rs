@@ -11,8 +11,8 @@ use navarch_proto::istio::v1::auth::istio_certificate_service_client::IstioCerti
 use navarch_testkit::client as web;
 use navarch_testkit::skip::skip;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa, KeyIdMethod,
-    KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
+    IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
 };
 use rustls::HandshakeKind;
 use rustls::pki_types::pem::PemObject;
@@ -36,40 +36,81 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 #[tokio::test]
 async fn ca_commands_are_accepted_only_from_loopback_and_not_from_browsers() -> Result<()> {
     let server = Server::at(IpAddr::from([0, 0, 0, 0])).await?;
-    let [http, monitoring] = server.web().map(|address| SocketAddr::from(([127, 0, 0, 1], address.port())));
+    let [http, monitoring] = server
+        .web()
+        .map(|address| SocketAddr::from(([127, 0, 0, 1], address.port())));
     let begin = [("x-navarch-ca-command", "begin")];
+
     for address in [http, monitoring] {
         // A page that has its own name lead here sends that name.
-        for host in ["rebound.example", "127.0.0.1.rebound.example", "localhost.rebound.example:8080"] {
+        for host in [
+            "rebound.example",
+            "127.0.0.1.rebound.example",
+            "localhost.rebound.example:8080",
+        ] {
             let refused = web::send("POST", address, host, "/debug/ca", &begin).await?;
             ensure!(refused.status == 403, "{host}: {refused:?}");
             let refused = web::get(address, host, "/debug/syncz", &[]).await?;
             ensure!(refused.status == 401, "{host}: {refused:?}");
         }
+
         for host in ["localhost", "127.0.0.1:8080", "[::1]"] {
-            ensure!(web::get(address, host, "/debug/syncz", &[]).await?.status == 200, "{host}");
+            ensure!(
+                web::get(address, host, "/debug/syncz", &[]).await?.status == 200,
+                "{host}"
+            );
         }
     }
-    let operator = server.issuer.token(json!({"sub": "system:serviceaccount:istio-system:istiod"}));
+
+    let operator = server
+        .issuer
+        .token(json!({"sub": "system:serviceaccount:istio-system:istiod"}));
     let bearer = format!("Bearer {operator}");
-    let ordered = [("x-navarch-ca-command", "begin"), ("authorization", bearer.as_str())];
+    let ordered = [
+        ("x-navarch-ca-command", "begin"),
+        ("authorization", bearer.as_str()),
+    ];
+
     match own_address() {
         Some(own) => {
             let elsewhere = SocketAddr::new(own, http.port());
             let seen = web::get(elsewhere, "istiod", "/debug/ca", &ordered).await?;
-            ensure!(seen.status == 200, "operators see where the roots stand: {seen:?}");
+            ensure!(
+                seen.status == 200,
+                "operators see where the roots stand: {seen:?}"
+            );
             let refused = web::send("POST", elsewhere, "istiod", "/debug/ca", &ordered).await?;
             ensure!(refused.status == 403, "and change nothing: {refused:?}");
         }
         None => skip("the machine has no address but loopback from which somebody else could come"),
     }
+
     // By another host's name a token is asked for, and counts for reading alone.
-    ensure!(web::get(http, "istiod", "/debug/ca", &ordered).await?.status == 200);
-    ensure!(web::send("POST", http, "istiod", "/debug/ca", &ordered).await?.status == 403);
+    ensure!(
+        web::get(http, "istiod", "/debug/ca", &ordered)
+            .await?
+            .status
+            == 200
+    );
+
+    ensure!(
+        web::send("POST", http, "istiod", "/debug/ca", &ordered)
+            .await?
+            .status
+            == 403
+    );
+
     let settled = web::get(http, "localhost", "/debug/ca", &[]).await?;
-    ensure!(settled.body.contains("settled"), "nothing was begun: {settled:?}");
+    ensure!(
+        settled.body.contains("settled"),
+        "nothing was begun: {settled:?}"
+    );
     let done = web::send("POST", http, "localhost", "/debug/ca", &begin).await?;
-    ensure!(done.status == 200 && done.body.contains("distributing"), "{done:?}");
+    ensure!(
+        done.status == 200 && done.body.contains("distributing"),
+        "{done:?}"
+    );
+
     Ok(())
 }
 
@@ -78,22 +119,31 @@ async fn sessions_are_not_resumed_with_a_certificate_of_the_past() -> Result<()>
     let server = Server::start().await?;
     let token = Proof::Token(server.issuer.token(json!({})));
     let proof = server.prove_by_certificate(&token).await?;
+
     for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
         let mut config = client::tls_of(&[version], &server.root(), &proof);
         config.alpn_protocols = vec![b"h2".to_vec()];
         let config = Arc::new(config);
+
         for attempt in 0..3 {
             let name = ServerName::try_from("istiod.istio-system.svc")?;
             let stream = TcpStream::connect(server.secure).await?;
-            let mut stream = TlsConnector::from(config.clone()).connect(name, stream).await?;
+            let mut stream = TlsConnector::from(config.clone())
+                .connect(name, stream)
+                .await?;
             let kind = stream.get_ref().1.handshake_kind();
-            ensure!(kind == Some(HandshakeKind::Full), "{version:?} {attempt}: {kind:?}");
+            ensure!(
+                kind == Some(HandshakeKind::Full),
+                "{version:?} {attempt}: {kind:?}"
+            );
+
             // By its settings, tickets would have come, too.
             stream.write_all(PREFACE).await?;
             let mut settings = [0; 9];
             stream.read_exact(&mut settings).await?;
         }
     }
+
     Ok(())
 }
 
@@ -105,11 +155,16 @@ struct Plugged {
 impl Plugged {
     fn new(folder: &Path) -> Result<Self> {
         let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::OrganizationName, "plugged in");
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, "plugged in");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
-        let (certificate, key) = (issuer.pem(), issuer.key().serialize_pem());
+        let certificate = issuer.pem();
+
+        let key = issuer.key().serialize_pem();
+
         for (name, text) in [
             ("ca-cert.pem", &certificate),
             ("ca-key.pem", &key),
@@ -118,6 +173,7 @@ impl Plugged {
         ] {
             std::fs::write(folder.join(name), text)?;
         }
+
         Ok(Self { issuer })
     }
 
@@ -129,6 +185,7 @@ impl Plugged {
             reason_code: None,
             invalidity_date: None,
         };
+
         let list = CertificateRevocationListParams {
             this_update: date_time_ymd(2024, 1, 1),
             next_update: date_time_ymd(2099, 1, 1),
@@ -137,9 +194,14 @@ impl Plugged {
             revoked_certs: vec![revoked],
             key_identifier_method: KeyIdMethod::Sha256,
         };
+
         // One that cannot be read keeps nobody out.
         let broken = "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n";
-        std::fs::write(folder.join("ca-crl.pem"), format!("{broken}{}", list.signed_by(&self.issuer)?.pem()?))?;
+        std::fs::write(
+            folder.join("ca-crl.pem"),
+            format!("{broken}{}", list.signed_by(&self.issuer)?.pem()?),
+        )?;
+
         Ok(())
     }
 }
@@ -147,11 +209,25 @@ impl Plugged {
 /// A certificate for a new key, in exchange for what is shown.
 async fn renew(server: &Server, root: &str, proof: &Proof) -> Result<Proof, Status> {
     let key = KeyPair::generate().unwrap();
-    let csr = CertificateParams::default().serialize_request(&key).unwrap().pem().unwrap();
-    let request = IstioCertificateRequest { csr, ..IstioCertificateRequest::default() };
-    let mut service = IstioCertificateServiceClient::new(client::channel(server.secure, root, proof));
-    let mut chain = service.create_certificate(client::signed(request, proof)).await?.into_inner().cert_chain;
+    let csr = CertificateParams::default()
+        .serialize_request(&key)
+        .unwrap()
+        .pem()
+        .unwrap();
+    let request = IstioCertificateRequest {
+        csr,
+        ..IstioCertificateRequest::default()
+    };
+
+    let mut service =
+        IstioCertificateServiceClient::new(client::channel(server.secure, root, proof));
+    let mut chain = service
+        .create_certificate(client::signed(request, proof))
+        .await?
+        .into_inner()
+        .cert_chain;
     chain.pop();
+
     Ok(Proof::Certificate(chain.concat(), key.serialize_pem()))
 }
 
@@ -160,21 +236,42 @@ async fn revoked_certificates_are_rejected_and_others_accepted() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let plugged = Plugged::new(folder.path())?;
     let root = plugged.issuer.pem();
-    let server = Server::with_variables(MESH, &format!("ROOT_CA_DIR={}", folder.path().display())).await?;
+    let server =
+        Server::with_variables(MESH, &format!("ROOT_CA_DIR={}", folder.path().display())).await?;
     let token = Proof::Token(server.issuer.token(json!({})));
-    let (bad, good) = (renew(&server, &root, &token).await?, renew(&server, &root, &token).await?);
+    let bad = renew(&server, &root, &token).await?;
+    let good = renew(&server, &root, &token).await?;
+
     renew(&server, &root, &bad).await?;
-    let Proof::Certificate(chain, _) = &bad else { anyhow::bail!("no certificate") };
+    let Proof::Certificate(chain, _) = &bad else {
+        anyhow::bail!("no certificate")
+    };
+
     let leaf = CertificateDer::from_pem_slice(chain.as_bytes())?;
     let (_, leaf) = x509_parser::parse_x509_certificate(&leaf).context("a certificate")?;
     plugged.revoke(folder.path(), leaf.raw_serial())?;
     let end = Instant::now() + TIMEOUT;
+
     while renew(&server, &root, &bad).await.is_ok() {
-        ensure!(Instant::now() < end, "the revoked certificate still counts: {}", server.output());
+        ensure!(
+            Instant::now() < end,
+            "the revoked certificate still counts: {}",
+            server.output()
+        );
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    renew(&server, &root, &good).await.context("the other certificate")?;
-    ensure!(server.output().contains("failed to parse a certificate revocation list"), "{}", server.output());
+
+    renew(&server, &root, &good)
+        .await
+        .context("the other certificate")?;
+    ensure!(
+        server
+            .output()
+            .contains("failed to parse a certificate revocation list"),
+        "{}",
+        server.output()
+    );
+
     Ok(())
 }
 
@@ -183,19 +280,30 @@ async fn a_certificate_that_ends_while_its_connection_lasts_counts_no_more() -> 
     let server = Server::start().await?;
     let token = Proof::Token(server.issuer.token(json!({})));
     let key = KeyPair::generate()?;
-    let csr = CertificateParams::default().serialize_request(&key)?.pem()?;
+    let csr = CertificateParams::default()
+        .serialize_request(&key)?
+        .pem()?;
     let mut chain = server.certificate(&token, &csr, 8).await?.cert_chain;
     chain.pop();
+
     let proof = Proof::Certificate(chain.concat(), key.serialize_pem());
-    let mut service = IstioCertificateServiceClient::new(client::channel(server.secure, &server.root(), &proof));
-    let request = IstioCertificateRequest { csr, ..IstioCertificateRequest::default() };
+    let mut service =
+        IstioCertificateServiceClient::new(client::channel(server.secure, &server.root(), &proof));
+    let request = IstioCertificateRequest {
+        csr,
+        ..IstioCertificateRequest::default()
+    };
     service.create_certificate(request.clone()).await?;
+
     let end = Instant::now() + TIMEOUT;
-    // The call is refused, or the connection was told to end, which may cut a call off, and the handshake of the next one is.
+
+    // The call is refused, or the connection was told to end, which may cut a call off, and the
+    // handshake of the next one is.
     let is_expired = |refused: &Status| {
         refused.code() == Code::Unauthenticated && refused.message().contains("expired")
             || format!("{refused:?}").contains("CertificateExpired")
     };
+
     loop {
         match service.create_certificate(request.clone()).await {
             Err(refused) if is_expired(&refused) => return Ok(()),
@@ -213,7 +321,14 @@ async fn objects_do_not_claim_to_be_the_control_planes_own() -> Result<()> {
         servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]\n";
     let server = Server::with_mesh(mesh).await?;
     let shown = server.page("configz").await?;
-    ensure!(shown.contains("kept.example/one") && !shown.contains("internal.istio.io"), "{shown}");
-    ensure!(server.output().contains("generated objects only"), "it is said: {}", server.output());
+    ensure!(
+        shown.contains("kept.example/one") && !shown.contains("internal.istio.io"),
+        "{shown}"
+    );
+    ensure!(
+        server.output().contains("generated objects only"),
+        "it is said: {}",
+        server.output()
+    );
     Ok(())
 }

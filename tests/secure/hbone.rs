@@ -1,4 +1,5 @@
-//! A peer that speaks HBONE, in ztunnel's place: requests of CONNECT over HTTP/2 over mutual TLS, as client and as server.
+//! A peer that speaks HBONE, in ztunnel's place: requests of CONNECT over HTTP/2 over mutual TLS,
+//! as client and as server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +13,10 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig,
+    SignatureScheme,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpSocket, TcpStream};
@@ -49,7 +53,9 @@ impl End {
     pub(crate) fn start(address: std::net::IpAddr, workload: &Workload) -> Result<Self> {
         let acceptor = TlsAcceptor::from(Arc::new(server_config(workload)?));
         let socket = TcpSocket::new_v4()?;
-        // Envoys on this machine have the port at all addresses, as they would in pods of their own.
+
+        // Envoys on this machine have the port at all addresses, as they would in pods of their
+        // own.
         socket.set_reuseport(true)?;
         socket.bind(SocketAddr::new(address, PORT))?;
         let listener = socket.listen(64)?;
@@ -57,7 +63,8 @@ impl End {
         let known = tunnels.clone();
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (acceptor, known) = (acceptor.clone(), known.clone());
+                let acceptor = acceptor.clone();
+                let known = known.clone();
                 tokio::spawn(async move {
                     if let Err(error) = serve(stream, &acceptor, &known).await {
                         println!("a peer's connection ended: {error:#}");
@@ -65,6 +72,7 @@ impl End {
                 });
             }
         });
+
         Ok(Self { tunnels, task })
     }
 
@@ -92,7 +100,10 @@ impl ServerCertVerifier for Mesh {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        match self.0.verify_server_cert(end, intermediates, name, ocsp, now) {
+        match self
+            .0
+            .verify_server_cert(end, intermediates, name, ocsp, now)
+        {
             Err(rustls::Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) => Ok(ServerCertVerified::assertion()),
@@ -124,22 +135,38 @@ impl ServerCertVerifier for Mesh {
 }
 
 /// The roots of the mesh, and a workload's certificate with its key.
-type Credentials = (RootCertStore, Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+type Credentials = (
+    RootCertStore,
+    Vec<CertificateDer<'static>>,
+    PrivateKeyDer<'static>,
+);
 
 fn credentials(workload: &Workload) -> Result<Credentials> {
     let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(workload.roots.as_bytes()).map(Result::unwrap));
-    let chain = CertificateDer::pem_slice_iter(workload.chain.as_bytes()).map(Result::unwrap).collect();
-    Ok((roots, chain, PrivateKeyDer::from_pem_slice(workload.key.as_bytes())?))
+    roots.add_parsable_certificates(
+        CertificateDer::pem_slice_iter(workload.roots.as_bytes()).map(Result::unwrap),
+    );
+    let chain = CertificateDer::pem_slice_iter(workload.chain.as_bytes())
+        .map(Result::unwrap)
+        .collect();
+    Ok((
+        roots,
+        chain,
+        PrivateKeyDer::from_pem_slice(workload.key.as_bytes())?,
+    ))
 }
 
 /// The TLS of the client's end.
 fn client_config(workload: &Workload) -> Result<ClientConfig> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let (roots, chain, key) = credentials(workload)?;
-    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()?;
-    let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&rustls::version::TLS13])?;
-    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(Mesh(verifier)));
+    let verifier =
+        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()?;
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?;
+    let builder = builder
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Mesh(verifier)));
     let mut config = builder.with_client_auth_cert(chain, key)?;
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(config)
@@ -149,9 +176,13 @@ fn client_config(workload: &Workload) -> Result<ClientConfig> {
 fn server_config(workload: &Workload) -> Result<ServerConfig> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let (roots, chain, key) = credentials(workload)?;
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()?;
-    let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&rustls::version::TLS13])?;
-    let mut config = builder.with_client_cert_verifier(verifier).with_single_cert(chain, key)?;
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()?;
+    let builder = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?;
+    let mut config = builder
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, key)?;
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(config)
 }
@@ -159,40 +190,71 @@ fn server_config(workload: &Workload) -> Result<ServerConfig> {
 /// The SPIFFE id of a certificate.
 fn identity(certificate: &CertificateDer<'_>) -> Result<String> {
     let (_, certificate) = x509_parser::parse_x509_certificate(certificate)?;
-    let extensions = certificate.extensions().iter().map(|extension| extension.parsed_extension());
+    let extensions = certificate
+        .extensions()
+        .iter()
+        .map(|extension| extension.parsed_extension());
     let mut names = extensions.filter_map(|extension| match extension {
         ParsedExtension::SubjectAlternativeName(names) => Some(&names.general_names),
         _ => None,
     });
-    let uri = names.next().into_iter().flatten().find_map(|name| match name {
-        GeneralName::URI(uri) => Some((*uri).to_owned()),
-        _ => None,
-    });
+    let uri = names
+        .next()
+        .into_iter()
+        .flatten()
+        .find_map(|name| match name {
+            GeneralName::URI(uri) => Some((*uri).to_owned()),
+            _ => None,
+        });
+
     uri.context("a certificate without a SPIFFE id")
 }
 
 /// Serves a connection of a peer.
-async fn serve(stream: TcpStream, acceptor: &TlsAcceptor, tunnels: &Mutex<Vec<Tunnel>>) -> Result<()> {
+async fn serve(
+    stream: TcpStream,
+    acceptor: &TlsAcceptor,
+    tunnels: &Mutex<Vec<Tunnel>>,
+) -> Result<()> {
     let stream = acceptor.accept(stream).await?;
-    let certificates = stream.get_ref().1.peer_certificates().context("no certificate")?;
+    let certificates = stream
+        .get_ref()
+        .1
+        .peer_certificates()
+        .context("no certificate")?;
     let identity = identity(certificates.first().context("no certificate")?)?;
     let mut connection = h2::server::handshake(stream).await?;
+
     while let Some(request) = connection.accept().await {
         let (request, mut respond) = request?;
-        ensure!(request.method() == http::Method::CONNECT, "{request:?} is no tunnel");
-        let authority = request.uri().authority().context("no authority")?.to_string();
-        tunnels.lock().push(Tunnel { identity: identity.clone(), authority: authority.clone() });
+        ensure!(
+            request.method() == http::Method::CONNECT,
+            "{request:?} is no tunnel"
+        );
+        let authority = request
+            .uri()
+            .authority()
+            .context("no authority")?
+            .to_string();
+
+        tunnels.lock().push(Tunnel {
+            identity: identity.clone(),
+            authority: authority.clone(),
+        });
         tokio::spawn(async move {
             let application = TcpStream::connect(&authority).await;
             let status = if application.is_ok() { 200 } else { 503 };
             let answer = http::Response::builder().status(status).body(()).unwrap();
-            let Ok(send) = respond.send_response(answer, application.is_err()) else { return };
+            let Ok(send) = respond.send_response(answer, application.is_err()) else {
+                return;
+            };
             if let Ok(application) = application {
                 let (read, write) = application.into_split();
                 let _both = tokio::join!(inwards(request.into_body(), write), outwards(read, send));
             }
         });
     }
+
     Ok(())
 }
 
@@ -211,15 +273,18 @@ async fn outwards(mut from: OwnedReadHalf, mut to: SendStream<Bytes>) -> Result<
     let mut buffer = vec![0; 16 << 10];
     loop {
         let count = from.read(&mut buffer).await?;
-        to.send_data(Bytes::copy_from_slice(buffer.get(..count).unwrap_or_default()), count == 0)?;
+        to.send_data(
+            Bytes::copy_from_slice(buffer.get(..count).unwrap_or_default()),
+            count == 0,
+        )?;
         if count == 0 {
             return Ok(());
         }
     }
 }
 
-/// Sends bytes through a tunnel of a workload to what `authority` names, by the peer at `through`, and gives what comes back until the other
-/// side closes, or it is so long.
+/// Sends bytes through a tunnel of a workload to what `authority` names, by the peer at `through`,
+/// and gives what comes back until the other side closes, or it is so long.
 pub(crate) async fn send(
     through: SocketAddr,
     workload: &Workload,
@@ -229,16 +294,22 @@ pub(crate) async fn send(
 ) -> Result<String> {
     let stream = TcpStream::connect(through).await?;
     let name = ServerName::try_from("peer.invalid")?;
-    let stream = TlsConnector::from(Arc::new(client_config(workload)?)).connect(name, stream).await?;
+    let stream = TlsConnector::from(Arc::new(client_config(workload)?))
+        .connect(name, stream)
+        .await?;
     let (mut send, connection) = h2::client::handshake(stream).await?;
     let connection = tokio::spawn(connection);
-    let request = http::Request::builder().method(http::Method::CONNECT).uri(authority).header("baggage", BAGGAGE);
+    let request = http::Request::builder()
+        .method(http::Method::CONNECT)
+        .uri(authority)
+        .header("baggage", BAGGAGE);
     let request = request.body(())?;
     let (answer, mut to) = send.send_request(request, false)?;
     let answer = answer.await?;
     if answer.status() != 200 {
         bail!("the tunnel to {authority} was refused: {answer:?}");
     }
+
     to.send_data(Bytes::copy_from_slice(bytes.as_bytes()), false)?;
     let mut from = answer.into_body();
     let mut all = Vec::new();
@@ -247,12 +318,15 @@ pub(crate) async fn send(
     {
         let bytes = match bytes {
             // So Envoy says that the connection in the tunnel has been closed.
-            Err(error) if error.reason() == Some(h2::Reason::CONNECT_ERROR) && !all.is_empty() => break,
+            Err(error) if error.reason() == Some(h2::Reason::CONNECT_ERROR) && !all.is_empty() => {
+                break;
+            }
             bytes => bytes?,
         };
         from.flow_control().release_capacity(bytes.len())?;
         all.extend_from_slice(&bytes);
     }
+
     connection.abort();
     Ok(String::from_utf8(all)?)
 }

@@ -25,19 +25,33 @@ impl Issuer {
     pub(crate) fn rule(&self) -> String {
         let point = self.0.public_key_raw();
         let part = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
-        let jwk =
-            json!({"kty": "EC", "crv": "P-256", "kid": "one", "x": part(&point[1..33]), "y": part(&point[33..65])});
+        let jwk = json!({"kty": "EC", "crv": "P-256", "kid": "one", "x": part(&point[1..33]), "y": part(&point[33..65])});
         json!({"issuer": NAME, "audiences": ["istio-ca"], "jwks": json!({"keys": [jwk]}).to_string()}).to_string()
     }
 
     /// A token of service account `web` of namespace `shop`, but for what is laid over its claims.
     pub(crate) fn token(&self, over: Value) -> String {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap()
+            .as_secs();
         let mut claims = json!({
             "iss": NAME, "aud": ["istio-ca"], "sub": "system:serviceaccount:shop:web", "iat": now, "exp": now + 3600,
         });
-        claims.as_object_mut().unwrap().extend(over.as_object().unwrap().clone());
-        let header = Header { kid: Some("one".into()), ..Header::new(Algorithm::ES256) };
-        jsonwebtoken::encode(&header, &claims, &EncodingKey::from_ec_der(&self.0.serialize_der())).unwrap()
+        claims
+            .as_object_mut()
+            .unwrap()
+            .extend(over.as_object().unwrap().clone());
+
+        let header = Header {
+            kid: Some("one".into()),
+            ..Header::new(Algorithm::ES256)
+        };
+        jsonwebtoken::encode(
+            &header,
+            &claims,
+            &EncodingKey::from_ec_der(&self.0.serialize_der()),
+        )
+        .unwrap()
     }
 }

@@ -17,7 +17,12 @@ use crate::tools::{Connected, MESH, token};
 fn run(program: &Istioctl, server: &Server, folder: &Path, words: &[&str]) -> Result<String> {
     let output = program
         .command(words)
-        .args(["--xds-address", &server.secure.to_string(), "--authority", "istiod.istio-system.svc"])
+        .args([
+            "--xds-address",
+            &server.secure.to_string(),
+            "--authority",
+            "istiod.istio-system.svc",
+        ])
         .arg("--cert-dir")
         .arg(folder)
         .arg("--kubeconfig")
@@ -34,18 +39,23 @@ async fn istioctl_itself_sees_no_difference() -> Result<()> {
         skip_test(istio::NO_ISTIOCTL);
         return Ok(());
     };
+
     let server = Server::with_variables(MESH, "POD_NAME=istiod-1").await?;
     let _proxy = Connected::new(&server, "web-1").await?;
     let folder = tempfile::tempdir()?;
     write_certificate(&server, folder.path()).await?;
+
     // It reads one, and asks nobody behind it.
     let kubeconfig = "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n\
         users: [{name: u, user: {}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\ncurrent-context: c\n";
     std::fs::write(folder.path().join("kubeconfig"), kubeconfig)?;
-    let (server, folder) = (&server, folder.path());
+    let server = &server;
+    let folder = folder.path();
     let rows = until_some("istioctl sees what the proxy has", async || {
         let rows = tokio::task::block_in_place(|| run(&program, server, folder, &["proxy-status"]));
-        wanted(rows.unwrap_or_else(|error| format!("{error:#}")), |rows| rows.contains("2 (CDS,LDS)"))
+        wanted(rows.unwrap_or_else(|error| format!("{error:#}")), |rows| {
+            rows.contains("2 (CDS,LDS)")
+        })
     })
     .await;
     let outputs = tokio::task::block_in_place(|| -> Result<_> {
@@ -55,19 +65,44 @@ async fn istioctl_itself_sees_no_difference() -> Result<()> {
         let syncz = run(&program, server, folder, &["x", "internal-debug", "syncz"])?;
         Ok([verbose, version, list, syncz])
     })?;
+
     let [verbose, version, list, syncz] = outputs;
-    let row = rows.lines().find(|line| line.starts_with("web-1.shop")).context("no row")?;
+    let row = rows
+        .lines()
+        .find(|line| line.starts_with("web-1.shop"))
+        .context("no row")?;
     let words: Vec<&str> = row.split_whitespace().collect();
-    ensure!(words == ["web-1.shop", "Kubernetes", "istiod-1", "1.32.0", "2", "(CDS,LDS)"], "{rows}");
+    ensure!(
+        words
+            == [
+                "web-1.shop",
+                "Kubernetes",
+                "istiod-1",
+                "1.32.0",
+                "2",
+                "(CDS,LDS)"
+            ],
+        "{rows}"
+    );
+
     ensure!(verbose.contains("SYNCED"), "{verbose}");
-    ensure!(version.contains("control plane version") && version.contains("1.32.0 (1 proxies)"), "{version}");
-    ensure!(list.contains("\"syncz\"") && syncz.contains("\"proxy\": \"web-1.shop\""), "{list}{syncz}");
+    ensure!(
+        version.contains("control plane version") && version.contains("1.32.0 (1 proxies)"),
+        "{version}"
+    );
+    ensure!(
+        list.contains("\"syncz\"") && syncz.contains("\"proxy\": \"web-1.shop\""),
+        "{list}{syncz}"
+    );
+
     Ok(())
 }
 
 /// Has the folder hold a certificate of an operator, as `--cert-dir` wants it.
 async fn write_certificate(server: &Server, folder: &Path) -> Result<()> {
-    let Proof::Certificate(chain, key) = server.prove_by_certificate(&token(server, "istio-system:default")).await?
+    let Proof::Certificate(chain, key) = server
+        .prove_by_certificate(&token(server, "istio-system:default"))
+        .await?
     else {
         anyhow::bail!("no certificate")
     };
@@ -88,6 +123,7 @@ async fn proxy_status_matches_only_for_a_proxy_with_the_sent_configuration() -> 
         skip_test(istio::NO_ISTIOCTL);
         return Ok(());
     };
+
     let cluster = Cluster::start().await?;
     cluster.apply(POD)?;
     let server = Server::with_mesh(MESH).await?;
@@ -95,21 +131,43 @@ async fn proxy_status_matches_only_for_a_proxy_with_the_sent_configuration() -> 
     let folder = tempfile::tempdir()?;
     write_certificate(&server, folder.path()).await?;
     std::fs::copy(cluster.admin_kubeconfig(), folder.path().join("kubeconfig"))?;
+
     // What Envoy would show: the same sections.
     let page = server.page("config_dump?proxyID=web-1.shop").await?;
     let mut dump: Value = serde_json::from_str(&page)?;
-    let (server, folder) = (&server, folder.path());
+    let server = &server;
+    let folder = folder.path();
     let compare = |dump: &Value| {
         let file = folder.join("dump.json");
         std::fs::write(&file, dump.to_string())?;
         let file = file.to_string_lossy().into_owned();
-        tokio::task::block_in_place(|| run(&program, server, folder, &["proxy-status", "web-1.shop", "--file", &file]))
+        tokio::task::block_in_place(|| {
+            run(
+                &program,
+                server,
+                folder,
+                &["proxy-status", "web-1.shop", "--file", &file],
+            )
+        })
     };
+
     let same = compare(&dump)?;
-    ensure!(["Clusters Match", "Listeners Match", "Routes Match"].iter().all(|words| same.contains(words)), "{same}");
-    let clusters = dump["configs"][1]["dynamicActiveClusters"].as_array_mut().context("no clusters")?;
+    ensure!(
+        ["Clusters Match", "Listeners Match", "Routes Match"]
+            .iter()
+            .all(|words| same.contains(words)),
+        "{same}"
+    );
+
+    let clusters = dump["configs"][1]["dynamicActiveClusters"]
+        .as_array_mut()
+        .context("no clusters")?;
     clusters.truncate(1);
     let other = compare(&dump)?;
-    ensure!(!other.contains("Clusters Match") && other.contains("Listeners Match"), "{other}");
+    ensure!(
+        !other.contains("Clusters Match") && other.contains("Listeners Match"),
+        "{other}"
+    );
+
     Ok(())
 }

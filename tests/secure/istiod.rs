@@ -11,7 +11,8 @@ use navarch_testkit::process::Process;
 use navarch_testkit::skip::skip_test;
 use navarch_testkit::wait::until;
 use rcgen::{
-    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -53,7 +54,9 @@ impl Istiod {
     ) -> Result<Self> {
         let mesh = folder.join("mesh.yaml");
         std::fs::write(&mesh, json!({ "configSources": [source] }).to_string())?;
-        let (plain, secure, http) = (free()?, free()?, free()?);
+        let plain = free()?;
+        let secure = free()?;
+        let http = free()?;
         let variable = |(name, value): (&str, &str)| format!("{name}={value}");
         let mut args = vec![
             variable(open),
@@ -63,6 +66,7 @@ impl Istiod {
             variable(("PILOT_CERT_PROVIDER", "istiod")),
             program.display().to_string(),
         ];
+
         args.extend(["discovery", "--httpsAddr=", "--domain=cluster.local"].map(str::to_owned));
         args.extend([
             format!("--kubeconfig={}", cluster.admin_kubeconfig().display()),
@@ -73,13 +77,27 @@ impl Istiod {
             format!("--monitoringAddr={}", free()?),
             format!("--ctrlz_port={}", free()?.port()),
         ]);
-        let process = Process::start("istiod", Path::new("/usr/bin/env"), &args, &folder.join("istiod.log"))?;
-        let istiod = Self { process, plain, secure, http };
+
+        let process = Process::start(
+            "istiod",
+            Path::new("/usr/bin/env"),
+            &args,
+            &folder.join("istiod.log"),
+        )?;
+
+        let istiod = Self {
+            process,
+            plain,
+            secure,
+            http,
+        };
+
         until("istiod is ready", || async {
             let ready = navarch_testkit::client::get(http, "localhost", "/ready", &[]).await;
             ready.is_ok_and(|reply| reply.status == 200)
         })
         .await;
+
         Ok(istiod)
     }
 
@@ -87,16 +105,16 @@ impl Istiod {
     async fn has(&mut self, expected: &[&str]) -> Result<()> {
         self.process.check_running()?;
         let http = self.http;
-        until(
-            &format!("istiod has {expected:?}"),
-            || async move { hosts(http).await.is_ok_and(|hosts| hosts == expected) },
-        )
+        until(&format!("istiod has {expected:?}"), || async move {
+            hosts(http).await.is_ok_and(|hosts| hosts == expected)
+        })
         .await;
         Ok(())
     }
 }
 
-/// Makes a CA in `ca`, as istiod and Navarch are given one, and the certificate of a control plane; gives the paths of its chain and key.
+/// Makes a CA in `ca`, as istiod and Navarch are given one, and the certificate of a control plane;
+/// gives the paths of its chain and key.
 fn make_ca(folder: &Path) -> Result<[String; 2]> {
     let ca = folder.join("ca");
     std::fs::create_dir(&ca)?;
@@ -108,20 +126,32 @@ fn make_ca(folder: &Path) -> Result<[String; 2]> {
     for name in ["ca-cert.pem", "root-cert.pem", "cert-chain.pem"] {
         std::fs::write(ca.join(name), &root)?;
     }
+
     std::fs::write(ca.join("ca-key.pem"), key.serialize_pem())?;
     let issuer = Issuer::new(params, key);
     let own = KeyPair::generate()?;
     let mut params = CertificateParams::new(Vec::new())?;
-    params.subject_alt_names = vec![SanType::URI("spiffe://cluster.local/ns/istio-system/sa/istiod".try_into()?)];
+    params.subject_alt_names = vec![SanType::URI(
+        "spiffe://cluster.local/ns/istio-system/sa/istiod".try_into()?,
+    )];
+
     // istiod takes none that is for clients alone.
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
-    let files = [("chain.pem", params.signed_by(&own, &issuer)?.pem()), ("key.pem", own.serialize_pem())];
+    params.extended_key_usages = vec![
+        ExtendedKeyUsagePurpose::ClientAuth,
+        ExtendedKeyUsagePurpose::ServerAuth,
+    ];
+    let files = [
+        ("chain.pem", params.signed_by(&own, &issuer)?.pem()),
+        ("key.pem", own.serialize_pem()),
+    ];
+
     let mut paths = [const { String::new() }; 2];
     for (path, (name, text)) in paths.iter_mut().zip(files) {
         let file = folder.join(name);
         std::fs::write(&file, text)?;
         *path = file.display().to_string();
     }
+
     Ok(paths)
 }
 
@@ -139,7 +169,9 @@ async fn istiod_reads_navarch_and_navarch_reads_istiod() -> Result<()> {
     Ok(())
 }
 
-async fn istiod_reads_configuration_and_changes_from_navarch(istiod: (&Path, &Cluster)) -> Result<()> {
+async fn istiod_reads_configuration_and_changes_from_navarch(
+    istiod: (&Path, &Cluster),
+) -> Result<()> {
     let folder = TempDir::new()?;
     make_ca(folder.path())?;
     let mesh = folder.path().join("mesh");
@@ -148,26 +180,54 @@ async fn istiod_reads_configuration_and_changes_from_navarch(istiod: (&Path, &Cl
     let routes = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: a, namespace: shop}\n\
         spec: {hosts: [a.example.com], http: [{timeout: 3s, route: [{destination: {host: b.example.com}}]}]}\n";
     write(&[&service("a", 80), &service("b", 81), routes].concat())?;
+
     let at = Addresses::free()?;
     let start = || Navarch::start_at(Path::new(NAVARCH), &mesh, &[], &[OPEN], at);
     let navarch = start().await?;
     let source = json!({ "address": format!("xds://{}", at.xds) });
     let mut istiod = Istiod::start(istiod, folder.path(), &source, OPEN).await?;
-    istiod.has(&["a.example.com:80", "b.example.com:81"]).await?;
-    let page = navarch_testkit::client::get(istiod.http, "localhost", "/debug/configz", &[]).await?.body;
+    istiod
+        .has(&["a.example.com:80", "b.example.com:81"])
+        .await?;
+
+    let page = navarch_testkit::client::get(istiod.http, "localhost", "/debug/configz", &[])
+        .await?
+        .body;
     let all: Vec<Value> = serde_json::from_str(&page)?;
-    let read = all.iter().find(|object| object["kind"] == "VirtualService").context("a VirtualService")?;
+    let read = all
+        .iter()
+        .find(|object| object["kind"] == "VirtualService")
+        .context("a VirtualService")?;
     ensure!(read["spec"]["http"][0]["timeout"] == "3s", "{read}");
-    ensure!(read["spec"]["http"][0]["route"][0]["destination"]["host"] == "b.example.com", "{read}");
-    let clusters = subscribe(channel(istiod.plain)?, &Proof::Nothing, node("shop", "web"), CDS, &[]).await?;
-    ensure!(clusters.iter().any(|cluster| cluster.name == "outbound|81||b.example.com"), "proxies of istiod get it");
+
+    ensure!(
+        read["spec"]["http"][0]["route"][0]["destination"]["host"] == "b.example.com",
+        "{read}"
+    );
+    let clusters = subscribe(
+        channel(istiod.plain)?,
+        &Proof::Nothing,
+        node("shop", "web"),
+        CDS,
+        &[],
+    )
+    .await?;
+    ensure!(
+        clusters
+            .iter()
+            .any(|cluster| cluster.name == "outbound|81||b.example.com"),
+        "proxies of istiod get it"
+    );
 
     // What is edited, gone and new follows, also over a restart of the source.
     write(&[service("b", 82), service("c", 80)].concat())?;
-    istiod.has(&["b.example.com:82", "c.example.com:80"]).await?;
+    istiod
+        .has(&["b.example.com:82", "c.example.com:80"])
+        .await?;
     navarch.kill()?;
     drop(navarch);
     write(&service("d", 80))?;
+
     let navarch = start().await?;
     istiod.has(&["d.example.com:80"]).await?;
     ensure!(navarch.stop().await?, "it ends by itself");
@@ -180,7 +240,10 @@ fn channel(address: SocketAddr) -> Result<tonic::transport::Channel> {
 }
 
 /// In plain text, or by certificate.
-async fn navarch_reads_configuration_from_istiod(istiod: (&Path, &Cluster), is_open: bool) -> Result<()> {
+async fn navarch_reads_configuration_from_istiod(
+    istiod: (&Path, &Cluster),
+    is_open: bool,
+) -> Result<()> {
     let folder = TempDir::new()?;
     let [chain, key] = make_ca(folder.path())?;
     let files = folder.path().join("files");
@@ -190,9 +253,11 @@ async fn navarch_reads_configuration_from_istiod(istiod: (&Path, &Cluster), is_o
     let open = if is_open { OPEN } else { (OPEN.0, "true") };
     let source = json!({ "address": format!("fs://{}", files.display()) });
     let istiod = Istiod::start(istiod, folder.path(), &source, open).await?;
+
     let root = folder.path().join("ca/root-cert.pem");
     let address = if is_open { istiod.plain } else { istiod.secure };
     let mut config = json!({ "address": format!("xds://{address}") });
+
     if !is_open {
         config["tlsSettings"] = json!({
             "mode": "MUTUAL", "clientCertificate": chain, "privateKey": key,
@@ -200,24 +265,42 @@ async fn navarch_reads_configuration_from_istiod(istiod: (&Path, &Cluster), is_o
             "subjectAltNames": ["istiod.istio-system.svc"],
         });
     }
+
     let file = folder.path().join("of-navarch.yaml");
     std::fs::write(&file, json!({ "configSources": [config] }).to_string())?;
-    let args = [format!("--mesh-config={}", file.display()), "--registries=".to_owned()];
-    let navarch = Navarch::start_with_args_at(Path::new(NAVARCH), &args, &[], Addresses::ANY).await?;
+    let args = [
+        format!("--mesh-config={}", file.display()),
+        "--registries=".to_owned(),
+    ];
+    let navarch =
+        Navarch::start_with_args_at(Path::new(NAVARCH), &args, &[], Addresses::ANY).await?;
     let http = navarch.http;
+
     // istiod also tells of the Services of its cluster, which has one.
     let received = async || {
         let hosts = hosts(http).await.unwrap_or_default();
-        hosts.into_iter().filter(|host| !host.contains(".svc.")).collect::<Vec<_>>()
+        hosts
+            .into_iter()
+            .filter(|host| !host.contains(".svc."))
+            .collect::<Vec<_>>()
     };
+
     let has = async |expected: &[&str]| {
-        until(&format!("Navarch has {expected:?}"), || async { received().await == expected }).await;
+        until(&format!("Navarch has {expected:?}"), || async {
+            received().await == expected
+        })
+        .await;
     };
+
     has(&["a.example.com:80", "b.example.com:81"]).await;
     write(&[service("b", 82), service("c", 80)].concat())?;
     has(&["b.example.com:82", "c.example.com:80"]).await;
     let metrics = navarch.metrics().await?;
-    ensure!(metrics.contains("answer=\"ack\"") && !metrics.contains("answer=\"nack\""), "{metrics}");
+    ensure!(
+        metrics.contains("answer=\"ack\"") && !metrics.contains("answer=\"nack\""),
+        "{metrics}"
+    );
+
     ensure!(navarch.stop().await?, "it ends by itself");
     Ok(())
 }

@@ -70,16 +70,36 @@ const LACKING: &str = "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice
 async fn metrics_have_the_names_of_istiod() -> Result<()> {
     let server = Server::with_mesh(&format!("{MESH}{LACKING}")).await?;
     let _proxy = Connected::new(&server, "web-1").await?;
-    server.prove_by_certificate(&token(&server, "shop:web")).await?;
+    server
+        .prove_by_certificate(&token(&server, "shop:web"))
+        .await?;
     let text = server.metrics().await?;
-    let has =
-        |name: &str| text.lines().any(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])));
+    let has = |name: &str| {
+        text.lines().any(|line| {
+            line.strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with(['{', ' ']))
+        })
+    };
+
     let missing: Vec<&str> = METRICS.into_iter().filter(|name| !has(name)).collect();
     ensure!(missing.is_empty(), "{missing:?} of {text}");
-    ensure!(text.contains("pilot_k8s_reg_events{type=\"Services\",event=\"add\"} 1"), "{text}");
-    for line in ["pilot_k8s_endpoints_pending_pod 1", "pilot_k8s_endpoints_with_no_pods 1", "endpoint_no_pod 1"] {
+    ensure!(
+        text.contains("pilot_k8s_reg_events{type=\"Services\",event=\"add\"} 1"),
+        "{text}"
+    );
+
+    for line in [
+        "pilot_k8s_endpoints_pending_pod 1",
+        "pilot_k8s_endpoints_with_no_pods 1",
+        "endpoint_no_pod 1",
+    ] {
         ensure!(text.lines().any(|found| found == line), "{line} in {text}");
     }
-    ensure!(text.contains("grpc_code=\"OK\"") && text.contains("grpc_method=\"CreateCertificate\""), "{text}");
+
+    ensure!(
+        text.contains("grpc_code=\"OK\"") && text.contains("grpc_method=\"CreateCertificate\""),
+        "{text}"
+    );
+
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Real Envoys with certificates from Navarch's CA speak mTLS to each other, and nothing else where it is demanded.
+//! Real Envoys with certificates from Navarch's CA speak mTLS to each other, and nothing else where
+//! it is demanded.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -54,7 +55,11 @@ pub(crate) async fn workload(server: &Server, account: &str) -> Result<Workload>
     let Proof::Certificate(chain, key) = server.prove_by_certificate(&token).await? else {
         anyhow::bail!("no certificate");
     };
-    Ok(Workload { chain, key, roots: server.root() })
+    Ok(Workload {
+        chain,
+        key,
+        roots: server.root(),
+    })
 }
 
 /// An Envoy with a certificate of its service account.
@@ -85,30 +90,64 @@ async fn envoys_with_certificates_of_the_ca_use_mtls_and_strict_rejects_plain_te
     let _sidecar = ports::take(&[SIDECAR_PORT]).await?;
     let port = ports::free()?;
     let server = Server::with_mesh(&mesh(port, application.address)).await?;
-    let metadata = json!({"INTERCEPTION_MODE": "NONE", "LABELS": {"app": "web"}, "SERVICE_ACCOUNT": "web"});
+    let metadata =
+        json!({"INTERCEPTION_MODE": "NONE", "LABELS": {"app": "web"}, "SERVICE_ACCOUNT": "web"});
     let mut sidecar = envoy(&server, "sidecar", "web", POD, metadata).await?;
     let metadata = json!({"LABELS": {"app": "edge"}, "SERVICE_ACCOUNT": "edge"});
     let mut gateway = envoy(&server, "router", "edge", "127.0.30.2", metadata).await?;
+
     sidecar.wait_ready().await?;
     gateway.wait_ready().await?;
     let front = SocketAddr::from(([127, 0, 0, 1], port));
     let end = Instant::now() + Duration::from_secs(20);
+
     loop {
         let reply = client::get(front, "web.example.com", "/", &[]).await;
-        if reply.as_ref().is_ok_and(|reply| reply.status == 200 && reply.body == "web") {
+        if reply
+            .as_ref()
+            .is_ok_and(|reply| reply.status == 200 && reply.body == "web")
+        {
             break;
         }
-        ensure!(Instant::now() < end, "no answer through both: {reply:?}\n{}\n{}", gateway.output(), sidecar.output());
+        ensure!(
+            Instant::now() < end,
+            "no answer through both: {reply:?}\n{}\n{}",
+            gateway.output(),
+            sidecar.output()
+        );
+
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    ensure!(sidecar.stats().await?.sum("ssl.handshake") > 0, "the sidecar ended TLS");
+
+    ensure!(
+        sidecar.stats().await?.sum("ssl.handshake") > 0,
+        "the sidecar ended TLS"
+    );
     let served = application.served();
-    let direct = client::get(SocketAddr::new(POD.parse()?, SIDECAR_PORT), "web.shop", "/", &[]).await;
-    ensure!(!direct.as_ref().is_ok_and(|reply| reply.status == 200), "plain text was let in: {direct:?}");
-    ensure!(application.served() == served, "the application saw nothing of it");
+    let direct = client::get(
+        SocketAddr::new(POD.parse()?, SIDECAR_PORT),
+        "web.shop",
+        "/",
+        &[],
+    )
+    .await;
+    ensure!(
+        !direct.as_ref().is_ok_and(|reply| reply.status == 200),
+        "plain text was let in: {direct:?}"
+    );
+    ensure!(
+        application.served() == served,
+        "the application saw nothing of it"
+    );
+
     for envoy in [&sidecar, &gateway] {
         let rejected = envoy.stats().await?.rejected();
-        ensure!(rejected == 0, "{rejected} updates were refused:\n{}", envoy.output());
+        ensure!(
+            rejected == 0,
+            "{rejected} updates were refused:\n{}",
+            envoy.output()
+        );
     }
+
     Ok(())
 }

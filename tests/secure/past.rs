@@ -1,5 +1,5 @@
-//! What has gone wrong in control planes before, tried again on the real server. `docs/security-regressions.md` has the list
-//! with what is tried elsewhere.
+//! What has gone wrong in control planes before, tried again on the real server.
+//! `docs/security-regressions.md` has the list with what is tried elsewhere.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, UdpSocket};
@@ -26,21 +26,37 @@ const CLUSTERS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn key(secret: &Secret) -> String {
-    let Some(secret::Type::TlsCertificate(pair)) = &secret.r#type else { return String::new() };
+    let Some(secret::Type::TlsCertificate(pair)) = &secret.r#type else {
+        return String::new();
+    };
     format!("{:?}", pair.private_key)
 }
 
 #[tokio::test]
 async fn cve_2022_23635_null_tokens_and_list_metadata_are_harmless() -> Result<()> {
     let server = Server::start().await?;
+
     // {"alg":"ES256","kid":"one"} and null, [], "" and nothing.
     for payload in ["bnVsbA", "W10", "IiI", ""] {
-        let proof = Proof::Token(format!("eyJhbGciOiJFUzI1NiIsImtpZCI6Im9uZSJ9.{payload}.AAAA"));
-        let refused = server.secrets(&proof, "shop", "web", &["kubernetes://tls"]).await.unwrap_err();
+        let proof = Proof::Token(format!(
+            "eyJhbGciOiJFUzI1NiIsImtpZCI6Im9uZSJ9.{payload}.AAAA"
+        ));
+        let refused = server
+            .secrets(&proof, "shop", "web", &["kubernetes://tls"])
+            .await
+            .unwrap_err();
         ensure!(refused.code() == Code::Unauthenticated, "{refused:?}");
     }
-    let byte = prost_types::Value { kind: Some(Kind::StringValue("\u{1}".to_owned())) };
-    let list = prost_types::Value { kind: Some(Kind::ListValue(prost_types::ListValue { values: vec![byte] })) };
+
+    let byte = prost_types::Value {
+        kind: Some(Kind::StringValue("\u{1}".to_owned())),
+    };
+    let list = prost_types::Value {
+        kind: Some(Kind::ListValue(prost_types::ListValue {
+            values: vec![byte],
+        })),
+    };
+
     let names = [
         "LABELS",
         "ANNOTATIONS",
@@ -58,17 +74,29 @@ async fn cve_2022_23635_null_tokens_and_list_metadata_are_harmless() -> Result<(
         "HTTP10",
         "APP_CONTAINERS",
     ];
+
     for name in names {
         let mut odd = node("shop", "web");
-        odd.metadata.as_mut().unwrap().fields.insert(name.to_owned(), list.clone());
+        odd.metadata
+            .as_mut()
+            .unwrap()
+            .fields
+            .insert(name.to_owned(), list.clone());
         // It is served or refused in words.
         if let Err(refused) = server.plain_resources(odd, CLUSTERS, &["*"]).await {
             let words = [Code::InvalidArgument, Code::Unimplemented];
             ensure!(words.contains(&refused.code()), "{name}: {refused:?}");
         }
     }
+
     ensure!(!server.output().contains("panicked"), "{}", server.output());
-    ensure!(!server.plain_resources(node("shop", "web"), CLUSTERS, &["*"]).await?.is_empty());
+    ensure!(
+        !server
+            .plain_resources(node("shop", "web"), CLUSTERS, &["*"])
+            .await?
+            .is_empty()
+    );
+
     Ok(())
 }
 
@@ -76,18 +104,41 @@ async fn cve_2022_23635_null_tokens_and_list_metadata_are_harmless() -> Result<(
 async fn cve_2021_34824_secrets_are_not_shared_between_namespaces() -> Result<()> {
     let server = Server::start().await?;
     let shop = Proof::Token(server.issuer.token(json!({})));
-    let bank = Proof::Token(server.issuer.token(json!({"sub": "system:serviceaccount:bank:web"})));
-    let names = ["kubernetes://tls", "kubernetes://shop/tls", "kubernetes://bank/tls"];
+    let bank = Proof::Token(
+        server
+            .issuer
+            .token(json!({"sub": "system:serviceaccount:bank:web"})),
+    );
+
+    let names = [
+        "kubernetes://tls",
+        "kubernetes://shop/tls",
+        "kubernetes://bank/tls",
+    ];
+
     // Each after the other, and again, so that whatever is kept was made for the other.
-    for (proof, own, other) in
-        [(&shop, "shop", "bank"), (&bank, "bank", "shop"), (&shop, "shop", "bank"), (&bank, "bank", "shop")]
-    {
+    for (proof, own, other) in [
+        (&shop, "shop", "bank"),
+        (&bank, "bank", "shop"),
+        (&shop, "shop", "bank"),
+        (&bank, "bank", "shop"),
+    ] {
         let secrets = server.secrets(proof, own, "web", &names).await?;
-        let (own, other) = (format!("KEY-OF-{}", own.to_uppercase()), format!("KEY-OF-{}", other.to_uppercase()));
-        let shown = |secret: &Secret| String::from_utf8_lossy(&prost::Message::encode_to_vec(secret)).into_owned();
-        ensure!(secrets.iter().all(|secret| !shown(secret).contains(&other)), "{own} was given {other}");
-        ensure!(secrets.iter().any(|secret| shown(secret).contains(&own)), "{own} was not given");
+        let own = format!("KEY-OF-{}", own.to_uppercase());
+        let other = format!("KEY-OF-{}", other.to_uppercase());
+        let shown = |secret: &Secret| {
+            String::from_utf8_lossy(&prost::Message::encode_to_vec(secret)).into_owned()
+        };
+        ensure!(
+            secrets.iter().all(|secret| !shown(secret).contains(&other)),
+            "{own} was given {other}"
+        );
+        ensure!(
+            secrets.iter().any(|secret| shown(secret).contains(&own)),
+            "{own} was not given"
+        );
     }
+
     Ok(())
 }
 
@@ -95,6 +146,7 @@ async fn cve_2021_34824_secrets_are_not_shared_between_namespaces() -> Result<()
 async fn cve_2026_31838_debug_and_configuration_types_tell_nothing_of_others() -> Result<()> {
     let server = Server::start().await?;
     let proof = Proof::Token(server.issuer.token(json!({})));
+
     for kind in [
         "istio.io/debug",
         "istio.io/debug/syncz",
@@ -106,47 +158,70 @@ async fn cve_2026_31838_debug_and_configuration_types_tell_nothing_of_others() -
         "core/v1/Secret",
         "type.googleapis.com/istio.mcp.v1alpha1.Resource",
     ] {
-        for names in [&["*"][..], &["shop/tls", "bank/tls", "config_dump?proxyID=web-1.bank"]] {
+        for names in [
+            &["*"][..],
+            &["shop/tls", "bank/tls", "config_dump?proxyID=web-1.bank"],
+        ] {
             let plain = Endpoint::from_shared(format!("http://{}", server.plain()))?.connect_lazy();
             let secure = client::channel(server.secure, &server.root(), &proof);
             for (channel, proof) in [(plain, &Proof::Nothing), (secure, &proof)] {
                 // Silence, a refusal, an answer without anything, or that there is no such proxy.
                 let given = tokio::time::timeout(TIMEOUT, given(channel, proof, kind, names)).await;
-                let mut given =
-                    given.with_context(|| format!("{kind} {names:?}: what is asked after it has no answer"))?;
+                let mut given = given.with_context(|| {
+                    format!("{kind} {names:?}: what is asked after it has no answer")
+                })?;
                 given.retain(|one| {
-                    let value =
-                        one.resource.as_ref().map(|any| String::from_utf8_lossy(&any.value)).unwrap_or_default();
+                    let value = one
+                        .resource
+                        .as_ref()
+                        .map(|any| String::from_utf8_lossy(&any.value))
+                        .unwrap_or_default();
                     !value.starts_with("Proxy not connected to this Pilot instance")
                 });
+
                 ensure!(given.is_empty(), "{kind} {names:?}: {given:?}");
             }
         }
     }
+
     Ok(())
 }
 
-/// What a stream is given of a type before it ends or what it asks for after that is answered. Each question of debugging is
-/// answered, at its own time.
+/// What a stream is given of a type before it ends or what it asks for after that is answered. Each
+/// question of debugging is answered, at its own time.
 async fn given(channel: Channel, proof: &Proof, kind: &str, names: &[&str]) -> Vec<Resource> {
     let ask = |kind: &str, names: &[&str]| DeltaDiscoveryRequest {
         type_url: kind.to_owned(),
         resource_names_subscribe: names.iter().map(ToString::to_string).collect(),
         ..DeltaDiscoveryRequest::default()
     };
-    let first = DeltaDiscoveryRequest { node: Some(node("shop", "web")), ..ask(kind, names) };
+    let first = DeltaDiscoveryRequest {
+        node: Some(node("shop", "web")),
+        ..ask(kind, names)
+    };
+
     // The stream stays open until it is read to its end.
     let (asks, receiver) = tokio::sync::mpsc::channel(2);
     for request in [first, ask(CLUSTERS, &["*"])] {
         asks.send(request).await.expect("there is room for both");
     }
+
     let requests = client::signed(ReceiverStream::new(receiver), proof);
-    let opened = AggregatedDiscoveryServiceClient::new(channel).delta_aggregated_resources(requests).await;
-    let Ok(mut answers) = opened.map(tonic::Response::into_inner) else { return Vec::new() };
+    let opened = AggregatedDiscoveryServiceClient::new(channel)
+        .delta_aggregated_resources(requests)
+        .await;
+    let Ok(mut answers) = opened.map(tonic::Response::into_inner) else {
+        return Vec::new();
+    };
+
     let is_question = kind.starts_with("istio.io/debug") || kind == "istio.io/connections";
-    let (mut given, mut is_answered, mut is_later_answered) = (Vec::new(), !is_question, false);
+    let mut given = Vec::new();
+    let mut is_answered = !is_question;
+    let mut is_later_answered = false;
     while !(is_answered && is_later_answered) {
-        let Ok(Some(answer)) = answers.message().await else { break };
+        let Ok(Some(answer)) = answers.message().await else {
+            break;
+        };
         if answer.type_url == CLUSTERS {
             is_later_answered = true;
         } else {
@@ -154,6 +229,7 @@ async fn given(channel: Channel, proof: &Proof, kind: &str, names: &[&str]) -> V
             given.extend(answer.resources);
         }
     }
+
     given
 }
 
@@ -170,19 +246,42 @@ async fn ghsa_fgw5_hp8f_xfhc_keys_are_not_fetched_from_the_machine_itself() -> R
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     listener.set_nonblocking(true)?;
     let port = listener.local_addr()?.port();
-    let hosts = ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "0.0.0.0", "2130706433", "127.1"];
-    let rules = hosts.map(|host| format!("{{issuer: 'https://{host}', jwksUri: 'http://{host}:{port}/keys'}}"));
+    let hosts = [
+        "127.0.0.1",
+        "localhost",
+        "[::ffff:127.0.0.1]",
+        "0.0.0.0",
+        "2130706433",
+        "127.1",
+    ];
+
+    let rules = hosts
+        .map(|host| format!("{{issuer: 'https://{host}', jwksUri: 'http://{host}:{port}/keys'}}"));
     let mesh = format!(
         "apiVersion: security.istio.io/v1\nkind: RequestAuthentication\nmetadata: {{name: inward, namespace: shop}}\n\
          spec: {{jwtRules: [{}, {{issuer: 'https://cloud', jwksUri: 'http://169.254.169.254/latest/meta-data'}}]}}\n",
         rules.join(", ")
     );
     let server = Server::with_mesh(&mesh).await?;
+
     // It is ready when all places were tried: who came from there waits to be accepted.
-    let failures = server.output().matches("failed to fetch the JWKS of a token issuer").count();
-    ensure!(failures > hosts.len(), "{failures} places were tried:\n{}", server.output());
+    let failures = server
+        .output()
+        .matches("failed to fetch the JWKS of a token issuer")
+        .count();
+    ensure!(
+        failures > hosts.len(),
+        "{failures} places were tried:\n{}",
+        server.output()
+    );
+
     let came = listener.accept();
-    ensure!(came.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "somebody came: {came:?}");
+    ensure!(
+        came.as_ref()
+            .is_err_and(|error| error.kind() == ErrorKind::WouldBlock),
+        "somebody came: {came:?}"
+    );
+
     Ok(())
 }
 
@@ -190,8 +289,14 @@ async fn ghsa_fgw5_hp8f_xfhc_keys_are_not_fetched_from_the_machine_itself() -> R
 async fn istio_57592_config_dumps_hide_keys_without_modifying_them() -> Result<()> {
     let server = Server::start().await?;
     let proof = Proof::Token(server.issuer.token(json!({})));
-    let before = server.secrets(&proof, "shop", "web", &["kubernetes://tls"]).await?;
-    ensure!(before.iter().any(|secret| key(secret).len() > 10), "a key was given");
+    let before = server
+        .secrets(&proof, "shop", "web", &["kubernetes://tls"])
+        .await?;
+    ensure!(
+        before.iter().any(|secret| key(secret).len() > 10),
+        "a key was given"
+    );
+
     // While somebody has the secret, it is dumped in every way.
     let holding = server.resources(
         &proof,
@@ -199,6 +304,7 @@ async fn istio_57592_config_dumps_hide_keys_without_modifying_them() -> Result<(
         "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
         &["kubernetes://tls"],
     );
+
     let (held, dumps) = tokio::join!(holding, async {
         let mut dumps = Vec::new();
         for _ in 0..20 {
@@ -206,12 +312,21 @@ async fn istio_57592_config_dumps_hide_keys_without_modifying_them() -> Result<(
         }
         anyhow::Ok(dumps)
     });
+
     held?;
+
     for dump in dumps? {
-        ensure!(!dump.contains("KEY-OF-SHOP") && !dump.contains("S0VZLU9GLVNIT1"), "{dump}");
+        ensure!(
+            !dump.contains("KEY-OF-SHOP") && !dump.contains("S0VZLU9GLVNIT1"),
+            "{dump}"
+        );
     }
-    let after = server.secrets(&proof, "shop", "web", &["kubernetes://tls"]).await?;
+
+    let after = server
+        .secrets(&proof, "shop", "web", &["kubernetes://tls"])
+        .await?;
     ensure!(after == before, "the secret is as it was");
+
     Ok(())
 }
 
@@ -225,9 +340,17 @@ async fn review(server: &Server, length: usize, body: &[u8]) -> Result<(u16, Str
     drop(stream.write_all(body).await);
     drop(stream.flush().await);
     let mut answer = Vec::new();
-    tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut answer)).await?.ok();
+    tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut answer))
+        .await?
+        .ok();
+
     let answer = String::from_utf8_lossy(&answer).into_owned();
-    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).context("no answer")?;
+    let status = answer
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok())
+        .context("no answer")?;
+
     Ok((status, answer))
 }
 
@@ -237,7 +360,9 @@ fn creation(object: &Value) -> Vec<u8> {
         "uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "operation": "CREATE", "namespace": "shop", "object": object,
         "userInfo": {"username": "admin"}, "oldObject": null,
     });
-    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).to_string().into_bytes()
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+        .to_string()
+        .into_bytes()
 }
 
 #[tokio::test]
@@ -248,9 +373,13 @@ async fn cve_2022_24726_large_bodies_and_deep_expressions_are_harmless() -> Resu
     let deep = "[".repeat(100_000);
     let (_, response) = review(&server, deep.len(), deep.as_bytes()).await?;
     ensure!(response.contains("could not decode body"), "{response}");
-    for (levels, unit) in
-        [(1_500, ("(", ")")), (200_000, ("(", ")")), (200_000, ("(", "){1}")), (200_000, ("(?:", ")*"))]
-    {
+
+    for (levels, unit) in [
+        (1_500, ("(", ")")),
+        (200_000, ("(", ")")),
+        (200_000, ("(", "){1}")),
+        (200_000, ("(?:", ")*")),
+    ] {
         let regex = format!("{}a{}", unit.0.repeat(levels), unit.1.repeat(levels));
         let route = json!({"match": {"safe_regex": {"regex": regex}}, "route": {"cluster": "x"}});
         let patch = json!({"applyTo": "HTTP_ROUTE", "patch": {"operation": "INSERT_FIRST", "value": route}});
@@ -265,7 +394,9 @@ async fn cve_2022_24726_large_bodies_and_deep_expressions_are_harmless() -> Resu
         });
         for object in [&filter, &service] {
             let body = creation(object);
-            let (status, response) = review(&server, body.len(), &body).await.with_context(|| server.output())?;
+            let (status, response) = review(&server, body.len(), &body)
+                .await
+                .with_context(|| server.output())?;
             ensure!(status == 200, "{levels} of {unit:?}: {status}");
             ensure!(
                 object["kind"] != "VirtualService" || response.contains("\"allowed\":false"),
@@ -274,13 +405,17 @@ async fn cve_2022_24726_large_bodies_and_deep_expressions_are_harmless() -> Resu
         }
         // It may be there all the same, where no webhook looked.
         std::fs::write(server.folder().join("mesh/deep.yaml"), filter.to_string())?;
-        let clusters = server.plain_resources(node("shop", "web"), CLUSTERS, &["*"]).await;
+        let clusters = server
+            .plain_resources(node("shop", "web"), CLUSTERS, &["*"])
+            .await;
         ensure!(clusters.is_ok(), "{levels} of {unit:?}: {clusters:?}");
     }
+
     Ok(())
 }
 
-/// A Gateway that names Secrets beside it, and one elsewhere that says of itself what only the control plane may say.
+/// A Gateway that names Secrets beside it, and one elsewhere that says of itself what only the
+/// control plane may say.
 fn annotated_gateways() -> String {
     let tls = "{mode: SIMPLE, credentialName: 'kubernetes-gateway://shop/tls'}";
     let spec = format!(
@@ -295,27 +430,56 @@ fn annotated_gateways() -> String {
 }
 
 #[tokio::test]
-async fn verify_sa_for_gateway_secrets_what_users_annotate_opens_no_other_namespace() -> Result<()> {
+async fn verify_sa_for_gateway_secrets_what_users_annotate_opens_no_other_namespace() -> Result<()>
+{
     let server = Server::with_mesh(&annotated_gateways()).await?;
     let gateway = |account: &str, namespace: &str| {
         let mut gateway = node(namespace, account);
-        let label = prost_types::Value { kind: Some(Kind::StringValue("edge".to_owned())) };
-        let labels = prost_types::Struct { fields: [("istio".to_owned(), label)].into() };
-        let labels = prost_types::Value { kind: Some(Kind::StructValue(labels)) };
-        gateway.metadata.as_mut().unwrap().fields.insert("LABELS".to_owned(), labels);
+        let label = prost_types::Value {
+            kind: Some(Kind::StringValue("edge".to_owned())),
+        };
+        let labels = prost_types::Struct {
+            fields: [("istio".to_owned(), label)].into(),
+        };
+        let labels = prost_types::Value {
+            kind: Some(Kind::StructValue(labels)),
+        };
+
+        gateway
+            .metadata
+            .as_mut()
+            .unwrap()
+            .fields
+            .insert("LABELS".to_owned(), labels);
+
         gateway
     };
+
     let kind = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
     let name = "kubernetes-gateway://shop/tls";
-    for (namespace, account, given) in
-        [("shop", "web", 1), ("bank", "web", 0), ("bank", "other", 0), ("shop", "web", 1)]
-    {
+
+    for (namespace, account, given) in [
+        ("shop", "web", 1),
+        ("bank", "web", 0),
+        ("bank", "other", 0),
+        ("shop", "web", 1),
+    ] {
         let subject = format!("system:serviceaccount:{namespace}:{account}");
         let proof = Proof::Token(server.issuer.token(json!({"sub": subject})));
-        let secrets = server.resources(&proof, gateway(account, namespace), kind, &[name]).await?;
-        ensure!(secrets.len() == given, "{subject} was given {}", secrets.len());
+        let secrets = server
+            .resources(&proof, gateway(account, namespace), kind, &[name])
+            .await?;
+        ensure!(
+            secrets.len() == given,
+            "{subject} was given {}",
+            secrets.len()
+        );
     }
-    let plain = server.plain_resources(gateway("web", "shop"), kind, &[name]).await?;
+
+    let plain = server
+        .plain_resources(gateway("web", "shop"), kind, &[name])
+        .await?;
     ensure!(plain.is_empty(), "nobody without an identity");
+
     Ok(())
 }

@@ -31,17 +31,31 @@ async fn connect(last: u8, port: SocketAddr) -> Result<TcpStream> {
 /// All ports serve a client that is not the one above.
 async fn served(server: &Server) -> Result<()> {
     let proof = Proof::Token(server.issuer.token(json!({})));
-    let secrets = server.secrets(&proof, "shop", "web", &["kubernetes://tls"]).await?;
+    let secrets = server
+        .secrets(&proof, "shop", "web", &["kubernetes://tls"])
+        .await?;
     ensure!(secrets.len() == 1);
-    ensure!(server.plain_secrets("shop", "web", &["kubernetes://tls"]).await?.is_empty());
+    ensure!(
+        server
+            .plain_secrets("shop", "web", &["kubernetes://tls"])
+            .await?
+            .is_empty()
+    );
+
     for port in server.web() {
-        navarch_testkit::client::get(port, "navarch", "/version", &[]).await.with_context(|| port.to_string())?;
+        navarch_testkit::client::get(port, "navarch", "/version", &[])
+            .await
+            .with_context(|| port.to_string())?;
     }
+
     let mut webhook = client::connection(server.https, &server.root(), &[b"http/1.1"]).await?;
-    webhook.write_all(b"GET /httpsReady HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await?;
+    webhook
+        .write_all(b"GET /httpsReady HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+        .await?;
     let mut answer = String::new();
     timeout(LONG, webhook.read_to_string(&mut answer)).await??;
     ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+
     Ok(())
 }
 
@@ -49,7 +63,10 @@ async fn served(server: &Server) -> Result<()> {
 async fn rejected(server: &Server, port: &str, reason: &str) -> Result<u64> {
     let row = format!("navarch_rejected_total{{port=\"{port}\",reason=\"{reason}\"}} ");
     let metrics = server.metrics().await?;
-    Ok(metrics.lines().find_map(|line| line.strip_prefix(&row)).map_or(0, |count| count.parse().unwrap()))
+    Ok(metrics
+        .lines()
+        .find_map(|line| line.strip_prefix(&row))
+        .map_or(0, |count| count.parse().unwrap()))
 }
 
 #[tokio::test]
@@ -63,18 +80,26 @@ async fn a_client_that_fills_every_port_does_not_block_others() -> Result<()> {
         ("http", http, "too_many_connections"),
         ("monitoring", monitoring, "too_many_connections"),
     ];
+
     let mut held = Vec::new();
+
     for (_, port, _) in ports {
         for _ in 0..100 {
             held.push(connect(2, port).await?);
         }
     }
+
     for _ in 0..3 {
         served(&server).await?;
     }
+
     for (name, _, reason) in ports {
-        ensure!(rejected(&server, name, reason).await? > 0, "{name}: nobody was turned away");
+        ensure!(
+            rejected(&server, name, reason).await? > 0,
+            "{name}: nobody was turned away"
+        );
     }
+
     // Those that were closed make no difference, the last ones still hold all they can get.
     drop(held);
     served(&server).await
@@ -84,6 +109,7 @@ async fn a_client_that_fills_every_port_does_not_block_others() -> Result<()> {
 async fn tls_connections_of_one_client_make_room_for_others() -> Result<()> {
     let server = Server::with_variables(MESH, LIMITS).await?;
     let mut held = JoinSet::new();
+
     for _ in 0..40 {
         let stream = connect(2, server.https).await?;
         let mut stream = client::connection_over(stream, &server.root(), &[b"h2"]).await?;
@@ -93,10 +119,13 @@ async fn tls_connections_of_one_client_make_room_for_others() -> Result<()> {
             answer_pings(stream).await
         });
     }
+
     for _ in 0..3 {
         served(&server).await?;
     }
+
     ensure!(rejected(&server, "https", "too_many_connections").await? > 0);
+
     // Those that are left never ask for anything, and their answers to PINGs do not count.
     let all = timeout(LONG, async { while held.join_next().await.is_some() {} });
     ensure!(all.await.is_ok(), "connections without requests stay open");
@@ -132,11 +161,14 @@ async fn a_client_that_reads_no_answers_is_cut() -> Result<()> {
             }
         }
     };
+
     ask.await;
     let begun = tokio::time::Instant::now();
+
     while rejected(&server, "monitoring", "slow_reader").await? == 0 {
         ensure!(begun.elapsed() < LONG, "the connection stays open");
         sleep(Duration::from_millis(200)).await;
     }
+
     served(&server).await
 }

@@ -47,35 +47,76 @@ struct Service {
 
 /// Asks for the services, then for the file of the first that is not reflection's own.
 async fn ask(channel: Channel, version: &str) -> Result<(Vec<String>, FileDescriptorProto)> {
-    let services = Question { symbol: None, services: Some(String::new()) };
+    let services = Question {
+        symbol: None,
+        services: Some(String::new()),
+    };
     let symbol = Some("envoy.service.discovery.v3.AggregatedDiscoveryService".to_owned());
-    let questions = tokio_stream::iter([services, Question { symbol, services: None }]);
+    let questions = tokio_stream::iter([
+        services,
+        Question {
+            symbol,
+            services: None,
+        },
+    ]);
+
     let mut client = tonic::client::Grpc::new(channel);
     client.ready().await?;
-    let path: PathAndQuery = format!("/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo").parse()?;
+    let path: PathAndQuery =
+        format!("/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo").parse()?;
     let codec = ProstCodec::<Question, Answer>::default();
-    let mut answers = client.streaming(Request::new(questions), path, codec).await?.into_inner();
-    let listed = answers.message().await?.and_then(|answer| answer.services).context("no list")?;
-    let files = answers.message().await?.and_then(|answer| answer.files).context("no file")?;
+    let mut answers = client
+        .streaming(Request::new(questions), path, codec)
+        .await?
+        .into_inner();
+    let listed = answers
+        .message()
+        .await?
+        .and_then(|answer| answer.services)
+        .context("no list")?;
+
+    let files = answers
+        .message()
+        .await?
+        .and_then(|answer| answer.files)
+        .context("no file")?;
     ensure!(answers.message().await?.is_none(), "one answer each");
     let file = FileDescriptorProto::decode(files.files.first().context("no file")?.as_slice())?;
-    Ok((listed.services.into_iter().map(|service| service.name).collect(), file))
+
+    Ok((
+        listed
+            .services
+            .into_iter()
+            .map(|service| service.name)
+            .collect(),
+        file,
+    ))
 }
 
 #[tokio::test]
 async fn both_ports_say_which_services_they_have() -> Result<()> {
     let server = Server::start().await?;
-    let plain = Endpoint::from_shared(format!("http://{}", server.plain()))?.connect().await?;
+    let plain = Endpoint::from_shared(format!("http://{}", server.plain()))?
+        .connect()
+        .await?;
     let secure = client::channel(server.secure, &server.root(), &Proof::Nothing);
     let ads = "envoy.service.discovery.v3.AggregatedDiscoveryService";
+
     for (channel, signs) in [(plain, false), (secure, true)] {
         for version in ["v1", "v1alpha"] {
             let (services, file) = ask(channel.clone(), version).await?;
             ensure!(services.iter().any(|name| name == ads), "{services:?}");
-            let certificates = services.iter().any(|name| name == "istio.v1.auth.IstioCertificateService");
+            let certificates = services
+                .iter()
+                .any(|name| name == "istio.v1.auth.IstioCertificateService");
             ensure!(certificates == signs, "{services:?}");
-            ensure!(file.name() == "envoy/service/discovery/v3/ads.proto", "{}", file.name());
+            ensure!(
+                file.name() == "envoy/service/discovery/v3/ads.proto",
+                "{}",
+                file.name()
+            );
         }
     }
+
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! A real API server as registration authority and as the place of the trust bundle, with the rights of `deploy/extras` alone.
+//! A real API server as registration authority and as the place of the trust bundle, with the
+//! rights of `deploy/extras` alone.
 //!
 //! Needs the programs of `scripts/kube`. Who signs is the test, as an outer signer would.
 
@@ -16,7 +17,9 @@ use navarch::pki::{KeyType, SigningRequest};
 use navarch::security::ca::{
     Authority, Bundle, Registration, RegistrationConfig, RegistrationError, Subject, in_force,
 };
-use navarch::security::serving::{self, ServerCertificate, ServerRequest, ServingConfig, ServingError};
+use navarch::security::serving::{
+    self, ServerCertificate, ServerRequest, ServingConfig, ServingError,
+};
 use navarch::security::tls_rules::TlsRules;
 use navarch::status::{self, TrustBundleObject};
 use navarch_testkit::cluster::{Cluster, ClusterConfig};
@@ -31,7 +34,8 @@ use tokio_util::sync::CancellationToken;
 /// Where requests are.
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 /// Where the trust bundle is.
-const BUNDLE: &str = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles/istio.io:istiod-ca:root-cert";
+const BUNDLE: &str =
+    "/apis/certificates.k8s.io/v1beta1/clustertrustbundles/istio.io:istiod-ca:root-cert";
 /// The sender of all requests.
 const WEB: &str = "spiffe://cluster.local/ns/shop/sa/web";
 
@@ -52,28 +56,54 @@ fn outer() -> Result<Authority> {
 /// Signs what is approved, as an outer signer does; `for_whom` stands in the certificates.
 async fn sign_all(cluster: &Cluster, authority: &Authority, for_whom: &str) -> Result<()> {
     loop {
-        let found = cluster.call("GET", REQUESTS, "application/json", &Value::Null).await?;
+        let found = cluster
+            .call("GET", REQUESTS, "application/json", &Value::Null)
+            .await?;
         for one in found["items"].as_array().context("a list")? {
             let is_approved = one["status"]["conditions"][0]["type"] == "Approved";
             if !is_approved || one["status"]["certificate"].is_string() {
                 continue;
             }
-            ensure!(one["spec"]["signerName"] == "signers.example.com/blue", "{one}");
+
+            ensure!(
+                one["spec"]["signerName"] == "signers.example.com/blue",
+                "{one}"
+            );
             let csr = STANDARD.decode(one["spec"]["request"].as_str().context("a request")?)?;
             let csr = SigningRequest::parse(std::str::from_utf8(&csr)?)?;
             let subject = match for_whom.contains("://") {
                 true => Subject::Workload(Identity::parse(for_whom)?),
                 false => Subject::Server(for_whom.split(',').map(str::to_owned).collect()),
             };
+
             let lifetime = one["spec"]["expirationSeconds"].as_u64();
-            ensure!(lifetime == Some(if for_whom.contains("://") { 3600 } else { 864_000 }), "{one}");
-            let chain = authority.sign(&csr, &subject, Duration::from_secs(3600), SystemTime::now())?;
-            let leaf =
-                format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", STANDARD.encode(&chain[0]));
+            ensure!(
+                lifetime
+                    == Some(if for_whom.contains("://") {
+                        3600
+                    } else {
+                        864_000
+                    }),
+                "{one}"
+            );
+
+            let chain =
+                authority.sign(&csr, &subject, Duration::from_secs(3600), SystemTime::now())?;
+            let leaf = format!(
+                "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n",
+                STANDARD.encode(&chain[0])
+            );
             let status = json!({"status": {"certificate": STANDARD.encode(leaf)}});
-            let path = format!("{REQUESTS}/{}/status", one["metadata"]["name"].as_str().context("a name")?);
-            cluster.call("PATCH", &path, "application/merge-patch+json", &status).await?;
+            let path = format!(
+                "{REQUESTS}/{}/status",
+                one["metadata"]["name"].as_str().context("a name")?
+            );
+
+            cluster
+                .call("PATCH", &path, "application/merge-patch+json", &status)
+                .await?;
         }
+
         sleep(Duration::from_millis(50)).await;
     }
 }
@@ -81,13 +111,16 @@ async fn sign_all(cluster: &Cluster, authority: &Authority, for_whom: &str) -> R
 /// Navarch's own client, with the rights of these files.
 async fn as_navarch(cluster: &Cluster) -> Result<kube::Client> {
     cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: istio-system}}")?;
-    cluster.apply("{apiVersion: v1, kind: ServiceAccount, metadata: {name: istiod, namespace: istio-system}}")?;
+    cluster.apply(
+        "{apiVersion: v1, kind: ServiceAccount, metadata: {name: istiod, namespace: istio-system}}",
+    )?;
     let extras = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/extras");
     for file in ["kubernetes-signs.yaml", "cluster-trust-bundle.yaml"] {
         cluster.apply(&std::fs::read_to_string(extras.join(file))?)?;
     }
     let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig_of("istio-system", "istiod").await?)?;
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let config =
+        kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     Ok(kube::Client::try_from(config)?)
 }
 
@@ -98,7 +131,11 @@ async fn kubernetes_signs_for_workloads_and_spreads_the_roots() -> Result<()> {
         "--feature-gates=ClusterTrustBundle=true",
     ];
     let flags = flags.map(str::to_owned).to_vec();
-    let cluster = Cluster::start_with(ClusterConfig { api_server_flags: flags, ..ClusterConfig::default() }).await?;
+    let cluster = Cluster::start_with(ClusterConfig {
+        api_server_flags: flags,
+        ..ClusterConfig::default()
+    })
+    .await?;
     let client = as_navarch(&cluster).await?;
     let authority = outer()?;
     let root = authority.roots().pem().to_owned();
@@ -107,14 +144,20 @@ async fn kubernetes_signs_for_workloads_and_spreads_the_roots() -> Result<()> {
         cert_signers: vec!["signers.example.com/blue".to_owned()],
         ..CertificateData::default()
     };
-    let config =
-        RegistrationConfig { signer: String::new(), signer_domain: "signers.example.com".to_owned(), roots: None };
+
+    let config = RegistrationConfig {
+        signer: String::new(),
+        signer_domain: "signers.example.com".to_owned(),
+        roots: None,
+    };
     let mesh = vec![signer];
     let registration = Registration::new(client.clone(), config, Arc::new(move || mesh.clone()));
     let identity = Identity::parse(WEB)?;
+
     let hour = Duration::from_secs(3600);
     let sign = |csr: String, signer: &'static str| {
-        let (registration, identity) = (&registration, &identity);
+        let registration = &registration;
+        let identity = &identity;
         async move { registration.sign(&csr, identity, signer, hour).await }
     };
 
@@ -122,33 +165,63 @@ async fn kubernetes_signs_for_workloads_and_spreads_the_roots() -> Result<()> {
         chain = sign(request(WEB)?, "blue") => chain?,
         failed = sign_all(&cluster, &authority, WEB) => return failed,
     };
-    ensure!(chain.len() == 2 && chain[1] == root, "leaf and root: {chain:?}");
-    CertificateDer::from_pem_slice(chain[0].as_bytes())?;
-    let left = cluster.call("GET", REQUESTS, "application/json", &Value::Null).await?;
-    ensure!(left["items"] == json!([]), "requests are taken away: {left}");
+    ensure!(
+        chain.len() == 2 && chain[1] == root,
+        "leaf and root: {chain:?}"
+    );
 
-    // Who asks for somebody else is refused here, what is for somebody else is not handed on, and nobody signs for no name.
+    CertificateDer::from_pem_slice(chain[0].as_bytes())?;
+    let left = cluster
+        .call("GET", REQUESTS, "application/json", &Value::Null)
+        .await?;
+    ensure!(
+        left["items"] == json!([]),
+        "requests are taken away: {left}"
+    );
+
+    // Who asks for somebody else is refused here, what is for somebody else is not handed on, and
+    // nobody signs for no name.
     let stolen = sign(request("spiffe://cluster.local/ns/shop/sa/admin")?, "blue").await;
-    ensure!(matches!(stolen, Err(RegistrationError::Beyond(_))), "{stolen:?}");
+    ensure!(
+        matches!(stolen, Err(RegistrationError::Beyond(_))),
+        "{stolen:?}"
+    );
     let wrong = tokio::select! {
         wrong = sign(request(WEB)?, "blue") => wrong,
         failed = sign_all(&cluster, &authority, "spiffe://cluster.local/ns/shop/sa/admin") => return failed,
     };
-    ensure!(matches!(wrong, Err(RegistrationError::Wrong("for another identity"))), "{wrong:?}");
+
+    ensure!(
+        matches!(wrong, Err(RegistrationError::Wrong("for another identity"))),
+        "{wrong:?}"
+    );
     let stranger = outer()?;
     let unrooted = tokio::select! {
         unrooted = sign(request(WEB)?, "blue") => unrooted,
         failed = sign_all(&cluster, &stranger, WEB) => return failed,
     };
-    ensure!(matches!(unrooted, Err(RegistrationError::Chain(_))), "{unrooted:?}");
+
+    ensure!(
+        matches!(unrooted, Err(RegistrationError::Chain(_))),
+        "{unrooted:?}"
+    );
     let unnamed = sign(request(WEB)?, "").await;
-    ensure!(matches!(unnamed, Err(RegistrationError::NoSigner)), "{unnamed:?}");
+    ensure!(
+        matches!(unnamed, Err(RegistrationError::NoSigner)),
+        "{unnamed:?}"
+    );
+
     for_the_server(&cluster, &registration, &authority).await?;
     spreads(&cluster, client, [&root, stranger.roots().pem()]).await
 }
 
-/// The server's own certificate is signed by the same signer, shown by its ports, and known by the root that mesh config says.
-async fn for_the_server(cluster: &Cluster, registration: &Registration, authority: &Authority) -> Result<()> {
+/// The server's own certificate is signed by the same signer, shown by its ports, and known by the
+/// root that mesh config says.
+async fn for_the_server(
+    cluster: &Cluster,
+    registration: &Registration,
+    authority: &Authority,
+) -> Result<()> {
     let names = serving::host_names("istio-system", "", "");
     let of = |signer: &str| ServingConfig {
         certificate: ServerCertificate::Requested(Box::new(ServerRequest {
@@ -159,6 +232,7 @@ async fn for_the_server(cluster: &Cluster, registration: &Registration, authorit
         further_roots: Vec::new(),
         rules: TlsRules::default(),
     };
+
     let (_switch, own) = in_force(outer()?);
     let start = |signer: &str| serving::start(own.clone(), of(signer), SystemTime::now);
     let all = names.join(",");
@@ -166,15 +240,33 @@ async fn for_the_server(cluster: &Cluster, registration: &Registration, authorit
         started = start("signers.example.com/blue") => started?,
         failed = sign_all(cluster, authority, &all) => return failed,
     };
-    ensure!(*tls.web().roots == *authority.roots().pem(), "the signer's root is told, not the CA's own");
+    ensure!(
+        *tls.web().roots == *authority.roots().pem(),
+        "the signer's root is told, not the CA's own"
+    );
+
     // One that is not for all names is not shown, and one whose root nobody says is not asked for.
     let partial = tokio::select! {
         started = start("signers.example.com/blue") => started.err(),
         failed = sign_all(cluster, authority, "istiod.istio-system.svc") => return failed,
     };
-    ensure!(matches!(partial, Some(ServingError::Request(RegistrationError::Wrong(_)))), "{partial:?}");
+    ensure!(
+        matches!(
+            partial,
+            Some(ServingError::Request(RegistrationError::Wrong(_)))
+        ),
+        "{partial:?}"
+    );
+
     let unknown = start("signers.example.com/red").await.err();
-    ensure!(matches!(unknown, Some(ServingError::Request(RegistrationError::NoMeshRoot(_)))), "{unknown:?}");
+    ensure!(
+        matches!(
+            unknown,
+            Some(ServingError::Request(RegistrationError::NoMeshRoot(_)))
+        ),
+        "{unknown:?}"
+    );
+
     Ok(())
 }
 
@@ -182,19 +274,33 @@ async fn for_the_server(cluster: &Cluster, registration: &Registration, authorit
 async fn spreads(cluster: &Cluster, client: kube::Client, sets: [&str; 2]) -> Result<()> {
     let (renew, roots) = watch::channel(Arc::<str>::from(""));
     let stop = CancellationToken::new();
-    let publishing = tokio::spawn(TrustBundleObject { cluster: status::Cluster(client), roots }.run(stop.clone()));
+    let publishing = tokio::spawn(
+        TrustBundleObject {
+            cluster: status::Cluster(client),
+            roots,
+        }
+        .run(stop.clone()),
+    );
+
     for wanted in sets {
         renew.send_replace(wanted.into());
         let end = Instant::now() + Duration::from_secs(30);
+
         loop {
-            let found = cluster.call("GET", BUNDLE, "application/json", &Value::Null).await.unwrap_or_default();
-            if found["spec"]["trustBundle"] == wanted && found["spec"]["signerName"] == "istio.io/istiod-ca" {
+            let found = cluster
+                .call("GET", BUNDLE, "application/json", &Value::Null)
+                .await
+                .unwrap_or_default();
+            if found["spec"]["trustBundle"] == wanted
+                && found["spec"]["signerName"] == "istio.io/istiod-ca"
+            {
                 break;
             }
             ensure!(Instant::now() < end, "{found}");
             sleep(Duration::from_millis(50)).await;
         }
     }
+
     stop.cancel();
     publishing.await?;
     Ok(())

@@ -1,4 +1,5 @@
-//! The root is replaced while two Envoys with agents beside them talk to each other, a new handshake for each request.
+//! The root is replaced while two Envoys with agents beside them talk to each other, a new
+//! handshake for each request.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -27,7 +28,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// The address of the pod that is called.
 const POD: &str = "127.0.31.1";
 
-/// A service whose sidecar takes mTLS alone, and a client whose sidecar opens a connection for each request.
+/// A service whose sidecar takes mTLS alone, and a client whose sidecar opens a connection for each
+/// request.
 fn mesh(port: u16, inbound: u16, application: SocketAddr) -> String {
     let web = web::strict(POD, port, inbound, application);
     format!(
@@ -62,7 +64,10 @@ fn ca(server: &Server, words: &[&str]) -> Result<(bool, String)> {
         .args(["--address", &server.http().to_string()])
         .output()?;
     let text = [output.stdout, output.stderr].concat();
-    Ok((output.status.success(), String::from_utf8_lossy(&text).into_owned()))
+    Ok((
+        output.status.success(),
+        String::from_utf8_lossy(&text).into_owned(),
+    ))
 }
 
 /// Waits until the status says something.
@@ -85,7 +90,11 @@ fn is_signed_by(server: &Server, pod: &Pod, root: &str) -> bool {
     write("pod.pem", &pod.file("out/cert-chain.pem"));
     write("one-root.pem", root);
     let args = ["verify", "-CAfile", "one-root.pem", "pod.pem"];
-    let output = Command::new("openssl").args(args).current_dir(server.folder()).output().unwrap();
+    let output = Command::new("openssl")
+        .args(args)
+        .current_dir(server.folder())
+        .output()
+        .unwrap();
     output.status.success()
 }
 
@@ -97,7 +106,11 @@ async fn take_over(pod: &Pod) -> Result<()> {
         if roots.matches("BEGIN CERTIFICATE").count() == 2 {
             return pod.replace("var/run/secrets/istio/root-cert.pem", &roots);
         }
-        ensure!(Instant::now() < end, "the next root did not come: {}", pod.log());
+        ensure!(
+            Instant::now() < end,
+            "the next root did not come: {}",
+            pod.log()
+        );
         sleep(Duration::from_millis(50)).await;
     }
 }
@@ -111,7 +124,11 @@ async fn retired(pod: &Pod, new: &str) -> Result<()> {
         if roots.trim() == new.trim() {
             return Ok(());
         }
-        ensure!(Instant::now() < end, "the old root is still trusted:\n{roots}\n{}", pod.log());
+        ensure!(
+            Instant::now() < end,
+            "the old root is still trusted:\n{roots}\n{}",
+            pod.log()
+        );
         sleep(Duration::from_millis(50)).await;
     }
 }
@@ -119,16 +136,35 @@ async fn retired(pod: &Pod, new: &str) -> Result<()> {
 /// Waits until a pod's Envoy trusts a root alone: it has it a moment after the file.
 async fn is_trusted_alone(pod: &Pod, root: &str) -> Result<()> {
     let (_, root) = x509_parser::pem::parse_x509_pem(root.as_bytes())?;
-    let serial = root.parse_x509()?.raw_serial().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let serial = root
+        .parse_x509()?
+        .raw_serial()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect::<String>();
+
     let serial = serial.trim_start_matches('0').to_owned();
     until_some("Envoy trusts the new root alone", async || {
-        let page = pod.get(pod.admin, "/certs").await.map(|answer| answer.1).unwrap_or_default();
+        let page = pod
+            .get(pod.admin, "/certs")
+            .await
+            .map(|answer| answer.1)
+            .unwrap_or_default();
         let seen: Value = serde_json::from_str(&page).unwrap_or_default();
         let all = seen["certificates"].as_array().into_iter().flatten();
-        let roots: Vec<_> = all.flat_map(|one| one["ca_cert"].as_array().cloned().unwrap_or_default()).collect();
-        let is_root =
-            |one: &Value| one["serial_number"].as_str().is_some_and(|text| text.trim_start_matches('0') == serial);
-        wanted(roots, |roots| !roots.is_empty() && roots.iter().all(is_root))
+        let roots: Vec<_> = all
+            .flat_map(|one| one["ca_cert"].as_array().cloned().unwrap_or_default())
+            .collect();
+
+        let is_root = |one: &Value| {
+            one["serial_number"]
+                .as_str()
+                .is_some_and(|text| text.trim_start_matches('0') == serial)
+        };
+
+        wanted(roots, |roots| {
+            !roots.is_empty() && roots.iter().all(is_root)
+        })
     })
     .await;
     Ok(())
@@ -138,7 +174,9 @@ async fn is_trusted_alone(pod: &Pod, root: &str) -> Result<()> {
 async fn verified(pod: &Pod) -> Result<()> {
     let filter = "/stats?filter=ssl.(fail_verify_error|fail_verify_san|connection_error)";
     let seen = pod.get(pod.admin, filter).await?.1;
-    let bad = seen.lines().any(|line| !line.ends_with(": 0") && line.contains("fail_verify"));
+    let bad = seen
+        .lines()
+        .any(|line| !line.ends_with(": 0") && line.contains("fail_verify"));
     ensure!(!bad, "{seen}");
     Ok(())
 }
@@ -157,7 +195,8 @@ impl Traffic {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let task = tokio::spawn(async move {
-            let (mut answered, mut failed) = (0, Vec::new());
+            let mut answered = 0;
+            let mut failed = Vec::new();
             while !stopped.load(Ordering::Relaxed) {
                 match client::get(front, &host, "/", &[]).await {
                     Ok(reply) if reply.status == 200 => answered += 1,
@@ -174,7 +213,12 @@ impl Traffic {
     async fn end(self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         let (answered, failed) = self.task.await?;
-        ensure!(failed.is_empty(), "{} failed beside {answered}: {:?}", failed.len(), failed.first());
+        ensure!(
+            failed.is_empty(),
+            "{} failed beside {answered}: {:?}",
+            failed.len(),
+            failed.first()
+        );
         ensure!(answered > 50, "there was traffic: {answered}");
         Ok(())
     }
@@ -192,40 +236,83 @@ impl Late {
     async fn connect(server: &Server) -> Result<Self> {
         let (late, requests) = tokio::sync::mpsc::channel(1);
         let id = "router~10.0.0.9~late-1.shop~shop.svc.cluster.local".to_owned();
-        let node = Node { id, ..server::node("shop", "late") };
+        let node = Node {
+            id,
+            ..server::node("shop", "late")
+        };
         let type_url = "type.googleapis.com/envoy.config.cluster.v3.Cluster".to_owned();
-        late.send(DeltaDiscoveryRequest { node: Some(node), type_url, ..DeltaDiscoveryRequest::default() }).await?;
-        let proof = Proof::Token(server.issuer.token(json!({"sub": "system:serviceaccount:shop:late"})));
-        let mut ads = AggregatedDiscoveryServiceClient::new(channel(server.secure, &server.root(), &proof));
-        let requests = signed(tokio_stream::wrappers::ReceiverStream::new(requests), &proof);
+        late.send(DeltaDiscoveryRequest {
+            node: Some(node),
+            type_url,
+            ..DeltaDiscoveryRequest::default()
+        })
+        .await?;
+        let proof = Proof::Token(
+            server
+                .issuer
+                .token(json!({"sub": "system:serviceaccount:shop:late"})),
+        );
+        let mut ads =
+            AggregatedDiscoveryServiceClient::new(channel(server.secure, &server.root(), &proof));
+
+        let requests = signed(
+            tokio_stream::wrappers::ReceiverStream::new(requests),
+            &proof,
+        );
         let mut answers = ads.delta_aggregated_resources(requests).await?.into_inner();
         answers.message().await?;
-        Ok(Self { _requests: late, _answers: answers })
+
+        Ok(Self {
+            _requests: late,
+            _answers: answers,
+        })
     }
 }
 
 #[tokio::test]
 async fn the_root_is_replaced_under_traffic_and_no_request_fails() -> Result<()> {
     let application = Backend::start("web", SocketAddr::from(([127, 0, 0, 1], 0))).await?;
-    let (port, inbound) = (ports::free()?, ports::free()?);
+    let port = ports::free()?;
+    let inbound = ports::free()?;
     let mesh = mesh(port, inbound, application.address);
-    // The old root is let go when the last certificate by it has ended, which the longest lifetime says.
+
+    // The old root is let go when the last certificate by it has ended, which the longest lifetime
+    // says.
     let server = Server::with_variables(
         &mesh,
         "NAVARCH_ROOT_OVERLAP=1s DEFAULT_WORKLOAD_CERT_TTL=20s MAX_WORKLOAD_CERT_TTL=20s",
     )
     .await?;
     let old = server.root();
+
     let common = [("SECRET_TTL", "20s"), ("OUTPUT_CERTS", "./out")];
-    let mut web = Pod::start_labelled(&server, "web", &[&common[..], &[("INSTANCE_IP", POD)]].concat())?;
-    let mut caller = Pod::start_labelled(&server, "client", &[&common[..], &[("POD_NAME", "client-1")]].concat())?;
+    let mut web = Pod::start_labelled(
+        &server,
+        "web",
+        &[&common[..], &[("INSTANCE_IP", POD)]].concat(),
+    )?;
+
+    let mut caller = Pod::start_labelled(
+        &server,
+        "client",
+        &[&common[..], &[("POD_NAME", "client-1")]].concat(),
+    )?;
     web.wait_ready().await?;
     caller.wait_ready().await?;
     let front = SocketAddr::from(([127, 0, 0, 1], port));
+
     let host = format!("web.shop.svc.cluster.local:{port}");
     let end = Instant::now() + TIMEOUT;
-    while !client::get(front, &host, "/", &[]).await.is_ok_and(|reply| reply.status == 200) {
-        ensure!(Instant::now() < end, "no answer:\n{}\n{}", caller.log(), web.log());
+    while !client::get(front, &host, "/", &[])
+        .await
+        .is_ok_and(|reply| reply.status == 200)
+    {
+        ensure!(
+            Instant::now() < end,
+            "no answer:\n{}\n{}",
+            caller.log(),
+            web.log()
+        );
         sleep(Duration::from_millis(50)).await;
     }
 
@@ -237,8 +324,12 @@ async fn the_root_is_replaced_under_traffic_and_no_request_fails() -> Result<()>
     ensure!(good && text.contains("distributing"), "{text}");
     let names = |status: &Value| -> Vec<String> {
         let missing = status["missing"].as_array().cloned().unwrap_or_default();
-        missing.iter().map(|one| one["who"].as_str().unwrap_or_default().to_owned()).collect()
+        missing
+            .iter()
+            .map(|one| one["who"].as_str().unwrap_or_default().to_owned())
+            .collect()
     };
+
     take_over(&web).await?;
     take_over(&caller).await?;
     let status = wait_status(&server, |status| {
@@ -248,24 +339,48 @@ async fn the_root_is_replaced_under_traffic_and_no_request_fails() -> Result<()>
     ensure!(status.await?["phase"] == "distributing");
     let (good, text) = ca(&server, &["rotate", "--now"])?;
     ensure!(!good && text.contains("late-1.shop"), "{text}");
+
     ensure!(server.root() == old, "the old root signs");
     drop(late);
 
     let status = wait_status(&server, |status| status["phase"] == "retiring").await?;
-    ensure!(status["roots"].as_array().is_some_and(|roots| roots.len() == 2), "{status}");
+    ensure!(
+        status["roots"]
+            .as_array()
+            .is_some_and(|roots| roots.len() == 2),
+        "{status}"
+    );
+
     ensure!(status["roots"][1]["role"] == "former", "{status}");
     let new = server.root();
     ensure!(new != old, "another root signs");
     let end = Instant::now() + TIMEOUT;
+
     while !is_signed_by(&server, &web, &new) || !is_signed_by(&server, &caller, &new) {
-        ensure!(Instant::now() < end, "not renewed:\n{}\n{}", caller.log(), web.log());
+        ensure!(
+            Instant::now() < end,
+            "not renewed:\n{}\n{}",
+            caller.log(),
+            web.log()
+        );
         sleep(Duration::from_millis(200)).await;
     }
+
     let status = wait_status(&server, |status| status["phase"] == "settled").await?;
-    ensure!(status["roots"].as_array().is_some_and(|roots| roots.len() == 1), "{status}");
+    ensure!(
+        status["roots"]
+            .as_array()
+            .is_some_and(|roots| roots.len() == 1),
+        "{status}"
+    );
+
     tokio::try_join!(retired(&web, &new), retired(&caller, &new))?;
-    tokio::try_join!(is_trusted_alone(&web, &new), is_trusted_alone(&caller, &new))?;
+    tokio::try_join!(
+        is_trusted_alone(&web, &new),
+        is_trusted_alone(&caller, &new)
+    )?;
     traffic.end().await?;
     verified(&web).await?;
+
     verified(&caller).await
 }

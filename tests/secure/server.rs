@@ -79,7 +79,8 @@ impl Server {
         Self::start_in(folder, Issuer::new(), String::new(), web, &[]).await
     }
 
-    /// Starts in a folder with its mesh, which may hold more; a root in `ca.crt` is the one of its certificate where it is no CA itself.
+    /// Starts in a folder with its mesh, which may hold more; a root in `ca.crt` is the one of its
+    /// certificate where it is no CA itself.
     pub(crate) async fn start_in(
         folder: TempDir,
         issuer: Issuer,
@@ -90,9 +91,12 @@ impl Server {
         // The environment of a process is set by one that comes before it.
         let program = folder.path().join("navarch");
         let rule = issuer.rule();
-        let script =
-            format!("#!/bin/sh\n{variables} JWT_RULE='{rule}' exec {} \"$@\"\n", env!("CARGO_BIN_EXE_navarch"));
+        let script = format!(
+            "#!/bin/sh\n{variables} JWT_RULE='{rule}' exec {} \"$@\"\n",
+            env!("CARGO_BIN_EXE_navarch")
+        );
         std::fs::write(&program, script)?;
+
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
         let state = folder.path().join("state");
         let mut args = vec![
@@ -101,17 +105,37 @@ impl Server {
             format!("--state-dir={}", state.display()),
         ];
         args.extend(further.iter().cloned());
+
         let mesh = folder.path().join("mesh");
         let web = SocketAddr::new(web, 0);
-        let at = Addresses { http: web, monitoring: web, ..Addresses::ANY };
+        let at = Addresses {
+            http: web,
+            monitoring: web,
+            ..Addresses::ANY
+        };
         let navarch = Navarch::start_at(&program, &mesh, &args, &[], at).await?;
-        let (secure, https) = (navarch.secure(), navarch.https());
-        Ok(Self { navarch, secure, https, issuer, folder, variables })
+        let secure = navarch.secure();
+
+        let https = navarch.https();
+        Ok(Self {
+            navarch,
+            secure,
+            https,
+            issuer,
+            folder,
+            variables,
+        })
     }
 
     /// Ends, and starts again with the same state.
     pub(crate) async fn restart(self) -> Result<Self> {
-        let Self { navarch, issuer, folder, variables, .. } = self;
+        let Self {
+            navarch,
+            issuer,
+            folder,
+            variables,
+            ..
+        } = self;
         navarch.stop().await?;
         Self::start_in(folder, issuer, variables, LOOPBACK, &[]).await
     }
@@ -120,7 +144,10 @@ impl Server {
     pub(crate) fn write_mesh(&self, mesh: &str) -> Result<()> {
         let new = self.folder.path().join("new.yaml");
         std::fs::write(&new, mesh)?;
-        Ok(std::fs::rename(new, self.folder.path().join("mesh/mesh.yaml"))?)
+        Ok(std::fs::rename(
+            new,
+            self.folder.path().join("mesh/mesh.yaml"),
+        )?)
     }
 
     /// A folder for files.
@@ -130,7 +157,8 @@ impl Server {
 
     pub(crate) fn root(&self) -> String {
         let own = std::fs::read_to_string(self.folder.path().join("state/ca-cert.pem"));
-        own.or_else(|_| std::fs::read_to_string(self.folder.path().join("ca.crt"))).unwrap()
+        own.or_else(|_| std::fs::read_to_string(self.folder.path().join("ca.crt")))
+            .unwrap()
     }
 
     /// What it has logged.
@@ -153,7 +181,11 @@ impl Server {
     }
 
     pub(crate) async fn metrics(&self) -> Result<String> {
-        Ok(navarch_testkit::client::get(self.navarch.monitoring, "navarch", "/metrics", &[]).await?.body)
+        Ok(
+            navarch_testkit::client::get(self.navarch.monitoring, "navarch", "/metrics", &[])
+                .await?
+                .body,
+        )
     }
 
     /// Its ports of plain HTTP.
@@ -174,15 +206,24 @@ impl Server {
         seconds: i64,
     ) -> Result<IstioCertificateResponse, Status> {
         let channel = client::channel(self.secure, &self.root(), proof);
-        let request = IstioCertificateRequest { csr: csr.to_owned(), validity_duration: seconds, ..Default::default() };
+        let request = IstioCertificateRequest {
+            csr: csr.to_owned(),
+            validity_duration: seconds,
+            ..Default::default()
+        };
         let mut service = IstioCertificateServiceClient::new(channel);
-        service.create_certificate(client::signed(request, proof)).await.map(tonic::Response::into_inner)
+        service
+            .create_certificate(client::signed(request, proof))
+            .await
+            .map(tonic::Response::into_inner)
     }
 
     /// A certificate of the same caller, to be shown in place of its token.
     pub(crate) async fn prove_by_certificate(&self, proof: &Proof) -> Result<Proof> {
         let key = KeyPair::generate()?;
-        let csr = CertificateParams::default().serialize_request(&key)?.pem()?;
+        let csr = CertificateParams::default()
+            .serialize_request(&key)?
+            .pem()?;
         let mut chain = self.certificate(proof, &csr, 0).await?.cert_chain;
         chain.pop();
         Ok(Proof::Certificate(chain.concat(), key.serialize_pem()))
@@ -197,7 +238,9 @@ impl Server {
         names: &[&str],
     ) -> Result<Vec<Secret>, Status> {
         let channel = client::channel(self.secure, &self.root(), proof);
-        Ok(secrets_of(subscribe(channel, proof, node(namespace, account), SECRETS, names).await?))
+        Ok(secrets_of(
+            subscribe(channel, proof, node(namespace, account), SECRETS, names).await?,
+        ))
     }
 
     /// The same in plain text.
@@ -207,7 +250,10 @@ impl Server {
         account: &str,
         names: &[&str],
     ) -> Result<Vec<Secret>, Status> {
-        Ok(secrets_of(self.plain_resources(node(namespace, account), SECRETS, names).await?))
+        Ok(secrets_of(
+            self.plain_resources(node(namespace, account), SECRETS, names)
+                .await?,
+        ))
     }
 
     /// The resources of a type that a proxy gets over TLS.
@@ -229,7 +275,9 @@ impl Server {
         kind: &str,
         names: &[&str],
     ) -> Result<Vec<Resource>, Status> {
-        let channel = Endpoint::from_shared(format!("http://{}", self.plain())).unwrap().connect_lazy();
+        let channel = Endpoint::from_shared(format!("http://{}", self.plain()))
+            .unwrap()
+            .connect_lazy();
         subscribe(channel, &Proof::Nothing, node, kind, names).await
     }
 }
@@ -239,9 +287,17 @@ const SECRETS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tl
 
 /// A gateway of a namespace.
 pub(crate) fn node(namespace: &str, account: &str) -> Node {
-    let text = |text: &str| prost_types::Value { kind: Some(Kind::StringValue(text.to_owned())) };
-    let fields = [("NAMESPACE", namespace), ("SERVICE_ACCOUNT", account), ("CLUSTER_ID", "Kubernetes")];
-    let fields = fields.map(|(key, value)| (key.to_owned(), text(value))).into();
+    let text = |text: &str| prost_types::Value {
+        kind: Some(Kind::StringValue(text.to_owned())),
+    };
+    let fields = [
+        ("NAMESPACE", namespace),
+        ("SERVICE_ACCOUNT", account),
+        ("CLUSTER_ID", "Kubernetes"),
+    ];
+    let fields = fields
+        .map(|(key, value)| (key.to_owned(), text(value)))
+        .into();
     Node {
         id: format!("router~10.0.0.1~web-1.{namespace}~{namespace}.svc.cluster.local"),
         metadata: Some(prost_types::Struct { fields }),
@@ -251,8 +307,12 @@ pub(crate) fn node(namespace: &str, account: &str) -> Node {
 
 /// Secrets out of resources.
 fn secrets_of(resources: Vec<Resource>) -> Vec<Secret> {
-    let secrets = resources.into_iter().filter_map(|resource| resource.resource);
-    secrets.map(|any| Secret::decode(any.value.as_slice()).unwrap()).collect()
+    let secrets = resources
+        .into_iter()
+        .filter_map(|resource| resource.resource);
+    secrets
+        .map(|any| Secret::decode(any.value.as_slice()).unwrap())
+        .collect()
 }
 
 /// The first answer to a subscription.
@@ -269,11 +329,19 @@ pub(crate) async fn subscribe(
         resource_names_subscribe: names.iter().map(ToString::to_string).collect(),
         ..DeltaDiscoveryRequest::default()
     };
+
     let (sender, requests) = tokio::sync::mpsc::channel(1);
     drop(sender.send(request).await);
     let requests = tokio_stream::wrappers::ReceiverStream::new(requests);
     let mut service = AggregatedDiscoveryServiceClient::new(channel);
-    let answers = service.delta_aggregated_resources(client::signed(requests, proof)).await?;
-    let answer = answers.into_inner().message().await?.ok_or_else(|| Status::cancelled("no answer"))?;
+    let answers = service
+        .delta_aggregated_resources(client::signed(requests, proof))
+        .await?;
+    let answer = answers
+        .into_inner()
+        .message()
+        .await?
+        .ok_or_else(|| Status::cancelled("no answer"))?;
+
     Ok(answer.resources)
 }

@@ -57,7 +57,10 @@ const SHOWN: [(&str, &str); 8] = [
     // Labels are those that selectors match, with those of the place where the proxy runs.
     ("adsz", "\"topology.istio.io/cluster\":\"Kubernetes\""),
     ("edsz", "You must provide a proxyID in the query string"),
-    ("edsz?proxyID=x", "Proxy not connected to this Pilot instance"),
+    (
+        "edsz?proxyID=x",
+        "Proxy not connected to this Pilot instance",
+    ),
     ("nothing", "404 page not found"),
     ("sidecarz?proxyID=web-1", "\"name\":\"narrow\""),
     ("authorizationz", "\"nobody\""),
@@ -89,18 +92,53 @@ impl Connected {
             ("NAMESPACE", text("shop")),
             ("CLUSTER_ID", text("Kubernetes")),
             ("ISTIO_VERSION", text("1.32.0")),
-            ("PROXY_CONFIG", Value { kind: Some(Kind::StructValue(Struct::default())) }),
+            (
+                "PROXY_CONFIG",
+                Value {
+                    kind: Some(Kind::StructValue(Struct::default())),
+                },
+            ),
         ];
-        let metadata = Struct { fields: fields.map(|(key, value)| (key.to_owned(), value)).into() };
+
+        let metadata = Struct {
+            fields: fields.map(|(key, value)| (key.to_owned(), value)).into(),
+        };
         let id = format!("sidecar~10.0.0.1~{pod}.shop~shop.svc.cluster.local");
-        let node = Some(Node { id, metadata: Some(metadata), ..Node::default() });
-        requests.send(DiscoveryRequest { node, type_url: CDS.to_owned(), ..Default::default() }).await?;
-        let mut service = AggregatedDiscoveryServiceClient::connect(format!("http://{}", server.plain())).await?;
+        let node = Some(Node {
+            id,
+            metadata: Some(metadata),
+            ..Node::default()
+        });
+
+        requests
+            .send(DiscoveryRequest {
+                node,
+                type_url: CDS.to_owned(),
+                ..Default::default()
+            })
+            .await?;
+
+        let mut service =
+            AggregatedDiscoveryServiceClient::connect(format!("http://{}", server.plain())).await?;
         let stream = tokio_stream::wrappers::ReceiverStream::new(receiver);
-        let responses = service.stream_aggregated_resources(stream).await?.into_inner();
-        let mut connected = Self { requests, responses };
+        let responses = service
+            .stream_aggregated_resources(stream)
+            .await?
+            .into_inner();
+        let mut connected = Self {
+            requests,
+            responses,
+        };
         connected.take().await?;
-        connected.requests.send(DiscoveryRequest { type_url: LDS.to_owned(), ..Default::default() }).await?;
+
+        connected
+            .requests
+            .send(DiscoveryRequest {
+                type_url: LDS.to_owned(),
+                ..Default::default()
+            })
+            .await?;
+
         connected.take().await?;
         Ok(connected)
     }
@@ -114,33 +152,70 @@ impl Connected {
             ..DiscoveryRequest::default()
         };
         self.requests.send(request.clone()).await?;
-        let response_nonce = self.responses.message().await?.context("the stream ended")?.nonce;
-        let error_detail =
-            Some(navarch_proto::google::rpc::Status { code: 13, message: "no".to_owned(), ..Default::default() });
-        Ok(self.requests.send(DiscoveryRequest { response_nonce, error_detail, ..request }).await?)
+        let response_nonce = self
+            .responses
+            .message()
+            .await?
+            .context("the stream ended")?
+            .nonce;
+
+        let error_detail = Some(navarch_proto::google::rpc::Status {
+            code: 13,
+            message: "no".to_owned(),
+            ..Default::default()
+        });
+
+        Ok(self
+            .requests
+            .send(DiscoveryRequest {
+                response_nonce,
+                error_detail,
+                ..request
+            })
+            .await?)
     }
 
     /// Takes a response and acknowledges it.
     async fn take(&mut self) -> Result<DiscoveryResponse> {
-        let response = self.responses.message().await?.context("the stream ended")?;
-        let (type_url, response_nonce) = (response.type_url.clone(), response.nonce.clone());
+        let response = self
+            .responses
+            .message()
+            .await?
+            .context("the stream ended")?;
+        let type_url = response.type_url.clone();
+        let response_nonce = response.nonce.clone();
         let version_info = response.version_info.clone();
-        let answer = DiscoveryRequest { type_url, response_nonce, version_info, ..Default::default() };
+        let answer = DiscoveryRequest {
+            type_url,
+            response_nonce,
+            version_info,
+            ..Default::default()
+        };
         self.requests.send(answer).await?;
         Ok(response)
     }
 }
 
 fn text(text: &str) -> Value {
-    Value { kind: Some(Kind::StringValue(text.to_owned())) }
+    Value {
+        kind: Some(Kind::StringValue(text.to_owned())),
+    }
 }
 
 /// What istioctl says of itself.
 fn tool(namespace: &str, account: &str) -> Node {
-    let fields = [("GENERATOR", "event"), ("NAMESPACE", namespace), ("SERVICE_ACCOUNT", account)];
+    let fields = [
+        ("GENERATOR", "event"),
+        ("NAMESPACE", namespace),
+        ("SERVICE_ACCOUNT", account),
+    ];
     Node {
         id: format!("sidecar~10.0.0.9~test-1.{namespace}~{namespace}.svc.cluster.local"),
-        metadata: Some(Struct { fields: fields.map(|(key, value)| (key.to_owned(), text(value))).into() }),
+        metadata: Some(Struct {
+            fields: fields
+                .map(|(key, value)| (key.to_owned(), text(value)))
+                .into(),
+        }),
         ..Node::default()
     }
 }
@@ -160,18 +235,31 @@ async fn ask(
         response_nonce: "made up".to_owned(),
         ..DiscoveryRequest::default()
     };
+
     let (sender, requests) = mpsc::channel(1);
     drop(sender.send(request).await);
     let requests = tokio_stream::wrappers::ReceiverStream::new(requests);
     let channel = client::channel(server.secure, &server.root(), proof);
-    let mut service = AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(64 << 20);
-    let responses = service.stream_aggregated_resources(client::signed(requests, proof)).await?;
-    responses.into_inner().message().await?.ok_or_else(|| Status::cancelled("no answer"))
+    let mut service =
+        AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(64 << 20);
+    let responses = service
+        .stream_aggregated_resources(client::signed(requests, proof))
+        .await?;
+
+    responses
+        .into_inner()
+        .message()
+        .await?
+        .ok_or_else(|| Status::cancelled("no answer"))
 }
 
 /// A token of a service account.
 pub(crate) fn token(server: &Server, account: &str) -> Proof {
-    Proof::Token(server.issuer.token(json!({ "sub": format!("system:serviceaccount:{account}") })))
+    Proof::Token(
+        server
+            .issuer
+            .token(json!({ "sub": format!("system:serviceaccount:{account}") })),
+    )
 }
 
 #[tokio::test]
@@ -183,56 +271,137 @@ async fn istioctl_debug_requests_are_served_over_xds() -> Result<()> {
 
     // proxy-status, version: the tool itself is no proxy.
     let synced = async || {
-        let answer = ask(&server, &operator, node(), "istio.io/debug/syncz", &[]).await.unwrap();
+        let answer = ask(&server, &operator, node(), "istio.io/debug/syncz", &[])
+            .await
+            .unwrap();
         let states = answer.resources.iter().map(|any| {
             assert_eq!(any.type_url, type_url::<ClientConfig>());
             let config = ClientConfig::decode(any.value.as_slice()).unwrap();
-            let states = config.generic_xds_configs.iter().map(|one| (one.type_url.clone(), one.config_status()));
-            (config.node.unwrap_or_default().id, states.collect::<Vec<_>>())
+            let states = config
+                .generic_xds_configs
+                .iter()
+                .map(|one| (one.type_url.clone(), one.config_status()));
+            (
+                config.node.unwrap_or_default().id,
+                states.collect::<Vec<_>>(),
+            )
         });
+
         states.collect::<Vec<_>>()
-            == [("web-1.shop".to_owned(), [CDS, LDS].map(|url| (url.to_owned(), ConfigStatus::Synced)).to_vec())]
+            == [(
+                "web-1.shop".to_owned(),
+                [CDS, LDS]
+                    .map(|url| (url.to_owned(), ConfigStatus::Synced))
+                    .to_vec(),
+            )]
     };
+
     until("the proxy is in sync", synced).await;
     let answer = ask(&server, &operator, node(), "istio.io/debug/syncz", &[]).await?;
     ensure!(!answer.version_info.is_empty() && !answer.nonce.is_empty());
-    let who: serde_json::Value = serde_json::from_str(&answer.control_plane.context("nobody answers")?.identifier)?;
-    ensure!(who["Component"] == "istiod" && who["ID"] == "istiod-1" && who["Info"]["version"].is_string(), "{who}");
+    let who: serde_json::Value =
+        serde_json::from_str(&answer.control_plane.context("nobody answers")?.identifier)?;
+    ensure!(
+        who["Component"] == "istiod"
+            && who["ID"] == "istiod-1"
+            && who["Info"]["version"].is_string(),
+        "{who}"
+    );
 
     // proxy-status of one proxy: what it was sent, in Envoy's sections.
-    let dump = ask(&server, &operator, node(), "istio.io/debug/config_dump", &["web-1.shop"]).await?;
-    let urls: Vec<&str> =
-        dump.resources.iter().map(|any| any.type_url.rsplit('.').next().unwrap_or_default()).collect();
-    let sections = ["Bootstrap", "Clusters", "Listeners", "ScopedRoutes", "Routes", "Secrets", "Ecds"];
-    ensure!(urls == sections.map(|name| format!("{name}ConfigDump")), "{urls:?}");
-    let section = |url: String| dump.resources.iter().find(|any| any.type_url == url).unwrap().value.as_slice();
+    let dump = ask(
+        &server,
+        &operator,
+        node(),
+        "istio.io/debug/config_dump",
+        &["web-1.shop"],
+    )
+    .await?;
+    let urls: Vec<&str> = dump
+        .resources
+        .iter()
+        .map(|any| any.type_url.rsplit('.').next().unwrap_or_default())
+        .collect();
+
+    let sections = [
+        "Bootstrap",
+        "Clusters",
+        "Listeners",
+        "ScopedRoutes",
+        "Routes",
+        "Secrets",
+        "Ecds",
+    ];
+
+    ensure!(
+        urls == sections.map(|name| format!("{name}ConfigDump")),
+        "{urls:?}"
+    );
+    let section = |url: String| {
+        dump.resources
+            .iter()
+            .find(|any| any.type_url == url)
+            .unwrap()
+            .value
+            .as_slice()
+    };
+
     let clusters = ClustersConfigDump::decode(section(type_url::<ClustersConfigDump>()))?;
     ensure!(!clusters.dynamic_active_clusters.is_empty());
     let listeners = ListenersConfigDump::decode(section(type_url::<ListenersConfigDump>()))?;
-    ensure!(listeners.dynamic_listeners.iter().any(|one| one.name == "virtualOutbound"));
-    let nobody = ask(&server, &operator, node(), "istio.io/debug/config_dump", &["db-1.bank"]).await?;
+    ensure!(
+        listeners
+            .dynamic_listeners
+            .iter()
+            .any(|one| one.name == "virtualOutbound")
+    );
+
+    let nobody = ask(
+        &server,
+        &operator,
+        node(),
+        "istio.io/debug/config_dump",
+        &["db-1.bank"],
+    )
+    .await?;
     ensure!(nobody.resources.is_empty());
 
     // internal-debug: every page, and the words that it looks for.
     let page = async |name: &str| {
         let answer = ask(&server, &operator, node(), "istio.io/debug", &[name]).await?;
-        ensure!(answer.resources.len() == 1 && answer.resources[0].type_url == "istio.io/debug", "{name}");
+        ensure!(
+            answer.resources.len() == 1 && answer.resources[0].type_url == "istio.io/debug",
+            "{name}"
+        );
         // By it `--all` tells replicas apart.
-        let who = answer.control_plane.as_ref().map(|who| who.identifier.contains("\"istiod-1\""));
+        let who = answer
+            .control_plane
+            .as_ref()
+            .map(|who| who.identifier.contains("\"istiod-1\""));
         ensure!(who == Some(true), "{name}: {:?}", answer.control_plane);
         Ok(String::from_utf8(answer.resources[0].value.clone())?)
     };
+
     for name in PAGES {
         let shown = page(name).await?;
-        ensure!(serde_json::from_str::<serde_json::Value>(&shown).is_ok(), "{name}: {shown}");
+        ensure!(
+            serde_json::from_str::<serde_json::Value>(&shown).is_ok(),
+            "{name}: {shown}"
+        );
         // The same as on HTTP.
         let fetched = web::get(server.http(), "localhost", &format!("/debug/{name}"), &[]).await?;
         ensure!(fetched.status == 200, "{name}: {fetched:?}");
     }
+
     let list: Vec<String> = serde_json::from_str(&page("list").await?)?;
+
     for name in PAGES.map(|page| page.split('?').next().unwrap_or_default()) {
-        ensure!(list.iter().any(|listed| listed == name), "{name} is not in {list:?}");
+        ensure!(
+            list.iter().any(|listed| listed == name),
+            "{name} is not in {list:?}"
+        );
     }
+
     for (name, text) in SHOWN {
         let got = page(name).await?;
         ensure!(got.contains(text), "{name}: {got}");
@@ -242,6 +411,7 @@ async fn istioctl_debug_requests_are_served_over_xds() -> Result<()> {
     ensure!(page("adsz?push=true").await?.starts_with("Pushed to "));
     ensure!(proxy.take().await?.type_url == CDS && proxy.take().await?.type_url == LDS);
     ensure!(page("cachez?clear=true").await? == "Cache cleared\n");
+
     Ok(())
 }
 
@@ -249,27 +419,72 @@ async fn istioctl_debug_requests_are_served_over_xds() -> Result<()> {
 async fn debug_data_requires_authentication_and_other_namespaces_an_operator() -> Result<()> {
     let server = Server::with_mesh(MESH).await?;
     let _proxy = Connected::new(&server, "web-1").await?;
-    let (shop, bank) = (token(&server, "shop:web"), token(&server, "bank:db"));
+    let shop = token(&server, "shop:web");
+    let bank = token(&server, "bank:db");
     let dump = "config_dump?proxyID=web-1";
-    let own = ask(&server, &shop, tool("shop", "web"), "istio.io/debug", &[dump]).await?;
+    let own = ask(
+        &server,
+        &shop,
+        tool("shop", "web"),
+        "istio.io/debug",
+        &[dump],
+    )
+    .await?;
     ensure!(String::from_utf8_lossy(&own.resources[0].value).contains("virtualOutbound"));
-    let foreign = ask(&server, &bank, tool("bank", "db"), "istio.io/debug", &[dump]).await?;
+    let foreign = ask(
+        &server,
+        &bank,
+        tool("bank", "db"),
+        "istio.io/debug",
+        &[dump],
+    )
+    .await?;
     ensure!(String::from_utf8_lossy(&foreign.resources[0].value).contains("Proxy not connected"));
-    let refused = ask(&server, &bank, tool("bank", "db"), "istio.io/debug", &["syncz"]).await.unwrap_err();
+    let refused = ask(
+        &server,
+        &bank,
+        tool("bank", "db"),
+        "istio.io/debug",
+        &["syncz"],
+    )
+    .await
+    .unwrap_err();
     ensure!(refused.code() == Code::PermissionDenied, "{refused:?}");
+
     for url in ["istio.io/debug/syncz", "istio.io/connections"] {
         let seen = ask(&server, &bank, tool("bank", "db"), url, &[]).await?;
         ensure!(seen.resources.is_empty(), "{url}");
         let seen = ask(&server, &shop, tool("shop", "web"), url, &[]).await?;
         ensure!(seen.resources.len() == 1, "{url}");
     }
-    let dumped = ask(&server, &bank, tool("bank", "db"), "istio.io/debug/config_dump", &["web-1.shop"]).await?;
+
+    let dumped = ask(
+        &server,
+        &bank,
+        tool("bank", "db"),
+        "istio.io/debug/config_dump",
+        &["web-1.shop"],
+    )
+    .await?;
     ensure!(dumped.resources.is_empty());
+
     // In plain text nobody is known.
-    for url in ["istio.io/debug", "istio.io/debug/syncz", "istio.io/debug/config_dump", "istio.io/connections"] {
-        let refused = server.plain_resources(tool("istio-system", "default"), url, &["list"]).await.unwrap_err();
-        ensure!(refused.code() == Code::Unauthenticated, "{url}: {refused:?}");
+    for url in [
+        "istio.io/debug",
+        "istio.io/debug/syncz",
+        "istio.io/debug/config_dump",
+        "istio.io/connections",
+    ] {
+        let refused = server
+            .plain_resources(tool("istio-system", "default"), url, &["list"])
+            .await
+            .unwrap_err();
+        ensure!(
+            refused.code() == Code::Unauthenticated,
+            "{url}: {refused:?}"
+        );
     }
+
     Ok(())
 }
 
@@ -279,10 +494,27 @@ async fn rights_and_harmful_pages_can_be_set_otherwise() -> Result<()> {
     let server = Server::with_variables(MESH, variables).await?;
     let mut proxy = Connected::new(&server, "web-1").await?;
     let bank = token(&server, "bank:db");
-    let seen = ask(&server, &bank, tool("bank", "db"), "istio.io/debug/syncz", &[]).await?;
-    ensure!(seen.resources.len() == 1, "whoever is known sees everything");
+    let seen = ask(
+        &server,
+        &bank,
+        tool("bank", "db"),
+        "istio.io/debug/syncz",
+        &[],
+    )
+    .await?;
+    ensure!(
+        seen.resources.len() == 1,
+        "whoever is known sees everything"
+    );
     let page = "force_disconnect?proxyID=web-1.shop";
-    let done = ask(&server, &bank, tool("bank", "db"), "istio.io/debug", &[page]).await?;
+    let done = ask(
+        &server,
+        &bank,
+        tool("bank", "db"),
+        "istio.io/debug",
+        &[page],
+    )
+    .await?;
     ensure!(done.resources[0].value == b"OK");
     ensure!(proxy.take().await.is_err(), "its stream has ended");
     Ok(())
@@ -293,33 +525,76 @@ async fn the_http_port_serves_the_paths_of_istioctl() -> Result<()> {
     let server = Server::start().await?;
     let [http, monitoring] = server.web();
     let moved = web::get(monitoring, "localhost", "//version", &[]).await?;
-    ensure!(moved.status == 301 && place(&moved) == "/version", "{moved:?}");
-    let version = web::get(monitoring, "localhost", "/version", &[]).await?.body;
-    ensure!(version.split('-').count() >= 3 && !version.ends_with('\n'), "{version:?}");
+    ensure!(
+        moved.status == 301 && place(&moved) == "/version",
+        "{moved:?}"
+    );
+    let version = web::get(monitoring, "localhost", "/version", &[])
+        .await?
+        .body;
+
+    ensure!(
+        version.split('-').count() >= 3 && !version.ends_with('\n'),
+        "{version:?}"
+    );
     let moved = web::get(http, "localhost", "/debug//clusterz?a=b", &[]).await?;
-    ensure!(moved.status == 301 && place(&moved) == "/debug/clusterz?a=b", "{moved:?}");
+    ensure!(
+        moved.status == 301 && place(&moved) == "/debug/clusterz?a=b",
+        "{moved:?}"
+    );
+
     let none = web::get(http, "localhost", "/debug/nothing", &[]).await?;
-    ensure!(none.status == 404 && none.body == "404 page not found\n", "{none:?}");
-    ensure!(web::get(http, "localhost", "/debug/pprof/cmdline", &[]).await?.body.contains("\0discovery\0"));
+    ensure!(
+        none.status == 404 && none.body == "404 page not found\n",
+        "{none:?}"
+    );
+    ensure!(
+        web::get(http, "localhost", "/debug/pprof/cmdline", &[])
+            .await?
+            .body
+            .contains("\0discovery\0")
+    );
+
     let profile = web::get(http, "localhost", "/debug/pprof/goroutine", &[]).await?;
-    ensure!(profile.status == 501 && profile.body.contains("not written in Go"), "{profile:?}");
+    ensure!(
+        profile.status == 501 && profile.body.contains("not written in Go"),
+        "{profile:?}"
+    );
     let disconnect = web::get(http, "localhost", "/debug/force_disconnect?proxyID=x", &[]).await?;
-    ensure!(disconnect.status == 404 && disconnect.body.contains("404 page"), "it is not there unless asked for");
+    ensure!(
+        disconnect.status == 404 && disconnect.body.contains("404 page"),
+        "it is not there unless asked for"
+    );
+
     Ok(())
 }
 
 #[tokio::test]
 async fn control_z_shows_the_process_and_sets_its_log() -> Result<()> {
     let port = ports::free()?;
-    let server =
-        Server::with_arguments(MESH, &[format!("--ctrlz_port={port}"), "--ctrlz_address=localhost".to_owned()]).await?;
+    let server = Server::with_arguments(
+        MESH,
+        &[
+            format!("--ctrlz_port={port}"),
+            "--ctrlz_address=localhost".to_owned(),
+        ],
+    )
+    .await?;
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
     let get = async |path: &str| web::get(address, "localhost:9876", path, &[]).await;
     let level = async |scope: &str| {
-        let all: serde_json::Value = serde_json::from_str(&get("/scopej").await.unwrap().body).unwrap();
-        let one = all.as_array().unwrap().iter().find(|one| one["name"] == scope).cloned().unwrap();
+        let all: serde_json::Value =
+            serde_json::from_str(&get("/scopej").await.unwrap().body).unwrap();
+        let one = all
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|one| one["name"] == scope)
+            .cloned()
+            .unwrap();
         one["output_level"].as_str().unwrap_or_default().to_owned()
     };
+
     ensure!(level("ads").await == "info" && level("default").await == "info");
     let body = r#"{"name":"ads","output_level":"debug","stack_trace_level":"none"}"#;
     let set = async |scope: &str| {
@@ -328,13 +603,18 @@ async fn control_z_shows_the_process_and_sets_its_log() -> Result<()> {
     };
     let put = set("ads").await?;
     ensure!(put.status == 202, "{put:?}");
+
     ensure!(level("ads").await == "debug" && level("default").await == "info");
+
     // From now on what streams do is logged.
     let _proxy = Connected::new(&server, "web-1").await?;
-    until("a request is logged", async || server.output().contains("DEBUG") && server.output().contains("request"))
-        .await;
+    until("a request is logged", async || {
+        server.output().contains("DEBUG") && server.output().contains("request")
+    })
+    .await;
     let unknown = set("nobody").await?;
     ensure!(unknown.status == 400, "{unknown:?}");
+
     for path in [
         "/",
         "/scopez",
@@ -350,15 +630,30 @@ async fn control_z_shows_the_process_and_sets_its_log() -> Result<()> {
         "/metrics",
     ] {
         let shown = get(path).await?;
-        ensure!(shown.status == 200 && !shown.body.is_empty(), "{path}: {shown:?}");
+        ensure!(
+            shown.status == 200 && !shown.body.is_empty(),
+            "{path}: {shown:?}"
+        );
     }
+
     ensure!(get("/procj").await?.body.contains("\"pid\":"));
+
     // A page of another name, as of a browser that was led here, is told nothing.
-    ensure!(web::get(address, "rebound.example", "/envj", &[]).await?.status == 401);
+    ensure!(
+        web::get(address, "rebound.example", "/envj", &[])
+            .await?
+            .status
+            == 401
+    );
+
     Ok(())
 }
 
 /// Where an answer leads.
 fn place(reply: &web::Reply) -> &str {
-    reply.headers.get("location").and_then(|place| place.to_str().ok()).unwrap_or_default()
+    reply
+        .headers
+        .get("location")
+        .and_then(|place| place.to_str().ok())
+        .unwrap_or_default()
 }

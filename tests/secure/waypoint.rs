@@ -1,5 +1,6 @@
-//! Requests by HBONE through a stock Envoy that is a waypoint, with certificates of Navarch's CA: ztunnel's part is played by a peer of
-//! the test's own, before the waypoint and at the pods behind it.
+//! Requests by HBONE through a stock Envoy that is a waypoint, with certificates of Navarch's CA:
+//! ztunnel's part is played by a peer of the test's own, before the waypoint and at the pods behind
+//! it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -34,7 +35,11 @@ const HOST: &str = "web.shop.svc.cluster.local";
 
 /// An ambient pod of a service of its own, with the members of its labels.
 fn pod(name: &str, account: &str, ip: &str, labels: &str, ambient: bool) -> String {
-    let redirection = if ambient { "ambient.istio.io/redirection: enabled" } else { "" };
+    let redirection = if ambient {
+        "ambient.istio.io/redirection: enabled"
+    } else {
+        ""
+    };
     format!(
         "apiVersion: v1
 kind: Pod
@@ -66,17 +71,31 @@ ports: [{{name: http, port: {target}, protocol: TCP}}]
     )
 }
 
-/// A waypoint before two versions of a service: a header chooses the second, one account is kept out, and nobody may write.
+/// A waypoint before two versions of a service: a header chooses the second, one account is kept
+/// out, and nobody may write.
 fn mesh() -> String {
     let managed = "gateway.networking.k8s.io/gateway-name: way, gateway.istio.io/managed: istio.io-mesh-controller";
     let objects = [
         pod("way", "way", WAYPOINT, managed, false),
-        service("way", "10.96.40.9", [hbone::PORT, hbone::PORT], WAYPOINT, managed),
+        service(
+            "way",
+            "10.96.40.9",
+            [hbone::PORT, hbone::PORT],
+            WAYPOINT,
+            managed,
+        ),
         pod("web", "web", PODS[0], "version: one", true),
-        service("web", SERVICE, [PORT, INNER], PODS[0], "istio.io/ingress-use-waypoint: 'true'"),
+        service(
+            "web",
+            SERVICE,
+            [PORT, INNER],
+            PODS[0],
+            "istio.io/ingress-use-waypoint: 'true'",
+        ),
         pod("web-two", "web", PODS[1], "version: two", true),
         service("web-two", "10.96.40.2", [PORT, INNER], PODS[1], ""),
     ];
+
     objects.concat()
         + &format!(
             "apiVersion: v1
@@ -142,9 +161,14 @@ spec:
 
 /// An application that says its name, and who its client is as it was told.
 async fn application(name: &'static str, address: &str) -> Result<()> {
-    let listener = TcpListener::bind((address, INNER)).await.with_context(|| format!("{name} at {address}"))?;
+    let listener = TcpListener::bind((address, INNER))
+        .await
+        .with_context(|| format!("{name} at {address}"))?;
     let app = Router::new().fallback(move |request: Request| {
-        let client_cert = request.headers().get("x-forwarded-client-cert").and_then(|value| value.to_str().ok());
+        let client_cert = request
+            .headers()
+            .get("x-forwarded-client-cert")
+            .and_then(|value| value.to_str().ok());
         let client_cert = client_cert.unwrap_or("nobody").to_owned();
         async move { format!("{name} for {client_cert}") }
     });
@@ -165,11 +189,20 @@ async fn ask(client: &Workload, method: &str, headers: &str) -> Result<String> {
 
 /// Asks until the answer holds all of these.
 async fn until(client: &Workload, method: &str, headers: &str, parts: &[&str], envoy: &Envoy) {
-    until_some(&format!("{method} {headers:?} is answered with {parts:?}"), async || {
-        let answer = ask(client, method, headers).await;
-        let is_wanted = answer.as_ref().is_ok_and(|answer| parts.iter().all(|part| answer.contains(part)));
-        if is_wanted { Ok(()) } else { Err((answer, Verbatim(envoy.output()))) }
-    })
+    until_some(
+        &format!("{method} {headers:?} is answered with {parts:?}"),
+        async || {
+            let answer = ask(client, method, headers).await;
+            let is_wanted = answer
+                .as_ref()
+                .is_ok_and(|answer| parts.iter().all(|part| answer.contains(part)));
+            if is_wanted {
+                Ok(())
+            } else {
+                Err((answer, Verbatim(envoy.output())))
+            }
+        },
+    )
     .await;
 }
 
@@ -183,6 +216,7 @@ async fn a_request_goes_by_hbone_through_a_waypoint_to_an_ambient_pod() -> Resul
     let web = workload(&server, "web").await?;
     let at = |index: usize| End::start(PODS[index].parse::<IpAddr>()?, &web);
     let ends = [at(0)?, at(1)?];
+
     let labels = json!({
         "app": "way", "gateway.networking.k8s.io/gateway-name": "way",
         "gateway.networking.k8s.io/gateway-class-name": "istio-waypoint",
@@ -194,33 +228,62 @@ async fn a_request_goes_by_hbone_through_a_waypoint_to_an_ambient_pod() -> Resul
     });
     let mut waypoint = envoy(&server, "waypoint", "way", WAYPOINT, metadata).await?;
     waypoint.wait_ready().await?;
-    let (friend, stranger) = (workload(&server, "friend").await?, workload(&server, "stranger").await?);
+
+    let friend = workload(&server, "friend").await?;
+    let stranger = workload(&server, "stranger").await?;
 
     let client_uri = "URI=spiffe://cluster.local/ns/shop/sa/friend";
-    until(&friend, "GET", "", &["200 OK", "one for", client_uri], &waypoint).await;
-    until(&friend, "GET", "x-version: two\r\n", &["200 OK", "two for", client_uri], &waypoint).await;
+    until(
+        &friend,
+        "GET",
+        "",
+        &["200 OK", "one for", client_uri],
+        &waypoint,
+    )
+    .await;
+    until(
+        &friend,
+        "GET",
+        "x-version: two\r\n",
+        &["200 OK", "two for", client_uri],
+        &waypoint,
+    )
+    .await;
     let by_waypoint = |address: &str| Tunnel {
         identity: "spiffe://cluster.local/ns/shop/sa/way".to_owned(),
         authority: format!("{address}:{INNER}"),
     };
+
     for (end, address) in ends.iter().zip(PODS) {
         let tunnels = end.tunnels();
-        ensure!(!tunnels.is_empty() && tunnels.iter().all(|one| *one == by_waypoint(address)), "{tunnels:?}");
+        ensure!(
+            !tunnels.is_empty() && tunnels.iter().all(|one| *one == by_waypoint(address)),
+            "{tunnels:?}"
+        );
     }
 
     let before = ends[0].tunnels().len();
     until(&stranger, "GET", "", &["403 Forbidden"], &waypoint).await;
     until(&friend, "POST", "", &["403 Forbidden"], &waypoint).await;
-    ensure!(ends[0].tunnels().len() == before, "what is refused goes no further: {:?}", ends[0].tunnels());
+    ensure!(
+        ends[0].tunnels().len() == before,
+        "what is refused goes no further: {:?}",
+        ends[0].tunnels()
+    );
 
     // A gateway goes through the waypoint, too, by tunnels of its own: the service says so.
-    let metadata = json!({"LABELS": {"app": "edge"}, "SERVICE_ACCOUNT": "edge", "ENABLE_HBONE": "true"});
+    let metadata =
+        json!({"LABELS": {"app": "edge"}, "SERVICE_ACCOUNT": "edge", "ENABLE_HBONE": "true"});
     let mut gateway = envoy(&server, "router", "edge", "127.0.40.4", metadata).await?;
     gateway.wait_ready().await?;
     let edge = SocketAddr::from(([127, 0, 0, 1], GATEWAY));
     through(&gateway, edge, "one for", "sa/edge").await;
     let end = ends[0].tunnels();
-    ensure!(end.iter().all(|one| *one == by_waypoint(PODS[0])), "not around the waypoint: {end:?}");
+
+    ensure!(
+        end.iter().all(|one| *one == by_waypoint(PODS[0])),
+        "not around the waypoint: {end:?}"
+    );
 
     // A sidecar goes to the pod itself, as istiod has it.
     let metadata = json!({
@@ -228,25 +291,51 @@ async fn a_request_goes_by_hbone_through_a_waypoint_to_an_ambient_pod() -> Resul
     });
     let mut sidecar = envoy(&server, "sidecar", "client", "127.0.40.5", metadata).await?;
     sidecar.wait_ready().await?;
-    through(&sidecar, SocketAddr::from(([127, 0, 0, 1], PORT)), "one for", "").await;
+    through(
+        &sidecar,
+        SocketAddr::from(([127, 0, 0, 1], PORT)),
+        "one for",
+        "",
+    )
+    .await;
     let last = ends[0].tunnels().pop().context("no tunnel")?;
     ensure!(
-        last == Tunnel { identity: "spiffe://cluster.local/ns/shop/sa/client".to_owned(), ..by_waypoint(PODS[0]) },
+        last == Tunnel {
+            identity: "spiffe://cluster.local/ns/shop/sa/client".to_owned(),
+            ..by_waypoint(PODS[0])
+        },
         "{last:?}"
     );
+
     for envoy in [&waypoint, &gateway, &sidecar] {
         let rejected = envoy.stats().await?.rejected();
-        ensure!(rejected == 0, "{rejected} updates were refused:\n{}", envoy.output());
+        ensure!(
+            rejected == 0,
+            "{rejected} updates were refused:\n{}",
+            envoy.output()
+        );
     }
+
     Ok(())
 }
 
 /// Asks an Envoy without a tunnel until the answer holds both texts.
 async fn through(envoy: &Envoy, door: SocketAddr, name: &str, client_uri: &str) {
-    until_some(&format!("{door} answers with {name:?} and {client_uri:?}"), async || {
-        let reply = client::get(door, HOST, "/", &[]).await;
-        let has = |part: &str| reply.as_ref().is_ok_and(|reply| reply.status == 200 && reply.body.contains(part));
-        if has(name) && has(client_uri) { Ok(()) } else { Err((reply, Verbatim(envoy.output()))) }
-    })
+    until_some(
+        &format!("{door} answers with {name:?} and {client_uri:?}"),
+        async || {
+            let reply = client::get(door, HOST, "/", &[]).await;
+            let has = |part: &str| {
+                reply
+                    .as_ref()
+                    .is_ok_and(|reply| reply.status == 200 && reply.body.contains(part))
+            };
+            if has(name) && has(client_uri) {
+                Ok(())
+            } else {
+                Err((reply, Verbatim(envoy.output())))
+            }
+        },
+    )
     .await;
 }

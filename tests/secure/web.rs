@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-/// The service `web` of namespace `shop` on `port`, one pod whose sidecar takes mutual TLS alone on `inbound`, for an
-/// application. Its Sidecar stands last: its spec may go on.
+/// The service `web` of namespace `shop` on `port`, one pod whose sidecar takes mutual TLS alone on
+/// `inbound`, for an application. Its Sidecar stands last: its spec may go on.
 pub(crate) fn strict(pod: &str, port: u16, inbound: u16, application: SocketAddr) -> String {
     format!(
         r"

@@ -1,4 +1,5 @@
-//! What the agent beside an Envoy does: gives it the workload's certificate and the roots of the mesh.
+//! What the agent beside an Envoy does: gives it the workload's certificate and the roots of the
+//! mesh.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -32,8 +33,12 @@ type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 impl Workload {
     fn secret(&self, name: &str) -> Secret {
         let text = |text: &str| {
-            Some(DataSource { specifier: Some(Specifier::InlineString(text.to_owned())), ..DataSource::default() })
+            Some(DataSource {
+                specifier: Some(Specifier::InlineString(text.to_owned())),
+                ..DataSource::default()
+            })
         };
+
         let kind = match name {
             "ROOTCA" => secret::Type::ValidationContext(CertificateValidationContext {
                 trusted_ca: text(&self.roots),
@@ -45,7 +50,11 @@ impl Workload {
                 ..TlsCertificate::default()
             }),
         };
-        Secret { name: name.to_owned(), r#type: Some(kind) }
+
+        Secret {
+            name: name.to_owned(),
+            r#type: Some(kind),
+        }
     }
 }
 
@@ -58,7 +67,9 @@ impl SecretDiscoveryService for Workload {
         &self,
         _: Request<Streaming<DeltaDiscoveryRequest>>,
     ) -> Result<Response<Self::DeltaSecretsStream>, Status> {
-        Err(Status::unimplemented("Envoy asks the agent in the other protocol"))
+        Err(Status::unimplemented(
+            "Envoy asks the agent in the other protocol",
+        ))
     }
 
     async fn stream_secrets(
@@ -66,25 +77,31 @@ impl SecretDiscoveryService for Workload {
         requests: Request<Streaming<DiscoveryRequest>>,
     ) -> Result<Response<Self::StreamSecretsStream>, Status> {
         let workload = self.clone();
-        let answers = requests.into_inner().filter_map(move |request| match request {
-            Ok(request) if request.response_nonce.is_empty() => Some(Ok(DiscoveryResponse {
-                version_info: "1".to_owned(),
-                nonce: "1".to_owned(),
-                type_url: request.type_url.clone(),
-                resources: request
-                    .resource_names
-                    .iter()
-                    .map(|name| navarch_proto::any::pack(&workload.secret(name)))
-                    .collect(),
-                ..DiscoveryResponse::default()
-            })),
-            Ok(_) => None,
-            Err(status) => Some(Err(status)),
-        });
+        let answers = requests
+            .into_inner()
+            .filter_map(move |request| match request {
+                Ok(request) if request.response_nonce.is_empty() => Some(Ok(DiscoveryResponse {
+                    version_info: "1".to_owned(),
+                    nonce: "1".to_owned(),
+                    type_url: request.type_url.clone(),
+                    resources: request
+                        .resource_names
+                        .iter()
+                        .map(|name| navarch_proto::any::pack(&workload.secret(name)))
+                        .collect(),
+                    ..DiscoveryResponse::default()
+                })),
+                Ok(_) => None,
+                Err(status) => Some(Err(status)),
+            });
+
         Ok(Response::new(Box::pin(answers)))
     }
 
-    async fn fetch_secrets(&self, _: Request<DiscoveryRequest>) -> Result<Response<DiscoveryResponse>, Status> {
+    async fn fetch_secrets(
+        &self,
+        _: Request<DiscoveryRequest>,
+    ) -> Result<Response<DiscoveryResponse>, Status> {
         Err(Status::unimplemented("Envoy streams"))
     }
 }
@@ -94,7 +111,8 @@ pub(crate) async fn serve(workload: Workload) -> Result<SocketAddr> {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
     let address = listener.local_addr()?;
     let incoming = tonic::transport::server::TcpIncoming::from(listener);
-    let server = tonic::transport::Server::builder().add_service(SecretDiscoveryServiceServer::new(workload));
+    let server = tonic::transport::Server::builder()
+        .add_service(SecretDiscoveryServiceServer::new(workload));
     tokio::spawn(server.serve_with_incoming(incoming));
     Ok(address)
 }

@@ -9,6 +9,11 @@ use rustls::ClientConfig;
 pub(crate) fn client_config() -> ClientConfig {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider));
-    let config = config.with_safe_default_protocol_versions().expect("aws-lc-rs has all versions of TLS");
-    config.dangerous().with_custom_certificate_verifier(AnyCertificate::new(provider)).with_no_client_auth()
+    let config = config
+        .with_safe_default_protocol_versions()
+        .expect("aws-lc-rs has all versions of TLS");
+    config
+        .dangerous()
+        .with_custom_certificate_verifier(AnyCertificate::new(provider))
+        .with_no_client_auth()
 }

@@ -18,19 +18,32 @@ fn folded(first: &[u8; 16]) -> u64 {
     (product as u64) ^ (product >> 64) as u64
 }
 
-/// Names of clusters with one hash in rustc-hash: what follows on its intermediate result cancels that, so that what comes
-/// next, a number, is multiplied by zero.
+/// Names of clusters with one hash in rustc-hash: what follows on its intermediate result cancels
+/// that, so that what comes next, a number, is multiplied by zero.
 pub(crate) fn colliding_names(count: u32) -> Vec<String> {
     let letters = || (b'a'..=b'z').chain(b'A'..=b'Z').chain(b'0'..=b'9');
-    let mut firsts = letters().flat_map(|a| letters().flat_map(move |b| letters().map(move |c| [a, b, c])));
-    let is_printable = |result: &u64| result.to_le_bytes().iter().all(|byte| (0x21..0x7f).contains(byte));
+    let mut firsts =
+        letters().flat_map(|a| letters().flat_map(move |b| letters().map(move |c| [a, b, c])));
+    let is_printable = |result: &u64| {
+        result
+            .to_le_bytes()
+            .iter()
+            .all(|byte| (0x21..0x7f).contains(byte))
+    };
+
     let (first, result) = firsts
         .find_map(|end| {
-            let first: [u8; 16] = [b"outbound|80||".as_slice(), &end].concat().try_into().unwrap();
+            let first: [u8; 16] = [b"outbound|80||".as_slice(), &end]
+                .concat()
+                .try_into()
+                .unwrap();
             Some((first, folded(&first))).filter(|(_, result)| is_printable(result))
         })
         .unwrap();
+
     let head = [&first[..], &[b'a'; 16], &result.to_le_bytes()].concat();
     let head = String::from_utf8(head).unwrap();
-    (0..count).map(|number| format!("{head}{number:08x}svc.cluster.local")).collect()
+    (0..count)
+        .map(|number| format!("{head}{number:08x}svc.cluster.local"))
+        .collect()
 }

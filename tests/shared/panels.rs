@@ -1,7 +1,9 @@
-//! Panels of Grafana dashboards, asked of scrapes as Prometheus asks: series by name, matchers of labels, and labels to group by.
+//! Panels of Grafana dashboards, asked of scrapes as Prometheus asks: series by name, matchers of
+//! labels, and labels to group by.
 //!
-//! Rates, sums and quantiles have data where their series have: they are not calculated. Labels that Prometheus adds to what it
-//! scrapes (`app`, `pod`, `container`, `namespace`) are in no scrape, and in no selector here.
+//! Rates, sums and quantiles have data where their series have: they are not calculated. Labels
+//! that Prometheus adds to what it scrapes (`app`, `pod`, `container`, `namespace`) are in no
+//! scrape, and in no selector here.
 
 use std::collections::BTreeMap;
 
@@ -38,8 +40,12 @@ pub(crate) struct Scrape(Vec<Series>);
 impl Scrape {
     /// Takes a page in.
     pub(crate) fn add(mut self, page: &str) -> Result<Self> {
-        for line in page.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-            self.0.extend(series(line).with_context(|| line.to_owned())?);
+        for line in page
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        {
+            self.0
+                .extend(series(line).with_context(|| line.to_owned())?);
         }
         Ok(self)
     }
@@ -50,12 +56,22 @@ impl Scrape {
         for (name, value) in variables {
             selector = selector.replace(&format!("${name}"), value);
         }
-        ensure!(!selector.contains('$'), "{selector} has a variable without a value");
+
+        ensure!(
+            !selector.contains('$'),
+            "{selector} has a variable without a value"
+        );
         let (name, matchers) = parse(&selector)?;
         let found = self.0.iter().filter(|series| series.name == name);
-        let text = |series: &Series, label: &str| series.labels.get(label).cloned().unwrap_or_default();
-        let mut found =
-            found.filter(|series| matchers.iter().all(|matcher| matcher.takes(&text(series, &matcher.label))));
+        let text =
+            |series: &Series, label: &str| series.labels.get(label).cloned().unwrap_or_default();
+
+        let mut found = found.filter(|series| {
+            matchers
+                .iter()
+                .all(|matcher| matcher.takes(&text(series, &matcher.label)))
+        });
+
         Ok(found.any(|series| query.by.iter().all(|label| !text(series, label).is_empty())))
     }
 
@@ -65,7 +81,9 @@ impl Scrape {
         panels: impl IntoIterator<Item = &'p Panel>,
         variables: &[(&str, &str)],
     ) -> Result<Vec<(&'static str, &'static str)>> {
-        let (mut empty, mut silent) = (Vec::new(), Vec::new());
+        let mut empty = Vec::new();
+        let mut silent = Vec::new();
+
         for panel in panels {
             let before = empty.len();
             for query in panel.queries {
@@ -77,15 +95,24 @@ impl Scrape {
                 silent.push(panel.title);
             }
         }
-        ensure!(silent.is_empty(), "panels without data: {silent:?}\n{}", self.listed());
+
+        ensure!(
+            silent.is_empty(),
+            "panels without data: {silent:?}\n{}",
+            self.listed()
+        );
+
         Ok(empty)
     }
 
     /// All of a mesh's series, for people.
     fn listed(&self) -> String {
-        let lines =
-            self.0.iter().filter(|series| !series.name.starts_with("envoy_") && !series.name.ends_with("_bucket"));
-        lines.map(|series| format!("{} {:?}\n", series.name, series.labels)).collect()
+        let lines = self.0.iter().filter(|series| {
+            !series.name.starts_with("envoy_") && !series.name.ends_with("_bucket")
+        });
+        lines
+            .map(|series| format!("{} {:?}\n", series.name, series.labels))
+            .collect()
     }
 }
 
@@ -94,15 +121,22 @@ fn series(line: &str) -> Result<Option<Series>> {
     let (head, value) = line.rsplit_once(' ').context("no value")?;
     let value: f64 = value.parse()?;
     let (name, labels) = match head.split_once('{') {
-        Some((name, rest)) => (name, labels(rest.strip_suffix('}').context("labels without an end")?)?),
+        Some((name, rest)) => (
+            name,
+            labels(rest.strip_suffix('}').context("labels without an end")?)?,
+        ),
         None => (head, BTreeMap::new()),
     };
-    Ok((!value.is_nan()).then(|| Series { name: name.to_owned(), labels }))
+    Ok((!value.is_nan()).then(|| Series {
+        name: name.to_owned(),
+        labels,
+    }))
 }
 
 /// Reads `name="value"` with commas between.
 fn labels(mut text: &str) -> Result<BTreeMap<String, String>> {
     let mut all = BTreeMap::new();
+
     while !text.is_empty() {
         let (name, rest) = text.split_once("=\"").context("a label without a value")?;
         let mut value = String::new();
@@ -117,9 +151,14 @@ fn labels(mut text: &str) -> Result<BTreeMap<String, String>> {
                 (_, sign) => value.push(sign),
             }
         };
+
         all.insert(name.to_owned(), value);
-        text = rest.get(end + 1..).unwrap_or_default().trim_start_matches(',');
+        text = rest
+            .get(end + 1..)
+            .unwrap_or_default()
+            .trim_start_matches(',');
     }
+
     Ok(all)
 }
 
@@ -140,39 +179,99 @@ impl Matcher {
 
 /// Reads a selector: a name and, in braces, matchers.
 fn parse(selector: &str) -> Result<(&str, Vec<Matcher>)> {
-    let Some((name, rest)) = selector.split_once('{') else { return Ok((selector, Vec::new())) };
-    let rest = rest.strip_suffix('}').with_context(|| format!("{selector} has no end"))?;
-    let matchers = rest.split("\",").filter(|part| !part.trim().is_empty()).map(|part| {
-        let (left, value) = part.split_once('"').with_context(|| format!("{part} in {selector} has no value"))?;
-        let value = value.trim_end_matches('"');
-        let left = left.trim();
-        for (sign, wanted, is_pattern) in
-            [("=~", true, true), ("!~", false, true), ("!=", false, false), ("=", true, false)]
-        {
-            if let Some(label) = left.strip_suffix(sign) {
-                let text = if is_pattern { value.to_owned() } else { regex::escape(value) };
-                let pattern = Regex::new(&format!("^(?:{text})$"))?;
-                return Ok(Matcher { label: label.trim().to_owned(), pattern, wanted });
+    let Some((name, rest)) = selector.split_once('{') else {
+        return Ok((selector, Vec::new()));
+    };
+
+    let rest = rest
+        .strip_suffix('}')
+        .with_context(|| format!("{selector} has no end"))?;
+    let matchers = rest
+        .split("\",")
+        .filter(|part| !part.trim().is_empty())
+        .map(|part| {
+            let (left, value) = part
+                .split_once('"')
+                .with_context(|| format!("{part} in {selector} has no value"))?;
+            let value = value.trim_end_matches('"');
+            let left = left.trim();
+
+            for (sign, wanted, is_pattern) in [
+                ("=~", true, true),
+                ("!~", false, true),
+                ("!=", false, false),
+                ("=", true, false),
+            ] {
+                if let Some(label) = left.strip_suffix(sign) {
+                    let text = if is_pattern {
+                        value.to_owned()
+                    } else {
+                        regex::escape(value)
+                    };
+                    let pattern = Regex::new(&format!("^(?:{text})$"))?;
+                    return Ok(Matcher {
+                        label: label.trim().to_owned(),
+                        pattern,
+                        wanted,
+                    });
+                }
             }
-        }
-        bail!("{part} in {selector} compares nothing");
-    });
+
+            bail!("{part} in {selector} compares nothing");
+        });
+
     Ok((name, matchers.collect::<Result<_>>()?))
 }
 
 #[test]
 fn a_panel_has_data_where_matchers_and_labels_fit() -> Result<()> {
-    let scrape =
-        Scrape::default().add("# TYPE a counter\na{b=\"x, \\\"y\",c=\"200\"} 1\na{b=\"\",c=\"503\"} 2\nd NaN\n")?;
+    let scrape = Scrape::default()
+        .add("# TYPE a counter\na{b=\"x, \\\"y\",c=\"200\"} 1\na{b=\"\",c=\"503\"} 2\nd NaN\n")?;
     let has = |selector, by| scrape.has(&Query { selector, by }, &[("v", "x.*")]);
-    ensure!(has("a", &[])? && has("a{c=~\"2..\"}", &["b"])? && has("a{b=~\"$v\",c!~\"5..\"}", &["b", "c"])?);
-    ensure!(has("a{e!=\"1\"}", &[])?, "a label that is not there is empty");
-    for (selector, by) in [("b", &[][..]), ("a{c=\"503\"}", &["b"]), ("a{c=~\"2\"}", &[]), ("a", &["e"]), ("d", &[])] {
+    ensure!(
+        has("a", &[])?
+            && has("a{c=~\"2..\"}", &["b"])?
+            && has("a{b=~\"$v\",c!~\"5..\"}", &["b", "c"])?
+    );
+
+    ensure!(
+        has("a{e!=\"1\"}", &[])?,
+        "a label that is not there is empty"
+    );
+
+    for (selector, by) in [
+        ("b", &[][..]),
+        ("a{c=\"503\"}", &["b"]),
+        ("a{c=~\"2\"}", &[]),
+        ("a", &["e"]),
+        ("d", &[]),
+    ] {
         ensure!(!has(selector, by)?, "{selector}");
     }
-    let panels = [Panel { title: "t", queries: &[Query { selector: "a", by: &[] }, Query { selector: "z", by: &[] }] }];
+
+    let panels = [Panel {
+        title: "t",
+        queries: &[
+            Query {
+                selector: "a",
+                by: &[],
+            },
+            Query {
+                selector: "z",
+                by: &[],
+            },
+        ],
+    }];
+
     ensure!(scrape.empty_queries(&panels, &[])? == [("t", "z")]);
-    let silent = [Panel { title: "u", queries: &[Query { selector: "z", by: &[] }] }];
+    let silent = [Panel {
+        title: "u",
+        queries: &[Query {
+            selector: "z",
+            by: &[],
+        }],
+    }];
+
     ensure!(scrape.empty_queries(&silent, &[]).is_err());
     Ok(())
 }

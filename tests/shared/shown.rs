@@ -15,10 +15,17 @@ impl Sink for Ignore {
 
 /// A route configuration without what tells its forms apart.
 pub(crate) fn sorted(routes: &RouteConfiguration) -> RouteConfiguration {
-    let mut routes = RouteConfiguration { vhds: None, ..routes.clone() };
+    let mut routes = RouteConfiguration {
+        vhds: None,
+        ..routes.clone()
+    };
     let prefix = format!("{}/", routes.name);
     for host in &mut routes.virtual_hosts {
-        host.name = host.name.strip_prefix(&prefix).unwrap_or(&host.name).to_owned();
+        host.name = host
+            .name
+            .strip_prefix(&prefix)
+            .unwrap_or(&host.name)
+            .to_owned();
     }
     routes.virtual_hosts.sort_by(|a, b| a.name.cmp(&b.name));
     routes

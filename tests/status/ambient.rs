@@ -11,14 +11,16 @@ use crate::{Deployed, until};
 /// Where the Service and the policy are.
 const PATHS: [(Kind, &str); 2] = [
     (Kind::Service, "/api/v1/namespaces/default/services/behind"),
-    (Kind::AuthorizationPolicy, "/apis/security.istio.io/v1/namespaces/default/authorizationpolicies/behind"),
+    (
+        Kind::AuthorizationPolicy,
+        "/apis/security.istio.io/v1/namespaces/default/authorizationpolicies/behind",
+    ),
 ];
 
 /// What both should be told: a condition of this status, or that they do not have it.
 fn wanted(status: Option<&str>) -> DesiredStatuses {
     let one = |kind| {
-        let mut condition =
-            json!({ "type": "istio.io/WaypointBound", "status": status, "reason": "R", "message": "m" });
+        let mut condition = json!({ "type": "istio.io/WaypointBound", "status": status, "reason": "R", "message": "m" });
         if kind != Kind::Service {
             // Istio's conditions have it as a text, a Service's has none.
             condition["observedGeneration"] = json!("1");
@@ -27,7 +29,10 @@ fn wanted(status: Option<&str>) -> DesiredStatuses {
             Some(_) => json!({ "conditions": [condition], "withoutConditions": [] }),
             None => json!({ "conditions": [], "withoutConditions": ["istio.io/WaypointBound"] }),
         };
-        let object = ObjectRef { kind, name: NamespacedName::new("default", "behind") };
+        let object = ObjectRef {
+            kind,
+            name: NamespacedName::new("default", "behind"),
+        };
         (object, DesiredStatus::from(status.to_string()))
     };
     PATHS.into_iter().map(|(kind, _)| one(kind)).collect()
@@ -38,9 +43,18 @@ async fn conditions(deployed: &Deployed) -> Vec<Vec<String>> {
     let mut all = Vec::new();
     for (_, path) in PATHS {
         let object = deployed.get(path).await;
-        let conditions = object.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+        let conditions = object
+            .pointer("/status/conditions")
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        all.push(conditions.iter().map(|one| format!("{}={}", text(&one["type"]), text(&one["status"]))).collect());
+        all.push(
+            conditions
+                .iter()
+                .map(|one| format!("{}={}", text(&one["type"]), text(&one["status"])))
+                .collect(),
+        );
     }
     all
 }
@@ -54,6 +68,7 @@ pub(crate) async fn conditions_stand_beside_those_of_others_and_go(deployed: &De
         "apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy",
         "metadata": { "name": "behind", "namespace": "default" }, "spec": { "rules": [{}] },
     });
+
     deployed.cluster.apply(&service.to_string()).unwrap();
     deployed.cluster.apply(&policy.to_string()).unwrap();
     let theirs = json!({ "type": "Theirs", "status": "True", "reason": "R", "message": "",
@@ -65,17 +80,30 @@ pub(crate) async fn conditions_stand_beside_those_of_others_and_go(deployed: &De
         }
         status
     };
+
     for (kind, path) in PATHS {
         let patch = json!({ "status": status(kind) });
         let path = format!("{path}/status");
-        deployed.cluster.call("PATCH", &path, "application/merge-patch+json", &patch).await.unwrap();
+        deployed
+            .cluster
+            .call("PATCH", &path, "application/merge-patch+json", &patch)
+            .await
+            .unwrap();
     }
 
     let (tell, desired) = watch::channel(DesiredStatuses::new());
     let stop = CancellationToken::new();
     let cluster = deployed.as_navarch().await;
-    let (controllers, responsibility) = (Vec::new(), Responsibility::All);
-    let writer = ObjectStatuses { cluster, wanted: desired, controllers, share: Share::Wanted, responsibility };
+    let controllers = Vec::new();
+    let responsibility = Responsibility::All;
+    let writer = ObjectStatuses {
+        cluster,
+        wanted: desired,
+        controllers,
+        share: Share::Wanted,
+        responsibility,
+    };
+
     let task = tokio::spawn(writer.run(stop.clone()));
     let both = |list: &[&str]| {
         let list: Vec<String> = list.iter().map(|text| (*text).to_owned()).collect();
@@ -83,40 +111,72 @@ pub(crate) async fn conditions_stand_beside_those_of_others_and_go(deployed: &De
     };
     tell.send_replace(wanted(Some("False")));
     let first = both(&["Theirs=True", "istio.io/WaypointBound=False"]);
-    until("both are told", async || conditions(deployed).await == first).await;
+    until("both are told", async || {
+        conditions(deployed).await == first
+    })
+    .await;
     tell.send_replace(wanted(Some("True")));
     let second = both(&["Theirs=True", "istio.io/WaypointBound=True"]);
     until("it follows", async || conditions(deployed).await == second).await;
 
-    let version = async |path: &str| deployed.get(path).await["metadata"]["resourceVersion"].clone();
+    let version =
+        async |path: &str| deployed.get(path).await["metadata"]["resourceVersion"].clone();
     let before = (version(PATHS[0].1).await, version(PATHS[1].1).await);
     tell.send_replace(wanted(Some("True")));
-    // What others take away comes back, which is after all that equal news could have done to the other object.
+
+    // What others take away comes back, which is after all that equal news could have done to the
+    // other object.
     let patch = json!({ "status": { "conditions": [theirs] } });
     let path = format!("{}/status", PATHS[1].1);
-    deployed.cluster.call("PATCH", &path, "application/merge-patch+json", &patch).await.unwrap();
-    until("it is there again", async || conditions(deployed).await == second).await;
-    assert_eq!(version(PATHS[0].1).await, before.0, "equal news are not written");
+    deployed
+        .cluster
+        .call("PATCH", &path, "application/merge-patch+json", &patch)
+        .await
+        .unwrap();
+
+    until("it is there again", async || {
+        conditions(deployed).await == second
+    })
+    .await;
+    assert_eq!(
+        version(PATHS[0].1).await,
+        before.0,
+        "equal news are not written"
+    );
+
     assert_ne!(version(PATHS[1].1).await, before.1);
 
     tell.send_replace(wanted(None));
-    until("it goes", async || conditions(deployed).await == both(&["Theirs=True"])).await;
+    until("it goes", async || {
+        conditions(deployed).await == both(&["Theirs=True"])
+    })
+    .await;
     let service = deployed.get(PATHS[0].1).await;
-    assert_eq!(service["status"]["loadBalancer"]["ingress"][0]["ip"], "192.0.2.1");
+    assert_eq!(
+        service["status"]["loadBalancer"]["ingress"][0]["ip"],
+        "192.0.2.1"
+    );
+
     stop.cancel();
     task.await.unwrap();
+
     for (kind, name) in [("service", "behind"), ("authorizationpolicy", "behind")] {
-        deployed.cluster.kubectl(&["delete", kind, name, "-n", "default"], "").unwrap();
+        deployed
+            .cluster
+            .kubectl(&["delete", kind, name, "-n", "default"], "")
+            .unwrap();
     }
 }
 
-/// What a control plane in ambient mode tells a Service that names a waypoint which is not there, and a policy for ztunnel.
+/// What a control plane in ambient mode tells a Service that names a waypoint which is not there,
+/// and a policy for ztunnel.
 pub(crate) async fn are_written_by_the_leader(deployed: &Deployed) {
     let service = json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": { "name": "behind", "namespace": "default", "labels": { "istio.io/use-waypoint": "gone" } },
         "spec": { "ports": [{ "name": "http", "port": 80 }] },
     });
+
     let policy = json!({
         "apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy",
         "metadata": { "name": "behind", "namespace": "default" },
@@ -124,23 +184,60 @@ pub(crate) async fn are_written_by_the_leader(deployed: &Deployed) {
     });
     deployed.cluster.apply(&service.to_string()).unwrap();
     deployed.cluster.apply(&policy.to_string()).unwrap();
-    let expected = vec![vec!["istio.io/WaypointBound=False".to_owned()], vec!["ZtunnelAccepted=True".to_owned()]];
+    let expected = vec![
+        vec!["istio.io/WaypointBound=False".to_owned()],
+        vec!["ZtunnelAccepted=True".to_owned()],
+    ];
+
     let own = async || {
         let mut all = conditions(deployed).await;
         // How far the policy has come is told, too.
-        all.iter_mut().for_each(|list| list.retain(|one| !one.starts_with("Reconciled=")));
+        all.iter_mut()
+            .for_each(|list| list.retain(|one| !one.starts_with("Reconciled=")));
         all
     };
+
     until("both are told", async || own().await == expected).await;
     let service = deployed.get(PATHS[0].1).await;
-    assert_eq!(service["status"]["conditions"][0]["reason"], "WaypointIsNotReady");
+    assert_eq!(
+        service["status"]["conditions"][0]["reason"],
+        "WaypointIsNotReady"
+    );
     let policy = deployed.get(PATHS[1].1).await;
     let conditions = policy["status"]["conditions"].as_array().unwrap();
-    let accepted = conditions.iter().find(|condition| condition["type"] == "ZtunnelAccepted").unwrap();
-    assert_eq!((&accepted["reason"], &accepted["observedGeneration"]), (&json!("UnsupportedValue"), &json!("1")));
-    deployed.cluster.kubectl(&["label", "service", "behind", "-n", "default", "istio.io/use-waypoint-"], "").unwrap();
-    until("what names no waypoint is told nothing", async || own().await[0].is_empty()).await;
+    let accepted = conditions
+        .iter()
+        .find(|condition| condition["type"] == "ZtunnelAccepted")
+        .unwrap();
+
+    assert_eq!(
+        (&accepted["reason"], &accepted["observedGeneration"]),
+        (&json!("UnsupportedValue"), &json!("1"))
+    );
+    deployed
+        .cluster
+        .kubectl(
+            &[
+                "label",
+                "service",
+                "behind",
+                "-n",
+                "default",
+                "istio.io/use-waypoint-",
+            ],
+            "",
+        )
+        .unwrap();
+
+    until("what names no waypoint is told nothing", async || {
+        own().await[0].is_empty()
+    })
+    .await;
+
     for kind in ["service", "authorizationpolicy"] {
-        deployed.cluster.kubectl(&["delete", kind, "behind", "-n", "default"], "").unwrap();
+        deployed
+            .cluster
+            .kubectl(&["delete", kind, "behind", "-n", "default"], "")
+            .unwrap();
     }
 }

@@ -43,34 +43,60 @@ pub(crate) async fn faults_are_written_and_removed(deployed: &Deployed) {
         scope,
         mesh,
     };
+
     let stop = CancellationToken::new();
     let task = tokio::spawn(analysis.run(stop.clone()));
     let messages = async || get(deployed, "broken").await["status"]["validationMessages"].clone();
-    until("the fault is in the status", async || messages().await[0]["type"]["code"] == "IST0106").await;
+    until("the fault is in the status", async || {
+        messages().await[0]["type"]["code"] == "IST0106"
+    })
+    .await;
     let status = get(deployed, "broken").await["status"].clone();
     assert_eq!(status["observedGeneration"], "1");
+
     assert_eq!(status["validationMessages"][0]["level"], "ERROR");
 
     // A condition of somebody else stays, and once all is right nothing is written any more.
     let condition = json!({ "status": { "conditions": [{ "type": "Mine", "status": "True" }] } });
     let path = "/apis/networking.istio.io/v1/namespaces/default/virtualservices/broken/status";
-    deployed.cluster.call("PATCH", path, "application/merge-patch+json", &condition).await.unwrap();
+    deployed
+        .cluster
+        .call("PATCH", path, "application/merge-patch+json", &condition)
+        .await
+        .unwrap();
+
     put(deployed, "broken", &good, "default");
-    until("a mended object has no faults", async || messages().await == json!([])).await;
+    until("a mended object has no faults", async || {
+        messages().await == json!([])
+    })
+    .await;
     let broken = get(deployed, "broken").await;
     assert_eq!(broken["status"]["conditions"][0]["type"], "Mine");
     assert_eq!(broken["status"]["observedGeneration"], "2");
+
     // Two rounds later, of which each writes of another object.
-    let messages_of_later = async || get(deployed, "later").await["status"]["validationMessages"].clone();
+    let messages_of_later =
+        async || get(deployed, "later").await["status"]["validationMessages"].clone();
     put(deployed, "later", &json!([{}]), "default");
-    until("the fault of another is in the status", async || messages_of_later().await[0]["type"]["code"] == "IST0106")
-        .await;
+    until("the fault of another is in the status", async || {
+        messages_of_later().await[0]["type"]["code"] == "IST0106"
+    })
+    .await;
+
     put(deployed, "later", &good, "default");
-    until("it is mended, too", async || messages_of_later().await == json!([])).await;
-    assert_eq!(get(deployed, "broken").await["metadata"]["resourceVersion"], broken["metadata"]["resourceVersion"]);
+    until("it is mended, too", async || {
+        messages_of_later().await == json!([])
+    })
+    .await;
+    assert_eq!(
+        get(deployed, "broken").await["metadata"]["resourceVersion"],
+        broken["metadata"]["resourceVersion"]
+    );
+
     for untouched in ["good", "other"] {
         assert_eq!(get(deployed, untouched).await["status"], Value::Null);
     }
+
     reports_follow_changes_of_other_objects(deployed).await;
     reports_objects_once_their_tag_is_of_this_revision(deployed).await;
     stop.cancel();
@@ -79,20 +105,29 @@ pub(crate) async fn faults_are_written_and_removed(deployed: &Deployed) {
 
 /// The status of an object follows what other objects lack, and no longer lack.
 async fn reports_follow_changes_of_other_objects(deployed: &Deployed) {
-    let route = json!([{ "route": [{ "destination": { "host": "beside.default.svc.cluster.local" } }] }]);
+    let route =
+        json!([{ "route": [{ "destination": { "host": "beside.default.svc.cluster.local" } }] }]);
     put(deployed, "beside", &route, "default");
     let codes = async || {
         let messages = get(deployed, "beside").await["status"]["validationMessages"].clone();
         let messages = messages.as_array().cloned().unwrap_or_default();
-        messages.iter().map(|message| message["type"]["code"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        messages
+            .iter()
+            .map(|message| message["type"]["code"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
-    until("the service is missed", async || codes().await == ["IST0101"]).await;
+
+    until("the service is missed", async || {
+        codes().await == ["IST0101"]
+    })
+    .await;
     let service = json!({
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": { "name": "beside", "namespace": "default" },
         "spec": { "ports": [{ "name": "http", "port": 80 }] },
     });
+
     deployed.cluster.apply(&service.to_string()).unwrap();
     until("the service is there", async || codes().await.is_empty()).await;
 }
@@ -101,8 +136,13 @@ async fn reports_follow_changes_of_other_objects(deployed: &Deployed) {
 async fn reports_objects_once_their_tag_is_of_this_revision(deployed: &Deployed) {
     put(deployed, "tagged", &json!([{}]), "prod");
     put(deployed, "broken", &json!([{}]), "default");
-    let codes = async |name: &str| get(deployed, name).await["status"]["validationMessages"][0]["type"]["code"].clone();
-    until("what is ours is judged", async || codes("broken").await == "IST0106").await;
+    let codes = async |name: &str| {
+        get(deployed, name).await["status"]["validationMessages"][0]["type"]["code"].clone()
+    };
+    until("what is ours is judged", async || {
+        codes("broken").await == "IST0106"
+    })
+    .await;
     assert_eq!(codes("tagged").await, Value::Null, "nobody has the tag yet");
     let tag = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -110,5 +150,9 @@ async fn reports_objects_once_their_tag_is_of_this_revision(deployed: &Deployed)
         "metadata": { "name": "analysis-tag-prod", "labels": { "istio.io/tag": "prod", "istio.io/rev": "default" } },
     });
     deployed.cluster.apply(&tag.to_string()).unwrap();
-    until("what has the tag is judged", async || codes("tagged").await == "IST0106").await;
+
+    until("what has the tag is judged", async || {
+        codes("tagged").await == "IST0106"
+    })
+    .await;
 }

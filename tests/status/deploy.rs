@@ -6,8 +6,8 @@ use navarch_testkit::helm::Helm;
 use serde_json::{Value, json};
 
 use crate::{
-    Deployed, NAMESPACE, addresses, ambient, analysis, gateway_api, inference_pools, leaders, quarantine, registration,
-    rollouts, roots, unready, untaint, whole,
+    Deployed, NAMESPACE, addresses, ambient, analysis, gateway_api, inference_pools, leaders,
+    quarantine, registration, rollouts, roots, unready, untaint, whole,
 };
 
 /// Whether Navarch's service account may change a ConfigMap.
@@ -22,7 +22,11 @@ async fn may_update(deployed: &Deployed, namespace: &str, name: &str) -> bool {
         },
     });
     let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-    let answer = deployed.cluster.call("POST", path, "application/json", &ask).await.unwrap();
+    let answer = deployed
+        .cluster
+        .call("POST", path, "application/json", &ask)
+        .await
+        .unwrap();
     answer["status"]["allowed"].as_bool().unwrap()
 }
 
@@ -52,29 +56,50 @@ fn everything() -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn all_is_applied_and_all_that_navarch_writes_it_may_write() {
     let deployed = Deployed::start().await;
+
     for (namespace, name, allowed) in [
         ("kube-system", "istio-ca-root-cert", true),
         ("kube-system", "istio-ca-crl", true),
         ("kube-system", "aws-auth", false),
         ("kube-public", "cluster-info", false),
     ] {
-        assert_eq!(may_update(&deployed, namespace, name).await, allowed, "{namespace}/{name}");
+        assert_eq!(
+            may_update(&deployed, namespace, name).await,
+            allowed,
+            "{namespace}/{name}"
+        );
     }
+
     let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/charts/navarch");
-    let all = Helm::find().unwrap().template(&chart, "navarch", NAMESPACE, &everything()).unwrap();
+    let all = Helm::find()
+        .unwrap()
+        .template(&chart, "navarch", NAMESPACE, &everything())
+        .unwrap();
     let dry_run = ["apply", "--dry-run=server", "--validate=strict", "-f", "-"];
     let applied = deployed.cluster.kubectl(&dry_run, &all).unwrap();
-    assert!(applied.contains("networkpolicy.networking.k8s.io/istiod created (server dry run)"), "{applied}");
+    assert!(
+        applied.contains("networkpolicy.networking.k8s.io/istiod created (server dry run)"),
+        "{applied}"
+    );
+
     for kind in ["Deployment", "DaemonSet"] {
         let values = json!({
             "kind": kind, "autoscaling": {"minReplicas": 2}, "podDisruptionBudget": {"minAvailable": 1},
             "networkGateway": "network-1", "global": {"networkPolicy": {"enabled": true}},
         });
         let gateway = chart.with_file_name("gateway");
-        let gateway = Helm::find().unwrap().template(&gateway, "edge", NAMESPACE, &values).unwrap();
+        let gateway = Helm::find()
+            .unwrap()
+            .template(&gateway, "edge", NAMESPACE, &values)
+            .unwrap();
         let applied = deployed.cluster.kubectl(&dry_run, &gateway).unwrap();
-        assert!(applied.contains(&format!("{}.apps/edge created", kind.to_lowercase())), "{applied}");
+
+        assert!(
+            applied.contains(&format!("{}.apps/edge created", kind.to_lowercase())),
+            "{applied}"
+        );
     }
+
     leaders::hand_over_and_are_preempted(&deployed).await;
     leaders::wait_for_an_istiod_that_leads(&deployed).await;
     untaint::follows_the_pods_of_istio_cni(&deployed).await;
@@ -83,6 +108,7 @@ async fn all_is_applied_and_all_that_navarch_writes_it_may_write() {
     analysis::faults_are_written_and_removed(&deployed).await;
     quarantine::a_quarantine_is_reported_by_a_condition_and_an_event(&deployed).await;
     unready::an_unready_control_plane_writes_an_event_of_its_pod(&deployed).await;
+
     rollouts::replicas_agree_and_forget_no_abort(&deployed).await;
     gateway_api::is_written_next_to_that_of_other_controllers_and_repaired(&deployed).await;
     inference_pools::have_services_that_are_mended(&deployed).await;

@@ -10,17 +10,27 @@ use crate::whole::start;
 use crate::{Deployed, until};
 
 /// The role of deploy/.
-const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/istiod-clusterrole-istio-system";
+const ROLE: &str =
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles/istiod-clusterrole-istio-system";
 
 /// What the doctor finds: how bad, what, what to type, where it is explained.
 fn found(navarch: &Navarch) -> Vec<[String; 4]> {
     let address = format!("--address={}", navarch.monitoring);
     let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_navarch")));
-    let output = command.args(["doctor", &address, "-o", "json"]).env_clear().output().unwrap();
-    let all: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
-    let findings = all[0]["health"]["findings"].as_array().cloned().unwrap_or_else(|| panic!("{all}"));
-    let one =
-        |finding: &Value| ["level", "what", "next", "docs"].map(|field| finding[field].as_str().unwrap().to_owned());
+    let output = command
+        .args(["doctor", &address, "-o", "json"])
+        .env_clear()
+        .output()
+        .unwrap();
+    let all: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    let findings = all[0]["health"]["findings"]
+        .as_array()
+        .cloned()
+        .unwrap_or_else(|| panic!("{all}"));
+    let one = |finding: &Value| {
+        ["level", "what", "next", "docs"].map(|field| finding[field].as_str().unwrap().to_owned())
+    };
     findings.iter().map(one).collect()
 }
 
@@ -30,15 +40,28 @@ async fn a_doctor_names_the_rights_and_kinds_that_are_missing() {
     let navarch = start(deployed, "istiod-0").await;
     let of = |section: &str| {
         let all = found(&navarch).into_iter();
-        all.filter(|[.., docs]| docs.ends_with(section)).collect::<Vec<_>>()
+        all.filter(|[.., docs]| docs.ends_with(section))
+            .collect::<Vec<_>>()
     };
-    assert_eq!(of("#rights"), Vec::<[String; 4]>::new(), "deploy/ gives all that is needed");
+
+    assert_eq!(
+        of("#rights"),
+        Vec::<[String; 4]>::new(),
+        "deploy/ gives all that is needed"
+    );
     let kinds = of("#kinds-and-their-versions");
     assert!(
-        kinds.iter().all(|[level, what, ..]| level == "note" && what.contains("gateway.networking.k8s.io")),
+        kinds
+            .iter()
+            .all(|[level, what, ..]| level == "note" && what.contains("gateway.networking.k8s.io")),
         "{kinds:?}"
     );
-    assert_eq!(of("#clocks"), Vec::<[String; 4]>::new(), "they are the same machine's");
+
+    assert_eq!(
+        of("#clocks"),
+        Vec::<[String; 4]>::new(),
+        "they are the same machine's"
+    );
 
     // Pods may no longer be read, nor tokens reviewed.
     let mut role = deployed.get(ROLE).await;
@@ -47,25 +70,60 @@ async fn a_doctor_names_the_rights_and_kinds_that_are_missing() {
             resources.retain(|resource| resource != "pods" && resource != "tokenreviews");
         }
     }
-    role["rules"].as_array_mut().unwrap().retain(|rule| rule["resources"] != json!([]));
-    deployed.cluster.call("PUT", ROLE, "application/json", &role).await.unwrap();
-    deployed.cluster.kubectl(&["delete", "crd", "wasmplugins.extensions.istio.io"], "").unwrap();
+
+    role["rules"]
+        .as_array_mut()
+        .unwrap()
+        .retain(|rule| rule["resources"] != json!([]));
+    deployed
+        .cluster
+        .call("PUT", ROLE, "application/json", &role)
+        .await
+        .unwrap();
+
+    deployed
+        .cluster
+        .kubectl(&["delete", "crd", "wasmplugins.extensions.istio.io"], "")
+        .unwrap();
     let who = "system:serviceaccount:istio-system:istiod";
-    until("the rights are missed", async || tokio::task::block_in_place(|| of("#rights")).len() == 2).await;
+    until("the rights are missed", async || {
+        tokio::task::block_in_place(|| of("#rights")).len() == 2
+    })
+    .await;
     let rights = of("#rights");
     let [_, what, next, _] = &rights[0];
-    assert_eq!(*what, format!("{who} may not list, watch pods: objects of this kind are not read"));
+    assert_eq!(
+        *what,
+        format!("{who} may not list, watch pods: objects of this kind are not read")
+    );
     assert_eq!(*next, format!("kubectl auth can-i list pods -A --as={who}"));
+
     let [level, what, ..] = &rights[1];
-    let wanted =
-        format!("{who} may not create tokenreviews.authentication.k8s.io: proxies cannot authenticate with tokens");
+    let wanted = format!(
+        "{who} may not create tokenreviews.authentication.k8s.io: proxies cannot authenticate with tokens"
+    );
     assert_eq!((level.as_str(), what), ("wrong", &wanted));
-    let verdict = deployed.cluster.kubectl(&["auth", "can-i", "list", "pods", "-A", &format!("--as={who}")], "");
-    assert!(verdict.is_err(), "what is to be typed says the same: {verdict:?}");
+    let verdict = deployed.cluster.kubectl(
+        &[
+            "auth",
+            "can-i",
+            "list",
+            "pods",
+            "-A",
+            &format!("--as={who}"),
+        ],
+        "",
+    );
+
+    assert!(
+        verdict.is_err(),
+        "what is to be typed says the same: {verdict:?}"
+    );
     until("the kind is missed", async || {
         let kinds = tokio::task::block_in_place(|| of("#kinds-and-their-versions"));
         kinds.iter().any(|[_, what, next, _]| {
-            what.contains("wasmplugins.extensions.istio.io") && next == "navarch crds | kubectl apply -f -"
+            what.contains("wasmplugins.extensions.istio.io")
+                && next == "navarch crds | kubectl apply -f -"
         })
     })
     .await;

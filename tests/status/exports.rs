@@ -15,9 +15,15 @@ const GROUP: &str = "mcs.example.com";
 fn grant(deployed: &Deployed) {
     let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/charts/navarch");
     let values = json!({ "env": { "MCS_API_GROUP": GROUP } });
-    let all = Helm::find().unwrap().template(&chart, "navarch", NAMESPACE, &values).unwrap();
+    let all = Helm::find()
+        .unwrap()
+        .template(&chart, "navarch", NAMESPACE, &values)
+        .unwrap();
     let documents: Vec<Value> = serde_saphyr::from_multiple(&all).unwrap();
-    for role in documents.iter().filter(|object| object["kind"] == "ClusterRole") {
+    for role in documents
+        .iter()
+        .filter(|object| object["kind"] == "ClusterRole")
+    {
         deployed.cluster.apply(&role.to_string()).unwrap();
     }
 }
@@ -42,21 +48,35 @@ fn definition() -> Value {
 async fn exports_are_made_for_services() {
     let deployed = &Deployed::start().await;
     grant(deployed);
+
     for name in ["exports", "unselected"] {
-        let labels = if name == "exports" { json!({ "exports": "yes" }) } else { json!({}) };
-        let namespace =
-            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } });
+        let labels = if name == "exports" {
+            json!({ "exports": "yes" })
+        } else {
+            json!({})
+        };
+        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } });
         deployed.cluster.apply(&namespace.to_string()).unwrap();
     }
+
     let service = |namespace: &str, name: &str| {
         json!({
             "apiVersion": "v1", "kind": "Service", "metadata": { "namespace": namespace, "name": name },
             "spec": { "ports": [{ "port": 80 }] },
         })
     };
-    for (namespace, name) in [("exports", "a"), ("exports", "private"), ("unselected", "c")] {
-        deployed.cluster.apply(&service(namespace, name).to_string()).unwrap();
+
+    for (namespace, name) in [
+        ("exports", "a"),
+        ("exports", "private"),
+        ("unselected", "c"),
+    ] {
+        deployed
+            .cluster
+            .apply(&service(namespace, name).to_string())
+            .unwrap();
     }
+
     let folder = tempfile::tempdir().unwrap();
     let mesh = folder.path().join("mesh.yaml");
     let config = json!({
@@ -64,7 +84,12 @@ async fn exports_are_made_for_services() {
         "serviceSettings": [{ "settings": { "clusterLocal": true }, "hosts": ["private.exports.svc.cluster.local"] }],
     });
     std::fs::write(&mesh, config.to_string()).unwrap();
-    let kubeconfig = deployed.cluster.kubeconfig_of(NAMESPACE, "istiod").await.unwrap();
+    let kubeconfig = deployed
+        .cluster
+        .kubeconfig_of(NAMESPACE, "istiod")
+        .await
+        .unwrap();
+
     let flag = format!("--mesh-config={}", mesh.display());
     let environment = [
         ("POD_NAME", "exporter"),
@@ -74,25 +99,52 @@ async fn exports_are_made_for_services() {
         ("MCS_API_GROUP", GROUP),
         ("MCS_API_VERSION", "v1beta1"),
     ];
+
     let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
-    let navarch = Navarch::start_on_kubernetes(program, &kubeconfig, &[&flag], &environment).await.unwrap();
+    let navarch = Navarch::start_on_kubernetes(program, &kubeconfig, &[&flag], &environment)
+        .await
+        .unwrap();
 
     // The kind may come later.
     deployed.cluster.apply(&definition().to_string()).unwrap();
-    let path =
-        |namespace: &str, name: &str| format!("/apis/{GROUP}/v1beta1/namespaces/{namespace}/serviceexports/{name}");
+    let path = |namespace: &str, name: &str| {
+        format!("/apis/{GROUP}/v1beta1/namespaces/{namespace}/serviceexports/{name}")
+    };
     let export = async |namespace: &str, name: &str| deployed.get(&path(namespace, name)).await;
-    until("the Service is exported", async || !export("exports", "a").await.is_null()).await;
+    until("the Service is exported", async || {
+        !export("exports", "a").await.is_null()
+    })
+    .await;
     let made = export("exports", "a").await;
     let owner = &made["metadata"]["ownerReferences"][0];
-    let uid = deployed.get("/api/v1/namespaces/exports/services/a").await["metadata"]["uid"].clone();
-    assert_eq!((&owner["kind"], &owner["name"], &owner["uid"]), (&json!("Service"), &json!("a"), &uid));
-    deployed.cluster.apply(&service("exports", "b").to_string()).unwrap();
-    until("so is one that comes later", async || !export("exports", "b").await.is_null()).await;
+    let uid =
+        deployed.get("/api/v1/namespaces/exports/services/a").await["metadata"]["uid"].clone();
+    assert_eq!(
+        (&owner["kind"], &owner["name"], &owner["uid"]),
+        (&json!("Service"), &json!("a"), &uid)
+    );
+
+    deployed
+        .cluster
+        .apply(&service("exports", "b").to_string())
+        .unwrap();
+    until("so is one that comes later", async || {
+        !export("exports", "b").await.is_null()
+    })
+    .await;
+
     for (namespace, name) in [("exports", "private"), ("unselected", "c")] {
-        assert_eq!(export(namespace, name).await, Value::Null, "{namespace}/{name} stays where it is");
+        assert_eq!(
+            export(namespace, name).await,
+            Value::Null,
+            "{namespace}/{name} stays where it is"
+        );
     }
+
     assert!(navarch.stop().await.unwrap(), "it ends when it is told to");
     let refused = deployed.requests("serviceexports");
-    assert!(refused.iter().any(|call| call.starts_with("\"create\"")), "{refused:?}");
+    assert!(
+        refused.iter().any(|call| call.starts_with("\"create\"")),
+        "{refused:?}"
+    );
 }

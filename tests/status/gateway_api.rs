@@ -1,7 +1,9 @@
 //! Status of the Gateway API's objects.
 
 use navarch::api::object::{Kind, NamespacedName, ObjectRef};
-use navarch::status::{DesiredStatus, DesiredStatuses, ObjectStatuses, Responsibility, RevisionObjects, Share};
+use navarch::status::{
+    DesiredStatus, DesiredStatuses, ObjectStatuses, Responsibility, RevisionObjects, Share,
+};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -40,24 +42,43 @@ fn wanted(accepted: &str) -> DesiredStatuses {
         "controllerName": "istio.io/gateway-controller",
         "conditions": [{ "type": "Accepted", "status": accepted, "reason": "R", "message": "m", "observedGeneration": 1 }],
     }] });
-    let object = ObjectRef { kind: Kind::HttpRoute, name: NamespacedName::new("default", "r") };
+    let object = ObjectRef {
+        kind: Kind::HttpRoute,
+        name: NamespacedName::new("default", "r"),
+    };
     DesiredStatuses::unit(object, DesiredStatus::from(status.to_string()))
 }
 
 /// The entries of the route's status, as `controller=accepted`.
 async fn entries(deployed: &Deployed) -> Vec<String> {
     let route = deployed.get(PATH).await;
-    let entries = route.pointer("/status/parents").and_then(Value::as_array).cloned().unwrap_or_default();
+    let entries = route
+        .pointer("/status/parents")
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     entries
         .iter()
-        .map(|entry| format!("{}={}", text(&entry["controllerName"]), text(&entry["conditions"][0]["status"])))
+        .map(|entry| {
+            format!(
+                "{}={}",
+                text(&entry["controllerName"]),
+                text(&entry["conditions"][0]["status"])
+            )
+        })
         .collect()
 }
 
 pub(crate) async fn is_written_next_to_that_of_other_controllers_and_repaired(deployed: &Deployed) {
     deployed.cluster.apply(&definition().to_string()).unwrap();
-    let wait = ["wait", "--for=condition=Established", "--timeout=30s", "crd/httproutes.gateway.networking.k8s.io"];
+    let wait = [
+        "wait",
+        "--for=condition=Established",
+        "--timeout=30s",
+        "crd/httproutes.gateway.networking.k8s.io",
+    ];
+
     deployed.cluster.kubectl(&wait, "").unwrap();
     let route = json!({
         "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
@@ -66,36 +87,64 @@ pub(crate) async fn is_written_next_to_that_of_other_controllers_and_repaired(de
     deployed.cluster.apply(&route.to_string()).unwrap();
     let theirs = json!({ "controllerName": "example.com/theirs", "parentRef": { "name": "theirs" },
         "conditions": [{ "type": "Accepted", "status": "Unknown" }] });
+
     let patch = async |status: Value| {
         let path = format!("{PATH}/status");
         deployed
             .cluster
-            .call("PATCH", &path, "application/merge-patch+json", &json!({ "status": status }))
+            .call(
+                "PATCH",
+                &path,
+                "application/merge-patch+json",
+                &json!({ "status": status }),
+            )
             .await
             .unwrap();
     };
+
     patch(json!({ "parents": [theirs] })).await;
 
     let (tell, desired) = watch::channel(DesiredStatuses::new());
     let stop = CancellationToken::new();
     let task = writes(deployed, desired, Responsibility::All, &stop).await;
     tell.send_replace(wanted("False"));
-    let first = ["example.com/theirs=Unknown", "istio.io/gateway-controller=False"];
-    until("ours stands beside theirs", async || entries(deployed).await == first).await;
+    let first = [
+        "example.com/theirs=Unknown",
+        "istio.io/gateway-controller=False",
+    ];
+
+    until("ours stands beside theirs", async || {
+        entries(deployed).await == first
+    })
+    .await;
     tell.send_replace(wanted("True"));
-    let second = ["example.com/theirs=Unknown", "istio.io/gateway-controller=True"];
+    let second = [
+        "example.com/theirs=Unknown",
+        "istio.io/gateway-controller=True",
+    ];
     until("it follows", async || entries(deployed).await == second).await;
+
     let version = deployed.get(PATH).await["metadata"]["resourceVersion"].clone();
     tell.send_replace(wanted("True"));
     patch(json!({ "parents": [theirs] })).await;
-    until("what others took away is there again", async || entries(deployed).await == second).await;
+    until("what others took away is there again", async || {
+        entries(deployed).await == second
+    })
+    .await;
     let seen = deployed.get(PATH).await["metadata"]["resourceVersion"].clone();
     assert_ne!(version, seen);
+
     stop.cancel();
     task.await.unwrap();
     quarantine::a_quarantined_route_gets_its_condition_once_it_has_a_parent(deployed).await;
     is_written_by_its_revision_alone(deployed).await;
-    deployed.cluster.kubectl(&["delete", "crd", "httproutes.gateway.networking.k8s.io"], "").unwrap();
+    deployed
+        .cluster
+        .kubectl(
+            &["delete", "crd", "httproutes.gateway.networking.k8s.io"],
+            "",
+        )
+        .unwrap();
 }
 
 /// Starts what writes statuses.
@@ -107,32 +156,69 @@ async fn writes(
 ) -> JoinHandle<()> {
     let controllers = vec!["istio.io/gateway-controller".to_owned()];
     let cluster = deployed.as_navarch().await;
-    let writer = ObjectStatuses { cluster, wanted, controllers, share: Share::Whole, responsibility };
+    let writer = ObjectStatuses {
+        cluster,
+        wanted,
+        controllers,
+        share: Share::Whole,
+        responsibility,
+    };
     tokio::spawn(writer.run(stop.clone()))
 }
 
 /// Two revisions tell the route different things, but only that whose it is does so.
 async fn is_written_by_its_revision_alone(deployed: &Deployed) {
     let stop = CancellationToken::new();
-    let (mut tasks, mut tells) = (Vec::new(), Vec::new());
+    let mut tasks = Vec::new();
+    let mut tells = Vec::new();
+
     for (revision, accepted) in [("default", "False"), ("canary", "Unknown")] {
         let (tell_own, own) = watch::channel(None);
-        let (cluster, namespace) = (deployed.as_navarch().await, NAMESPACE.to_owned());
-        let follow = RevisionObjects { cluster, namespace, revision: revision.to_owned() };
+        let cluster = deployed.as_navarch().await;
+        let namespace = NAMESPACE.to_owned();
+        let follow = RevisionObjects {
+            cluster,
+            namespace,
+            revision: revision.to_owned(),
+        };
         tasks.push(tokio::spawn(follow.run(tell_own, stop.clone())));
         let (tell, desired) = watch::channel(wanted(accepted));
         tells.push(tell);
         tasks.push(writes(deployed, desired, Responsibility::Revision(own), &stop).await);
     }
-    let says =
-        async |accepted: &str| entries(deployed).await.contains(&format!("istio.io/gateway-controller={accepted}"));
-    let label = |label: &str| {
-        deployed.cluster.kubectl(&["label", "--overwrite", "httproute", "r", "-n", "default", label], "").unwrap();
+
+    let says = async |accepted: &str| {
+        entries(deployed)
+            .await
+            .contains(&format!("istio.io/gateway-controller={accepted}"))
     };
-    until("the default revision tells what names none", async || says("False").await).await;
+
+    let label = |label: &str| {
+        deployed
+            .cluster
+            .kubectl(
+                &[
+                    "label",
+                    "--overwrite",
+                    "httproute",
+                    "r",
+                    "-n",
+                    "default",
+                    label,
+                ],
+                "",
+            )
+            .unwrap();
+    };
+
+    until("the default revision tells what names none", async || {
+        says("False").await
+    })
+    .await;
     let before = deployed.requests("/httproutes/r/status?").len();
     label("istio.io/rev=canary");
     until("its own revision tells it", async || says("Unknown").await).await;
+
     // A tag that nobody has, then moves.
     label("istio.io/rev=next");
     let tag = |revision: &str| {
@@ -144,15 +230,36 @@ async fn is_written_by_its_revision_alone(deployed: &Deployed) {
         });
         deployed.cluster.apply(&service.to_string()).unwrap();
     };
+
     for (revision, accepted) in [("default", "False"), ("canary", "Unknown")] {
         tag(revision);
-        until("the revision of its tag tells it", async || says(accepted).await).await;
+        until("the revision of its tag tells it", async || {
+            says(accepted).await
+        })
+        .await;
     }
+
     let writes = deployed.requests("/httproutes/r/status?").len() - before;
-    assert!(writes <= 4, "{writes} writes, where three changed something and one may have come too late");
+    assert!(
+        writes <= 4,
+        "{writes} writes, where three changed something and one may have come too late"
+    );
     stop.cancel();
     for task in tasks {
         task.await.unwrap();
     }
-    deployed.cluster.kubectl(&["delete", "service", "istiod-revision-tag-next", "-n", NAMESPACE], "").unwrap();
+
+    deployed
+        .cluster
+        .kubectl(
+            &[
+                "delete",
+                "service",
+                "istiod-revision-tag-next",
+                "-n",
+                NAMESPACE,
+            ],
+            "",
+        )
+        .unwrap();
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use navarch::api::mesh::MeshConfig;
-use navarch::status::{GatewayClasses, GatewayControllerSettings, GatewayDeployments, NamespaceScope};
+use navarch::status::{
+    GatewayClasses, GatewayControllerSettings, GatewayDeployments, NamespaceScope,
+};
 use navarch::webhook::inject::{Injector, InjectorInputs};
 use navarch::webhook::{CurrentInjector, InjectorState};
 pub(crate) use navarch_testkit::cluster::gateway_api_definition as definition;
@@ -18,11 +20,22 @@ const SHOP: &str = "gateways";
 
 /// Defines the kinds.
 fn define(deployed: &Deployed) {
-    for (kind, plural, scope) in [("GatewayClass", "gatewayclasses", "Cluster"), ("Gateway", "gateways", "Namespaced")]
-    {
-        deployed.cluster.apply(&definition(kind, plural, scope).to_string()).unwrap();
+    for (kind, plural, scope) in [
+        ("GatewayClass", "gatewayclasses", "Cluster"),
+        ("Gateway", "gateways", "Namespaced"),
+    ] {
+        deployed
+            .cluster
+            .apply(&definition(kind, plural, scope).to_string())
+            .unwrap();
     }
-    let wait = ["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"];
+    let wait = [
+        "wait",
+        "--for=condition=Established",
+        "--timeout=30s",
+        "crd",
+        "--all",
+    ];
     deployed.cluster.kubectl(&wait, "").unwrap();
 }
 
@@ -52,91 +65,191 @@ fn path(kind: &str, name: &str) -> String {
 /// The writes to the objects of a Gateway.
 fn writes(deployed: &Deployed, name: &str) -> usize {
     let calls = deployed.requests(&format!("/namespaces/{SHOP}/"));
-    calls.iter().filter(|call| call.contains("patch") && call.contains(&format!("/{name}?"))).count()
+    calls
+        .iter()
+        .filter(|call| call.contains("patch") && call.contains(&format!("/{name}?")))
+        .count()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn managed_gateways_get_their_objects_without_changing_others() {
     let mut deployed = Deployed::start().await;
     define(&deployed);
-    deployed.cluster.start_controllers(&["garbage-collector-controller".to_owned()]).unwrap();
+    deployed
+        .cluster
+        .start_controllers(&["garbage-collector-controller".to_owned()])
+        .unwrap();
     follow(&deployed).await;
     assert_eq!(deployed.refused(), Vec::<String>::new());
 }
 
 /// Follows Gateways through their life.
-#[allow(clippy::too_many_lines, reason = "one sequence of steps in their order")]
+#[allow(
+    clippy::too_many_lines,
+    reason = "one sequence of steps in their order"
+)]
 async fn follow(deployed: &Deployed) {
-    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": SHOP } });
+    let namespace =
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": SHOP } });
     deployed.cluster.apply(&namespace.to_string()).unwrap();
-    let injector = Injector::new(&InjectorInputs::new(Arc::new(MeshConfig::istio_defaults()))).unwrap();
-    let injector = CurrentInjector::new(InjectorState::Ready { injector: Arc::new(injector), refused: None });
+    let injector =
+        Injector::new(&InjectorInputs::new(Arc::new(MeshConfig::istio_defaults()))).unwrap();
+    let injector = CurrentInjector::new(InjectorState::Ready {
+        injector: Arc::new(injector),
+        refused: None,
+    });
+
     let (_all, scope) = watch::channel(NamespaceScope::default());
-    let (cluster, settings) = (deployed.as_navarch().await, GatewayControllerSettings::default());
-    let classes = GatewayClasses { cluster: cluster.clone(), settings: settings.clone() };
-    let deployments = GatewayDeployments { cluster, settings, injector: injector.clone(), scope };
+    let cluster = deployed.as_navarch().await;
+    let settings = GatewayControllerSettings::default();
+    let classes = GatewayClasses {
+        cluster: cluster.clone(),
+        settings: settings.clone(),
+    };
+    let deployments = GatewayDeployments {
+        cluster,
+        settings,
+        injector: injector.clone(),
+        scope,
+    };
+
     let stop = CancellationToken::new();
-    let tasks = [tokio::spawn(classes.run(stop.clone())), tokio::spawn(deployments.run(stop.clone()))];
+    let tasks = [
+        tokio::spawn(classes.run(stop.clone())),
+        tokio::spawn(deployments.run(stop.clone())),
+    ];
 
     // The classes come, and come back.
     let class = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/istio";
-    until("the class is there", async || deployed.get(class).await["spec"]["controllerName"].is_string()).await;
-    deployed.cluster.call("DELETE", class, "application/json", &Value::Null).await.unwrap();
-    until("the class is back", async || deployed.get(class).await["spec"]["controllerName"].is_string()).await;
-
-    // So do the objects of a Gateway.
-    deployed.cluster.apply(&gateway("web", 80, &json!({}))).unwrap();
-    for kind in ["serviceaccounts", "deployments", "services"] {
-        until("the objects are there", async || deployed.get(&path(kind, "web-istio")).await["metadata"].is_object())
-            .await;
-    }
-    let service = deployed.get(&path("services", "web-istio")).await;
-    assert_eq!(service["metadata"]["ownerReferences"][0]["name"], "web");
-    assert_eq!(service["metadata"]["labels"]["gateway.istio.io/managed"], "istio.io-gateway-controller");
-    deployed.cluster.call("DELETE", &path("services", "web-istio"), "application/json", &Value::Null).await.unwrap();
-    until("the Service is back", async || deployed.get(&path("services", "web-istio")).await["metadata"].is_object())
-        .await;
-
-    // What somebody sets of what was applied is set back; what is theirs stays.
-    let edited = json!({ "metadata": { "labels": { "mine": "too" } }, "spec": { "type": "ClusterIP" } });
+    until("the class is there", async || {
+        deployed.get(class).await["spec"]["controllerName"].is_string()
+    })
+    .await;
     deployed
         .cluster
-        .call("PATCH", &path("services", "web-istio"), "application/merge-patch+json", &edited)
+        .call("DELETE", class, "application/json", &Value::Null)
         .await
         .unwrap();
+
+    until("the class is back", async || {
+        deployed.get(class).await["spec"]["controllerName"].is_string()
+    })
+    .await;
+
+    // So do the objects of a Gateway.
+    deployed
+        .cluster
+        .apply(&gateway("web", 80, &json!({})))
+        .unwrap();
+
+    for kind in ["serviceaccounts", "deployments", "services"] {
+        until("the objects are there", async || {
+            deployed.get(&path(kind, "web-istio")).await["metadata"].is_object()
+        })
+        .await;
+    }
+
+    let service = deployed.get(&path("services", "web-istio")).await;
+    assert_eq!(service["metadata"]["ownerReferences"][0]["name"], "web");
+    assert_eq!(
+        service["metadata"]["labels"]["gateway.istio.io/managed"],
+        "istio.io-gateway-controller"
+    );
+    deployed
+        .cluster
+        .call(
+            "DELETE",
+            &path("services", "web-istio"),
+            "application/json",
+            &Value::Null,
+        )
+        .await
+        .unwrap();
+
+    until("the Service is back", async || {
+        deployed.get(&path("services", "web-istio")).await["metadata"].is_object()
+    })
+    .await;
+
+    // What somebody sets of what was applied is set back; what is theirs stays.
+    let edited =
+        json!({ "metadata": { "labels": { "mine": "too" } }, "spec": { "type": "ClusterIP" } });
+    deployed
+        .cluster
+        .call(
+            "PATCH",
+            &path("services", "web-istio"),
+            "application/merge-patch+json",
+            &edited,
+        )
+        .await
+        .unwrap();
+
     let kind = async || deployed.get(&path("services", "web-istio")).await["spec"]["type"].clone();
     until("an edit is undone", async || kind().await == "LoadBalancer").await;
-    assert_eq!(deployed.get(&path("services", "web-istio")).await["metadata"]["labels"]["mine"], "too");
+    assert_eq!(
+        deployed.get(&path("services", "web-istio")).await["metadata"]["labels"]["mine"],
+        "too"
+    );
 
     // A change of the Gateway, of its ConfigMap and of the templates is followed.
-    let parameters = json!({ "parametersRef": { "group": "", "kind": "ConfigMap", "name": "opts" } });
-    deployed.cluster.apply(&gateway("web", 8080, &parameters)).unwrap();
+    let parameters =
+        json!({ "parametersRef": { "group": "", "kind": "ConfigMap", "name": "opts" } });
+    deployed
+        .cluster
+        .apply(&gateway("web", 8080, &parameters))
+        .unwrap();
     let map = |replicas: u32| {
         let overlay = format!("spec: {{replicas: {replicas}}}");
-        let data = json!({ "deployment": overlay, "podDisruptionBudget": "spec: {minAvailable: 1}" });
+        let data =
+            json!({ "deployment": overlay, "podDisruptionBudget": "spec: {minAvailable: 1}" });
         let meta = json!({ "name": "opts", "namespace": SHOP });
-        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data }).to_string()
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data })
+            .to_string()
     };
-    let replicas = async || deployed.get(&path("deployments", "web-istio")).await["spec"]["replicas"].clone();
+
+    let replicas =
+        async || deployed.get(&path("deployments", "web-istio")).await["spec"]["replicas"].clone();
+
     for wanted in [2, 3] {
         deployed.cluster.apply(&map(wanted)).unwrap();
-        until("the ConfigMap is followed", async || replicas().await == wanted).await;
+        until("the ConfigMap is followed", async || {
+            replicas().await == wanted
+        })
+        .await;
     }
-    let ports = async || deployed.get(&path("services", "web-istio")).await["spec"]["ports"].clone();
-    until("the Gateway is followed", async || ports().await.to_string().contains("8080")).await;
+
+    let ports =
+        async || deployed.get(&path("services", "web-istio")).await["spec"]["ports"].clone();
+    until("the Gateway is followed", async || {
+        ports().await.to_string().contains("8080")
+    })
+    .await;
     let budget = path("poddisruptionbudgets", "web-istio");
-    until("the budget is there", async || deployed.get(&budget).await["spec"]["minAvailable"] == 1).await;
+    until("the budget is there", async || {
+        deployed.get(&budget).await["spec"]["minAvailable"] == 1
+    })
+    .await;
     let inputs = InjectorInputs {
         values: json!({ "global": { "tag": "another" } }).to_string(),
         ..InjectorInputs::new(Arc::new(MeshConfig::istio_defaults()))
     };
-    injector.store(InjectorState::Ready { injector: Arc::new(Injector::new(&inputs).unwrap()), refused: None });
+    injector.store(InjectorState::Ready {
+        injector: Arc::new(Injector::new(&inputs).unwrap()),
+        refused: None,
+    });
+
     let image = async || {
         let deployment = deployed.get(&path("deployments", "web-istio")).await;
         deployment["spec"]["template"]["spec"]["containers"][0]["image"].clone()
     };
-    until("the values are followed", async || image().await.as_str().is_some_and(|image| image.ends_with(":another")))
-        .await;
+    until("the values are followed", async || {
+        image()
+            .await
+            .as_str()
+            .is_some_and(|image| image.ends_with(":another"))
+    })
+    .await;
 
     // What was there before and is not ours stays as it is; the other objects come.
     let theirs = json!({
@@ -145,7 +258,11 @@ async fn follow(deployed: &Deployed) {
     });
     deployed.cluster.apply(&theirs.to_string()).unwrap();
     let before = deployed.get(&path("services", "taken-istio")).await;
-    deployed.cluster.apply(&gateway("taken", 80, &json!({}))).unwrap();
+    deployed
+        .cluster
+        .apply(&gateway("taken", 80, &json!({})))
+        .unwrap();
+
     until("its Deployment is there", async || {
         deployed.get(&path("deployments", "taken-istio")).await["metadata"].is_object()
     })
@@ -157,37 +274,81 @@ async fn follow(deployed: &Deployed) {
     deployed.cluster.apply(&other.to_string()).unwrap();
 
     // A Gateway after them, so that all that is to be written has been.
-    deployed.cluster.apply(&gateway("last", 80, &json!({}))).unwrap();
-    until("the last is there", async || deployed.get(&path("services", "last-istio")).await["metadata"].is_object())
-        .await;
+    deployed
+        .cluster
+        .apply(&gateway("last", 80, &json!({})))
+        .unwrap();
+    until("the last is there", async || {
+        deployed.get(&path("services", "last-istio")).await["metadata"].is_object()
+    })
+    .await;
     assert_eq!(deployed.get(&path("services", "taken-istio")).await, before);
-    assert_eq!(deployed.get(&path("deployments", "other-istio")).await, Value::Null);
+    assert_eq!(
+        deployed.get(&path("deployments", "other-istio")).await,
+        Value::Null
+    );
 
     // Nothing is written that is as it should be: a status is not, nor an annotation of others.
     let settled = writes(deployed, "web-istio");
-    let noted = json!({ "metadata": { "annotations": { "theirs": "yes" } }, "status": { "replicas": 0 } });
+    let noted =
+        json!({ "metadata": { "annotations": { "theirs": "yes" } }, "status": { "replicas": 0 } });
     deployed
         .cluster
-        .call("PATCH", &path("deployments", "web-istio"), "application/merge-patch+json", &noted)
+        .call(
+            "PATCH",
+            &path("deployments", "web-istio"),
+            "application/merge-patch+json",
+            &noted,
+        )
         .await
         .unwrap();
-    deployed.cluster.apply(&gateway("later", 80, &json!({}))).unwrap();
+
+    deployed
+        .cluster
+        .apply(&gateway("later", 80, &json!({})))
+        .unwrap();
     until("a later one is there", async || {
         deployed.get(&path("services", "later-istio")).await["metadata"].is_object()
     })
     .await;
+
     assert!(settled > 3);
+
     // One may have been under way.
     assert!(writes(deployed, "web-istio") <= settled + 1);
-    let marked = deployed.requests("/status?").iter().filter(|call| call.contains("/gateways/")).count();
-    assert_eq!(marked, 1, "an API server that stores no annotation with a status is asked for that once");
+    let marked = deployed
+        .requests("/status?")
+        .iter()
+        .filter(|call| call.contains("/gateways/"))
+        .count();
+    assert_eq!(
+        marked, 1,
+        "an API server that stores no annotation with a status is asked for that once"
+    );
 
     // The objects go with their Gateway.
-    deployed.cluster.call("DELETE", &path("gateways", "web"), "application/json", &Value::Null).await.unwrap();
+    deployed
+        .cluster
+        .call(
+            "DELETE",
+            &path("gateways", "web"),
+            "application/json",
+            &Value::Null,
+        )
+        .await
+        .unwrap();
+
     for kind in ["deployments", "services", "serviceaccounts"] {
-        until("the objects are gone", async || deployed.get(&path(kind, "web-istio")).await == Value::Null).await;
+        until("the objects are gone", async || {
+            deployed.get(&path(kind, "web-istio")).await == Value::Null
+        })
+        .await;
     }
-    assert_eq!(deployed.get(&path("services", "taken-istio")).await["spec"]["ports"][0]["port"], 1234);
+
+    assert_eq!(
+        deployed.get(&path("services", "taken-istio")).await["spec"]["ports"][0]["port"],
+        1234
+    );
     stop.cancel();
     for task in tasks {
         task.await.unwrap();

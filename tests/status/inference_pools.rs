@@ -44,22 +44,54 @@ fn pool(port: i32) -> String {
 pub(crate) async fn have_services_that_are_mended(deployed: &Deployed) {
     let target = async || deployed.get(SERVICE).await["spec"]["ports"][0]["targetPort"].clone();
     let patch = async |path: &str, change: Value| {
-        deployed.cluster.call("PATCH", path, "application/merge-patch+json", &change).await.unwrap();
+        deployed
+            .cluster
+            .call("PATCH", path, "application/merge-patch+json", &change)
+            .await
+            .unwrap();
     };
+
     let stop = CancellationToken::new();
+
     // The definition may come later.
-    let (cluster, responsibility) = (deployed.as_navarch().await, Responsibility::All);
-    let task = tokio::spawn(InferencePoolServices { cluster, responsibility }.run(stop.clone()));
+    let cluster = deployed.as_navarch().await;
+    let responsibility = Responsibility::All;
+    let task = tokio::spawn(
+        InferencePoolServices {
+            cluster,
+            responsibility,
+        }
+        .run(stop.clone()),
+    );
+
     deployed.cluster.apply(&definition().to_string()).unwrap();
-    let wait = ["wait", "--for=condition=Established", "--timeout=30s", &format!("crd/{DEFINITION}")];
+    let wait = [
+        "wait",
+        "--for=condition=Established",
+        "--timeout=30s",
+        &format!("crd/{DEFINITION}"),
+    ];
+
     deployed.cluster.kubectl(&wait, "").unwrap();
     deployed.cluster.apply(&pool(8000)).unwrap();
     let parent = json!({ "parentRef": { "group": "networking.istio.io", "kind": "Gateway", "name": "web" } });
-    patch(&format!("{POOL}/status"), json!({ "status": { "parents": [parent] } })).await;
-    until("a pool with a Gateway has a Service", async || target().await == 8000).await;
+    patch(
+        &format!("{POOL}/status"),
+        json!({ "status": { "parents": [parent] } }),
+    )
+    .await;
+
+    until("a pool with a Gateway has a Service", async || {
+        target().await == 8000
+    })
+    .await;
     let service = deployed.get(SERVICE).await;
     assert_eq!(service["spec"]["clusterIP"], "None");
-    assert_eq!(service["metadata"]["labels"]["istio.io/inferencepool-extension-service"], "epp");
+    assert_eq!(
+        service["metadata"]["labels"]["istio.io/inferencepool-extension-service"],
+        "epp"
+    );
+
     let uid = deployed.get(POOL).await["metadata"]["uid"].clone();
     assert_eq!(service["metadata"]["ownerReferences"][0]["uid"], uid);
     let manager = service["metadata"]["managedFields"][0]["manager"].clone();
@@ -69,11 +101,24 @@ pub(crate) async fn have_services_that_are_mended(deployed: &Deployed) {
     until("it follows the pool", async || target().await == 9000).await;
     let ports = json!([{ "name": "http-0", "port": 54321, "targetPort": 1 }]);
     patch(SERVICE, json!({ "spec": { "ports": ports } })).await;
-    until("what somebody has changed is mended", async || target().await == 9000).await;
-    deployed.cluster.kubectl(&["delete", "service", "llama-ip-fc5a1047"], "").unwrap();
-    until("what somebody has deleted is there again", async || target().await == 9000).await;
+    until("what somebody has changed is mended", async || {
+        target().await == 9000
+    })
+    .await;
+
+    deployed
+        .cluster
+        .kubectl(&["delete", "service", "llama-ip-fc5a1047"], "")
+        .unwrap();
+    until("what somebody has deleted is there again", async || {
+        target().await == 9000
+    })
+    .await;
 
     stop.cancel();
     task.await.unwrap();
-    deployed.cluster.kubectl(&["delete", "crd", DEFINITION], "").unwrap();
+    deployed
+        .cluster
+        .kubectl(&["delete", "crd", DEFINITION], "")
+        .unwrap();
 }

@@ -25,14 +25,31 @@ struct Replica {
 }
 
 impl Replica {
-    async fn start(deployed: &Deployed, name: &str, revision: &str, default_revision: watch::Receiver<String>) -> Self {
-        let candidate =
-            Candidate { identity: name.to_owned(), revision: revision.to_owned(), location: Location::Local };
+    async fn start(
+        deployed: &Deployed,
+        name: &str,
+        revision: &str,
+        default_revision: watch::Receiver<String>,
+    ) -> Self {
+        let candidate = Candidate {
+            identity: name.to_owned(),
+            revision: revision.to_owned(),
+            location: Location::Local,
+        };
         let cluster = deployed.as_navarch().await;
-        let mut election = Election::new(&cluster, NAMESPACE, Lock::Namespaces, candidate, default_revision);
+        let mut election = Election::new(
+            &cluster,
+            NAMESPACE,
+            Lock::Namespaces,
+            candidate,
+            default_revision,
+        );
+
         election.timing = Timing { ttl: TTL };
-        let (leads, stop) = (Arc::new(AtomicBool::new(false)), CancellationToken::new());
-        let (flag, token) = (leads.clone(), stop.clone());
+        let leads = Arc::new(AtomicBool::new(false));
+        let stop = CancellationToken::new();
+        let flag = leads.clone();
+        let token = stop.clone();
         let task = tokio::spawn(election.run(token, move |led| {
             let flag = flag.clone();
             async move {
@@ -41,6 +58,7 @@ impl Replica {
                 flag.store(false, Ordering::SeqCst);
             }
         }));
+
         Self { leads, stop, task }
     }
 
@@ -55,7 +73,9 @@ const RECORD: &str = "control-plane.alpha.kubernetes.io/leader";
 
 /// What the lock says of its holder.
 async fn record(deployed: &Deployed) -> Value {
-    let map = deployed.get(&format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{LOCK}")).await;
+    let map = deployed
+        .get(&format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{LOCK}"))
+        .await;
     serde_json::from_str(map["metadata"]["annotations"][RECORD].as_str().unwrap()).unwrap()
 }
 
@@ -66,14 +86,22 @@ async fn holder(deployed: &Deployed) -> Value {
 
 /// How often a control plane has looked at the lock.
 fn looks(deployed: &Deployed) -> usize {
-    deployed.requests(&format!("\"get\" /api/v1/namespaces/{NAMESPACE}/configmaps/{LOCK}")).len()
+    deployed
+        .requests(&format!(
+            "\"get\" /api/v1/namespaces/{NAMESPACE}/configmaps/{LOCK}"
+        ))
+        .len()
 }
 
-/// Waits until its holder has renewed the lock twice: who waits for it looks as often as it renews it.
+/// Waits until its holder has renewed the lock twice: who waits for it looks as often as it renews
+/// it.
 async fn is_renewed_twice(deployed: &Deployed, name: &str) {
     for _ in 0..2 {
         let before = record(deployed).await["renewTime"].clone();
-        until("the lock is renewed", async || record(deployed).await["renewTime"] != before).await;
+        until("the lock is renewed", async || {
+            record(deployed).await["renewTime"] != before
+        })
+        .await;
         assert_eq!(holder(deployed).await, name);
     }
 }
@@ -95,19 +123,28 @@ pub(crate) async fn wait_for_an_istiod_that_leads(deployed: &Deployed) {
     write(deployed, "istiod-0", 0);
     let (_sender, default_revision) = watch::channel(String::new());
     let replica = Replica::start(deployed, "navarch-0", "default", default_revision).await;
+
     // It looks four times in the time for which a lock holds that is not renewed.
     for second in 1..=6 {
         let looks = looks(deployed);
-        until("it looks at the lock", async || self::looks(deployed) > looks).await;
+        until("it looks at the lock", async || {
+            self::looks(deployed) > looks
+        })
+        .await;
         assert!(!replica.leads(), "istiod renews it");
         assert_eq!(holder(deployed).await, "istiod-0");
         write(deployed, "istiod-0", second);
     }
+
     // istiod ends and gives it back.
     write(deployed, "", 5);
     until("Navarch leads", async || replica.leads()).await;
     let record = record(deployed).await;
-    assert_eq!((&record["holderIdentity"], &record["leaderTransitions"]), (&json!("navarch-0"), &json!(4)));
+    assert_eq!(
+        (&record["holderIdentity"], &record["leaderTransitions"]),
+        (&json!("navarch-0"), &json!(4))
+    );
+
     replica.stop.cancel();
     replica.task.await.unwrap();
     assert_eq!(holder(deployed).await, "");
@@ -115,7 +152,10 @@ pub(crate) async fn wait_for_an_istiod_that_leads(deployed: &Deployed) {
 
 pub(crate) async fn hand_over_and_are_preempted(deployed: &Deployed) {
     let (sender, default_revision) = watch::channel(String::new());
-    let follow = DefaultRevision { cluster: deployed.as_navarch().await, namespace: NAMESPACE.to_owned() };
+    let follow = DefaultRevision {
+        cluster: deployed.as_navarch().await,
+        namespace: NAMESPACE.to_owned(),
+    };
     let follower = CancellationToken::new();
     let following = tokio::spawn(follow.run(sender, follower.clone()));
 
@@ -142,6 +182,7 @@ pub(crate) async fn hand_over_and_are_preempted(deployed: &Deployed) {
         "metadata": { "name": "istio-revision-tag-default", "labels": { "istio.io/rev": "blue" } },
     });
     deployed.cluster.apply(&tag.to_string()).unwrap();
+
     until("blue leads", async || blue.leads()).await;
     until("the second leads no more", async || !second.leads()).await;
 
@@ -149,6 +190,7 @@ pub(crate) async fn hand_over_and_are_preempted(deployed: &Deployed) {
         replica.stop.cancel();
         replica.task.await.unwrap();
     }
+
     assert_eq!(holder(deployed).await, "");
     follower.cancel();
     following.await.unwrap();

@@ -16,9 +16,13 @@ const PATH: &str = "/apis/networking.istio.io/v1/namespaces/default/virtualservi
 
 /// What an Event says of it, if there is one.
 async fn note(deployed: &Deployed) -> Value {
-    let events = deployed.get("/apis/events.k8s.io/v1/namespaces/default/events").await;
+    let events = deployed
+        .get("/apis/events.k8s.io/v1/namespaces/default/events")
+        .await;
     let all = events["items"].as_array().cloned().unwrap_or_default();
-    let found = all.iter().find(|event| event["regarding"]["name"] == "refused" && event["reason"] == "Quarantined");
+    let found = all
+        .iter()
+        .find(|event| event["regarding"]["name"] == "refused" && event["reason"] == "Quarantined");
     found.map_or(Value::Null, |event| event["note"].clone())
 }
 
@@ -27,16 +31,41 @@ async fn reporter(
     deployed: &Deployed,
     kind: Kind,
     object: &str,
-) -> (watch::Sender<ReportedObjects>, CancellationToken, JoinHandle<()>) {
-    let name = ObjectRef { kind, name: NamespacedName::new("default", object) };
-    let (message, warning) = (Arc::from("no such host"), Some(format!("{object}: no such host").into()));
-    let report = ObjectReport { is_true: true, reason: "RefusedByProxies", message, warning };
+) -> (
+    watch::Sender<ReportedObjects>,
+    CancellationToken,
+    JoinHandle<()>,
+) {
+    let name = ObjectRef {
+        kind,
+        name: NamespacedName::new("default", object),
+    };
+    let message = Arc::from("no such host");
+    let warning = Some(format!("{object}: no such host").into());
+    let report = ObjectReport {
+        is_true: true,
+        reason: "RefusedByProxies",
+        message,
+        warning,
+    };
+
     let (sender, reported) = watch::channel(Arc::new([(name, report)].into()));
     let cluster = deployed.as_navarch().await;
     let stop = CancellationToken::new();
-    let (identity, controller) = ("istiod-1".to_owned(), "istio.io/gateway-controller".to_owned());
+    let identity = "istiod-1".to_owned();
+    let controller = "istio.io/gateway-controller".to_owned();
     let condition = ReportedCondition::Quarantined;
-    let task = tokio::spawn(ObjectReports { cluster, identity, controller, condition, reported }.run(stop.clone()));
+    let task = tokio::spawn(
+        ObjectReports {
+            cluster,
+            identity,
+            controller,
+            condition,
+            reported,
+        }
+        .run(stop.clone()),
+    );
+
     (sender, stop, task)
 }
 
@@ -49,21 +78,35 @@ pub(crate) async fn a_quarantine_is_reported_by_a_condition_and_an_event(deploye
     deployed.cluster.apply(&service.to_string()).unwrap();
     let (sender, stop, task) = reporter(deployed, Kind::VirtualService, "refused").await;
     let condition = async || deployed.get(PATH).await["status"]["conditions"][0].clone();
-    until("the condition is there", async || condition().await["status"] == "True").await;
+    until("the condition is there", async || {
+        condition().await["status"] == "True"
+    })
+    .await;
     let first = condition().await;
-    assert_eq!((&first["type"], &first["message"]), (&json!("Quarantined"), &json!("no such host")));
+    assert_eq!(
+        (&first["type"], &first["message"]),
+        (&json!("Quarantined"), &json!("no such host"))
+    );
     until("the Event is there", async || {
-        note(deployed).await.as_str().is_some_and(|note| note.contains("no such host"))
+        note(deployed)
+            .await
+            .as_str()
+            .is_some_and(|note| note.contains("no such host"))
     })
     .await;
     sender.send_replace(Arc::default());
-    until("the condition is taken back", async || condition().await["status"] == "False").await;
+    until("the condition is taken back", async || {
+        condition().await["status"] == "False"
+    })
+    .await;
     stop.cancel();
     task.await.unwrap();
 }
 
 /// A route is quarantined before anything is written of its parents.
-pub(crate) async fn a_quarantined_route_gets_its_condition_once_it_has_a_parent(deployed: &Deployed) {
+pub(crate) async fn a_quarantined_route_gets_its_condition_once_it_has_a_parent(
+    deployed: &Deployed,
+) {
     let path = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes/early";
     let route = json!({
         "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
@@ -72,22 +115,40 @@ pub(crate) async fn a_quarantined_route_gets_its_condition_once_it_has_a_parent(
     deployed.cluster.apply(&route.to_string()).unwrap();
     let (_sender, stop, task) = reporter(deployed, Kind::HttpRoute, "early").await;
     let events = "/apis/events.k8s.io/v1/namespaces/default/events";
+
     let warnings = async || {
-        let all = deployed.get(events).await["items"].as_array().cloned().unwrap_or_default();
-        all.into_iter().filter(|event| event["regarding"]["name"] == "early").collect::<Vec<_>>()
+        let all = deployed.get(events).await["items"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        all.into_iter()
+            .filter(|event| event["regarding"]["name"] == "early")
+            .collect::<Vec<_>>()
     };
+
     until("the Event is there", async || !warnings().await.is_empty()).await;
     assert_eq!(deployed.get(path).await["status"], Value::Null);
-    let parent =
-        json!({ "controllerName": "istio.io/gateway-controller", "parentRef": { "name": "edge" }, "conditions": [] });
+    let parent = json!({ "controllerName": "istio.io/gateway-controller", "parentRef": { "name": "edge" }, "conditions": [] });
     let status = json!({ "status": { "parents": [parent] } });
     let written = format!("{path}/status");
-    deployed.cluster.call("PATCH", &written, "application/merge-patch+json", &status).await.unwrap();
+    deployed
+        .cluster
+        .call("PATCH", &written, "application/merge-patch+json", &status)
+        .await
+        .unwrap();
+
     let first = async || deployed.get(path).await["status"]["parents"][0]["conditions"][0].clone();
-    until("its parent has the condition", async || first().await["type"] == "Quarantined").await;
+    until("its parent has the condition", async || {
+        first().await["type"] == "Quarantined"
+    })
+    .await;
     assert_eq!(first().await["message"], "no such host");
     let warnings = warnings().await;
-    assert!(warnings.len() == 1 && warnings[0]["series"].is_null(), "it is warned of once: {warnings:?}");
+    assert!(
+        warnings.len() == 1 && warnings[0]["series"].is_null(),
+        "it is warned of once: {warnings:?}"
+    );
+
     stop.cancel();
     task.await.unwrap();
 }

@@ -1,4 +1,5 @@
-//! Workloads that are no pods: proxies over TLS, with the tokens of service accounts, become WorkloadEntries.
+//! Workloads that are no pods: proxies over TLS, with the tokens of service accounts, become
+//! WorkloadEntries.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -39,13 +40,23 @@ impl Replica {
 
     /// Starts one, with a grace for workloads that are away and a longest age of connections.
     async fn start_with(deployed: &Deployed, name: &str, grace: &str, age: &str) -> Self {
-        let kubeconfig = deployed.cluster.kubeconfig_of(NAMESPACE, "istiod").await.unwrap();
-        let environment =
-            [("POD_NAME", name), ("POD_NAMESPACE", NAMESPACE), ("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", grace)];
+        let kubeconfig = deployed
+            .cluster
+            .kubeconfig_of(NAMESPACE, "istiod")
+            .await
+            .unwrap();
+
+        let environment = [
+            ("POD_NAME", name),
+            ("POD_NAMESPACE", NAMESPACE),
+            ("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", grace),
+        ];
         let age = format!("--keepaliveMaxServerConnectionAge={age}");
         let flags = ["--secure-grpc-addr=127.0.0.1:0", &age];
         let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
-        let navarch = Navarch::start_on_kubernetes(program, &kubeconfig, &flags, &environment).await.unwrap();
+        let navarch = Navarch::start_on_kubernetes(program, &kubeconfig, &flags, &environment)
+            .await
+            .unwrap();
         let secure = navarch.secure();
         Self { navarch, secure }
     }
@@ -58,7 +69,11 @@ async fn token(deployed: &Deployed, account: &str) -> String {
         "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
         "spec": { "audiences": ["istio-ca"], "expirationSeconds": 3600 },
     });
-    let answer = deployed.cluster.call("POST", &path, "application/json", &ask).await.unwrap();
+    let answer = deployed
+        .cluster
+        .call("POST", &path, "application/json", &ask)
+        .await
+        .unwrap();
     answer["status"]["token"].as_str().unwrap().to_owned()
 }
 
@@ -75,7 +90,10 @@ impl Credentials {
     /// Has a token made for a service account of the machines' namespace.
     async fn issue(deployed: &Deployed, folder: &Path, account: &'static str) -> Self {
         std::fs::write(folder.join(account), token(deployed, account).await).unwrap();
-        Self { folder: folder.to_owned(), account }
+        Self {
+            folder: folder.to_owned(),
+            account,
+        }
     }
 
     /// The way to a control plane.
@@ -101,16 +119,27 @@ struct Machine {
 }
 
 impl Machine {
-    /// Opens a stream over TLS with these papers, or in plain text without, and waits for the first answer.
-    async fn open(server: SocketAddr, papers: Option<&Credentials>, metadata: &Value) -> Result<Self, Status> {
+    /// Opens a stream over TLS with these papers, or in plain text without, and waits for the first
+    /// answer.
+    async fn open(
+        server: SocketAddr,
+        papers: Option<&Credentials>,
+        metadata: &Value,
+    ) -> Result<Self, Status> {
         let (requests, outgoing) = mpsc::channel(8);
-        let locality = Locality { region: "north".to_owned(), zone: "n1".to_owned(), ..Locality::default() };
+        let locality = Locality {
+            region: "north".to_owned(),
+            zone: "n1".to_owned(),
+            ..Locality::default()
+        };
+
         let node = Node {
             id: "sidecar~10.9.0.7~machine-7.vms~vms.svc.cluster.local".to_owned(),
             metadata: Some(fields(metadata)),
             locality: Some(locality),
             ..Node::default()
         };
+
         let hello = DeltaDiscoveryRequest {
             node: Some(node),
             type_url: CLUSTERS.to_owned(),
@@ -124,19 +153,35 @@ impl Machine {
                 upstream.sign(request.metadata_mut()).await.unwrap();
                 upstream.connect().await.unwrap()
             }
-            None => {
-                tonic::transport::Channel::from_shared(format!("http://{server}")).unwrap().connect().await.unwrap()
-            }
+            None => tonic::transport::Channel::from_shared(format!("http://{server}"))
+                .unwrap()
+                .connect()
+                .await
+                .unwrap(),
         };
+
         let mut client = AggregatedDiscoveryServiceClient::new(channel);
-        let mut responses = client.delta_aggregated_resources(request).await?.into_inner();
-        let first = tokio::time::timeout(TIMEOUT, responses.message()).await.expect("no answer")?;
+        let mut responses = client
+            .delta_aggregated_resources(request)
+            .await?
+            .into_inner();
+        let first = tokio::time::timeout(TIMEOUT, responses.message())
+            .await
+            .expect("no answer")?;
         assert_eq!(first.expect("an answer").type_url, CLUSTERS);
-        Ok(Self { requests, responses })
+
+        Ok(Self {
+            requests,
+            responses,
+        })
     }
 
     /// Why no stream could be opened.
-    async fn refused(server: SocketAddr, papers: Option<&Credentials>, metadata: &Value) -> (Code, String) {
+    async fn refused(
+        server: SocketAddr,
+        papers: Option<&Credentials>,
+        metadata: &Value,
+    ) -> (Code, String) {
         match Self::open(server, papers, metadata).await {
             Ok(_) => panic!("not refused"),
             Err(status) => (status.code(), status.message().to_owned()),
@@ -145,15 +190,25 @@ impl Machine {
 
     /// Tells how the workload is.
     async fn tell(&self, wrong: Option<&str>) {
-        let error_detail =
-            wrong.map(|message| ErrorDetail { code: 500, message: message.to_owned(), details: Vec::new() });
-        let report = DeltaDiscoveryRequest { type_url: HEALTH.to_owned(), error_detail, ..Default::default() };
+        let error_detail = wrong.map(|message| ErrorDetail {
+            code: 500,
+            message: message.to_owned(),
+            details: Vec::new(),
+        });
+        let report = DeltaDiscoveryRequest {
+            type_url: HEALTH.to_owned(),
+            error_detail,
+            ..Default::default()
+        };
         self.requests.send(report).await.unwrap();
     }
 
     /// Ends the stream, and waits for the other side to.
     async fn close(self) {
-        let Self { requests, mut responses } = self;
+        let Self {
+            requests,
+            mut responses,
+        } = self;
         drop(requests);
         while let Ok(Some(_)) = responses.message().await {}
     }
@@ -171,18 +226,28 @@ fn fields(object: &Value) -> prost_types::Struct {
         prost_types::Value { kind: Some(kind) }
     }
     let members = object.as_object().unwrap().iter();
-    prost_types::Struct { fields: members.map(|(name, member)| (name.clone(), value(member))).collect() }
+    prost_types::Struct {
+        fields: members
+            .map(|(name, member)| (name.clone(), value(member)))
+            .collect(),
+    }
 }
 
 /// An entry as it is now; null when there is none.
 async fn entry(deployed: &Deployed, name: &str) -> Value {
-    deployed.get(&format!("/apis/networking.istio.io/v1/namespaces/vms/workloadentries/{name}")).await
+    deployed
+        .get(&format!(
+            "/apis/networking.istio.io/v1/namespaces/vms/workloadentries/{name}"
+        ))
+        .await
 }
 
 /// What an entry says of its health: status and message.
 fn health(entry: &Value) -> Option<(String, String)> {
     let conditions = entry["status"]["conditions"].as_array()?;
-    let healthy = conditions.iter().find(|condition| condition["type"] == "Healthy")?;
+    let healthy = conditions
+        .iter()
+        .find(|condition| condition["type"] == "Healthy")?;
     let text = |member: &str| healthy[member].as_str().unwrap_or_default().to_owned();
     Some((text("status"), text("message")))
 }
@@ -216,47 +281,87 @@ pub(crate) async fn follows_proxies(deployed: &Deployed) {
     for object in objects() {
         deployed.cluster.apply(&object.to_string()).unwrap();
     }
+
     let first = Replica::start(deployed, "first").await;
     let folder = tempfile::tempdir().unwrap();
     let map = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/istio-ca-root-cert");
-    let root = async || deployed.get(&map).await["data"]["root-cert.pem"].as_str().map(str::to_owned);
+    let root = async || {
+        deployed.get(&map).await["data"]["root-cert.pem"]
+            .as_str()
+            .map(str::to_owned)
+    };
+
     // There may be what an earlier control plane wrote.
-    let is_pem = |text: Option<String>| text.is_some_and(|text| text.starts_with("-----BEGIN CERTIFICATE-----"));
+    let is_pem = |text: Option<String>| {
+        text.is_some_and(|text| text.starts_with("-----BEGIN CERTIFICATE-----"))
+    };
     until("the roots are written", async || is_pem(root().await)).await;
     std::fs::write(folder.path().join("root.pem"), root().await.unwrap()).unwrap();
     let vm = Credentials::issue(deployed, folder.path(), "vm").await;
     let other = Credentials::issue(deployed, folder.path(), "other").await;
     strangers_are_refused(deployed, &first, &vm, &other).await;
+
     one_registers_and_moves(deployed, &first, &vm).await;
     an_entry_of_a_user_gets_a_health_condition(deployed, &first, &vm).await;
-    assert!(first.navarch.stop().await.unwrap(), "it ends when it is told to");
+    assert!(
+        first.navarch.stop().await.unwrap(),
+        "it ends when it is told to"
+    );
     an_entry_left_by_a_crash_is_deleted(deployed, &vm).await;
     files_take_no_entries().await;
 }
 
 /// Who may not be the entry, or has none to be. None of them has the API server asked.
-async fn strangers_are_refused(deployed: &Deployed, server: &Replica, vm: &Credentials, other: &Credentials) {
+async fn strangers_are_refused(
+    deployed: &Deployed,
+    server: &Replica,
+    vm: &Credentials,
+    other: &Credentials,
+) {
     let group = |name: &str| json!({ "NAMESPACE": "vms", "AUTO_REGISTER_GROUP": name });
     let named = |name: &str| json!({ "NAMESPACE": "vms", "WORKLOAD_ENTRY": name });
     for metadata in [group("web"), group("none"), named("none")] {
         let (code, message) = Machine::refused(server.navarch.xds, None, &metadata).await;
-        assert!(code == Code::PermissionDenied && message.contains("authenticated identity"), "{code} {message}");
+        assert!(
+            code == Code::PermissionDenied && message.contains("authenticated identity"),
+            "{code} {message}"
+        );
     }
+
     let mut messages = std::collections::BTreeSet::new();
+
     for (papers, metadata, name) in [
         (other, group("web"), "vms/web-10.9.0.7"),
         (vm, group("none"), "vms/none-10.9.0.7"),
         (vm, named("none"), "vms/none"),
     ] {
         let (code, message) = Machine::refused(server.secure, Some(papers), &metadata).await;
-        assert!(code == Code::PermissionDenied && message.contains(name), "{code} {message}");
+        assert!(
+            code == Code::PermissionDenied && message.contains(name),
+            "{code} {message}"
+        );
         messages.insert(message.replace(name, ""));
     }
-    assert_eq!(messages.len(), 1, "what is missing looks as what is another's: {messages:?}");
+
+    assert_eq!(
+        messages.len(),
+        1,
+        "what is missing looks as what is another's: {messages:?}"
+    );
     let elsewhere = json!({ "NAMESPACE": "bank", "WORKLOAD_ENTRY": "x" });
     let (code, message) = Machine::refused(server.secure, Some(vm), &elsewhere).await;
     assert_eq!(code, Code::PermissionDenied, "{message}");
-    for name in ["?limit=0", "x?watch=true", "../../bank/workloadentries/x", "a/b", "%2e%2e", "x#y", "A", "x."] {
+
+    for name in [
+        "?limit=0",
+        "x?watch=true",
+        "../../bank/workloadentries/x",
+        "a/b",
+        "%2e%2e",
+        "x#y",
+        "A",
+        "x.",
+    ] {
         for metadata in [named(name), group(name)] {
             for (address, papers) in [(server.navarch.xds, None), (server.secure, Some(vm))] {
                 let (code, message) = Machine::refused(address, papers, &metadata).await;
@@ -264,8 +369,13 @@ async fn strangers_are_refused(deployed: &Deployed, server: &Replica, vm: &Crede
             }
         }
     }
+
     let requests = deployed.requests("/workloadentries/");
-    assert_eq!(requests, Vec::<String>::new(), "nothing was looked up for any of them");
+    assert_eq!(
+        requests,
+        Vec::<String>::new(),
+        "nothing was looked up for any of them"
+    );
 }
 
 /// A machine registers, is well or not, moves to another control plane, and goes.
@@ -276,7 +386,10 @@ async fn one_registers_and_moves(deployed: &Deployed, first: &Replica, vm: &Cred
         "NAMESPACE": "vms", "AUTO_REGISTER_GROUP": "web", "NETWORK": "lan", "LABELS": { "version": "v1" },
         "PROXY_CONFIG": { "readinessProbe": { "periodSeconds": 1, "tcpSocket": { "port": 8080 } } },
     });
-    let machine = Machine::open(first.secure, Some(vm), &metadata).await.unwrap();
+    let machine = Machine::open(first.secure, Some(vm), &metadata)
+        .await
+        .unwrap();
+
     let found = entry(deployed, NAME).await;
     assert_eq!(
         found["spec"],
@@ -285,90 +398,177 @@ async fn one_registers_and_moves(deployed: &Deployed, first: &Replica, vm: &Cred
             "ports": { "http": 8080 }, "labels": { "app": "web", "version": "v1" },
         })
     );
-    let annotation = |entry: &Value, name: &str| entry["metadata"]["annotations"][name].as_str().map(str::to_owned);
-    assert_eq!(annotation(&found, "istio.io/autoRegistrationGroup").as_deref(), Some("web"));
-    assert_eq!(annotation(&found, "istio.io/workloadController").as_deref(), Some("first"));
+
+    let annotation = |entry: &Value, name: &str| {
+        entry["metadata"]["annotations"][name]
+            .as_str()
+            .map(str::to_owned)
+    };
+    assert_eq!(
+        annotation(&found, "istio.io/autoRegistrationGroup").as_deref(),
+        Some("web")
+    );
+
+    assert_eq!(
+        annotation(&found, "istio.io/workloadController").as_deref(),
+        Some("first")
+    );
     assert_eq!(found["metadata"]["ownerReferences"][0]["name"], "web");
-    let is_served =
-        async || first.navarch.page("/debug/endpointShardz").await.is_ok_and(|page| page.contains("10.9.0.7"));
+    let is_served = async || {
+        first
+            .navarch
+            .page("/debug/endpointShardz")
+            .await
+            .is_ok_and(|page| page.contains("10.9.0.7"))
+    };
+
     machine.tell(Some("not yet")).await;
     let reported = |status: &str, message: &str| Some((status.to_owned(), message.to_owned()));
-    until("it is not well", async || health(&entry(deployed, NAME).await) == reported("False", "not yet")).await;
+    until("it is not well", async || {
+        health(&entry(deployed, NAME).await) == reported("False", "not yet")
+    })
+    .await;
     assert!(!is_served().await, "who is not well gets no traffic");
     machine.tell(None).await;
-    until("it is well", async || health(&entry(deployed, NAME).await) == reported("True", "")).await;
+
+    until("it is well", async || {
+        health(&entry(deployed, NAME).await) == reported("True", "")
+    })
+    .await;
     until("it gets traffic", &is_served).await;
 
     let second = Replica::start(deployed, "second").await;
-    let moved = Machine::open(second.secure, Some(vm), &metadata).await.unwrap();
+    let moved = Machine::open(second.secure, Some(vm), &metadata)
+        .await
+        .unwrap();
     machine.close().await;
+
     // One that goes after it from where it was, and does not come back: its grace is over later.
-    let metadata_of_marker = json!({ "NAMESPACE": "vms", "AUTO_REGISTER_GROUP": "web", "NETWORK": "marker" });
-    let marker = Machine::open(first.secure, Some(vm), &metadata_of_marker).await.unwrap();
+    let metadata_of_marker =
+        json!({ "NAMESPACE": "vms", "AUTO_REGISTER_GROUP": "web", "NETWORK": "marker" });
+    let marker = Machine::open(first.secure, Some(vm), &metadata_of_marker)
+        .await
+        .unwrap();
     assert!(!entry(deployed, MARKER).await.is_null(), "it is registered");
     marker.close().await;
-    until("the grace of the later one is over", async || entry(deployed, MARKER).await.is_null()).await;
+
+    until("the grace of the later one is over", async || {
+        entry(deployed, MARKER).await.is_null()
+    })
+    .await;
     let found = entry(deployed, NAME).await;
-    assert_eq!(annotation(&found, "istio.io/workloadController").as_deref(), Some("second"), "{found}");
-    assert_eq!(annotation(&found, "istio.io/disconnectedAt"), None, "it has only moved");
+    assert_eq!(
+        annotation(&found, "istio.io/workloadController").as_deref(),
+        Some("second"),
+        "{found}"
+    );
+
+    assert_eq!(
+        annotation(&found, "istio.io/disconnectedAt"),
+        None,
+        "it has only moved"
+    );
+
     // A control plane that ends says so of its workloads; who comes back in time keeps the entry.
     let uid = found["metadata"]["uid"].clone();
     let ended = tokio::spawn(second.navarch.stop());
     drop(moved);
     assert!(ended.await.unwrap().unwrap(), "it ends when it is told to");
     let found = entry(deployed, NAME).await;
-    assert!(annotation(&found, "istio.io/disconnectedAt").is_some(), "{found}");
-    let back = Machine::open(first.secure, Some(vm), &metadata).await.unwrap();
+    assert!(
+        annotation(&found, "istio.io/disconnectedAt").is_some(),
+        "{found}"
+    );
+
+    let back = Machine::open(first.secure, Some(vm), &metadata)
+        .await
+        .unwrap();
     let found = entry(deployed, NAME).await;
-    assert_eq!((&found["metadata"]["uid"], annotation(&found, "istio.io/disconnectedAt")), (&uid, None));
+    assert_eq!(
+        (
+            &found["metadata"]["uid"],
+            annotation(&found, "istio.io/disconnectedAt")
+        ),
+        (&uid, None)
+    );
+
     back.close().await;
-    until("its grace is over", async || entry(deployed, NAME).await.is_null()).await;
+    until("its grace is over", async || {
+        entry(deployed, NAME).await.is_null()
+    })
+    .await;
     until("nobody is sent there", async || !is_served().await).await;
     let metrics = first.navarch.metrics().await.unwrap();
-    for counted in ["auto_registration_success_total 2", "auto_registration_deletes_total 2"] {
+
+    for counted in [
+        "auto_registration_success_total 2",
+        "auto_registration_deletes_total 2",
+    ] {
         assert!(metrics.contains(counted), "{counted}: {metrics}");
     }
 }
 
-/// A control plane that crashes together with the machine leaves an entry behind, which says that the machine is connected; others
-/// take it away once no connection can be so old.
+/// A control plane that crashes together with the machine leaves an entry behind, which says that
+/// the machine is connected; others take it away once no connection can be so old.
 async fn an_entry_left_by_a_crash_is_deleted(deployed: &Deployed, vm: &Credentials) {
     const NAME: &str = "web-10.9.0.7-lan";
     let metadata = json!({ "NAMESPACE": "vms", "AUTO_REGISTER_GROUP": "web", "NETWORK": "lan" });
     let crashing = Replica::start(deployed, "crashing").await;
-    let machine = Machine::open(crashing.secure, Some(vm), &metadata).await.unwrap();
+    let machine = Machine::open(crashing.secure, Some(vm), &metadata)
+        .await
+        .unwrap();
     crashing.navarch.kill().unwrap();
     drop((machine, crashing));
+
     let left = entry(deployed, NAME).await;
     let annotations = &left["metadata"]["annotations"];
-    assert_eq!(annotations["istio.io/workloadController"], "crashing", "{left}");
-    assert!(
-        annotations["istio.io/connectedAt"].is_string() && annotations["istio.io/disconnectedAt"].is_null(),
+    assert_eq!(
+        annotations["istio.io/workloadController"], "crashing",
         "{left}"
     );
-    // Another was left behind, of which it was told that it is gone. Who cleans up looks at entries in the order of their names.
+    assert!(
+        annotations["istio.io/connectedAt"].is_string()
+            && annotations["istio.io/disconnectedAt"].is_null(),
+        "{left}"
+    );
+
+    // Another was left behind, of which it was told that it is gone. Who cleans up looks at entries
+    // in the order of their names.
     let mut gone = left.clone();
     gone["metadata"] = json!({
         "name": "zz-gone", "namespace": "vms", "labels": left["metadata"]["labels"],
         "annotations": left["metadata"]["annotations"],
     });
-    let begun = gone["metadata"]["annotations"].as_object_mut().unwrap().remove("istio.io/connectedAt").unwrap();
+    let begun = gone["metadata"]["annotations"]
+        .as_object_mut()
+        .unwrap()
+        .remove("istio.io/connectedAt")
+        .unwrap();
     gone["metadata"]["annotations"]["istio.io/disconnectedAt"] = begun;
+
     deployed.cluster.apply(&gone.to_string()).unwrap();
     let patient = Replica::start_with(deployed, "patient", "200ms", "30m").await;
-    until("entries are cleaned up", async || entry(deployed, "zz-gone").await.is_null()).await;
+    until("entries are cleaned up", async || {
+        entry(deployed, "zz-gone").await.is_null()
+    })
+    .await;
     assert_eq!(
         entry(deployed, NAME).await["metadata"]["uid"],
         left["metadata"]["uid"],
         "the machine may be connected still"
     );
+
     let _strict = Replica::start_with(deployed, "strict", "200ms", "2s").await;
     until("it is gone", async || entry(deployed, NAME).await.is_null()).await;
     drop(patient);
 }
 
 /// An entry that people wrote stays, but for what was said of its health.
-async fn an_entry_of_a_user_gets_a_health_condition(deployed: &Deployed, server: &Replica, vm: &Credentials) {
+async fn an_entry_of_a_user_gets_a_health_condition(
+    deployed: &Deployed,
+    server: &Replica,
+    vm: &Credentials,
+) {
     let written = json!({
         "apiVersion": "networking.istio.io/v1", "kind": "WorkloadEntry",
         "metadata": {
@@ -377,16 +577,30 @@ async fn an_entry_of_a_user_gets_a_health_condition(deployed: &Deployed, server:
         },
         "spec": { "address": "10.9.0.7", "serviceAccount": "vm" },
     });
+
     deployed.cluster.apply(&written.to_string()).unwrap();
-    until("it is known", async || server.navarch.page("/debug/configz").await.is_ok_and(|page| page.contains("mine")))
-        .await;
+    until("it is known", async || {
+        server
+            .navarch
+            .page("/debug/configz")
+            .await
+            .is_ok_and(|page| page.contains("mine"))
+    })
+    .await;
     let metadata = json!({ "NAMESPACE": "vms", "WORKLOAD_ENTRY": "mine" });
-    let machine = Machine::open(server.secure, Some(vm), &metadata).await.unwrap();
+    let machine = Machine::open(server.secure, Some(vm), &metadata)
+        .await
+        .unwrap();
     machine.tell(None).await;
-    until("it is well", async || health(&entry(deployed, "mine").await).is_some_and(|reported| reported.0 == "True"))
-        .await;
+    until("it is well", async || {
+        health(&entry(deployed, "mine").await).is_some_and(|reported| reported.0 == "True")
+    })
+    .await;
     machine.close().await;
-    until("nobody knows", async || health(&entry(deployed, "mine").await).is_none()).await;
+    until("nobody knows", async || {
+        health(&entry(deployed, "mine").await).is_none()
+    })
+    .await;
     assert_eq!(entry(deployed, "mine").await["spec"], written["spec"]);
 }
 
@@ -397,5 +611,8 @@ async fn files_take_no_entries() {
     let navarch = Navarch::start(program, folder.path(), &[]).await.unwrap();
     let metadata = json!({ "NAMESPACE": "vms", "AUTO_REGISTER_GROUP": "web" });
     let (code, message) = Machine::refused(navarch.xds, None, &metadata).await;
-    assert!(code == Code::FailedPrecondition && message.contains("files"), "{code} {message}");
+    assert!(
+        code == Code::FailedPrecondition && message.contains("files"),
+        "{code} {message}"
+    );
 }

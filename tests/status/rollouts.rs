@@ -1,4 +1,5 @@
-//! Changes in stages where there are several replicas: they agree, also after a restart, and the object says how far it is.
+//! Changes in stages where there are several replicas: they agree, also after a restart, and the
+//! object says how far it is.
 
 use navarch_testkit::client;
 use navarch_testkit::navarch::Navarch;
@@ -38,56 +39,128 @@ async fn in_force(navarch: &Navarch) -> Value {
 /// Gives an order.
 async fn order(navarch: &Navarch, order: &str) {
     let body = json!({ "object": "VirtualService/default/staged", "order": order }).to_string();
-    let reply =
-        client::post(navarch.monitoring, &navarch.monitoring.to_string(), "/debug/rollout", body).await.unwrap();
+    let reply = client::post(
+        navarch.monitoring,
+        &navarch.monitoring.to_string(),
+        "/debug/rollout",
+        body,
+    )
+    .await
+    .unwrap();
     assert_eq!(reply.status, 200, "{reply:?}");
 }
 
 pub(crate) async fn replicas_agree_and_forget_no_abort(deployed: &Deployed) {
     let condition = async || {
         let object = deployed.get(PATH).await;
-        let all = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        all.into_iter().find(|one| one["type"] == "RolledOut").unwrap_or_default()
+        let all = object["status"]["conditions"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        all.into_iter()
+            .find(|one| one["type"] == "RolledOut")
+            .unwrap_or_default()
     };
+
     write(deployed, "old", &json!({}));
-    let (one, other) = (start(deployed, "istiod-1").await, start(deployed, "istiod-2").await);
-    until("the first version is read", async || in_force(&one).await == "old" && in_force(&other).await == "old").await;
-    write(deployed, "new", &json!({ "navarch.io/rollout": "10%,50%", "navarch.io/rollout-pause": "1h" }));
+    let one = start(deployed, "istiod-1").await;
+    let other = start(deployed, "istiod-2").await;
+    until("the first version is read", async || {
+        in_force(&one).await == "old" && in_force(&other).await == "old"
+    })
+    .await;
+    write(
+        deployed,
+        "new",
+        &json!({ "navarch.io/rollout": "10%,50%", "navarch.io/rollout-pause": "1h" }),
+    );
+
     let both = async |state: &str, stage: u64| {
         let wanted = Some((state.to_owned(), stage));
         stands(&one).await == wanted && stands(&other).await == wanted
     };
-    until("both are at the first stage", async || both("rolling", 1).await).await;
-    until("the condition says so", async || condition().await["reason"] == "Rolling").await;
-    assert!(condition().await["message"].as_str().unwrap().contains("stage 1 of 3: 10%"));
+    until("both are at the first stage", async || {
+        both("rolling", 1).await
+    })
+    .await;
+
+    until("the condition says so", async || {
+        condition().await["reason"] == "Rolling"
+    })
+    .await;
+    assert!(
+        condition().await["message"]
+            .as_str()
+            .unwrap()
+            .contains("stage 1 of 3: 10%")
+    );
+
     order(&one, "promote").await;
-    until("both are at the second stage", async || both("rolling", 2).await).await;
+    until("both are at the second stage", async || {
+        both("rolling", 2).await
+    })
+    .await;
     order(&other, "pause").await;
     until("both are paused", async || both("paused", 2).await).await;
     order(&other, "abort").await;
+
     until("both have stopped", async || both("stopped", 0).await).await;
-    until("the condition says so", async || condition().await["reason"] == "Stopped").await;
-    assert_eq!((in_force(&one).await, in_force(&other).await), (json!("old"), json!("old")));
+    until("the condition says so", async || {
+        condition().await["reason"] == "Stopped"
+    })
+    .await;
+    assert_eq!(
+        (in_force(&one).await, in_force(&other).await),
+        (json!("old"), json!("old"))
+    );
 
     // Nobody forgets it, though all replicas are new.
     assert!(one.stop().await.unwrap() && other.stop().await.unwrap());
-    let (one, other) = (start(deployed, "istiod-3").await, start(deployed, "istiod-4").await);
+    let one = start(deployed, "istiod-3").await;
+    let other = start(deployed, "istiod-4").await;
     for replica in [&one, &other] {
-        assert_eq!((stands(replica).await, in_force(replica).await), (Some(("stopped".to_owned(), 0)), json!("old")));
+        assert_eq!(
+            (stands(replica).await, in_force(replica).await),
+            (Some(("stopped".to_owned(), 0)), json!("old"))
+        );
     }
+
     // Within a stage, too.
-    write(deployed, "newer", &json!({ "navarch.io/rollout": "10%", "navarch.io/rollout-pause": "1h" }));
-    until("the first stage", async || stands(&one).await == Some(("rolling".to_owned(), 1))).await;
+    write(
+        deployed,
+        "newer",
+        &json!({ "navarch.io/rollout": "10%", "navarch.io/rollout-pause": "1h" }),
+    );
+    until("the first stage", async || {
+        stands(&one).await == Some(("rolling".to_owned(), 1))
+    })
+    .await;
     assert!(one.stop().await.unwrap());
     let one = start(deployed, "istiod-5").await;
-    assert_eq!((stands(&one).await, in_force(&one).await), (Some(("rolling".to_owned(), 1)), json!("old")));
+    assert_eq!(
+        (stands(&one).await, in_force(&one).await),
+        (Some(("rolling".to_owned(), 1)), json!("old"))
+    );
+
     // The next goes through.
-    write(deployed, "newest", &json!({ "navarch.io/rollout": "10%", "navarch.io/rollout-pause": "0s" }));
-    until("it is in force", async || in_force(&one).await == "newest" && in_force(&other).await == "newest").await;
-    until("the condition says so", async || condition().await["status"] == "True").await;
+    write(
+        deployed,
+        "newest",
+        &json!({ "navarch.io/rollout": "10%", "navarch.io/rollout-pause": "0s" }),
+    );
+    until("it is in force", async || {
+        in_force(&one).await == "newest" && in_force(&other).await == "newest"
+    })
+    .await;
+    until("the condition says so", async || {
+        condition().await["status"] == "True"
+    })
+    .await;
     assert_eq!((stands(&one).await, stands(&other).await), (None, None));
-    let maps = format!("/api/v1/namespaces/{NAMESPACE}/configmaps?labelSelector=navarch.io%2Frollout");
+    let maps =
+        format!("/api/v1/namespaces/{NAMESPACE}/configmaps?labelSelector=navarch.io%2Frollout");
     let maps = deployed.get(&maps).await;
     assert_eq!(maps["items"].as_array().map(Vec::len), Some(1), "{maps}");
+
     assert!(one.stop().await.unwrap() && other.stop().await.unwrap());
 }

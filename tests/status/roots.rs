@@ -30,47 +30,114 @@ pub(crate) async fn are_in_every_namespace_and_stay(deployed: &Deployed) {
     let (renew, bundle) = watch::channel(Arc::<str>::from(""));
     let (select, scope) = watch::channel(NamespaceScope::default());
     let name = "istio-ca-root-cert".to_owned();
-    let controller =
-        RootCertificates { cluster: deployed.as_navarch().await, name, key: ROOTS_KEY, roots: bundle, scope };
+    let controller = RootCertificates {
+        cluster: deployed.as_navarch().await,
+        name,
+        key: ROOTS_KEY,
+        roots: bundle,
+        scope,
+    };
+
     let stop = CancellationToken::new();
     let task = tokio::spawn(controller.run(stop.clone()));
 
     make(deployed, "shop", &json!({}));
     renew.send("one".into()).unwrap();
+
     for namespace in ["shop", "default", "kube-system"] {
-        until("the roots are there", async || roots(deployed, namespace).await == "one").await;
+        until("the roots are there", async || {
+            roots(deployed, namespace).await == "one"
+        })
+        .await;
     }
-    assert_eq!(deployed.get(&path("shop")).await["metadata"]["labels"]["istio.io/config"], "true");
+
+    assert_eq!(
+        deployed.get(&path("shop")).await["metadata"]["labels"]["istio.io/config"],
+        "true"
+    );
     assert_eq!(deployed.get(&path("kube-public")).await, Value::Null);
 
     let edited = json!({ "data": { "root-cert.pem": "mallory", "mine": "too" } });
-    deployed.cluster.call("PATCH", &path("shop"), "application/merge-patch+json", &edited).await.unwrap();
-    until("an edit is undone", async || roots(deployed, "shop").await == "one").await;
+    deployed
+        .cluster
+        .call(
+            "PATCH",
+            &path("shop"),
+            "application/merge-patch+json",
+            &edited,
+        )
+        .await
+        .unwrap();
+
+    until("an edit is undone", async || {
+        roots(deployed, "shop").await == "one"
+    })
+    .await;
     assert_eq!(deployed.get(&path("shop")).await["data"]["mine"], "too");
-    deployed.cluster.call("DELETE", &path("shop"), "application/json", &Value::Null).await.unwrap();
-    until("what was deleted is back", async || roots(deployed, "shop").await == "one").await;
+    deployed
+        .cluster
+        .call("DELETE", &path("shop"), "application/json", &Value::Null)
+        .await
+        .unwrap();
+
+    until("what was deleted is back", async || {
+        roots(deployed, "shop").await == "one"
+    })
+    .await;
 
     let labels = BTreeMap::from([("mesh".to_owned(), "yes".to_owned())]);
-    let selectors = vec![LabelSelector { match_labels: labels, ..LabelSelector::default() }];
-    select.send(NamespaceScope { selectors, only: None }).unwrap();
+    let selectors = vec![LabelSelector {
+        match_labels: labels,
+        ..LabelSelector::default()
+    }];
+    select
+        .send(NamespaceScope {
+            selectors,
+            only: None,
+        })
+        .unwrap();
+
     make(deployed, "bank", &json!({}));
     make(deployed, "post", &json!({ "mesh": "yes" }));
-    until("the selected namespace has them", async || roots(deployed, "post").await == "one").await;
+    until("the selected namespace has them", async || {
+        roots(deployed, "post").await == "one"
+    })
+    .await;
     renew.send("two".into()).unwrap();
-    until("new roots are written", async || roots(deployed, "post").await == "two").await;
+    until("new roots are written", async || {
+        roots(deployed, "post").await == "two"
+    })
+    .await;
     assert_eq!(roots(deployed, "bank").await, Value::Null);
     assert_eq!(roots(deployed, "shop").await, "one");
     make(deployed, "bank", &json!({ "mesh": "yes" }));
-    until("a namespace that is selected later has them", async || roots(deployed, "bank").await == "two").await;
+    until("a namespace that is selected later has them", async || {
+        roots(deployed, "bank").await == "two"
+    })
+    .await;
 
-    // A list of revocations goes the same way, comes only when there is one, and is emptied when it is gone.
+    // A list of revocations goes the same way, comes only when there is one, and is emptied when it
+    // is gone.
     let (revoke, lists) = watch::channel(Arc::<str>::from(""));
     let (_all, scope) = watch::channel(NamespaceScope::default());
-    let (cluster, name) = (deployed.as_navarch().await, REVOCATIONS.to_owned());
-    let controller = RootCertificates { cluster, name, key: REVOCATIONS_KEY, roots: lists, scope };
+    let cluster = deployed.as_navarch().await;
+    let name = REVOCATIONS.to_owned();
+    let controller = RootCertificates {
+        cluster,
+        name,
+        key: REVOCATIONS_KEY,
+        roots: lists,
+        scope,
+    };
+
     let listing = tokio::spawn(controller.run(stop.clone()));
-    let list =
-        async || deployed.get("/api/v1/namespaces/shop/configmaps/istio-ca-crl").await["data"]["ca-crl.pem"].clone();
+    let list = async || {
+        deployed
+            .get("/api/v1/namespaces/shop/configmaps/istio-ca-crl")
+            .await["data"]["ca-crl.pem"]
+            .clone()
+    };
+
     revoke.send("list".into()).unwrap();
     until("the list is there", async || list().await == "list").await;
     revoke.send("".into()).unwrap();

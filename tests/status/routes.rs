@@ -29,7 +29,8 @@ fn route(number: usize, turn: usize) -> Value {
         "type": "ResponseHeaderModifier",
         "responseHeaderModifier": { "set": [{ "name": "x-turn", "value": turn.to_string() }] },
     });
-    let rule = json!({ "filters": [filter], "backendRefs": [{ "name": "kubernetes", "port": 443 }] });
+    let rule =
+        json!({ "filters": [filter], "backendRefs": [{ "name": "kubernetes", "port": 443 }] });
     let spec = json!({
         "parentRefs": [{ "name": "web" }], "hostnames": [format!("h{number}.example.com")], "rules": [rule],
     });
@@ -38,18 +39,40 @@ fn route(number: usize, turn: usize) -> Value {
 
 /// The generation that a route's status is of.
 fn observed_generation(route: &Value) -> Option<i64> {
-    route.pointer("/status/parents/0/conditions/0/observedGeneration")?.as_i64()
+    route
+        .pointer("/status/parents/0/conditions/0/observedGeneration")?
+        .as_i64()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn route_status_is_updated_once_and_soon() {
     let deployed = Deployed::start().await;
-    let kinds = [("GatewayClass", "gatewayclasses"), ("Gateway", "gateways"), ("HTTPRoute", "httproutes")];
+    let kinds = [
+        ("GatewayClass", "gatewayclasses"),
+        ("Gateway", "gateways"),
+        ("HTTPRoute", "httproutes"),
+    ];
+
     for (kind, plural) in kinds {
-        let scope = if kind == "GatewayClass" { "Cluster" } else { "Namespaced" };
-        deployed.cluster.apply(&definition(kind, plural, scope).to_string()).unwrap();
+        let scope = if kind == "GatewayClass" {
+            "Cluster"
+        } else {
+            "Namespaced"
+        };
+        deployed
+            .cluster
+            .apply(&definition(kind, plural, scope).to_string())
+            .unwrap();
     }
-    let wait = ["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"];
+
+    let wait = [
+        "wait",
+        "--for=condition=Established",
+        "--timeout=30s",
+        "crd",
+        "--all",
+    ];
+
     deployed.cluster.kubectl(&wait, "").unwrap();
     let navarch = whole::start(&deployed, "only").await;
     let writer = deployed.cluster.writer().await.unwrap();
@@ -57,56 +80,110 @@ async fn route_status_is_updated_once_and_soon() {
         "gatewayClassName": "istio", "addresses": [{ "type": "Hostname", "value": "kubernetes.default.svc.cluster.local" }],
         "listeners": [{ "name": "http", "port": 443, "protocol": "HTTP" }],
     });
-    writer.put(&object("Gateway", "web", &gateway)).await.unwrap();
+    writer
+        .put(&object("Gateway", "web", &gateway))
+        .await
+        .unwrap();
+
     let routes = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
     for number in 0..ROUTES {
         writer.put(&route(number, 0)).await.unwrap();
     }
+
     until("all routes have the status", async || {
         let all = deployed.get(routes).await;
-        all["items"]
-            .as_array()
-            .is_some_and(|all| all.len() == ROUTES && all.iter().all(|one| observed_generation(one).is_some()))
+        all["items"].as_array().is_some_and(|all| {
+            all.len() == ROUTES && all.iter().all(|one| observed_generation(one).is_some())
+        })
     })
     .await;
 
-    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("gateway.networking.k8s.io", "v1", "HTTPRoute"));
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(
+        "gateway.networking.k8s.io",
+        "v1",
+        "HTTPRoute",
+    ));
     let api: Api<DynamicObject> = Api::all_with(deployed.cluster.client().await.unwrap(), &kind);
-    let version = api.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
-    let mut events = api.watch(&WatchParams::default(), &version).await.unwrap().boxed();
+    let version = api
+        .list(&ListParams::default())
+        .await
+        .unwrap()
+        .metadata
+        .resource_version
+        .unwrap();
+
+    let mut events = api
+        .watch(&WatchParams::default(), &version)
+        .await
+        .unwrap()
+        .boxed();
     let before = answers(&deployed).len();
     let mut took = Vec::new();
+
     for turn in 1..=CHANGES {
-        let (number, changed) = (turn % ROUTES, Instant::now());
+        let number = turn % ROUTES;
+        let changed = Instant::now();
         let name = format!("route-{number}");
         writer.put(&route(number, turn)).await.unwrap();
+
         loop {
-            let event = tokio::time::timeout(TELL_TIMEOUT, events.try_next()).await.unwrap().unwrap().unwrap();
-            let WatchEvent::Modified(seen) = event else { continue };
+            let event = tokio::time::timeout(TELL_TIMEOUT, events.try_next())
+                .await
+                .unwrap()
+                .unwrap()
+                .unwrap();
+            let WatchEvent::Modified(seen) = event else {
+                continue;
+            };
+
             let generation = seen.metadata.generation;
-            if seen.metadata.name.as_ref() == Some(&name) && observed_generation(&seen.data) == generation {
+            if seen.metadata.name.as_ref() == Some(&name)
+                && observed_generation(&seen.data) == generation
+            {
                 break;
             }
         }
+
         took.push(changed.elapsed());
     }
+
     took.sort_unstable();
-    println!("told after {:?} (median), {:?} (worst of {CHANGES})", took[CHANGES / 2], took[CHANGES - 1]);
+    println!(
+        "told after {:?} (median), {:?} (worst of {CHANGES})",
+        took[CHANGES / 2],
+        took[CHANGES - 1]
+    );
     assert!(navarch.stop().await.unwrap(), "it ends when it is told to");
+
     // The audit log is written a little after the answer.
-    until("all writes are in the audit log", async || answers(&deployed).len() >= before + CHANGES).await;
+    until("all writes are in the audit log", async || {
+        answers(&deployed).len() >= before + CHANGES
+    })
+    .await;
     let answers = answers(&deployed).split_off(before);
-    assert_eq!(answers.len(), CHANGES, "one write for each change: {answers:?}");
-    assert!(answers.iter().all(|code| *code == 200), "none in vain: {answers:?}");
+    assert_eq!(
+        answers.len(),
+        CHANGES,
+        "one write for each change: {answers:?}"
+    );
+
+    assert!(
+        answers.iter().all(|code| *code == 200),
+        "none in vain: {answers:?}"
+    );
 }
 
 /// What was answered to each write of a route's status.
 fn answers(deployed: &Deployed) -> Vec<i64> {
     let log = std::fs::read_to_string(&deployed.audit).unwrap_or_default();
-    let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let events = log
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let writes = events.filter(|event| {
         let uri = event["requestURI"].as_str().unwrap_or_default();
         event["verb"] == "patch" && uri.contains("/httproutes/") && uri.contains("/status")
     });
-    writes.filter_map(|event| event["responseStatus"]["code"].as_i64()).collect()
+    writes
+        .filter_map(|event| event["responseStatus"]["code"].as_i64())
+        .collect()
 }

@@ -19,17 +19,40 @@ pub(crate) async fn an_unready_control_plane_writes_an_event_of_its_pod(deployed
             "containers": [{ "name": "discovery", "image": "navarch" }],
         },
     });
+
     deployed.cluster.apply(&pod.to_string()).unwrap();
     let missing = Arc::new(|| Some("the mesh config has no line 3".to_owned()));
     let cluster = deployed.as_navarch().await;
-    let events = UnreadyEvents { cluster, namespace: NAMESPACE.to_owned(), pod: POD.to_owned(), missing };
+    let events = UnreadyEvents {
+        cluster,
+        namespace: NAMESPACE.to_owned(),
+        pod: POD.to_owned(),
+        missing,
+    };
+
     let stop = CancellationToken::new();
     let task = tokio::spawn(events.run(stop.clone()));
-    let described = || deployed.cluster.kubectl(&["--namespace", NAMESPACE, "describe", "pod", POD], "").unwrap();
+    let described = || {
+        deployed
+            .cluster
+            .kubectl(&["--namespace", NAMESPACE, "describe", "pod", POD], "")
+            .unwrap()
+    };
+
     until("the pod is told", async || described().contains("NotReady")).await;
     let description = described();
-    assert!(description.contains("Warning") && description.contains("the mesh config has no line 3"), "{description}");
+    assert!(
+        description.contains("Warning") && description.contains("the mesh config has no line 3"),
+        "{description}"
+    );
     stop.cancel();
     task.await.unwrap();
-    deployed.cluster.kubectl(&["--namespace", NAMESPACE, "delete", "pod", POD, "--force"], "").unwrap();
+
+    deployed
+        .cluster
+        .kubectl(
+            &["--namespace", NAMESPACE, "delete", "pod", POD, "--force"],
+            "",
+        )
+        .unwrap();
 }

@@ -1,5 +1,5 @@
-//! AuthorizationPolicies mean what Istio's documentation says that they mean: an evaluator of that, written from it alone,
-//! and the filters that proxies get agree on all that is asked.
+//! AuthorizationPolicies mean what Istio's documentation says that they mean: an evaluator of that,
+//! written from it alone, and the filters that proxies get agree on all that is asked.
 
 use std::net::IpAddr;
 
@@ -45,7 +45,8 @@ fn path_fits(pattern: &str, path: &str) -> bool {
     if !pattern.contains("{*") {
         return fits(pattern, path);
     }
-    let (mut segments, mut wanted) = (path.split('/'), pattern.split('/'));
+    let mut segments = path.split('/');
+    let mut wanted = pattern.split('/');
     loop {
         match (wanted.next(), segments.next()) {
             (None, None) => return true,
@@ -58,20 +59,28 @@ fn path_fits(pattern: &str, path: &str) -> bool {
 }
 
 fn ip_fits(block: &str, address: IpAddr) -> bool {
-    let Some((base, length)) = block.split_once('/') else { return block.parse::<IpAddr>().unwrap() == address };
+    let Some((base, length)) = block.split_once('/') else {
+        return block.parse::<IpAddr>().unwrap() == address;
+    };
     let length: usize = length.parse().unwrap();
     let bits = |address: IpAddr| match address {
         IpAddr::V4(address) => format!("{:032b}", address.to_bits()),
         IpAddr::V6(address) => format!("{:0128b}", address.to_bits()),
     };
-    let (base, address) = (bits(base.parse().unwrap()), bits(address));
+    let base = bits(base.parse().unwrap());
+    let address = bits(address);
     base.len() == address.len() && base[..length] == address[..length]
 }
 
 /// The parts of an identity: trust domain, namespace, service account.
 fn parts(identity: &str) -> [&str; 3] {
     let mut parts = identity.strip_prefix("spiffe://").unwrap().split('/');
-    let (domain, _, namespace, _) = (parts.next().unwrap(), parts.next(), parts.next().unwrap(), parts.next());
+    let (domain, _, namespace, _) = (
+        parts.next().unwrap(),
+        parts.next(),
+        parts.next().unwrap(),
+        parts.next(),
+    );
     [domain, namespace, parts.next().unwrap()]
 }
 
@@ -81,7 +90,9 @@ fn principal_fits(pattern: &str, identity: &str) -> bool {
     let mut names = vec![format!("{domain}/ns/{namespace}/sa/{account}")];
     let is_whole = pattern.split('/').count() == 5;
     if is_whole && OWN_DOMAINS.contains(&domain) {
-        names = OWN_DOMAINS.map(|domain| format!("{domain}/ns/{namespace}/sa/{account}")).to_vec();
+        names = OWN_DOMAINS
+            .map(|domain| format!("{domain}/ns/{namespace}/sa/{account}"))
+            .to_vec();
     }
     names.iter().any(|name| fits(pattern, name))
 }
@@ -96,21 +107,36 @@ impl Matter<'_> {
     /// Whether one value of an attribute fits; `None` where a connection has no such attribute.
     fn one(&self, attribute: &str, value: &str) -> Option<bool> {
         let test_request = self.test_request;
-        let peer =
-            |fits: &dyn Fn([&str; 3]) -> bool| test_request.identity.as_deref().is_some_and(|peer| fits(parts(peer)));
+        let peer = |fits: &dyn Fn([&str; 3]) -> bool| {
+            test_request
+                .identity
+                .as_deref()
+                .is_some_and(|peer| fits(parts(peer)))
+        };
+
         let http = || test_request.http.as_ref();
         let claim = |request: &Request, name: &str| {
-            let claim = request.claims.as_ref().and_then(|claims| claims.get(name)).cloned().unwrap_or_default();
+            let claim = request
+                .claims
+                .as_ref()
+                .and_then(|claims| claims.get(name))
+                .cloned()
+                .unwrap_or_default();
             let list = claim.as_array().cloned().unwrap_or_else(|| vec![claim]);
-            list.iter().any(|text| text.as_str().is_some_and(|text| fits(value, text)))
+            list.iter()
+                .any(|text| text.as_str().is_some_and(|text| fits(value, text)))
         };
+
         Some(match attribute {
-            "principals" | "source.principal" => {
-                test_request.identity.as_deref().is_some_and(|peer| principal_fits(value, peer))
-            }
+            "principals" | "source.principal" => test_request
+                .identity
+                .as_deref()
+                .is_some_and(|peer| principal_fits(value, peer)),
             "namespaces" | "source.namespace" => peer(&|[_, namespace, _]| fits(value, namespace)),
             "serviceAccounts" | "source.serviceAccount" => peer(&|[_, namespace, account]| {
-                let (wanted, name) = value.split_once('/').unwrap_or((self.policy.namespace, value));
+                let (wanted, name) = value
+                    .split_once('/')
+                    .unwrap_or((self.policy.namespace, value));
                 (wanted, name) == (namespace, account)
             }),
             "trustDomains" | "source.trustDomain" => peer(&|[domain, ..]| {
@@ -123,17 +149,21 @@ impl Matter<'_> {
             "connection.sni" => fits(value, &test_request.sni),
             "requestPrincipals" | "request.auth.principal" => {
                 let claims = http()?.claims.clone().unwrap_or_default();
-                let (issuer, subject) = (claims["iss"].as_str(), claims["sub"].as_str());
-                let whole = issuer.zip(subject).map(|(issuer, subject)| format!("{issuer}/{subject}"));
+                let issuer = claims["iss"].as_str();
+                let subject = claims["sub"].as_str();
+                let whole = issuer
+                    .zip(subject)
+                    .map(|(issuer, subject)| format!("{issuer}/{subject}"));
                 whole.is_some_and(|whole| fits(value, &whole))
             }
             "hosts" => fits(&value.to_lowercase(), &http()?.host.to_lowercase()),
             "methods" => fits(value, &http()?.method),
             "paths" => path_fits(value, &http()?.path),
             // Of a header `*` asks that it is there: istiod's filters let it be empty.
-            "request.headers[x-tier]" => {
-                http()?.headers.get("x-tier").is_some_and(|header| value == "*" || fits(value, header))
-            }
+            "request.headers[x-tier]" => http()?
+                .headers
+                .get("x-tier")
+                .is_some_and(|header| value == "*" || fits(value, header)),
             "request.auth.claims[group]" => claim(http()?, "group"),
             "request.auth.audiences" => claim(http()?, "aud"),
             "request.auth.presenter" => claim(http()?, "azp"),
@@ -141,9 +171,14 @@ impl Matter<'_> {
         })
     }
 
-    /// Whether one of the values fits, or none where they are forbidden. Of a connection, what is about requests never holds
-    /// where it would let in, and always where it would keep out.
-    fn clause(&self, attribute: &str, values: &Value, wanted: bool) -> Result<bool, NotOfConnections> {
+    /// Whether one of the values fits, or none where they are forbidden. Of a connection, what is
+    /// about requests never holds where it would let in, and always where it would keep out.
+    fn clause(
+        &self,
+        attribute: &str,
+        values: &Value,
+        wanted: bool,
+    ) -> Result<bool, NotOfConnections> {
         let mut found = false;
         for value in values.as_array().into_iter().flatten() {
             match self.one(attribute, value.as_str().unwrap()) {
@@ -171,6 +206,7 @@ impl Matter<'_> {
     /// Whether a rule fits.
     fn rule(&self, rule: &Value) -> Result<bool, NotOfConnections> {
         let mut all = true;
+
         for (list, field) in [("from", "source"), ("to", "operation")] {
             if let Some(items) = rule[list].as_array() {
                 let mut any = false;
@@ -180,6 +216,7 @@ impl Matter<'_> {
                 all &= any;
             }
         }
+
         for when in rule["when"].as_array().into_iter().flatten() {
             let key = when["key"].as_str().unwrap();
             for (field, wanted) in [("values", true), ("notValues", false)] {
@@ -188,6 +225,7 @@ impl Matter<'_> {
                 }
             }
         }
+
         Ok(all)
     }
 }
@@ -198,13 +236,29 @@ struct NotOfConnections;
 /// Whether policies let in what is asked of the workload `web` of `shop`.
 fn means(policies: &[Policy], test_request: &TestRequest) -> bool {
     let holds = |policy: &&Policy| {
-        !policy.tried && matches!(policy.namespace, "shop" | "istio-system") && matches!(policy.app, "" | "web")
+        !policy.tried
+            && matches!(policy.namespace, "shop" | "istio-system")
+            && matches!(policy.app, "" | "web")
     };
-    let of = |action: &'static str| policies.iter().filter(holds).filter(move |policy| policy.action == action);
+
+    let of = |action: &'static str| {
+        policies
+            .iter()
+            .filter(holds)
+            .filter(move |policy| policy.action == action)
+    };
+
     let matches = |policy: &Policy| {
-        let matter = Matter { policy, test_request };
-        policy.rules.iter().any(|rule| matter.rule(rule).unwrap_or(false))
+        let matter = Matter {
+            policy,
+            test_request,
+        };
+        policy
+            .rules
+            .iter()
+            .any(|rule| matter.rule(rule).unwrap_or(false))
     };
+
     !of("DENY").any(matches) && (of("ALLOW").next().is_none() || of("ALLOW").any(matches))
 }
 
@@ -225,21 +279,61 @@ const VALUES: [(&str, &[&str]); 20] = [
         ],
     ),
     ("namespaces", &["shop", "sh*", "*op", "*", "shop.2", "bank"]),
-    ("serviceAccounts", &["web", "shop/web.x", "bank/teller", "shop/webyx"]),
-    ("trustDomains", &["cluster.local", "old.local", "*.away", "far*", "*"]),
-    ("ipBlocks", &["10.1.2.3", "10.1.0.0/16", "fd00::/8", "0.0.0.0/0", "192.168.0.128/25"]),
+    (
+        "serviceAccounts",
+        &["web", "shop/web.x", "bank/teller", "shop/webyx"],
+    ),
+    (
+        "trustDomains",
+        &["cluster.local", "old.local", "*.away", "far*", "*"],
+    ),
+    (
+        "ipBlocks",
+        &[
+            "10.1.2.3",
+            "10.1.0.0/16",
+            "fd00::/8",
+            "0.0.0.0/0",
+            "192.168.0.128/25",
+        ],
+    ),
     ("remoteIpBlocks", &["10.1.2.3", "192.168.0.0/16", "::/0"]),
     (
         "requestPrincipals",
-        &["*", "iss.example/ada", "iss.example/*", "*/eve", "*.example/ada", "iss.example/a*", "*da"],
+        &[
+            "*",
+            "iss.example/ada",
+            "iss.example/*",
+            "*/eve",
+            "*.example/ada",
+            "iss.example/a*",
+            "*da",
+        ],
     ),
-    ("hosts", &["shop.example", "Shop.*", "*.EXAMPLE", "*", "shop.example:80"]),
+    (
+        "hosts",
+        &[
+            "shop.example",
+            "Shop.*",
+            "*.EXAMPLE",
+            "*",
+            "shop.example:80",
+        ],
+    ),
     ("methods", &["GET", "*", "PO*", "*ST"]),
-    ("paths", &["/", "/a", "/a*", "*/c", "*", "/a/{*}/c", "/a/{**}", "/{*}/b", "/a.c"]),
+    (
+        "paths",
+        &[
+            "/", "/a", "/a*", "*/c", "*", "/a/{*}/c", "/a/{**}", "/{*}/b", "/a.c",
+        ],
+    ),
     ("ports", &["8080", "8081"]),
     ("source.ip", &["10.1.0.0/16", "fd00::1"]),
     ("source.namespace", &["bank", "s*"]),
-    ("source.principal", &["cluster.local/ns/bank/sa/teller", "*web"]),
+    (
+        "source.principal",
+        &["cluster.local/ns/bank/sa/teller", "*web"],
+    ),
     ("request.headers[x-tier]", &["gold", "g*", "*", "*er"]),
     ("request.auth.claims[group]", &["readers", "w*", "*"]),
     ("request.auth.audiences", &["shop", "*"]),
@@ -250,7 +344,11 @@ const VALUES: [(&str, &[&str]); 20] = [
 
 /// Some values of an attribute.
 fn values(attribute: &'static str) -> impl Strategy<Value = Vec<&'static str>> {
-    let all = VALUES.iter().find(|(name, _)| *name == attribute).unwrap().1;
+    let all = VALUES
+        .iter()
+        .find(|(name, _)| *name == attribute)
+        .unwrap()
+        .1;
     subsequence(all, 1..=all.len().min(3))
 }
 
@@ -258,7 +356,11 @@ fn values(attribute: &'static str) -> impl Strategy<Value = Vec<&'static str>> {
 fn fields(names: &'static [&'static str]) -> impl Strategy<Value = Value> {
     let field = |name: &'static str| {
         (Just(name), any::<bool>(), values(name)).prop_map(|(name, wanted, values)| {
-            let field = if wanted { name.to_owned() } else { format!("not{}{}", name[..1].to_uppercase(), &name[1..]) };
+            let field = if wanted {
+                name.to_owned()
+            } else {
+                format!("not{}{}", name[..1].to_uppercase(), &name[1..])
+            };
             (field, json!(values))
         })
     };
@@ -269,51 +371,92 @@ fn fields(names: &'static [&'static str]) -> impl Strategy<Value = Value> {
 
 fn source() -> impl Strategy<Value = Value> {
     prop_oneof![
-        fields(&["principals", "namespaces", "trustDomains", "requestPrincipals", "ipBlocks", "remoteIpBlocks"]),
+        fields(&[
+            "principals",
+            "namespaces",
+            "trustDomains",
+            "requestPrincipals",
+            "ipBlocks",
+            "remoteIpBlocks"
+        ]),
         fields(&["serviceAccounts", "ipBlocks"]),
     ]
 }
 
 fn condition() -> impl Strategy<Value = Value> {
-    let keys: Vec<&str> = VALUES.iter().map(|(name, _)| *name).filter(|name| name.contains('.')).collect();
-    select(keys).prop_flat_map(|key| (Just(key), values(key), of(values(key)), any::<bool>())).prop_map(
-        |(key, values, others, wanted)| {
+    let keys: Vec<&str> = VALUES
+        .iter()
+        .map(|(name, _)| *name)
+        .filter(|name| name.contains('.'))
+        .collect();
+    select(keys)
+        .prop_flat_map(|key| (Just(key), values(key), of(values(key)), any::<bool>()))
+        .prop_map(|(key, values, others, wanted)| {
             let mut when = json!({ "key": key });
             when[if wanted { "values" } else { "notValues" }] = json!(values);
             if let (Some(others), true) = (others, wanted) {
                 when["notValues"] = json!(others);
             }
             when
-        },
-    )
+        })
 }
 
 fn rule() -> impl Strategy<Value = Value> {
     let operation = fields(&["hosts", "methods", "paths", "ports"]);
-    (vec(source(), 0..3), vec(operation, 0..3), vec(condition(), 0..2)).prop_map(|(from, to, when)| {
-        let mut rule = json!({});
-        let wrap =
-            |field: &str, items: Vec<Value>| items.into_iter().map(|item| json!({ field: item })).collect::<Vec<_>>();
-        for (list, items) in [("from", wrap("source", from)), ("to", wrap("operation", to)), ("when", when)] {
-            if !items.is_empty() {
-                rule[list] = json!(items);
+    (
+        vec(source(), 0..3),
+        vec(operation, 0..3),
+        vec(condition(), 0..2),
+    )
+        .prop_map(|(from, to, when)| {
+            let mut rule = json!({});
+            let wrap = |field: &str, items: Vec<Value>| {
+                items
+                    .into_iter()
+                    .map(|item| json!({ field: item }))
+                    .collect::<Vec<_>>()
+            };
+
+            for (list, items) in [
+                ("from", wrap("source", from)),
+                ("to", wrap("operation", to)),
+                ("when", when),
+            ] {
+                if !items.is_empty() {
+                    rule[list] = json!(items);
+                }
             }
-        }
-        rule
-    })
+
+            rule
+        })
 }
 
 fn policy() -> impl Strategy<Value = Policy> {
     let namespace = prop_oneof![4 => Just("shop"), 1 => Just("istio-system"), 1 => Just("bank")];
     let app = prop_oneof![3 => Just(""), 2 => Just("web"), 1 => Just("other")];
     let action = prop_oneof![4 => Just("ALLOW"), 4 => Just("DENY"), 1 => Just("AUDIT")];
-    (namespace, app, prop::bool::weighted(0.1), action, vec(rule(), 0..3)).prop_map(
-        |(namespace, app, tried, action, rules)| {
-            // A policy that keeps out by no rule is refused by validation.
-            let rules = if rules.is_empty() && action != "ALLOW" { vec![json!({})] } else { rules };
-            Policy { namespace, app, tried, action, rules }
-        },
+    (
+        namespace,
+        app,
+        prop::bool::weighted(0.1),
+        action,
+        vec(rule(), 0..3),
     )
+        .prop_map(|(namespace, app, tried, action, rules)| {
+            // A policy that keeps out by no rule is refused by validation.
+            let rules = if rules.is_empty() && action != "ALLOW" {
+                vec![json!({})]
+            } else {
+                rules
+            };
+            Policy {
+                namespace,
+                app,
+                tried,
+                action,
+                rules,
+            }
+        })
 }
 
 /// What is asked.
@@ -328,22 +471,48 @@ fn any_request() -> impl Strategy<Value = TestRequest> {
         "spiffe://far.away/ns/shop/sa/web",
         "spiffe://far.away/ns/bank/sa/teller",
     ]));
-    let ip = || select(vec!["10.1.2.3", "10.1.9.9", "192.168.0.1", "192.168.0.200", "fd00::1"]);
+
+    let ip = || {
+        select(vec![
+            "10.1.2.3",
+            "10.1.9.9",
+            "192.168.0.1",
+            "192.168.0.200",
+            "fd00::1",
+        ])
+    };
+
     let sni = select(vec!["", "web.shop", "other.shop", "outside"]);
-    (identity, ip(), ip(), sni, request()).prop_map(|(identity, source, remote, sni, http)| TestRequest {
-        identity: identity.map(str::to_owned),
-        source: source.parse().unwrap(),
-        remote: remote.parse().unwrap(),
-        sni: sni.to_owned(),
-        http: Some(http),
-        ..bytes_of(0)
+    (identity, ip(), ip(), sni, request()).prop_map(|(identity, source, remote, sni, http)| {
+        TestRequest {
+            identity: identity.map(str::to_owned),
+            source: source.parse().unwrap(),
+            remote: remote.parse().unwrap(),
+            sni: sni.to_owned(),
+            http: Some(http),
+            ..bytes_of(0)
+        }
     })
 }
 
 fn request() -> impl Strategy<Value = Request> {
-    let host = select(vec!["shop.example", "SHOP.example", "shop.example:80", "shop", "other.example"]);
-    let path = select(vec!["/", "/a", "/ab", "/a/b", "/a/b/c", "/a/b/d/c", "/x/b", "/c", "/abc", "/a/"]);
-    let claims = of((select(vec!["iss.example", "other.example"]), select(vec!["ada", "eve"]), 0..4_usize));
+    let host = select(vec![
+        "shop.example",
+        "SHOP.example",
+        "shop.example:80",
+        "shop",
+        "other.example",
+    ]);
+
+    let path = select(vec![
+        "/", "/a", "/ab", "/a/b", "/a/b/c", "/a/b/d/c", "/x/b", "/c", "/abc", "/a/",
+    ]);
+    let claims = of((
+        select(vec!["iss.example", "other.example"]),
+        select(vec!["ada", "eve"]),
+        0..4_usize,
+    ));
+
     let tier = of(select(vec!["gold", "silver", ""]));
     (select(vec!["GET", "POST", "PUT"]), host, path, tier, claims).prop_map(|(method, host, path, tier, claims)| {
         let groups = [json!("readers"), json!(["writers", "others"]), json!(7), json!([])];
@@ -377,8 +546,15 @@ pub(crate) fn web() -> Mesh {
 /// The filters of all chains of a port of `web`, and whether they are about requests.
 pub(crate) fn chains_of_web(mesh: &Mesh, port: u16) -> Vec<(Vec<Rbac>, bool)> {
     let resources = mesh.sidecar("shop", "web");
-    let inbound = resources.listeners.iter().find(|listener| listener.name == "virtualInbound").unwrap();
-    let chains: Vec<_> = rbac::chains_of_port(inbound, u32::from(port)).into_iter().map(rbac::of_chain).collect();
+    let inbound = resources
+        .listeners
+        .iter()
+        .find(|listener| listener.name == "virtualInbound")
+        .unwrap();
+    let chains: Vec<_> = rbac::chains_of_port(inbound, u32::from(port))
+        .into_iter()
+        .map(rbac::of_chain)
+        .collect();
     assert!(!chains.is_empty(), "port {port} has chains");
     chains
 }
@@ -429,7 +605,8 @@ proptest! {
                 for test_request in &all {
                     let http = test_request.http.clone().filter(|_| is_http);
                     let test_request = TestRequest { port, http, ..test_request.clone() };
-                    let (meant, done) = (means(&policies, &test_request), rbac::lets_pass(&filters, &test_request));
+                    let meant = means(&policies, &test_request);
+                    let done = rbac::lets_pass(&filters, &test_request);
                     prop_assert!(meant == done, "meant {meant}, done {done}: {test_request:?}\n{filters:#?}");
                 }
             }

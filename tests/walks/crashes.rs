@@ -1,5 +1,5 @@
-//! What has crashed istiod before, tried again: whatever objects say, proxies are served. `docs/security-regressions.md` has
-//! the list.
+//! What has crashed istiod before, tried again: whatever objects say, proxies are served.
+//! `docs/security-regressions.md` has the list.
 
 use navarch::webhook::verdict::validate;
 use serde_json::{Value, json};
@@ -10,7 +10,10 @@ use crate::{bytes, request, shop};
 /// A client is served as if nothing were there.
 fn is_served(mesh: &Mesh) {
     let client = mesh.sidecar("shop", "client");
-    assert_eq!(client.walk(&bytes("10.96.0.3:5432")).addresses(), ["10.1.0.4:8080"]);
+    assert_eq!(
+        client.walk(&bytes("10.96.0.3:5432")).addresses(),
+        ["10.1.0.4:8080"]
+    );
     let walk = client.walk(&request("10.96.0.1:9080", "reviews", "/", &[]));
     assert_eq!(walk.addresses(), ["10.1.0.1:8080", "10.1.0.2:8080"]);
 }
@@ -28,7 +31,10 @@ fn judged(object: &Value) -> Vec<String> {
 #[test]
 fn istio_59171_ports_that_are_null_are_refused() {
     for resolution in ["DYNAMIC_DNS", "DNS", "NONE", "STATIC"] {
-        for ports in [json!([null]), json!([{"number": 80, "name": "http", "protocol": "HTTP"}, null])] {
+        for ports in [
+            json!([null]),
+            json!([{"number": 80, "name": "http", "protocol": "HTTP"}, null]),
+        ] {
             let object = json!({
                 "apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry", "metadata": {"name": "e", "namespace": "shop"},
                 "spec": {"hosts": ["*.google.com"], "location": "MESH_EXTERNAL", "ports": ports, "resolution": resolution},
@@ -41,21 +47,40 @@ fn istio_59171_ports_that_are_null_are_refused() {
 /// Hosts of Istio's own Gateways take the way that those of the Gateway API take.
 #[test]
 fn istio_56300_hosts_of_gateways_with_wildcards_and_half_a_namespace() {
-    for host in
-        ["*.example.com", "*", "/", "/*", "shop/", "/a.example", "./*.example.com", "*/*", "a/b/c", "", "shop/*.a.b"]
-    {
-        let servers = json!([{"port": {"number": 80, "name": "http", "protocol": "HTTP"}, "hosts": [host]}]);
+    for host in [
+        "*.example.com",
+        "*",
+        "/",
+        "/*",
+        "shop/",
+        "/a.example",
+        "./*.example.com",
+        "*/*",
+        "a/b/c",
+        "",
+        "shop/*.a.b",
+    ] {
+        let servers =
+            json!([{"port": {"number": 80, "name": "http", "protocol": "HTTP"}, "hosts": [host]}]);
         let spec = json!({"selector": {"istio": "edge"}, "servers": servers});
-        let routes = "{hosts: ['*'], gateways: [edge], http: [{route: [{destination: {host: reviews}}]}]}";
-        let mesh =
-            shop().rule("Gateway", "shop", "edge", &spec.to_string()).rule("VirtualService", "shop", "edge", routes);
+        let routes =
+            "{hosts: ['*'], gateways: [edge], http: [{route: [{destination: {host: reviews}}]}]}";
+        let mesh = shop()
+            .rule("Gateway", "shop", "edge", &spec.to_string())
+            .rule("VirtualService", "shop", "edge", routes);
         is_served(&mesh);
         drop(mesh.gateway());
         let object = json!({
             "apiVersion": "networking.istio.io/v1", "kind": "Gateway", "metadata": {"name": "edge", "namespace": "shop"}, "spec": spec,
         });
-        let is_good = ["*.example.com", "*", "./*.example.com", "*/*", "shop/*.a.b"].contains(&host);
-        assert_eq!(judged(&object).is_empty(), is_good, "{host:?}: {:?}", judged(&object));
+        let is_good =
+            ["*.example.com", "*", "./*.example.com", "*/*", "shop/*.a.b"].contains(&host);
+        assert_eq!(
+            judged(&object).is_empty(),
+            is_good,
+            "{host:?}: {:?}",
+            judged(&object)
+        );
     }
 }
 
@@ -73,7 +98,8 @@ fn istio_59321_workload_entries_of_another_network_with_ambient_on() {
     }
 }
 
-/// A DNS name with endpoints of several localities under a failover by labels (istio #61857, found since).
+/// A DNS name with endpoints of several localities under a failover by labels (istio #61857, found
+/// since).
 #[test]
 fn istio_61857_failover_by_labels_of_names_in_several_localities() {
     let hosts = "{hosts: [far.example], resolution: DNS, location: MESH_EXTERNAL, \
@@ -81,7 +107,12 @@ fn istio_61857_failover_by_labels_of_names_in_several_localities() {
                  {address: b.example, locality: r2/b}, {address: c.example, locality: r3/c}]}";
     let rule = "{host: far.example, trafficPolicy: {outlierDetection: {consecutive5xxErrors: 5}, loadBalancer: \
                 {localityLbSetting: {failoverPriority: ['topology.kubernetes.io/region']}}}}";
-    let mesh = shop().rule("ServiceEntry", "shop", "far", hosts).rule("DestinationRule", "shop", "far", rule);
+    let mesh = shop().rule("ServiceEntry", "shop", "far", hosts).rule(
+        "DestinationRule",
+        "shop",
+        "far",
+        rule,
+    );
     is_served(&mesh);
     let far = mesh.proxy("sidecar", "10.9.9.9", "shop", "client", "r3/c");
     assert!(far.clusters.contains_key("outbound|80||far.example"));

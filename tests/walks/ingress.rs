@@ -60,6 +60,7 @@ fn policy(namespace: &str, labels: &str, spec: &str) -> String {
 /// The gateway, what is behind it, and more.
 fn mesh(more: &str) -> Arc<PushContext> {
     let mut yaml = String::from(EDGE);
+
     for (name, namespace, ip, labels) in [
         ("edge-1", "edge", "10.2.0.1", "istio: edgegateway"),
         ("web-1", "shop", "10.2.0.2", "app: web"),
@@ -73,6 +74,7 @@ fn mesh(more: &str) -> Arc<PushContext> {
         )
         .unwrap();
     }
+
     for (name, namespace, vip, selector, pod, ip, ports) in [
         (
             "edge",
@@ -83,16 +85,35 @@ fn mesh(more: &str) -> Arc<PushContext> {
             "10.2.0.1",
             vec![("http", 80, 8080), ("https", 443, 8443)],
         ),
-        ("web", "shop", "10.97.0.2", "app: web", "web-1", "10.2.0.2", vec![("http", 80, 8080)]),
-        ("admin", "shop", "10.97.0.3", "app: admin", "admin-1", "10.2.0.3", vec![("http", 80, 8080)]),
+        (
+            "web",
+            "shop",
+            "10.97.0.2",
+            "app: web",
+            "web-1",
+            "10.2.0.2",
+            vec![("http", 80, 8080)],
+        ),
+        (
+            "admin",
+            "shop",
+            "10.97.0.3",
+            "app: admin",
+            "admin-1",
+            "10.2.0.3",
+            vec![("http", 80, 8080)],
+        ),
     ] {
         let declared: Vec<String> = ports
             .iter()
             .map(|(port, number, to)| format!("{{name: {port}, port: {number}, targetPort: {to}}}"))
             .collect();
-        let listed: Vec<String> =
-            ports.iter().map(|(port, _, to)| format!("{{name: {port}, port: {to}, protocol: TCP}}")).collect();
-        let (declared, listed) = (declared.join(", "), listed.join(", "));
+        let listed: Vec<String> = ports
+            .iter()
+            .map(|(port, _, to)| format!("{{name: {port}, port: {to}, protocol: TCP}}"))
+            .collect();
+        let declared = declared.join(", ");
+        let listed = listed.join(", ");
         writeln!(
             yaml,
             "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: {namespace}}}\n\
@@ -104,20 +125,43 @@ fn mesh(more: &str) -> Arc<PushContext> {
         )
         .unwrap();
     }
+
     context_of(Settings::default(), &(yaml + more))
 }
 
 /// What becomes of a request to a host at a port, with the claims of a token, at the gateway.
-fn at_gateway(more: &str, to: (&str, Option<u16>, &str), claims: Option<&serde_json::Value>) -> WhyNot {
+fn at_gateway(
+    more: &str,
+    to: (&str, Option<u16>, &str),
+    claims: Option<&serde_json::Value>,
+) -> WhyNot {
     let context = mesh(more);
     let mirror = Mirror::of(&context, implied(&context));
     let places = snapshots(&mirror);
-    let at = |ip: IpAddr| places.iter().find(|place| place.proxy.ips.contains(&ip)).cloned();
+    let at = |ip: IpAddr| {
+        places
+            .iter()
+            .find(|place| place.proxy.ips.contains(&ip))
+            .cloned()
+    };
+
     let gateway = at("10.2.0.1".parse().unwrap()).unwrap();
     let (host, port, path) = to;
     let claims = claims.map(|claims| claims.as_object().unwrap().clone());
-    let request = Request { host: host.to_owned(), port, method: "GET".to_owned(), path: path.to_owned(), claims };
-    let others = Others { at: &at, waypoints: &Vec::new, ztunnels: &Vec::new };
+    let request = Request {
+        host: host.to_owned(),
+        port,
+        method: "GET".to_owned(),
+        path: path.to_owned(),
+        claims,
+    };
+
+    let others = Others {
+        at: &at,
+        waypoints: &Vec::new,
+        ztunnels: &Vec::new,
+    };
+
     why_not(&context, &Origin::Proxy(gateway), &request, others)
 }
 
@@ -131,6 +175,7 @@ fn a_request_at_a_gateway_uses_the_port_that_its_service_maps_and_a_server_with_
     let answer = at_gateway("", ("shop.example", None, "/api"), None);
     let text = answer.to_string();
     assert_eq!(answer.reason, None, "{text}");
+
     for step in [
         "GET shop.example:80/api at gateway edge-1.edge",
         "Service edge/edge maps port 80 to port 8080 of the gateway",
@@ -141,9 +186,16 @@ fn a_request_at_a_gateway_uses_the_port_that_its_service_maps_and_a_server_with_
     ] {
         assert!(text.contains(step), "{step} in\n{text}");
     }
+
     let text = at_gateway("", ("shop.example", Some(443), "/api"), None).to_string();
-    assert!(text.contains("listener \"0.0.0.0_8443\" accepts the connection over TLS for shop.example"), "{text}");
-    assert!(text.contains("web-1.shop at 10.2.0.2:8080 allows it"), "{text}");
+    assert!(
+        text.contains("listener \"0.0.0.0_8443\" accepts the connection over TLS for shop.example"),
+        "{text}"
+    );
+    assert!(
+        text.contains("web-1.shop at 10.2.0.2:8080 allows it"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -151,15 +203,36 @@ fn a_missing_host_a_missing_route_and_a_missing_listener_have_different_advice()
     let advice = |to| at_gateway("", to, None).advice.unwrap_or_default();
     let unclaimed = advice(("other.example", Some(80), "/api"));
     assert!(
-        unclaimed.contains("no server of its Gateways has a host that matches other.example at port 80"),
+        unclaimed
+            .contains("no server of its Gateways has a host that matches other.example at port 80"),
         "{unclaimed}"
     );
-    assert!(unclaimed.ends_with("hosts of its servers: shop.example"), "{unclaimed}");
+    assert!(
+        unclaimed.ends_with("hosts of its servers: shop.example"),
+        "{unclaimed}"
+    );
+
     let unrouted = advice(("shop.example", Some(80), "/"));
-    assert!(unrouted.contains("bound to Gateway edge/edge matches this host"), "{unrouted}");
+    assert!(
+        unrouted.contains("bound to Gateway edge/edge matches this host"),
+        "{unrouted}"
+    );
     let closed = at_gateway("", ("shop.example", Some(81), "/"), None);
-    assert!(closed.reason.as_deref().is_some_and(|reason| reason.contains("has no listener for port 81")), "{closed}");
-    assert!(closed.advice.as_deref().is_some_and(|advice| advice.starts_with("its ports are 80, 443")), "{closed}");
+    assert!(
+        closed
+            .reason
+            .as_deref()
+            .is_some_and(|reason| reason.contains("has no listener for port 81")),
+        "{closed}"
+    );
+
+    assert!(
+        closed
+            .advice
+            .as_deref()
+            .is_some_and(|advice| advice.starts_with("its ports are 80, 443")),
+        "{closed}"
+    );
 }
 
 #[test]
@@ -169,27 +242,47 @@ fn a_request_without_a_token_is_refused_by_policies_alone() {
     let answer = api(&tokens, None);
     assert_eq!(answer.reason, None, "{answer}");
     assert!(
-        answer.to_string().contains("accepts tokens of https://issuer.example, and requests without one"),
+        answer
+            .to_string()
+            .contains("accepts tokens of https://issuer.example, and requests without one"),
         "{answer}"
     );
+
     let demands = tokens.clone()
         + &policy(
             "edge",
             "istio: edgegateway",
             "action: DENY, rules: [{from: [{source: {notRequestPrincipals: ['*']}}]}]",
         );
+
     let answer = api(&demands, None);
-    let (reason, advice) = (answer.reason.clone().unwrap_or_default(), answer.advice.clone().unwrap_or_default());
-    assert!(reason.contains("403 by ns[edge]-policy[callers]-rule[0]"), "{answer}");
-    assert!(advice.contains("AuthorizationPolicy edge/callers") && advice.contains("--token-claims"), "{answer}");
+    let reason = answer.reason.clone().unwrap_or_default();
+    let advice = answer.advice.clone().unwrap_or_default();
+    assert!(
+        reason.contains("403 by ns[edge]-policy[callers]-rule[0]"),
+        "{answer}"
+    );
+    assert!(
+        advice.contains("AuthorizationPolicy edge/callers") && advice.contains("--token-claims"),
+        "{answer}"
+    );
+
     let answer = api(&demands, Some(&claims));
     assert_eq!(answer.reason, None, "{answer}");
-    assert!(answer.unknown.iter().any(|one| one.contains("signature")), "{answer}");
+    assert!(
+        answer.unknown.iter().any(|one| one.contains("signature")),
+        "{answer}"
+    );
+
     // One that allows some subjects alone.
     let allows = "action: ALLOW, rules: [{from: [{source: {requestPrincipals: ['https://issuer.example/you']}}]}]";
     let allows = tokens.clone() + &policy("edge", "istio: edgegateway", allows);
+
     for (claims, is_fine) in [
-        (Some(json!({ "iss": "https://issuer.example", "sub": "you" })), true),
+        (
+            Some(json!({ "iss": "https://issuer.example", "sub": "you" })),
+            true,
+        ),
         (Some(claims.clone()), false),
         (None, false),
     ] {
@@ -197,16 +290,39 @@ fn a_request_without_a_token_is_refused_by_policies_alone() {
         assert_eq!(answer.reason.is_none(), is_fine, "{answer}");
         assert!(is_fine || answer.reason.unwrap().ends_with("403"));
     }
+
     // Tokens of others, and for others.
-    let other = api(&tokens, Some(&json!({ "iss": "https://other.example", "sub": "me" })));
+    let other = api(
+        &tokens,
+        Some(&json!({ "iss": "https://other.example", "sub": "me" })),
+    );
     assert!(
-        other.reason.as_deref().is_some_and(|reason| reason.contains("401, Jwt issuer is not configured")),
+        other
+            .reason
+            .as_deref()
+            .is_some_and(|reason| reason.contains("401, Jwt issuer is not configured")),
         "{other}"
     );
-    assert_eq!(other.advice.as_deref(), Some("the issuers that it accepts: https://issuer.example"));
-    let meant_for = |audience: &str| issuer("edge", "istio: edgegateway", &format!(", audiences: [{audience}]"));
-    let reason = api(&meant_for("bank"), Some(&claims)).reason.unwrap_or_default();
-    assert!(reason.contains("403, Audiences in Jwt are not allowed"), "{reason}");
+
+    assert_eq!(
+        other.advice.as_deref(),
+        Some("the issuers that it accepts: https://issuer.example")
+    );
+    let meant_for = |audience: &str| {
+        issuer(
+            "edge",
+            "istio: edgegateway",
+            &format!(", audiences: [{audience}]"),
+        )
+    };
+
+    let reason = api(&meant_for("bank"), Some(&claims))
+        .reason
+        .unwrap_or_default();
+    assert!(
+        reason.contains("403, Audiences in Jwt are not allowed"),
+        "{reason}"
+    );
     assert_eq!(api(&meant_for("shop"), Some(&claims)).reason, None);
 }
 
@@ -216,11 +332,19 @@ fn claims_lead_requests_and_go_on_where_tokens_do() {
     let tokens = issuer("edge", "istio: edgegateway", "");
     let to_admin = |claims| at_gateway(&tokens, ("shop.example", Some(80), "/admin"), claims);
     assert!(
-        to_admin(Some(&staff)).to_string().contains("it is forwarded to admin.shop 100 %"),
+        to_admin(Some(&staff))
+            .to_string()
+            .contains("it is forwarded to admin.shop 100 %"),
         "{}",
         to_admin(Some(&staff))
     );
-    assert!(to_admin(None).reason.is_some_and(|reason| reason.contains("404")));
+
+    assert!(
+        to_admin(None)
+            .reason
+            .is_some_and(|reason| reason.contains("404"))
+    );
+
     // Behind the gateway there is a token only where it is sent on.
     let demands = |more: &str| {
         let behind = "action: ALLOW, rules: [{when: [{key: 'request.auth.claims[groups]', values: [staff]}]}]";
@@ -228,37 +352,65 @@ fn claims_lead_requests_and_go_on_where_tokens_do() {
             + &issuer("shop", "app: web", "")
             + &policy("shop", "app: web", behind)
     };
+
     let kept = api(&demands(", forwardOriginalToken: true"), Some(&staff));
     assert_eq!(kept.reason, None, "{kept}");
     let taken = api(&demands(""), Some(&staff));
     assert!(
-        taken.reason.as_deref().is_some_and(|reason| reason.starts_with("web-1.shop allows it to others")),
+        taken
+            .reason
+            .as_deref()
+            .is_some_and(|reason| reason.starts_with("web-1.shop allows it to others")),
         "{taken}"
     );
-    assert!(taken.to_string().contains("removes it from the request (forwardOriginalToken is not set)"), "{taken}");
+
+    assert!(
+        taken
+            .to_string()
+            .contains("removes it from the request (forwardOriginalToken is not set)"),
+        "{taken}"
+    );
 }
 
 #[test]
 fn external_clients_have_no_identity_and_no_known_address() {
-    let by_address = "action: DENY, rules: [{from: [{source: {remoteIpBlocks: [203.0.113.0/24]}}]}]";
+    let by_address =
+        "action: DENY, rules: [{from: [{source: {remoteIpBlocks: [203.0.113.0/24]}}]}]";
     let answer = api(&policy("edge", "istio: edgegateway", by_address), None);
-    assert!(answer.reason.is_none() && answer.unknown.iter().any(|one| one.contains("addresses")), "{answer}");
-    let by_identity = "action: ALLOW, rules: [{from: [{source: {principals: ['*']}}]}]";
-    let answer = api(&policy("edge", "istio: edgegateway", by_identity), None);
     assert!(
-        answer.reason.as_deref().is_some_and(|reason| reason.contains("not to a client without identity")),
+        answer.reason.is_none() && answer.unknown.iter().any(|one| one.contains("addresses")),
         "{answer}"
     );
+    let by_identity = "action: ALLOW, rules: [{from: [{source: {principals: ['*']}}]}]";
+    let answer = api(&policy("edge", "istio: edgegateway", by_identity), None);
+
+    assert!(
+        answer
+            .reason
+            .as_deref()
+            .is_some_and(|reason| reason.contains("not to a client without identity")),
+        "{answer}"
+    );
+
     // Behind the gateway it is the gateway that asks.
     let by_gateway = "action: ALLOW, rules: [{from: [{source: {principals: [cluster.local/ns/edge/sa/edge-1]}}]}]";
-    assert_eq!(api(&policy("shop", "app: web", by_gateway), None).reason, None);
+    assert_eq!(
+        api(&policy("shop", "app: web", by_gateway), None).reason,
+        None
+    );
 }
 
 /// What a plan says of requests.
 fn planned(more: &str, change: &str) -> Vec<String> {
     let context = mesh(more);
-    let plan: Plan = plan_of(&mut Mirror::of(&context, implied(&context)), changes(change).pop().unwrap());
-    plan.traffic.iter().map(|one| format!("{}: {} → {}", one.request, one.before, one.after)).collect()
+    let plan: Plan = plan_of(
+        &mut Mirror::of(&context, implied(&context)),
+        changes(change).pop().unwrap(),
+    );
+    plan.traffic
+        .iter()
+        .map(|one| format!("{}: {} → {}", one.request, one.before, one.after))
+        .collect()
 }
 
 #[test]
@@ -269,18 +421,28 @@ fn plans_report_clients_that_lose_access() {
         "action: DENY, rules: [{from: [{source: {notRequestPrincipals: ['*']}}]}]",
     );
     let lines = planned(&issuer("edge", "istio: edgegateway", ""), &demands);
-    let expected =
-        "GET shop.example:8080/api: web.shop:80 100 % → 403 without a token by AuthorizationPolicy edge/callers";
+    let expected = "GET shop.example:8080/api: web.shop:80 100 % → 403 without a token by AuthorizationPolicy edge/callers";
     assert!(lines.iter().any(|line| line == expected), "{lines:#?}");
+
     let none = policy("shop", "app: web", "action: ALLOW");
     let lines = planned("", &none);
-    let expected = "GET web:80/ at web-1: allowed → 403: not allowed by AuthorizationPolicy shop/callers";
+    let expected =
+        "GET web:80/ at web-1: allowed → 403: not allowed by AuthorizationPolicy shop/callers";
     assert!(lines.iter().any(|line| line == expected), "{lines:#?}");
     let strict = "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: default, namespace: shop}\n\
                   spec: {mtls: {mode: STRICT}}\n";
     let lines = planned("", strict);
-    let plain = lines.iter().find(|line| line.starts_with("GET web:80/ in plain text at web-1: allowed → closed"));
-    assert!(plain.is_some() && !lines.iter().any(|line| line.starts_with("GET web:80/ at web-1")), "{lines:#?}");
+    let plain = lines
+        .iter()
+        .find(|line| line.starts_with("GET web:80/ in plain text at web-1: allowed → closed"));
+
+    assert!(
+        plain.is_some()
+            && !lines
+                .iter()
+                .any(|line| line.starts_with("GET web:80/ at web-1")),
+        "{lines:#?}"
+    );
 }
 
 #[test]
@@ -289,6 +451,11 @@ fn plans_show_tls_passthrough_changes_of_a_gateway() {
               spec: {hosts: [db.example], gateways: [edge], tls: [{match: [{port: 9443, sniHosts: [db.example]}], \
               route: [{destination: {host: web.shop.svc.cluster.local, port: {number: 80}}}]}]}\n";
     let lines = planned("", db);
-    let line = lines.iter().find(|line| line.starts_with("TLS db.example:9443: "));
-    assert!(line.is_some_and(|line| line.ends_with("→ web.shop:80 100 %")), "{lines:#?}");
+    let line = lines
+        .iter()
+        .find(|line| line.starts_with("TLS db.example:9443: "));
+    assert!(
+        line.is_some_and(|line| line.ends_with("→ web.shop:80 100 %")),
+        "{lines:#?}"
+    );
 }

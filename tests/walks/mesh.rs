@@ -69,9 +69,16 @@ impl Mesh {
     }
 
     /// Adds a Service of `shop` with one port, and the pods behind it: address and labels.
-    pub(crate) fn service(mut self, name: &str, ip: &str, port: (&str, u16), pods: &[(&str, &str, &str)]) -> Self {
+    pub(crate) fn service(
+        mut self,
+        name: &str,
+        ip: &str,
+        port: (&str, u16),
+        pods: &[(&str, &str, &str)],
+    ) -> Self {
         let (port_name, port) = port;
         let mut endpoints = String::new();
+
         for (index, (address, labels, node)) in pods.iter().enumerate() {
             self = self.with(&format!(
                 "apiVersion: v1\nkind: Pod\n\
@@ -87,6 +94,7 @@ impl Mesh {
             )
             .unwrap();
         }
+
         self.with(&format!(
             "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\n\
              spec: {{clusterIP: {ip}, clusterIPs: [{ip}], selector: {{app: {name}}}, \
@@ -117,7 +125,14 @@ impl Mesh {
     }
 
     /// What the proxy of a pod has.
-    pub(crate) fn proxy(&self, kind: &str, ip: &str, namespace: &str, app: &str, locality: &str) -> Resources {
+    pub(crate) fn proxy(
+        &self,
+        kind: &str,
+        ip: &str,
+        namespace: &str,
+        app: &str,
+        locality: &str,
+    ) -> Resources {
         self.proxy_with(kind, ip, namespace, app, locality, &serde_json::json!({}))
     }
 
@@ -134,10 +149,16 @@ impl Mesh {
         self.served(kind, ip, namespace, app, locality, more).0
     }
 
-    /// The route configurations of the sidecar or the gateway that [`Mesh::sidecar`] and [`Mesh::gateway`] mean.
+    /// The route configurations of the sidecar or the gateway that [`Mesh::sidecar`] and
+    /// [`Mesh::gateway`] mean.
     pub(crate) fn routes_of(&self, kind: &str) -> BTreeMap<String, RouteConfiguration> {
-        let (ip, app) = if kind == "router" { ("10.9.9.8", "edge") } else { ("10.9.9.9", "client") };
-        self.served(kind, ip, "shop", app, "", &serde_json::json!({})).1
+        let (ip, app) = if kind == "router" {
+            ("10.9.9.8", "edge")
+        } else {
+            ("10.9.9.9", "client")
+        };
+        self.served(kind, ip, "shop", app, "", &serde_json::json!({}))
+            .1
     }
 
     /// What a proxy is served, and its route configurations as they are.
@@ -159,18 +180,36 @@ impl Mesh {
             "NAMESPACE": namespace, "CLUSTER_ID": "Kubernetes", "INSTANCE_IPS": ip,
             "LABELS": { "app": app, "istio": app },
         });
-        metadata.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        metadata
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+
         let proxy = Proxy::parse(&node, metadata.clone(), Locality::parse(locality)).unwrap();
         let id = engine.connect(Arc::new(proxy), Arc::new(Ignore));
         let (whole, tables) = gather(&mut engine, id);
+
         // Whatever a test finds is to hold for proxies that get virtual hosts one by one, too.
         metadata["FINE_GRAINED_ROUTES"] = true.into();
         let proxy = Proxy::parse(&node, metadata, Locality::parse(locality)).unwrap();
-        let id = engine.connect(Arc::new(Proxy { uses_delta: true, ..proxy }), Arc::new(Ignore));
+        let id = engine.connect(
+            Arc::new(Proxy {
+                uses_delta: true,
+                ..proxy
+            }),
+            Arc::new(Ignore),
+        );
+
         let (_, joined) = gather(&mut engine, id);
+
         for (name, routes) in &tables {
-            assert_eq!(sorted(routes), sorted(&joined[name]), "{name} in both forms");
+            assert_eq!(
+                sorted(routes),
+                sorted(&joined[name]),
+                "{name} in both forms"
+            );
         }
+
         (whole, tables)
     }
 
@@ -180,45 +219,82 @@ impl Mesh {
             Outcome::Ignored => panic!("a document of no known kind"),
             Outcome::Rejected(error) => panic!("{error}"),
         };
-        let config = MeshConfig::istio_defaults().apply(&self.config).unwrap().value;
-        let objects = decode_documents(&self.yaml, Format::Yaml).into_iter().map(|document| read(document.outcome));
-        std::iter::once(Change::Mesh(Arc::new(config))).chain(objects).chain(self.found_out.iter().cloned()).collect()
+        let config = MeshConfig::istio_defaults()
+            .apply(&self.config)
+            .unwrap()
+            .value;
+        let objects = decode_documents(&self.yaml, Format::Yaml)
+            .into_iter()
+            .map(|document| read(document.outcome));
+        std::iter::once(Change::Mesh(Arc::new(config)))
+            .chain(objects)
+            .chain(self.found_out.iter().cloned())
+            .collect()
     }
 }
 
 /// All that a proxy has, asked for as a proxy asks, and its route configurations.
 fn gather(engine: &mut Engine, id: ProxyId) -> (Resources, BTreeMap<String, RouteConfiguration>) {
     let mut ask = |kind, names: Option<BTreeSet<ResourceName>>| {
-        let interest = Interest { wildcard: names.is_none(), names: Arc::new(names.unwrap_or_default()) };
+        let interest = Interest {
+            wildcard: names.is_none(),
+            names: Arc::new(names.unwrap_or_default()),
+        };
         engine.subscribe(id, kind, interest);
         let shown = engine.shown(id, kind).unwrap();
         let faults = engine.faults();
         assert!(faults.is_empty(), "{faults:?}");
-        shown.resources.iter().map(|resource| (resource.name.to_string(), resource.body.clone())).collect::<Vec<_>>()
+        shown
+            .resources
+            .iter()
+            .map(|resource| (resource.name.to_string(), resource.body.clone()))
+            .collect::<Vec<_>>()
     };
+
     let mut resources = Resources::default();
+
     for (name, body) in ask(ResourceType::Cluster, None) {
-        resources.clusters.insert(name, Cluster::decode(body).unwrap());
+        resources
+            .clusters
+            .insert(name, Cluster::decode(body).unwrap());
     }
+
     let names = resources.clusters.keys().map(ResourceName::new).collect();
     for (name, body) in ask(ResourceType::Endpoint, Some(names)) {
-        resources.endpoints.insert(name, ClusterLoadAssignment::decode(body).unwrap());
+        resources
+            .endpoints
+            .insert(name, ClusterLoadAssignment::decode(body).unwrap());
     }
+
     let mut routes = BTreeSet::new();
+
     for (_, body) in ask(ResourceType::Listener, None) {
         let listener = Listener::decode(body).unwrap();
         routes.extend(route_names(&listener));
         resources.listeners.push(Arc::new(listener));
     }
+
     let mut tables = BTreeMap::new();
     let bodies = ask(ResourceType::Route, Some(routes.clone()));
     let hosts = ask(ResourceType::VirtualHost, Some(routes));
-    let hosts: Vec<_> = hosts.into_iter().map(|(name, body)| (ResourceName::new(name), body)).collect();
+    let hosts: Vec<_> = hosts
+        .into_iter()
+        .map(|(name, body)| (ResourceName::new(name), body))
+        .collect();
+
     for (name, body) in bodies {
-        let body = with_hosts(&ResourceName::new(&name), &body, hosts.iter().map(|(name, body)| (name, body)));
-        tables.insert(name.clone(), RouteConfiguration::decode(body.clone()).unwrap());
+        let body = with_hosts(
+            &ResourceName::new(&name),
+            &body,
+            hosts.iter().map(|(name, body)| (name, body)),
+        );
+        tables.insert(
+            name.clone(),
+            RouteConfiguration::decode(body.clone()).unwrap(),
+        );
         resources.routes.insert(name, Arc::new(Routes::new(body)));
     }
+
     (resources, tables)
 }
 
@@ -227,14 +303,21 @@ fn route_names(listener: &Listener) -> Vec<ResourceName> {
     use navarch_proto::envoy::config::listener::v3::filter::ConfigType;
     use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
     use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
-    let chains = listener.filter_chains.iter().chain(&listener.default_filter_chain);
-    let configs = chains.flat_map(|chain| &chain.filters).filter_map(|filter| filter.config_type.as_ref());
+
+    let chains = listener
+        .filter_chains
+        .iter()
+        .chain(&listener.default_filter_chain);
+    let configs = chains
+        .flat_map(|chain| &chain.filters)
+        .filter_map(|filter| filter.config_type.as_ref());
     let managers = configs.filter_map(|config| match config {
         ConfigType::TypedConfig(any) if any.type_url.ends_with("HttpConnectionManager") => {
             HttpConnectionManager::decode(any.value.as_slice()).ok()
         }
         _ => None,
     });
+
     let names = managers.filter_map(|manager| match manager.route_specifier {
         Some(RouteSpecifier::Rds(rds)) => Some(ResourceName::new(rds.route_config_name)),
         _ => None,

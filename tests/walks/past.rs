@@ -1,4 +1,5 @@
-//! What has gone wrong with policies and routes before, tried again. `docs/security-regressions.md` has the list.
+//! What has gone wrong with policies and routes before, tried again. `docs/security-regressions.md`
+//! has the list.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,10 @@ use crate::{bytes, request, shop, tls};
 
 /// The same connection, opened to the proxy itself.
 fn direct(connection: Connection) -> Connection {
-    Connection { entry: Entry::Direct, ..connection }
+    Connection {
+        entry: Entry::Direct,
+        ..connection
+    }
 }
 
 /// The AuthorizationPolicy of `web`.
@@ -25,8 +29,13 @@ fn policy(spec: &str) -> Mesh {
 
 /// Whether a peer may open connections of bytes to `web`.
 fn may_connect(mesh: &Mesh, identity: &str) -> bool {
-    let test_request = TestRequest { identity: Some(format!("spiffe://cluster.local/{identity}")), ..bytes_of(8081) };
-    chains_of_web(mesh, 8081).iter().all(|(filters, _)| rbac::lets_pass(filters, &test_request))
+    let test_request = TestRequest {
+        identity: Some(format!("spiffe://cluster.local/{identity}")),
+        ..bytes_of(8081)
+    };
+    chains_of_web(mesh, 8081)
+        .iter()
+        .all(|(filters, _)| rbac::lets_pass(filters, &test_request))
 }
 
 #[test]
@@ -42,19 +51,28 @@ fn cve_2020_16844_tcp_is_denied_by_the_end_of_a_principal() {
 fn cve_2026_39350_dots_in_service_accounts_are_dots() {
     let mesh = policy("{rules: [{from: [{source: {serviceAccounts: [shop/web.x, 'bank/a+b']}}]}]}");
     assert!(may_connect(&mesh, "ns/shop/sa/web.x"));
-    for other in ["ns/shop/sa/webyx", "ns/shop/sa/web.xx", "ns/shop.x/sa/web.x", "ns/bank/sa/aab", "ns/shop/sa/web"] {
+    for other in [
+        "ns/shop/sa/webyx",
+        "ns/shop/sa/web.xx",
+        "ns/shop.x/sa/web.x",
+        "ns/bank/sa/aab",
+        "ns/shop/sa/web",
+    ] {
         assert!(!may_connect(&mesh, other), "{other}");
     }
 }
 
 #[test]
 fn istio_59992_letters_of_expressions_in_principals_and_namespaces_are_letters() {
-    let mesh = policy("{rules: [{from: [{source: {namespaces: ['sh.p'], principals: ['*web.x']}}]}]}");
+    let mesh =
+        policy("{rules: [{from: [{source: {namespaces: ['sh.p'], principals: ['*web.x']}}]}]}");
     assert!(may_connect(&mesh, "ns/sh.p/sa/web.x"));
     for other in ["ns/shop/sa/web.x", "ns/sh.p/sa/webyx", "ns/sh.pp/sa/web.x"] {
         assert!(!may_connect(&mesh, other), "{other}");
     }
-    let mesh = policy("{action: DENY, rules: [{from: [{source: {namespaces: ['sh.p'], principals: ['*web.x']}}]}]}");
+    let mesh = policy(
+        "{action: DENY, rules: [{from: [{source: {namespaces: ['sh.p'], principals: ['*web.x']}}]}]}",
+    );
     assert!(may_connect(&mesh, "ns/shop/sa/web.x") && !may_connect(&mesh, "ns/sh.p/sa/web.x"));
     let mesh = policy("{rules: [{from: [{source: {principals: ['*/sa/w[a-z]b', '*/sa/a*b']}}]}]}");
     assert!(!may_connect(&mesh, "ns/shop/sa/web") && !may_connect(&mesh, "ns/shop/sa/ab"));
@@ -70,11 +88,28 @@ fn cve_2021_31921_auto_passthrough_gateways_forward_only_to_their_hosts() {
                  endpoints: [{{address: 10.3.0.1}}]}}"
         )
     };
+
     let mesh = shop()
         .rule("Gateway", "shop", "edge", gateway)
-        .rule("ServiceEntry", "shop", "inside", &entry("a.open.example", "location: MESH_INTERNAL"))
-        .rule("ServiceEntry", "shop", "outside", &entry("b.open.example", "location: MESH_EXTERNAL"))
-        .rule("ServiceEntry", "bank", "private", &entry("c.open.example", "location: MESH_INTERNAL, exportTo: ['.']"));
+        .rule(
+            "ServiceEntry",
+            "shop",
+            "inside",
+            &entry("a.open.example", "location: MESH_INTERNAL"),
+        )
+        .rule(
+            "ServiceEntry",
+            "shop",
+            "outside",
+            &entry("b.open.example", "location: MESH_EXTERNAL"),
+        )
+        .rule(
+            "ServiceEntry",
+            "bank",
+            "private",
+            &entry("c.open.example", "location: MESH_INTERNAL, exportTo: ['.']"),
+        );
+
     let edge = mesh.gateway();
     let passes = |host: &str, alpn: &str| {
         let mut tls_request = direct(tls("10.9.9.8:15443", &format!("outbound_.9080_._.{host}")));
@@ -82,6 +117,7 @@ fn cve_2021_31921_auto_passthrough_gateways_forward_only_to_their_hosts() {
         matches!(edge.walk(&tls_request).outcome, Outcome::Forwarded(_))
     };
     assert!(passes("reviews.shop.svc.cluster.local", "istio") && passes("a.open.example", "istio"));
+
     for (host, why) in [
         ("ratings.shop.svc.cluster.local", "it is none of its hosts"),
         ("db.shop.svc.cluster.local", "it is none of its hosts"),
@@ -91,20 +127,34 @@ fn cve_2021_31921_auto_passthrough_gateways_forward_only_to_their_hosts() {
     ] {
         assert!(!passes(host, "istio"), "{host}: {why}");
     }
-    assert!(!passes("reviews.shop.svc.cluster.local", "h2"), "the mesh's own TLS alone is passed on");
+
+    assert!(
+        !passes("reviews.shop.svc.cluster.local", "h2"),
+        "the mesh's own TLS alone is passed on"
+    );
 }
 
 /// Expressions that take for ever, or all memory, where they are not looked at first.
 fn bombs() -> [String; 5] {
     let nested = format!("{}a{}", "(".repeat(5000), ")*".repeat(5000));
-    ["((((a{1,99}){1,99}){1,99}){1,99}){1,99}", &nested, "(a*)*b", "(?:a|a)*$", "["].map(str::to_owned)
+    [
+        "((((a{1,99}){1,99}){1,99}){1,99}){1,99}",
+        &nested,
+        "(a*)*b",
+        "(?:a|a)*$",
+        "[",
+    ]
+    .map(str::to_owned)
 }
 
 /// A client with a long version is served all the same.
 fn is_served(mesh: &Mesh) {
     let long = json!({"ISTIO_VERSION": "a".repeat(5000)});
     let client = mesh.proxy_with("sidecar", "10.9.9.9", "shop", "client", "", &long);
-    assert_eq!(client.walk(&bytes("10.96.0.3:5432")).addresses(), ["10.1.0.4:8080"]);
+    assert_eq!(
+        client.walk(&bytes("10.96.0.3:5432")).addresses(),
+        ["10.1.0.4:8080"]
+    );
 }
 
 #[test]
@@ -114,7 +164,12 @@ fn cve_2022_39278_exploding_route_regexes_are_harmless() {
         let routes = json!({"hosts": ["reviews"], "http": [{
             "match": [{"uri": {"regex": expression}}], "route": [{"destination": {"host": "reviews"}}],
         }]});
-        mesh = mesh.rule("VirtualService", "shop", &format!("r{at}"), &routes.to_string());
+        mesh = mesh.rule(
+            "VirtualService",
+            "shop",
+            &format!("r{at}"),
+            &routes.to_string(),
+        );
     }
     is_served(&mesh);
 }
@@ -143,14 +198,21 @@ fn stranger_request(host: &str, path: &str) -> TestRequest {
         headers: BTreeMap::new(),
         claims: None,
     };
-    TestRequest { http: Some(http), ..bytes_of(8080) }
+    TestRequest {
+        http: Some(http),
+        ..bytes_of(8080)
+    }
 }
 
 /// Whether filters of a proxy of this version let a request pass to `web`.
 fn lets_pass(mesh: &Mesh, version: &str, test_request: &TestRequest) -> bool {
     let metadata = json!({"ISTIO_VERSION": version});
     let resources = mesh.proxy_with("sidecar", "10.9.9.9", "shop", "web", "r1/r1-a", &metadata);
-    let inbound = resources.listeners.iter().find(|listener| listener.name == "virtualInbound").unwrap();
+    let inbound = resources
+        .listeners
+        .iter()
+        .find(|listener| listener.name == "virtualInbound")
+        .unwrap();
     let chains = rbac::chains_of_port(inbound, 8080);
     assert!(!chains.is_empty(), "{version}");
     chains.into_iter().map(rbac::of_chain).all(|(filters, _)| {
@@ -161,59 +223,122 @@ fn lets_pass(mesh: &Mesh, version: &str, test_request: &TestRequest) -> bool {
 
 #[test]
 fn cve_2021_39155_hosts_are_the_same_in_any_case_and_with_a_port() {
-    let mesh = policy("{action: DENY, rules: [{to: [{operation: {hosts: ['Shop.Example', 'shop.example:*']}}]}]}");
-    for host in ["shop.example", "SHOP.example", "sHOP.eXAMPLE:8080", "shop.example:80"] {
-        assert!(!lets_pass(&mesh, "1.32.0", &stranger_request(host, "/")), "{host}");
+    let mesh = policy(
+        "{action: DENY, rules: [{to: [{operation: {hosts: ['Shop.Example', 'shop.example:*']}}]}]}",
+    );
+
+    for host in [
+        "shop.example",
+        "SHOP.example",
+        "sHOP.eXAMPLE:8080",
+        "shop.example:80",
+    ] {
+        assert!(
+            !lets_pass(&mesh, "1.32.0", &stranger_request(host, "/")),
+            "{host}"
+        );
     }
-    assert!(lets_pass(&mesh, "1.32.0", &stranger_request("other.example", "/")));
-    let mesh = policy("{rules: [{to: [{operation: {hosts: ['shop.example'], notHosts: ['*.Shop.Example']}}]}]}");
-    assert!(lets_pass(&mesh, "1.32.0", &stranger_request("SHOP.example", "/")));
-    assert!(!lets_pass(&mesh, "1.32.0", &stranger_request("a.shop.example", "/")));
+
+    assert!(lets_pass(
+        &mesh,
+        "1.32.0",
+        &stranger_request("other.example", "/")
+    ));
+    let mesh = policy(
+        "{rules: [{to: [{operation: {hosts: ['shop.example'], notHosts: ['*.Shop.Example']}}]}]}",
+    );
+
+    assert!(lets_pass(
+        &mesh,
+        "1.32.0",
+        &stranger_request("SHOP.example", "/")
+    ));
+
+    assert!(!lets_pass(
+        &mesh,
+        "1.32.0",
+        &stranger_request("a.shop.example", "/")
+    ));
 }
 
-/// In Istio 1.12 hosts were said in a form that Envoys of 1.11 did not know: to them it fitted every host. What is walked
-/// here knows the forms of 2021 alone and falls over any other, whatever version the proxy says it has.
+/// In Istio 1.12 hosts were said in a form that Envoys of 1.11 did not know: to them it fitted
+/// every host. What is walked here knows the forms of 2021 alone and falls over any other, whatever
+/// version the proxy says it has.
 #[test]
 fn cve_2022_21679_policies_about_hosts_mean_the_same_to_proxies_of_all_versions() {
     let allow = policy("{rules: [{to: [{operation: {hosts: [shop.example]}}]}]}");
     let deny = policy("{action: DENY, rules: [{to: [{operation: {notHosts: [shop.example]}}]}]}");
-    for version in ["1.11.0", "1.12.1", "1.20.0", "1.27.3", "1.31.0", "1.32.0", "2.0.0", "", "unknown"] {
+    for version in [
+        "1.11.0", "1.12.1", "1.20.0", "1.27.3", "1.31.0", "1.32.0", "2.0.0", "", "unknown",
+    ] {
         for (name, mesh) in [("ALLOW", &allow), ("DENY", &deny)] {
-            assert!(lets_pass(mesh, version, &stranger_request("shop.example", "/")), "{name} {version}");
-            assert!(!lets_pass(mesh, version, &stranger_request("evil.example", "/")), "{name} {version}");
+            assert!(
+                lets_pass(mesh, version, &stranger_request("shop.example", "/")),
+                "{name} {version}"
+            );
+            assert!(
+                !lets_pass(mesh, version, &stranger_request("evil.example", "/")),
+                "{name} {version}"
+            );
         }
     }
 }
 
-/// Whoever may write VirtualServices in one namespace can route the requests of all to a host of another (a known limit of
-/// Istio's API): what is documented against it must hold.
+/// Whoever may write VirtualServices in one namespace can route the requests of all to a host of
+/// another (a known limit of Istio's API): what is documented against it must hold.
 #[test]
 fn istio_security_2026_002_documented_settings_exclude_virtual_services_of_other_namespaces() {
     let routes = "{hosts: [reviews.shop.svc.cluster.local], http: [{route: [{destination: {host: ratings.shop.svc.cluster.local}}]}]}";
     let mesh = || shop().rule("VirtualService", "evil", "take", routes);
     let led_away = |mesh: &Mesh| {
         let client = mesh.sidecar("shop", "client");
-        client.walk(&request("10.96.0.1:9080", "reviews", "/", &[])).addresses() == ["10.1.0.3:8080"]
+        client
+            .walk(&request("10.96.0.1:9080", "reviews", "/", &[]))
+            .addresses()
+            == ["10.1.0.3:8080"]
     };
+
     assert!(led_away(&mesh()), "as in Istio");
-    let kept = mesh().rule("Sidecar", "shop", "default", "{egress: [{hosts: ['./*', 'istio-system/*']}]}");
+    let kept = mesh().rule(
+        "Sidecar",
+        "shop",
+        "default",
+        "{egress: [{hosts: ['./*', 'istio-system/*']}]}",
+    );
+
     assert!(!led_away(&kept), "a Sidecar names whose objects count");
-    assert!(!led_away(&mesh().config("defaultVirtualServiceExportTo: ['.']")), "the mesh's default");
+    assert!(
+        !led_away(&mesh().config("defaultVirtualServiceExportTo: ['.']")),
+        "the mesh's default"
+    );
     let named = mesh().rule(
         "VirtualService",
         "shop",
         "own",
         "{hosts: [reviews], http: [{route: [{destination: {host: reviews}}]}]}",
     );
+
     let judged = validate(&json!({
         "apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": {"name": "take", "namespace": "evil"},
         "spec": {"hosts": ["reviews.shop.svc.cluster.local"], "http": [{"route": [{"destination": {"host": "a"}}]}]},
     }));
-    assert!(judged.verdict.errors.is_empty(), "{:?}", judged.verdict.errors);
-    // That two claim one host is tested in webhook::neighbours; here, that one of them alone is obeyed.
+    assert!(
+        judged.verdict.errors.is_empty(),
+        "{:?}",
+        judged.verdict.errors
+    );
+
+    // That two claim one host is tested in webhook::neighbours; here, that one of them alone is
+    // obeyed.
     let client = named.sidecar("shop", "client");
-    let addresses = client.walk(&request("10.96.0.1:9080", "reviews", "/", &[])).addresses().join(",");
-    assert!(["10.1.0.3:8080", "10.1.0.1:8080,10.1.0.2:8080"].contains(&addresses.as_str()), "{addresses}");
+    let addresses = client
+        .walk(&request("10.96.0.1:9080", "reviews", "/", &[]))
+        .addresses()
+        .join(",");
+    assert!(
+        ["10.1.0.3:8080", "10.1.0.1:8080,10.1.0.2:8080"].contains(&addresses.as_str()),
+        "{addresses}"
+    );
 }
 
 #[test]
@@ -236,14 +361,24 @@ fn istio_60110_routes_without_a_destination_are_reported() {
         let judged = validate(&object);
         assert!(!judged.verdict.errors.is_empty(), "{routes} is refused");
         // It may be there all the same, where no webhook looked: the rest goes on.
-        let client = shop().rule("VirtualService", "shop", "v", &spec).sidecar("shop", "client");
+        let client = shop()
+            .rule("VirtualService", "shop", "v", &spec)
+            .sidecar("shop", "client");
         let walk = client.walk(&bytes("10.96.0.3:5432"));
-        assert!(!matches!(walk.outcome, Outcome::Answered(_)), "{routes}: {walk:?}");
+        assert!(
+            !matches!(walk.outcome, Outcome::Answered(_)),
+            "{routes}: {walk:?}"
+        );
         let gateway = "{selector: {istio: edge}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}, \
                        {port: {number: 81, name: tcp, protocol: TCP}, hosts: ['*']}, \
                        {port: {number: 443, name: tls, protocol: TLS}, hosts: ['*'], tls: {mode: PASSTHROUGH}}]}";
         let bound = format!("{{hosts: ['*'], gateways: [edge], {routes}}}");
-        let mesh = shop().rule("Gateway", "shop", "edge", gateway).rule("VirtualService", "shop", "v", &bound);
+        let mesh = shop().rule("Gateway", "shop", "edge", gateway).rule(
+            "VirtualService",
+            "shop",
+            "v",
+            &bound,
+        );
         assert!(!mesh.gateway().listeners.is_empty(), "{routes}");
     }
 }

@@ -11,8 +11,9 @@ use super::{bytes, request, shop};
 
 /// The shop, where proxies with these labels are closed to the unknown.
 fn closed_for(labels: &str) -> Mesh {
-    let spec =
-        format!("{{workloadSelector: {{labels: {{{labels}}}}}, outboundTrafficPolicy: {{mode: REGISTRY_ONLY}}}}");
+    let spec = format!(
+        "{{workloadSelector: {{labels: {{{labels}}}}}, outboundTrafficPolicy: {{mode: REGISTRY_ONLY}}}}"
+    );
     shop().rule("Sidecar", "shop", "closed", &spec)
 }
 
@@ -25,15 +26,38 @@ fn is_chosen(mesh: &Mesh, ip: &str, locality: &str, metadata: &Value) -> bool {
 #[test]
 fn a_proxy_has_the_labels_of_its_place() {
     let plain = json!({});
-    assert!(is_chosen(&closed_for("topology.kubernetes.io/zone: z"), "10.9.9.9", "r/z", &plain));
+    assert!(is_chosen(
+        &closed_for("topology.kubernetes.io/zone: z"),
+        "10.9.9.9",
+        "r/z",
+        &plain
+    ));
+
     let of_network = closed_for("topology.istio.io/network: n1");
     assert!(!is_chosen(&of_network, "10.9.9.9", "", &plain));
-    assert!(is_chosen(&of_network, "10.9.9.9", "", &json!({"NETWORK": "n1"})));
+    assert!(is_chosen(
+        &of_network,
+        "10.9.9.9",
+        "",
+        &json!({"NETWORK": "n1"})
+    ));
+
     let of_node = closed_for("kubernetes.io/hostname: n7");
-    assert!(is_chosen(&of_node, "10.9.9.9", "", &json!({"NODE_NAME": "n7"})));
+    assert!(is_chosen(
+        &of_node,
+        "10.9.9.9",
+        "",
+        &json!({"NODE_NAME": "n7"})
+    ));
+
     // What its own labels say of its locality goes before what it says beside.
     let labelled = json!({"LABELS": {"istio-locality": "r/y"}});
-    assert!(is_chosen(&closed_for("topology.kubernetes.io/zone: y"), "10.9.9.9", "r/z", &labelled));
+    assert!(is_chosen(
+        &closed_for("topology.kubernetes.io/zone: y"),
+        "10.9.9.9",
+        "r/z",
+        &labelled
+    ));
 }
 
 #[test]
@@ -45,17 +69,31 @@ fn pod_labels_take_precedence_over_node_metadata() {
              conditions: [{{type: Ready, status: 'True'}}]}}"
         )
     };
-    let sent = json!({"LABELS": {"only": "sent"}, "STATIC_LABELS": {"tier": "static", "team": "a"}});
-    let chosen = |mesh: Mesh, name: &str, metadata: &Value| is_chosen(&mesh.with(&pod(name)), "10.9.9.9", "", metadata);
+
+    let sent =
+        json!({"LABELS": {"only": "sent"}, "STATIC_LABELS": {"tier": "static", "team": "a"}});
+    let chosen = |mesh: Mesh, name: &str, metadata: &Value| {
+        is_chosen(&mesh.with(&pod(name)), "10.9.9.9", "", metadata)
+    };
     assert!(chosen(closed_for("tier: pod, team: a"), "client-0", &sent));
     assert!(!chosen(closed_for("only: sent"), "client-0", &sent));
+
     // A pod of another name is not its own, unless pods are looked for by address.
     assert!(chosen(closed_for("only: sent"), "other", &sent));
     let by_address = |mesh: Mesh| mesh.settings(|settings| settings.find_pods_by_address = true);
-    assert!(chosen(by_address(closed_for("tier: pod, team: a")), "other", &sent));
+    assert!(chosen(
+        by_address(closed_for("tier: pod, team: a")),
+        "other",
+        &sent
+    ));
+
     // Pods of another cluster are none of its own.
     let far = json!({"CLUSTER_ID": "far", "LABELS": {"only": "sent"}});
-    assert!(chosen(by_address(closed_for("only: sent")), "client-0", &far));
+    assert!(chosen(
+        by_address(closed_for("only: sent")),
+        "client-0",
+        &far
+    ));
 }
 
 #[test]
@@ -68,7 +106,8 @@ fn a_proxy_beside_no_pod_has_the_labels_of_the_service_entry_at_its_address() {
     // One of another namespace is somebody else's.
     let elsewhere = closed_for("tier: machine").rule("ServiceEntry", "bank", "vm", entry);
     assert!(!is_chosen(&elsewhere, "10.9.9.9", "", &json!({})));
-    // A WorkloadEntry of the proxy's own name that no ServiceEntry selects says nothing of its labels.
+    // A WorkloadEntry of the proxy's own name that no ServiceEntry selects says nothing of its
+    // labels.
     let named = "{address: 10.9.9.9, labels: {tier: machine}}";
     let alone = closed_for("tier: machine").rule("WorkloadEntry", "shop", "client-0", named);
     assert!(!is_chosen(&alone, "10.9.9.9", "", &json!({})));
@@ -83,10 +122,20 @@ fn a_filter_for_metadata_of_text_is_for_no_other_metadata() {
         let mesh = shop().with(filter);
         let proxy = mesh.proxy_with("sidecar", "10.9.9.9", "shop", "client", "", metadata);
         let cluster = &proxy.clusters["outbound|9080||reviews.shop.svc.cluster.local"];
-        cluster.connect_timeout.as_ref().map(|timeout| timeout.seconds)
+        cluster
+            .connect_timeout
+            .as_ref()
+            .map(|timeout| timeout.seconds)
     };
+
     assert_eq!(timeout(&json!({"KEY": "7"})), Some(77));
-    for other in [json!({"KEY": 7}), json!({"KEY": "8"}), json!({"KEY": ["7"]}), json!({})] {
+
+    for other in [
+        json!({"KEY": 7}),
+        json!({"KEY": "8"}),
+        json!({"KEY": ["7"]}),
+        json!({}),
+    ] {
         assert_eq!(timeout(&other), Some(10), "{other}");
     }
 }
@@ -102,16 +151,46 @@ fn a_gateway_that_is_known_by_a_name_is_reached_once_the_name_is_resolved() {
                    status: {loadBalancer: {ingress: [{hostname: gw.example}]}}";
     let mesh = || shop().with(far).with(gateway);
     let reached = |mesh: Mesh| {
-        let client = mesh.proxy_with("sidecar", "10.9.9.9", "shop", "client", "", &json!({"NETWORK": "n1"}));
-        client.walk(&request("10.96.0.1:9080", "reviews", "/", &[])).addresses()
+        let client = mesh.proxy_with(
+            "sidecar",
+            "10.9.9.9",
+            "shop",
+            "client",
+            "",
+            &json!({"NETWORK": "n1"}),
+        );
+        client
+            .walk(&request("10.96.0.1:9080", "reviews", "/", &[]))
+            .addresses()
     };
-    assert!(reached(mesh()).contains(&"10.1.0.2:8080".to_owned()), "nobody knows a way, so there is none around");
-    let ips: [IpAddr; 2] = ["203.0.113.7".parse().unwrap(), "203.0.113.8".parse().unwrap()];
-    let resolved = mesh().found_out(Change::GatewayHost(Arc::from("gw.example"), Some(Arc::from(ips))));
+
+    assert!(
+        reached(mesh()).contains(&"10.1.0.2:8080".to_owned()),
+        "nobody knows a way, so there is none around"
+    );
+    let ips: [IpAddr; 2] = [
+        "203.0.113.7".parse().unwrap(),
+        "203.0.113.8".parse().unwrap(),
+    ];
+
+    let resolved = mesh().found_out(Change::GatewayHost(
+        Arc::from("gw.example"),
+        Some(Arc::from(ips)),
+    ));
     let addresses = reached(resolved);
-    assert!(addresses.contains(&"203.0.113.7:15443".to_owned()), "{addresses:?}");
-    assert!(addresses.contains(&"203.0.113.8:15443".to_owned()), "{addresses:?}");
-    assert!(!addresses.contains(&"10.1.0.2:8080".to_owned()), "{addresses:?}");
+    assert!(
+        addresses.contains(&"203.0.113.7:15443".to_owned()),
+        "{addresses:?}"
+    );
+
+    assert!(
+        addresses.contains(&"203.0.113.8:15443".to_owned()),
+        "{addresses:?}"
+    );
+    assert!(
+        !addresses.contains(&"10.1.0.2:8080".to_owned()),
+        "{addresses:?}"
+    );
 }
 
 #[test]
@@ -122,14 +201,18 @@ fn empty_tags_of_a_namespace_take_those_of_the_mesh_away() {
              spec: {{tracing: [{{providers: [{{name: zipkin}}], customTags: {tags}}}]}}"
         )
     };
-    let provider =
-        "extensionProviders: [{name: zipkin, zipkin: {service: ratings.shop.svc.cluster.local, port: 9080}}]";
+
+    let provider = "extensionProviders: [{name: zipkin, zipkin: {service: ratings.shop.svc.cluster.local, port: 9080}}]";
     let tagged = |own: &str| {
-        let mesh = shop().config(provider).with(&telemetry("istio-system", "{house: {literal: {value: blue}}}"));
+        let mesh = shop().config(provider).with(&telemetry(
+            "istio-system",
+            "{house: {literal: {value: blue}}}",
+        ));
         let mesh = mesh.with(&telemetry("shop", own));
         let listeners = mesh.sidecar("shop", "client").listeners;
         listeners.iter().any(|listener| has_text(listener, "blue"))
     };
+
     assert!(tagged("null"), "what is not there changes nothing");
     assert!(!tagged("{}"));
 }
@@ -138,13 +221,18 @@ fn empty_tags_of_a_namespace_take_those_of_the_mesh_away() {
 fn has_text(listener: &navarch_proto::envoy::config::listener::v3::Listener, text: &str) -> bool {
     use prost::Message;
     let bytes = listener.encode_to_vec();
-    bytes.windows(text.len()).any(|part| part == text.as_bytes())
+    bytes
+        .windows(text.len())
+        .any(|part| part == text.as_bytes())
 }
 
 #[test]
 fn a_root_namespace_sidecar_is_named_after_the_proxys_namespace() {
     let spec = "{ingress: [{port: {number: 9999, protocol: HTTP, name: http}, defaultEndpoint: 127.0.0.1:7070}]}";
-    let listeners = shop().rule("Sidecar", "istio-system", "all", spec).sidecar("shop", "client").listeners;
+    let listeners = shop()
+        .rule("Sidecar", "istio-system", "all", spec)
+        .sidecar("shop", "client")
+        .listeners;
     let says = |text: &str| listeners.iter().any(|listener| has_text(listener, text));
     assert!(says("namespaces/shop/sidecar/all") && says("all.shop:9999/*"));
     assert!(!says("namespaces/istio-system/sidecar/all"));
@@ -158,11 +246,32 @@ fn clusters_by_sni_are_there_though_the_server_gives_way_to_another_on_its_port(
              tls: {{mode: AUTO_PASSTHROUGH}}}}]}}"
         )
     };
+
     let plain = "{port: {number: 80, name: tcp, protocol: TCP}, hosts: ['*']}, ";
     for first in ["", plain] {
-        let gateway = shop().rule("Gateway", "shop", "edge", &spec(first)).gateway();
-        assert!(gateway.clusters.contains_key("outbound_.9080_._.reviews.shop.svc.cluster.local"), "{first}");
+        let gateway = shop()
+            .rule("Gateway", "shop", "edge", &spec(first))
+            .gateway();
+        assert!(
+            gateway
+                .clusters
+                .contains_key("outbound_.9080_._.reviews.shop.svc.cluster.local"),
+            "{first}"
+        );
     }
-    let without = shop().rule("Gateway", "shop", "edge", "{selector: {istio: edge}, servers: []}").gateway();
-    assert!(!without.clusters.contains_key("outbound_.9080_._.reviews.shop.svc.cluster.local"));
+
+    let without = shop()
+        .rule(
+            "Gateway",
+            "shop",
+            "edge",
+            "{selector: {istio: edge}, servers: []}",
+        )
+        .gateway();
+
+    assert!(
+        !without
+            .clusters
+            .contains_key("outbound_.9080_._.reviews.shop.svc.cluster.local")
+    );
 }

@@ -1,6 +1,9 @@
 //! Envoy's RBAC filters, evaluated on what was asked as Envoy's documentation has it.
 
-#![expect(deprecated, reason = "metadata matchers have the deprecated form, which every Envoy supports")]
+#![expect(
+    deprecated,
+    reason = "metadata matchers have the deprecated form, which every Envoy supports"
+)]
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,7 +24,8 @@ use navarch_proto::envoy::extensions::path::r#match::uri_template::v3::UriTempla
 use navarch_proto::envoy::r#type::matcher::v3::metadata_matcher::path_segment::Segment;
 use navarch_proto::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 use navarch_proto::envoy::r#type::matcher::v3::{
-    MetadataMatcher, PathMatcher, StringMatcher, ValueMatcher, list_matcher, path_matcher, value_matcher,
+    MetadataMatcher, PathMatcher, StringMatcher, ValueMatcher, list_matcher, path_matcher,
+    value_matcher,
 };
 use prost::Message;
 use regex::Regex;
@@ -30,7 +34,8 @@ use serde_json::{Value, json};
 /// What was asked, by whom.
 #[derive(Clone, Debug)]
 pub(crate) struct TestRequest {
-    /// The peer's identity, where mutual TLS has proven one, such as `spiffe://cluster.local/ns/shop/sa/web`.
+    /// The peer's identity, where mutual TLS has proven one, such as
+    /// `spiffe://cluster.local/ns/shop/sa/web`.
     pub(crate) identity: Option<String>,
     /// The peer's address.
     pub(crate) source: IpAddr,
@@ -58,30 +63,42 @@ pub(crate) struct Request {
 
 /// The RBAC filters of a chain: their rules and whether they are about requests.
 pub(crate) fn of_chain(chain: &FilterChain) -> (Vec<Rbac>, bool) {
-    let (mut rules, mut http) = (Vec::new(), false);
+    let mut rules = Vec::new();
+    let mut http = false;
+
     for one in &chain.filters {
-        let Some(filter::ConfigType::TypedConfig(config)) = &one.config_type else { continue };
+        let Some(filter::ConfigType::TypedConfig(config)) = &one.config_type else {
+            continue;
+        };
+
         if config.type_url.ends_with("network.rbac.v3.RBAC") {
             rules.extend(NetworkRbac::decode(config.value.as_slice()).unwrap().rules);
         }
+
         if config.type_url.ends_with("HttpConnectionManager") {
             http = true;
             rules.clear();
             let manager = HttpConnectionManager::decode(config.value.as_slice()).unwrap();
             for one in manager.http_filters {
-                let Some(http_filter::ConfigType::TypedConfig(config)) = one.config_type else { continue };
+                let Some(http_filter::ConfigType::TypedConfig(config)) = one.config_type else {
+                    continue;
+                };
                 if config.type_url.ends_with("http.rbac.v3.RBAC") {
                     rules.extend(HttpRbac::decode(config.value.as_slice()).unwrap().rules);
                 }
             }
         }
     }
+
     (rules, http)
 }
 
 pub(crate) fn chains_of_port(listener: &Listener, port: u32) -> Vec<&FilterChain> {
     let has_port = |chain: &&FilterChain| {
-        let found = chain.filter_chain_match.as_ref().and_then(|found| found.destination_port);
+        let found = chain
+            .filter_chain_match
+            .as_ref()
+            .and_then(|found| found.destination_port);
         found == Some(port)
     };
     listener.filter_chains.iter().filter(has_port).collect()
@@ -91,7 +108,10 @@ pub(crate) fn chains_of_port(listener: &Listener, port: u32) -> Vec<&FilterChain
 pub(crate) fn lets_pass(filters: &[Rbac], test_request: &TestRequest) -> bool {
     filters.iter().all(|rules| {
         let matched = rules.policies.values().any(|policy| {
-            policy.permissions.iter().any(|one| permits(one, test_request))
+            policy
+                .permissions
+                .iter()
+                .any(|one| permits(one, test_request))
                 && policy.principals.iter().any(|one| is(one, test_request))
         });
         match rules.action() {
@@ -143,41 +163,69 @@ fn is(principal: &Principal, test_request: &TestRequest) -> bool {
 
 /// A header; nothing fits one that is not there.
 fn header(matcher: &HeaderMatcher, test_request: &TestRequest) -> bool {
-    let request = test_request.http.as_ref().expect("headers are asked for of requests alone");
+    let request = test_request
+        .http
+        .as_ref()
+        .expect("headers are asked for of requests alone");
     let value = match matcher.name.as_str() {
         ":authority" => Some(&request.host),
         ":method" => Some(&request.method),
         name => request.headers.get(name),
     };
     match matcher.header_match_specifier.as_ref().unwrap() {
-        HeaderMatchSpecifier::StringMatch(matcher) => value.is_some_and(|value| text(matcher, value)),
+        HeaderMatchSpecifier::StringMatch(matcher) => {
+            value.is_some_and(|value| text(matcher, value))
+        }
         HeaderMatchSpecifier::PresentMatch(present) => value.is_some() == *present,
         other => panic!("a header matcher that is not evaluated: {other:?}"),
     }
 }
 
 fn path(matcher: &PathMatcher, test_request: &TestRequest) -> bool {
-    let request = test_request.http.as_ref().expect("paths are asked for of requests alone");
-    let Some(path_matcher::Rule::Path(matcher)) = &matcher.rule else { panic!("no path matcher") };
+    let request = test_request
+        .http
+        .as_ref()
+        .expect("paths are asked for of requests alone");
+    let Some(path_matcher::Rule::Path(matcher)) = &matcher.rule else {
+        panic!("no path matcher")
+    };
     text(matcher, &request.path)
 }
 
 /// The path by a template: `*` is one segment, `**` any number of signs.
 fn template(config: &TypedExtensionConfig, test_request: &TestRequest) -> bool {
-    let request = test_request.http.as_ref().expect("paths are asked for of requests alone");
-    let config = UriTemplateMatchConfig::decode(config.typed_config.as_ref().unwrap().value.as_slice()).unwrap();
-    let parts: Vec<String> =
-        config.path_template.split("**").map(|part| regex::escape(part).replace("\\*", "[^/]+")).collect();
-    Regex::new(&format!("^{}$", parts.join(".*"))).unwrap().is_match(&request.path)
+    let request = test_request
+        .http
+        .as_ref()
+        .expect("paths are asked for of requests alone");
+    let config =
+        UriTemplateMatchConfig::decode(config.typed_config.as_ref().unwrap().value.as_slice())
+            .unwrap();
+    let parts: Vec<String> = config
+        .path_template
+        .split("**")
+        .map(|part| regex::escape(part).replace("\\*", "[^/]+"))
+        .collect();
+    Regex::new(&format!("^{}$", parts.join(".*")))
+        .unwrap()
+        .is_match(&request.path)
 }
 
 /// Metadata of the filter that believes tokens.
 fn metadata(matcher: &MetadataMatcher, test_request: &TestRequest) -> bool {
-    let request = test_request.http.as_ref().expect("tokens come with requests alone");
-    let claims = request.claims.as_ref().map(|claims| json!({ "envoy.filters.http.jwt_authn": { "payload": claims } }));
+    let request = test_request
+        .http
+        .as_ref()
+        .expect("tokens come with requests alone");
+    let claims = request
+        .claims
+        .as_ref()
+        .map(|claims| json!({ "envoy.filters.http.jwt_authn": { "payload": claims } }));
     let mut at = claims.as_ref().and_then(|all| all.get(&matcher.filter));
     for segment in &matcher.path {
-        let Some(Segment::Key(key)) = &segment.segment else { panic!("a path has keys") };
+        let Some(Segment::Key(key)) = &segment.segment else {
+            panic!("a path has keys")
+        };
         at = at.and_then(|value| value.get(key));
     }
     at.is_some_and(|found| value(matcher.value.as_ref().unwrap(), found)) != matcher.invert
@@ -187,25 +235,41 @@ fn metadata(matcher: &MetadataMatcher, test_request: &TestRequest) -> bool {
 fn value(matcher: &ValueMatcher, found: &Value) -> bool {
     use value_matcher::MatchPattern;
     match matcher.match_pattern.as_ref().unwrap() {
-        MatchPattern::StringMatch(matcher) => found.as_str().is_some_and(|found| text(matcher, found)),
+        MatchPattern::StringMatch(matcher) => {
+            found.as_str().is_some_and(|found| text(matcher, found))
+        }
         MatchPattern::OrMatch(either) => either.value_matchers.iter().any(|one| value(one, found)),
         MatchPattern::ListMatch(list) => {
-            let Some(list_matcher::MatchPattern::OneOf(one)) = &list.match_pattern else { panic!("a list matcher") };
-            found.as_array().is_some_and(|items| items.iter().any(|item| value(one, item)))
+            let Some(list_matcher::MatchPattern::OneOf(one)) = &list.match_pattern else {
+                panic!("a list matcher")
+            };
+            found
+                .as_array()
+                .is_some_and(|items| items.iter().any(|item| value(one, item)))
         }
         other => panic!("a value matcher that is not evaluated: {other:?}"),
     }
 }
 
 fn text(matcher: &StringMatcher, found: &str) -> bool {
-    let lower = |text: &str| if matcher.ignore_case { text.to_lowercase() } else { text.to_owned() };
+    let lower = |text: &str| {
+        if matcher.ignore_case {
+            text.to_lowercase()
+        } else {
+            text.to_owned()
+        }
+    };
+
     let found = &lower(found);
+
     match matcher.match_pattern.as_ref().unwrap() {
         MatchPattern::Exact(text) => lower(text) == *found,
         MatchPattern::Prefix(text) => found.starts_with(&lower(text)),
         MatchPattern::Suffix(text) => found.ends_with(&lower(text)),
         MatchPattern::Contains(text) => found.contains(&lower(text)),
-        MatchPattern::SafeRegex(regex) => Regex::new(&format!("^(?:{})$", regex.regex)).unwrap().is_match(found),
+        MatchPattern::SafeRegex(regex) => Regex::new(&format!("^(?:{})$", regex.regex))
+            .unwrap()
+            .is_match(found),
         other => panic!("a text matcher that is not evaluated: {other:?}"),
     }
 }

@@ -40,11 +40,13 @@ spec: {host: web, subsets: [{name: one, labels: {version: one}}, {name: two, lab
 ---
 ";
 
-/// The pod of the waypoint, two versions of `web` behind it, a client, and `plain`, which has no waypoint.
+/// The pod of the waypoint, two versions of `web` behind it, a client, and `plain`, which has no
+/// waypoint.
 fn shop(more: &str) -> String {
     let managed = "gateway.networking.k8s.io/gateway-name: way, gateway.istio.io/managed: istio.io-mesh-controller";
     let redirected = "ambient.istio.io/redirection: enabled";
     let mut yaml = String::new();
+
     for (name, ip, labels, annotations) in [
         ("way", "10.1.0.9", managed, ""),
         ("web-one", "10.1.0.1", "app: web, version: one", redirected),
@@ -61,9 +63,22 @@ fn shop(more: &str) -> String {
         )
         .unwrap();
     }
+
     for (name, vip, port, labels, pods) in [
-        ("way", "10.96.0.9", 15008, managed, vec![("way", "10.1.0.9")]),
-        ("web", "10.96.0.1", 80, "istio.io/use-waypoint: way", vec![("web-one", "10.1.0.1"), ("web-two", "10.1.0.2")]),
+        (
+            "way",
+            "10.96.0.9",
+            15008,
+            managed,
+            vec![("way", "10.1.0.9")],
+        ),
+        (
+            "web",
+            "10.96.0.1",
+            80,
+            "istio.io/use-waypoint: way",
+            vec![("web-one", "10.1.0.1"), ("web-two", "10.1.0.2")],
+        ),
         ("plain", "10.96.0.2", 80, "", vec![("plain", "10.1.0.3")]),
     ] {
         let endpoint = |(pod, ip): &(&str, &str)| {
@@ -83,6 +98,7 @@ fn shop(more: &str) -> String {
         )
         .unwrap();
     }
+
     yaml + WAYPOINT + &split("web", 90) + "---\n" + more
 }
 
@@ -103,27 +119,42 @@ pub(crate) fn changes(yaml: &str) -> Vec<Change> {
         Outcome::Ignored => None,
         Outcome::Rejected(error) => panic!("{error}"),
     };
-    decode_documents(yaml, Format::Yaml).into_iter().filter_map(|document| read(document.outcome)).collect()
+    decode_documents(yaml, Format::Yaml)
+        .into_iter()
+        .filter_map(|document| read(document.outcome))
+        .collect()
 }
 
 /// The snapshot of the shop, in ambient mode.
 pub(crate) fn snapshot(more: &str) -> Arc<PushContext> {
     let on = |name: &str| (name == "PILOT_ENABLE_AMBIENT").then(|| "true".to_owned());
-    context_of(navarch::cli::environment::settings(on).unwrap(), &shop(more))
+    context_of(
+        navarch::cli::environment::settings(on).unwrap(),
+        &shop(more),
+    )
 }
 
 /// The snapshot of these objects with Istio's default mesh config.
 pub(crate) fn context_of(settings: Settings, yaml: &str) -> Arc<PushContext> {
     let mut state = MeshState::new(settings);
     let mesh = Change::Mesh(Arc::new(MeshConfig::istio_defaults()));
-    state.apply(std::iter::once(mesh).chain(changes(yaml)).collect::<Vec<_>>());
+    state.apply(
+        std::iter::once(mesh)
+            .chain(changes(yaml))
+            .collect::<Vec<_>>(),
+    );
     state.context()
 }
 
 /// Each proxy of a mirror, with what it has.
 pub(crate) fn snapshots(mirror: &Mirror) -> Vec<ProxySnapshot> {
     let proxies = mirror.clients().enumerate();
-    proxies.map(|(at, client)| ProxySnapshot { proxy: client.proxy.clone(), had: mirror.had(at) }).collect()
+    proxies
+        .map(|(at, client)| ProxySnapshot {
+            proxy: client.proxy.clone(),
+            had: mirror.had(at),
+        })
+        .collect()
 }
 
 /// Why a request of a pod to a host fails, with the proxies that the shop implies.
@@ -131,17 +162,55 @@ pub(crate) fn why_fails(more: &str, pod: &str, host: &str) -> WhyNot {
     let context = snapshot(more);
     let mirror = Mirror::of(&context, implied(&context));
     let places = snapshots(&mirror);
-    let at = |ip: IpAddr| places.iter().find(|place| place.proxy.ips.contains(&ip)).cloned();
+    let at = |ip: IpAddr| {
+        places
+            .iter()
+            .find(|place| place.proxy.ips.contains(&ip))
+            .cloned()
+    };
+
     let name = NamespacedName::new("shop", pod);
     let origin = match ambient(&context, &name) {
         Some(pod) => Origin::Ambient(Arc::new(pod)),
-        None => Origin::Proxy(places.iter().find(|place| place.proxy.name.starts_with(pod)).unwrap().clone()),
+        None => Origin::Proxy(
+            places
+                .iter()
+                .find(|place| place.proxy.name.starts_with(pod))
+                .unwrap()
+                .clone(),
+        ),
     };
-    let (method, path) = ("GET".to_owned(), "/".to_owned());
-    let request = Request { host: host.to_owned(), port: None, method, path, claims: None };
-    let of_kind = |kind: ProxyKind| places.iter().filter(|place| place.proxy.kind == kind).cloned().collect();
-    let (waypoints, ztunnels) = (|| of_kind(ProxyKind::Waypoint), || of_kind(ProxyKind::Ztunnel));
-    why_not(&context, &origin, &request, Others { at: &at, waypoints: &waypoints, ztunnels: &ztunnels })
+
+    let method = "GET".to_owned();
+    let path = "/".to_owned();
+    let request = Request {
+        host: host.to_owned(),
+        port: None,
+        method,
+        path,
+        claims: None,
+    };
+
+    let of_kind = |kind: ProxyKind| {
+        places
+            .iter()
+            .filter(|place| place.proxy.kind == kind)
+            .cloned()
+            .collect()
+    };
+
+    let waypoints = || of_kind(ProxyKind::Waypoint);
+    let ztunnels = || of_kind(ProxyKind::Ztunnel);
+    why_not(
+        &context,
+        &origin,
+        &request,
+        Others {
+            at: &at,
+            waypoints: &waypoints,
+            ztunnels: &ztunnels,
+        },
+    )
 }
 
 #[test]
@@ -149,6 +218,7 @@ fn a_request_of_an_ambient_pod_passes_the_waypoint_of_the_service() {
     let answer = why_fails("", "client", "web");
     assert_eq!(answer.reason, None, "{answer}");
     let text = answer.to_string();
+
     for step in [
         "ztunnel on its node accepts the connection",
         "waypoint way.shop accepts the connection for web.shop.svc.cluster.local:80",
@@ -158,10 +228,12 @@ fn a_request_of_an_ambient_pod_passes_the_waypoint_of_the_service() {
     ] {
         assert!(text.contains(step), "{step} in\n{text}");
     }
+
     // One without a waypoint is reached at once.
     let text = why_fails("", "client", "plain").to_string();
     assert!(
-        text.contains("it is forwarded to 1 endpoints of Service shop/plain") && !text.contains("waypoint"),
+        text.contains("it is forwarded to 1 endpoints of Service shop/plain")
+            && !text.contains("waypoint"),
         "{text}"
     );
 }
@@ -175,10 +247,19 @@ fn policies_of_the_waypoint_are_the_reason_where_they_deny() {
              {{principals: [cluster.local/ns/shop/sa/{account}]}}}}]}}]}}\n"
         )
     };
+
     let answer = why_fails(&policy("client"), "client", "web");
     let reason = answer.reason.clone().unwrap_or_default();
-    assert!(reason.starts_with("way.shop denies it to spiffe://cluster.local/ns/shop/sa/client: 403"), "{answer}");
-    assert_eq!(answer.advice.as_deref(), Some("it is AuthorizationPolicy shop/web"), "{answer}");
+    assert!(
+        reason.starts_with("way.shop denies it to spiffe://cluster.local/ns/shop/sa/client: 403"),
+        "{answer}"
+    );
+    assert_eq!(
+        answer.advice.as_deref(),
+        Some("it is AuthorizationPolicy shop/web"),
+        "{answer}"
+    );
+
     assert_eq!(why_fails(&policy("somebody"), "client", "web").reason, None);
 }
 
@@ -187,27 +268,50 @@ fn requests_without_endpoints_fail_at_the_waypoint() {
     let none = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: web, namespace: shop}\n\
                 spec: {hosts: [web], http: [{route: [{destination: {host: web, subset: three}}]}]}\n";
     let answer = why_fails(none, "client", "web");
-    assert!(answer.reason.as_deref().is_some_and(|reason| reason.contains("503")), "{answer}");
+    assert!(
+        answer
+            .reason
+            .as_deref()
+            .is_some_and(|reason| reason.contains("503")),
+        "{answer}"
+    );
 }
 
 #[test]
 fn why_not_reports_that_a_sidecar_bypasses_the_waypoint() {
     let answer = why_fails("", "beside", "web");
     assert_eq!(answer.reason, None, "{answer}");
-    assert!(answer.to_string().contains("it bypasses waypoint way.shop"), "{answer}");
+    assert!(
+        answer.to_string().contains("it bypasses waypoint way.shop"),
+        "{answer}"
+    );
 }
 
 #[test]
 fn a_plan_reports_traffic_changes_behind_a_waypoint() {
     let context = snapshot("");
-    let planned =
-        |yaml: &str| -> Plan { plan_of(&mut Mirror::of(&context, implied(&context)), changes(yaml).pop().unwrap()) };
+    let planned = |yaml: &str| -> Plan {
+        plan_of(
+            &mut Mirror::of(&context, implied(&context)),
+            changes(yaml).pop().unwrap(),
+        )
+    };
+
     let plan = planned(&split("web", 50));
-    let lines: Vec<String> =
-        plan.traffic.iter().map(|one| format!("{}: {} → {}", one.request, one.before, one.after)).collect();
-    let expected = "GET web:80/ at waypoint way: one 90 %, two 10 % → one 50 %, two 50 %".to_owned();
+    let lines: Vec<String> = plan
+        .traffic
+        .iter()
+        .map(|one| format!("{}: {} → {}", one.request, one.before, one.after))
+        .collect();
+    let expected =
+        "GET web:80/ at waypoint way: one 90 %, two 10 % → one 50 %, two 50 %".to_owned();
     assert!(lines.contains(&expected), "{lines:?}");
-    assert!(plan.to_string().contains(&format!("  {expected}\n")), "{plan}");
+
+    assert!(
+        plan.to_string().contains(&format!("  {expected}\n")),
+        "{plan}"
+    );
+
     // The same as is there changes nothing.
     assert!(planned(&split("web", 90)).traffic.is_empty());
 }

@@ -40,35 +40,69 @@ ports: [{name: http, port: 8080, protocol: TCP}]\n---\n";
 fn policies_of_connections_are_the_reason_where_ztunnel_denies() {
     let spec = |action: &str, account: &str| {
         let rules = of_account(account);
-        policy("plain", &format!("selector: {{matchLabels: {{app: plain}}}}, action: {action}, {rules}"))
+        policy(
+            "plain",
+            &format!("selector: {{matchLabels: {{app: plain}}}}, action: {action}, {rules}"),
+        )
     };
+
     let answer = why_fails(&spec("DENY", "client"), "client", "plain");
     let expected = "ztunnel at 10.1.0.3:8080 denies it to spiffe://cluster.local/ns/shop/sa/client: the connection is closed by \
                     AuthorizationPolicy shop/plain";
     assert_eq!(answer.reason.as_deref(), Some(expected), "{answer}");
-    assert_eq!(why_fails(&spec("DENY", "other"), "client", "plain").reason, None);
-    assert_eq!(why_fails(&spec("ALLOW", "client"), "client", "plain").reason, None);
+    assert_eq!(
+        why_fails(&spec("DENY", "other"), "client", "plain").reason,
+        None
+    );
+
+    assert_eq!(
+        why_fails(&spec("ALLOW", "client"), "client", "plain").reason,
+        None
+    );
     let answer = why_fails(&spec("ALLOW", "other"), "client", "plain");
-    assert!(answer.reason.as_deref().is_some_and(|reason| reason.contains("allows it to others")), "{answer}");
     assert!(
-        answer.advice.as_deref().is_some_and(|advice| advice.contains("AuthorizationPolicy shop/plain")),
+        answer
+            .reason
+            .as_deref()
+            .is_some_and(|reason| reason.contains("allows it to others")),
         "{answer}"
     );
+
+    assert!(
+        answer
+            .advice
+            .as_deref()
+            .is_some_and(|advice| advice.contains("AuthorizationPolicy shop/plain")),
+        "{answer}"
+    );
+
     // What it cannot see of a request lets nobody in.
     let paths = "selector: {matchLabels: {app: plain}}, action: ALLOW, rules: [{to: [{operation: {paths: [/]}}]}]";
     let answer = why_fails(&policy("plain", paths), "client", "plain");
-    assert!(answer.advice.as_deref().is_some_and(|advice| advice.contains("about requests")), "{answer}");
+    assert!(
+        answer
+            .advice
+            .as_deref()
+            .is_some_and(|advice| advice.contains("about requests")),
+        "{answer}"
+    );
 }
 
 #[test]
 fn behind_a_waypoint_the_client_is_the_waypoint() {
     let of_web = |account: &str| {
         let rules = of_account(account);
-        policy("web-pods", &format!("selector: {{matchLabels: {{app: web}}}}, action: ALLOW, {rules}"))
+        policy(
+            "web-pods",
+            &format!("selector: {{matchLabels: {{app: web}}}}, action: ALLOW, {rules}"),
+        )
     };
     let answer = why_fails(&of_web("client"), "client", "web");
     assert!(
-        answer.reason.as_deref().is_some_and(|reason| reason.contains("not to spiffe://cluster.local/ns/shop/sa/way")),
+        answer
+            .reason
+            .as_deref()
+            .is_some_and(|reason| reason.contains("not to spiffe://cluster.local/ns/shop/sa/way")),
         "{answer}"
     );
     assert_eq!(why_fails(&of_web("way"), "client", "web").reason, None);
@@ -88,7 +122,8 @@ fn plain_text_is_refused_where_mutual_tls_is_demanded() {
                    ports: [{name: http, port: 8080, protocol: TCP}]\n---\n";
     assert_eq!(why_fails(service, "client", "beside").reason, None);
     let answer = why_fails(&format!("{service}{STRICT}"), "client", "beside");
-    let expected = "beside.shop accepts only mutual TLS at 10.1.0.5:8080, and the client sends plain text";
+    let expected =
+        "beside.shop accepts only mutual TLS at 10.1.0.5:8080, and the client sends plain text";
     assert_eq!(answer.reason.as_deref(), Some(expected), "{answer}");
 }
 
@@ -96,14 +131,22 @@ fn plain_text_is_refused_where_mutual_tls_is_demanded() {
 fn policies_of_the_ztunnel_on_the_node_are_evaluated() {
     let answer = why_fails(NODE, "client", "near");
     assert_eq!(answer.reason, None, "{answer}");
-    assert_eq!(answer.unknown, Vec::<String>::new(), "its ztunnel is known: {answer}");
+    assert_eq!(
+        answer.unknown,
+        Vec::<String>::new(),
+        "its ztunnel is known: {answer}"
+    );
     let denies = policy(
         "near",
         "selector: {matchLabels: {app: near}}, action: DENY, rules: [{to: [{operation: {ports: ['8080']}}]}]",
     );
     let answer = why_fails(&format!("{NODE}{denies}"), "client", "near");
+
     assert!(
-        answer.reason.as_deref().is_some_and(|reason| reason.contains("by AuthorizationPolicy shop/near")),
+        answer
+            .reason
+            .as_deref()
+            .is_some_and(|reason| reason.contains("by AuthorizationPolicy shop/near")),
         "{answer}"
     );
 }
@@ -112,18 +155,30 @@ fn policies_of_the_ztunnel_on_the_node_are_evaluated() {
 fn a_plan_reports_clients_that_ztunnel_denies() {
     let context = snapshot(NODE);
     let planned = |yaml: &str| -> Vec<String> {
-        let plan = plan_of(&mut Mirror::of(&context, implied(&context)), changes(yaml).pop().unwrap());
-        plan.traffic.iter().map(|one| format!("{}: {} → {}", one.request, one.before, one.after)).collect()
+        let plan = plan_of(
+            &mut Mirror::of(&context, implied(&context)),
+            changes(yaml).pop().unwrap(),
+        );
+        plan.traffic
+            .iter()
+            .map(|one| format!("{}: {} → {}", one.request, one.before, one.after))
+            .collect()
     };
+
     let lines = planned(STRICT);
-    let expected =
-        "TCP shop/near:8080 in plain text at ztunnel: allowed → closed by a PeerAuthentication that is STRICT";
+    let expected = "TCP shop/near:8080 in plain text at ztunnel: allowed → closed by a PeerAuthentication that is STRICT";
     assert!(lines.iter().any(|line| line == expected), "{lines:#?}");
     assert!(
-        !lines.iter().any(|line| line.starts_with("TCP shop/near:8080 at ztunnel: allowed → closed")),
+        !lines
+            .iter()
+            .any(|line| line.starts_with("TCP shop/near:8080 at ztunnel: allowed → closed")),
         "{lines:#?}"
     );
-    let lines = planned(&policy("near", "selector: {matchLabels: {app: near}}, action: ALLOW"));
+
+    let lines = planned(&policy(
+        "near",
+        "selector: {matchLabels: {app: near}}, action: ALLOW",
+    ));
     assert!(
         lines.contains(
             &"TCP shop/near:8080 at ztunnel: allowed → closed: not allowed by AuthorizationPolicy shop/near".to_owned()

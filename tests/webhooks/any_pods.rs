@@ -17,7 +17,9 @@ fn pods() -> Vec<Value> {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     let strategy = crate::random_pods::pod();
-    (0..PODS).map(|_| strategy.new_tree(&mut runner).unwrap().current()).collect()
+    (0..PODS)
+        .map(|_| strategy.new_tree(&mut runner).unwrap().current())
+        .collect()
 }
 
 /// What the API server makes of a pod in a namespace under dry run.
@@ -29,11 +31,18 @@ async fn tried(client: &kube::Client, pod: &Value, namespace: &str) -> Result<Va
     pod["spec"]["serviceAccountName"] = json!("default");
     let path = format!("/api/v1/namespaces/{namespace}/pods?dryRun=All&fieldValidation=Strict");
     let body = serde_json::to_vec(&pod).unwrap();
-    let request = http::Request::post(path).header("content-type", "application/json").body(body).unwrap();
-    client.request::<Value>(request).await.map_err(|error| error.to_string())
+    let request = http::Request::post(path)
+        .header("content-type", "application/json")
+        .body(body)
+        .unwrap();
+    client
+        .request::<Value>(request)
+        .await
+        .map_err(|error| error.to_string())
 }
 
-/// Whether the API server refuses what the user asks for: an annotation that mounts a volume which nobody has.
+/// Whether the API server refuses what the user asks for: an annotation that mounts a volume which
+/// nobody has.
 fn is_users_mistake(refused: &str) -> bool {
     refused.contains(".volumeMounts[") && refused.contains(r#".name: Not found: "u""#)
 }
@@ -47,35 +56,54 @@ fn written(pod: &Value) -> Value {
     })
 }
 
-/// Tries them: a pod that is good without injection is good with it, unless the webhook says why not; and what came out
-/// is not changed by a further injection.
+/// Tries them: a pod that is good without injection is good with it, unless the webhook says why
+/// not; and what came out is not changed by a further injection.
 pub(crate) async fn are_taken(installed: &Installed) {
     let bare = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": BARE } });
     assert!(installed.apply(&bare).well);
-    let account =
-        json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "default", "namespace": BARE } });
+    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "default", "namespace": BARE } });
     assert!(installed.apply(&account).well);
     let client = installed.cluster.client().await.unwrap();
-    let (mut injected, mut faults) = (0, Vec::new());
+    let mut injected = 0;
+    let mut faults = Vec::new();
+
     for pod in pods() {
         if tried(&client, &pod, BARE).await.is_err() {
             continue;
         }
+
         let once = match tried(&client, &pod, "shop").await {
             Ok(once) => once,
-            Err(refused) if refused.contains("denied the request") || is_users_mistake(&refused) => continue,
+            Err(refused)
+                if refused.contains("denied the request") || is_users_mistake(&refused) =>
+            {
+                continue;
+            }
             Err(refused) => {
                 faults.push(format!("{refused}\n{pod}"));
                 continue;
             }
         };
-        injected += usize::from(once["metadata"]["annotations"]["sidecar.istio.io/status"].is_string());
+
+        injected +=
+            usize::from(once["metadata"]["annotations"]["sidecar.istio.io/status"].is_string());
+
         match tried(&client, &written(&once), "shop").await {
             Ok(twice) if twice["spec"] == once["spec"] => {}
-            Ok(twice) => faults.push(format!("changed again: {pod}\n{}\n{}", once["spec"], twice["spec"])),
+            Ok(twice) => faults.push(format!(
+                "changed again: {pod}\n{}\n{}",
+                once["spec"], twice["spec"]
+            )),
             Err(refused) => faults.push(format!("{refused}\nagain: {pod}")),
         }
     }
-    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n\n"));
+
+    assert!(
+        faults.is_empty(),
+        "{} faults:\n{}",
+        faults.len(),
+        faults.join("\n\n")
+    );
+
     assert!(injected > PODS / 4, "only {injected} pods were injected");
 }

@@ -15,7 +15,9 @@ pub(crate) struct Authority {
 impl Authority {
     /// A new CA in a new folder.
     pub(crate) fn new() -> Self {
-        let authority = Self { folder: tempfile::tempdir().unwrap() };
+        let authority = Self {
+            folder: tempfile::tempdir().unwrap(),
+        };
         authority.replace();
         authority
     }
@@ -33,12 +35,19 @@ impl Authority {
     pub(crate) fn replace(&self) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::OrganizationName, "test");
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, "test");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages =
-            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::CrlSign,
+            KeyUsagePurpose::DigitalSignature,
+        ];
+
         let certificate = params.self_signed(&key).unwrap().pem();
-        let write = |name: &str, text: &str| std::fs::write(self.folder().join(name), text).unwrap();
+        let write =
+            |name: &str, text: &str| std::fs::write(self.folder().join(name), text).unwrap();
         write("ca-key.pem", &key.serialize_pem());
         for name in ["ca-cert.pem", "cert-chain.pem", "root-cert.pem"] {
             write(name, &certificate);

@@ -32,33 +32,77 @@ pub(crate) fn good(name: &str) -> Value {
 pub(crate) fn is_judged(installed: &Installed) {
     let output = installed.apply(&broken("broken"));
     assert!(!output.well, "{output:?}");
-    for part in ["denied the request", "VirtualService default/broken", "spec.hosts[1]"] {
-        assert!(output.text.contains(part), "{part:?} is not in {}", output.text);
+
+    for part in [
+        "denied the request",
+        "VirtualService default/broken",
+        "spec.hosts[1]",
+    ] {
+        assert!(
+            output.text.contains(part),
+            "{part:?} is not in {}",
+            output.text
+        );
     }
+
     // Two webhooks are asked about objects that name the revision, and either refuses.
     let mut named = broken("named");
     named["metadata"]["labels"] = json!({ "istio.io/rev": "default" });
     assert!(installed.apply(&named).text.contains("denied the request"));
 
     let output = installed.apply(&good("good"));
-    assert!(output.well && !output.text.contains("Warning"), "{output:?}");
+    assert!(
+        output.well && !output.text.contains("Warning"),
+        "{output:?}"
+    );
+
     // Warnings: of the object alone, of those around it, and of what it does not have.
     let filter = json!({ "apiVersion": "networking.istio.io/v1alpha3", "kind": "EnvoyFilter", "metadata": { "name": "f", "namespace": "default" }, "spec": {} });
     let output = installed.apply(&filter);
-    assert!(output.well && output.text.contains("Warning: EnvoyFilter default/f: spec: "), "{output:?}");
-    let server = json!({ "port": { "number": 80, "name": "http", "protocol": "HTTP" }, "hosts": ["*"] });
-    let output =
-        installed.apply(&object("Gateway", "lonely", &json!({ "selector": { "app": "nobody" }, "servers": [server] })));
-    assert!(output.well && output.text.contains("Warning: Gateway default/lonely: spec.selector: "), "{output:?}");
+    assert!(
+        output.well
+            && output
+                .text
+                .contains("Warning: EnvoyFilter default/f: spec: "),
+        "{output:?}"
+    );
+
+    let server =
+        json!({ "port": { "number": 80, "name": "http", "protocol": "HTTP" }, "hosts": ["*"] });
+    let output = installed.apply(&object(
+        "Gateway",
+        "lonely",
+        &json!({ "selector": { "app": "nobody" }, "servers": [server] }),
+    ));
+
+    assert!(
+        output.well
+            && output
+                .text
+                .contains("Warning: Gateway default/lonely: spec.selector: "),
+        "{output:?}"
+    );
+
     let spec = json!({ "hosts": ["b"], "gateways": ["nowhere"], "http": [{ "route": [{ "destination": { "host": "b", "subset": "v9" } }] }] });
     let output = installed.apply(&object("VirtualService", "around", &spec));
     assert!(
-        output.well && output.text.contains("spec.gateways[0]") && output.text.contains("destination.subset"),
+        output.well
+            && output.text.contains("spec.gateways[0]")
+            && output.text.contains("destination.subset"),
         "{output:?}"
     );
+
     // A dry run is judged alike.
     assert!(!installed.try_out(&broken("tried")).well);
     assert!(installed.try_out(&good("tried")).well);
+
     // What is only deleted is not judged.
-    assert!(installed.kubectl(&["delete", "envoyfilter,gateway,virtualservice", "--all"], "").well);
+    assert!(
+        installed
+            .kubectl(
+                &["delete", "envoyfilter,gateway,virtualservice", "--all"],
+                ""
+            )
+            .well
+    );
 }

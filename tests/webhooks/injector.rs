@@ -1,4 +1,5 @@
-//! Injection whose configuration cannot be read, is missing, or is broken: no pod comes in without its proxy.
+//! Injection whose configuration cannot be read, is missing, or is broken: no pod comes in without
+//! its proxy.
 
 use navarch_testkit::client;
 use navarch_testkit::navarch::Navarch;
@@ -22,24 +23,47 @@ async fn no_pod_is_admitted_without_its_proxy() {
     let map = map(&installed).await;
     it_cannot_be_read(&installed).await;
 
-    // Missing at start: it was looked for, so xDS and validation are served. Pods are refused, and everybody is told why.
-    assert!(installed.kubectl(&["delete", "configmap", "-n", NAMESPACE, MAP], "").well);
+    // Missing at start: it was looked for, so xDS and validation are served. Pods are refused, and
+    // everybody is told why.
+    assert!(
+        installed
+            .kubectl(&["delete", "configmap", "-n", NAMESPACE, MAP], "")
+            .well
+    );
     let navarch = installed.navarch("missing").await;
+
     is_refused(&installed, "missing", UNAVAILABLE).await;
-    assert!(ready(&navarch).await.1.contains("istio-sidecar-injector does not exist"));
+    assert!(
+        ready(&navarch)
+            .await
+            .1
+            .contains("istio-sidecar-injector does not exist")
+    );
+
     state_is(&navarch, "failed").await;
 
     // Broken.
     let mut broken = map.clone();
     broken["data"]["config"] = json!("{policy: enabled, templates: {sidecar: '{{ nonsense'}}");
     assert!(installed.apply(&broken).well);
-    until("it is read", async || ready(&navarch).await.1.contains("template \"sidecar\"")).await;
+    until("it is read", async || {
+        ready(&navarch).await.1.contains("template \"sidecar\"")
+    })
+    .await;
+
     is_refused(&installed, "broken", UNAVAILABLE).await;
     state_is(&navarch, "failed").await;
 
     // Good.
     assert!(installed.apply(&map).well);
-    until("the map is read", async || navarch.metrics().await.unwrap().contains("state=\"ready\"} 1")).await;
+    until("the map is read", async || {
+        navarch
+            .metrics()
+            .await
+            .unwrap()
+            .contains("state=\"ready\"} 1")
+    })
+    .await;
     is_injected(&installed, "good").await;
     assert_eq!(ready(&navarch).await, (200, String::new()));
 
@@ -47,23 +71,47 @@ async fn no_pod_is_admitted_without_its_proxy() {
     assert!(installed.apply(&broken).well);
     state_is(&navarch, "stale").await;
     is_injected(&installed, "broken-later").await;
-    assert!(installed.kubectl(&["delete", "configmap", "-n", NAMESPACE, MAP], "").well);
-    until("it is seen to be gone", async || ready(&navarch).await.1.contains("does not exist")).await;
+    assert!(
+        installed
+            .kubectl(&["delete", "configmap", "-n", NAMESPACE, MAP], "")
+            .well
+    );
+
+    until("it is seen to be gone", async || {
+        ready(&navarch).await.1.contains("does not exist")
+    })
+    .await;
     is_injected(&installed, "gone-later").await;
 }
 
-/// Starts Navarch while it may not read the map: it is not ready, and pods are refused. Then it may.
+/// Starts Navarch while it may not read the map: it is not ready, and pods are refused. Then it
+/// may.
 async fn it_cannot_be_read(installed: &Installed) {
     let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{ROLE}");
     let rights = installed.get(&path).await;
     let rules = rights["rules"].as_array().unwrap();
-    let place = rules.iter().position(|rule| rule["resources"] == json!(["configmaps"])).unwrap();
+    let place = rules
+        .iter()
+        .position(|rule| rule["resources"] == json!(["configmaps"]))
+        .unwrap();
     let patch = |value: &Value| {
         let patch = json!([{ "op": "add", "path": format!("/rules/{place}/resourceNames"), "value": value }]);
-        let output = installed.kubectl(&["patch", "clusterrole", ROLE, "--type=json", "-p", &patch.to_string()], "");
+        let output = installed.kubectl(
+            &[
+                "patch",
+                "clusterrole",
+                ROLE,
+                "--type=json",
+                "-p",
+                &patch.to_string(),
+            ],
+            "",
+        );
         assert!(output.well, "{output:?}");
     };
-    // The mesh config is in a map of its own; other maps and so the first reading of all are held up, too.
+
+    // The mesh config is in a map of its own; other maps and so the first reading of all are held
+    // up, too.
     patch(&json!(["istio"]));
     let mut navarch = installed.launch_at("unreadable", installed.port).await;
     until("readiness says why", async || {
@@ -82,7 +130,9 @@ async fn it_cannot_be_read(installed: &Installed) {
 
 /// The map, as it can be applied again.
 async fn map(installed: &Installed) -> Value {
-    let found = installed.get(&format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{MAP}")).await;
+    let found = installed
+        .get(&format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{MAP}"))
+        .await;
     let metadata = json!({ "name": MAP, "namespace": NAMESPACE });
     json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": found["data"] })
 }
@@ -90,13 +140,22 @@ async fn map(installed: &Installed) -> Value {
 /// What `/ready` says; as if not ready, before anybody answers.
 async fn ready(navarch: &Navarch) -> (u16, String) {
     let reply = client::get(navarch.http, "localhost", "/ready", &[]).await;
-    reply.map_or_else(|_| (503, String::new()), |reply| (reply.status.as_u16(), reply.body))
+    reply.map_or_else(
+        |_| (503, String::new()),
+        |reply| (reply.status.as_u16(), reply.body),
+    )
 }
 
 /// Waits until the metric says so.
 async fn state_is(navarch: &Navarch, state: &str) {
     let line = format!("navarch_injector_state{{state=\"{state}\"}} 1\n");
-    until(&line, async || navarch.metrics().await.is_ok_and(|metrics| metrics.contains(&line))).await;
+    until(&line, async || {
+        navarch
+            .metrics()
+            .await
+            .is_ok_and(|metrics| metrics.contains(&line))
+    })
+    .await;
 }
 
 /// Tries to make a pod until the refusal says why.
@@ -113,6 +172,11 @@ async fn is_refused(installed: &Installed, name: &str, why: &str) {
 async fn is_injected(installed: &Installed, name: &str) {
     let output = installed.apply(&pods::pod(name));
     assert!(output.well, "{output:?}");
-    let pod = installed.get(&format!("/api/v1/namespaces/{SHOP}/pods/{name}")).await;
-    assert!(containers(&pod).contains(&"istio-proxy".to_owned()), "{pod:#}");
+    let pod = installed
+        .get(&format!("/api/v1/namespaces/{SHOP}/pods/{name}"))
+        .await;
+    assert!(
+        containers(&pod).contains(&"istio-proxy".to_owned()),
+        "{pod:#}"
+    );
 }

@@ -34,24 +34,59 @@ pub(crate) struct Installed {
 }
 
 impl Installed {
-    /// Starts a cluster with these controllers and applies all of deploy/. There is no network of Services, so the
-    /// webhook configurations name a port of this machine instead.
+    /// Starts a cluster with these controllers and applies all of deploy/. There is no network of
+    /// Services, so the webhook configurations name a port of this machine instead.
     pub(crate) async fn start(controllers: &[&str]) -> Self {
         let controllers = controllers.iter().map(ToString::to_string).collect();
-        let cluster = Cluster::start_with(ClusterConfig { controllers, ..ClusterConfig::default() }).await.unwrap();
-        let installed = Self { cluster, port: ports::free().unwrap(), authority: Authority::new() };
+        let cluster = Cluster::start_with(ClusterConfig {
+            controllers,
+            ..ClusterConfig::default()
+        })
+        .await
+        .unwrap();
+        let installed = Self {
+            cluster,
+            port: ports::free().unwrap(),
+            authority: Authority::new(),
+        };
+
         let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy");
         let crds = deploy.join("charts/navarch/crds/istio.yaml");
-        installed.cluster.kubectl(&["apply", "--validate=strict", "-f", crds.to_str().unwrap()], "").unwrap();
-        let wait = ["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"];
+        installed
+            .cluster
+            .kubectl(
+                &["apply", "--validate=strict", "-f", crds.to_str().unwrap()],
+                "",
+            )
+            .unwrap();
+
+        let wait = [
+            "wait",
+            "--for=condition=Established",
+            "--timeout=30s",
+            "crd",
+            "--all",
+        ];
+
         installed.cluster.kubectl(&wait, "").unwrap();
         let manifest = std::fs::read_to_string(deploy.join("navarch.yaml")).unwrap();
-        let service =
-            Regex::new(r"service:\n +name: istiod\n +namespace: istio-system\n +path: (/\w+)\n +port: 443").unwrap();
+        let service = Regex::new(
+            r"service:\n +name: istiod\n +namespace: istio-system\n +path: (/\w+)\n +port: 443",
+        )
+        .unwrap();
         let here = format!("url: https://localhost:{}$1", installed.port);
         let manifest = service.replace_all(&manifest, here);
-        assert_eq!(manifest.matches("url: https://localhost").count(), 6, "webhooks of the manifest");
-        installed.cluster.kubectl(&["apply", "--validate=strict", "-f", "-"], &manifest).unwrap();
+
+        assert_eq!(
+            manifest.matches("url: https://localhost").count(),
+            6,
+            "webhooks of the manifest"
+        );
+        installed
+            .cluster
+            .kubectl(&["apply", "--validate=strict", "-f", "-"], &manifest)
+            .unwrap();
+
         installed
     }
 
@@ -73,8 +108,17 @@ impl Installed {
     }
 
     /// As [`Self::launch_at`], with more variables.
-    pub(crate) async fn launch_with(&self, name: &str, port: u16, more: &[(&str, &str)]) -> Navarch {
-        let kubeconfig = self.cluster.kubeconfig_of(NAMESPACE, "istiod").await.unwrap();
+    pub(crate) async fn launch_with(
+        &self,
+        name: &str,
+        port: u16,
+        more: &[(&str, &str)],
+    ) -> Navarch {
+        let kubeconfig = self
+            .cluster
+            .kubeconfig_of(NAMESPACE, "istiod")
+            .await
+            .unwrap();
         let folder = self.authority.folder();
         let environment = [
             ("POD_NAME", name),
@@ -85,28 +129,51 @@ impl Installed {
             ("NAVARCH_WEBHOOK_ROOT_GRACE", "8s"),
             ("NAVARCH_ROOT_OVERLAP", "1s"),
         ];
+
         let environment = [&environment[..], more].concat();
-        let arguments = [format!("--https-addr=127.0.0.1:{port}"), "--secure-grpc-addr=127.0.0.1:0".to_owned()];
+        let arguments = [
+            format!("--https-addr=127.0.0.1:{port}"),
+            "--secure-grpc-addr=127.0.0.1:0".to_owned(),
+        ];
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
-        Navarch::launch_on_kubernetes(program, &kubeconfig, &arguments, &environment).await.unwrap()
+
+        Navarch::launch_on_kubernetes(program, &kubeconfig, &arguments, &environment)
+            .await
+            .unwrap()
     }
 
     /// An object as it is now; null when there is none.
     pub(crate) async fn get(&self, path: &str) -> Value {
-        self.cluster.call("GET", path, "application/json", &Value::Null).await.unwrap_or_default()
+        self.cluster
+            .call("GET", path, "application/json", &Value::Null)
+            .await
+            .unwrap_or_default()
     }
 
     /// Runs kubectl with a text on its standard input.
     pub(crate) fn kubectl(&self, args: &[&str], input: &str) -> CommandOutput {
         let mut command = Command::new(self.cluster.program("kubectl"));
-        command.arg("--kubeconfig").arg(self.cluster.admin_kubeconfig()).args(args);
-        command.env("HOME", self.cluster.folder()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .arg("--kubeconfig")
+            .arg(self.cluster.admin_kubeconfig())
+            .args(args);
+        command
+            .env("HOME", self.cluster.folder())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+
         let mut child = command.spawn().unwrap();
         drop(child.stdin.take().unwrap().write_all(input.as_bytes()));
         let output = child.wait_with_output().unwrap();
-        let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-        CommandOutput { well: output.status.success(), text }
+        let text = [output.stdout, output.stderr]
+            .map(|text| String::from_utf8_lossy(&text).into_owned())
+            .concat();
+        CommandOutput {
+            well: output.status.success(),
+            text,
+        }
     }
 
     /// `kubectl apply` of an object.
@@ -116,13 +183,20 @@ impl Installed {
 
     /// `kubectl create` of an object under server-side dry run.
     pub(crate) fn try_out(&self, object: &Value) -> CommandOutput {
-        self.kubectl(&["create", "--dry-run=server", "-o", "json", "-f", "-"], &object.to_string())
+        self.kubectl(
+            &["create", "--dry-run=server", "-o", "json", "-f", "-"],
+            &object.to_string(),
+        )
     }
 
     /// The webhooks of a configuration.
     pub(crate) async fn webhooks(&self, kind: &str, name: &str) -> Vec<Value> {
-        let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/{name}");
-        self.get(&path).await["webhooks"].as_array().cloned().unwrap_or_default()
+        let path =
+            format!("/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/{name}");
+        self.get(&path).await["webhooks"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
     }
 
     /// Whether all configurations hold exactly this CA bundle, and validation is closed.
@@ -132,10 +206,12 @@ impl Installed {
 
     /// Whether all configurations hold both of these roots, and validation is closed.
     pub(crate) async fn trusts_both(&self, one: &str, other: &str) -> bool {
-        self.are_registered(|found| found.contains(one.trim()) && found.contains(other.trim())).await
+        self.are_registered(|found| found.contains(one.trim()) && found.contains(other.trim()))
+            .await
     }
 
-    /// Whether all configurations hold a CA bundle that is as it should be, and validation is closed.
+    /// Whether all configurations hold a CA bundle that is as it should be, and validation is
+    /// closed.
     async fn are_registered(&self, is_good: impl Fn(&str) -> bool) -> bool {
         for (kind, name) in [
             ("mutating", "istio-sidecar-injector"),
@@ -144,13 +220,18 @@ impl Installed {
         ] {
             let hooks = self.webhooks(kind, name).await;
             let is_closed = |hook: &Value| {
-                let bundle = crate::authority::text(hook["clientConfig"]["caBundle"].as_str().unwrap_or_default());
+                let bundle = crate::authority::text(
+                    hook["clientConfig"]["caBundle"]
+                        .as_str()
+                        .unwrap_or_default(),
+                );
                 is_good(&bundle) && hook["failurePolicy"] == "Fail"
             };
             if hooks.is_empty() || !hooks.iter().all(is_closed) {
                 return false;
             }
         }
+
         true
     }
 }

@@ -15,16 +15,25 @@ use crate::{any_pods, configuration, limits, pods, until};
 async fn webhooks_serve_the_api_server_throughout_their_lifecycle() {
     let mut installed = Installed::start(&["deployment-controller", "replicaset-controller"]).await;
     pods::open_shop(&installed);
-    // Nobody is there: objects pass, as validation is open still; pods that want a proxy do not come without one.
+
+    // Nobody is there: objects pass, as validation is open still; pods that want a proxy do not
+    // come without one.
     assert!(installed.apply(&broken("early")).well);
     let output = installed.apply(&pods::pod("early"));
-    assert!(!output.well && output.text.contains("failed calling webhook"), "{output:?}");
+    assert!(
+        !output.well && output.text.contains("failed calling webhook"),
+        "{output:?}"
+    );
 
     let first = installed.navarch("first").await;
     let root = installed.authority.root();
-    until("it is registered and validation is closed", async || installed.is_registered(&root).await).await;
+    until("it is registered and validation is closed", async || {
+        installed.is_registered(&root).await
+    })
+    .await;
     configuration::is_judged(&installed);
     limits::hold(installed.port).await;
+
     pods::are_injected(&installed).await;
     any_pods::are_taken(&installed).await;
     edits_are_undone(&installed, &root).await;
@@ -35,44 +44,75 @@ async fn webhooks_serve_the_api_server_throughout_their_lifecycle() {
 
     installed.cluster.kill_api_server();
     installed.cluster.start_api_server().await.unwrap();
-    until("a new API server asks", async || installed.apply(&good("after")).well).await;
+    until("a new API server asks", async || {
+        installed.apply(&good("after")).well
+    })
+    .await;
     assert!(!installed.apply(&broken("after-broken")).well);
 
     // A Service goes on to send requests to a replica that was told to end.
     let xds = first.xds;
     let ended = tokio::spawn(first.stop());
-    until("the server ends", async || tokio::net::TcpStream::connect(xds).await.is_err()).await;
+    until("the server ends", async || {
+        tokio::net::TcpStream::connect(xds).await.is_err()
+    })
+    .await;
     assert!(limits::is_answered(installed.port).await);
+
     assert!(ended.await.unwrap().unwrap());
 
     // Without Navarch nothing passes that would have to be asked about.
     let output = installed.apply(&good("down"));
-    assert!(!output.well && output.text.contains("failed calling webhook"), "{output:?}");
+    assert!(
+        !output.well && output.text.contains("failed calling webhook"),
+        "{output:?}"
+    );
     assert!(!installed.apply(&pods::pod("down")).well);
     let _again = installed.navarch("again").await;
+
     until("it is back", async || installed.apply(&good("back")).well).await;
     assert!(!installed.apply(&broken("back-broken")).well);
 }
 
 /// A second replica has the same root: it writes nothing before somebody edits something.
-async fn a_second_replica_writes_only_edited_configurations(installed: &Installed, first: &Navarch, root: &str) {
+async fn a_second_replica_writes_only_edited_configurations(
+    installed: &Installed,
+    first: &Navarch,
+    root: &str,
+) {
     const EDITED: &str = "istiod-default-validator";
     let before = versions(installed).await;
-    let second = installed.navarch_at("second", navarch_testkit::ports::free().unwrap()).await;
+    let second = installed
+        .navarch_at("second", navarch_testkit::ports::free().unwrap())
+        .await;
     let signal = |name: &str| {
         let pid = first.pid().to_string();
-        assert!(std::process::Command::new("kill").args([name, &pid]).status().unwrap().success());
+        assert!(
+            std::process::Command::new("kill")
+                .args([name, &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
     };
+
     // The first sees the edit when the second has undone it.
     signal("-STOP");
-    let garbage = json!([{ "op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": "Cg==" }]);
+    let garbage =
+        json!([{ "op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": "Cg==" }]);
     patch(installed, EDITED, &garbage);
-    until("the second undoes an edit", async || installed.is_registered(root).await).await;
+    until("the second undoes an edit", async || {
+        installed.is_registered(root).await
+    })
+    .await;
     signal("-CONT");
-    let written = |(one, version): &(String, Value)| (one != EDITED).then(|| (one.clone(), version.clone()));
-    let others = |versions: &[(String, Value)]| versions.iter().filter_map(written).collect::<Vec<_>>();
+    let written =
+        |(one, version): &(String, Value)| (one != EDITED).then(|| (one.clone(), version.clone()));
+    let others =
+        |versions: &[(String, Value)]| versions.iter().filter_map(written).collect::<Vec<_>>();
     let after = versions(installed).await;
     assert_eq!(others(&after), others(&before));
+
     assert!(second.stop().await.unwrap());
 }
 
@@ -80,10 +120,17 @@ async fn a_second_replica_writes_only_edited_configurations(installed: &Installe
 async fn versions(installed: &Installed) -> Vec<(String, Value)> {
     let mut versions = Vec::new();
     for kind in ["mutating", "validating"] {
-        let list = installed.get(&format!("/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations")).await;
+        let list = installed
+            .get(&format!(
+                "/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations"
+            ))
+            .await;
         versions.extend(list["items"].as_array().unwrap().iter().map(|item| {
             let metadata = &item["metadata"];
-            (metadata["name"].as_str().unwrap().to_owned(), metadata["resourceVersion"].clone())
+            (
+                metadata["name"].as_str().unwrap().to_owned(),
+                metadata["resourceVersion"].clone(),
+            )
         }));
     }
     versions
@@ -92,7 +139,17 @@ async fn versions(installed: &Installed) -> Vec<(String, Value)> {
 /// Edits a validating webhook configuration.
 fn patch(installed: &Installed, name: &str, patch: &Value) {
     let patch = patch.to_string();
-    let output = installed.kubectl(&["patch", "validatingwebhookconfiguration", name, "--type=json", "-p", &patch], "");
+    let output = installed.kubectl(
+        &[
+            "patch",
+            "validatingwebhookconfiguration",
+            name,
+            "--type=json",
+            "-p",
+            &patch,
+        ],
+        "",
+    );
     assert!(output.well, "{output:?}");
 }
 
@@ -103,7 +160,10 @@ async fn edits_are_undone(installed: &Installed, root: &str) {
         { "op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore" },
     ]);
     patch(installed, "istiod-default-validator", &garbage);
-    until("an edit is undone", async || installed.is_registered(root).await).await;
+    until("an edit is undone", async || {
+        installed.is_registered(root).await
+    })
+    .await;
 
     let of_revision = |name: &str, revision: &str| {
         json!({
@@ -115,37 +175,61 @@ async fn edits_are_undone(installed: &Installed, root: &str) {
             }],
         })
     };
+
     assert!(installed.apply(&of_revision("other", "canary")).well);
+
     // One of our own that comes after it is filled.
     let own = of_revision("own", "default");
     assert!(installed.apply(&own).well);
-    let is_filled = async || installed.webhooks("validating", "own").await[0]["clientConfig"]["caBundle"].is_string();
+    let is_filled = async || {
+        installed.webhooks("validating", "own").await[0]["clientConfig"]["caBundle"].is_string()
+    };
     until("one of our revision has our roots", is_filled).await;
-    assert!(installed.kubectl(&["delete", "validatingwebhookconfiguration", "own"], "").well);
+    assert!(
+        installed
+            .kubectl(&["delete", "validatingwebhookconfiguration", "own"], "")
+            .well
+    );
+
     let hooks = installed.webhooks("validating", "other").await;
-    assert!(hooks[0]["clientConfig"]["caBundle"].is_null() && hooks[0]["failurePolicy"] == "Ignore", "{hooks:?}");
+    assert!(
+        hooks[0]["clientConfig"]["caBundle"].is_null() && hooks[0]["failurePolicy"] == "Ignore",
+        "{hooks:?}"
+    );
 }
 
-/// The CA is replaced by one with another root while the API server keeps asking: all is answered, by either root.
+/// The CA is replaced by one with another root while the API server keeps asking: all is answered,
+/// by either root.
 async fn rotation_leaves_no_gap(installed: &Installed, old: &str) {
-    let (stop, requests) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let stop = Arc::new(AtomicBool::new(false));
+    let requests = Arc::new(AtomicUsize::new(0));
     let client = installed.cluster.client().await.unwrap();
-    let (stopped, count) = (stop.clone(), requests.clone());
+    let stopped = stop.clone();
+    let count = requests.clone();
     let asking = tokio::spawn(async move {
         let path = "/apis/networking.istio.io/v1/namespaces/default/virtualservices?dryRun=All";
         while !stopped.load(Ordering::SeqCst) {
             let body = serde_json::to_vec(&good("asking")).unwrap();
-            let request = http::Request::post(path).header("content-type", "application/json").body(body).unwrap();
+            let request = http::Request::post(path)
+                .header("content-type", "application/json")
+                .body(body)
+                .unwrap();
             client.request::<Value>(request).await.unwrap();
             count.fetch_add(1, Ordering::SeqCst);
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
+
     installed.authority.replace();
     let new = installed.authority.root();
     assert_ne!(old, new);
-    until("both are trusted", async || installed.trusts_both(old, &new).await || asking.is_finished()).await;
-    // The processes before this one are gone without a word: what their proxies trust is waited for for a minute first.
+    until("both are trusted", async || {
+        installed.trusts_both(old, &new).await || asking.is_finished()
+    })
+    .await;
+
+    // The processes before this one are gone without a word: what their proxies trust is waited for
+    // for a minute first.
     let signs = async || limits::is_shown_by(installed.port, &new).await || asking.is_finished();
     let at_first = async {
         while !signs().await {
@@ -153,6 +237,7 @@ async fn rotation_leaves_no_gap(installed: &Installed, old: &str) {
         }
     };
     drop(tokio::time::timeout(Duration::from_secs(60), at_first).await);
+
     until("the new one signs", signs).await;
     stop.store(true, Ordering::SeqCst);
     asking.await.unwrap();

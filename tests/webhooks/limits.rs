@@ -18,18 +18,30 @@ async fn connect(port: u16) -> TlsStream<TcpStream> {
     let config = any_certificate::client_config();
     let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
-    TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+    TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await
+        .unwrap()
 }
 
 /// Whether the port shows a certificate that this root alone vouches for.
 pub(crate) async fn is_shown_by(port: u16, root: &str) -> bool {
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(root.as_bytes()).unwrap()).unwrap();
+    roots
+        .add(CertificateDer::from_pem_slice(root.as_bytes()).unwrap())
+        .unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let connector = TlsConnector::from(Arc::new(config.with_root_certificates(roots).with_no_client_auth()));
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap();
+    let connector = TlsConnector::from(Arc::new(
+        config.with_root_certificates(roots).with_no_client_auth(),
+    ));
     let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-    connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.is_ok()
+    connector
+        .connect(ServerName::try_from("localhost").unwrap(), stream)
+        .await
+        .is_ok()
 }
 
 /// Sends a request and reads what comes until the server closes.
@@ -48,46 +60,81 @@ async fn ask(port: u16, head: &str, body: &[u8]) -> String {
 /// Whether the port takes a new connection and answers on it.
 pub(crate) async fn is_answered(port: u16) -> bool {
     let head = "POST /validate HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: 2";
-    ask(port, head, b"{}").await.contains("could not decode body")
+    ask(port, head, b"{}")
+        .await
+        .contains("could not decode body")
 }
 
 /// Tries them.
 pub(crate) async fn hold(port: u16) {
     let json = "content-type: application/json";
-    let post =
-        |path: &str, kind: &str, length: usize| format!("POST {path} HTTP/1.1\r\n{kind}\r\ncontent-length: {length}");
+    let post = |path: &str, kind: &str, length: usize| {
+        format!("POST {path} HTTP/1.1\r\n{kind}\r\ncontent-length: {length}")
+    };
     let status = |answer: &str| answer.split(' ').nth(1).unwrap_or_default().to_owned();
+
     for path in ["/validate", "/validate/x/y", "/inject", "/inject/cluster/c"] {
-        assert_eq!(status(&ask(port, &post(path, json, 0), b"").await), "400", "{path}");
-        assert_eq!(status(&ask(port, &post(path, "content-type: text/plain", 2), b"{}").await), "415", "{path}");
+        assert_eq!(
+            status(&ask(port, &post(path, json, 0), b"").await),
+            "400",
+            "{path}"
+        );
+
+        assert_eq!(
+            status(&ask(port, &post(path, "content-type: text/plain", 2), b"{}").await),
+            "415",
+            "{path}"
+        );
         let garbage = ask(port, &post(path, json, 2), b"{}").await;
-        assert!(garbage.contains("could not decode body"), "{path}: {garbage}");
+        assert!(
+            garbage.contains("could not decode body"),
+            "{path}: {garbage}"
+        );
+
         let deep = "[".repeat(100_000);
         let deep = ask(port, &post(path, json, deep.len()), deep.as_bytes()).await;
         assert!(deep.contains("could not decode body"), "{path}: {deep}");
+
         // What is said to be too large is not read, and what turns out to be is not read on.
-        assert_eq!(status(&ask(port, &post(path, json, 7 << 20), b"{").await), "413", "{path}");
+        assert_eq!(
+            status(&ask(port, &post(path, json, 7 << 20), b"{").await),
+            "413",
+            "{path}"
+        );
     }
-    let chunked = "POST /validate HTTP/1.1\r\ncontent-type: application/json\r\ntransfer-encoding: chunked";
+
+    let chunked =
+        "POST /validate HTTP/1.1\r\ncontent-type: application/json\r\ntransfer-encoding: chunked";
     let chunk = [b"100000\r\n".as_slice(), &vec![b' '; 1 << 20], b"\r\n"].concat();
     let answer = ask(port, chunked, &chunk.repeat(7)).await;
     assert!(answer.is_empty() || status(&answer) == "413", "{answer}");
+
     // Whoever sends too slowly is cut, within the time for which API servers wait.
     let slow = ask(port, &post("/validate", json, 100), b"{").await;
     assert_eq!(status(&slow), "408", "{slow}");
+
     // What was announced and does not come keeps nobody waiting.
     let mut announced = Vec::new();
+
     for _ in 0..20 {
         let mut stream = connect(port).await;
-        let head = format!("{}\r\nhost: localhost\r\n\r\n{{", post("/validate", json, 6 << 20));
+        let head = format!(
+            "{}\r\nhost: localhost\r\n\r\n{{",
+            post("/validate", json, 6 << 20)
+        );
         stream.write_all(head.as_bytes()).await.unwrap();
         stream.flush().await.unwrap();
         announced.push(stream);
     }
+
     let small = ask(port, &post("/validate", json, 2), b"{}").await;
     assert!(small.contains("could not decode body"), "{small}");
     drop(announced);
+
     for path in ["/ready", "/httpsReady"] {
-        assert_eq!(status(&ask(port, &format!("GET {path} HTTP/1.1"), b"").await), "200");
+        assert_eq!(
+            status(&ask(port, &format!("GET {path} HTTP/1.1"), b"").await),
+            "200"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Warnings of what a change does, while somebody makes it (`NAVARCH_PLAN_WARNINGS`, `global.istiod.planWarnings`).
+//! Warnings of what a change does, while somebody makes it (`NAVARCH_PLAN_WARNINGS`,
+//! `global.istiod.planWarnings`).
 
 use std::path::Path;
 
@@ -15,27 +16,56 @@ use crate::installed::{Installed, NAMESPACE};
 fn configuration(port: u16) -> String {
     let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/charts/navarch");
     let values = json!({ "global": { "istiod": { "planWarnings": true } } });
-    let all = Helm::find().unwrap().template(&chart, "navarch", NAMESPACE, &values).unwrap();
-    let one = all.split("\n---").find(|document| document.contains("name: plan.warnings.navarch.io")).unwrap();
-    let service =
-        Regex::new(r"service:\n +name: istiod\n +namespace: istio-system\n +path: (/\w+)\n +port: 443").unwrap();
+    let all = Helm::find()
+        .unwrap()
+        .template(&chart, "navarch", NAMESPACE, &values)
+        .unwrap();
+    let one = all
+        .split("\n---")
+        .find(|document| document.contains("name: plan.warnings.navarch.io"))
+        .unwrap();
+
+    let service = Regex::new(
+        r"service:\n +name: istiod\n +namespace: istio-system\n +path: (/\w+)\n +port: 443",
+    )
+    .unwrap();
     let text = service.replace(one, format!("url: https://localhost:{port}$1"));
-    assert!(text.contains(&format!("url: https://localhost:{port}/plan")), "{text}");
+    assert!(
+        text.contains(&format!("url: https://localhost:{port}/plan")),
+        "{text}"
+    );
+
     text.into_owned()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plan_warnings_report_the_effect_of_a_change() {
     let installed = Installed::start(&[]).await;
-    let mut navarch = installed.launch_with("istiod-1", installed.port, &[("NAVARCH_PLAN_WARNINGS", "true")]).await;
+    let mut navarch = installed
+        .launch_with(
+            "istiod-1",
+            installed.port,
+            &[("NAVARCH_PLAN_WARNINGS", "true")],
+        )
+        .await;
+
     navarch.wait_ready().await.unwrap();
     let root = installed.authority.root();
     until("validation is in force", || installed.is_registered(&root)).await;
     let output = installed.kubectl(&["apply", "-f", "-"], &configuration(installed.port));
     assert!(output.well, "{output:?}");
-    let hook =
-        || async { installed.webhooks("validating", "navarch-plan-istio-system").await.pop().unwrap_or_default() };
-    until("it has its roots", || async { hook().await["clientConfig"]["caBundle"].is_string() }).await;
+    let hook = || async {
+        installed
+            .webhooks("validating", "navarch-plan-istio-system")
+            .await
+            .pop()
+            .unwrap_or_default()
+    };
+
+    until("it has its roots", || async {
+        hook().await["clientConfig"]["caBundle"].is_string()
+    })
+    .await;
     assert_eq!(hook().await["failurePolicy"], "Ignore", "it never refuses");
 
     let spec = |weight: u32| {
@@ -45,7 +75,10 @@ async fn plan_warnings_report_the_effect_of_a_change() {
     };
     let nobody = "Warning: plan: none of 0 proxies connected to this replica receives changes";
     until("a dry run is warned of", || async {
-        installed.try_out(&object("VirtualService", "a", &spec(1))).text.contains(nobody)
+        installed
+            .try_out(&object("VirtualService", "a", &spec(1)))
+            .text
+            .contains(nobody)
     })
     .await;
     let is_warned = |object: &Value| {
@@ -55,21 +88,41 @@ async fn plan_warnings_report_the_effect_of_a_change() {
     };
     assert!(is_warned(&object("VirtualService", "a", &spec(1))));
     until("it is read", || async {
-        installed.kubectl(&["label", "--overwrite", "virtualservice", "a", "x=y"], "").text.contains("labeled")
+        installed
+            .kubectl(&["label", "--overwrite", "virtualservice", "a", "x=y"], "")
+            .text
+            .contains("labeled")
     })
     .await;
     assert!(is_warned(&object("VirtualService", "a", &spec(2))));
+
     // Validation says what may not be; it is not said twice.
     let output = installed.apply(&broken("broken"));
     assert!(!output.well && !output.text.contains("plan:"), "{output:?}");
     let removed = || async {
-        installed.kubectl(&["delete", "--dry-run=server", "virtualservice", "a"], "").text.contains(nobody)
+        installed
+            .kubectl(&["delete", "--dry-run=server", "virtualservice", "a"], "")
+            .text
+            .contains(nobody)
     };
+
     until("what deleting does is told", removed).await;
 
-    let metrics = client::get(navarch.monitoring, "localhost", "/metrics", &[]).await.unwrap().body;
-    assert!(metrics.contains("navarch_plan_warnings_total{outcome=\"told\"}"), "{metrics}");
+    let metrics = client::get(navarch.monitoring, "localhost", "/metrics", &[])
+        .await
+        .unwrap()
+        .body;
+    assert!(
+        metrics.contains("navarch_plan_warnings_total{outcome=\"told\"}"),
+        "{metrics}"
+    );
+
     navarch.stop().await.unwrap();
+
     // Without Navarch nobody is warned, and validation alone refuses.
-    assert!(installed.kubectl(&["delete", "virtualservice", "a"], "").well);
+    assert!(
+        installed
+            .kubectl(&["delete", "virtualservice", "a"], "")
+            .well
+    );
 }

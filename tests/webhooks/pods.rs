@@ -30,34 +30,56 @@ pub(crate) fn pod(name: &str) -> Value {
 pub(crate) fn containers(pod: &Value) -> Vec<String> {
     let of = |field: &str| pod["spec"][field].as_array().cloned().unwrap_or_default();
     let all = [of("initContainers"), of("containers")].concat();
-    all.iter().map(|container| container["name"].as_str().unwrap_or_default().to_owned()).collect()
+    all.iter()
+        .map(|container| container["name"].as_str().unwrap_or_default().to_owned())
+        .collect()
 }
 
 /// Creates pods and reads what became of them.
 pub(crate) async fn are_injected(installed: &Installed) {
     let created = installed.apply(&pod("plain"));
     assert!(created.well, "{created:?}");
-    let plain = installed.get(&format!("/api/v1/namespaces/{SHOP}/pods/plain")).await;
+    let plain = installed
+        .get(&format!("/api/v1/namespaces/{SHOP}/pods/plain"))
+        .await;
     let names = containers(&plain);
-    assert!(names.contains(&"istio-proxy".to_owned()) && names.contains(&"app".to_owned()), "{plain:#}");
+    assert!(
+        names.contains(&"istio-proxy".to_owned()) && names.contains(&"app".to_owned()),
+        "{plain:#}"
+    );
+
     assert!(plain["metadata"]["annotations"]["sidecar.istio.io/status"].is_string());
     control_plane_is_a_service(installed, &plain).await;
+
     // Under server-side dry run the result is accepted, and what is injected is not injected again.
     let tried = installed.try_out(&pod("tried"));
     assert!(tried.well, "{tried:?}");
     let mut again: Value = serde_json::from_str(&tried.text).unwrap();
-    for field in ["creationTimestamp", "uid", "resourceVersion", "managedFields"] {
+
+    for field in [
+        "creationTimestamp",
+        "uid",
+        "resourceVersion",
+        "managedFields",
+    ] {
         again["metadata"].as_object_mut().unwrap().remove(field);
     }
+
     let once = containers(&again);
     let tried = installed.try_out(&again);
     assert!(tried.well, "{tried:?}");
-    assert_eq!(containers(&serde_json::from_str(&tried.text).unwrap()), once);
+    assert_eq!(
+        containers(&serde_json::from_str(&tried.text).unwrap()),
+        once
+    );
+
     // Who refuses is let alone.
     let mut refusing = pod("refusing");
     refusing["metadata"]["labels"]["sidecar.istio.io/inject"] = json!("false");
     assert!(installed.apply(&refusing).well);
-    let refusing = installed.get(&format!("/api/v1/namespaces/{SHOP}/pods/refusing")).await;
+    let refusing = installed
+        .get(&format!("/api/v1/namespaces/{SHOP}/pods/refusing"))
+        .await;
     assert_eq!(containers(&refusing), ["app"]);
 
     through_a_controller(installed).await;
@@ -68,47 +90,71 @@ pub(crate) async fn are_injected(installed: &Installed) {
 /// A container of a pod among `field`; null when there is none.
 fn container(pod: &Value, field: &str, name: &str) -> Value {
     let containers = pod["spec"][field].as_array().cloned().unwrap_or_default();
-    containers.into_iter().find(|container| container["name"] == name).unwrap_or_default()
+    containers
+        .into_iter()
+        .find(|container| container["name"] == name)
+        .unwrap_or_default()
 }
 
-/// The control plane that the proxy asks for certificates and configuration is a Service of deploy/, at a port that it has.
+/// The control plane that the proxy asks for certificates and configuration is a Service of
+/// deploy/, at a port that it has.
 async fn control_plane_is_a_service(installed: &Installed, pod: &Value) {
     let proxy = container(pod, "initContainers", "istio-proxy");
     let environment = proxy["env"].as_array().unwrap();
-    let variable = |name: &str| environment.iter().find(|one| one["name"] == name).unwrap()["value"].clone();
+    let variable =
+        |name: &str| environment.iter().find(|one| one["name"] == name).unwrap()["value"].clone();
     let config: Value = serde_saphyr::from_str(variable("PROXY_CONFIG").as_str().unwrap()).unwrap();
-    let discovery = config["discoveryAddress"].as_str().unwrap_or("istiod.istio-system.svc:15012");
+    let discovery = config["discoveryAddress"]
+        .as_str()
+        .unwrap_or("istiod.istio-system.svc:15012");
+
     for address in [variable("CA_ADDR").as_str().unwrap(), discovery] {
         let (host, port) = address.split_once(':').unwrap();
         let port: u64 = port.parse().unwrap();
-        let [name, namespace, "svc"] = host.split('.').collect::<Vec<_>>()[..] else { panic!("no Service: {address}") };
-        let service = installed.get(&format!("/api/v1/namespaces/{namespace}/services/{name}")).await;
-        let ports = service["spec"]["ports"].as_array().cloned().unwrap_or_default();
-        assert!(ports.iter().any(|one| one["port"] == port), "{address}: {service:#}");
+        let [name, namespace, "svc"] = host.split('.').collect::<Vec<_>>()[..] else {
+            panic!("no Service: {address}")
+        };
+
+        let service = installed
+            .get(&format!("/api/v1/namespaces/{namespace}/services/{name}"))
+            .await;
+        let ports = service["spec"]["ports"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        assert!(
+            ports.iter().any(|one| one["port"] == port),
+            "{address}: {service:#}"
+        );
     }
 }
 
-/// Proxies are native sidecars where all nodes have a kubelet that runs them, as the binary form of Nodes says.
+/// Proxies are native sidecars where all nodes have a kubelet that runs them, as the binary form of
+/// Nodes says.
 async fn native_where_kubelets_run_them(installed: &Installed) {
     for (version, policy) in [("v1.32.9", Value::Null), ("v1.36.3", json!("Always"))] {
         let info = json!({
             "kubeletVersion": version, "architecture": "", "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "",
             "kubeProxyVersion": "", "machineID": "", "operatingSystem": "", "osImage": "", "systemUUID": "",
         });
-        let node =
-            json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n" }, "status": { "nodeInfo": info } });
+        let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n" }, "status": { "nodeInfo": info } });
+
         // Only the creation of a node takes its status; an update leaves it as it was.
         _ = installed.kubectl(&["delete", "node", "n", "--ignore-not-found"], "");
         let created = installed.kubectl(&["create", "-f", "-"], &node.to_string());
         assert!(created.well, "{created:?}");
-        until("the proxy is a native sidecar if the kubelet runs them", async || {
-            let tried = installed.try_out(&pod("native"));
-            assert!(tried.well, "{tried:?}");
-            let pod: Value = serde_json::from_str(&tried.text).unwrap();
-            container(&pod, "initContainers", "istio-proxy")["restartPolicy"] == policy
-        })
+        until(
+            "the proxy is a native sidecar if the kubelet runs them",
+            async || {
+                let tried = installed.try_out(&pod("native"));
+                assert!(tried.well, "{tried:?}");
+                let pod: Value = serde_json::from_str(&tried.text).unwrap();
+                container(&pod, "initContainers", "istio-proxy")["restartPolicy"] == policy
+            },
+        )
         .await;
     }
+
     assert!(installed.kubectl(&["delete", "node", "n"], "").well);
 }
 
@@ -124,10 +170,14 @@ async fn through_a_controller(installed: &Installed) {
             "template": { "metadata": { "labels": { "app": "deployed" } }, "spec": template["spec"] },
         },
     });
+
     assert!(installed.apply(&deployment).well);
     let path = format!("/api/v1/namespaces/{SHOP}/pods?labelSelector=app=deployed");
     until("a controller's pods are injected", async || {
-        let pods = installed.get(&path).await["items"].as_array().cloned().unwrap_or_default();
+        let pods = installed.get(&path).await["items"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
         let is_injected = |pod: &Value| containers(pod).contains(&"istio-proxy".to_owned());
         pods.len() == 2 && pods.iter().all(is_injected)
     })

@@ -29,7 +29,9 @@ where
         &self,
         _: Request<Streaming<DiscoveryRequest>>,
     ) -> Result<Response<Self::StreamAggregatedResourcesStream>, Status> {
-        Err(Status::unimplemented("only the delta protocol is spoken here"))
+        Err(Status::unimplemented(
+            "only the delta protocol is spoken here",
+        ))
     }
 
     async fn delta_aggregated_resources(
@@ -37,11 +39,14 @@ where
         request: Request<Streaming<DeltaDiscoveryRequest>>,
     ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
         let (sender, receiver) = mpsc::channel(4);
-        let (Self(answer), mut requests) = (self.clone(), request.into_inner());
+        let Self(answer) = self.clone();
+        let mut requests = request.into_inner();
         #[expect(clippy::disallowed_methods, reason = "it ends with its stream")]
         tokio::spawn(async move {
             while let Ok(Some(request)) = requests.message().await {
-                let ControlFlow::Continue(response) = answer(&request) else { return };
+                let ControlFlow::Continue(response) = answer(&request) else {
+                    return;
+                };
                 if let Some(response) = response
                     && sender.send(Ok(response)).await.is_err()
                 {

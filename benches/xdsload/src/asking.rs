@@ -1,4 +1,5 @@
-//! What resources of one kind make a proxy ask for of another: clusters for endpoints, listeners for routes.
+//! What resources of one kind make a proxy ask for of another: clusters for endpoints, listeners
+//! for routes.
 
 use crate::names::Id;
 
@@ -40,8 +41,8 @@ struct Want {
     is_missing: bool,
 }
 
-/// What the resources of one kind ask for. All is kept in rows by number: what a thousand proxies keep is not in the
-/// processor's memory, and a row costs one way to the machine's.
+/// What the resources of one kind ask for. All is kept in rows by number: what a thousand proxies
+/// keep is not in the processor's memory, and a row costs one way to the machine's.
 #[derive(Debug, Default)]
 pub(crate) struct Asking {
     /// What each resource asks for.
@@ -68,6 +69,7 @@ impl Asking {
         if *place == asks {
             return;
         }
+
         for name in asks.names() {
             let want = self::place(&mut self.wants, *name);
             want.times += 1;
@@ -77,6 +79,7 @@ impl Asking {
                 difference.more.push(*name);
             }
         }
+
         for name in std::mem::replace(place, asks).names() {
             let want = self::place(&mut self.wants, *name);
             want.times = want.times.saturating_sub(1);
@@ -93,7 +96,11 @@ impl Asking {
             return;
         }
         for name in names {
-            if let Some(want) = self.wants.get_mut(name as usize).filter(|want| want.is_missing) {
+            if let Some(want) = self
+                .wants
+                .get_mut(name as usize)
+                .filter(|want| want.is_missing)
+            {
                 want.is_missing = false;
                 self.missing -= 1;
             }
@@ -107,7 +114,10 @@ impl Asking {
 
     /// All names asked for.
     pub(crate) fn names(&self) -> impl Iterator<Item = Id> {
-        (0..).zip(&self.wants).filter(|(_, want)| want.times > 0).map(|(name, _)| name)
+        (0..)
+            .zip(&self.wants)
+            .filter(|(_, want)| want.times > 0)
+            .map(|(name, _)| name)
     }
 }
 
@@ -117,7 +127,10 @@ pub(crate) fn place<T: Clone + Default>(row: &mut Vec<T>, number: Id) -> &mut T 
     if row.len() <= place {
         row.resize(place + 1, T::default());
     }
-    #[expect(clippy::indexing_slicing, reason = "the row was just extended beyond that index")]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the row was just extended beyond that index"
+    )]
     &mut row[place]
 }
 
@@ -132,8 +145,14 @@ mod tests {
             let mut difference = Difference::default();
             asking.replace(resource, Asks::of(names), &mut difference);
             let Difference { more, less } = difference;
-            (more, less, asking.missing, asking.names().collect::<Vec<_>>())
+            (
+                more,
+                less,
+                asking.missing,
+                asking.names().collect::<Vec<_>>(),
+            )
         };
+
         assert_eq!(replace(1, &[5, 9]), (vec![5, 9], vec![], 2, vec![5, 9]));
         assert_eq!(replace(1, &[5, 9]), (vec![], vec![], 2, vec![5, 9]));
         assert_eq!(replace(2, &[5]), (vec![], vec![], 2, vec![5, 9]));
@@ -142,11 +161,22 @@ mod tests {
         asking.came([5, 7, 7, 100].into_iter());
         assert_eq!((asking.missing, asking.is_complete()), (1, false));
         asking.came([9].into_iter());
+
         assert!(asking.is_complete());
         let mut difference = Difference::default();
         asking.replace(2, Asks::Nothing, &mut difference);
-        assert_eq!(difference, Difference { more: vec![], less: vec![7] });
+        assert_eq!(
+            difference,
+            Difference {
+                more: vec![],
+                less: vec![7]
+            }
+        );
+
         asking.replace(3, Asks::One(7), &mut difference);
-        assert!(!asking.is_complete(), "released resources must be sent again");
+        assert!(
+            !asking.is_complete(),
+            "released resources must be sent again"
+        );
     }
 }

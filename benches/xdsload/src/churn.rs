@@ -42,35 +42,62 @@ pub(crate) async fn run(run: &Run, target: &Target) -> Result<ChurnResult> {
     let size = &run.plan.size;
     let total = Duration::from_secs(run.plan.churn);
     let before = run.shared.tally.counts();
-    let mut ticks = interval(Duration::from_secs(1) / u32::try_from(run.plan.churn_rate.max(1)).unwrap_or(u32::MAX));
+    let mut ticks = interval(
+        Duration::from_secs(1) / u32::try_from(run.plan.churn_rate.max(1)).unwrap_or(u32::MAX),
+    );
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let start = Instant::now();
+
     let every = (total / 100).max(Duration::from_secs(1));
-    let (mut moments, mut due, mut changes) = (Vec::new(), Duration::ZERO, 0_u64);
+    let mut moments = Vec::new();
+    let mut due = Duration::ZERO;
+    let mut changes = 0_u64;
+
     while start.elapsed() < total {
         ticks.tick().await;
         let turn = usize::try_from(changes).unwrap_or(usize::MAX);
         let n = turn.wrapping_mul(2_654_435_761) % size.services.max(1);
         let rules = size.virtual_services.min(size.services);
+
         match changes % 10 {
             9 if rules > 0 => {
-                target.put(&world::virtual_service(size, n % rules, &format!("churn-{changes}"))).await?;
+                target
+                    .put(&world::virtual_service(
+                        size,
+                        n % rules,
+                        &format!("churn-{changes}"),
+                    ))
+                    .await?;
             }
             _ => {
                 let ip = format!("10.251.{}.{}", (turn >> 8) & 255, turn & 255);
                 target.put(&world::slice(size, n, Some(&ip))).await?;
             }
         }
+
         changes += 1;
+
         if start.elapsed() >= due {
             due += every;
-            let moment = Moment { at: start.elapsed().as_secs_f64(), usage: run.usage()? };
+            let moment = Moment {
+                at: start.elapsed().as_secs_f64(),
+                usage: run.usage()?,
+            };
             let rss = moment.usage.map_or(0, |usage| usage.rss_kb);
-            eprintln!("churn: {:.0} s, {changes} changes, the server holds {rss} kB", moment.at);
+            eprintln!(
+                "churn: {:.0} s, {changes} changes, the server holds {rss} kB",
+                moment.at
+            );
             moments.push(moment);
         }
     }
+
     run.quiet().await;
     let counts = between(&before, &run.shared.tally.counts());
-    Ok(ChurnResult { seconds: start.elapsed().as_secs_f64(), changes, moments, counts })
+    Ok(ChurnResult {
+        seconds: start.elapsed().as_secs_f64(),
+        changes,
+        moments,
+        counts,
+    })
 }

@@ -1,5 +1,5 @@
-//! A connection to the server, read and written in the task of its proxy: of a thousand proxies, each wake-up of one task
-//! by another is paid by the server as well, which shares the machine.
+//! A connection to the server, read and written in the task of its proxy: of a thousand proxies,
+//! each wake-up of one task by another is paid by the server as well, which shares the machine.
 
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
@@ -14,7 +14,8 @@ use tokio::net::TcpStream;
 use crate::grpc::Outbox;
 use crate::http2::{ServerBytes, Session, frame};
 
-/// Bytes read at once, into the stack: what lies there is warm, whereas a buffer of each proxy's own would not be.
+/// Bytes read at once, into the stack: what lies there is warm, whereas a buffer of each proxy's
+/// own would not be.
 const READ: usize = 32 << 10;
 
 /// Why a connection stops reading.
@@ -46,15 +47,24 @@ impl Connection {
     /// # Errors
     /// When nobody listens.
     pub(crate) async fn open(server: SocketAddr, method: &str, first: &Outbox) -> Result<Self> {
-        let socket = TcpStream::connect(server).await.with_context(|| format!("cannot connect to {server}"))?;
+        let socket = TcpStream::connect(server)
+            .await
+            .with_context(|| format!("cannot connect to {server}"))?;
         socket.set_nodelay(true)?;
         let mut out = Vec::with_capacity(1024);
         let mut session = Session::open(server, method, &mut out);
         session.send(first.bytes(), &mut out);
-        Ok(Self { socket, session, out, written: 0, rest: Vec::new() })
+        Ok(Self {
+            socket,
+            session,
+            out,
+            written: 0,
+            rest: Vec::new(),
+        })
     }
 
-    /// Writes what is to be written and reads what is there; gives each message to `take`, which may answer.
+    /// Writes what is to be written and reads what is there; gives each message to `take`, which
+    /// may answer.
     ///
     /// # Errors
     /// When the connection breaks, the server does not speak gRPC, or `take` fails.
@@ -64,7 +74,12 @@ impl Connection {
         take: &mut impl FnMut(&[u8], &mut Outbox) -> Result<ControlFlow<()>>,
     ) -> Poll<Result<Stop>> {
         let rest = std::mem::take(&mut self.rest);
-        let mut stop = if rest.is_empty() { None } else { self.hear(&rest, take)? };
+        let mut stop = if rest.is_empty() {
+            None
+        } else {
+            self.hear(&rest, take)?
+        };
+
         loop {
             self.write(context)?;
             if let Some(stop) = stop {
@@ -72,7 +87,8 @@ impl Connection {
             }
             let mut bytes = [const { MaybeUninit::uninit() }; READ];
             let mut buffer = ReadBuf::uninit(&mut bytes);
-            // A read that does not fill the buffer says that there is no more: the next asks nobody.
+            // A read that does not fill the buffer says that there is no more: the next asks
+            // nobody.
             ready!(Pin::new(&mut self.socket).poll_read(context, &mut buffer))?;
             if buffer.filled().is_empty() {
                 return Poll::Ready(Ok(Stop::Ended));

@@ -37,8 +37,15 @@ pub(crate) struct Delta {
 }
 
 impl Delta {
-    /// The first requests of a stream: clusters, and, where something is held from an earlier one, all that it watched.
-    pub(crate) fn open(&mut self, node: &Node, follower: &Follower, names: &Names, outbox: &mut Outbox) {
+    /// The first requests of a stream: clusters, and, where something is held from an earlier one,
+    /// all that it watched.
+    pub(crate) fn open(
+        &mut self,
+        node: &Node,
+        follower: &Follower,
+        names: &Names,
+        outbox: &mut Outbox,
+    ) {
         let is_back = follower.held(Kind::Clusters).next().is_some();
         self.listens = is_back;
         self.takes_hosts = is_back && follower.wants_hosts();
@@ -51,12 +58,24 @@ impl Delta {
                     wire::put_always(out, field::SUBSCRIBE, texts.name(kind, name));
                 }
                 for (name, version) in follower.held(kind) {
-                    wire::put_entry(out, field::VERSIONS, texts.name(kind, name), texts.version(version));
+                    wire::put_entry(
+                        out,
+                        field::VERSIONS,
+                        texts.name(kind, name),
+                        texts.version(version),
+                    );
                 }
             });
         };
+
         ask(Kind::Clusters, &node.encode_to_vec());
-        for kind in [Kind::Endpoints, Kind::Listeners, Kind::Routes, Kind::VirtualHosts] {
+
+        for kind in [
+            Kind::Endpoints,
+            Kind::Listeners,
+            Kind::Routes,
+            Kind::VirtualHosts,
+        ] {
             let is_requested = match kind {
                 Kind::Clusters => false,
                 // Without a name, they would ask for all.
@@ -88,29 +107,46 @@ impl Delta {
         names: &Names,
         outbox: &mut Outbox,
     ) -> usize {
-        let turn = follower.take(names, kind, &response.resources, Gone::These(&response.removed));
+        let turn = follower.take(
+            names,
+            kind,
+            &response.resources,
+            Gone::These(&response.removed),
+        );
+
         outbox.message(|out| {
             wire::put(out, field::TYPE_URL, kind.type_url().as_bytes());
             wire::put(out, field::NONCE, response.nonce);
         });
+
         if let Some(kind) = turn.kind {
             let texts = names.texts();
             outbox.message(|out| {
                 wire::put(out, field::TYPE_URL, kind.type_url().as_bytes());
-                for (field, ids) in [(field::SUBSCRIBE, turn.names.more), (field::UNSUBSCRIBE, turn.names.less)] {
-                    ids.iter().for_each(|id| wire::put_always(out, field, texts.name(kind, *id)));
+                for (field, ids) in [
+                    (field::SUBSCRIBE, turn.names.more),
+                    (field::UNSUBSCRIBE, turn.names.less),
+                ] {
+                    ids.iter()
+                        .for_each(|id| wire::put_always(out, field, texts.name(kind, *id)));
                 }
             });
         }
-        let mut ask = |kind: Kind| outbox.message(|out| wire::put(out, field::TYPE_URL, kind.type_url().as_bytes()));
+
+        let mut ask = |kind: Kind| {
+            outbox.message(|out| wire::put(out, field::TYPE_URL, kind.type_url().as_bytes()))
+        };
+
         if !self.takes_hosts && follower.wants_hosts() {
             self.takes_hosts = true;
             ask(Kind::VirtualHosts);
         }
+
         if !self.listens && follower.wants_listeners() {
             self.listens = true;
             ask(Kind::Listeners);
         }
+
         turn.removed
     }
 }

@@ -21,13 +21,28 @@ pub(crate) struct Figure {
 
 impl Figure {
     /// A figure that may be so large.
-    pub(crate) fn with_goal(what: impl Into<String>, value: f64, unit: &'static str, goal: f64) -> Self {
-        Self { what: what.into(), value, unit, goal: Some(goal) }
+    pub(crate) fn with_goal(
+        what: impl Into<String>,
+        value: f64,
+        unit: &'static str,
+        goal: f64,
+    ) -> Self {
+        Self {
+            what: what.into(),
+            value,
+            unit,
+            goal: Some(goal),
+        }
     }
 
     /// A figure without a goal.
     pub(crate) fn beside(what: impl Into<String>, value: f64, unit: &'static str) -> Self {
-        Self { what: what.into(), value, unit, goal: None }
+        Self {
+            what: what.into(),
+            value,
+            unit,
+            goal: None,
+        }
     }
 }
 
@@ -42,15 +57,24 @@ pub(crate) fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Writes the figures with their details to `<name>.json` and `<name>.md` in a folder; gives the text of the latter.
+/// Writes the figures with their details to `<name>.json` and `<name>.md` in a folder; gives the
+/// text of the latter.
 ///
 /// # Errors
 /// When the folder cannot be written to.
-pub(crate) fn report(results: &Path, name: &str, figures: &[Figure], details: &Value) -> Result<String> {
+pub(crate) fn report(
+    results: &Path,
+    name: &str,
+    figures: &[Figure],
+    details: &Value,
+) -> Result<String> {
     let table = table(figures);
     let report = json!({ "figures": figures, "details": details });
     fs::create_dir_all(results)?;
-    fs::write(results.join(format!("{name}.json")), serde_json::to_string_pretty(&report)? + "\n")?;
+    fs::write(
+        results.join(format!("{name}.json")),
+        serde_json::to_string_pretty(&report)? + "\n",
+    )?;
     fs::write(results.join(format!("{name}.md")), &table)?;
     Ok(table)
 }
@@ -58,13 +82,25 @@ pub(crate) fn report(results: &Path, name: &str, figures: &[Figure], details: &V
 /// All figures for people, in Markdown.
 fn table(figures: &[Figure]) -> String {
     let mut text = "| what | figure | goal | |\n| --- | --- | --- | --- |\n".to_owned();
-    for Figure { what, value, unit, goal } in figures {
+
+    for Figure {
+        what,
+        value,
+        unit,
+        goal,
+    } in figures
+    {
         let (goal, met) = match goal {
-            Some(goal) => (format!("{goal} {unit}"), if value <= goal { "met" } else { "missed" }),
+            Some(goal) => (
+                format!("{goal} {unit}"),
+                if value <= goal { "met" } else { "missed" },
+            ),
             None => (String::new(), ""),
         };
-        writeln!(text, "| {what} | {value:.2} {unit} | {goal} | {met} |").expect("writing to a string cannot fail");
+        writeln!(text, "| {what} | {value:.2} {unit} | {goal} | {met} |")
+            .expect("writing to a string cannot fail");
     }
+
     text
 }
 
@@ -80,7 +116,14 @@ mod tests {
             Figure::beside("c", median(vec![3.0, 1.0, 2.0]), "kB"),
         ];
         let rows: Vec<_> = table(&figures).lines().skip(2).map(str::to_owned).collect();
-        assert_eq!(rows, ["| a | 1.00 ms | 1 ms | met |", "| b | 1.50 ms | 1 ms | missed |", "| c | 2.00 kB |  |  |"]);
+        assert_eq!(
+            rows,
+            [
+                "| a | 1.00 ms | 1 ms | met |",
+                "| b | 1.50 ms | 1 ms | missed |",
+                "| c | 2.00 kB |  |  |"
+            ]
+        );
         assert!(median(Vec::new()).is_nan());
     }
 }

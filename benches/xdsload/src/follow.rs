@@ -1,6 +1,8 @@
-//! What a simulated proxy holds and asks for: CDS names the EDS resources, LDS the RDS ones, as with Envoy.
+//! What a simulated proxy holds and asks for: CDS names the EDS resources, LDS the RDS ones, as
+//! with Envoy.
 //!
-//! Pure state: responses go in, requests come out. [`crate::delta`] and [`crate::state`] put it on the wire.
+//! Pure state: responses go in, requests come out. [`crate::delta`] and [`crate::state`] put it on
+//! the wire.
 
 use rustc_hash::FxHashSet;
 
@@ -47,7 +49,13 @@ pub(crate) struct Turn {
 
 impl Follower {
     /// Takes in resources that came, and what is gone.
-    pub(crate) fn take(&mut self, names: &Names, kind: Kind, came: &[ReceivedResource<'_>], gone: Gone<'_>) -> Turn {
+    pub(crate) fn take(
+        &mut self,
+        names: &Names,
+        kind: Kind,
+        came: &[ReceivedResource<'_>],
+        gone: Gone<'_>,
+    ) -> Turn {
         let ids = names.numbers(kind, came);
         let gone = match gone {
             Gone::These(gone) => names.ids(kind, gone),
@@ -56,45 +64,63 @@ impl Follower {
         if let Some(answered) = self.answered.get_mut(kind.index()) {
             *answered = true;
         }
+
         if let Some(held) = self.held.get_mut(kind.index()) {
             for (id, version) in &ids {
                 *place(held, *id) = *version;
             }
             for id in &gone {
-                held.get_mut(*id as usize).into_iter().for_each(|version| *version = NOTHING);
+                held.get_mut(*id as usize)
+                    .into_iter()
+                    .for_each(|version| *version = NOTHING);
             }
         }
+
         let all = ids.iter().map(|(id, _)| *id).chain(gone.iter().copied());
         let mut difference = Difference::default();
+
         match kind {
             Kind::Endpoints => self.endpoints.came(all),
             Kind::Routes => {
-                self.has_vhds = self.has_vhds || came.iter().any(|came| peek::has_vhds(came.content));
+                self.has_vhds =
+                    self.has_vhds || came.iter().any(|came| peek::has_vhds(came.content));
                 self.routes.came(all);
             }
             Kind::Clusters => {
                 let requested = requested_by(names, Kind::Endpoints, came);
-                all.zip(requested).for_each(|(id, requested)| self.endpoints.replace(id, requested, &mut difference));
+                all.zip(requested).for_each(|(id, requested)| {
+                    self.endpoints.replace(id, requested, &mut difference)
+                });
             }
             Kind::Listeners => {
                 let requested = requested_by(names, Kind::Routes, came);
-                all.zip(requested).for_each(|(id, requested)| self.routes.replace(id, requested, &mut difference));
+                all.zip(requested).for_each(|(id, requested)| {
+                    self.routes.replace(id, requested, &mut difference)
+                });
             }
             Kind::VirtualHosts => {}
         }
+
         let target = match kind {
             Kind::Clusters => Some(Kind::Endpoints),
             Kind::Listeners => Some(Kind::Routes),
             Kind::Endpoints | Kind::Routes | Kind::VirtualHosts => None,
         };
         let changes = !difference.more.is_empty() || !difference.less.is_empty();
-        Turn { kind: target.filter(|_| changes), names: difference, removed: gone.len() }
+        Turn {
+            kind: target.filter(|_| changes),
+            names: difference,
+            removed: gone.len(),
+        }
     }
 
     /// What it holds of a kind besides some.
     fn others(&self, kind: Kind, these: &[(Id, Id)]) -> Vec<Id> {
         let these: FxHashSet<Id> = these.iter().map(|(id, _)| *id).collect();
-        self.held(kind).map(|(id, _)| id).filter(|id| !these.contains(id)).collect()
+        self.held(kind)
+            .map(|(id, _)| id)
+            .filter(|id| !these.contains(id))
+            .collect()
     }
 
     /// Whether all it knows to ask for has been answered.
@@ -104,7 +130,8 @@ impl Follower {
         complete && self.is_answered(Kind::Clusters) && self.is_answered(Kind::Listeners) && hosts
     }
 
-    /// Whether it is time to ask for virtual hosts: Envoy does once, at the first route configuration that says so.
+    /// Whether it is time to ask for virtual hosts: Envoy does once, at the first route
+    /// configuration that says so.
     pub(crate) fn wants_hosts(&self) -> bool {
         self.has_vhds
     }
@@ -127,7 +154,9 @@ impl Follower {
     /// Names and versions that it holds of a kind.
     pub(crate) fn held(&self, kind: Kind) -> impl Iterator<Item = (Id, Id)> {
         let versions = self.held.get(kind.index()).into_iter().flatten().copied();
-        (0..).zip(versions).filter(|(_, version)| *version != NOTHING)
+        (0..)
+            .zip(versions)
+            .filter(|(_, version)| *version != NOTHING)
     }
 
     /// Names that it asks for of a kind; none where it asks for all there are.
@@ -141,10 +170,16 @@ impl Follower {
     }
 }
 
-/// What each of the resources that came asks for of a kind, and behind them nothing for what is gone.
-fn requested_by(names: &Names, target: Kind, came: &[ReceivedResource<'_>]) -> impl Iterator<Item = Asks> + use<> {
+/// What each of the resources that came asks for of a kind, and behind them nothing for what is
+/// gone.
+fn requested_by(
+    names: &Names,
+    target: Kind,
+    came: &[ReceivedResource<'_>],
+) -> impl Iterator<Item = Asks> + use<> {
     let mut texts = Vec::new();
     let mut ends = Vec::with_capacity(came.len());
+
     for came in came {
         match target {
             Kind::Endpoints => texts.extend(peek::endpoints_of(came.content)),
@@ -153,6 +188,7 @@ fn requested_by(names: &Names, target: Kind, came: &[ReceivedResource<'_>]) -> i
         }
         ends.push(texts.len());
     }
+
     let ids = names.ids(target, &texts);
     let mut start = 0;
     let asks = ends.into_iter().map(move |end| {
@@ -160,6 +196,7 @@ fn requested_by(names: &Names, target: Kind, came: &[ReceivedResource<'_>]) -> i
         start = end;
         requested
     });
+
     asks.chain(std::iter::repeat(Asks::Nothing))
 }
 
@@ -172,39 +209,84 @@ mod tests {
 
     /// A cluster that asks for the endpoints of `service`.
     fn cluster(service: &str) -> Vec<u8> {
-        let config = cluster::EdsClusterConfig { service_name: service.to_owned(), eds_config: None };
+        let config = cluster::EdsClusterConfig {
+            service_name: service.to_owned(),
+            eds_config: None,
+        };
         let kind = cluster::ClusterDiscoveryType::Type(cluster::DiscoveryType::Eds.into());
-        let cluster =
-            Cluster { eds_cluster_config: Some(config), cluster_discovery_type: Some(kind), ..Default::default() };
+        let cluster = Cluster {
+            eds_cluster_config: Some(config),
+            cluster_discovery_type: Some(kind),
+            ..Default::default()
+        };
         cluster.encode_to_vec()
     }
 
     #[test]
     fn endpoint_subscriptions_follow_clusters() {
-        let (names, mut proxy) = (Names::default(), Follower::default());
-        let (x, y) = (cluster("x"), cluster("y"));
-        let came = |name, version, content| ReceivedResource { name, version, content };
+        let names = Names::default();
+        let mut proxy = Follower::default();
+        let x = cluster("x");
+        let y = cluster("y");
+        let came = |name, version, content| ReceivedResource {
+            name,
+            version,
+            content,
+        };
+
         let texts = |ids: &[Id]| {
             let texts = names.texts();
-            ids.iter().map(|id| texts.name(Kind::Endpoints, *id).to_vec()).collect::<Vec<_>>()
+            ids.iter()
+                .map(|id| texts.name(Kind::Endpoints, *id).to_vec())
+                .collect::<Vec<_>>()
         };
+
         let none: Vec<Vec<u8>> = Vec::new();
 
         let all = [came(b"a", b"1", &x), came(b"b", b"1", &x)];
-        let Turn { kind, names: difference, removed } = proxy.take(&names, Kind::Clusters, &all, Gone::These(&[]));
+        let Turn {
+            kind,
+            names: difference,
+            removed,
+        } = proxy.take(&names, Kind::Clusters, &all, Gone::These(&[]));
         assert_eq!((kind, removed), (Some(Kind::Endpoints), 0));
-        assert_eq!((texts(&difference.more), texts(&difference.less)), (vec![b"x".to_vec()], none.clone()));
+        assert_eq!(
+            (texts(&difference.more), texts(&difference.less)),
+            (vec![b"x".to_vec()], none.clone())
+        );
 
         // One of two moves on: what both asked for is still wanted.
-        let turn = proxy.take(&names, Kind::Clusters, &[came(b"a", b"2", &y)], Gone::These(&[]));
-        assert_eq!((texts(&turn.names.more), texts(&turn.names.less)), (vec![b"y".to_vec()], none.clone()));
+        let turn = proxy.take(
+            &names,
+            Kind::Clusters,
+            &[came(b"a", b"2", &y)],
+            Gone::These(&[]),
+        );
+
+        assert_eq!(
+            (texts(&turn.names.more), texts(&turn.names.less)),
+            (vec![b"y".to_vec()], none.clone())
+        );
         let turn = proxy.take(&names, Kind::Clusters, &[], Gone::These(&[b"b"]));
-        assert_eq!((texts(&turn.names.more), texts(&turn.names.less)), (none, vec![b"x".to_vec()]));
+        assert_eq!(
+            (texts(&turn.names.more), texts(&turn.names.less)),
+            (none, vec![b"x".to_vec()])
+        );
+
         assert_eq!((proxy.held(Kind::Clusters).count(), turn.removed), (1, 1));
 
         proxy.take(&names, Kind::Listeners, &[], Gone::Others);
         assert!(!proxy.is_synced(), "y has not come");
-        assert_eq!(proxy.take(&names, Kind::Endpoints, &[came(b"y", b"1", b"")], Gone::These(&[])), Turn::default());
+        assert_eq!(
+            proxy.take(
+                &names,
+                Kind::Endpoints,
+                &[came(b"y", b"1", b"")],
+                Gone::These(&[])
+            ),
+            Turn::default()
+        );
+
         assert!(proxy.is_synced());
         proxy.restart();
         assert!(!proxy.is_synced());
@@ -212,14 +294,43 @@ mod tests {
 
     #[test]
     fn resources_missing_from_a_full_response_are_removed() {
-        let (names, mut proxy) = (Names::default(), Follower::default());
+        let names = Names::default();
+        let mut proxy = Follower::default();
         let x = cluster("x");
-        let came = |name| ReceivedResource { name, version: b"1", content: &x };
-        proxy.take(&names, Kind::Clusters, &[came(b"a"), came(b"b"), came(b"c")], Gone::Others);
+        let came = |name| ReceivedResource {
+            name,
+            version: b"1",
+            content: &x,
+        };
+
+        proxy.take(
+            &names,
+            Kind::Clusters,
+            &[came(b"a"), came(b"b"), came(b"c")],
+            Gone::Others,
+        );
+
         let turn = proxy.take(&names, Kind::Clusters, &[came(b"b")], Gone::Others);
-        assert_eq!(turn, Turn { removed: 2, ..Turn::default() }, "b still asks for x");
+        assert_eq!(
+            turn,
+            Turn {
+                removed: 2,
+                ..Turn::default()
+            },
+            "b still asks for x"
+        );
+
         let turn = proxy.take(&names, Kind::Clusters, &[], Gone::Others);
-        assert_eq!((turn.kind, turn.names.less.len(), turn.removed), (Some(Kind::Endpoints), 1, 1));
-        assert_eq!((proxy.held(Kind::Clusters).count(), proxy.wanted(Kind::Endpoints).count()), (0, 0));
+        assert_eq!(
+            (turn.kind, turn.names.less.len(), turn.removed),
+            (Some(Kind::Endpoints), 1, 1)
+        );
+        assert_eq!(
+            (
+                proxy.held(Kind::Clusters).count(),
+                proxy.wanted(Kind::Endpoints).count()
+            ),
+            (0, 0)
+        );
     }
 }

@@ -25,7 +25,9 @@ impl Outbox {
         self.0.extend_from_slice(&[0; PREFIX]);
         let start = self.0.len();
         write(&mut self.0);
-        let length = u32::try_from(self.0.len() - start).unwrap_or(u32::MAX).to_be_bytes();
+        let length = u32::try_from(self.0.len() - start)
+            .unwrap_or(u32::MAX)
+            .to_be_bytes();
         if let Some(place) = self.0.get_mut(start - length.len()..start) {
             place.copy_from_slice(&length);
         }
@@ -49,31 +51,45 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Takes bytes from the front of `input`: all of them, or as many as make one more message whole.
+    /// Takes bytes from the front of `input`: all of them, or as many as make one more message
+    /// whole.
     ///
     /// # Errors
     /// When a message is compressed or too long.
     pub(crate) fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Cow<'a, [u8]>>> {
         if let Some(open) = self.prefix.get_mut(self.count..) {
             let part = take(input, open.len());
-            open.iter_mut().zip(part).for_each(|(open, byte)| *open = *byte);
+            open.iter_mut()
+                .zip(part)
+                .for_each(|(open, byte)| *open = *byte);
             self.count += part.len();
         }
+
         if self.count < PREFIX {
             return Ok(None);
         }
+
         let [compressed, a, b, c, d] = self.prefix;
         let length = usize::try_from(u32::from_be_bytes([a, b, c, d]))?;
-        ensure!(compressed == 0, "the message is compressed or invalid: its first byte is {compressed}");
-        ensure!(length <= MAX_MESSAGE, "the message has {length} bytes, more than {MAX_MESSAGE}");
+        ensure!(
+            compressed == 0,
+            "the message is compressed or invalid: its first byte is {compressed}"
+        );
+        ensure!(
+            length <= MAX_MESSAGE,
+            "the message has {length} bytes, more than {MAX_MESSAGE}"
+        );
+
         let missing = length - self.gathered.len();
         if self.gathered.is_empty() && input.len() >= missing {
             self.count = 0;
             return Ok(Some(Cow::Borrowed(take(input, missing))));
         }
+
         if self.gathered.is_empty() && !input.is_empty() {
             self.gathered.reserve_exact(length.min(AHEAD));
         }
+
         let part = take(input, missing);
         self.gathered.extend_from_slice(part);
         Ok((part.len() == missing).then(|| {
@@ -102,22 +118,33 @@ mod tests {
         for message in sent {
             outbox.message(|out| out.extend_from_slice(message));
         }
+
         for step in 1..=outbox.bytes().len() {
-            let (mut inbox, mut got) = (Inbox::default(), Vec::new());
+            let mut inbox = Inbox::default();
+            let mut got = Vec::new();
             for mut part in outbox.bytes().chunks(step) {
                 while let Some(message) = inbox.next(&mut part).unwrap() {
                     got.push(message.into_owned());
                 }
                 assert!(part.is_empty());
             }
+
             assert_eq!(got, sent, "cut at every {step} bytes");
-            assert_eq!((inbox.count, inbox.gathered.capacity()), (0, 0), "nothing is kept");
+            assert_eq!(
+                (inbox.count, inbox.gathered.capacity()),
+                (0, 0),
+                "nothing is kept"
+            );
         }
     }
 
     #[test]
     fn compressed_and_endless_messages_are_errors() {
         assert!(Inbox::default().next(&mut &[1, 0, 0, 0, 0][..]).is_err());
-        assert!(Inbox::default().next(&mut &[0, 0xff, 0xff, 0xff, 0xff][..]).is_err());
+        assert!(
+            Inbox::default()
+                .next(&mut &[0, 0xff, 0xff, 0xff, 0xff][..])
+                .is_err()
+        );
     }
 }

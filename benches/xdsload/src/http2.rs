@@ -1,7 +1,9 @@
-//! One gRPC stream on an HTTP/2 connection of its own, as seen by the client: bytes go in, messages and bytes come out.
+//! One gRPC stream on an HTTP/2 connection of its own, as seen by the client: bytes go in, messages
+//! and bytes come out.
 //!
-//! Own code, since a load tool must cost next to nothing per message beside the server that it shares a machine with, and
-//! general clients keep state for many streams per connection. No I/O here: that is [`crate::connection`].
+//! Own code, since a load tool must cost next to nothing per message beside the server that it
+//! shares a machine with, and general clients keep state for many streams per connection. No I/O
+//! here: that is [`crate::connection`].
 
 pub(crate) mod frame;
 #[cfg(test)]
@@ -14,7 +16,8 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::grpc::{Inbox, take};
 use frame::{
-    ACK, DEFAULT_WINDOW, END_STREAM, HEAD, Head, INITIAL_WINDOW_SIZE, MAX_FRAME, PADDED, STREAM, Type, WINDOW,
+    ACK, DEFAULT_WINDOW, END_STREAM, HEAD, Head, INITIAL_WINDOW_SIZE, MAX_FRAME, PADDED, STREAM,
+    Type, WINDOW,
 };
 
 /// The most that a window may ever hold.
@@ -85,14 +88,22 @@ enum Reading {
 
 impl Reading {
     /// Before a frame.
-    const START: Self = Self::Head { bytes: [0; HEAD], count: 0 };
+    const START: Self = Self::Head {
+        bytes: [0; HEAD],
+        count: 0,
+    };
 }
 
 impl Session {
     /// Opens the stream by the call of a method; what has to be said for that is appended to `out`.
     pub(crate) fn open(server: SocketAddr, method: &str, out: &mut Vec<u8>) -> Self {
         frame::put_opening(out, server, method);
-        Self { reading: Reading::START, inbox: Inbox::default(), consumed: 0, outflow: Outflow::default() }
+        Self {
+            reading: Reading::START,
+            inbox: Inbox::default(),
+            consumed: 0,
+            outflow: Outflow::default(),
+        }
     }
 
     /// Appends messages to `out`, in frames; what the server does not take yet waits.
@@ -100,17 +111,25 @@ impl Session {
         self.outflow.send(messages, out);
     }
 
-    /// Takes bytes of the server from the front of `input`, up to the end of the next message or of the stream. What has
-    /// to be answered, and what the server takes now, is appended to `out`.
+    /// Takes bytes of the server from the front of `input`, up to the end of the next message or of
+    /// the stream. What has to be answered, and what the server takes now, is appended to `out`.
     ///
     /// # Errors
     /// When the bytes are not HTTP/2 or gRPC, or the server broke off.
-    pub(crate) fn next<'a>(&mut self, input: &mut &'a [u8], out: &mut Vec<u8>) -> Result<ServerBytes<'a>> {
+    pub(crate) fn next<'a>(
+        &mut self,
+        input: &mut &'a [u8],
+        out: &mut Vec<u8>,
+    ) -> Result<ServerBytes<'a>> {
         loop {
             match &mut self.reading {
                 Reading::Head { bytes, count } => {
                     let part = take(input, HEAD - *count);
-                    bytes.iter_mut().skip(*count).zip(part).for_each(|(place, byte)| *place = *byte);
+                    bytes
+                        .iter_mut()
+                        .skip(*count)
+                        .zip(part)
+                        .for_each(|(place, byte)| *place = *byte);
                     *count += part.len();
                     if *count < HEAD {
                         return Ok(ServerBytes::Nothing);
@@ -119,13 +138,28 @@ impl Session {
                     self.reading = self.begin(head, out)?;
                 }
                 Reading::Padding { left, ends } => {
-                    let [padding] = take(input, 1) else { return Ok(ServerBytes::Nothing) };
+                    let [padding] = take(input, 1) else {
+                        return Ok(ServerBytes::Nothing);
+                    };
                     let padding = usize::from(*padding);
-                    let left = left.checked_sub(padding).context("more padding than there is of the frame")?;
-                    self.reading = Reading::Content { left, padding, ends: *ends };
+                    let left = left
+                        .checked_sub(padding)
+                        .context("more padding than there is of the frame")?;
+                    self.reading = Reading::Content {
+                        left,
+                        padding,
+                        ends: *ends,
+                    };
                 }
-                Reading::Content { left: 0, padding, ends } => {
-                    self.reading = Reading::Skipped { left: *padding, ends: *ends };
+                Reading::Content {
+                    left: 0,
+                    padding,
+                    ends,
+                } => {
+                    self.reading = Reading::Skipped {
+                        left: *padding,
+                        ends: *ends,
+                    };
                 }
                 Reading::Content { left, .. } => {
                     let mut part = take(&mut { *input }, *left);
@@ -152,7 +186,8 @@ impl Session {
                     if payload.len() < head.length {
                         return Ok(ServerBytes::Nothing);
                     }
-                    let (head, payload) = (*head, std::mem::take(payload));
+                    let head = *head;
+                    let payload = std::mem::take(payload);
                     self.reading = Reading::START;
                     if self.control(head, &payload, out)? {
                         return Ok(ServerBytes::Ended);
@@ -164,23 +199,50 @@ impl Session {
 
     /// What comes behind a head.
     fn begin(&mut self, head: Head, out: &mut Vec<u8>) -> Result<Reading> {
-        let Head { length, kind, flags, stream } = head;
-        ensure!(length <= MAX_FRAME, "a frame of {length} bytes, which is more than {MAX_FRAME}");
+        let Head {
+            length,
+            kind,
+            flags,
+            stream,
+        } = head;
+
+        ensure!(
+            length <= MAX_FRAME,
+            "a frame of {length} bytes, which is more than {MAX_FRAME}"
+        );
         let ends = stream == STREAM && flags & END_STREAM != 0;
+
         Ok(match kind {
             Type::Data => {
-                ensure!(stream == STREAM, "content of stream {stream}, which nobody opened");
+                ensure!(
+                    stream == STREAM,
+                    "content of stream {stream}, which nobody opened"
+                );
                 self.consume(u32::try_from(length)?, out);
+
                 match flags & PADDED {
-                    0 => Reading::Content { left: length, padding: 0, ends },
-                    _ => Reading::Padding { left: length.checked_sub(1).context("padding in an empty frame")?, ends },
+                    0 => Reading::Content {
+                        left: length,
+                        padding: 0,
+                        ends,
+                    },
+                    _ => Reading::Padding {
+                        left: length.checked_sub(1).context("padding in an empty frame")?,
+                        ends,
+                    },
                 }
             }
             Type::Headers => Reading::Skipped { left: length, ends },
             Type::Reset | Type::Settings | Type::Ping | Type::GoAway | Type::WindowUpdate => {
-                Reading::Control { head, payload: Vec::with_capacity(length) }
+                Reading::Control {
+                    head,
+                    payload: Vec::with_capacity(length),
+                }
             }
-            Type::Other(_) => Reading::Skipped { left: length, ends: false },
+            Type::Other(_) => Reading::Skipped {
+                left: length,
+                ends: false,
+            },
         })
     }
 
@@ -197,6 +259,7 @@ impl Session {
     /// Takes in what the server says about the connection; true if the stream has ended.
     fn control(&mut self, head: Head, payload: &[u8], out: &mut Vec<u8>) -> Result<bool> {
         let acknowledged = head.flags & ACK != 0;
+
         match head.kind {
             Type::Settings if !acknowledged => {
                 let (settings, rest) = payload.as_chunks::<6>();
@@ -216,35 +279,47 @@ impl Session {
                 }
             }
             Type::WindowUpdate => {
-                let [bytes] = payload.as_chunks::<4>().0 else { bail!("a window update of {} bytes", payload.len()) };
-                self.outflow.widen(head.stream, u32::from_be_bytes(*bytes) & 0x7fff_ffff)?;
+                let [bytes] = payload.as_chunks::<4>().0 else {
+                    bail!("a window update of {} bytes", payload.len())
+                };
+                self.outflow
+                    .widen(head.stream, u32::from_be_bytes(*bytes) & 0x7fff_ffff)?;
                 self.outflow.flush(out);
             }
             Type::Reset if head.stream == STREAM => {
                 bail!("the server reset the stream, with {}", code(payload));
             }
             Type::GoAway => {
-                let last = payload.first_chunk().map_or(0, |last| u32::from_be_bytes(*last) & 0x7fff_ffff);
+                let last = payload
+                    .first_chunk()
+                    .map_or(0, |last| u32::from_be_bytes(*last) & 0x7fff_ffff);
                 let code = code(payload.get(4..).unwrap_or_default());
                 // Without an error, the streams that it knows may come to their ends.
-                ensure!(code == 0, "the server broke off the connection, with {code}");
+                ensure!(
+                    code == 0,
+                    "the server broke off the connection, with {code}"
+                );
                 return Ok(last < STREAM);
             }
             Type::Settings | Type::Reset | Type::Data | Type::Headers | Type::Other(_) => {}
         }
+
         Ok(false)
     }
 }
 
 /// The code of an error at the front of a payload.
 fn code(payload: &[u8]) -> u32 {
-    payload.first_chunk().map_or(0, |code| u32::from_be_bytes(*code))
+    payload
+        .first_chunk()
+        .map_or(0, |code| u32::from_be_bytes(*code))
 }
 
 /// What goes to the server, no faster than it allows.
 #[derive(Debug)]
 struct Outflow {
-    /// Bytes of content that the stream may still send; below 0 after the server has taken leave back.
+    /// Bytes of content that the stream may still send; below 0 after the server has taken leave
+    /// back.
     stream: i64,
     /// Those that the connection may.
     connection: i64,
@@ -257,7 +332,12 @@ struct Outflow {
 impl Default for Outflow {
     fn default() -> Self {
         let window = i64::from(DEFAULT_WINDOW);
-        Self { stream: window, connection: window, initial: window, waiting: Vec::new() }
+        Self {
+            stream: window,
+            connection: window,
+            initial: window,
+            waiting: Vec::new(),
+        }
     }
 }
 
@@ -268,7 +348,8 @@ impl Outflow {
             true => self.put(content, out),
             false => 0,
         };
-        self.waiting.extend_from_slice(content.get(sent..).unwrap_or_default());
+        self.waiting
+            .extend_from_slice(content.get(sent..).unwrap_or_default());
     }
 
     /// Appends what waited to `out`, as far as it may go now.
@@ -301,10 +382,14 @@ impl Outflow {
         content.len() - rest.len()
     }
 
-    /// The server says anew what a stream begins with, which holds for those that have begun as well.
+    /// The server says anew what a stream begins with, which holds for those that have begun as
+    /// well.
     fn resize(&mut self, initial: u32) -> Result<()> {
         let initial = i64::from(initial);
-        ensure!(initial <= MAX_WINDOW, "streams that begin with a window of {initial} bytes");
+        ensure!(
+            initial <= MAX_WINDOW,
+            "streams that begin with a window of {initial} bytes"
+        );
         self.stream += initial - self.initial;
         self.initial = initial;
         ensure!(self.stream <= MAX_WINDOW, "the stream's window overflows");
@@ -320,7 +405,10 @@ impl Outflow {
             _ => return Ok(()),
         };
         *window += i64::from(bytes);
-        ensure!(*window <= MAX_WINDOW, "the window of stream {stream} overflows");
+        ensure!(
+            *window <= MAX_WINDOW,
+            "the window of stream {stream} overflows"
+        );
         Ok(())
     }
 }

@@ -17,8 +17,13 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All, in the order of their numbers.
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Clusters, Self::Endpoints, Self::Listeners, Self::Routes, Self::VirtualHosts];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Clusters,
+        Self::Endpoints,
+        Self::Listeners,
+        Self::Routes,
+        Self::VirtualHosts,
+    ];
 
     /// Its place among them.
     pub(crate) fn index(self) -> usize {
@@ -38,7 +43,9 @@ impl Kind {
 
     /// The type by its name on the wire; `None` for those that nobody here asked for.
     pub(crate) fn of(type_url: &[u8]) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.type_url().as_bytes() == type_url)
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.type_url().as_bytes() == type_url)
     }
 
     /// How people call it.

@@ -5,7 +5,11 @@
 //!   change ─▶ one file, a text left in it           tally ◀─ follow ◀─ wire, decoded to names ◀─ grpc ◀─ http2
 //! ```
 
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the report goes to stdout, progress to stderr")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "the report goes to stdout, progress to stderr"
+)]
 
 mod answering;
 mod asking;
@@ -73,8 +77,8 @@ enum Command {
         #[arg(long)]
         out: Option<PathBuf>,
     },
-    /// Serves what one proxy got from a server again to any number of proxies, at next to no cost: what `run` needs
-    /// against it is what the proxies themselves cost.
+    /// Serves what one proxy got from a server again to any number of proxies, at next to no cost:
+    /// what `run` needs against it is what the proxies themselves cost.
     Replay(replay::Plan),
 }
 
@@ -85,16 +89,19 @@ async fn main() -> Result<()> {
         Command::Run { plan, out } => {
             let report = Run::new(*plan).run().await?;
             let json = serde_json::to_string_pretty(&report)?;
+
             match out {
                 Some(out) => {
                     let write = |path: PathBuf, text: String| {
-                        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+                        std::fs::write(&path, text)
+                            .with_context(|| format!("cannot write {}", path.display()))
                     };
                     write(out.with_extension("md"), report.table())?;
                     write(out, json + "\n")?;
                 }
                 None => println!("{json}"),
             }
+
             println!("{}", report.table());
             Ok(())
         }

@@ -7,7 +7,8 @@ use rustc_hash::FxHashMap;
 use crate::kind::Kind;
 use crate::wire::ReceivedResource;
 
-/// A name of a kind, or a version, by number: a small one, by which proxies keep what they know of it in a row.
+/// A name of a kind, or a version, by number: a small one, by which proxies keep what they know of
+/// it in a row.
 pub(crate) type Id = u32;
 
 /// The number that nothing has.
@@ -40,7 +41,11 @@ impl Names {
         if names.is_empty() {
             return Vec::new();
         }
-        if let Some(ids) = self.0.read().of(kind).and_then(|table| names.iter().map(|name| table.known(name)).collect())
+        if let Some(ids) = self
+            .0
+            .read()
+            .of(kind)
+            .and_then(|table| names.iter().map(|name| table.known(name)).collect())
         {
             return ids;
         }
@@ -54,14 +59,26 @@ impl Names {
         {
             let texts = self.0.read();
             let names = texts.of(kind);
-            let known =
-                |came: &ReceivedResource<'_>| Some((names?.known(came.name)?, texts.versions.known(came.version)?));
+            let known = |came: &ReceivedResource<'_>| {
+                Some((
+                    names?.known(came.name)?,
+                    texts.versions.known(came.version)?,
+                ))
+            };
             if let Some(known) = came.iter().map(known).collect() {
                 return known;
             }
         }
+
         let mut texts = self.0.write();
-        came.iter().map(|came| (texts.of_mut(kind).id(came.name), texts.versions.id(came.version))).collect()
+        came.iter()
+            .map(|came| {
+                (
+                    texts.of_mut(kind).id(came.name),
+                    texts.versions.id(came.version),
+                )
+            })
+            .collect()
     }
 
     /// The texts, for as long as the guard is held.
@@ -73,7 +90,9 @@ impl Names {
 impl Texts {
     /// The name of a number.
     pub(crate) fn name(&self, kind: Kind, id: Id) -> &[u8] {
-        self.of(kind).map(|table| table.text(id)).unwrap_or_default()
+        self.of(kind)
+            .map(|table| table.text(id))
+            .unwrap_or_default()
     }
 
     /// The version of a number.
@@ -120,7 +139,10 @@ impl Table {
     /// The text of a number.
     fn text(&self, id: Id) -> &[u8] {
         let place = (id as usize).checked_sub(1);
-        place.and_then(|place| self.texts.get(place)).map(|text| text.as_ref()).unwrap_or_default()
+        place
+            .and_then(|place| self.texts.get(place))
+            .map(|text| text.as_ref())
+            .unwrap_or_default()
     }
 }
 
@@ -134,10 +156,25 @@ mod tests {
         assert_eq!(names.ids(Kind::Clusters, &[b"a", b"b", b"a"]), [1, 2, 1]);
         assert_eq!(names.ids(Kind::Clusters, &[b"b"]), [2]);
         assert_eq!(names.ids(Kind::Routes, &[b"b"]), [1]);
-        let came = |name, version| ReceivedResource { name, version, content: &[] };
-        assert_eq!(names.numbers(Kind::Clusters, &[came(b"c", b"v"), came(b"a", b"v")]), [(3, 1), (1, 1)]);
+        let came = |name, version| ReceivedResource {
+            name,
+            version,
+            content: &[],
+        };
+
+        assert_eq!(
+            names.numbers(Kind::Clusters, &[came(b"c", b"v"), came(b"a", b"v")]),
+            [(3, 1), (1, 1)]
+        );
         let texts = names.texts();
-        assert_eq!((texts.name(Kind::Clusters, 2), texts.name(Kind::Routes, 1)), (&b"b"[..], &b"b"[..]));
-        assert_eq!((texts.version(1), texts.version(NOTHING), texts.version(7)), (&b"v"[..], &b""[..], &b""[..]));
+        assert_eq!(
+            (texts.name(Kind::Clusters, 2), texts.name(Kind::Routes, 1)),
+            (&b"b"[..], &b"b"[..])
+        );
+
+        assert_eq!(
+            (texts.version(1), texts.version(NOTHING), texts.version(7)),
+            (&b"v"[..], &b""[..], &b""[..])
+        );
     }
 }

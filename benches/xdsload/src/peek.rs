@@ -1,4 +1,5 @@
-//! The few fields of Envoy's resources that tell a client what to ask for next, read without decoding the rest.
+//! The few fields of Envoy's resources that tell a client what to ask for next, read without
+//! decoding the rest.
 
 use anyhow::Result;
 
@@ -26,8 +27,8 @@ fn one(message: &[u8], field: u64) -> Option<&[u8]> {
     found
 }
 
-/// The name of a resource of the state-of-the-world protocol, which only its content tells: field 1 of clusters,
-/// listeners, route configurations, and endpoint sets, where it comes first.
+/// The name of a resource of the state-of-the-world protocol, which only its content tells: field 1
+/// of clusters, listeners, route configurations, and endpoint sets, where it comes first.
 pub(crate) fn name_of(content: &[u8]) -> &[u8] {
     match Fields(content).read() {
         Ok(Some((1, Value::Bytes(name)))) => name,
@@ -35,12 +36,16 @@ pub(crate) fn name_of(content: &[u8]) -> &[u8] {
     }
 }
 
-/// What an `envoy.config.cluster.v3.Cluster` asks EDS for; `None` where its endpoints come another way.
+/// What an `envoy.config.cluster.v3.Cluster` asks EDS for; `None` where its endpoints come another
+/// way.
 pub(crate) fn endpoints_of(cluster: &[u8]) -> Option<&[u8]> {
     /// `Cluster.DiscoveryType.EDS`.
     const EDS: u64 = 3;
-    let (mut name, mut discovery, mut service_name): (&[u8], _, &[u8]) = (&[], 0, &[]);
+    let mut name: &[u8] = &[];
+    let mut discovery: _ = 0;
+    let mut service_name: &[u8] = &[];
     let mut fields = Fields(cluster);
+
     while let Some(read) = fields.read().ok()? {
         match read {
             (1, Value::Bytes(value)) => name = value,
@@ -50,27 +55,37 @@ pub(crate) fn endpoints_of(cluster: &[u8]) -> Option<&[u8]> {
             _ => {}
         }
     }
-    (discovery == EDS).then_some(if service_name.is_empty() { name } else { service_name })
+
+    (discovery == EDS).then_some(if service_name.is_empty() {
+        name
+    } else {
+        service_name
+    })
 }
 
-/// Whether an `envoy.config.route.v3.RouteConfiguration` says that its virtual hosts come one by one (`vhds`).
+/// Whether an `envoy.config.route.v3.RouteConfiguration` says that its virtual hosts come one by
+/// one (`vhds`).
 pub(crate) fn has_vhds(routes: &[u8]) -> bool {
     one(routes, 9).is_some()
 }
 
-/// Appends the route configurations that an `envoy.config.listener.v3.Listener` asks RDS for: those of the connection
-/// managers among the filters of its chains, the default one included.
+/// Appends the route configurations that an `envoy.config.listener.v3.Listener` asks RDS for: those
+/// of the connection managers among the filters of its chains, the default one included.
 pub(crate) fn routes_of<'a>(listener: &'a [u8], found: &mut Vec<&'a [u8]>) {
     let mut chains = Vec::new();
     let mut filters = Vec::new();
+
     // What is no listener asks for nothing.
     let _ = each(listener, 3, |chain| chains.push(chain));
     chains.extend(one(listener, 25));
     for chain in chains {
         let _ = each(chain, 3, |filter| filters.push(filter));
     }
+
     for filter in filters {
-        let Some(config) = one(filter, 4) else { continue };
+        let Some(config) = one(filter, 4) else {
+            continue;
+        };
         if !one(config, 1).is_some_and(|type_url| type_url.ends_with(CONNECTION_MANAGER)) {
             continue;
         }
@@ -91,7 +106,10 @@ mod tests {
     use super::*;
 
     fn eds(service_name: &str) -> Vec<u8> {
-        let config = cluster::cluster::EdsClusterConfig { service_name: service_name.to_owned(), eds_config: None };
+        let config = cluster::cluster::EdsClusterConfig {
+            service_name: service_name.to_owned(),
+            eds_config: None,
+        };
         let cluster = cluster::Cluster {
             name: "a".to_owned(),
             alt_stat_name: "other".to_owned(),
@@ -108,7 +126,10 @@ mod tests {
     fn clusters_ask_by_their_service_name_or_their_own() {
         assert_eq!(endpoints_of(&eds("b")).unwrap(), b"b");
         assert_eq!(endpoints_of(&eds("")).unwrap(), b"a");
-        let fixed = cluster::Cluster { name: "a".to_owned(), ..Default::default() };
+        let fixed = cluster::Cluster {
+            name: "a".to_owned(),
+            ..Default::default()
+        };
         assert_eq!(endpoints_of(&fixed.encode_to_vec()), None);
         assert_eq!(endpoints_of(b"\xff"), None);
     }
@@ -116,20 +137,36 @@ mod tests {
     #[test]
     fn listeners_ask_for_the_routes_of_all_their_chains() {
         let chain = |name: &str| {
-            let rds = manager::Rds { route_config_name: name.to_owned(), config_source: None };
+            let rds = manager::Rds {
+                route_config_name: name.to_owned(),
+                config_source: None,
+            };
             let specifier = manager::http_connection_manager::RouteSpecifier::Rds(rds);
-            let manager = manager::HttpConnectionManager { route_specifier: Some(specifier), ..Default::default() };
+            let manager = manager::HttpConnectionManager {
+                route_specifier: Some(specifier),
+                ..Default::default()
+            };
             let config = listener::filter::ConfigType::TypedConfig(pack(&manager));
-            let filter = listener::Filter { name: "hcm".to_owned(), config_type: Some(config) };
-            listener::FilterChain { filters: vec![filter], ..Default::default() }
+
+            let filter = listener::Filter {
+                name: "hcm".to_owned(),
+                config_type: Some(config),
+            };
+            listener::FilterChain {
+                filters: vec![filter],
+                ..Default::default()
+            }
         };
+
         let listener = listener::Listener {
             name: "l".to_owned(),
             filter_chains: vec![chain("80"), listener::FilterChain::default()],
             default_filter_chain: Some(Box::new(chain("81"))).map(|chain| *chain),
             ..Default::default()
         };
-        let (listener, mut found) = (listener.encode_to_vec(), Vec::new());
+
+        let listener = listener.encode_to_vec();
+        let mut found = Vec::new();
         routes_of(&listener, &mut found);
         assert_eq!(found, [b"80", b"81"]);
         assert_eq!(name_of(&listener), b"l");

@@ -1,4 +1,5 @@
-//! One simulated proxy: a connection of its own, a stream, and what it holds over the streams that it has.
+//! One simulated proxy: a connection of its own, a stream, and what it holds over the streams that
+//! it has.
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -75,7 +76,11 @@ impl Proxy {
     /// Connects, follows, and connects anew, until it shall end.
     pub(crate) async fn run(self) {
         let talk = ProxyStreams::new(self.shared.protocol);
-        let mut memory = Memory { follower: Follower::default(), talk, is_synced: false };
+        let mut memory = Memory {
+            follower: Follower::default(),
+            talk,
+            is_synced: false,
+        };
         let mut phase = self.shared.phase.clone();
         while *phase.borrow_and_update() != Phase::Ended {
             memory.follower.restart();
@@ -95,29 +100,45 @@ impl Proxy {
     /// When it ends by itself.
     async fn stream(&self, memory: &mut Memory, phase: &mut watch::Receiver<Phase>) -> Result<()> {
         let mut outbox = Outbox::default();
-        memory.talk.open(&self.node, &memory.follower, &self.shared.names, &mut outbox);
+        memory.talk.open(
+            &self.node,
+            &memory.follower,
+            &self.shared.names,
+            &mut outbox,
+        );
+
         let method = ProxyStreams::method(self.shared.protocol);
         let mut connection = Connection::open(self.shared.server, method, &outbox).await?;
         drop(outbox);
         let now = phase.clone();
-        // Whoever was asked to wake this task does so; to ask each time that something comes would cost more than what comes.
+
+        // Whoever was asked to wake this task does so; to ask each time that something comes would
+        // cost more than what comes.
         let mut phase_changed = pin!(unconstrained(phase.changed()));
         let mut registered_waker: Option<Waker> = None;
+
         loop {
             let step = poll_fn(|context| {
                 if now.has_changed().unwrap_or(true) {
                     return Poll::Ready(Ok(None));
                 }
-                let step = connection.poll(context, &mut |body, outbox| self.hear(body, memory, outbox));
-                if step.is_pending() && !registered_waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker()))
+
+                let step =
+                    connection.poll(context, &mut |body, outbox| self.hear(body, memory, outbox));
+                if step.is_pending()
+                    && !registered_waker
+                        .as_ref()
+                        .is_some_and(|waker| waker.will_wake(context.waker()))
                 {
                     registered_waker = Some(context.waker().clone());
                     if phase_changed.as_mut().poll(context).is_ready() {
                         return Poll::Ready(Ok(None));
                     }
                 }
+
                 step.map_ok(Some)
             });
+
             match step.await? {
                 None => {
                     connection.close();
@@ -133,13 +154,31 @@ impl Proxy {
     ///
     /// # Errors
     /// When it is none.
-    fn hear(&self, body: &[u8], memory: &mut Memory, outbox: &mut Outbox) -> Result<ControlFlow<()>> {
-        let Memory { follower, talk, is_synced } = memory;
-        let Shared { names, tally, refusals, .. } = &*self.shared;
+    fn hear(
+        &self,
+        body: &[u8],
+        memory: &mut Memory,
+        outbox: &mut Outbox,
+    ) -> Result<ControlFlow<()>> {
+        let Memory {
+            follower,
+            talk,
+            is_synced,
+        } = memory;
+
+        let Shared {
+            names,
+            tally,
+            refusals,
+            ..
+        } = &*self.shared;
+
         let response = talk.read(body)?;
         if let Some(kind) = response.kind {
             tally.arrived(self.number, kind, body);
-            let is_refused = refusals.as_ref().is_some_and(|refusals| refusals.refuses(self.number, body));
+            let is_refused = refusals
+                .as_ref()
+                .is_some_and(|refusals| refusals.refuses(self.number, body));
             let removed = if is_refused {
                 talk.refuse(kind, &response, follower, names, outbox);
                 0
@@ -150,11 +189,17 @@ impl Proxy {
         } else {
             tally.strange();
         }
+
         if !*is_synced && follower.is_synced() {
             *is_synced = true;
             tally.synced(self.number);
         }
-        Ok(if self.pause.is_zero() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+
+        Ok(if self.pause.is_zero() {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        })
     }
 }
 

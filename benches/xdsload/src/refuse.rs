@@ -1,5 +1,6 @@
-//! What becomes of a change that proxies refuse, as Envoy refuses what it cannot take: a VirtualService is edited so that its
-//! effect is refused, and it is timed until every proxy holds again what it was before.
+//! What becomes of a change that proxies refuse, as Envoy refuses what it cannot take: a
+//! VirtualService is edited so that its effect is refused, and it is timed until every proxy holds
+//! again what it was before.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -20,7 +21,8 @@ use crate::world;
 const REFUSED: &str = "refused-by-load";
 /// What they take in its place.
 const TAKEN: &str = "taken-by-load";
-/// For how many times as long as the last turn took it is waited before the next, where the server has to try what is refused.
+/// For how many times as long as the last turn took it is waited before the next, where the server
+/// has to try what is refused.
 const REST: f64 = 10.0;
 /// The pause between two looks at whether all are well.
 const LOOK: Duration = Duration::from_micros(500);
@@ -72,22 +74,32 @@ impl Refusals {
 
     /// Whether a proxy refuses a response.
     pub(crate) fn refuses(&self, proxy: usize, body: &[u8]) -> bool {
-        let Some(refusing) = self.refusing.get(proxy) else { return false };
+        let Some(refusing) = self.refusing.get(proxy) else {
+            return false;
+        };
+
         if self.refused.find(body).is_some() {
             let now = moment(self.start);
             // It fails where another was first.
-            _ = self.first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+            _ = self
+                .first
+                .compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
             self.nacks.fetch_add(1, Ordering::Relaxed);
             if !refusing.swap(true, Ordering::Relaxed) {
                 self.count.fetch_add(1, Ordering::Release);
             }
             return true;
         }
+
         if refusing.load(Ordering::Relaxed) && self.taken.find(body).is_some() {
             refusing.store(false, Ordering::Relaxed);
-            self.well.get(proxy).into_iter().for_each(|well| well.store(moment(self.start), Ordering::Relaxed));
+            self.well
+                .get(proxy)
+                .into_iter()
+                .for_each(|well| well.store(moment(self.start), Ordering::Relaxed));
             self.count.fetch_sub(1, Ordering::Release);
         }
+
         false
     }
 
@@ -100,14 +112,23 @@ impl Refusals {
     fn reset(&self) {
         self.nacks.store(0, Ordering::Relaxed);
         self.first.store(0, Ordering::Relaxed);
-        self.well.iter().for_each(|well| well.store(0, Ordering::Relaxed));
+        self.well
+            .iter()
+            .for_each(|well| well.store(0, Ordering::Relaxed));
     }
 }
 
 /// What a client says that refuses resources of these names, in Envoy's words.
 pub(crate) fn words(kind: Kind, names: &[&[u8]]) -> String {
-    let names: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
-    format!("Error adding/updating {} {}: the value {REFUSED} is refused", kind.label(), names.join(", "))
+    let names: Vec<_> = names
+        .iter()
+        .map(|name| String::from_utf8_lossy(name))
+        .collect();
+    format!(
+        "Error adding/updating {} {}: the value {REFUSED} is refused",
+        kind.label(),
+        names.join(", ")
+    )
 }
 
 /// Has an edit refused as often as the plan repeats changes, each on top of one that all take.
@@ -115,12 +136,21 @@ pub(crate) fn words(kind: Kind, names: &[&[u8]]) -> String {
 /// # Errors
 /// When an edit cannot be written, is not refused, or not everybody is well again in time.
 pub(crate) async fn run(run: &Run, target: &Target, refusals: &Refusals) -> Result<Vec<Refused>> {
-    let (size, proxies) = (&run.plan.size, run.plan.proxies);
+    let size = &run.plan.size;
+    let proxies = run.plan.proxies;
     let refused = 7 % size.services.max(1);
+
     // Those that change with it are the first others, each of which has a VirtualService.
-    let others: Vec<usize> = (0..size.virtual_services).filter(|n| *n != refused).collect();
+    let others: Vec<usize> = (0..size.virtual_services)
+        .filter(|n| *n != refused)
+        .collect();
     let among = run.plan.refuse_among.saturating_sub(1);
-    ensure!(among <= others.len(), "only {} other VirtualServices can change together with it", others.len());
+    ensure!(
+        among <= others.len(),
+        "only {} other VirtualServices can change together with it",
+        others.len()
+    );
+
     let edit = async |text: String| {
         let beside = text.replace(REFUSED, "after").replace(TAKEN, "before");
         let other = |n: &usize| world::virtual_service(size, *n, &beside);
@@ -128,28 +158,46 @@ pub(crate) async fn run(run: &Run, target: &Target, refusals: &Refusals) -> Resu
         all.extend(others.iter().take(among).map(other));
         target.put_together(&all).await
     };
+
     let mut all: Vec<Refused> = Vec::new();
+
     for turn in 1..=run.plan.repeat {
-        // After what was tried on proxies the server rests in proportion: each turn is to be like the first.
+        // After what was tried on proxies the server rests in proportion: each turn is to be like
+        // the first.
         if let Some(Refused { well, .. }) = all.last().filter(|_| among > 0) {
             sleep(Duration::from_secs_f64(REST * well.last / 1e3)).await;
         }
-        let marker = run.shared.tally.mark(&[Kind::Routes, Kind::VirtualHosts], &format!("{TAKEN}-{turn}."));
+
+        let marker = run.shared.tally.mark(
+            &[Kind::Routes, Kind::VirtualHosts],
+            &format!("{TAKEN}-{turn}."),
+        );
         edit(format!("{TAKEN}-{turn}.")).await?;
         let deadline = Instant::now() + Duration::from_secs(run.plan.patience);
+
         while marker.count() < proxies {
-            ensure!(Instant::now() < deadline, "{} of {proxies} proxies have what is good", marker.count());
+            ensure!(
+                Instant::now() < deadline,
+                "{} of {proxies} proxies have what is good",
+                marker.count()
+            );
             sleep(LOOK).await;
         }
+
         run.quiet().await;
         refusals.reset();
         let edited = moment(refusals.start);
         edit(format!("{REFUSED}-{turn}.")).await?;
         let deadline = Instant::now() + Duration::from_secs(run.plan.patience);
+
         loop {
             while !refusals.is_over() {
-                let (count, nacks) = (refusals.count.load(Ordering::Relaxed), refusals.nacks.load(Ordering::Relaxed));
-                ensure!(Instant::now() < deadline, "{count} proxies hold what they refused, after {nacks} NACKs");
+                let count = refusals.count.load(Ordering::Relaxed);
+                let nacks = refusals.nacks.load(Ordering::Relaxed);
+                ensure!(
+                    Instant::now() < deadline,
+                    "{count} proxies hold what they refused, after {nacks} NACKs"
+                );
                 sleep(LOOK).await;
             }
             run.quiet().await;
@@ -157,15 +205,21 @@ pub(crate) async fn run(run: &Run, target: &Target, refusals: &Refusals) -> Resu
                 break;
             }
         }
+
         let first = Duration::from_nanos(refusals.first.load(Ordering::Relaxed));
         let refused = Refused {
-            first_nack: first.saturating_sub(Duration::from_nanos(edited)).as_secs_f64() * 1e3,
+            first_nack: first
+                .saturating_sub(Duration::from_nanos(edited))
+                .as_secs_f64()
+                * 1e3,
             well: Spread::of(&times(&refusals.well, first)),
             nacks: refusals.nacks.load(Ordering::Relaxed),
         };
+
         eprintln!("refused: {refused:?}");
         all.push(refused);
     }
+
     Ok(all)
 }
 
@@ -178,11 +232,22 @@ mod tests {
         let refusals = Refusals::new(2);
         assert!(!refusals.refuses(0, b"taken-by-load-1.") && !refusals.is_over());
         assert!(refusals.refuses(0, b"..refused-by-load-1."));
-        assert!(refusals.refuses(0, b"refused-by-load-1.") && refusals.refuses(1, b"refused-by-load-1."));
+        assert!(
+            refusals.refuses(0, b"refused-by-load-1.")
+                && refusals.refuses(1, b"refused-by-load-1.")
+        );
         assert!(!refusals.refuses(0, b"other") && !refusals.is_over());
+
         assert!(!refusals.refuses(1, b"taken-by-load-1.") && !refusals.is_over());
         assert!(!refusals.refuses(0, b"taken-by-load-1.") && refusals.is_over());
-        assert_eq!((refusals.nacks.load(Ordering::Relaxed), times(&refusals.well, Duration::ZERO).len()), (3, 2));
+        assert_eq!(
+            (
+                refusals.nacks.load(Ordering::Relaxed),
+                times(&refusals.well, Duration::ZERO).len()
+            ),
+            (3, 2)
+        );
+
         refusals.reset();
         assert!(!refusals.is_over());
         assert_eq!(

@@ -1,4 +1,5 @@
-//! A server that costs nothing: it keeps what one proxy was sent, and sends the same to whoever asks.
+//! A server that costs nothing: it keeps what one proxy was sent, and sends the same to whoever
+//! asks.
 
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -43,23 +44,37 @@ type Tape = FxHashMap<String, DeltaDiscoveryResponse>;
 /// When the server cannot be reached, or the address not be listened on.
 pub(crate) async fn run(plan: Plan) -> Result<()> {
     let tape = record(plan.from).await?;
-    let listener = TcpListener::bind(plan.listen).await.with_context(|| format!("cannot listen on {}", plan.listen))?;
+    let listener = TcpListener::bind(plan.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}", plan.listen))?;
+
     for (type_url, response) in &tape {
-        eprintln!("{type_url}: {} resources, {} bytes", response.resources.len(), response.encoded_len());
+        eprintln!(
+            "{type_url}: {} resources, {} bytes",
+            response.resources.len(),
+            response.encoded_len()
+        );
     }
+
     eprintln!("serving on {}", plan.listen);
     let tape = Arc::new(tape);
-    let service = AggregatedDiscoveryServiceServer::new(Answering(move |request: &DeltaDiscoveryRequest| {
-        // What acknowledges a response asks for none.
-        let response = request.response_nonce.is_empty().then(|| tape.get(&request.type_url).cloned());
-        ControlFlow::Continue(response.flatten())
-    }));
+    let service =
+        AggregatedDiscoveryServiceServer::new(Answering(move |request: &DeltaDiscoveryRequest| {
+            // What acknowledges a response asks for none.
+            let response = request
+                .response_nonce
+                .is_empty()
+                .then(|| tape.get(&request.type_url).cloned());
+            ControlFlow::Continue(response.flatten())
+        }));
+
     tonic::transport::Server::builder()
         .initial_stream_window_size(16 << 20)
         .initial_connection_window_size(16 << 20)
         .add_service(service)
         .serve_with_incoming(TcpListenerStream::new(listener))
         .await?;
+
     Ok(())
 }
 
@@ -70,32 +85,51 @@ async fn record(from: SocketAddr) -> Result<Tape> {
         .with_context(|| format!("cannot connect to {from}"))?
         .max_decoding_message_size(512 << 20);
     let (requests, outgoing) = mpsc::channel(64);
-    let (names, mut follower, mut talk) = (Names::default(), Follower::default(), ProxyStreams::new(Protocol::Delta));
+    let names = Names::default();
+    let mut follower = Follower::default();
+    let mut talk = ProxyStreams::new(Protocol::Delta);
+
     let send = async |outbox: Outbox| -> Result<()> {
-        let (mut inbox, mut bytes) = (Inbox::default(), outbox.bytes());
+        let mut inbox = Inbox::default();
+        let mut bytes = outbox.bytes();
         while let Some(message) = inbox.next(&mut bytes)? {
-            requests.send(DeltaDiscoveryRequest::decode(&*message)?).await?;
+            requests
+                .send(DeltaDiscoveryRequest::decode(&*message)?)
+                .await?;
         }
         Ok(())
     };
+
     let mut first = Outbox::default();
     talk.open(&sample_node(), &follower, &names, &mut first);
     send(first).await?;
-    let mut responses = client.delta_aggregated_resources(ReceiverStream::new(outgoing)).await?.into_inner();
+    let mut responses = client
+        .delta_aggregated_resources(ReceiverStream::new(outgoing))
+        .await?
+        .into_inner();
     let mut tape = Tape::default();
+
     while !follower.is_synced() {
         let message = tokio::time::timeout(Duration::from_secs(60), responses.message()).await;
-        let response =
-            message.context("the server says no more, and is not done")??.context("the server ended the stream")?;
-        let (body, mut answers) = (response.encode_to_vec(), Outbox::default());
+        let response = message
+            .context("the server says no more, and is not done")??
+            .context("the server ended the stream")?;
+        let body = response.encode_to_vec();
+        let mut answers = Outbox::default();
         let read = talk.read(&body)?;
         if let Some(kind) = read.kind {
             talk.answer(kind, &read, &mut follower, &names, &mut answers);
         }
+
         send(answers).await?;
         let first = tape.entry(response.type_url.clone()).or_default();
         let resources = [std::mem::take(&mut first.resources), response.resources].concat();
-        *first = DeltaDiscoveryResponse { resources, removed_resources: Vec::new(), ..response };
+        *first = DeltaDiscoveryResponse {
+            resources,
+            removed_resources: Vec::new(),
+            ..response
+        };
     }
+
     Ok(tape)
 }

@@ -32,9 +32,17 @@ impl Spread {
     pub(crate) fn of(times: &[Duration]) -> Self {
         let at = |percent: usize| {
             let index = (times.len().saturating_sub(1) * percent).div_ceil(100);
-            times.get(index).map_or(0.0, |time| time.as_secs_f64() * 1e3)
+            times
+                .get(index)
+                .map_or(0.0, |time| time.as_secs_f64() * 1e3)
         };
-        Self { count: times.len(), first: at(0), p50: at(50), p99: at(99), last: at(100) }
+        Self {
+            count: times.len(),
+            first: at(0),
+            p50: at(50),
+            p99: at(99),
+            last: at(100),
+        }
     }
 }
 
@@ -111,13 +119,21 @@ fn responses(counts: &Counts) -> u64 {
 fn middle(mut numbers: Vec<f64>) -> (f64, f64, f64) {
     numbers.sort_by(f64::total_cmp);
     let at = |index: usize| numbers.get(index).copied().unwrap_or_default();
-    (at(numbers.len() / 2), at(0), at(numbers.len().saturating_sub(1)))
+    (
+        at(numbers.len() / 2),
+        at(0),
+        at(numbers.len().saturating_sub(1)),
+    )
 }
 
 impl Changed {
     pub(crate) fn line(&self) -> String {
-        let Spread { count, p50, last, .. } = self.times;
-        let (cpu, mb, responses) = (cpu(self.cpu_seconds), megabytes(&self.counts), responses(&self.counts));
+        let Spread {
+            count, p50, last, ..
+        } = self.times;
+        let cpu = cpu(self.cpu_seconds);
+        let mb = megabytes(&self.counts);
+        let responses = responses(&self.counts);
         format!(
             "{:?}: {count} proxies, p50 {p50:.1} ms, last {last:.1} ms, {cpu} CPU-s, {responses} responses, {mb:.2} MB",
             self.what
@@ -129,7 +145,8 @@ impl Report {
     /// Tables in Markdown.
     pub(crate) fn table(&self) -> String {
         let mut text = String::new();
-        self.write(&mut text).expect("writing to a string cannot fail");
+        self.write(&mut text)
+            .expect("writing to a string cannot fail");
         text
     }
 
@@ -146,6 +163,7 @@ impl Report {
             gateway_hosts,
             pods,
         } = self.size;
+
         writeln!(
             out,
             "{} proxies, {:?}; {services} services x {endpoints} endpoints in {namespaces} namespaces{}, {virtual_services} \
@@ -155,37 +173,74 @@ impl Report {
             self.protocol,
             if pods { " with pods" } else { "" },
         )?;
-        writeln!(out, "| what | p50 ms | p99 ms | last ms | CPU-s | responses | MB |")?;
+
+        writeln!(
+            out,
+            "| what | p50 ms | p99 ms | last ms | CPU-s | responses | MB |"
+        )?;
         writeln!(out, "| --- | --- | --- | --- | --- | --- | --- |")?;
         self.connected(out, "first sync", &self.first_sync)?;
         for what in What::ALL {
             self.changed(out, what)?;
         }
+
         if let Some(reconnect) = &self.reconnect {
             self.connected(out, "reconnect", reconnect)?;
         }
-        writeln!(out, "\n| first sync | responses | resources | MB |\n| --- | --- | --- | --- |")?;
+
+        writeln!(
+            out,
+            "\n| first sync | responses | resources | MB |\n| --- | --- | --- | --- |"
+        )?;
+
         for (kind, count) in Kind::ALL.iter().zip(&self.first_sync.counts) {
             #[expect(clippy::cast_precision_loss, reason = "output for people")]
             let mb = count.bytes as f64 / 1e6;
-            writeln!(out, "| {} | {} | {} | {mb:.2} |", kind.label(), count.responses, count.resources)?;
+            writeln!(
+                out,
+                "| {} | {} | {} | {mb:.2} |",
+                kind.label(),
+                count.responses,
+                count.resources
+            )?;
         }
-        writeln!(out, "\n| server | RSS MB | peak MB | CPU-s | files |\n| --- | --- | --- | --- | --- |")?;
-        for (when, usage) in [("before", self.before), ("in sync", self.in_sync), ("at the end", self.after)] {
+
+        writeln!(
+            out,
+            "\n| server | RSS MB | peak MB | CPU-s | files |\n| --- | --- | --- | --- | --- |"
+        )?;
+
+        for (when, usage) in [
+            ("before", self.before),
+            ("in sync", self.in_sync),
+            ("at the end", self.after),
+        ] {
             let Some(usage) = usage else { continue };
-            let (rss, peak) = (usage.rss_kb / 1000, usage.peak_kb / 1000);
-            writeln!(out, "| {when} | {rss} | {peak} | {:.2} | {} |", usage.cpu_seconds, usage.files)?;
+            let rss = usage.rss_kb / 1000;
+            let peak = usage.peak_kb / 1000;
+            writeln!(
+                out,
+                "| {when} | {rss} | {peak} | {:.2} | {} |",
+                usage.cpu_seconds, usage.files
+            )?;
         }
+
         if let Some(churn) = &self.churn {
-            let rss =
-                |moment: Option<&crate::churn::Moment>| moment.and_then(|moment| moment.usage).map_or(0, |u| u.rss_kb);
-            let (first, last) = (rss(churn.moments.first()), rss(churn.moments.last()));
-            let (changes, seconds) = (churn.changes, churn.seconds);
+            let rss = |moment: Option<&crate::churn::Moment>| {
+                moment
+                    .and_then(|moment| moment.usage)
+                    .map_or(0, |u| u.rss_kb)
+            };
+            let first = rss(churn.moments.first());
+            let last = rss(churn.moments.last());
+            let changes = churn.changes;
+            let seconds = churn.seconds;
             writeln!(
                 out,
                 "\nChurn: {changes} changes in {seconds:.0} s; RSS {first} kB at its begin, {last} kB at its end."
             )?;
         }
+
         self.refused(out)?;
         writeln!(
             out,
@@ -202,16 +257,31 @@ impl Report {
                 "\n| refused | first NACK after ms | well: last proxy ms | NACKs |\n| --- | --- | --- | --- |"
             )?;
         }
-        for (turn, Refused { first_nack, well, nacks }) in (1..).zip(&self.refused) {
-            writeln!(out, "| {turn} | {first_nack:.1} | {:.1} | {nacks} |", well.last)?;
+
+        for (
+            turn,
+            Refused {
+                first_nack,
+                well,
+                nacks,
+            },
+        ) in (1..).zip(&self.refused)
+        {
+            writeln!(
+                out,
+                "| {turn} | {first_nack:.1} | {:.1} | {nacks} |",
+                well.last
+            )?;
         }
+
         Ok(())
     }
 
     /// A row of proxies that came into sync.
     fn connected(&self, out: &mut String, name: &str, connected: &Connected) -> std::fmt::Result {
         let Spread { p50, p99, last, .. } = connected.times;
-        let (cpu, mb) = (cpu(connected.cpu_seconds), megabytes(&connected.counts));
+        let cpu = cpu(connected.cpu_seconds);
+        let mb = megabytes(&connected.counts);
         writeln!(
             out,
             "| {name} | {p50:.0} | {p99:.0} | {last:.0} | {cpu} | {} | {mb:.2} |",
@@ -219,18 +289,27 @@ impl Report {
         )
     }
 
-    /// A row of all changes of a kind: the median of each figure, for the last proxy and the CPU with its spread.
+    /// A row of all changes of a kind: the median of each figure, for the last proxy and the CPU
+    /// with its spread.
     fn changed(&self, out: &mut String, what: What) -> std::fmt::Result {
-        let changes: Vec<&Changed> = self.changes.iter().filter(|changed| changed.what == what).collect();
+        let changes: Vec<&Changed> = self
+            .changes
+            .iter()
+            .filter(|changed| changed.what == what)
+            .collect();
         if changes.is_empty() {
             return Ok(());
         }
-        let of = |get: &dyn Fn(&Changed) -> f64| middle(changes.iter().map(|changed| get(changed)).collect());
+
+        let of = |get: &dyn Fn(&Changed) -> f64| {
+            middle(changes.iter().map(|changed| get(changed)).collect())
+        };
         let (p50, ..) = of(&|changed| changed.times.p50);
         let (p99, ..) = of(&|changed| changed.times.p99);
         let (last, least, most) = of(&|changed| changed.times.last);
         let (cpu, cheapest, dearest) = of(&|changed| changed.cpu_seconds.unwrap_or(f64::NAN));
         let (mb, ..) = of(&|changed| megabytes(&changed.counts));
+
         #[expect(clippy::cast_precision_loss, reason = "output for people")]
         let (responses, ..) = of(&|changed| responses(&changed.counts) as f64);
         writeln!(
@@ -249,7 +328,10 @@ mod tests {
         let times: Vec<_> = (1..=200).map(Duration::from_millis).collect();
         let spread = Spread::of(&times);
         assert_eq!((spread.count, spread.first, spread.last), (200, 1.0, 200.0));
-        assert!((spread.p50 - 101.0).abs() < 1.5 && (spread.p99 - 199.0).abs() < 1.5, "{spread:?}");
+        assert!(
+            (spread.p50 - 101.0).abs() < 1.5 && (spread.p99 - 199.0).abs() < 1.5,
+            "{spread:?}"
+        );
         assert_eq!(Spread::of(&[]), Spread::default());
         assert_eq!(middle(vec![3.0, 1.0, 2.0]), (2.0, 1.0, 3.0));
     }

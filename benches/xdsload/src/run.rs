@@ -1,4 +1,5 @@
-//! One run: proxies connect, come into sync, see changes, come back; the server is watched all along.
+//! One run: proxies connect, come into sync, see changes, come back; the server is watched all
+//! along.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,7 +30,10 @@ use crate::world::{GATEWAYS, Size};
 const HOLDING: &str = "stay connected until SIGTERM";
 
 /// What to run.
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the command line"
+)]
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Plan {
     /// The xDS server, in plain text.
@@ -44,7 +48,8 @@ pub(crate) struct Plan {
     /// How many proxies.
     #[arg(long, default_value_t = 1_000)]
     pub(crate) proxies: usize,
-    /// Namespaces over which they are spread, among those of the services; 0: all in one of their own.
+    /// Namespaces over which they are spread, among those of the services; 0: all in one of their
+    /// own.
     #[arg(long, default_value_t = 0)]
     pub(crate) proxy_namespaces: usize,
     /// The protocol.
@@ -122,7 +127,12 @@ impl Run {
             refusals: plan.refuse.then(|| Refusals::new(plan.proxies)),
             phase: receiver,
         });
-        Self { plan, shared, phase, proxies: JoinSet::new() }
+        Self {
+            plan,
+            shared,
+            phase,
+            proxies: JoinSet::new(),
+        }
     }
 
     /// Runs all of the plan.
@@ -146,6 +156,7 @@ impl Run {
                 }
             }
         }
+
         let reconnect = match self.plan.reconnect {
             true => Some(self.reconnect().await?),
             false => None,
@@ -154,24 +165,35 @@ impl Run {
             (0, _) | (_, None) => None,
             (_, Some(target)) => Some(churn::run(&self, target).await?),
         };
+
         let refused = match (&self.shared.refusals, &target) {
             (Some(refusals), Some(target)) => refuse::run(&self, target, refusals).await?,
             (Some(_), None) => {
-                bail!("say where an edit goes that is to be refused: --config-dir DIR or --kubeconfig FILE")
+                bail!(
+                    "say where an edit goes that is to be refused: --config-dir DIR or --kubeconfig FILE"
+                )
             }
             (None, _) => Vec::new(),
         };
+
         if self.plan.hold {
             let mut ended = signal(SignalKind::terminate())?;
             eprintln!("all {} proxies {HOLDING}", self.plan.proxies);
             ended.recv().await;
         }
+
         let (broken, strange) = self.shared.tally.troubles();
         let after = self.usage()?;
         self.phase.send_replace(Phase::Ended);
         while self.proxies.join_next().await.is_some() {}
         let own = usage::usage(std::process::id())?;
-        let Plan { size, protocol, proxies, .. } = self.plan;
+        let Plan {
+            size,
+            protocol,
+            proxies,
+            ..
+        } = self.plan;
+
         Ok(Report {
             size,
             protocol,
@@ -197,35 +219,55 @@ impl Run {
 
     /// Connects all proxies and waits until they are in sync.
     async fn connect(&mut self) -> Result<Connected> {
-        let (start, counts, usage) = (self.shared.tally.elapsed(), self.shared.tally.counts(), self.usage()?);
+        let start = self.shared.tally.elapsed();
+        let counts = self.shared.tally.counts();
+        let usage = self.usage()?;
+
         for number in 0..self.plan.proxies {
             let pause = match number < self.plan.slow {
                 true => Duration::from_millis(self.plan.slow_ms),
                 false => Duration::ZERO,
             };
-            let proxy = Proxy { shared: self.shared.clone(), number, node: node(&self.plan, number), pause };
+            let proxy = Proxy {
+                shared: self.shared.clone(),
+                number,
+                node: node(&self.plan, number),
+                pause,
+            };
+
             self.proxies.spawn(proxy.run());
+
             if self.plan.rate > 0 {
-                sleep(Duration::from_secs(1) / u32::try_from(self.plan.rate).unwrap_or(u32::MAX)).await;
+                sleep(Duration::from_secs(1) / u32::try_from(self.plan.rate).unwrap_or(u32::MAX))
+                    .await;
             }
         }
+
         self.in_sync(start, counts, usage).await
     }
 
     /// Lets all proxies come back, and waits until they are in sync.
     async fn reconnect(&self) -> Result<Connected> {
         eprintln!("all {} proxies connect anew", self.plan.proxies);
-        let (start, counts, usage) = (self.shared.tally.elapsed(), self.shared.tally.counts(), self.usage()?);
+        let start = self.shared.tally.elapsed();
+        let counts = self.shared.tally.counts();
+        let usage = self.usage()?;
         self.shared.tally.reset_sync();
         self.phase.send_replace(Phase::Connected(1));
         self.in_sync(start, counts, usage).await
     }
 
     /// Waits until all are in sync.
-    async fn in_sync(&self, start: Duration, counts: crate::tally::Counts, usage: Option<Usage>) -> Result<Connected> {
+    async fn in_sync(
+        &self,
+        start: Duration,
+        counts: crate::tally::Counts,
+        usage: Option<Usage>,
+    ) -> Result<Connected> {
         let tally = &self.shared.tally;
         let mut printed_at = Instant::now();
         let deadline = printed_at + Duration::from_secs(self.plan.patience);
+
         while tally.in_sync() < self.plan.proxies {
             ensure!(
                 Instant::now() < deadline,
@@ -235,12 +277,19 @@ impl Run {
                 self.plan.patience,
                 tally.troubles().0
             );
+
             if printed_at.elapsed() > Duration::from_secs(1) {
                 printed_at = Instant::now();
-                eprintln!("{} of {} proxies in sync", tally.in_sync(), self.plan.proxies);
+                eprintln!(
+                    "{} of {} proxies in sync",
+                    tally.in_sync(),
+                    self.plan.proxies
+                );
             }
+
             sleep(Duration::from_millis(1)).await;
         }
+
         let times = tally.sync_times(start);
         self.quiet().await;
         let after = self.usage()?;
@@ -271,10 +320,16 @@ impl Run {
     async fn change(&self, target: &Target, what: What, turn: usize) -> Result<Changed> {
         let tally = &self.shared.tally;
         let object = change::object(&self.plan.size, what, turn);
-        let marker = object.marker.as_ref().map(|(kinds, text)| tally.mark(kinds, text));
-        let (counts, usage) = (tally.counts(), self.usage()?);
+        let marker = object
+            .marker
+            .as_ref()
+            .map(|(kinds, text)| tally.mark(kinds, text));
+        let counts = tally.counts();
+        let usage = self.usage()?;
+
         let start = tally.elapsed();
         target.put(&object.value).await?;
+
         if let Some(marker) = &marker {
             let deadline = Instant::now() + Duration::from_secs(self.plan.patience);
             while marker.count() < self.plan.proxies {
@@ -288,6 +343,7 @@ impl Run {
                 sleep(Duration::from_micros(500)).await;
             }
         }
+
         self.quiet().await;
         let times = marker.map(|marker| marker.times(start)).unwrap_or_default();
         let after = self.usage()?;
@@ -297,6 +353,7 @@ impl Run {
             cpu_seconds: Usage::cpu_between(usage, after),
             counts: between(&counts, &tally.counts()),
         };
+
         eprintln!("{}", changed.line());
         Ok(changed)
     }
@@ -308,7 +365,12 @@ fn node(plan: &Plan, number: usize) -> Node {
     match plan.proxy_namespaces {
         _ if plan.routers => node_in(kind, GATEWAYS, number, plan.fine_grained),
         0 => node_in(kind, "clients", number, plan.fine_grained),
-        spread => node_in(kind, &format!("ns{}", number % spread), number, plan.fine_grained),
+        spread => node_in(
+            kind,
+            &format!("ns{}", number % spread),
+            number,
+            plan.fine_grained,
+        ),
     }
 }
 
@@ -319,8 +381,14 @@ pub(crate) fn sample_node() -> Node {
 
 /// A proxy by its kind, namespace and number.
 fn node_in(kind: &str, namespace: &str, number: usize, fine_grained: bool) -> Node {
-    let (name, ip) =
-        (format!("client-{number}"), format!("10.{}.{}.{}", 200 + (number >> 16), (number >> 8) & 255, number & 255));
+    let name = format!("client-{number}");
+    let ip = format!(
+        "10.{}.{}.{}",
+        200 + (number >> 16),
+        (number >> 8) & 255,
+        number & 255
+    );
+
     let metadata: [(&str, Value); 10] = [
         ("NAMESPACE", namespace.into()),
         ("CLUSTER_ID", "Kubernetes".into()),
@@ -331,9 +399,16 @@ fn node_in(kind: &str, namespace: &str, number: usize, fine_grained: bool) -> No
         ("INTERCEPTION_MODE", "REDIRECT".into()),
         ("NAME", name.clone().into()),
         ("FINE_GRAINED_ROUTES", fine_grained.into()),
-        ("LABELS", serde_json::json!({ "app": "client", "istio": "ingressgateway" })),
+        (
+            "LABELS",
+            serde_json::json!({ "app": "client", "istio": "ingressgateway" }),
+        ),
     ];
-    let fields = metadata.into_iter().map(|(key, value)| (key.to_owned(), wire(value))).collect();
+
+    let fields = metadata
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), wire(value)))
+        .collect();
     Node {
         id: format!("{kind}~{ip}~{name}.{namespace}~{namespace}.svc.cluster.local"),
         cluster: format!("client.{namespace}"),
@@ -350,12 +425,12 @@ fn wire(value: Value) -> prost_types::Value {
         Value::Bool(value) => Kind::BoolValue(value),
         Value::Number(number) => Kind::NumberValue(number.as_f64().unwrap_or_default()),
         Value::String(text) => Kind::StringValue(text),
-        Value::Array(values) => {
-            Kind::ListValue(prost_types::ListValue { values: values.into_iter().map(wire).collect() })
-        }
-        Value::Object(fields) => {
-            Kind::StructValue(prost_types::Struct { fields: fields.into_iter().map(|(k, v)| (k, wire(v))).collect() })
-        }
+        Value::Array(values) => Kind::ListValue(prost_types::ListValue {
+            values: values.into_iter().map(wire).collect(),
+        }),
+        Value::Object(fields) => Kind::StructValue(prost_types::Struct {
+            fields: fields.into_iter().map(|(k, v)| (k, wire(v))).collect(),
+        }),
     };
     prost_types::Value { kind: Some(kind) }
 }

@@ -43,12 +43,24 @@ pub(crate) struct State {
 
 impl State {
     /// The first requests of a stream.
-    pub(crate) fn open(&mut self, node: &Node, follower: &Follower, names: &Names, outbox: &mut Outbox) {
+    pub(crate) fn open(
+        &mut self,
+        node: &Node,
+        follower: &Follower,
+        names: &Names,
+        outbox: &mut Outbox,
+    ) {
         for last in &mut self.last {
             last.nonce.clear();
         }
         self.listens = follower.held(Kind::Clusters).next().is_some();
-        self.ask(Kind::Clusters, (&node.encode_to_vec(), &[]), follower, names, outbox);
+        self.ask(
+            Kind::Clusters,
+            (&node.encode_to_vec(), &[]),
+            follower,
+            names,
+            outbox,
+        );
         if self.listens {
             for kind in [Kind::Endpoints, Kind::Listeners, Kind::Routes] {
                 self.ask(kind, (&[], &[]), follower, names, outbox);
@@ -70,20 +82,27 @@ impl State {
             Kind::Endpoints | Kind::Routes | Kind::VirtualHosts => Gone::These(&[]),
         };
         let turn = follower.take(names, kind, &response.resources, gone);
+
         if let Some(last) = self.last.get_mut(kind.index()) {
-            for (last, now) in [(&mut last.version, response.version), (&mut last.nonce, response.nonce)] {
+            for (last, now) in [
+                (&mut last.version, response.version),
+                (&mut last.nonce, response.nonce),
+            ] {
                 last.clear();
                 last.extend_from_slice(now);
             }
         }
+
         self.ask(kind, (&[], &[]), follower, names, outbox);
         if let Some(kind) = turn.kind {
             self.ask(kind, (&[], &[]), follower, names, outbox);
         }
+
         if !self.listens && follower.wants_listeners() {
             self.listens = true;
             self.ask(Kind::Listeners, (&[], &[]), follower, names, outbox);
         }
+
         turn.removed
     }
 
@@ -104,10 +123,20 @@ impl State {
         self.ask(kind, (&[], error), follower, names, outbox);
     }
 
-    /// Says who asks, where that is to be said, and what is wanted of a kind, and takes the last response, or refuses it for a
-    /// reason; nothing where without names, all would be asked for.
-    fn ask(&self, kind: Kind, (node, error): (&[u8], &[u8]), follower: &Follower, names: &Names, outbox: &mut Outbox) {
-        let Some(last) = self.last.get(kind.index()) else { return };
+    /// Says who asks, where that is to be said, and what is wanted of a kind, and takes the last
+    /// response, or refuses it for a reason; nothing where without names, all would be asked for.
+    fn ask(
+        &self,
+        kind: Kind,
+        (node, error): (&[u8], &[u8]),
+        follower: &Follower,
+        names: &Names,
+        outbox: &mut Outbox,
+    ) {
+        let Some(last) = self.last.get(kind.index()) else {
+            return;
+        };
+
         let is_by_name = match kind {
             Kind::Endpoints | Kind::Routes => true,
             Kind::Clusters | Kind::Listeners | Kind::VirtualHosts => false,
@@ -115,6 +144,7 @@ impl State {
         if is_by_name && last.nonce.is_empty() && follower.wanted(kind).next().is_none() {
             return;
         }
+
         let texts = names.texts();
         outbox.message(|out| {
             wire::put(out, field::VERSION, &last.version);

@@ -50,13 +50,23 @@ impl ProxyStreams {
     /// The gRPC method.
     pub(crate) fn method(protocol: Protocol) -> &'static str {
         match protocol {
-            Protocol::Delta => "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources",
-            Protocol::Sotw => "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources",
+            Protocol::Delta => {
+                "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
+            }
+            Protocol::Sotw => {
+                "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
+            }
         }
     }
 
     /// The first requests of a stream.
-    pub(crate) fn open(&mut self, node: &Node, follower: &Follower, names: &Names, outbox: &mut Outbox) {
+    pub(crate) fn open(
+        &mut self,
+        node: &Node,
+        follower: &Follower,
+        names: &Names,
+        outbox: &mut Outbox,
+    ) {
         match self {
             Self::Delta(delta) => delta.open(node, follower, names, outbox),
             Self::State(state) => state.open(node, follower, names, outbox),
@@ -99,7 +109,12 @@ impl ProxyStreams {
         outbox: &mut Outbox,
     ) {
         let refused: Vec<&[u8]> = response.resources.iter().map(|came| came.name).collect();
-        let error = Status { code: INTERNAL, message: words(kind, &refused), details: Vec::new() }.encode_to_vec();
+        let error = Status {
+            code: INTERNAL,
+            message: words(kind, &refused),
+            details: Vec::new(),
+        }
+        .encode_to_vec();
         match self {
             Self::Delta(_) => Delta::refuse(kind, response, &error, outbox),
             Self::State(state) => state.refuse(kind, response, &error, follower, names, outbox),

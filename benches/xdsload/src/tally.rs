@@ -92,8 +92,15 @@ impl Tally {
     /// A response came just now; `body` is all of it.
     pub(crate) fn arrived(&self, proxy: usize, kind: Kind, body: &[u8]) {
         let marker = self.marker.load();
-        let Some(marker) = marker.as_deref().filter(|marker| marker.kinds.contains(&kind)) else { return };
-        let Some(arrived) = marker.arrived.get(proxy) else { return };
+        let Some(marker) = marker
+            .as_deref()
+            .filter(|marker| marker.kinds.contains(&kind))
+        else {
+            return;
+        };
+        let Some(arrived) = marker.arrived.get(proxy) else {
+            return;
+        };
         if arrived.load(Ordering::Relaxed) == 0 && marker.finder.find(body).is_some() {
             arrived.store(self.now(), Ordering::Relaxed);
             marker.count.fetch_add(1, Ordering::Release);
@@ -102,7 +109,9 @@ impl Tally {
 
     /// A response has been taken in.
     pub(crate) fn response(&self, kind: Kind, bytes: usize, resources: usize, removed: usize) {
-        let Some(counters) = self.counters.get(kind.index()) else { return };
+        let Some(counters) = self.counters.get(kind.index()) else {
+            return;
+        };
         let add = |counter: &AtomicU64, n: usize| {
             counter.fetch_add(u64::try_from(n).unwrap_or(u64::MAX), Ordering::Relaxed);
         };
@@ -126,7 +135,9 @@ impl Tally {
 
     /// A proxy is in sync.
     pub(crate) fn synced(&self, proxy: usize) {
-        let Some(synced) = self.synced.get(proxy) else { return };
+        let Some(synced) = self.synced.get(proxy) else {
+            return;
+        };
         if synced.load(Ordering::Relaxed) == 0 {
             synced.store(self.now(), Ordering::Relaxed);
             self.in_sync.fetch_add(1, Ordering::Release);
@@ -148,7 +159,10 @@ impl Tally {
 
     /// Streams that ended by themselves, and responses that nobody asked for.
     pub(crate) fn troubles(&self) -> (u64, u64) {
-        (self.broken.load(Ordering::Relaxed), self.strange.load(Ordering::Relaxed))
+        (
+            self.broken.load(Ordering::Relaxed),
+            self.strange.load(Ordering::Relaxed),
+        )
     }
 
     /// Looks for a text in the next responses of some kinds.
@@ -203,13 +217,20 @@ impl Marker {
 
 /// Nanoseconds since a start, never 0.
 pub(crate) fn moment(start: Instant) -> u64 {
-    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
+    u64::try_from(start.elapsed().as_nanos())
+        .unwrap_or(u64::MAX)
+        .max(1)
 }
 
 /// The moments that have come, counted from `since`, in order.
 pub(crate) fn times(moments: &[AtomicU64], since: Duration) -> Vec<Duration> {
-    let moments = moments.iter().map(|moment| moment.load(Ordering::Relaxed)).filter(|moment| *moment > 0);
-    let mut times: Vec<_> = moments.map(|moment| Duration::from_nanos(moment).saturating_sub(since)).collect();
+    let moments = moments
+        .iter()
+        .map(|moment| moment.load(Ordering::Relaxed))
+        .filter(|moment| *moment > 0);
+    let mut times: Vec<_> = moments
+        .map(|moment| Duration::from_nanos(moment).saturating_sub(since))
+        .collect();
     times.sort();
     times
 }
@@ -240,13 +261,22 @@ mod tests {
         assert_eq!(marker.count(), 0);
         tally.arrived(1, Kind::Routes, b"..m-1..");
         tally.arrived(1, Kind::Routes, b"m-1");
+
         assert_eq!((marker.count(), marker.times(Duration::ZERO).len()), (1, 1));
         tally.response(Kind::Clusters, 7, 1, 0);
         tally.response(Kind::Routes, 7, 2, 1);
         tally.response(Kind::Routes, 10, 2, 0);
         let counts = between(&before, &tally.counts());
         let routes = counts[Kind::Routes.index()];
-        assert_eq!(routes, Count { responses: 2, resources: 4, removed: 1, bytes: 17 });
+        assert_eq!(
+            routes,
+            Count {
+                responses: 2,
+                resources: 4,
+                removed: 1,
+                bytes: 17
+            }
+        );
     }
 
     #[test]
@@ -254,8 +284,14 @@ mod tests {
         let tally = Tally::new(2);
         tally.synced(1);
         tally.synced(1);
-        assert_eq!((tally.in_sync(), tally.sync_times(Duration::ZERO).len()), (1, 1));
+        assert_eq!(
+            (tally.in_sync(), tally.sync_times(Duration::ZERO).len()),
+            (1, 1)
+        );
         tally.reset_sync();
-        assert_eq!((tally.in_sync(), tally.sync_times(Duration::ZERO).len()), (0, 0));
+        assert_eq!(
+            (tally.in_sync(), tally.sync_times(Duration::ZERO).len()),
+            (0, 0)
+        );
     }
 }

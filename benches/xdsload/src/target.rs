@@ -73,12 +73,15 @@ impl Target {
     /// Writes objects in place of what was there, so that all of them change in one moment.
     ///
     /// # Errors
-    /// When they cannot be written, or are several and go to an API server, which takes them one by one.
+    /// When they cannot be written, or are several and go to an API server, which takes them one by
+    /// one.
     pub(crate) async fn put_together(&self, objects: &[Value]) -> Result<()> {
         match (self, objects) {
             (Self::Directory(dir), objects) => world::put_together(dir, objects),
             (Self::Cluster(writer), [object]) => writer.put(object).await,
-            (Self::Cluster(_), _) => bail!("objects that change in one moment go to a directory: --config-dir DIR"),
+            (Self::Cluster(_), _) => {
+                bail!("objects that change in one moment go to a directory: --config-dir DIR")
+            }
         }
     }
 

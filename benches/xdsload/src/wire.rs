@@ -1,5 +1,5 @@
-//! ADS on the wire, decoded no further than names and without a copy: what the server's bytes cost this side must be next
-//! to nothing.
+//! ADS on the wire, decoded no further than names and without a copy: what the server's bytes cost
+//! this side must be next to nothing.
 
 use anyhow::{Context, Result, bail};
 
@@ -59,7 +59,10 @@ impl<'a> Fields<'a> {
 
     /// So many bytes.
     fn bytes(&mut self, count: usize) -> Result<&'a [u8]> {
-        let (bytes, rest) = self.0.split_at_checked(count).context("a field that is longer than its message")?;
+        let (bytes, rest) = self
+            .0
+            .split_at_checked(count)
+            .context("a field that is longer than its message")?;
         self.0 = rest;
         Ok(bytes)
     }
@@ -95,7 +98,8 @@ impl<'a> Response<'a> {
     /// # Errors
     /// When it is none.
     pub(crate) fn delta(body: &'a [u8]) -> Result<Self> {
-        let (mut response, mut fields) = (Self::default(), Fields(body));
+        let mut response = Self::default();
+        let mut fields = Fields(body);
         while let Some(field) = fields.read()? {
             match field {
                 (2, Value::Bytes(resource)) => response.resources.push(resource_of(resource)?),
@@ -111,18 +115,28 @@ impl<'a> Response<'a> {
     /// # Errors
     /// When it is none.
     pub(crate) fn state(body: &'a [u8]) -> Result<Self> {
-        let (mut response, mut fields) = (Self::default(), Fields(body));
+        let mut response = Self::default();
+        let mut fields = Fields(body);
         while let Some(field) = fields.read()? {
             match field {
                 (2, Value::Bytes(any)) => {
                     let content = content_of(any)?;
-                    response.resources.push(ReceivedResource { name: peek::name_of(content), version: &[], content });
+                    response.resources.push(ReceivedResource {
+                        name: peek::name_of(content),
+                        version: &[],
+                        content,
+                    });
                 }
                 field => response.common(field),
             }
         }
+
         let version = response.version;
-        response.resources.iter_mut().for_each(|came| came.version = version);
+        response
+            .resources
+            .iter_mut()
+            .for_each(|came| came.version = version);
+
         Ok(response)
     }
 
@@ -139,7 +153,8 @@ impl<'a> Response<'a> {
 
 /// A `Resource` of the delta protocol.
 fn resource_of(resource: &[u8]) -> Result<ReceivedResource<'_>> {
-    let (mut came, mut fields) = (ReceivedResource::default(), Fields(resource));
+    let mut came = ReceivedResource::default();
+    let mut fields = Fields(resource);
     while let Some(field) = fields.read()? {
         match field {
             (1, Value::Bytes(version)) => came.version = version,
@@ -153,7 +168,8 @@ fn resource_of(resource: &[u8]) -> Result<ReceivedResource<'_>> {
 
 /// The message in a `google.protobuf.Any`.
 fn content_of(any: &[u8]) -> Result<&[u8]> {
-    let (mut content, mut fields): (&[u8], _) = (&[], Fields(any));
+    let mut content: &[u8] = &[];
+    let mut fields: _ = Fields(any);
     while let Some(field) = fields.read()? {
         if let (2, Value::Bytes(value)) = field {
             content = value;
@@ -183,7 +199,8 @@ pub(crate) fn put_entry(out: &mut Vec<u8>, field: u8, key: &[u8], value: &[u8]) 
     put_always(out, 2, value);
 }
 
-/// Appends what goes ahead of a text or message. Fields above 15, which nobody here writes, would need more bytes.
+/// Appends what goes ahead of a text or message. Fields above 15, which nobody here writes, would
+/// need more bytes.
 fn put_head(out: &mut Vec<u8>, field: u8, mut length: usize) {
     out.push(field << 3 | 2);
     while length >= 128 {
@@ -211,8 +228,14 @@ mod tests {
 
     /// Endpoints of a name, as content.
     fn any(name: &str) -> Any {
-        let content = ClusterLoadAssignment { cluster_name: name.to_owned(), ..Default::default() };
-        Any { type_url: Kind::Endpoints.type_url().to_owned(), value: content.encode_to_vec() }
+        let content = ClusterLoadAssignment {
+            cluster_name: name.to_owned(),
+            ..Default::default()
+        };
+        Any {
+            type_url: Kind::Endpoints.type_url().to_owned(),
+            value: content.encode_to_vec(),
+        }
     }
 
     #[test]
@@ -225,6 +248,7 @@ mod tests {
             resource: Some(any(name)),
             ..Resource::default()
         };
+
         let delta = DeltaDiscoveryResponse {
             system_version_info: "s".to_owned(),
             resources: names.iter().map(resource).collect(),
@@ -233,17 +257,35 @@ mod tests {
             nonce: "n1".to_owned(),
             ..DeltaDiscoveryResponse::default()
         };
+
         let contents = names.map(|name| any(name).value);
         let came = |version: &'static [u8]| {
             let pairs = names.iter().zip(&contents);
             pairs
-                .map(|(name, content)| ReceivedResource { name: name.as_bytes(), version, content })
+                .map(|(name, content)| ReceivedResource {
+                    name: name.as_bytes(),
+                    version,
+                    content,
+                })
                 .collect::<Vec<_>>()
         };
+
         let body = delta.encode_to_vec();
         let read = Response::delta(&body).unwrap();
-        let (version, nonce, kind) = (&b"s"[..], &b"n1"[..], Some(Kind::Endpoints));
-        assert_eq!(read, Response { kind, version, nonce, resources: came(b"v"), removed: vec![b"x", b"y"] });
+        let version = &b"s"[..];
+        let nonce = &b"n1"[..];
+        let kind = Some(Kind::Endpoints);
+        assert_eq!(
+            read,
+            Response {
+                kind,
+                version,
+                nonce,
+                resources: came(b"v"),
+                removed: vec![b"x", b"y"]
+            }
+        );
+
         let state = DiscoveryResponse {
             version_info: "s".to_owned(),
             resources: names.iter().map(|name| any(name)).collect(),
@@ -251,16 +293,32 @@ mod tests {
             nonce: "n1".to_owned(),
             ..DiscoveryResponse::default()
         };
+
         let body = state.encode_to_vec();
         let read = Response::state(&body).unwrap();
-        assert_eq!(read, Response { kind, version, nonce, resources: came(b"s"), removed: vec![] });
+        assert_eq!(
+            read,
+            Response {
+                kind,
+                version,
+                nonce,
+                resources: came(b"s"),
+                removed: vec![]
+            }
+        );
+
         for end in 0..body.len() {
             // Half a message is an error or a shorter one, never more.
             let _ = Response::state(&body[..end]);
             let _ = Response::delta(&body[..end]);
         }
+
         assert!(Response::delta(&[0xff; 20]).is_err() && Response::delta(&[0x0b]).is_err());
-        assert_eq!(Response::delta(b"\x22\x01x").unwrap().kind, None, "of a type that nobody asks for");
+        assert_eq!(
+            Response::delta(b"\x22\x01x").unwrap().kind,
+            None,
+            "of a type that nobody asks for"
+        );
     }
 
     #[test]
@@ -273,13 +331,19 @@ mod tests {
         put_always(&mut out, 3, b"name");
         put_entry(&mut out, 5, b"key", long.as_bytes());
         put_entry(&mut out, 5, b"other", b"");
+
         let read = DeltaDiscoveryRequest::decode(out.as_slice()).unwrap();
         let expected = DeltaDiscoveryRequest {
             type_url: "type".to_owned(),
             resource_names_subscribe: vec![String::new(), "name".to_owned()],
-            initial_resource_versions: [("key".to_owned(), long), ("other".to_owned(), String::new())].into(),
+            initial_resource_versions: [
+                ("key".to_owned(), long),
+                ("other".to_owned(), String::new()),
+            ]
+            .into(),
             ..DeltaDiscoveryRequest::default()
         };
+
         assert_eq!(read, expected);
     }
 }

@@ -1,6 +1,9 @@
 //! A mesh made to measure: objects by number.
 
-#![allow(clippy::indexing_slicing, reason = "indexing JSON that is built here adds missing fields")]
+#![allow(
+    clippy::indexing_slicing,
+    reason = "indexing JSON that is built here adds missing fields"
+)]
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -62,7 +65,8 @@ pub(crate) fn endpoint_ip(size: &Size, service: usize, endpoint: usize) -> Strin
     format!("10.{}.{}.{}", 1 + (n >> 16), (n >> 8) & 255, n & 255)
 }
 
-/// The address of a service: in the range that most API servers give, beyond those that they keep for themselves.
+/// The address of a service: in the range that most API servers give, beyond those that they keep
+/// for themselves.
 fn service_ip(service: usize) -> String {
     let n = service + 256;
     format!("10.{}.{}.{}", 96 + (n >> 16), (n >> 8) & 255, n & 255)
@@ -88,7 +92,8 @@ fn service(size: &Size, n: usize) -> Value {
 /// The pod of an endpoint.
 fn pod(size: &Size, n: usize, endpoint: usize) -> Value {
     let mut metadata = meta(&size.namespace(n), &format!("svc{n}-{endpoint}"));
-    metadata["labels"] = json!({ "app": format!("svc{n}"), "version": format!("v{}", endpoint % 2) });
+    metadata["labels"] =
+        json!({ "app": format!("svc{n}"), "version": format!("v{}", endpoint % 2) });
     let ip = endpoint_ip(size, n, endpoint);
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
@@ -115,19 +120,34 @@ pub(crate) fn slice(size: &Size, n: usize, more: Option<&str>) -> Value {
 
 /// One of the slices of a service, with one endpoint more where an address is given.
 fn slice_part(size: &Size, n: usize, part: usize, more: Option<&str>) -> Value {
-    let mut metadata =
-        meta(&size.namespace(n), &format!("svc{n}-x{}", if part == 0 { String::new() } else { part.to_string() }));
+    let mut metadata = meta(
+        &size.namespace(n),
+        &format!(
+            "svc{n}-x{}",
+            if part == 0 {
+                String::new()
+            } else {
+                part.to_string()
+            }
+        ),
+    );
+
     metadata["labels"] = json!({ "kubernetes.io/service-name": format!("svc{n}") });
     let endpoint = |endpoint: usize| {
         let mut value = json!({ "addresses": [endpoint_ip(size, n, endpoint)], "conditions": { "ready": true } });
         if size.pods {
             let name = format!("svc{n}-{endpoint}");
-            value["targetRef"] = json!({ "kind": "Pod", "name": name, "namespace": size.namespace(n) });
+            value["targetRef"] =
+                json!({ "kind": "Pod", "name": name, "namespace": size.namespace(n) });
         }
         value
     };
-    let mut endpoints: Vec<Value> = (part * SLICE..size.endpoints.min((part + 1) * SLICE)).map(endpoint).collect();
+
+    let mut endpoints: Vec<Value> = (part * SLICE..size.endpoints.min((part + 1) * SLICE))
+        .map(endpoint)
+        .collect();
     endpoints.extend(more.map(|ip| json!({ "addresses": [ip], "conditions": { "ready": true } })));
+
     json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata, "addressType": "IPv4",
         "endpoints": endpoints, "ports": [{ "name": "http", "port": 8080, "protocol": "TCP" }],
@@ -137,8 +157,7 @@ fn slice_part(size: &Size, n: usize, part: usize, more: Option<&str>) -> Value {
 /// The VirtualService of a service, which sets a response header.
 pub(crate) fn virtual_service(size: &Size, n: usize, header: &str) -> Value {
     let host = size.host(n);
-    let route =
-        json!([{ "destination": { "host": host }, "headers": { "response": { "set": { "x-load": header } } } }]);
+    let route = json!([{ "destination": { "host": host }, "headers": { "response": { "set": { "x-load": header } } } }]);
     json!({
         "apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
         "metadata": meta(&size.namespace(n), &format!("vs{n}")),
@@ -163,8 +182,7 @@ fn gateway() -> Value {
 /// The VirtualService of a host at the gateway, which sets a response header.
 pub(crate) fn gateway_host(size: &Size, n: usize, header: &str) -> Value {
     let destination = size.host(n % size.services.max(1));
-    let route =
-        json!([{ "destination": { "host": destination }, "headers": { "response": { "set": { "x-load": header } } } }]);
+    let route = json!([{ "destination": { "host": destination }, "headers": { "response": { "set": { "x-load": header } } } }]);
     json!({
         "apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": meta(GATEWAYS, &format!("host{n}")),
         "spec": { "hosts": [format!("host{n}.load.example")], "gateways": ["door"], "http": [{ "route": route }] },
@@ -217,8 +235,13 @@ fn sidecar(n: usize) -> Value {
 /// The file of an object.
 fn file_of(dir: &Path, object: &Value) -> PathBuf {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (kind, meta) = (text(&object["kind"]), &object["metadata"]);
-    dir.join(kind.to_lowercase()).join(format!("{}.{}.yaml", text(&meta["name"]), text(&meta["namespace"])))
+    let kind = text(&object["kind"]);
+    let meta = &object["metadata"];
+    dir.join(kind.to_lowercase()).join(format!(
+        "{}.{}.yaml",
+        text(&meta["name"]),
+        text(&meta["namespace"])
+    ))
 }
 
 /// Writes an object in place of what its file held, in one step.
@@ -229,20 +252,26 @@ pub(crate) fn put(dir: &Path, object: &Value) -> Result<()> {
     put_together(dir, std::slice::from_ref(object))
 }
 
-/// Writes objects into the file of the first, in place of what each had in its own, so that all of them change in one moment.
+/// Writes objects into the file of the first, in place of what each had in its own, so that all of
+/// them change in one moment.
 ///
 /// # Errors
 /// When the file cannot be written, or that of another not be removed.
 pub(crate) fn put_together(dir: &Path, objects: &[Value]) -> Result<()> {
-    let Some((first, others)) = objects.split_first() else { return Ok(()) };
+    let Some((first, others)) = objects.split_first() else {
+        return Ok(());
+    };
+
     for other in others {
         let file = file_of(dir, other);
         if file.exists() {
             fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
         }
     }
+
     let file = file_of(dir, first);
     let next = file.with_extension("next");
+
     // JSON is YAML.
     let write = || -> io::Result<()> {
         if let Some(folder) = file.parent() {
@@ -252,6 +281,7 @@ pub(crate) fn put_together(dir: &Path, objects: &[Value]) -> Result<()> {
         fs::write(&next, documents.join("\n---\n"))?;
         fs::rename(&next, &file)
     };
+
     write().with_context(|| format!("cannot write {}", file.display()))
 }
 
@@ -260,21 +290,29 @@ pub(crate) fn put_together(dir: &Path, objects: &[Value]) -> Result<()> {
 /// # Errors
 /// When an object cannot be written.
 pub(crate) async fn generate(target: &Target, size: &Size) -> Result<()> {
-    let namespace = |n: String| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": n } });
-    let names = (0..size.namespaces).map(|n| format!("ns{n}")).chain(["nobody", GATEWAYS].map(str::to_owned));
+    let namespace =
+        |n: String| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": n } });
+    let names = (0..size.namespaces)
+        .map(|n| format!("ns{n}"))
+        .chain(["nobody", GATEWAYS].map(str::to_owned));
     target.put_all(names.map(namespace).collect()).await?;
     let mut objects = Vec::new();
+
     for n in 0..size.services {
         objects.push(service(size, n));
         objects.extend(slices(size, n));
-        objects.extend((0..if size.pods { size.endpoints } else { 0 }).map(|endpoint| pod(size, n, endpoint)));
+        objects.extend(
+            (0..if size.pods { size.endpoints } else { 0 }).map(|endpoint| pod(size, n, endpoint)),
+        );
     }
+
     objects.extend((0..size.virtual_services).map(|n| virtual_service(size, n, "0")));
     objects.extend((0..size.destination_rules).map(|n| destination_rule(size, n, "start.example")));
     objects.extend((0..size.sidecars).map(sidecar));
     objects.extend((0..size.policies).map(|n| policy(size, n)));
     objects.extend((size.gateway_hosts > 0).then(gateway));
     objects.extend((0..size.gateway_hosts).map(|n| gateway_host(size, n, "0")));
+
     target.put_all(objects).await
 }
 
@@ -296,20 +334,45 @@ mod tests {
             gateway_hosts: 3,
             pods: true,
         };
-        generate(&Target::Directory(folder.path().to_owned()), &size).await.unwrap();
+
+        generate(&Target::Directory(folder.path().to_owned()), &size)
+            .await
+            .unwrap();
         let count = |kind: &str| fs::read_dir(folder.path().join(kind)).unwrap().count();
-        let kinds =
-            ["namespace", "service", "endpointslice", "pod", "virtualservice", "destinationrule", "sidecar"].map(count);
+        let kinds = [
+            "namespace",
+            "service",
+            "endpointslice",
+            "pod",
+            "virtualservice",
+            "destinationrule",
+            "sidecar",
+        ]
+        .map(count);
         assert_eq!(kinds, [4, 3, 3, 6, 5, 1, 1]);
         assert_eq!(["gateway", "authorizationpolicy"].map(count), [1, 2]);
         put(folder.path(), &slice(&size, 1, Some("10.99.0.1"))).unwrap();
         let text = fs::read_to_string(folder.path().join("endpointslice/svc1-x.ns1.yaml")).unwrap();
-        assert!(text.contains("10.99.0.1") && text.contains(&endpoint_ip(&size, 1, 1)), "{text}");
+        assert!(
+            text.contains("10.99.0.1") && text.contains(&endpoint_ip(&size, 1, 1)),
+            "{text}"
+        );
+
         assert_eq!(count("endpointslice"), 3);
         let lengths = |endpoints: usize| {
-            let size = Size { endpoints, pods: false, ..size };
-            slices(&size, 0).map(|slice| slice["endpoints"].as_array().unwrap().len()).collect::<Vec<_>>()
+            let size = Size {
+                endpoints,
+                pods: false,
+                ..size
+            };
+            slices(&size, 0)
+                .map(|slice| slice["endpoints"].as_array().unwrap().len())
+                .collect::<Vec<_>>()
         };
-        assert_eq!((lengths(0), lengths(100), lengths(201)), (vec![0], vec![100], vec![100, 100, 1]));
+
+        assert_eq!(
+            (lengths(0), lengths(100), lengths(201)),
+            (vec![0], vec![100], vec![100, 100, 1])
+        );
     }
 }

@@ -11,11 +11,16 @@ fn every_figure_is_measured() {
     let program = Path::new(env!("CARGO_BIN_EXE_ambientload"));
     let navarch = program.with_file_name("navarch");
     if !navarch.exists() {
-        return skip(&format!("{} is missing: cargo build --workspace --bins", navarch.display()));
+        return skip(&format!(
+            "{} is missing: cargo build --workspace --bins",
+            navarch.display()
+        ));
     }
+
     if let Err(error) = navarch_testkit::cluster::programs() {
         return skip(&format!("{error:#}"));
     }
+
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let results = tempfile::tempdir().unwrap();
     let small = [
@@ -29,18 +34,37 @@ fn every_figure_is_measured() {
         ("--ztunnels", "3"),
         ("--added", "2"),
     ];
+
     let sizes = small.iter().flat_map(|(flag, size)| [flag, size]);
-    let output = Command::new(program).args([&navarch, &root]).arg(results.path()).args(sizes).output().unwrap();
+    let output = Command::new(program)
+        .args([&navarch, &root])
+        .arg(results.path())
+        .args(sizes)
+        .output()
+        .unwrap();
+
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
-    let report: Value = serde_json::from_slice(&std::fs::read(results.path().join("ambient.json")).unwrap()).unwrap();
+    let report: Value =
+        serde_json::from_slice(&std::fs::read(results.path().join("ambient.json")).unwrap())
+            .unwrap();
     let figures = report.get("figures").and_then(Value::as_array).unwrap();
     let value = |figure: &Value| figure.get("value").and_then(Value::as_f64);
     assert_eq!(figures.len(), 22, "{figures:?}");
-    assert!(figures.iter().all(|figure| value(figure).is_some()), "{figures:?}");
+
+    assert!(
+        figures.iter().all(|figure| value(figure).is_some()),
+        "{figures:?}"
+    );
+
     // Counted, not timed: who comes back with what it holds is sent nothing of it.
-    let what =
-        |figure: &&Value| figure.get("what").and_then(Value::as_str).is_some_and(|what| what.contains("of those of"));
+    let what = |figure: &&Value| {
+        figure
+            .get("what")
+            .and_then(Value::as_str)
+            .is_some_and(|what| what.contains("of those of"))
+    };
+
     let share = figures.iter().find(what).and_then(value).unwrap();
     assert!(share < 1.0, "{share} % of the bytes are sent again");
     assert_eq!(

@@ -9,8 +9,9 @@
 //!        Wasm modules ◀──┘ (fetched before Envoy hears of them)
 //! ```
 //!
-//! When the stream to the control plane ends, Envoy's stream ends with it: Envoy keeps its configuration, reconnects with
-//! its own backoff, and sends its resource versions again. No state of a stream outlives it.
+//! When the stream to the control plane ends, Envoy's stream ends with it: Envoy keeps its
+//! configuration, reconnects with its own backoff, and sends its resource versions again. No state
+//! of a stream outlives it.
 
 mod own;
 mod peek;
@@ -44,9 +45,11 @@ use super::wasm::Modules;
 /// The service's name on the wire.
 const SERVICE: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
 /// The path of its state-of-the-world method.
-const STATE_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+const STATE_PATH: &str =
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 /// The path of its delta method.
-const DELTA_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+const DELTA_PATH: &str =
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 /// HTTP/2 window of a stream to Envoy: both ends are on this machine.
 const WINDOW: u32 = 1 << 20;
 
@@ -66,7 +69,8 @@ pub struct AdsConfig {
     pub upstream: Upstream,
     /// Receiver of name tables; they are subscribed to if there is one.
     pub names: Option<NameTableSink>,
-    /// Receiver of the trust bundle of the proxy config, which is subscribed to if there is one (`PROXY_CONFIG_XDS_AGENT`).
+    /// Receiver of the trust bundle of the proxy config, which is subscribed to if there is one
+    /// (`PROXY_CONFIG_XDS_AGENT`).
     pub trust: Option<Secrets>,
     /// The workload's health, if it is checked.
     pub health: Option<watch::Receiver<Option<Health>>>,
@@ -74,8 +78,8 @@ pub struct AdsConfig {
     pub mesh_metrics: Option<MeshMetrics>,
     /// The Wasm module cache (`ISTIO_AGENT_ENABLE_WASM_REMOTE_LOAD_CONVERSION`).
     pub modules: Option<Modules>,
-    /// Whether concurrent streams are allowed, as a gRPC application opens one for each of its targets and servers. Envoy has one
-    /// stream, and a new one replaces the previous one.
+    /// Whether concurrent streams are allowed, as a gRPC application opens one for each of its
+    /// targets and servers. Envoy has one stream, and a new one replaces the previous one.
     pub side_by_side: bool,
     /// Metrics of the proxy.
     pub metrics: AgentMetrics,
@@ -116,9 +120,17 @@ pub async fn serve(
     stop: CancellationToken,
 ) -> Result<(), tonic::transport::Error> {
     let access_logs = config.mesh_metrics.clone().map(mesh_metrics::service);
-    let core = Core { config, current: Mutex::new(CancellationToken::new()), stop: stop.clone() };
-    let proxy = Proxy { core: Arc::new(core), tasks: TaskTracker::new() };
+    let core = Core {
+        config,
+        current: Mutex::new(CancellationToken::new()),
+        stop: stop.clone(),
+    };
+    let proxy = Proxy {
+        core: Arc::new(core),
+        tasks: TaskTracker::new(),
+    };
     let tasks = proxy.tasks.clone();
+
     tonic::transport::Server::builder()
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
@@ -126,6 +138,7 @@ pub async fn serve(
         .add_optional_service(access_logs)
         .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop.cancelled())
         .await?;
+
     tasks.close();
     tasks.wait().await;
     Ok(())
@@ -144,11 +157,20 @@ impl Protocol {
 impl Proxy {
     /// Starts a stream.
     fn begin(&self, protocol: Protocol, request: Request<Body>) -> Response<Body> {
-        let requests = Streaming::new_request(wire::Opaque.decoder(), request.into_body(), None, Some(usize::MAX));
+        let requests = Streaming::new_request(
+            wire::Opaque.decoder(),
+            request.into_body(),
+            None,
+            Some(usize::MAX),
+        );
         let (outbox, responses) = wire::channel();
-        self.tasks.spawn(stream::run(self.core.clone(), protocol, requests, outbox));
+        self.tasks
+            .spawn(stream::run(self.core.clone(), protocol, requests, outbox));
         let mut response = Response::new(Body::new(responses));
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        response.headers_mut().insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/grpc"),
+        );
         response
     }
 }

@@ -1,6 +1,7 @@
 //! Envoy's bootstrap configuration, in the shape of Istio's own template.
 //!
-//! A stock Envoy lacks Istio's extensions; [`Features`] lists the available ones, and the bootstrap omits the rest.
+//! A stock Envoy lacks Istio's extensions; [`Features`] lists the available ones, and the bootstrap
+//! omits the rest.
 
 mod clusters;
 mod connections;
@@ -59,7 +60,8 @@ pub enum BootstrapError {
 /// A file that must exist before Envoy starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequiredFile {
-    /// Below `configPath` of the proxy config, such as `etc/istio/proxy/lightstep_access_token.txt`.
+    /// Below `configPath` of the proxy config, such as
+    /// `etc/istio/proxy/lightstep_access_token.txt`.
     pub path: String,
     /// Written as it is: the access token for Lightstep.
     pub content: String,
@@ -79,7 +81,8 @@ struct Local {
 }
 
 impl Local {
-    /// Selects the addresses by the pod's families. Without dual stack, pods with both families use IPv4 only.
+    /// Selects the addresses by the pod's families. Without dual stack, pods with both families use
+    /// IPv4 only.
     fn new(addresses: &Addresses, dual_stack: bool) -> Self {
         const V4: (&str, &str) = ("127.0.0.1", "0.0.0.0");
         const V6: (&str, &str) = ("::1", "::");
@@ -89,14 +92,21 @@ impl Local {
             AddressMode::Dual if dual_stack => (V4, Some(V6), "ALL"),
             AddressMode::V4 | AddressMode::Dual => (V4, None, "V4_ONLY"),
         };
-        Self { localhost: first.0, wildcard: first.1, other, lookup }
+        Self {
+            localhost: first.0,
+            wildcard: first.1,
+            other,
+            lookup,
+        }
     }
 }
 
-/// Whether the proxy receives peer metadata by discovery. State-of-the-world xDS cannot request the metadata.
+/// Whether the proxy receives peer metadata by discovery. State-of-the-world xDS cannot request the
+/// metadata.
 fn discovers_metadata(input: &BootstrapInput<'_>) -> bool {
     let waypoint = input.node.id.starts_with("waypoint~");
-    (waypoint || (input.settings.delta && input.node.flag("METADATA_DISCOVERY"))) && input.features.workload_discovery
+    (waypoint || (input.settings.delta && input.node.flag("METADATA_DISCOVERY")))
+        && input.features.workload_discovery
 }
 
 /// Generates the bootstrap configuration.
@@ -107,27 +117,41 @@ pub fn bootstrap(input: &BootstrapInput<'_>) -> Result<Value, BootstrapError> {
     let local = Local::new(input.addresses, input.settings.dual_stack);
     let mut bootstrap = Map::new();
     let mut put = |key: &str, value: Value| bootstrap.insert(key.to_owned(), value);
-    put("application_log_config", json!({ "log_format": log_format(input.settings.log_json) }));
+    put(
+        "application_log_config",
+        json!({ "log_format": log_format(input.settings.log_json) }),
+    );
     put("node", node(input));
+
     put("layered_runtime", runtime::layers(input));
     put("bootstrap_extensions", extensions(input));
     put("stats_config", stats::config(input));
     put("admin", admin(input, local));
     put("dynamic_resources", dynamic_resources(input));
     let clusters = clusters::all(input, local)?;
-    put("static_resources", json!({ "clusters": clusters, "listeners": listeners::all(input, local) }));
+    put(
+        "static_resources",
+        json!({ "clusters": clusters, "listeners": listeners::all(input, local) }),
+    );
+
     put("overload_manager", connections::limit(input));
-    put("deferred_stat_options", json!({ "enable_deferred_creation_stats": true }));
+    put(
+        "deferred_stat_options",
+        json!({ "enable_deferred_creation_stats": true }),
+    );
     bootstrap.extend(stats::intervals(input));
     if let Some(tracing) = tracing::tracer(input)? {
         bootstrap.insert("tracing".to_owned(), tracing);
     }
+
     if let Some(sinks) = stats::sinks(input)? {
         bootstrap.insert("stats_sinks".to_owned(), sinks);
     }
+
     if let Some(manager) = cluster_manager(input)? {
         bootstrap.insert("cluster_manager".to_owned(), manager);
     }
+
     Ok(Value::Object(bootstrap))
 }
 
@@ -168,15 +192,22 @@ fn extensions(input: &BootstrapInput<'_>) -> Value {
             "value": value,
         } })
     };
+
     let discovery = discovers_metadata(input).then(|| {
         let source = json!({ "config_source": { "ads": {} } });
-        typed("metadata_discovery", "istio.workload.BootstrapExtension", source)
+        typed(
+            "metadata_discovery",
+            "istio.workload.BootstrapExtension",
+            source,
+        )
     });
+
     let internal_listener = typed(
         "envoy.bootstrap.internal_listener",
         "envoy.extensions.bootstrap.internal_listener.v3.InternalListener",
         json!({ "buffer_size_kb": 64 }),
     );
+
     Value::Array(discovery.into_iter().chain([internal_listener]).collect())
 }
 
@@ -217,28 +248,52 @@ fn cluster_manager(input: &BootstrapInput<'_>) -> Result<Option<Value>, Bootstra
     if input.node.flag("ENABLE_SELF_DISCOVERY") {
         manager.insert("local_cluster_name".to_owned(), "local_cluster".into());
     }
+
     let log = input.node.text("OUTLIER_LOG_PATH");
     if !log.is_empty() {
-        manager.insert("outlier_detection".to_owned(), json!({ "event_log_path": log }));
+        manager.insert(
+            "outlier_detection".to_owned(),
+            json!({ "event_log_path": log }),
+        );
     }
-    let load_stats = input.node.raw.get("LOAD_STATS_CONFIG_JSON").and_then(Value::as_str).unwrap_or_default();
+
+    let load_stats = input
+        .node
+        .raw
+        .get("LOAD_STATS_CONFIG_JSON")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+
     if !load_stats.is_empty() {
-        let config: Value =
-            serde_json::from_str(load_stats).map_err(|error| BootstrapError::LoadStats(error.to_string()))?;
+        let config: Value = serde_json::from_str(load_stats)
+            .map_err(|error| BootstrapError::LoadStats(error.to_string()))?;
         manager.insert("load_stats_config".to_owned(), config);
     }
+
     if manager.is_empty() {
         return Ok(None);
     }
+
     manager.insert("enable_deferred_cluster_creation".to_owned(), true.into());
     Ok(Some(Value::Object(manager)))
 }
 
 /// Converts `host:port` to an Envoy address; `$(HOST_IP)` is the node's address.
-fn socket_address(input: &BootstrapInput<'_>, name: &'static str, address: &str) -> Result<Value, BootstrapError> {
-    let fault = || BootstrapError::Address { name, address: address.to_owned() };
+fn socket_address(
+    input: &BootstrapInput<'_>,
+    name: &'static str,
+    address: &str,
+) -> Result<Value, BootstrapError> {
+    let fault = || BootstrapError::Address {
+        name,
+        address: address.to_owned(),
+    };
     let (host, port) = host_and_port(address).ok_or_else(fault)?;
     let node = input.settings.host_ip.as_str();
-    let host = if host == "$(HOST_IP)" && !node.is_empty() { node } else { host };
+    let host = if host == "$(HOST_IP)" && !node.is_empty() {
+        node
+    } else {
+        host
+    };
     Ok(json!({ "address": host, "port_value": port }))
 }

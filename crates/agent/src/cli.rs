@@ -1,5 +1,6 @@
-//! The command line of `pilot-agent`: its commands, flags and environment. If the program is named `istio-iptables`
-//! or `istio-clean-iptables`, it runs that command; `navarch agent …` accepts the same commands.
+//! The command line of `pilot-agent`: its commands, flags and environment. If the program is named
+//! `istio-iptables` or `istio-clean-iptables`, it runs that command; `navarch agent …` accepts the
+//! same commands.
 
 mod exec;
 mod iptables;
@@ -77,7 +78,12 @@ pub const COMMANDS: &[AgentCommand] = &[
         about: "Remove the rules that istio-iptables sets up.",
         flags: Options::FLAGS,
     },
-    AgentCommand { name: "version", arguments: "", about: "Print version and commit.", flags: &[] },
+    AgentCommand {
+        name: "version",
+        arguments: "",
+        about: "Print version and commit.",
+        flags: &[],
+    },
 ];
 
 /// The command that the name of the program selects, if any.
@@ -89,7 +95,8 @@ pub fn command_of_name(program: Option<&str>) -> Option<Vec<String>> {
     }
 }
 
-/// Runs one of the agent's commands in the environment of the process. An exit code out of range becomes a failure.
+/// Runs one of the agent's commands in the environment of the process. An exit code out of range
+/// becomes a failure.
 ///
 /// # Errors
 /// The error of the command, with a hint how to fix it.
@@ -101,6 +108,7 @@ pub fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
 /// Runs one of the agent's commands; returns the exit code.
 fn run_command(arguments: &[String]) -> anyhow::Result<i32> {
     let variables: Variables = environment().into_iter().collect();
+
     // Logging flags are also allowed before the command.
     let place = arguments.iter().position(|word| !word.starts_with('-'));
     let Some((command, rest)) = place.and_then(|place| {
@@ -111,10 +119,12 @@ fn run_command(arguments: &[String]) -> anyhow::Result<i32> {
         print(HELP);
         return Ok(i32::from(arguments.is_empty()));
     };
+
     if let Some(help) = help(command).filter(|_| requests_help(&rest)) {
         print(&help);
         return Ok(0);
     }
+
     match command.as_str() {
         "proxy" => proxy::run(&rest, &variables),
         "request" => request::run(&rest),
@@ -122,7 +132,11 @@ fn run_command(arguments: &[String]) -> anyhow::Result<i32> {
         "istio-iptables" => iptables::run(&rest, &variables),
         "istio-clean-iptables" => iptables::clean(&rest, &variables),
         "version" => {
-            print(concat!(env!("NAVARCH_VERSION"), "-", env!("NAVARCH_COMMIT")));
+            print(concat!(
+                env!("NAVARCH_VERSION"),
+                "-",
+                env!("NAVARCH_COMMIT")
+            ));
             Ok(0)
         }
         "help" => {
@@ -151,21 +165,48 @@ fn print(text: &str) {
 /// Whether help is requested instead of the command.
 fn requests_help(arguments: &[String]) -> bool {
     let flags = arguments.iter().take_while(|word| *word != "--");
-    flags.into_iter().any(|word| matches!(word.as_str(), "--help" | "-h"))
+    flags
+        .into_iter()
+        .any(|word| matches!(word.as_str(), "--help" | "-h"))
 }
 
 /// The help text of a command; `None` for words that are not a documented command.
 fn help(command: &str) -> Option<String> {
-    let AgentCommand { name, arguments, about, flags } = COMMANDS.iter().find(|one| one.name == command)?;
+    let AgentCommand {
+        name,
+        arguments,
+        about,
+        flags,
+    } = COMMANDS.iter().find(|one| one.name == command)?;
+
     let usage = format!("{name} {arguments}");
-    let mut text =
-        format!("{about} The flags are those of pilot-agent.\n\nUsage: pilot-agent {}\n\nFlags:\n", usage.trim_end());
+    let mut text = format!(
+        "{about} The flags are those of pilot-agent.\n\nUsage: pilot-agent {}\n\nFlags:\n",
+        usage.trim_end()
+    );
+
     for flag in *flags {
-        let letter = flag.letter.map_or_else(|| "    ".to_owned(), |letter| format!("-{letter}, "));
-        let value = if flag.value == FlagValue::Text { " VALUE" } else { "" };
-        let default = if flag.default.is_empty() { String::new() } else { format!(" [default: {}]", flag.default) };
-        text.push_str(&format!("  {letter}--{}{value}\n          {}{default}\n", flag.name, flag.help));
+        let letter = flag
+            .letter
+            .map_or_else(|| "    ".to_owned(), |letter| format!("-{letter}, "));
+        let value = if flag.value == FlagValue::Text {
+            " VALUE"
+        } else {
+            ""
+        };
+
+        let default = if flag.default.is_empty() {
+            String::new()
+        } else {
+            format!(" [default: {}]", flag.default)
+        };
+
+        text.push_str(&format!(
+            "  {letter}--{}{value}\n          {}{default}\n",
+            flag.name, flag.help
+        ));
     }
+
     text.push_str("  -h, --help");
     Some(text)
 }
@@ -184,8 +225,14 @@ mod tests {
 
     #[test]
     fn the_programs_name_is_a_command() {
-        assert_eq!(command_of_name(Some("/usr/local/bin/pilot-agent")), Some(vec![]));
-        assert_eq!(command_of_name(Some("istio-iptables")), Some(vec!["istio-iptables".to_owned()]));
+        assert_eq!(
+            command_of_name(Some("/usr/local/bin/pilot-agent")),
+            Some(vec![])
+        );
+        assert_eq!(
+            command_of_name(Some("istio-iptables")),
+            Some(vec!["istio-iptables".to_owned()])
+        );
         assert_eq!(command_of_name(Some("/bin/navarch")), None);
         assert_eq!(command_of_name(None), None);
     }

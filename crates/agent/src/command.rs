@@ -55,31 +55,72 @@ const FLAGS: &[Flag] = &[
         "",
         "DNS suffix of services in the namespace of the proxy; POD_NAMESPACE.svc.cluster.local if unset",
     ),
-    Flag::text("meshConfig", MESH_CONFIG, "File with the mesh config; Istio's defaults if it does not exist"),
-    Flag::text("stsPort", "0", "Port of the token exchange as reported to the control plane; nothing listens on it"),
-    Flag::text("tokenManagerPlugin", "", "No effect: tokens are not exchanged"),
-    Flag::text("serviceCluster", "istio-proxy", "Name of the proxy's service if it is empty in the proxy config"),
-    Flag::text("proxyLogLevel", "warning", "Log level of Envoy, optionally by component, as in info,upstream:debug"),
-    Flag::text("concurrency", "0", "Worker threads of Envoy; overrides the proxy config unless it is 0"),
-    Flag::text("proxyComponentLogLevel", "", "Log levels of Envoy's components, comma-separated"),
+    Flag::text(
+        "meshConfig",
+        MESH_CONFIG,
+        "File with the mesh config; Istio's defaults if it does not exist",
+    ),
+    Flag::text(
+        "stsPort",
+        "0",
+        "Port of the token exchange as reported to the control plane; nothing listens on it",
+    ),
+    Flag::text(
+        "tokenManagerPlugin",
+        "",
+        "No effect: tokens are not exchanged",
+    ),
+    Flag::text(
+        "serviceCluster",
+        "istio-proxy",
+        "Name of the proxy's service if it is empty in the proxy config",
+    ),
+    Flag::text(
+        "proxyLogLevel",
+        "warning",
+        "Log level of Envoy, optionally by component, as in info,upstream:debug",
+    ),
+    Flag::text(
+        "concurrency",
+        "0",
+        "Worker threads of Envoy; overrides the proxy config unless it is 0",
+    ),
+    Flag::text(
+        "proxyComponentLogLevel",
+        "",
+        "Log levels of Envoy's components, comma-separated",
+    ),
     Flag::text(
         "templateFile",
         "",
         "Template of the bootstrap in place of the built-in one, unless the proxy config names a file",
     ),
-    Flag::text("outlierLogPath", "", "File to which Envoy logs ejections by outlier detection"),
+    Flag::text(
+        "outlierLogPath",
+        "",
+        "File to which Envoy logs ejections by outlier detection",
+    ),
     Flag::switch(
         "profiling",
         "No effect: the agent serves no profiles, whose tables would need more memory than the agent",
     ),
     Flag::text("log_target", "", "No effect: logs go to standard error"),
-    Flag::text("log_output_level", "", "Log levels of the agent by scope, as in default:info,dns:debug; info if unset"),
-    Flag::text("log_stacktrace_level", "", "No effect: stack traces are not logged"),
+    Flag::text(
+        "log_output_level",
+        "",
+        "Log levels of the agent by scope, as in default:info,dns:debug; info if unset",
+    ),
+    Flag::text(
+        "log_stacktrace_level",
+        "",
+        "No effect: stack traces are not logged",
+    ),
     Flag::text("log_caller", "", "No effect: callers are not logged"),
     Flag::switch("log_as_json", "Log JSON objects; Envoy does so too"),
 ];
 
-/// Flags of [`FLAGS`] that are only accepted for compatibility, each with the value that matches the agent's behaviour.
+/// Flags of [`FLAGS`] that are only accepted for compatibility, each with the value that matches
+/// the agent's behaviour.
 const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("stsPort", "0"),
     ("tokenManagerPlugin", ""),
@@ -91,8 +132,12 @@ const WITHOUT_EFFECT: &[(&str, &str)] = &[
 
 /// The flags that are set but have no effect, including unknown ones.
 fn without_effect(line: &CommandLine) -> Vec<String> {
-    let is_given = |(flag, usual): &&(&str, &str)| line.flags.get(flag).is_some_and(|value| value != usual);
-    let known = WITHOUT_EFFECT.iter().filter(is_given).map(|(flag, _)| format!("--{flag}"));
+    let is_given =
+        |(flag, usual): &&(&str, &str)| line.flags.get(flag).is_some_and(|value| value != usual);
+    let known = WITHOUT_EFFECT
+        .iter()
+        .filter(is_given)
+        .map(|(flag, _)| format!("--{flag}"));
     known.chain(line.unknown.iter().cloned()).collect()
 }
 
@@ -106,26 +151,46 @@ impl ProxyCommand {
     /// If a flag is invalid or the kind of proxy is unknown.
     pub fn read(arguments: &[String], variables: &Variables) -> Result<Self, CommandError> {
         let line = CommandLine::read(FLAGS, UnknownFlags::PassOver, arguments)?;
-        let kind = line.words.first().cloned().unwrap_or_else(|| "sidecar".to_owned());
+        let kind = line
+            .words
+            .first()
+            .cloned()
+            .unwrap_or_else(|| "sidecar".to_owned());
         if !KINDS.contains(&kind.as_str()) {
             return Err(CommandError::Kind(kind));
         }
+
         let mut settings = Settings::read(variables);
-        if settings.workload_identity_socket.contains('/') || settings.workload_identity_socket.is_empty() {
+        if settings.workload_identity_socket.contains('/')
+            || settings.workload_identity_socket.is_empty()
+        {
             return Err(CommandError::SocketPath(settings.workload_identity_socket));
         }
-        let value = |flag: &str, default: &str| line.flags.get(flag).map_or(default, String::as_str).to_owned();
-        settings.sts_port = line.parsed("stsPort", "port", |text| text.parse().ok())?.unwrap_or_default();
+        let value = |flag: &str, default: &str| {
+            line.flags
+                .get(flag)
+                .map_or(default, String::as_str)
+                .to_owned()
+        };
+
+        settings.sts_port = line
+            .parsed("stsPort", "port", |text| text.parse().ok())?
+            .unwrap_or_default();
         settings.log_level = value("proxyLogLevel", "warning");
         settings.component_log_level = value("proxyComponentLogLevel", "");
         settings.outlier_log_path = value("outlierLogPath", "");
-        settings.log_json = line.parsed("log_as_json", "boolean", parse_bool)?.unwrap_or_default();
+        settings.log_json = line
+            .parsed("log_as_json", "boolean", parse_bool)?
+            .unwrap_or_default();
+
         Ok(Self {
             kind,
             domain: value("domain", ""),
             mesh_config: value("meshConfig", MESH_CONFIG),
             service_cluster: value("serviceCluster", "istio-proxy"),
-            concurrency: line.parsed("concurrency", "number", |text| text.parse().ok())?.unwrap_or_default(),
+            concurrency: line
+                .parsed("concurrency", "number", |text| text.parse().ok())?
+                .unwrap_or_default(),
             template_file: value("templateFile", ""),
             log_output_level: value("log_output_level", ""),
             without_effect: without_effect(&line),
@@ -140,17 +205,28 @@ mod tests {
 
     #[test]
     fn an_omitted_flag_has_the_default_in_its_help_text() {
-        let read = |arguments: &[String]| ProxyCommand::read(arguments, &Variables::default()).unwrap();
+        let read =
+            |arguments: &[String]| ProxyCommand::read(arguments, &Variables::default()).unwrap();
         for flag in FLAGS.iter().filter(|flag| !flag.default.is_empty()) {
-            assert_eq!(read(&[format!("--{}={}", flag.name, flag.default)]), read(&[]), "--{}", flag.name);
+            assert_eq!(
+                read(&[format!("--{}={}", flag.name, flag.default)]),
+                read(&[]),
+                "--{}",
+                flag.name
+            );
         }
     }
 
     #[test]
     fn a_token_exchange_port_is_reported_with_a_warning() {
-        let read = |port: &str| ProxyCommand::read(&[format!("--stsPort={port}")], &Variables::default()).unwrap();
+        let read = |port: &str| {
+            ProxyCommand::read(&[format!("--stsPort={port}")], &Variables::default()).unwrap()
+        };
         assert_eq!(
-            (read("15463").without_effect, read("15463").settings.sts_port),
+            (
+                read("15463").without_effect,
+                read("15463").settings.sts_port
+            ),
             (vec!["--stsPort".to_owned()], 15463)
         );
         assert_eq!(read("0").without_effect, Vec::<String>::new());

@@ -2,22 +2,28 @@
 
 use std::collections::BTreeMap;
 
-/// Where the injector mounts `metadata.labels` of the pod, relative to the agent's working directory.
+/// Where the injector mounts `metadata.labels` of the pod, relative to the agent's working
+/// directory.
 pub const LABELS_FILE: &str = "./etc/istio/pod/labels";
-/// Where the injector mounts `metadata.annotations` of the pod, relative to the agent's working directory.
+/// Where the injector mounts `metadata.annotations` of the pod, relative to the agent's working
+/// directory.
 pub const ANNOTATIONS_FILE: &str = "./etc/istio/pod/annotations";
 
-/// Parses lines of `key="quoted value"`; lines without a `=` are ignored. `None` if a value is badly quoted.
+/// Parses lines of `key="quoted value"`; lines without a `=` are ignored. `None` if a value is
+/// badly quoted.
 #[must_use]
 pub fn parse(text: &str) -> Option<BTreeMap<String, String>> {
     let pairs = text.lines().filter_map(|line| line.split_once('='));
-    pairs.map(|(key, value)| Some((key.to_owned(), unquote(value.trim_end_matches('\r'))?))).collect()
+    pairs
+        .map(|(key, value)| Some((key.to_owned(), unquote(value.trim_end_matches('\r'))?)))
+        .collect()
 }
 
 /// The text within double quotes, as written by Go's `%q`.
 fn unquote(text: &str) -> Option<String> {
     let inner = text.strip_prefix('"')?.strip_suffix('"')?;
-    let (mut bytes, mut signs) = (Vec::with_capacity(inner.len()), inner.chars());
+    let mut bytes = Vec::with_capacity(inner.len());
+    let mut signs = inner.chars();
     while let Some(sign) = signs.next() {
         match sign {
             '"' => return None,
@@ -49,7 +55,9 @@ fn unescape(signs: &mut std::str::Chars<'_>, bytes: &mut Vec<u8>) -> Option<()> 
 
 /// Parses exactly this many hexadecimal digits.
 fn hex(signs: &mut std::str::Chars<'_>, digits: u32) -> Option<u32> {
-    (0..digits).try_fold(0_u32, |number, _| Some((number << 4) | signs.next()?.to_digit(16)?))
+    (0..digits).try_fold(0_u32, |number, _| {
+        Some((number << 4) | signs.next()?.to_digit(16)?)
+    })
 }
 
 /// Appends a character in UTF-8.
@@ -57,7 +65,8 @@ fn push(sign: char, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(sign.encode_utf8(&mut [0; 4]).as_bytes());
 }
 
-/// Splits `host:port`; the host of `[host]:port` has no brackets. `None` if the format is different.
+/// Splits `host:port`; the host of `[host]:port` has no brackets. `None` if the format is
+/// different.
 #[must_use]
 pub fn host_and_port(address: &str) -> Option<(&str, u16)> {
     let (host, port) = address.rsplit_once(':')?;
@@ -81,7 +90,8 @@ mod tests {
 
     #[test]
     fn values_are_unquoted_as_go_quotes_them() {
-        let read = parse("a=\"b=c\"\nempty=\"\"\nno line\nx=\"\\\"q\\\" \\n\\u00e4\\xc3\\xa4\"\n").unwrap();
+        let read = parse("a=\"b=c\"\nempty=\"\"\nno line\nx=\"\\\"q\\\" \\n\\u00e4\\xc3\\xa4\"\n")
+            .unwrap();
         assert_eq!(read["a"], "b=c");
         assert_eq!(read["empty"], "");
         assert_eq!(read["x"], "\"q\" \n\u{e4}\u{e4}");

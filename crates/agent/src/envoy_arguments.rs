@@ -6,7 +6,8 @@ use navarch_api::duration::Duration;
 use navarch_api::mesh::ProxyConfig;
 use navarch_api::yaml::{self, Schema};
 
-/// Envoy's arguments. `bootstrap` is the path of the bootstrap, `over` the JSON that overrides it, if any.
+/// Envoy's arguments. `bootstrap` is the path of the bootstrap, `over` the JSON that overrides it,
+/// if any.
 #[must_use]
 pub fn envoy_arguments(
     config: &ProxyConfig,
@@ -15,7 +16,12 @@ pub fn envoy_arguments(
     bootstrap: &str,
     over: Option<&str>,
 ) -> Vec<String> {
-    let version = if addresses.mode() == AddressMode::V6 { "v6" } else { "v4" };
+    let version = if addresses.mode() == AddressMode::V6 {
+        "v6"
+    } else {
+        "v4"
+    };
+
     let drain = config.drain_duration.map_or(0, Duration::as_secs);
     let flush = config.file_flush_interval.map_or(1000, Duration::as_millis);
     let mut arguments = vec![
@@ -33,40 +39,57 @@ pub fn envoy_arguments(
         "--disable-hot-restart".to_owned(),
         "--allow-unknown-static-fields".to_owned(),
     ];
+
     let mut add = |flag: &str, value: Option<String>| {
         arguments.push(flag.to_owned());
         arguments.extend(value);
     };
+
     if config.file_flush_min_size_kb > 0 {
-        add("--file-flush-min-size-kb", Some(config.file_flush_min_size_kb.to_string()));
+        add(
+            "--file-flush-min-size-kb",
+            Some(config.file_flush_min_size_kb.to_string()),
+        );
     }
+
     let (level, components) = log_levels(&settings.log_level);
     if !level.is_empty() {
         add("-l", Some(level));
     }
+
     if !components.is_empty() {
         add("--component-log-level", Some(components));
     } else if !settings.component_log_level.is_empty() {
-        add("--component-log-level", Some(settings.component_log_level.clone()));
+        add(
+            "--component-log-level",
+            Some(settings.component_log_level.clone()),
+        );
     }
+
     if settings.skip_deprecated_logs {
         add("--skip-deprecated-logs", None);
     }
+
     if settings.core_dump {
         add("--enable-core-dump", None);
     }
+
     if let Some(over) = over {
         add("--config-yaml", Some(over.to_owned()));
     }
+
     if let Some(concurrency) = config.concurrency.filter(|concurrency| *concurrency > 0) {
         add("--concurrency", Some(concurrency.to_string()));
     }
+
     arguments
 }
 
-/// Splits `info,misc:error` into the default level and the component levels. Invalid parts are ignored.
+/// Splits `info,misc:error` into the default level and the component levels. Invalid parts are
+/// ignored.
 fn log_levels(text: &str) -> (String, String) {
-    let (mut level, mut components) = ("", Vec::new());
+    let mut level = "";
+    let mut components = Vec::new();
     for part in text.split(',') {
         match part.matches(':').count() {
             0 => level = part,
@@ -84,7 +107,8 @@ fn log_levels(text: &str) -> (String, String) {
 pub fn override_json(text: &str, host_ip: &str) -> Result<String, yaml::SyntaxError> {
     let text = if host_ip.contains(':') {
         let bracketed = format!("[{host_ip}]");
-        text.replace("[$(HOST_IP)]", &bracketed).replace("$(HOST_IP)", &bracketed)
+        text.replace("[$(HOST_IP)]", &bracketed)
+            .replace("$(HOST_IP)", &bracketed)
     } else {
         text.replace("$(HOST_IP)", host_ip)
     };
@@ -106,7 +130,13 @@ mod tests {
 
     #[test]
     fn an_ipv6_node_address_is_bracketed_once() {
-        assert_eq!(override_json("a: $(HOST_IP)", "10.0.0.1").unwrap(), r#"{"a":"10.0.0.1"}"#);
-        assert_eq!(override_json("a: '[$(HOST_IP)]:80'", "fd00::1").unwrap(), r#"{"a":"[fd00::1]:80"}"#);
+        assert_eq!(
+            override_json("a: $(HOST_IP)", "10.0.0.1").unwrap(),
+            r#"{"a":"10.0.0.1"}"#
+        );
+        assert_eq!(
+            override_json("a: '[$(HOST_IP)]:80'", "fd00::1").unwrap(),
+            r#"{"a":"[fd00::1]:80"}"#
+        );
     }
 }

@@ -1,10 +1,10 @@
 //! Detects features of the installed Envoy that not all builds have.
 //!
-//! Envoy itself reports all of its extensions to the control plane (`node.extensions`), so only the bootstrap must be
-//! adapted by the agent. The only part of the bootstrap that a stock Envoy lacks is Istio's workload discovery, and
-//! it rejects a bootstrap with it. So if discovery is needed, Envoy is run once with `--mode validate` and a
-//! bootstrap that contains nothing else. Version and build name cannot be used instead: they are the same for both
-//! builds.
+//! Envoy itself reports all of its extensions to the control plane (`node.extensions`), so only the
+//! bootstrap must be adapted by the agent. The only part of the bootstrap that a stock Envoy lacks
+//! is Istio's workload discovery, and it rejects a bootstrap with it. So if discovery is needed,
+//! Envoy is run once with `--mode validate` and a bootstrap that contains nothing else. Version and
+//! build name cannot be used instead: they are the same for both builds.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -69,22 +69,32 @@ pub struct Features {
 
 impl Features {
     /// The features of Istio's build.
-    pub const ISTIO: Self = Self { workload_discovery: true };
+    pub const ISTIO: Self = Self {
+        workload_discovery: true,
+    };
 
     /// The features of a build without Istio's extensions.
-    pub const STOCK: Self = Self { workload_discovery: false };
+    pub const STOCK: Self = Self {
+        workload_discovery: false,
+    };
 
     /// Detects the features of a program. If it does not run, it counts as stock.
     pub async fn of_program(program: &Path) -> Self {
         let loads = loads(program, PROBE).await;
-        tracing::info!(workload_discovery = loads, "checked whether Envoy has Istio's extensions");
+        tracing::info!(
+            workload_discovery = loads,
+            "checked whether Envoy has Istio's extensions"
+        );
         if loads { Self::ISTIO } else { Self::STOCK }
     }
 
     /// Whether the program supports tags with formats in gRPC access logs.
     pub async fn writes_tags(program: &Path) -> bool {
         let loads = loads(program, LOG_PROBE).await;
-        tracing::info!(loads, "checked whether Envoy supports formatted tags in access logs");
+        tracing::info!(
+            loads,
+            "checked whether Envoy supports formatted tags in access logs"
+        );
         loads
     }
 }
@@ -92,8 +102,22 @@ impl Features {
 /// Whether the program accepts a bootstrap.
 async fn loads(program: &Path, bootstrap: &str) -> bool {
     let mut command = Command::new(program);
-    command.args(["--mode", "validate", "-l", "off", "--disable-hot-restart", "--config-yaml", bootstrap]);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    command.args([
+        "--mode",
+        "validate",
+        "-l",
+        "off",
+        "--disable-hot-restart",
+        "--config-yaml",
+        bootstrap,
+    ]);
+
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true);
+
     match tokio::time::timeout(ENVOY_TIMEOUT, command.status()).await {
         Ok(Ok(status)) => status.success(),
         Ok(Err(_)) | Err(_) => false,

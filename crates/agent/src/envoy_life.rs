@@ -9,7 +9,8 @@
 //!                    └─ another bootstrap ─▶ draining ─▶ killed ──▶ started anew
 //! ```
 //!
-//! The process is started through the agent's own program, which asks the kernel to kill it with the agent.
+//! The process is started through the agent's own program, which asks the kernel to kill it with
+//! the agent.
 
 mod drain;
 mod process;
@@ -52,8 +53,8 @@ enum After {
     Order(Option<EnvoyCommand>),
 }
 
-/// Runs an Envoy until it exits or is ordered to. Orders may come at any time; redundant ones, such as a second SIGTERM, are
-/// ignored.
+/// Runs an Envoy until it exits or is ordered to. Orders may come at any time; redundant ones, such
+/// as a second SIGTERM, are ignored.
 ///
 /// # Errors
 /// When the program cannot be started.
@@ -64,6 +65,7 @@ pub async fn keep(
 ) -> std::io::Result<Ended> {
     let mut child = launch.start()?;
     let mut drained = false;
+
     loop {
         let after = tokio::select! {
             status = child.wait() => After::Exit(status),
@@ -138,7 +140,10 @@ fn exit_code(status: ExitStatus) -> i32 {
     if signal == Some(nix::sys::signal::Signal::SIGKILL as i32) {
         tracing::warn!("Envoy was killed: it may have been out of memory");
     }
-    status.code().or(signal.map(|signal| 128 + signal)).unwrap_or(1)
+    status
+        .code()
+        .or(signal.map(|signal| 128 + signal))
+        .unwrap_or(1)
 }
 
 #[cfg(test)]

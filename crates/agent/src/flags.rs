@@ -1,7 +1,8 @@
-//! Command lines in the syntax of Go's pflag, so that those for pilot-agent and istio-iptables have the same meaning here.
+//! Command lines in the syntax of Go's pflag, so that those for pilot-agent and istio-iptables have
+//! the same meaning here.
 //!
-//! `--name value`, `--name=value`, `-n value`, `-n=value` and `-nvalue`; a switch has a value only after `=`. If a
-//! flag is repeated, the last value applies. `--` ends the flags.
+//! `--name value`, `--name=value`, `-n value`, `-n=value` and `-nvalue`; a switch has a value only
+//! after `=`. If a flag is repeated, the last value applies. `--` ends the flags.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -34,7 +35,8 @@ pub enum FlagValue {
 pub enum UnknownFlags {
     /// An unknown flag is an error.
     Refuse,
-    /// Ignores the flag and the value that seems to belong to it, as pilot-agent does for older templates.
+    /// Ignores the flag and the value that seems to belong to it, as pilot-agent does for older
+    /// templates.
     PassOver,
 }
 
@@ -52,7 +54,8 @@ pub struct CommandLine {
 /// Errors of parsing a command line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlagError {
-    /// No declared flag has this name or letter. Written with its dashes and without a value, such as `--other`.
+    /// No declared flag has this name or letter. Written with its dashes and without a value, such
+    /// as `--other`.
     #[error("unknown flag: {0}")]
     Unknown(String),
     /// The value of a flag is missing.
@@ -74,19 +77,34 @@ impl Flag {
     /// A flag with a text value.
     #[must_use]
     pub const fn text(name: &'static str, default: &'static str, help: &'static str) -> Self {
-        Self { name, letter: None, value: FlagValue::Text, default, help }
+        Self {
+            name,
+            letter: None,
+            value: FlagValue::Text,
+            default,
+            help,
+        }
     }
 
     /// A boolean flag, which is false by default.
     #[must_use]
     pub const fn switch(name: &'static str, help: &'static str) -> Self {
-        Self { name, letter: None, value: FlagValue::Switch, default: "", help }
+        Self {
+            name,
+            letter: None,
+            value: FlagValue::Switch,
+            default: "",
+            help,
+        }
     }
 
     /// Adds the one-letter form of a flag.
     #[must_use]
     pub const fn letter(self, letter: char) -> Self {
-        Self { letter: Some(letter), ..self }
+        Self {
+            letter: Some(letter),
+            ..self
+        }
     }
 }
 
@@ -95,7 +113,11 @@ impl CommandLine {
     ///
     /// # Errors
     /// If the value of a flag is missing, or a flag is unknown and `unknown` refuses it.
-    pub fn read(known: &[Flag], unknown: UnknownFlags, arguments: &[String]) -> Result<Self, FlagError> {
+    pub fn read(
+        known: &[Flag],
+        unknown: UnknownFlags,
+        arguments: &[String],
+    ) -> Result<Self, FlagError> {
         let mut line = Self::default();
         let mut rest: VecDeque<&str> = arguments.iter().map(String::as_str).collect();
         while let Some(word) = rest.pop_front() {
@@ -112,7 +134,8 @@ impl CommandLine {
         Ok(line)
     }
 
-    /// Parses a flag with two dashes, and its value from the next argument if it has none after `=`.
+    /// Parses a flag with two dashes, and its value from the next argument if it has none after
+    /// `=`.
     fn long(
         &mut self,
         known: &[Flag],
@@ -145,6 +168,7 @@ impl CommandLine {
     ) -> Result<(), FlagError> {
         let mut letters = word.chars();
         letters.next();
+
         while let Some(letter) = letters.next() {
             let after = letters.as_str();
             let Some(flag) = known.iter().find(|flag| flag.letter == Some(letter)) else {
@@ -155,24 +179,36 @@ impl CommandLine {
                 skip_value(Some(after).filter(|after| !after.is_empty()), rest);
                 return Ok(());
             };
+
             let value = after.strip_prefix('=');
             if flag.value == FlagValue::Switch && value.is_none() {
                 self.set_flag(*flag, None, rest)?;
                 continue;
             }
-            return self.set_flag(*flag, value.or(Some(after).filter(|after| !after.is_empty())), rest);
+
+            return self.set_flag(
+                *flag,
+                value.or(Some(after).filter(|after| !after.is_empty())),
+                rest,
+            );
         }
+
         Ok(())
     }
 
     /// Stores the value of a known flag.
-    fn set_flag(&mut self, flag: Flag, value: Option<&str>, rest: &mut VecDeque<&str>) -> Result<(), FlagError> {
+    fn set_flag(
+        &mut self,
+        flag: Flag,
+        value: Option<&str>,
+        rest: &mut VecDeque<&str>,
+    ) -> Result<(), FlagError> {
         let value = match (flag.value, value) {
             (_, Some(value)) => value,
             (FlagValue::Switch, None) => "true",
-            (FlagValue::Text, None) => {
-                rest.pop_front().ok_or_else(|| FlagError::NoValue(format!("--{}", flag.name)))?
-            }
+            (FlagValue::Text, None) => rest
+                .pop_front()
+                .ok_or_else(|| FlagError::NoValue(format!("--{}", flag.name)))?,
         };
         self.flags.insert(flag.name, value.to_owned());
         Ok(())
@@ -188,8 +224,14 @@ impl CommandLine {
         expected: &'static str,
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<Option<T>, FlagError> {
-        let Some(value) = self.flags.get(flag) else { return Ok(None) };
-        parse(value).map(Some).ok_or_else(|| FlagError::Value { flag, value: value.clone(), expected })
+        let Some(value) = self.flags.get(flag) else {
+            return Ok(None);
+        };
+        parse(value).map(Some).ok_or_else(|| FlagError::Value {
+            flag,
+            value: value.clone(),
+            expected,
+        })
     }
 }
 
@@ -204,7 +246,10 @@ fn skip_value(value: Option<&str>, rest: &mut VecDeque<&str>) {
 mod tests {
     use super::*;
 
-    const KNOWN: &[Flag] = &[Flag::text("port", "", "").letter('p'), Flag::switch("dry-run", "").letter('n')];
+    const KNOWN: &[Flag] = &[
+        Flag::text("port", "", "").letter('p'),
+        Flag::switch("dry-run", "").letter('n'),
+    ];
 
     fn read(unknown: UnknownFlags, line: &str) -> Result<CommandLine, FlagError> {
         let arguments: Vec<_> = line.split(' ').map(str::to_owned).collect();
@@ -213,20 +258,41 @@ mod tests {
 
     #[test]
     fn every_spelling_of_a_flag_value_is_accepted() {
-        for line in ["-p 1 x", "-p1 x", "-p=1 x", "--port 1 x", "--port=1 x", "-np1 x", "--port=0 -p1 -- x"] {
+        for line in [
+            "-p 1 x",
+            "-p1 x",
+            "-p=1 x",
+            "--port 1 x",
+            "--port=1 x",
+            "-np1 x",
+            "--port=0 -p1 -- x",
+        ] {
             let line = read(UnknownFlags::Refuse, line).unwrap();
             assert_eq!(line.flags["port"], "1");
             assert_eq!(line.words, ["x"]);
         }
-        assert_eq!(read(UnknownFlags::Refuse, "--dry-run=false").unwrap().flags["dry-run"], "false");
+        assert_eq!(
+            read(UnknownFlags::Refuse, "--dry-run=false").unwrap().flags["dry-run"],
+            "false"
+        );
     }
 
     #[test]
     fn unknown_flags_are_refused_or_passed_over_with_their_value() {
-        assert_eq!(read(UnknownFlags::Refuse, "--other 1"), Err(FlagError::Unknown("--other".to_owned())));
-        let line = read(UnknownFlags::PassOver, "proxy --other 1 -z --old=2 sidecar -p 3").unwrap();
+        assert_eq!(
+            read(UnknownFlags::Refuse, "--other 1"),
+            Err(FlagError::Unknown("--other".to_owned()))
+        );
+        let line = read(
+            UnknownFlags::PassOver,
+            "proxy --other 1 -z --old=2 sidecar -p 3",
+        )
+        .unwrap();
         assert_eq!(line.words, ["proxy", "sidecar"]);
         assert_eq!(line.flags["port"], "3");
-        assert_eq!(read(UnknownFlags::Refuse, "-p"), Err(FlagError::NoValue("--port".to_owned())));
+        assert_eq!(
+            read(UnknownFlags::Refuse, "-p"),
+            Err(FlagError::NoValue("--port".to_owned()))
+        );
     }
 }

@@ -11,7 +11,8 @@ const LISTENER_TEMPLATE: &str = "xds.istio.io/grpc/lds/inbound/%s";
 /// The interval at which certificate files are read again.
 const REFRESH: &str = "900s";
 
-/// The bootstrap. `socket` is the agent's xDS socket, `certificates` the directory with the workload's certificates, or empty.
+/// The bootstrap. `socket` is the agent's xDS socket, `certificates` the directory with the
+/// workload's certificates, or empty.
 #[must_use]
 pub fn grpc_bootstrap(node: &Node, socket: &str, certificates: &str) -> Value {
     let mut metadata = node.metadata.clone();
@@ -31,6 +32,7 @@ pub fn grpc_bootstrap(node: &Node, socket: &str, certificates: &str) -> Value {
         },
         "server_listener_resource_name_template": LISTENER_TEMPLATE,
     });
+
     if let (Some(fields), false) = (bootstrap.as_object_mut(), certificates.is_empty()) {
         let file = |name: &str| go_path::join(certificates, name);
         fields.insert(
@@ -43,5 +45,6 @@ pub fn grpc_bootstrap(node: &Node, socket: &str, certificates: &str) -> Value {
             } } }),
         );
     }
+
     bootstrap
 }

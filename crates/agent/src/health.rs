@@ -18,7 +18,8 @@ pub struct HealthConfig {
     pub probe: ReadinessProbe,
     /// The default host of the probe: the workload's first address, or `localhost`.
     pub host: String,
-    /// The agent's status server, whose `/healthz/ready` reports Envoy's readiness: traffic needs both.
+    /// The agent's status server, whose `/healthz/ready` reports Envoy's readiness: traffic needs
+    /// both.
     pub proxy: Option<SocketAddr>,
 }
 
@@ -38,14 +39,24 @@ impl ProbeThresholds {
     /// A counter with the thresholds of a probe.
     fn new(probe: &ReadinessProbe) -> Self {
         let count = |count: i32| u32::try_from(count).unwrap_or(0).max(1);
-        let (successes, failures) = (count(probe.success_threshold), count(probe.failure_threshold));
-        Self { successes, failures, row: (true, 0), last: None }
+        let successes = count(probe.success_threshold);
+        let failures = count(probe.failure_threshold);
+        Self {
+            successes,
+            failures,
+            row: (true, 0),
+            last: None,
+        }
     }
 
     /// Counts a result; returns the readiness if it has changed.
     fn add_result(&mut self, good: bool) -> Option<bool> {
         let (last, count) = self.row;
-        let count = if last == good { count.saturating_add(1) } else { 1 };
+        let count = if last == good {
+            count.saturating_add(1)
+        } else {
+            1
+        };
         self.row = (good, count);
         let enough = if good { self.successes } else { self.failures };
         if count < enough || self.last == Some(good) {
@@ -60,7 +71,10 @@ impl ProbeThresholds {
 pub fn start(
     config: HealthConfig,
     stop: CancellationToken,
-) -> (watch::Receiver<Option<Health>>, impl Future<Output = ()> + Send + 'static) {
+) -> (
+    watch::Receiver<Option<Health>>,
+    impl Future<Output = ()> + Send + 'static,
+) {
     let (sender, receiver) = watch::channel(None);
     let task = async move {
         tokio::select! {
@@ -74,14 +88,22 @@ pub fn start(
 /// Probes periodically; does not return.
 async fn watch_over(config: HealthConfig, sender: watch::Sender<Option<Health>>) {
     let seconds = |count: i32, default: u64| {
-        Duration::from_secs(u64::try_from(count).ok().filter(|count| *count > 0).unwrap_or(default))
+        Duration::from_secs(
+            u64::try_from(count)
+                .ok()
+                .filter(|count| *count > 0)
+                .unwrap_or(default),
+        )
     };
+
     let probe = &config.probe;
-    let (timeout, period) = (seconds(probe.timeout_seconds, 1), seconds(probe.period_seconds, 10));
+    let timeout = seconds(probe.timeout_seconds, 1);
+    let period = seconds(probe.period_seconds, 10);
     tokio::time::sleep(seconds(probe.initial_delay_seconds, 0)).await;
     let mut judge = ProbeThresholds::new(probe);
     let mut ticks = tokio::time::interval(period);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+
     loop {
         ticks.tick().await;
         let result = tokio::time::timeout(timeout, probe::run(&config)).await;
@@ -107,12 +129,18 @@ mod tests {
 
     #[test]
     fn answers_must_repeat_before_they_are_news() {
-        let probe = ReadinessProbe { success_threshold: 2, failure_threshold: 3, ..ReadinessProbe::default() };
+        let probe = ReadinessProbe {
+            success_threshold: 2,
+            failure_threshold: 3,
+            ..ReadinessProbe::default()
+        };
         let mut judge = ProbeThresholds::new(&probe);
-        let heard: Vec<_> = [true, false, true, true, true, false, false, true, false, false, false, false]
-            .into_iter()
-            .map(|good| judge.add_result(good))
-            .collect();
+        let heard: Vec<_> = [
+            true, false, true, true, true, false, false, true, false, false, false, false,
+        ]
+        .into_iter()
+        .map(|good| judge.add_result(good))
+        .collect();
         let mut expected = vec![None; 12];
         (expected[3], expected[10]) = (Some(true), Some(false));
         assert_eq!(heard, expected);
@@ -122,16 +150,36 @@ mod tests {
     async fn a_port_that_closes_makes_the_workload_unready() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let tcp_socket = Some(TcpHealthCheckConfig { host: String::new(), port: port.into() });
-        let probe = ReadinessProbe { period_seconds: 1, tcp_socket, ..ReadinessProbe::default() };
-        let config = HealthConfig { probe, host: "127.0.0.1".to_owned(), proxy: None };
+        let tcp_socket = Some(TcpHealthCheckConfig {
+            host: String::new(),
+            port: port.into(),
+        });
+        let probe = ReadinessProbe {
+            period_seconds: 1,
+            tcp_socket,
+            ..ReadinessProbe::default()
+        };
+
+        let config = HealthConfig {
+            probe,
+            host: "127.0.0.1".to_owned(),
+            proxy: None,
+        };
         let stop = CancellationToken::new();
         let (mut health, task) = start(config, stop.clone());
         let mut running = tokio::task::JoinSet::new();
         running.spawn(task);
-        health.wait_for(|health| *health == Some(Health::Ready)).await.unwrap();
+
+        health
+            .wait_for(|health| *health == Some(Health::Ready))
+            .await
+            .unwrap();
         drop(listener);
-        health.wait_for(|health| matches!(health, Some(Health::NotReady(_)))).await.unwrap();
+        health
+            .wait_for(|health| matches!(health, Some(Health::NotReady(_))))
+            .await
+            .unwrap();
+
         stop.cancel();
         running.join_all().await;
     }

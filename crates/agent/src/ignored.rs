@@ -2,8 +2,8 @@
 
 use super::variables::Variables;
 
-/// pilot-agent's variables that are not read, each with the value that matches the agent's behaviour, if there is
-/// one. A test verifies that none is read.
+/// pilot-agent's variables that are not read, each with the value that matches the agent's
+/// behaviour, if there is one. A test verifies that none is read.
 pub const UNREAD: &[(&str, Option<&str>)] = &[
     ("CREDENTIAL_FETCHER_TYPE", Some("JWT")),
     ("CREDENTIAL_IDENTITY_PROVIDER", None),
@@ -20,7 +20,11 @@ pub fn ignored(variables: &Variables) -> Vec<&'static str> {
         let value = Some(variables.text(name)).filter(|value| !value.is_empty());
         value.is_some() && value != *usual
     };
-    UNREAD.iter().filter(is_ignored).map(|(name, _)| *name).collect()
+    UNREAD
+        .iter()
+        .filter(is_ignored)
+        .map(|(name, _)| *name)
+        .collect()
 }
 
 #[cfg(test)]
@@ -29,7 +33,8 @@ mod tests {
 
     use super::*;
 
-    /// pilot-agent's variables (1.32) besides those of [`UNREAD`] and those that become metadata of the node.
+    /// pilot-agent's variables (1.32) besides those of [`UNREAD`] and those that become metadata of
+    /// the node.
     const READ: &[&str] = &[
         "CA_ADDR",
         "CA_PROVIDER",
@@ -92,7 +97,8 @@ mod tests {
 
     /// All sources of the agent but this.
     fn sources() -> String {
-        let (mut folders, mut text) = (vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")], String::new());
+        let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+        let mut text = String::new();
         while let Some(folder) = folders.pop() {
             for entry in std::fs::read_dir(folder).unwrap() {
                 let path: PathBuf = entry.unwrap().path();
@@ -113,12 +119,20 @@ mod tests {
         let unread: Vec<_> = READ.iter().filter(|name| !is_read(name)).collect();
         assert_eq!(unread, Vec::<&&str>::new(), "they belong into UNREAD");
         let read: Vec<_> = UNREAD.iter().filter(|(name, _)| is_read(name)).collect();
-        assert_eq!(read, Vec::<&(&str, Option<&str>)>::new(), "they do not belong into UNREAD");
+        assert_eq!(
+            read,
+            Vec::<&(&str, Option<&str>)>::new(),
+            "they do not belong into UNREAD"
+        );
     }
 
     #[test]
     fn set_but_unread_variables_are_reported() {
-        let variables = [("JWT_POLICY", "first-party-jwt"), ("PKCS8_KEY", "true"), ("XDS_AUTH_PROVIDER", "")];
+        let variables = [
+            ("JWT_POLICY", "first-party-jwt"),
+            ("PKCS8_KEY", "true"),
+            ("XDS_AUTH_PROVIDER", ""),
+        ];
         assert_eq!(ignored(&variables.into_iter().collect()), ["JWT_POLICY"]);
     }
 }

@@ -1,4 +1,5 @@
-//! Traffic capture: the rules that redirect a pod's connections to its Envoy, and their installation in the kernel.
+//! Traffic capture: the rules that redirect a pod's connections to its Envoy, and their
+//! installation in the kernel.
 //!
 //! ```text
 //! flags, environment ─▶ Capture ─▶ rules of one family ─▶ text for iptables-restore
@@ -6,8 +7,9 @@
 //!                      iptables-save ─▶ State ─▶ nothing to do │ apply │ clean up, then apply
 //! ```
 //!
-//! Flags, variables and rules match istio-iptables; with `--native-nftables` the rules match istio-nftables, and `nft`
-//! reads the text. Every step up to the text is a pure function of its input.
+//! Flags, variables and rules match istio-iptables; with `--native-nftables` the rules match
+//! istio-nftables, and `nft` reads the text. Every step up to the text is a pure function of its
+//! input.
 
 mod apply;
 mod capture;

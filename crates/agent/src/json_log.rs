@@ -1,5 +1,5 @@
-//! Log lines as JSON objects with Istio's members (`level`, `time`, `scope`, `msg`), for tools that parse Istio's
-//! logs: `istioctl bug-report` with a start time drops lines that it cannot parse.
+//! Log lines as JSON objects with Istio's members (`level`, `time`, `scope`, `msg`), for tools that
+//! parse Istio's logs: `istioctl bug-report` with a start time drops lines that it cannot parse.
 
 use std::fmt::{self, Debug, Write as _};
 
@@ -39,7 +39,12 @@ where
     N: for<'a> FormatFields<'a> + 'static,
     T: FormatTime,
 {
-    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
         // Events of the `log` crate contain their own module and level as fields.
         let normalized = event.normalized_metadata();
         let metadata = normalized.as_ref().unwrap_or_else(|| event.metadata());
@@ -55,7 +60,12 @@ where
             span: spans(context)?,
             fields: fields.fields,
         };
-        writeln!(writer, "{}", serde_json::to_string(&line).map_err(|_| fmt::Error)?)
+
+        writeln!(
+            writer,
+            "{}",
+            serde_json::to_string(&line).map_err(|_| fmt::Error)?
+        )
     }
 }
 
@@ -66,10 +76,18 @@ where
     N: for<'a> FormatFields<'a> + 'static,
 {
     let mut text = String::new();
-    for span in context.event_scope().into_iter().flat_map(|scope| scope.from_root()) {
+    for span in context
+        .event_scope()
+        .into_iter()
+        .flat_map(|scope| scope.from_root())
+    {
         let between = if text.is_empty() { "" } else { ":" };
         write!(text, "{between}{}", span.name())?;
-        if let Some(fields) = span.extensions().get::<FormattedFields<N>>().filter(|fields| !fields.is_empty()) {
+        if let Some(fields) = span
+            .extensions()
+            .get::<FormattedFields<N>>()
+            .filter(|fields| !fields.is_empty())
+        {
             write!(text, "{{{fields}}}")?;
         }
     }
@@ -97,11 +115,16 @@ struct EventFields {
 impl EventFields {
     fn put(&mut self, field: &Field, value: Value) {
         match field.name() {
-            "message" => self.message = value.as_str().map_or_else(|| value.to_string(), str::to_owned),
+            "message" => {
+                self.message = value
+                    .as_str()
+                    .map_or_else(|| value.to_string(), str::to_owned)
+            }
             name if name.starts_with("log.") => {}
             name => {
                 let behind = if MEMBERS.contains(&name) { "_" } else { "" };
-                self.fields.insert(format!("{}{behind}", name.trim_start_matches("r#")), value);
+                self.fields
+                    .insert(format!("{}{behind}", name.trim_start_matches("r#")), value);
             }
         }
     }
@@ -178,7 +201,9 @@ mod tests {
     #[test]
     fn lines_have_the_members_that_istios_have() {
         let kept = Kept::default();
-        let log = tracing_subscriber::fmt().with_ansi(false).event_format(JsonLines(Noon));
+        let log = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .event_format(JsonLines(Noon));
         let log = log.with_writer(kept.clone()).finish();
         tracing::subscriber::with_default(log, || {
             tracing::warn!(level = "debug", count = 3, up = true, error = %"line 1\nline \"2\"", "changed\tall");
@@ -187,6 +212,7 @@ mod tests {
             tracing::info!(target: "elsewhere", r#type = "CDS", "sent to {}", "web-1");
             tracing::debug!("below the level");
         });
+
         let expected = concat!(
             r#"{"level":"warn","time":"2026-08-22T12:00:00.000000Z","scope":"navarch_agent::json_log::tests","#,
             r#""msg":"changed\tall","count":3,"error":"line 1\nline \"2\"","level_":"debug","up":true}"#,
@@ -195,6 +221,7 @@ mod tests {
             r#""span":"connection:stream{proxy=\"web-1\"}","type":"CDS"}"#,
             "\n",
         );
+
         assert_eq!(String::from_utf8(kept.0.lock().clone()).unwrap(), expected);
     }
 
@@ -208,8 +235,15 @@ mod tests {
             span: "stream".to_owned(),
             fields: Map::new(),
         };
+
         let members = serde_json::to_value(&line).unwrap();
-        let mut names: Vec<&str> = members.as_object().unwrap().keys().map(String::as_str).collect();
+        let mut names: Vec<&str> = members
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
+
         let mut known = MEMBERS.to_vec();
         names.sort_unstable();
         known.sort_unstable();

@@ -1,4 +1,5 @@
-//! Short plain HTTP requests to local servers: Envoy's admin API, the agent itself, the cloud's metadata.
+//! Short plain HTTP requests to local servers: Envoy's admin API, the agent itself, the cloud's
+//! metadata.
 //!
 //! Every response has a timeout and a size limit, and no redirect is followed.
 
@@ -85,7 +86,10 @@ impl LocalRequest {
     /// A `POST` on loopback, without a body.
     #[must_use]
     pub fn post(host: &str, port: u16, path: &str, timeout: Duration) -> Self {
-        Self { method: Method::POST, ..Self::get(host, port, path, timeout) }
+        Self {
+            method: Method::POST,
+            ..Self::get(host, port, path, timeout)
+        }
     }
 
     /// Sends the request.
@@ -94,7 +98,9 @@ impl LocalRequest {
     /// If there is no complete response within the timeout.
     pub async fn send(self) -> Result<LocalResponse, HttpError> {
         let timeout = self.timeout;
-        tokio::time::timeout(timeout, self.exchange()).await.map_err(|_| HttpError::Timeout(timeout))?
+        tokio::time::timeout(timeout, self.exchange())
+            .await
+            .map_err(|_| HttpError::Timeout(timeout))?
     }
 
     /// Sends the request over an existing connection.
@@ -106,7 +112,9 @@ impl LocalRequest {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     ) -> Result<LocalResponse, HttpError> {
         let timeout = self.timeout;
-        tokio::time::timeout(timeout, self.exchange_over(stream)).await.map_err(|_| HttpError::Timeout(timeout))?
+        tokio::time::timeout(timeout, self.exchange_over(stream))
+            .await
+            .map_err(|_| HttpError::Timeout(timeout))?
     }
 
     /// Sends the request without a timeout.
@@ -125,16 +133,27 @@ impl LocalRequest {
         } else {
             format!("{}:{}", self.host, self.port)
         };
+
         let mut request = Request::builder().method(self.method).uri(self.path);
         if let Some(headers) = request.headers_mut() {
             headers.extend(self.headers);
         }
-        let request = request.header(header::HOST, authority).body(Full::new(self.body))?;
+
+        let request = request
+            .header(header::HOST, authority)
+            .body(Full::new(self.body))?;
         let limit = self.limit;
         exchange(stream, request, async |response| {
             let (parts, body) = response.into_parts();
-            let body = Limited::new(body, limit).collect().await.map_err(|error| HttpError::Body(error.to_string()))?;
-            Ok(LocalResponse { status: parts.status, headers: parts.headers, body: body.to_bytes() })
+            let body = Limited::new(body, limit)
+                .collect()
+                .await
+                .map_err(|error| HttpError::Body(error.to_string()))?;
+            Ok(LocalResponse {
+                status: parts.status,
+                headers: parts.headers,
+                body: body.to_bytes(),
+            })
         })
         .await?
     }
@@ -150,7 +169,10 @@ mod tests {
     async fn answering(answer: &'static [u8]) -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        #[expect(clippy::disallowed_methods, reason = "the runtime of the test ends with it")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the runtime of the test ends with it"
+        )]
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut request = [0; 1024];
@@ -162,16 +184,27 @@ mod tests {
 
     #[tokio::test]
     async fn a_response_of_a_closing_server_is_read_completely() {
-        let port =
-            answering(b"HTTP/1.1 302 Found\r\nlocation: http://example.com/\r\nconnection: close\r\n\r\nbody").await;
-        let answer = LocalRequest::get("127.0.0.1", port, "/", Duration::from_secs(5)).send().await.unwrap();
-        assert_eq!((answer.status.as_u16(), &answer.body[..]), (302, &b"body"[..]));
+        let port = answering(
+            b"HTTP/1.1 302 Found\r\nlocation: http://example.com/\r\nconnection: close\r\n\r\nbody",
+        )
+        .await;
+        let answer = LocalRequest::get("127.0.0.1", port, "/", Duration::from_secs(5))
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(
+            (answer.status.as_u16(), &answer.body[..]),
+            (302, &b"body"[..])
+        );
     }
 
     #[tokio::test]
     async fn an_oversized_response_is_an_error() {
         let port = answering(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n123456789").await;
-        let question = LocalRequest { limit: 8, ..LocalRequest::get("127.0.0.1", port, "/", Duration::from_secs(5)) };
+        let question = LocalRequest {
+            limit: 8,
+            ..LocalRequest::get("127.0.0.1", port, "/", Duration::from_secs(5))
+        };
         assert!(matches!(question.send().await, Err(HttpError::Body(_))));
     }
 }

@@ -7,10 +7,20 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> anyhow::Result<ExitCode> {
-    let arguments: Vec<_> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    let command = navarch_agent::cli::command_of_name(arguments.first().map(String::as_str)).unwrap_or_default();
+    let arguments: Vec<_> = std::env::args_os()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let command = navarch_agent::cli::command_of_name(arguments.first().map(String::as_str))
+        .unwrap_or_default();
     // The agent executes itself with `agent` if the file has another name, as for `navarch agent`.
-    let rest = arguments.into_iter().skip(1).enumerate().filter(|(place, word)| *place > 0 || word != "agent");
-    let words: Vec<_> = command.into_iter().chain(rest.map(|(_, word)| word)).collect();
+    let rest = arguments
+        .into_iter()
+        .skip(1)
+        .enumerate()
+        .filter(|(place, word)| *place > 0 || word != "agent");
+    let words: Vec<_> = command
+        .into_iter()
+        .chain(rest.map(|(_, word)| word))
+        .collect();
     navarch_agent::cli::run(&words)
 }

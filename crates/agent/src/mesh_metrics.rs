@@ -1,4 +1,5 @@
-//! The mesh's metrics (`istio_requests_total` and others) for an Envoy without Istio's filter, computed from its access logs.
+//! The mesh's metrics (`istio_requests_total` and others) for an Envoy without Istio's filter,
+//! computed from its access logs.
 //!
 //! ```text
 //! Envoy ──entries──▶ service ──▶ log (one for each name: what is counted) ──▶ labels ──▶ families ──▶ status server
@@ -8,8 +9,8 @@
 //!                                     held: entries that wait for it
 //! ```
 //!
-//! Names, labels, values and buckets match Istio's `istio.stats`. Everything that grows with clients' requests has a
-//! limit; what exceeds it is counted.
+//! Names, labels, values and buckets match Istio's `istio.stats`. Everything that grows with
+//! clients' requests has a limit; what exceeds it is counted.
 
 mod connections;
 mod entry;
@@ -50,9 +51,11 @@ use overrides::Overrides;
 use peers::Peers;
 use wire::{HttpEntry, TcpEntry};
 
-/// Maximum number of label sets of all metrics together: each is a line, or two dozen for a histogram.
+/// Maximum number of label sets of all metrics together: each is a line, or two dozen for a
+/// histogram.
 const MAX_SETS: usize = 10_000;
-/// Maximum number of cached label sets by entry key; labels of further entries are computed each time.
+/// Maximum number of cached label sets by entry key; labels of further entries are computed each
+/// time.
 const MAX_KINDS: usize = 10_000;
 /// Maximum number of distinct access logs. Each change of a Telemetry creates new ones.
 const MAX_LOGS: usize = 256;
@@ -119,25 +122,44 @@ impl MeshMetrics {
             held: Held::default(),
             key: Vec::new(),
         };
-        let is_sign = |sign: &char| sign.is_ascii_alphanumeric() || matches!(sign, '.' | '-' | '+' | '_');
+
+        let is_sign =
+            |sign: &char| sign.is_ascii_alphanumeric() || matches!(sign, '.' | '-' | '+' | '_');
         let release: String = release.chars().filter(is_sign).collect();
-        Self { own: Arc::new(own), release: release.into(), state: Arc::new(Mutex::new(state)), wanted: Arc::default() }
+        Self {
+            own: Arc::new(own),
+            release: release.into(),
+            state: Arc::new(Mutex::new(state)),
+            wanted: Arc::default(),
+        }
     }
 
-    /// The log of this name; `None` if metrics are not computed from it, or there are too many logs.
+    /// The log of this name; `None` if metrics are not computed from it, or there are too many
+    /// logs.
     fn log(&self, name: &str) -> Option<Arc<Log>> {
         let mut state = self.state.lock();
         if let Some(LogId(id)) = state.logs.get(name) {
             return state.overrides.get(usize::try_from(*id).ok()?).cloned();
         }
+
         let config = MetricsLog::from_name(name)?;
+
         if state.logs.len() >= MAX_LOGS {
             tracing::warn!("too many access logs with metrics; the newest ones are not counted");
             return None;
         }
+
         let id = LogId(u32::try_from(state.overrides.len()).ok()?);
-        let log = Arc::new(Log { id, overrides: Overrides::new(&config.metrics), config });
-        state.families.release.get_or_insert_with(|| self.release.clone());
+        let log = Arc::new(Log {
+            id,
+            overrides: Overrides::new(&config.metrics),
+            config,
+        });
+        state
+            .families
+            .release
+            .get_or_insert_with(|| self.release.clone());
+
         state.logs.insert(name.to_owned(), id);
         state.overrides.push(log.clone());
         Some(log)

@@ -83,7 +83,9 @@ impl EndLabel {
     fn of(code: Code) -> Self {
         // Normal ends of a stream are not errors.
         let is_cancelled = matches!(code, Code::Ok | Code::Cancelled | Code::DeadlineExceeded);
-        Self { r#type: if is_cancelled { "cancelled" } else { "error" } }
+        Self {
+            r#type: if is_cancelled { "cancelled" } else { "error" },
+        }
     }
 }
 
@@ -166,66 +168,136 @@ impl AgentMetrics {
         }
     }
 
-    /// Adds the metrics to `registry` with the prefix `istio_agent_`. Clones of `self` update the registered values.
+    /// Adds the metrics to `registry` with the prefix `istio_agent_`. Clones of `self` update the
+    /// registered values.
     pub fn register(&self, registry: &mut Registry) {
         let m = self.clone();
         let registry = registry.sub_registry_with_prefix("istio_agent");
-        registry.register("xds_proxy_requests", "xDS requests forwarded to the control plane", m.xds_requests);
-        registry.register("xds_proxy_responses", "xDS responses received from the control plane", m.xds_responses);
+        registry.register(
+            "xds_proxy_requests",
+            "xDS requests forwarded to the control plane",
+            m.xds_requests,
+        );
+
+        registry.register(
+            "xds_proxy_responses",
+            "xDS responses received from the control plane",
+            m.xds_responses,
+        );
+
         registry.register(
             "istiod_connection_failures",
             "Failed connections to the control plane",
             m.connection_failures,
         );
-        registry.register("istiod_connection_terminations", "Streams to the control plane that ended", m.upstream_ends);
-        registry.register("envoy_connection_terminations", "Streams of Envoy that ended", m.downstream_ends);
+
+        registry.register(
+            "istiod_connection_terminations",
+            "Streams to the control plane that ended",
+            m.upstream_ends,
+        );
+
+        registry.register(
+            "envoy_connection_terminations",
+            "Streams of Envoy that ended",
+            m.downstream_ends,
+        );
         registry.register("num_outgoing_requests", "Requests to the CA", m.requests);
-        registry.register("num_failed_outgoing_requests", "Failed requests to the CA", m.failed_requests);
-        registry.register("outgoing_latency", "Total latency of requests to the CA, in milliseconds", m.request_time);
-        registry.register("num_outgoing_retries", "Retries of requests to the CA", m.retries);
+        registry.register(
+            "num_failed_outgoing_requests",
+            "Failed requests to the CA",
+            m.failed_requests,
+        );
+
+        registry.register(
+            "outgoing_latency",
+            "Total latency of requests to the CA, in milliseconds",
+            m.request_time,
+        );
+
+        registry.register(
+            "num_outgoing_retries",
+            "Retries of requests to the CA",
+            m.retries,
+        );
+
         registry.register(
             "num_file_watcher_failures",
             "Certificate directories that could not be watched",
             m.file_watcher_failures,
         );
+
         registry.register(
             "num_file_secret_failures",
             "Certificate and root files that could not be loaded",
             m.file_secret_failures,
         );
+
         registry.register(
             "pilot_xds_recv_max",
             "Size of Envoy's largest xDS request so far, in bytes",
             m.largest_request,
         );
         registry.register("dns_requests", "DNS queries received", m.dns_requests);
-        registry.register("dns_upstream_requests", "DNS queries forwarded to upstream resolvers", m.dns_forwarded);
-        registry.register("dns_upstream_failures", "Forwarded DNS queries without a response", m.dns_failures);
+        registry.register(
+            "dns_upstream_requests",
+            "DNS queries forwarded to upstream resolvers",
+            m.dns_forwarded,
+        );
+
+        registry.register(
+            "dns_upstream_failures",
+            "Forwarded DNS queries without a response",
+            m.dns_failures,
+        );
+
         registry.register(
             "dns_upstream_request_duration_seconds",
             "Latency of upstream DNS resolvers, in seconds",
             m.dns_time,
         );
-        registry.register("scrape_failures", "Failed scrapes, by source", m.scrape_failures);
+
+        registry.register(
+            "scrape_failures",
+            "Failed scrapes, by source",
+            m.scrape_failures,
+        );
+
         registry.register(
             "startup_duration_seconds",
             "Seconds from start until the pod was first ready; 0 until then",
             m.startup,
         );
         registry.register("wasm_cache_entries", "Wasm modules in the cache", m.modules);
-        registry.register("wasm_cache_lookup_count", "Wasm module cache lookups, by hit", m.module_lookups);
-        registry.register("wasm_remote_fetch_count", "Wasm module fetches, by result", m.module_fetches);
+        registry.register(
+            "wasm_cache_lookup_count",
+            "Wasm module cache lookups, by hit",
+            m.module_lookups,
+        );
+
+        registry.register(
+            "wasm_remote_fetch_count",
+            "Wasm module fetches, by result",
+            m.module_fetches,
+        );
+
         registry.register(
             "wasm_config_conversion_count",
             "Wasm filter configurations converted, by result",
             m.conversions,
         );
+
         registry.register(
             "wasm_config_conversion_duration",
             "Duration of a Wasm filter configuration conversion, in milliseconds",
             m.conversion_time,
         );
-        registry.register("cert_expiry_seconds", "Seconds until certificates expire", m.certificates);
+
+        registry.register(
+            "cert_expiry_seconds",
+            "Seconds until certificates expire",
+            m.certificates,
+        );
     }
 
     /// Counts a forwarded request of Envoy.
@@ -236,7 +308,9 @@ impl AgentMetrics {
     /// Records the size of a request, in bytes.
     pub(crate) fn received(&self, bytes: usize) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        self.largest_request.inner().fetch_max(bytes, Ordering::Relaxed);
+        self.largest_request
+            .inner()
+            .fetch_max(bytes, Ordering::Relaxed);
     }
 
     /// Counts a response of the control plane.
@@ -256,14 +330,18 @@ impl AgentMetrics {
 
     /// Counts the end of Envoy's stream.
     pub(crate) fn count_stream_end(&self, code: Code) {
-        self.downstream_ends.get_or_create(&EndLabel::of(code)).inc();
+        self.downstream_ends
+            .get_or_create(&EndLabel::of(code))
+            .inc();
     }
 
     /// Counts a request to the CA and its duration.
     pub(crate) fn observe_ca_request(&self, took: Duration, is_signed: bool) {
         let label = RequestLabel { request_type: CSR };
         self.requests.get_or_create(&label).inc();
-        self.request_time.get_or_create(&label).inc_by(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+        self.request_time
+            .get_or_create(&label)
+            .inc_by(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
         if !is_signed {
             self.failed_requests.get_or_create(&label).inc();
         }
@@ -271,7 +349,9 @@ impl AgentMetrics {
 
     /// Counts a retry of a failed request to the CA.
     pub(crate) fn count_ca_retry(&self) {
-        self.retries.get_or_create(&RequestLabel { request_type: CSR }).inc();
+        self.retries
+            .get_or_create(&RequestLabel { request_type: CSR })
+            .inc();
     }
 
     /// Counts a directory that could not be watched.
@@ -291,10 +371,18 @@ impl AgentMetrics {
 
     /// Updates time-dependent metrics before a scrape.
     pub(crate) fn refresh(&self) {
-        let Some((ends, clock)) = *self.ends.lock() else { return };
+        let Some((ends, clock)) = *self.ends.lock() else {
+            return;
+        };
         let whole = |span: Duration| i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
-        let left = ends.duration_since(clock()).map_or_else(|past| -whole(past.duration()), whole);
-        self.certificates.get_or_create(&ResourceLabel { resource_name: WORKLOAD }).set(left);
+        let left = ends
+            .duration_since(clock())
+            .map_or_else(|past| -whole(past.duration()), whole);
+        self.certificates
+            .get_or_create(&ResourceLabel {
+                resource_name: WORKLOAD,
+            })
+            .set(left);
     }
 
     pub(crate) fn count_dns_query(&self) {
@@ -317,7 +405,9 @@ impl AgentMetrics {
             ScrapeTarget::Application => "application",
             ScrapeTarget::Agent => "agent",
         };
-        self.scrape_failures.get_or_create(&ScrapeLabel { r#type }).inc();
+        self.scrape_failures
+            .get_or_create(&ScrapeLabel { r#type })
+            .inc();
     }
 
     /// Counts a lookup of a Wasm module.
@@ -328,7 +418,9 @@ impl AgentMetrics {
 
     /// Counts a fetch of a Wasm module, with pilot-agent's result label.
     pub(crate) fn module_fetched(&self, result: &'static str) {
-        self.module_fetches.get_or_create(&ResultLabel { result }).inc();
+        self.module_fetches
+            .get_or_create(&ResultLabel { result })
+            .inc();
     }
 
     /// Records the number of cached Wasm modules.
@@ -336,9 +428,12 @@ impl AgentMetrics {
         self.modules.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Counts a conversion of a Wasm filter config, with pilot-agent's result label, and its duration.
+    /// Counts a conversion of a Wasm filter config, with pilot-agent's result label, and its
+    /// duration.
     pub(crate) fn module_converted(&self, result: &'static str, took: Duration) {
-        self.conversions.get_or_create(&ResultLabel { result }).inc();
+        self.conversions
+            .get_or_create(&ResultLabel { result })
+            .inc();
         self.conversion_time.observe(took.as_secs_f64() * 1000.0);
     }
 
@@ -397,12 +492,16 @@ mod tests {
         metrics.count_stream_end(Code::Cancelled);
         metrics.count_stream_end(Code::InvalidArgument);
         metrics.observe_ca_request(Duration::from_millis(20), false);
+
         metrics.count_ca_retry();
         metrics.received(300);
         metrics.received(200);
         metrics.watcher_failed();
         metrics.file_failed();
-        metrics.certificate_ends(SystemTime::UNIX_EPOCH, || SystemTime::UNIX_EPOCH + Duration::from_mins(1));
+        metrics.certificate_ends(SystemTime::UNIX_EPOCH, || {
+            SystemTime::UNIX_EPOCH + Duration::from_mins(1)
+        });
+
         metrics.count_dns_query();
         metrics.dns_forwarded(Duration::from_millis(1), false);
         metrics.scrape_failed(ScrapeTarget::Envoy);
@@ -411,13 +510,19 @@ mod tests {
         metrics.module_fetched("success");
         metrics.keeps_modules(3);
         metrics.module_converted("success", Duration::from_millis(3));
+
         metrics.refresh();
-        let (mut registry, mut text) = (Registry::default(), String::new());
+        let mut registry = Registry::default();
+        let mut text = String::new();
         metrics.register(&mut registry);
         encode(&mut text, &registry).unwrap();
+
         for name in NAMES {
             let line = format!("istio_agent_{name}");
-            assert!(text.lines().any(|one| one.trim_end_matches(".0") == line), "{line}: {text}");
+            assert!(
+                text.lines().any(|one| one.trim_end_matches(".0") == line),
+                "{line}: {text}"
+            );
         }
     }
 }

@@ -43,7 +43,10 @@ impl Node {
     /// A text value of the metadata; empty if it is not set.
     #[must_use]
     pub fn text(&self, key: &str) -> &str {
-        self.metadata.get(key).and_then(Value::as_str).unwrap_or_default()
+        self.metadata
+            .get(key)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
     }
 
     /// Whether a boolean of the metadata is true.
@@ -65,16 +68,30 @@ impl Locality {
     /// Parses `region/zone/subzone`, or the same with dots if it has no slash.
     #[must_use]
     pub fn parse(text: &str) -> Self {
-        let mut parts = text.split(if text.contains('/') { '/' } else { '.' }).map(str::to_owned);
+        let mut parts = text
+            .split(if text.contains('/') { '/' } else { '.' })
+            .map(str::to_owned);
         let mut next = || parts.next().unwrap_or_default();
-        Self { region: next(), zone: next(), sub_zone: next() }
+        Self {
+            region: next(),
+            zone: next(),
+            sub_zone: next(),
+        }
     }
 
     /// As JSON, without empty parts.
     #[must_use]
     pub fn to_json(&self) -> Value {
-        let parts = [("region", &self.region), ("zone", &self.zone), ("sub_zone", &self.sub_zone)];
+        let parts = [
+            ("region", &self.region),
+            ("zone", &self.zone),
+            ("sub_zone", &self.sub_zone),
+        ];
         let known = parts.into_iter().filter(|(_, value)| !value.is_empty());
-        Value::Object(known.map(|(key, value)| (key.to_owned(), Value::from(value.as_str()))).collect())
+        Value::Object(
+            known
+                .map(|(key, value)| (key.to_owned(), Value::from(value.as_str())))
+                .collect(),
+        )
     }
 }

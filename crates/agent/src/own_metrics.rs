@@ -38,7 +38,13 @@ impl OwnMetrics {
         let mut registry = Registry::default();
         let rejections = Rejections::register(&mut registry);
         work.register(&mut registry);
-        Self { scrapes: AtomicU64::default(), rejections, work, booted: process_usage::booted(), registry }
+        Self {
+            scrapes: AtomicU64::default(),
+            rejections,
+            work,
+            booted: process_usage::booted(),
+            registry,
+        }
     }
 
     /// Counts a scrape, and returns all metrics in Prometheus' text format.
@@ -46,22 +52,44 @@ impl OwnMetrics {
     pub fn scrape(&self) -> String {
         let scrapes = self.scrapes.fetch_add(1, Ordering::Relaxed) + 1;
         let mut text = String::new();
-        counter(&mut text, "istio_agent_scrapes_total", "The total number of scrapes.", "counter", scrapes as f64);
-        for ProcessMetric { name, help, kind, value } in ProcessUsage::read(self.booted).metrics() {
+        counter(
+            &mut text,
+            "istio_agent_scrapes_total",
+            "The total number of scrapes.",
+            "counter",
+            scrapes as f64,
+        );
+
+        for ProcessMetric {
+            name,
+            help,
+            kind,
+            value,
+        } in ProcessUsage::read(self.booted).metrics()
+        {
             let (total, kind) = match kind {
                 ProcessMetricKind::Counter => ("_total", "counter"),
                 ProcessMetricKind::Gauge => ("", "gauge"),
             };
-            counter(&mut text, &format!("istio_agent_process_{name}{total}"), help, kind, value);
+            counter(
+                &mut text,
+                &format!("istio_agent_process_{name}{total}"),
+                help,
+                kind,
+                value,
+            );
         }
+
         self.work.refresh();
         let labels = format!("component=\"agent\",tag=\"{}\"", env!("CARGO_PKG_VERSION"));
+
         // Writing to a `String` never fails.
         let _ = writeln!(
             text,
             "# HELP istio_agent_istio_build The release by component\n# TYPE istio_agent_istio_build gauge\nistio_agent_istio_build{{{labels}}} 1"
         );
         let _ = encode_registry(&mut text, &self.registry);
+
         text
     }
 
@@ -75,7 +103,10 @@ impl OwnMetrics {
 /// Writes one metric.
 fn counter(text: &mut String, name: &str, help: &str, kind: &str, value: f64) {
     // Writing to a `String` never fails.
-    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+    let _ = writeln!(
+        text,
+        "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}"
+    );
 }
 
 #[cfg(test)]
@@ -88,6 +119,7 @@ mod tests {
         assert!(metrics.scrape().contains("\nistio_agent_scrapes_total 1\n"));
         let second = metrics.scrape();
         assert!(second.contains("\nistio_agent_scrapes_total 2\n"));
+
         for name in [
             "cpu_seconds_total",
             "max_fds",
@@ -99,9 +131,15 @@ mod tests {
             "virtual_memory_bytes",
             "virtual_memory_max_bytes",
         ] {
-            assert!(second.contains(&format!("\nistio_agent_process_{name} ")), "{name}");
+            assert!(
+                second.contains(&format!("\nistio_agent_process_{name} ")),
+                "{name}"
+            );
         }
-        metrics.rejections().count("status", "too_many_connections", "10.0.0.1");
+
+        metrics
+            .rejections()
+            .count("status", "too_many_connections", "10.0.0.1");
         let third = metrics.scrape();
         let line = "\nnavarch_rejected_total{port=\"status\",reason=\"too_many_connections\"} 1\n";
         assert!(third.contains(line) && !third.contains("# EOF"), "{third}");

@@ -1,7 +1,7 @@
 //! The cloud platform of the proxy, if any: region, zone and instance.
 //!
-//! `CLOUD_PLATFORM` selects it (`aws`, `azure`, `gcp`, `none`); otherwise it is detected, with a timeout. Labels of
-//! Google's instances are omitted, as reading them needs further credentials.
+//! `CLOUD_PLATFORM` selects it (`aws`, `azure`, `gcp`, `none`); otherwise it is detected, with a
+//! timeout. Labels of Google's instances are omitted, as reading them needs further credentials.
 
 mod aws;
 mod azure;
@@ -39,28 +39,44 @@ pub struct Platform {
 
 impl Default for Platform {
     fn default() -> Self {
-        Self { metadata: BTreeMap::new(), locality: Locality::default(), labels: BTreeMap::new(), kubernetes: true }
+        Self {
+            metadata: BTreeMap::new(),
+            locality: Locality::default(),
+            labels: BTreeMap::new(),
+            kubernetes: true,
+        }
     }
 }
 
 impl Platform {
-    /// The platform from variables only: all of Google's if `GCP_METADATA` is set. `None` if the metadata server must be asked.
+    /// The platform from variables only: all of Google's if `GCP_METADATA` is set. `None` if the
+    /// metadata server must be asked.
     #[must_use]
     pub fn of_variables(variables: &Variables) -> Option<Self> {
-        match variables.text("CLOUD_PLATFORM").to_ascii_lowercase().as_str() {
+        match variables
+            .text("CLOUD_PLATFORM")
+            .to_ascii_lowercase()
+            .as_str()
+        {
             "none" => Some(Self::default()),
             "" | "gcp" => gcp::of_variables(variables),
             _ => None,
         }
     }
 
-    /// Reads the platform from the metadata server. `v6` is whether the proxy has IPv6, which some servers support.
+    /// Reads the platform from the metadata server. `v6` is whether the proxy has IPv6, which some
+    /// servers support.
     pub async fn discover(variables: &Variables, v6: bool, resolv_conf: &str) -> Self {
         if let Some(known) = Self::of_variables(variables) {
             return known;
         }
+
         let detection = async {
-            match variables.text("CLOUD_PLATFORM").to_ascii_lowercase().as_str() {
+            match variables
+                .text("CLOUD_PLATFORM")
+                .to_ascii_lowercase()
+                .as_str()
+            {
                 "aws" => aws::fetch(v6).await,
                 "azure" => azure::fetch().await,
                 "gcp" => gcp::fetch(variables, resolv_conf).await,
@@ -70,11 +86,16 @@ impl Platform {
                 _ => Self::default(),
             }
         };
-        let platform = timeout(DETECTION_TIMEOUT, detection).await.unwrap_or_default();
+
+        let platform = timeout(DETECTION_TIMEOUT, detection)
+            .await
+            .unwrap_or_default();
         if platform != Self::default() {
-            let (region, zone) = (&platform.locality.region, &platform.locality.zone);
+            let region = &platform.locality.region;
+            let zone = &platform.locality.zone;
             tracing::info!(%region, %zone, metadata = platform.metadata.len(), "cloud platform detected");
         }
+
         platform
     }
 }
@@ -86,11 +107,26 @@ async fn put(
     timeout: Duration,
 ) -> Option<String> {
     let header = |(name, value): &(&'static str, &str)| {
-        Some((HeaderName::from_static(name), HeaderValue::from_str(value).ok()?))
+        Some((
+            HeaderName::from_static(name),
+            HeaderValue::from_str(value).ok()?,
+        ))
     };
+
     let headers: HeaderMap = headers.iter().filter_map(header).collect();
-    let question = LocalRequest { method, headers, limit: MAX_RESPONSE, ..LocalRequest::get(host, 80, path, timeout) };
-    let answer = question.send().await.ok().filter(|answer| answer.status == StatusCode::OK)?;
+    let question = LocalRequest {
+        method,
+        headers,
+        limit: MAX_RESPONSE,
+        ..LocalRequest::get(host, 80, path, timeout)
+    };
+
+    let answer = question
+        .send()
+        .await
+        .ok()
+        .filter(|answer| answer.status == StatusCode::OK)?;
+
     Some(String::from_utf8_lossy(&answer.body).into_owned())
 }
 
@@ -100,18 +136,26 @@ mod tests {
 
     #[test]
     fn googles_metadata_can_be_given_by_variables() {
-        let variables =
-            [("GCP_METADATA", "p|1|c|europe-west3"), ("GCP_ZONE", "europe-west3-a"), ("KUBERNETES_SERVICE_HOST", "x")];
+        let variables = [
+            ("GCP_METADATA", "p|1|c|europe-west3"),
+            ("GCP_ZONE", "europe-west3-a"),
+            ("KUBERNETES_SERVICE_HOST", "x"),
+        ];
         let platform = Platform::of_variables(&variables.into_iter().collect()).unwrap();
         assert_eq!(platform.metadata["gcp_project"], "p");
         assert_eq!(
             platform.metadata["gcp_gke_cluster_url"],
             "https://container.googleapis.com/v1/projects/p/locations/europe-west3/clusters/c"
         );
+
         assert_eq!(
-            (platform.locality.region.as_str(), platform.locality.zone.as_str()),
+            (
+                platform.locality.region.as_str(),
+                platform.locality.zone.as_str()
+            ),
             ("europe-west3", "europe-west3-a")
         );
+
         assert!(platform.kubernetes);
         assert_eq!(Platform::of_variables(&Variables::default()), None);
     }

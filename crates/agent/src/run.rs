@@ -74,42 +74,69 @@ pub enum RunError {
     Start(#[source] std::io::Error),
 }
 
-/// Runs until Envoy exits or the agent receives a termination signal; returns the exit code. It must run on a thread that lasts
-/// as long as the agent, as the kernel kills Envoy when the thread that started it ends.
+/// Runs until Envoy exits or the agent receives a termination signal; returns the exit code. It
+/// must run on a thread that lasts as long as the agent, as the kernel kills Envoy when the thread
+/// that started it ends.
 ///
 /// # Errors
 /// When the agent cannot start.
-pub async fn run(command: &ProxyCommand, variables: &Variables, environment: &Environment) -> Result<i32, RunError> {
+pub async fn run(
+    command: &ProxyCommand,
+    variables: &Variables,
+    environment: &Environment,
+) -> Result<i32, RunError> {
     let (give, mut orders) = mpsc::channel(ORDERS);
-    let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+    let tasks = TaskTracker::new();
+    let stop = CancellationToken::new();
     let signals = signals::Signals::take().map_err(RunError::Signals)?;
-    tasks.spawn(stop.clone().run_until_cancelled_owned(signals::orders(signals, give.clone())));
+    tasks.spawn(
+        stop.clone()
+            .run_until_cancelled_owned(signals::orders(signals, give.clone())),
+    );
+
     let metrics = AgentMetrics::begun(Instant::now());
     let prepared = Prepared::new(command, variables).await?;
     let plan = services::plan(&prepared, variables, metrics.clone())?;
-    let Services { names, failures, .. } = parts::start(plan, environment.clock, &tasks, &stop).await?;
-    tasks.spawn(stop.clone().run_until_cancelled_owned(end_on_failure(failures, give.clone())));
+    let Services {
+        names, failures, ..
+    } = parts::start(plan, environment.clock, &tasks, &stop).await?;
+    tasks.spawn(
+        stop.clone()
+            .run_until_cancelled_owned(end_on_failure(failures, give.clone())),
+    );
+
     if variables.flag("IPTABLES_TRACE_LOGGING", false) {
         tasks.spawn(stop.clone().run_until_cancelled_owned(log_packets()));
     }
-    serve_status(&prepared, variables, (names, metrics), &give, (&tasks, &stop)).await?;
+
+    serve_status(
+        &prepared,
+        variables,
+        (names, metrics),
+        &give,
+        (&tasks, &stop),
+    )
+    .await?;
     let watched = watch::watched(&prepared);
     let ended = if prepared.settings.disable_envoy {
         wait_for_end(&mut orders).await
     } else {
         let restarting = watch::restart_on_change(watched, &prepared, variables, give);
-        let (launch, plan) = (launch(&prepared, variables, environment), drain_plan(&prepared));
+        let launch = launch(&prepared, variables, environment);
+        let plan = drain_plan(&prepared);
         tokio::select! {
             ended = keep(launch, &plan, &mut orders) => ended.map_err(RunError::Start)?,
             () = restarting => pending().await,
         }
     };
+
     prepared.clean_up();
     stop.cancel();
     tasks.close();
     if timeout(SHUTDOWN_GRACE, tasks.wait()).await.is_err() {
         tracing::warn!("some agent tasks did not end within the shutdown grace period");
     }
+
     Ok(match ended {
         Ended::OnOrder => 0,
         Ended::ByItself(code) => {
@@ -127,7 +154,13 @@ async fn serve_status(
     give: &mpsc::Sender<EnvoyCommand>,
     (tasks, stop): (&TaskTracker, &CancellationToken),
 ) -> Result<(), RunError> {
-    let Some(port) = u16::try_from(prepared.config.status_port).ok().filter(|port| *port != 0) else { return Ok(()) };
+    let Some(port) = u16::try_from(prepared.config.status_port)
+        .ok()
+        .filter(|port| *port != 0)
+    else {
+        return Ok(());
+    };
+
     let conditions: Vec<Condition> = table_source
         .clone()
         .map(|source| {
@@ -139,15 +172,37 @@ async fn serve_status(
         })
         .into_iter()
         .collect();
-    let table = Arc::new(move || table_source.as_ref()?.wire().map(|table| names::to_json(&table)));
-    let config = status::config(prepared, variables, port, (conditions, metrics), table, give.clone())?;
+
+    let table = Arc::new(move || {
+        table_source
+            .as_ref()?
+            .wire()
+            .map(|table| names::to_json(&table))
+    });
+
+    let config = status::config(
+        prepared,
+        variables,
+        port,
+        (conditions, metrics),
+        table,
+        give.clone(),
+    )?;
+
     let listener = status::listen(port)?;
-    tasks.spawn(stop.clone().run_until_cancelled_owned(status_server::serve(listener, config)));
+    tasks.spawn(
+        stop.clone()
+            .run_until_cancelled_owned(status_server::serve(listener, config)),
+    );
+
     Ok(())
 }
 
 /// Ends the agent when a service fails, as Envoy would not be updated any more.
-async fn end_on_failure(mut failures: mpsc::Receiver<&'static str>, give: mpsc::Sender<EnvoyCommand>) {
+async fn end_on_failure(
+    mut failures: mpsc::Receiver<&'static str>,
+    give: mpsc::Sender<EnvoyCommand>,
+) {
     if let Some(part) = failures.recv().await {
         tracing::error!(part, "agent task failed");
         let _ = give.send(EnvoyCommand::Terminate).await;
@@ -182,13 +237,19 @@ fn launch(prepared: &Prepared, variables: &Variables, environment: &Environment)
         ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384";
     let bound = prepared.settings.compliance_policy.starts_with("fips-140-");
     let ciphers = bound.then(|| ("GRPC_SSL_CIPHER_SUITES".to_owned(), CIPHERS.to_owned()));
-    // As root with DNS on its own port, only Envoy's user distinguishes Envoy's traffic for the rules.
-    let as_proxy = nix::unistd::getuid().is_root() && variables.text("DNS_PROXY_ADDR").ends_with(":53");
+
+    // As root with DNS on its own port, only Envoy's user distinguishes Envoy's traffic for the
+    // rules.
+    let as_proxy =
+        nix::unistd::getuid().is_root() && variables.text("DNS_PROXY_ADDR").ends_with(":53");
     Launch {
         launcher: environment.launcher.clone(),
         program: prepared.config.binary_path.clone(),
         arguments: prepared.arguments.clone(),
-        variables: ciphers.into_iter().chain(prepared.peer_variables.iter().cloned()).collect(),
+        variables: ciphers
+            .into_iter()
+            .chain(prepared.peer_variables.iter().cloned())
+            .collect(),
         user: as_proxy.then_some(1337),
     }
 }
@@ -202,12 +263,21 @@ fn drain_plan(prepared: &Prepared) -> DrainPlan {
         settings.secure_metrics_port,
         settings.secure_merged_metrics_port,
     ];
-    let duration = prepared.config.termination_drain_duration.and_then(|span| span.as_std());
+
+    let duration = prepared
+        .config
+        .termination_drain_duration
+        .and_then(|span| span.as_std());
     DrainPlan {
-        admin: AdminApi { host: prepared.localhost().to_owned(), port: prepared.admin_port() },
+        admin: AdminApi {
+            host: prepared.localhost().to_owned(),
+            port: prepared.admin_port(),
+        },
         inbound_only: prepared.identity.kind == "sidecar",
         duration: duration.unwrap_or_default(),
-        until_unused: settings.exit_on_zero_active_connections.then_some(settings.minimum_drain),
+        until_unused: settings
+            .exit_on_zero_active_connections
+            .then_some(settings.minimum_drain),
         own_ports: ports.into_iter().filter(|port| *port != 0).collect(),
     }
 }

@@ -1,7 +1,8 @@
-//! The SDS server for the local Envoy, on a Unix socket: the workload's certificate and roots, and file secrets.
+//! The SDS server for the local Envoy, on a Unix socket: the workload's certificate and roots, and
+//! file secrets.
 //!
-//! A subscription waits for its secret: while the CA is unreachable there is no response, and Envoy keeps its current
-//! secret. Changes are sent at once.
+//! A subscription waits for its secret: while the CA is unreachable there is no response, and Envoy
+//! keeps its current secret. Changes are sent at once.
 
 mod answer;
 mod stream;
@@ -28,7 +29,8 @@ use navarch_api::mesh::PrivateKeyProvider;
 /// Configuration of the SDS server.
 #[derive(Clone, Debug, Default)]
 pub struct SdsConfig {
-    /// The certificate revocation list that is sent with roots, if the file exists (`/var/run/secrets/istio/crl`).
+    /// The certificate revocation list that is sent with roots, if the file exists
+    /// (`/var/run/secrets/istio/crl`).
     pub revocations: Option<PathBuf>,
     /// The hardware provider for private keys (`privateKeyProvider`), for Envoys that support it.
     pub hardware: Option<PrivateKeyProvider>,
@@ -57,7 +59,12 @@ pub async fn serve(
     config: SdsConfig,
     stop: CancellationToken,
 ) -> Result<(), tonic::transport::Error> {
-    let service = Sds { secrets, config: Arc::new(config), tasks: TaskTracker::new(), stop: stop.clone() };
+    let service = Sds {
+        secrets,
+        config: Arc::new(config),
+        tasks: TaskTracker::new(),
+        stop: stop.clone(),
+    };
     let tasks = service.tasks.clone();
     tonic::transport::Server::builder()
         .add_service(SecretDiscoveryServiceServer::new(service))
@@ -87,8 +94,13 @@ impl SecretDiscoveryService for Sds {
         Ok(self.begin::<stream::StateOfTheWorld>(request))
     }
 
-    async fn fetch_secrets(&self, _: Request<DiscoveryRequest>) -> Result<Response<DiscoveryResponse>, Status> {
-        Err(Status::unimplemented("fetching secrets is not supported; use a stream, which receives renewed secrets"))
+    async fn fetch_secrets(
+        &self,
+        _: Request<DiscoveryRequest>,
+    ) -> Result<Response<DiscoveryResponse>, Status> {
+        Err(Status::unimplemented(
+            "fetching secrets is not supported; use a stream, which receives renewed secrets",
+        ))
     }
 }
 
@@ -99,7 +111,12 @@ impl Sds {
     ) -> Response<ResponseStream<P::Response>> {
         // Capacity of one: the next response is computed when there is room for it.
         let (sender, receiver) = tokio::sync::mpsc::channel(1);
-        let run = stream::run::<P>(request.into_inner(), sender, self.secrets.clone(), self.config.clone());
+        let run = stream::run::<P>(
+            request.into_inner(),
+            sender,
+            self.secrets.clone(),
+            self.config.clone(),
+        );
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
             tokio::select! {

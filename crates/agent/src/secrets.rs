@@ -7,9 +7,10 @@
 //! file-cert:, file-root: ─▶ watched files ─────────────────▶ resources of that name ─▶ SDS
 //! ```
 //!
-//! Each resource is a watch channel with one writer, the task that obtains it; readers wait for the first value and then for
-//! changes. A certificate is renewed while the current one is still served. Keys have a type that prints nothing, and are
-//! written to disk only if `OUTPUT_CERTS` is set.
+//! Each resource is a watch channel with one writer, the task that obtains it; readers wait for the
+//! first value and then for changes. A certificate is renewed while the current one is still
+//! served. Keys have a type that prints nothing, and are written to disk only if `OUTPUT_CERTS` is
+//! set.
 
 mod authority;
 pub mod ca_client;
@@ -81,7 +82,8 @@ pub struct SecretsConfig {
     pub system_roots: Option<PathBuf>,
     /// `OUTPUT_CERTS`: the directory that certificates and keys are written to, if any.
     pub output: Option<PathBuf>,
-    /// `FILE_DEBOUNCE_DURATION`: how long files must be unchanged before they are read. Default 100 ms.
+    /// `FILE_DEBOUNCE_DURATION`: how long files must be unchanged before they are read. Default 100
+    /// ms.
     pub debounce: Duration,
 }
 
@@ -168,25 +170,33 @@ impl Secrets {
                 files::FileResource::Roots(self.0.config.system_roots.clone().ok_or_else(unknown)?)
             }
             SecretName::FileRoots(path) => files::FileResource::Roots(path.clone()),
-            SecretName::FileCertificate { chain, key } => {
-                files::FileResource::Certificate { chain: chain.clone(), key: key.clone() }
-            }
+            SecretName::FileCertificate { chain, key } => files::FileResource::Certificate {
+                chain: chain.clone(),
+                key: key.clone(),
+            },
         };
+
         let mut files = self.0.files.lock();
         if let Some(sender) = files.get(&name) {
             return Ok(sender.subscribe());
         }
+
         if files.len() >= MAX_FILE_RESOURCES {
             return Err(WatchError::TooMany);
         }
+
         let (sender, receiver) = watch::channel(None);
         files.insert(name.clone(), sender.clone());
-        self.0.tasks.spawn(self.clone().serve_file(name, wanted, sender));
+        self.0
+            .tasks
+            .spawn(self.clone().serve_file(name, wanted, sender));
+
         Ok(receiver)
     }
 
-    /// Trusts these roots, each in PEM, besides the mesh's own. When they replace others, the workload's certificate is renewed,
-    /// since its signer may have changed with them; the first set does not trigger a renewal.
+    /// Trusts these roots, each in PEM, besides the mesh's own. When they replace others, the
+    /// workload's certificate is renewed, since its signer may have changed with them; the first
+    /// set does not trigger a renewal.
     pub fn set_trust_bundle(&self, roots: Vec<String>) {
         let mut replaced = false;
         self.0.bundle.send_if_modified(|bundle| {
@@ -222,6 +232,7 @@ impl Secrets {
                 }
             }
         };
+
         tokio::select! {
             () = follow => {}
             () = unwatched => {}
@@ -245,7 +256,8 @@ impl SecretsTask {
     /// Requests the workload's certificate and roots and renews them until shutdown.
     pub async fn run(self) {
         let Self { secrets, ca, clock } = self;
-        let (config, metrics) = (&secrets.0.config, &secrets.0.metrics);
+        let config = &secrets.0.config;
+        let metrics = &secrets.0.metrics;
         let existing = config.existing.present(config.output.as_deref());
         let roots_from_file = existing.roots.is_some();
         let certificate = async {
@@ -254,22 +266,27 @@ impl SecretsTask {
                     let publish = |secret| replace(&secrets.0.certificate, secret);
                     files::follow(wanted, (config.debounce, metrics), publish).await;
                 }
-                (None, Some(ca)) => authority::renew_certificate(&secrets, ca, clock, !roots_from_file).await,
+                (None, Some(ca)) => {
+                    authority::renew_certificate(&secrets, ca, clock, !roots_from_file).await
+                }
                 (None, None) => std::future::pending().await,
             }
         };
+
         let roots = async {
             match existing.roots {
                 Some(wanted) => authority::follow_roots(&secrets, wanted).await,
                 None => std::future::pending().await,
             }
         };
+
         tokio::select! {
             () = certificate => {}
             () = roots => {}
             () = output::follow(&secrets) => {}
             () = secrets.0.stop.cancelled() => {}
         }
+
         secrets.0.tasks.close();
         secrets.0.tasks.wait().await;
     }

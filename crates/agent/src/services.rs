@@ -1,4 +1,5 @@
-//! The agent's network services, started together: secrets, SDS, the xDS proxy, DNS, health, Wasm modules.
+//! The agent's network services, started together: secrets, SDS, the xDS proxy, DNS, health, Wasm
+//! modules.
 
 use std::io;
 use std::path::PathBuf;
@@ -55,7 +56,8 @@ pub struct ServicesConfig {
     pub control_plane: UpstreamConfig,
     /// DNS, if the agent serves it.
     pub names: Option<NamesConfig>,
-    /// Whether the trust bundle of the proxy config is used (`PROXY_CONFIG_XDS_AGENT`; default true).
+    /// Whether the trust bundle of the proxy config is used (`PROXY_CONFIG_XDS_AGENT`; default
+    /// true).
     pub takes_trust_bundle: bool,
     /// Health checks of the workload, if its health is reported to the control plane.
     pub health: Option<HealthConfig>,
@@ -102,11 +104,26 @@ pub async fn start(
     stop: &CancellationToken,
 ) -> Result<Services, ServicesError> {
     let (fail, failures) = mpsc::channel(FAILURES);
-    let listen = |path: PathBuf| socket::listen(&path).map_err(|error| ServicesError::Socket(path, error));
-    let ca = config.ca.map(|CaConfig { upstream, signer }| CaClient::new(Upstream::new(upstream), signer));
-    let (secrets, getting) = Secrets::new(config.secrets, ca, (clock, config.metrics.clone()), stop.clone());
+    let listen =
+        |path: PathBuf| socket::listen(&path).map_err(|error| ServicesError::Socket(path, error));
+    let ca = config
+        .ca
+        .map(|CaConfig { upstream, signer }| CaClient::new(Upstream::new(upstream), signer));
+    let (secrets, getting) = Secrets::new(
+        config.secrets,
+        ca,
+        (clock, config.metrics.clone()),
+        stop.clone(),
+    );
+
     tasks.spawn(getting.run());
-    let serving = sds::serve(listen(config.sds_socket)?, secrets.clone(), config.sds, stop.clone());
+    let serving = sds::serve(
+        listen(config.sds_socket)?,
+        secrets.clone(),
+        config.sds,
+        stop.clone(),
+    );
+
     let failed = fail.clone();
     tasks.spawn(async move { report_outcome(serving.await, "sds", &failed) });
 
@@ -114,20 +131,29 @@ pub async fn start(
         None => None,
         Some(NamesConfig { server, table }) => {
             let names = NameTableSink::new(table);
-            let server = DnsServer::bind(server, names.clone()).await.map_err(ServicesError::Dns)?;
-            tasks.spawn(dns::serve(server.counted_by(config.metrics.clone()), stop.clone()));
+            let server = DnsServer::bind(server, names.clone())
+                .await
+                .map_err(ServicesError::Dns)?;
+            tasks.spawn(dns::serve(
+                server.counted_by(config.metrics.clone()),
+                stop.clone(),
+            ));
             Some(names)
         }
     };
+
     let health = config.health.map(|config| {
         let (health, prober) = health::start(config, stop.clone());
         tasks.spawn(prober);
         health
     });
-    let modules = config.modules.map(|modules| Modules::counted_by(modules, clock, config.metrics.clone()));
+    let modules = config
+        .modules
+        .map(|modules| Modules::counted_by(modules, clock, config.metrics.clone()));
     if let Some(modules) = modules.clone() {
         tasks.spawn(modules.purge(stop.clone()));
     }
+
     let proxy = ads::AdsConfig {
         upstream: Upstream::new(config.control_plane),
         names: names.clone(),
@@ -138,9 +164,14 @@ pub async fn start(
         side_by_side: config.without_envoy,
         metrics: config.metrics,
     };
+
     let serving = ads::serve(listen(config.ads_socket)?, proxy, stop.clone());
     tasks.spawn(async move { report_outcome(serving.await, "ads", &fail) });
-    Ok(Services { secrets, names, failures })
+    Ok(Services {
+        secrets,
+        names,
+        failures,
+    })
 }
 
 /// Logs and reports that a service failed.
@@ -150,7 +181,11 @@ fn report_outcome<E: std::error::Error + 'static>(
     fail: &mpsc::Sender<&'static str>,
 ) {
     if let Err(error) = outcome {
-        tracing::error!(name, error = &error as &dyn std::error::Error, "agent service failed");
+        tracing::error!(
+            name,
+            error = &error as &dyn std::error::Error,
+            "agent service failed"
+        );
         // The channel has capacity for each service.
         let _ = fail.try_send(name);
     }

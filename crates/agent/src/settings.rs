@@ -10,7 +10,10 @@ pub const ISTIO_VERSION: &str = "1.32.0";
 
 /// Settings outside the effective proxy config.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a separate variable of pilot-agent")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a separate variable of pilot-agent"
+)]
 pub struct Settings {
     /// The reported Istio version of the proxy.
     pub istio_version: String,
@@ -81,19 +84,23 @@ impl Settings {
             secure_merged_metrics_port: port("ENVOY_SECURE_MERGED_METRICS_PORT", 0),
             sts_port: 0,
             minimum_drain: variables.duration("MINIMUM_DRAIN_DURATION", Duration::from_secs(5)),
-            exit_on_zero_active_connections: variables.flag("EXIT_ON_ZERO_ACTIVE_CONNECTIONS", false),
+            exit_on_zero_active_connections: variables
+                .flag("EXIT_ON_ZERO_ACTIVE_CONNECTIONS", false),
             metadata_discovery: variables
                 .get("PEER_METADATA_DISCOVERY")
                 .map(|_| variables.flag("PEER_METADATA_DISCOVERY", false)),
             skip_deprecated_logs: variables.flag("ENVOY_SKIP_DEPRECATED_LOGS", true),
             workload_identity_socket: variables.text_or("WORKLOAD_IDENTITY_SOCKET_FILE", "socket"),
             outlier_log_path: String::new(),
-            grpc_bootstrap: variables.text_or("GRPC_XDS_BOOTSTRAP", "etc/istio/proxy/grpc-bootstrap.json").into(),
+            grpc_bootstrap: variables
+                .text_or("GRPC_XDS_BOOTSTRAP", "etc/istio/proxy/grpc-bootstrap.json")
+                .into(),
             disable_envoy: variables.flag("DISABLE_ENVOY", false),
             delta: variables.flag("ISTIO_DELTA_XDS", true),
             dual_stack: variables.flag("ISTIO_DUAL_STACK", false),
             status_proxy_protocol: variables.flag("ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL", false),
-            strip_fragment: variables.flag("HTTP_STRIP_FRAGMENT_FROM_PATH_UNSAFE_IF_DISABLED", true),
+            strip_fragment: variables
+                .flag("HTTP_STRIP_FRAGMENT_FROM_PATH_UNSAFE_IF_DISABLED", true),
             compliance_policy: variables.text_or("COMPLIANCE_POLICY", ""),
             host_ip: variables.text_or("HOST_IP", ""),
             output_certs: variables.text_or("OUTPUT_CERTS", ""),

@@ -31,7 +31,10 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
 
 /// Whether another process, such as SPIRE, listens on a socket. A stale socket does not count.
 pub async fn is_served(path: &Path) -> bool {
-    matches!(tokio::time::timeout(CONNECT_TIMEOUT, UnixStream::connect(path)).await, Ok(Ok(_)))
+    matches!(
+        tokio::time::timeout(CONNECT_TIMEOUT, UnixStream::connect(path)).await,
+        Ok(Ok(_))
+    )
 }
 
 #[cfg(test)]
@@ -44,9 +47,15 @@ mod tests {
         let path = folder.path().join("deep/socket");
         assert!(!is_served(&path).await);
         drop(listen(&path).unwrap());
-        assert!(path.exists() && !is_served(&path).await, "it was left behind");
+        assert!(
+            path.exists() && !is_served(&path).await,
+            "it was left behind"
+        );
         let _listener = listen(&path).unwrap();
         assert!(is_served(&path).await);
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, MODE);
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            MODE
+        );
     }
 }

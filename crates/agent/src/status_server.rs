@@ -1,7 +1,8 @@
-//! The agent's status server (port 15020): health of Envoy and application, merged metrics, drain and quit.
+//! The agent's status server (port 15020): health of Envoy and application, merged metrics, drain
+//! and quit.
 //!
-//! The application is not trusted: its responses have timeouts and size limits, only redirects to itself are followed, and
-//! requests to quit or drain are accepted from loopback only.
+//! The application is not trusted: its responses have timeouts and size limits, only redirects to
+//! itself are followed, and requests to quit or drain are accepted from loopback only.
 
 mod connections;
 pub mod exposition;
@@ -77,7 +78,8 @@ pub struct StatusConfig {
     pub orders: mpsc::Sender<EnvoyCommand>,
     /// Counter of rejected clients.
     pub rejections: Rejections,
-    /// `NAVARCH_MAX_STATUS_CONNECTIONS`: maximum number of connections, a quarter of them reserved for loopback. Default 128.
+    /// `NAVARCH_MAX_STATUS_CONNECTIONS`: maximum number of connections, a quarter of them reserved
+    /// for loopback. Default 128.
     pub connections: usize,
 }
 
@@ -88,7 +90,10 @@ impl StatusConfig {
 
 impl std::fmt::Debug for StatusConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StatusConfig").field("port", &self.port).field("probes", &self.probes).finish_non_exhaustive()
+        f.debug_struct("StatusConfig")
+            .field("port", &self.port)
+            .field("probes", &self.probes)
+            .finish_non_exhaustive()
     }
 }
 
@@ -102,7 +107,8 @@ struct Shared {
 
 /// Serves until dropped.
 pub async fn serve(listener: TcpListener, config: StatusConfig) {
-    let (connections, rejections) = (config.connections, config.rejections.clone());
+    let connections = config.connections;
+    let rejections = config.rejections.clone();
     connections::serve(listener, (connections, rejections), router(config)).await;
 }
 
@@ -118,7 +124,11 @@ fn router(config: StatusConfig) -> Router {
         .route("/drain", any(drain))
         .route("/debug/ndsz", any(name_table))
         .layer(axum::middleware::from_fn(gzip::pack))
-        .with_state(Arc::new(Shared { config, readiness, scrapes: Budget::new(MAX_SCRAPE_BYTES) }))
+        .with_state(Arc::new(Shared {
+            config,
+            readiness,
+            scrapes: Budget::new(MAX_SCRAPE_BYTES),
+        }))
 }
 
 fn plain(status: StatusCode, text: &str) -> Response {
@@ -128,7 +138,12 @@ fn plain(status: StatusCode, text: &str) -> Response {
 /// The rejection of callers that are not on this machine, if it applies.
 fn refusal(caller: SocketAddr) -> Option<Response> {
     let here = caller.ip().to_canonical().is_loopback();
-    (!here).then(|| plain(StatusCode::FORBIDDEN, "Only requests from localhost are allowed\n"))
+    (!here).then(|| {
+        plain(
+            StatusCode::FORBIDDEN,
+            "Only requests from localhost are allowed\n",
+        )
+    })
 }
 
 /// Whether the pod is ready.
@@ -158,9 +173,19 @@ async fn metrics(
     }
     let Ok(charge) = shared.scrapes.charge(caller.ip(), SCRAPE_OVERHEAD) else {
         shared.config.work.scrape_failed(ScrapeTarget::Agent);
-        return plain(StatusCode::SERVICE_UNAVAILABLE, "too many scrapes at once; try again\n");
+        return plain(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too many scrapes at once; try again\n",
+        );
     };
-    let (content_type, body) = merge::merge(&shared.config, request.headers(), request.uri().query(), charge).await;
+
+    let (content_type, body) = merge::merge(
+        &shared.config,
+        request.headers(),
+        request.uri().query(),
+        charge,
+    )
+    .await;
     ([(header::CONTENT_TYPE, content_type)], body).into_response()
 }
 
@@ -171,23 +196,39 @@ async fn probe(State(shared): State<Arc<Shared>>, request: Request) -> Response 
         Some(spec) => probing::probe(&shared.config, spec, request.headers()).await,
         None => {
             tracing::error!(path, "no such probe");
-            plain(StatusCode::BAD_REQUEST, &format!("app prober config does not exists for {path}"))
+            plain(
+                StatusCode::BAD_REQUEST,
+                &format!("app prober config does not exists for {path}"),
+            )
         }
     }
 }
 
 /// Quits agent and Envoy at once (`/quitquitquit`).
-async fn quit(state: State<Arc<Shared>>, caller: ConnectInfo<SocketAddr>, method: Method) -> Response {
+async fn quit(
+    state: State<Arc<Shared>>,
+    caller: ConnectInfo<SocketAddr>,
+    method: Method,
+) -> Response {
     order(&state, caller.0, &method, EnvoyCommand::Quit).await
 }
 
 /// Drains Envoy (`/drain`).
-async fn drain(state: State<Arc<Shared>>, caller: ConnectInfo<SocketAddr>, method: Method) -> Response {
+async fn drain(
+    state: State<Arc<Shared>>,
+    caller: ConnectInfo<SocketAddr>,
+    method: Method,
+) -> Response {
     order(&state, caller.0, &method, EnvoyCommand::Drain).await
 }
 
 /// Sends an order to the task that runs Envoy.
-async fn order(shared: &Shared, caller: SocketAddr, method: &Method, order: EnvoyCommand) -> Response {
+async fn order(
+    shared: &Shared,
+    caller: SocketAddr,
+    method: &Method,
+    order: EnvoyCommand,
+) -> Response {
     if let Some(refusal) = refusal(caller) {
         return refusal;
     }
@@ -197,12 +238,18 @@ async fn order(shared: &Shared, caller: SocketAddr, method: &Method, order: Envo
     tracing::info!(?order, "admin request over HTTP");
     match shared.config.orders.send(order).await {
         Ok(()) => plain(StatusCode::OK, "OK"),
-        Err(_) => plain(StatusCode::SERVICE_UNAVAILABLE, "the agent is shutting down\n"),
+        Err(_) => plain(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the agent is shutting down\n",
+        ),
     }
 }
 
 /// The name table that DNS answers from.
-async fn name_table(State(shared): State<Arc<Shared>>, ConnectInfo(caller): ConnectInfo<SocketAddr>) -> Response {
+async fn name_table(
+    State(shared): State<Arc<Shared>>,
+    ConnectInfo(caller): ConnectInfo<SocketAddr>,
+) -> Response {
     if let Some(refusal) = refusal(caller) {
         return refusal;
     }

@@ -26,7 +26,10 @@ pub(super) fn config(insecure: bool) -> Result<Arc<ClientConfig>, rustls::Error>
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?;
     let config = if insecure {
-        builder.dangerous().with_custom_certificate_verifier(AnyCertificate::new(provider)).with_no_client_auth()
+        builder
+            .dangerous()
+            .with_custom_certificate_verifier(AnyCertificate::new(provider))
+            .with_no_client_auth()
     } else {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

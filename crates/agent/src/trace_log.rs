@@ -1,5 +1,6 @@
-//! Logs packets that the capture rules sent to the kernel's netfilter log (`istio-iptables --iptables-trace-logging`),
-//! to find out why a connection is routed as it is. Reading that log requires NET_ADMIN.
+//! Logs packets that the capture rules sent to the kernel's netfilter log
+//! (`istio-iptables --iptables-trace-logging`), to find out why a connection is routed as it is.
+//! Reading that log requires NET_ADMIN.
 //!
 //! ```text
 //! rule ─▶ NFLOG, group 1337 ─▶ netlink socket ─▶ message ─▶ packet ─▶ line in the agent's log, some each second
@@ -14,20 +15,22 @@ use std::os::unix::net::UnixDatagram as StdDatagram;
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, socket,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send,
+    socket,
 };
 use tokio::net::UnixDatagram;
 use tokio::time::{Duration, Instant};
 
 use message::{Logged, Message, Request};
 
-/// Maximum number of lines per second: there may be thousands of connections, and people read the log.
+/// Maximum number of lines per second: there may be thousands of connections, and people read the
+/// log.
 const LINES: u32 = 50;
 /// Buffer size for a batch of messages from the kernel, with room to spare.
 const BATCH: usize = 64 << 10;
 
-/// A netlink socket that receives logged packets. Its type is that of Unix datagrams, as tokio has no type for
-/// netlink; waiting and receiving are the same for both.
+/// A netlink socket that receives logged packets. Its type is that of Unix datagrams, as tokio has
+/// no type for netlink; waiting and receiving are the same for both.
 #[derive(Debug)]
 pub struct TraceLog(UnixDatagram);
 
@@ -35,23 +38,38 @@ impl TraceLog {
     /// Subscribes to the packets of a group.
     ///
     /// # Errors
-    /// If the kernel has no packet log, permissions are missing, or another process reads the group.
+    /// If the kernel has no packet log, permissions are missing, or another process reads the
+    /// group.
     pub fn open(group: u16) -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let fd = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkNetFilter)?;
+        let fd = socket(
+            AddressFamily::Netlink,
+            SockType::Raw,
+            flags,
+            SockProtocol::NetlinkNetFilter,
+        )?;
+
         bind(fd.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
+
         for request in [Request::Bind, Request::CopyPackets] {
             send(fd.as_raw_fd(), &request.bytes(group), MsgFlags::empty())?;
+
             // The kernel answers before `send` returns.
             let mut answer = [0; 1024];
             let length = recv(fd.as_raw_fd(), &mut answer, MsgFlags::empty())?;
-            let answer = answer.get(..length).expect("recv returns at most the length of its buffer");
+            let answer = answer
+                .get(..length)
+                .expect("recv returns at most the length of its buffer");
+
             match message::parse(answer).first() {
                 Some(Message::Outcome(0)) => {}
-                Some(Message::Outcome(code)) => return Err(io::Error::from_raw_os_error(code.saturating_neg())),
+                Some(Message::Outcome(code)) => {
+                    return Err(io::Error::from_raw_os_error(code.saturating_neg()));
+                }
                 Some(Message::Logged(_)) | None => return Err(io::ErrorKind::InvalidData.into()),
             }
         }
+
         UnixDatagram::from_std(StdDatagram::from(fd)).map(Self)
     }
 
@@ -62,6 +80,7 @@ impl TraceLog {
     pub async fn run(self) -> io::Result<()> {
         let mut buffer = vec![0; BATCH];
         let mut limit = Limit::new(Instant::now());
+
         loop {
             let length = match self.0.recv(&mut buffer).await {
                 Ok(length) => length,
@@ -71,13 +90,24 @@ impl TraceLog {
                 }
                 Err(error) => return Err(error),
             };
-            let received = buffer.get(..length).expect("recv returns at most the length of its buffer");
+
+            let received = buffer
+                .get(..length)
+                .expect("recv returns at most the length of its buffer");
             for message in message::parse(received) {
-                if let Message::Logged(Logged { prefix, payload, user }) = message {
+                if let Message::Logged(Logged {
+                    prefix,
+                    payload,
+                    user,
+                }) = message
+                {
                     match limit.take(Instant::now()) {
                         LogLine::Line => line(&prefix, &payload, user),
                         LogLine::LineAfter(left_out) => {
-                            tracing::info!(left_out, "logged packets exceed the rate limit of this log");
+                            tracing::info!(
+                                left_out,
+                                "logged packets exceed the rate limit of this log"
+                            );
                             line(&prefix, &payload, user);
                         }
                         LogLine::Nothing => {}
@@ -122,7 +152,11 @@ enum LogLine {
 impl Limit {
     /// Nothing was written yet.
     fn new(now: Instant) -> Self {
-        Self { since: now, lines: 0, left_out: 0 }
+        Self {
+            since: now,
+            lines: 0,
+            left_out: 0,
+        }
     }
 
     /// Requests a line.

@@ -1,5 +1,6 @@
-//! Connections to the control plane over TCP or TLS, with the workload's credentials. All files are read again for every
-//! connection and every call, so that tokens, roots and certificates may be replaced at any time.
+//! Connections to the control plane over TCP or TLS, with the workload's credentials. All files are
+//! read again for every connection and every call, so that tokens, roots and certificates may be
+//! replaced at any time.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -133,16 +134,30 @@ impl Upstream {
         let target = GrpcTarget::parse(address).ok_or_else(wrong)?;
         let tls = match &self.0.transport {
             Transport::Plain => None,
-            Transport::Tls { roots, certificate, server_name } => {
+            Transport::Tls {
+                roots,
+                certificate,
+                server_name,
+            } => {
                 let config = client_config(roots, certificate.as_ref()).await?;
                 let host = target.host();
-                let name = server_name.as_deref().unwrap_or(if host == "localhost" { FORWARDED } else { host });
+                let name = server_name.as_deref().unwrap_or(if host == "localhost" {
+                    FORWARDED
+                } else {
+                    host
+                });
                 let name = ServerName::try_from(name.to_owned()).map_err(|_| wrong())?;
                 Some((Arc::new(config), name))
             }
         };
-        let connected = target.connect(CONNECT_TIMEOUT, move |stream| secure(stream, tls.clone())).await;
-        connected.map_err(|source| UpstreamError::Connect { address: address.clone(), source })
+
+        let connected = target
+            .connect(CONNECT_TIMEOUT, move |stream| secure(stream, tls.clone()))
+            .await;
+        connected.map_err(|source| UpstreamError::Connect {
+            address: address.clone(),
+            source,
+        })
     }
 
     /// Adds the current token, the cluster and the configured headers to a call.
@@ -151,22 +166,30 @@ impl Upstream {
     /// If one of them is not a valid header.
     pub async fn sign(&self, headers: &mut MetadataMap) -> Result<(), UpstreamError> {
         let value = |name: &str, text: &str| {
-            text.parse::<AsciiMetadataValue>().map_err(|_| UpstreamError::Header(name.to_owned()))
+            text.parse::<AsciiMetadataValue>()
+                .map_err(|_| UpstreamError::Header(name.to_owned()))
         };
         headers.insert("clusterid", value("the cluster", &self.0.cluster)?);
+
         for (name, text) in &self.0.headers {
             let key = AsciiMetadataKey::from_bytes(name.to_ascii_lowercase().as_bytes());
-            headers.insert(key.map_err(|_| UpstreamError::Header(name.clone()))?, value(name, text)?);
+            headers.insert(
+                key.map_err(|_| UpstreamError::Header(name.clone()))?,
+                value(name, text)?,
+            );
         }
+
         if let Some(token) = self.token().await {
             let mut value = value("the token", &format!("Bearer {token}"))?;
             value.set_sensitive(true);
             headers.insert("authorization", value);
         }
+
         Ok(())
     }
 
-    /// The token, if there is one. A rebooted machine may have lost it, and then uses its certificate only.
+    /// The token, if there is one. A rebooted machine may have lost it, and then uses its
+    /// certificate only.
     async fn token(&self) -> Option<String> {
         let path = self.0.token.as_ref()?;
         let read = regular_file::read_async(path, MAX_TOKEN).await;
@@ -183,16 +206,25 @@ impl Upstream {
 /// A file's bytes.
 async fn read(path: &Path) -> Result<Vec<u8>, UpstreamError> {
     let read = regular_file::read_async(path, MAX_SETTINGS_BYTES).await;
-    read.map_err(|source| UpstreamError::File { path: path.to_owned(), source })
+    read.map_err(|source| UpstreamError::File {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// The certificates in a file; at least one.
 async fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, UpstreamError> {
-    Ok(pem::readable_certificates(&read(path).await?, path.display())?)
+    Ok(pem::readable_certificates(
+        &read(path).await?,
+        path.display(),
+    )?)
 }
 
 /// The TLS configuration of the current files.
-async fn client_config(roots: &Roots, certificate: Option<&KeyFiles>) -> Result<ClientConfig, UpstreamError> {
+async fn client_config(
+    roots: &Roots,
+    certificate: Option<&KeyFiles>,
+) -> Result<ClientConfig, UpstreamError> {
     let store = root_store(roots).await?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
@@ -228,7 +260,10 @@ pub(super) async fn root_store(roots: &Roots) -> Result<RootCertStore, UpstreamE
 }
 
 /// Performs the TLS handshake with this server name, if TLS is configured.
-async fn secure(stream: TcpStream, tls: Option<(Arc<ClientConfig>, ServerName<'static>)>) -> io::Result<Box<dyn Io>> {
+async fn secure(
+    stream: TcpStream,
+    tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+) -> io::Result<Box<dyn Io>> {
     Ok(match tls {
         None => Box::new(stream),
         Some((config, name)) => Box::new(TlsConnector::from(config).connect(name, stream).await?),

@@ -29,7 +29,8 @@ impl Variables {
         self.get(name).unwrap_or(default).to_owned()
     }
 
-    /// A boolean in Go's notation. As in pilot-agent, an invalid value counts as unset, with a warning.
+    /// A boolean in Go's notation. As in pilot-agent, an invalid value counts as unset, with a
+    /// warning.
     #[must_use]
     pub fn flag(&self, name: &str, default: bool) -> bool {
         self.parsed(name, parse_bool).unwrap_or(default)
@@ -44,12 +45,15 @@ impl Variables {
     /// A number. An invalid value counts as unset, with a warning.
     #[must_use]
     pub fn number<T: std::str::FromStr>(&self, name: &str, default: T) -> T {
-        self.parsed(name, |text| text.parse().ok()).unwrap_or(default)
+        self.parsed(name, |text| text.parse().ok())
+            .unwrap_or(default)
     }
 
     /// All variables by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+        self.0
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// The parsed value of a variable; `None` if it is unset or invalid.
@@ -57,7 +61,11 @@ impl Variables {
         let text = self.get(name)?;
         let value = parse(text);
         if value.is_none() {
-            tracing::warn!(name, value = text, "invalid value of an environment variable; using the default");
+            tracing::warn!(
+                name,
+                value = text,
+                "invalid value of an environment variable; using the default"
+            );
         }
         value
     }
@@ -65,7 +73,12 @@ impl Variables {
 
 impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Variables {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
-        Self(pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+        Self(
+            pairs
+                .into_iter()
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect(),
+        )
     }
 }
 
@@ -80,11 +93,22 @@ mod tests {
 
     #[test]
     fn invalid_variables_are_treated_as_unset() {
-        let variables: Variables =
-            [("A", "yes"), ("B", "true"), ("C", "3s"), ("D", "x"), ("E", "")].into_iter().collect();
+        let variables: Variables = [
+            ("A", "yes"),
+            ("B", "true"),
+            ("C", "3s"),
+            ("D", "x"),
+            ("E", ""),
+        ]
+        .into_iter()
+        .collect();
         assert!(!variables.flag("A", false));
         assert!(variables.flag("B", false));
-        assert_eq!(variables.duration("C", Duration::ZERO), Duration::from_secs(3));
+        assert_eq!(
+            variables.duration("C", Duration::ZERO),
+            Duration::from_secs(3)
+        );
+
         assert_eq!(variables.number("D", 7), 7);
         assert_eq!(variables.get("E"), Some(""));
         assert_eq!(variables.get("F"), None);

@@ -5,9 +5,10 @@
 //!                                                 └▶ registry: manifest ─▶ layer ─▶ unpack ─▶
 //! ```
 //!
-//! The control plane and registries are not trusted: downloads are bounded in size, time and redirects, addresses of
-//! metadata servers are never connected to, and files are named by digests only. If a module cannot be fetched, it is
-//! replaced by a filter that allows or denies everything, according to its fail strategy.
+//! The control plane and registries are not trusted: downloads are bounded in size, time and
+//! redirects, addresses of metadata servers are never connected to, and files are named by digests
+//! only. If a module cannot be fetched, it is replaced by a filter that allows or denies
+//! everything, according to its fail strategy.
 
 mod cache;
 mod convert;
@@ -43,7 +44,8 @@ pub struct ModulesConfig {
     pub expiry: Duration,
     /// `WASM_PURGE_INTERVAL`: interval at which unused modules are removed. Default 1 h.
     pub purge_interval: Duration,
-    /// `WASM_INSECURE_REGISTRIES`: hosts whose certificates are not verified and that may be accessed in plain text; `*` is all.
+    /// `WASM_INSECURE_REGISTRIES`: hosts whose certificates are not verified and that may be
+    /// accessed in plain text; `*` is all.
     pub insecure: BTreeSet<String>,
     /// `WASM_HTTP_REQUEST_TIMEOUT`: timeout of one request. Default 15 s.
     pub request_timeout: Duration,
@@ -71,7 +73,10 @@ impl ModulesConfig {
             request_timeout: Duration::from_secs(15),
             attempts: 5,
             max_bytes: 256 << 20,
-            addresses: AddressPolicy { allow_loopback: true, ..AddressPolicy::default() },
+            addresses: AddressPolicy {
+                allow_loopback: true,
+                ..AddressPolicy::default()
+            },
         }
     }
 
@@ -91,17 +96,25 @@ impl Modules {
     /// The same, with metrics.
     #[must_use]
     pub fn counted_by(config: ModulesConfig, clock: Clock, metrics: AgentMetrics) -> Self {
-        Self(Arc::new(cache::Cache::new(config, clock).counted_by(metrics)))
+        Self(Arc::new(
+            cache::Cache::new(config, clock).counted_by(metrics),
+        ))
     }
 
-    /// Replaces remote modules by files in these extension configs. Returns whether anything was changed.
+    /// Replaces remote modules by files in these extension configs. Returns whether anything was
+    /// changed.
     ///
     /// # Errors
     /// If a config cannot be decoded.
-    pub async fn localize(&self, resources: impl Iterator<Item = &mut Any> + Send) -> Result<bool, ConvertError> {
+    pub async fn localize(
+        &self,
+        resources: impl Iterator<Item = &mut Any> + Send,
+    ) -> Result<bool, ConvertError> {
         let all = resources.map(|resource| convert::localize(&self.0, resource));
         let outcomes = futures_util::future::join_all(all).await;
-        outcomes.into_iter().try_fold(false, |changed, outcome| Ok(outcome? || changed))
+        outcomes
+            .into_iter()
+            .try_fold(false, |changed, outcome| Ok(outcome? || changed))
     }
 
     /// Whether encoded listeners may contain modules; otherwise they need no conversion.
@@ -110,8 +123,12 @@ impl Modules {
         listener::may_name_module(listeners)
     }
 
-    /// Like [`Modules::localize`], for listeners. Invalid listeners are unchanged: Envoy will reject them.
-    pub async fn localize_listeners(&self, resources: impl Iterator<Item = &mut Any> + Send) -> bool {
+    /// Like [`Modules::localize`], for listeners. Invalid listeners are unchanged: Envoy will
+    /// reject them.
+    pub async fn localize_listeners(
+        &self,
+        resources: impl Iterator<Item = &mut Any> + Send,
+    ) -> bool {
         let all = resources.map(|resource| listener::localize(&self.0, resource));
         let outcomes = futures_util::future::join_all(all).await;
         outcomes.into_iter().fold(false, |changed, outcome| match outcome {

@@ -1,6 +1,11 @@
-//! The command line of the real `pilot-agent`: help, and the names under which Istio's pods call it.
+//! The command line of the real `pilot-agent`: help, and the names under which Istio's pods call
+//! it.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test may fail loudly and spawn")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test may fail loudly and spawn"
+)]
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -11,15 +16,24 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_pilot-agent");
 /// Runs the program with nothing in its environment; it must end by itself.
 fn run(program: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new("timeout");
-    command.arg("60").arg(program).args(arguments).env_clear().stdin(Stdio::null());
+    command
+        .arg("60")
+        .arg(program)
+        .args(arguments)
+        .env_clear()
+        .stdin(Stdio::null());
     command.output().unwrap()
 }
 
 /// Asks for help; it must be all that happens.
 fn helps(program: &Path, arguments: &[&str], usage: &str) {
     let output = run(program, arguments);
-    let (out, error) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    assert!(output.status.success() && out.contains(usage) && error.is_empty(), "{arguments:?}: {out} {error}");
+    let out = String::from_utf8(output.stdout).unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        output.status.success() && out.contains(usage) && error.is_empty(),
+        "{arguments:?}: {out} {error}"
+    );
 }
 
 #[test]
@@ -30,12 +44,34 @@ fn each_command_has_help_by_every_name_of_the_program() {
         symlink(PROGRAM, &path).unwrap();
         path
     };
-    helps(Path::new(PROGRAM), &["--help"], "Usage: pilot-agent <COMMAND>");
-    for command in ["proxy", "request", "wait", "istio-iptables", "istio-clean-iptables", "version"] {
-        helps(Path::new(PROGRAM), &[command, "--help"], &format!("Usage: pilot-agent {command}"));
+
+    helps(
+        Path::new(PROGRAM),
+        &["--help"],
+        "Usage: pilot-agent <COMMAND>",
+    );
+
+    for command in [
+        "proxy",
+        "request",
+        "wait",
+        "istio-iptables",
+        "istio-clean-iptables",
+        "version",
+    ] {
+        helps(
+            Path::new(PROGRAM),
+            &[command, "--help"],
+            &format!("Usage: pilot-agent {command}"),
+        );
     }
+
     for command in ["istio-iptables", "istio-clean-iptables"] {
-        helps(&named(command), &["--help"], &format!("Usage: pilot-agent {command}"));
+        helps(
+            &named(command),
+            &["--help"],
+            &format!("Usage: pilot-agent {command}"),
+        );
     }
 }
 
@@ -43,7 +79,10 @@ fn each_command_has_help_by_every_name_of_the_program() {
 fn an_unknown_command_fails_with_those_that_there_are() {
     let output = run(Path::new(PROGRAM), &["fly"]);
     let error = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && error.contains("\"fly\"") && error.contains("istio-iptables"), "{error}");
+    assert!(
+        !output.status.success() && error.contains("\"fly\"") && error.contains("istio-iptables"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -51,7 +90,8 @@ fn a_program_starts_with_the_agent_as_its_parent_under_any_file_name() {
     let folder = tempfile::tempdir().unwrap();
     let other = folder.path().join("agent-of-the-node");
     std::fs::copy(PROGRAM, &other).unwrap();
-    // What the agent starts itself with: the step before Envoy, here before `true`; its parent is `timeout`, not the number given.
+    // What the agent starts itself with: the step before Envoy, here before `true`; its parent is
+    // `timeout`, not the number given.
     for (program, words) in [
         (Path::new(PROGRAM), &["exec-with-parent", "1", "true"][..]),
         (&other, &["agent", "exec-with-parent", "1", "true"]),

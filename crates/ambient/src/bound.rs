@@ -1,9 +1,9 @@
-//! Binding of services and workloads to waypoints: what waypoint proxies serve, and the waypoint to which gateways send
-//! traffic of a service.
+//! Binding of services and workloads to waypoints: what waypoint proxies serve, and the waypoint to
+//! which gateways send traffic of a service.
 //!
-//! A waypoint proxy is identified by the hosts and addresses of the Services that select it, as in Istio's
-//! `WaypointKeyForProxy`; it serves services and workloads that are bound to one of these (`ServicesForWaypoint`,
-//! `WorkloadsForWaypoint`, `ServicesWithWaypoint`).
+//! A waypoint proxy is identified by the hosts and addresses of the Services that select it, as in
+//! Istio's `WaypointKeyForProxy`; it serves services and workloads that are bound to one of these
+//! (`ServicesForWaypoint`, `WorkloadsForWaypoint`, `ServicesWithWaypoint`).
 
 mod own;
 mod workloads;
@@ -39,7 +39,8 @@ pub enum WaypointAddress {
 /// A waypoint of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hop {
-    /// A waypoint proxy serves what is bound to one of its own hosts and addresses, so both sides must be equal.
+    /// A waypoint proxy serves what is bound to one of its own hosts and addresses, so both sides
+    /// must be equal.
     pub address: WaypointAddress,
     /// Its HBONE port.
     pub port: u16,
@@ -89,8 +90,12 @@ impl WaypointAddress {
     /// From ztunnel's message; `None` if that has no address.
     fn of(address: &GatewayAddress) -> Option<Self> {
         Some(match address.destination.as_ref()? {
-            Destination::Hostname(host) => Self::Host(ServiceKey::new(&host.namespace, &host.hostname)),
-            Destination::Address(address) => Self::Ip(NetworkId::new(&address.network), ip_of(&address.address)?),
+            Destination::Hostname(host) => {
+                Self::Host(ServiceKey::new(&host.namespace, &host.hostname))
+            }
+            Destination::Address(address) => {
+                Self::Ip(NetworkId::new(&address.network), ip_of(&address.address)?)
+            }
         })
     }
 
@@ -108,14 +113,18 @@ impl Binding {
     /// All waypoints of the service, the canary included.
     pub(crate) fn hops(&self) -> impl Iterator<Item = &Hop> {
         let only = self.weighted.is_empty().then_some(&self.waypoint);
-        only.into_iter().chain(self.weighted.iter().map(|(hop, _)| hop))
+        only.into_iter()
+            .chain(self.weighted.iter().map(|(hop, _)| hop))
     }
 }
 
 impl Hop {
     /// From ztunnel's message.
     fn of(address: &GatewayAddress) -> Option<Self> {
-        Some(Self { address: WaypointAddress::of(address)?, port: u16::try_from(address.hbone_mtls_port).ok()? })
+        Some(Self {
+            address: WaypointAddress::of(address)?,
+            port: u16::try_from(address.hbone_mtls_port).ok()?,
+        })
     }
 }
 
@@ -128,7 +137,8 @@ pub fn binding(view: &View<'_>, service: &ServiceKey) -> Option<Arc<Binding>> {
     (*view.get(&BindingOf(service.clone()))).clone()
 }
 
-/// Whether the view's proxy, which has the type of waypoints, is an east-west gateway of an ambient mesh.
+/// Whether the view's proxy, which has the type of waypoints, is an east-west gateway of an ambient
+/// mesh.
 #[must_use]
 pub fn joins_networks(view: &View<'_>) -> bool {
     view.mesh().settings.gateway_api.east_west
@@ -136,8 +146,8 @@ pub fn joins_networks(view: &View<'_>) -> bool {
         && *view.derived(&IsBetweenNetworks)
 }
 
-/// The services of the view's proxy, which is a waypoint, each once. For an east-west gateway all multi-cluster
-/// services.
+/// The services of the view's proxy, which is a waypoint, each once. For an east-west gateway all
+/// multi-cluster services.
 #[must_use]
 pub fn services_of_proxy(view: &View<'_>) -> Vec<ServiceKey> {
     if !view.mesh().settings.ambient {
@@ -147,8 +157,10 @@ pub fn services_of_proxy(view: &View<'_>) -> Vec<ServiceKey> {
         return networks::multi_cluster_services(view).into_iter().collect();
     }
     let own = view.derived(&OwnAddresses);
-    let mut services: Vec<ServiceKey> =
-        own.iter().flat_map(|address| (*view.get(&ServicesOf(address.clone()))).clone()).collect();
+    let mut services: Vec<ServiceKey> = own
+        .iter()
+        .flat_map(|address| (*view.get(&ServicesOf(address.clone()))).clone())
+        .collect();
     services.sort_unstable();
     services.dedup();
     services
@@ -169,7 +181,10 @@ impl Query for IsBetweenNetworks {
 
     fn compute(&self, view: &View<'_>) -> bool {
         let [_, between] = MANAGED_MESH;
-        view.proxy().labels().get(MANAGED_LABEL).is_some_and(|managed| **managed == *between)
+        view.proxy()
+            .labels()
+            .get(MANAGED_LABEL)
+            .is_some_and(|managed| **managed == *between)
     }
 }
 
@@ -183,8 +198,11 @@ impl Query for BindingOf {
         let weighted = service.weighted_waypoints.iter();
         Some(Arc::new(Binding {
             waypoint: Hop::of(service.waypoint.as_ref()?)?,
-            weighted: weighted.filter_map(|one| Some((Hop::of(one.destination.as_ref()?)?, one.weight))).collect(),
-            at_ingress: service.ingress_use_waypoint || services::is_taken_at_ingress_here(&self.0, view),
+            weighted: weighted
+                .filter_map(|one| Some((Hop::of(one.destination.as_ref()?)?, one.weight)))
+                .collect(),
+            at_ingress: service.ingress_use_waypoint
+                || services::is_taken_at_ingress_here(&self.0, view),
         }))
     }
 }
@@ -208,7 +226,10 @@ impl Query for HostsIn {
     type Value = Vec<Hostname>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.get(&ServiceKeys).get(&self.0).cloned().unwrap_or_default()
+        view.get(&ServiceKeys)
+            .get(&self.0)
+            .cloned()
+            .unwrap_or_default()
     }
 }
 
@@ -217,24 +238,35 @@ impl Query for BoundIn {
 
     fn compute(&self, view: &View<'_>) -> ByWaypoint {
         let mut bound = ByWaypoint::new();
+
         for hostname in view.get(&HostsIn(self.0.clone())).iter() {
-            let key = ServiceKey { namespace: self.0.clone(), hostname: hostname.clone() };
+            let key = ServiceKey {
+                namespace: self.0.clone(),
+                hostname: hostname.clone(),
+            };
             if leads_to_waypoints(view, &key) {
                 continue;
             }
+
             if let Some(binding) = &*view.get(&BindingOf(key.clone())) {
                 for hop in binding.hops() {
-                    bound.entry(hop.address.clone()).or_default().push(key.clone());
+                    bound
+                        .entry(hop.address.clone())
+                        .or_default()
+                        .push(key.clone());
                 }
             }
         }
+
         bound
     }
 }
 
 /// Whether a service selects waypoints or east-west gateways, which have no waypoint themselves.
 pub(crate) fn leads_to_waypoints(view: &View<'_>, key: &ServiceKey) -> bool {
-    let managed = view.service(key).and_then(|service| service.selector.get(MANAGED_LABEL));
+    let managed = view
+        .service(key)
+        .and_then(|service| service.selector.get(MANAGED_LABEL));
     managed.is_some_and(|managed| MANAGED_MESH.contains(&&**managed))
 }
 
@@ -245,7 +277,9 @@ impl Query for ServicesByWaypoint {
         let mut all = ByWaypoint::new();
         for namespace in view.get(&ServiceKeys).keys() {
             for (waypoint, services) in view.get(&BoundIn(namespace.clone())).iter() {
-                all.entry(waypoint.clone()).or_default().extend(services.iter().cloned());
+                all.entry(waypoint.clone())
+                    .or_default()
+                    .extend(services.iter().cloned());
             }
         }
         all
@@ -256,6 +290,9 @@ impl Query for ServicesOf {
     type Value = Vec<ServiceKey>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.get(&ServicesByWaypoint).get(&self.0).cloned().unwrap_or_default()
+        view.get(&ServicesByWaypoint)
+            .get(&self.0)
+            .cloned()
+            .unwrap_or_default()
     }
 }

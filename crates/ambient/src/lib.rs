@@ -1,4 +1,5 @@
-//! Ambient mode: translation of a view to ztunnel's resources: workloads and services by address, and authorization policies.
+//! Ambient mode: translation of a view to ztunnel's resources: workloads and services by address,
+//! and authorization policies.
 //!
 //! ```text
 //! AddressNames ─▶ names of a wildcard                       pods, WorkloadEntries, ServiceEntries, EndpointSlices
@@ -7,11 +8,13 @@
 //!                                                     Workload, Service, Authorization, encoded
 //! ```
 //!
-//! A resource is built from the object of its name; inputs that many resources share are queries of their own, so that a change
-//! costs what it affects. Translation for Envoy uses the bindings to waypoints ([`bound`]), which workloads accept HBONE
-//! ([`tunnel`]), and which services are multi-cluster ([`networks`]); the conditions of objects reflect it ([`status`]). Sidecars,
-//! gateways and waypoints find pods and WorkloadEntries by address, outside ambient mode, too (`peers`). Agrees with Istio's
-//! `pilot/pkg/serviceregistry/ambient` and `pilot/pkg/xds/workload.go`. Pure functions: no tasks, sockets or clocks.
+//! A resource is built from the object of its name; inputs that many resources share are queries of
+//! their own, so that a change costs what it affects. Translation for Envoy uses the bindings to
+//! waypoints ([`bound`]), which workloads accept HBONE ([`tunnel`]), and which services are
+//! multi-cluster ([`networks`]); the conditions of objects reflect it ([`status`]). Sidecars,
+//! gateways and waypoints find pods and WorkloadEntries by address, outside ambient mode, too
+//! (`peers`). Agrees with Istio's `pilot/pkg/serviceregistry/ambient` and
+//! `pilot/pkg/xds/workload.go`. Pure functions: no tasks, sockets or clocks.
 
 pub mod bound;
 mod members;
@@ -104,7 +107,12 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
         }
     }
 
-    fn resource_on_demand(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+    fn resource_on_demand(
+        &self,
+        kind: ResourceType,
+        name: &ResourceName,
+        view: &View<'_>,
+    ) -> Option<Bytes> {
         if kind.is_by_address() && peers::is_peers_only(kind, view) {
             return peers::peer(name, view).map(|workload| workload.encode_to_vec().into());
         }
@@ -114,7 +122,9 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
     fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
         match kind {
             ResourceType::Authorization => policies::resource(name.as_str(), view),
-            ResourceType::Address => address(name, view).map(|address| address.encode_to_vec().into()),
+            ResourceType::Address => {
+                address(name, view).map(|address| address.encode_to_vec().into())
+            }
             ResourceType::Workload => match address(name, view)?.r#type? {
                 Type::Workload(workload) => Some(workload.encode_to_vec().into()),
                 Type::Service(_) => None,
@@ -150,5 +160,7 @@ fn address(name: &ResourceName, view: &View<'_>) -> Option<Address> {
         | AddressName::SplitHorizon { .. }
         | AddressName::Remote { .. } => Type::Workload(workloads::workload(&name, view)?),
     };
-    Some(Address { r#type: Some(found) })
+    Some(Address {
+        r#type: Some(found),
+    })
 }

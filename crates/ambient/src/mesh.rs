@@ -56,7 +56,11 @@ struct GatewayOf(NetworkId);
 impl Mesh {
     /// The trust domain in workloads: empty for the default one.
     pub(super) fn workload_trust_domain(&self) -> String {
-        if &*self.trust_domain == "cluster.local" { String::new() } else { self.trust_domain.to_string() }
+        if &*self.trust_domain == "cluster.local" {
+            String::new()
+        } else {
+            self.trust_domain.to_string()
+        }
     }
 }
 
@@ -65,8 +69,11 @@ impl Query for MeshFacts {
 
     fn compute(&self, view: &View<'_>) -> Mesh {
         let mesh = view.mesh();
-        let (config, settings) = (&mesh.config, &mesh.settings);
-        let network = view.namespace_labels(&settings.system_namespace).and_then(|labels| labels.get(NETWORK_LABEL));
+        let config = &mesh.config;
+        let settings = &mesh.settings;
+        let network = view
+            .namespace_labels(&settings.system_namespace)
+            .and_then(|labels| labels.get(NETWORK_LABEL));
         let network = network.map(NetworkId::new).unwrap_or_default();
         let site = Site {
             cluster_ref: ClusterRef::Config,
@@ -74,6 +81,7 @@ impl Query for MeshFacts {
             gateway: gateway_of(&network, view),
             network: network.clone(),
         };
+
         Mesh {
             is_ambient: settings.ambient,
             cluster: settings.cluster_id.clone(),
@@ -101,11 +109,14 @@ impl Query for GatewayOf {
 
     fn compute(&self, view: &View<'_>) -> Option<GatewayAddress> {
         view.list_all::<KubernetesGateway>().find_map(|gateway| {
-            let remote =
-                remote_gateways(gateway).into_iter().find(|remote| remote.network == self.0 && remote.port != 0)?;
+            let remote = remote_gateways(gateway)
+                .into_iter()
+                .find(|remote| remote.network == self.0 && remote.port != 0)?;
             Some(match remote.address.parse() {
                 Ok(address) => gateway_by_ip(address, &remote.network, remote.port),
-                Err(_) => gateway_by_host(&gateway.meta.key.namespace, &remote.address, remote.port),
+                Err(_) => {
+                    gateway_by_host(&gateway.meta.key.namespace, &remote.address, remote.port)
+                }
             })
         })
     }

@@ -9,7 +9,8 @@ use navarch_registry::remote_gateway::{KnownGateway, KnownGateways};
 use crate::mesh::MeshFacts;
 use crate::networks::are_joined;
 
-/// The gateways of all networks: those declared in the configuration cluster before those of remote clusters.
+/// The gateways of all networks: those declared in the configuration cluster before those of remote
+/// clusters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AllGateways;
 
@@ -23,7 +24,11 @@ pub(crate) fn of_remotes(view: &View<'_>) -> Vec<KnownGateway> {
         return Vec::new();
     }
     let own = view.get(&MeshFacts).cluster.clone();
-    view.get(&AllGateways).iter().filter(|known| known.cluster != own).cloned().collect()
+    view.get(&AllGateways)
+        .iter()
+        .filter(|known| known.cluster != own)
+        .cloned()
+        .collect()
 }
 
 impl Query for AllGateways {

@@ -1,8 +1,9 @@
 //! Workloads by address for proxies: their agents derive the mesh's metrics from access logs.
 //!
-//! A server has only the address and identity of a TCP client. The other fields of these workloads (name, canonical
-//! service, revision, cluster) are also in the metadata of endpoints (EDS). Services, policies, waypoints, nodes and
-//! health are only for ztunnel, and for proxies that request all workloads in ambient mode, as Istio's Envoy can.
+//! A server has only the address and identity of a TCP client. The other fields of these workloads
+//! (name, canonical service, revision, cluster) are also in the metadata of endpoints (EDS).
+//! Services, policies, waypoints, nodes and health are only for ztunnel, and for proxies that
+//! request all workloads in ambient mode, as Istio's Envoy can.
 
 use navarch_api::istio::WorkloadEntry;
 use navarch_api::kubernetes::Pod;
@@ -39,13 +40,20 @@ pub(crate) fn is_peers_only(kind: ResourceType, view: &View<'_>) -> bool {
 }
 
 /// The resource names of the workloads at `network/address`; with an empty network, of any network.
-#[expect(clippy::wildcard_enum_match_arm, reason = "only a few kinds are workloads")]
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "only a few kinds are workloads"
+)]
 pub(crate) fn at(text: &str, view: &View<'_>) -> Vec<ResourceName> {
-    let Some(address) = NetworkAddress::parse(text) else { return Vec::new() };
+    let Some(address) = NetworkAddress::parse(text) else {
+        return Vec::new();
+    };
+
     let cluster = &view.get(&MeshFacts).cluster;
     let remotes = view.remote_clusters().cloned().map(ClusterRef::Remote);
     let homes: Vec<ClusterRef> = std::iter::once(ClusterRef::Config).chain(remotes).collect();
     let mut names = Vec::new();
+
     for cluster_ref in homes {
         for object in view.objects_at_in(&cluster_ref, address.address) {
             // In ambient mode Services and other objects have addresses, too.
@@ -55,13 +63,15 @@ pub(crate) fn at(text: &str, view: &View<'_>) -> Vec<ResourceName> {
                 _ => continue,
             };
             let name = name_in_cluster(&cluster_ref, name);
-            let fits =
-                |found: Workload| address.network.as_str().is_empty() || found.network == address.network.as_str();
+            let fits = |found: Workload| {
+                address.network.as_str().is_empty() || found.network == address.network.as_str()
+            };
             if workload(&name, view).is_some_and(fits) {
                 names.push(name.to_resource_name(cluster));
             }
         }
     }
+
     names.truncate(MAX_AT);
     names
 }
@@ -69,7 +79,11 @@ pub(crate) fn at(text: &str, view: &View<'_>) -> Vec<ResourceName> {
 pub(crate) fn peer(name: &ResourceName, view: &View<'_>) -> Option<Workload> {
     let mesh = view.get(&MeshFacts);
     let parsed = AddressName::parse(name.as_str(), &mesh.cluster)?;
-    Some(Workload { uid: name.to_string(), trust_domain: mesh.workload_trust_domain(), ..workload(&parsed, view)? })
+    Some(Workload {
+        uid: name.to_string(),
+        trust_domain: mesh.workload_trust_domain(),
+        ..workload(&parsed, view)?
+    })
 }
 
 /// The workload of a pod or a WorkloadEntry of any cluster.
@@ -95,8 +109,13 @@ fn workload(name: &AddressName, view: &View<'_>) -> Option<Workload> {
 fn of_pod(cluster_ref: &ClusterRef, name: &NamespacedName, view: &View<'_>) -> Option<Workload> {
     let own = own_fields_of_pod(view.object_in::<Pod>(cluster_ref, name)?)?;
     let known = view.workload_in(cluster_ref, name)?;
-    let (network, cluster_id) = (known.location.network.to_string(), known.location.cluster.to_string());
-    let mut workload = Workload { network, cluster_id, ..own };
+    let network = known.location.network.to_string();
+    let cluster_id = known.location.cluster.to_string();
+    let mut workload = Workload {
+        network,
+        cluster_id,
+        ..own
+    };
     set_names(&mut workload, &known.own_labels, &known.name);
     Some(workload)
 }
@@ -107,24 +126,40 @@ fn of_entry(cluster_ref: &ClusterRef, name: &NamespacedName, view: &View<'_>) ->
     if *cluster_ref != ClusterRef::Config && !settings.clusters.remote_workload_entries {
         return None;
     }
+
     let object = view.object_in::<WorkloadEntry>(cluster_ref, name)?;
     let spec = &object.spec;
     let address = spec.address.parse().ok()?;
     let (cluster, network) = match cluster_ref {
         ClusterRef::Remote(cluster) => (cluster.clone(), network_of(view, cluster)),
-        ClusterRef::Config | ClusterRef::Unknown => (settings.cluster_id.clone(), view.get(&MeshFacts).network.clone()),
+        ClusterRef::Config | ClusterRef::Unknown => (
+            settings.cluster_id.clone(),
+            view.get(&MeshFacts).network.clone(),
+        ),
     };
+
     let mut workload = Workload {
         name: name.name.to_string(),
         namespace: name.namespace.to_string(),
         addresses: vec![ip_bytes(address)],
-        network: if spec.network.is_empty() { network } else { NetworkId::new(&spec.network) }.to_string(),
+        network: if spec.network.is_empty() {
+            network
+        } else {
+            NetworkId::new(&spec.network)
+        }
+        .to_string(),
         cluster_id: cluster.to_string(),
         service_account: spec.service_account.clone(),
         workload_type: WorkloadType::Pod.into(),
         ..Workload::default()
     };
+
     let named = meta_of_entry(object);
-    set_names(&mut workload, &named.labels, &workload_name_of_entry(&named));
+    set_names(
+        &mut workload,
+        &named.labels,
+        &workload_name_of_entry(&named),
+    );
+
     Some(workload)
 }

@@ -1,7 +1,8 @@
-//! Authorization policies for ztunnel, and which of them apply to a workload (Istio's `serviceregistry/ambient/policies.go`).
+//! Authorization policies for ztunnel, and which of them apply to a workload (Istio's
+//! `serviceregistry/ambient/policies.go`).
 //!
-//! ztunnel applies policies of a namespace or of the mesh by scope; policies with a selector are listed in the workloads that
-//! they select.
+//! ztunnel applies policies of a namespace or of the mesh by scope; policies with a selector are
+//! listed in the workloads that they select.
 
 mod acceptance;
 mod attached;
@@ -51,23 +52,35 @@ impl Query for IsAnyPeerAuthentication {
 /// Candidate names of all policies.
 pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
     let mesh = view.get(&MeshFacts);
-    let name = |namespace: &dyn std::fmt::Display, name: &str| ResourceName::new(format!("{namespace}/{name}"));
+    let name = |namespace: &dyn std::fmt::Display, name: &str| {
+        ResourceName::new(format!("{namespace}/{name}"))
+    };
     let mut names = BTreeSet::new();
     for policy in view.list_all::<AuthorizationPolicy>() {
         names.insert(name(&policy.meta.key.namespace, &policy.meta.key.name));
     }
-    for policy in view.list_all::<PeerAuthentication>().filter(|policy| policy.spec.port_level_mtls.is_some()) {
-        names.insert(name(&policy.meta.key.namespace, &format!("{CONVERTED}{}", policy.meta.key.name)));
+
+    for policy in view
+        .list_all::<PeerAuthentication>()
+        .filter(|policy| policy.spec.port_level_mtls.is_some())
+    {
+        names.insert(name(
+            &policy.meta.key.namespace,
+            &format!("{CONVERTED}{}", policy.meta.key.name),
+        ));
     }
+
     if *view.get(&IsAnyPeerAuthentication) {
         names.insert(name(&mesh.root_namespace, STATIC_STRICT));
     }
+
     if mesh.auto_allow_waypoints {
         for gateway in view.list_all::<KubernetesGateway>() {
             let key = &gateway.meta.key;
             names.insert(name(&key.namespace, &name_of_waypoint_policy(key)));
         }
     }
+
     names.into_iter().collect()
 }
 
@@ -80,18 +93,26 @@ pub(super) fn resource(name: &str, view: &View<'_>) -> Option<Bytes> {
 fn policy(name: &str, view: &View<'_>) -> Option<Authorization> {
     let (namespace, name) = name.split_once('/')?;
     let mesh = view.get(&MeshFacts);
+
     if name == STATIC_STRICT {
         let exists = mesh.root_namespace == *namespace && *view.get(&IsAnyPeerAuthentication);
         return exists.then(|| strict(namespace));
     }
+
     if let Some(name) = name.strip_prefix(CONVERTED) {
         return peer::converted(&NamespacedName::new(namespace, name), view);
     }
+
     if let Some(rest) = name.strip_prefix(ALLOW_WAYPOINT) {
         let gateway = rest.strip_prefix(namespace)?.strip_prefix('_')?;
-        let waypoint = (*view.get(&WaypointOf(ClusterRef::Config, NamespacedName::new(namespace, gateway)))).clone()?;
+        let waypoint = (*view.get(&WaypointOf(
+            ClusterRef::Config,
+            NamespacedName::new(namespace, gateway),
+        )))
+        .clone()?;
         return allow_waypoint(&waypoint, &mesh.trust_domain);
     }
+
     let policy = view.object::<AuthorizationPolicy>(&NamespacedName::new(namespace, name))?;
     authorization::convert(policy, &mesh)
 }
@@ -103,16 +124,26 @@ fn strict(namespace: &str) -> Authorization {
         namespace: namespace.to_owned(),
         scope: Scope::WorkloadSelector.into(),
         action: Action::Deny.into(),
-        groups: vec![Group { rules: vec![without_identity(None)] }],
+        groups: vec![Group {
+            rules: vec![without_identity(None)],
+        }],
         ..Authorization::default()
     }
 }
 
 /// A rule that matches unauthenticated peers, on a port if given.
 fn without_identity(port: Option<u32>) -> Rules {
-    let anybody = StringMatch { match_type: Some(MatchType::Presence(())) };
+    let anybody = StringMatch {
+        match_type: Some(MatchType::Presence(())),
+    };
     let destination_ports = port.into_iter().collect();
-    Rules { matches: vec![Match { not_principals: vec![anybody], destination_ports, ..Match::default() }] }
+    Rules {
+        matches: vec![Match {
+            not_principals: vec![anybody],
+            destination_ports,
+            ..Match::default()
+        }],
+    }
 }
 
 /// The name of the policy that allows a waypoint, without its namespace.
@@ -125,10 +156,19 @@ fn allow_waypoint(waypoint: &Waypoint, trust_domain: &str) -> Option<Authorizati
     let name = &waypoint.name;
     let principal = |account: &navarch_api::names::ServiceAccount| {
         let identity = format!("{trust_domain}/ns/{}/sa/{account}", name.namespace);
-        StringMatch { match_type: Some(MatchType::Exact(identity)) }
+        StringMatch {
+            match_type: Some(MatchType::Exact(identity)),
+        }
     };
+
     let principals: Vec<StringMatch> = waypoint.accounts.iter().map(principal).collect();
-    let rules = vec![Rules { matches: vec![Match { principals, ..Match::default() }] }];
+    let rules = vec![Rules {
+        matches: vec![Match {
+            principals,
+            ..Match::default()
+        }],
+    }];
+
     (!waypoint.accounts.is_empty()).then(|| Authorization {
         name: name_of_waypoint_policy(name),
         namespace: name.namespace.to_string(),

@@ -1,4 +1,5 @@
-//! The ports of services on a workload (Istio's `constructServices` and `constructServicesFromWorkloadEntry`).
+//! The ports of services on a workload (Istio's `constructServices` and
+//! `constructServicesFromWorkloadEntry`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,9 +22,12 @@ pub(super) fn on_pod(pod: &Pod, services: &[Arc<ServiceFacts>]) -> BTreeMap<Stri
     })
 }
 
-/// The services of a WorkloadEntry, or of an endpoint of a ServiceEntry, with their ports, by `namespace/host`. `ports` are its
-/// own by name.
-pub(super) fn on_entry(ports: &BTreeMap<String, u32>, services: &[Arc<ServiceFacts>]) -> BTreeMap<String, PortList> {
+/// The services of a WorkloadEntry, or of an endpoint of a ServiceEntry, with their ports, by
+/// `namespace/host`. `ports` are its own by name.
+pub(super) fn on_entry(
+    ports: &BTreeMap<String, u32>,
+    services: &[Arc<ServiceFacts>],
+) -> BTreeMap<String, PortList> {
     on_workload(services, |service, port| {
         let number = |name: &str| ports.get(name).copied();
         match &service.origin {
@@ -51,11 +55,20 @@ fn on_workload(
     let ports = |service: &ServiceFacts| {
         let port = |port: &PortFacts| {
             let target_port = target(service, port)?;
-            Some(Port { service_port: port.number, target_port, ..Port::default() })
+            Some(Port {
+                service_port: port.number,
+                target_port,
+                ..Port::default()
+            })
         };
-        PortList { ports: service.ports.iter().filter_map(port).collect() }
+        PortList {
+            ports: service.ports.iter().filter_map(port).collect(),
+        }
     };
-    services.iter().map(|service| (service.name(), ports(service))).collect()
+    services
+        .iter()
+        .map(|service| (service.name(), ports(service)))
+        .collect()
 }
 
 impl ServiceFacts {

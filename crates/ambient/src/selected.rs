@@ -13,8 +13,8 @@ use navarch_push::view::View;
 use navarch_registry::model::{Labels, ServiceKey};
 use navarch_registry::selects;
 
-/// The services of a namespace that select workloads of a cluster. In a remote cluster these are its multi-cluster
-/// Services.
+/// The services of a namespace that select workloads of a cluster. In a remote cluster these are
+/// its multi-cluster Services.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SelectingServices(pub(super) ClusterRef, pub(super) Namespace);
 
@@ -34,15 +34,25 @@ impl Selecting {
     /// Adds a service, if it has a selector.
     fn add(&mut self, facts: &Arc<ServiceFacts>) {
         if let Some((key, value)) = facts.selector.iter().next() {
-            self.0.entry((key.clone(), value.clone())).or_default().push(facts.clone());
+            self.0
+                .entry((key.clone(), value.clone()))
+                .or_default()
+                .push(facts.clone());
         }
     }
 
     /// The services that select these labels, by host.
-    pub(super) fn of(&self, labels: &Labels, is_wanted: impl Fn(&Origin) -> bool) -> Vec<Arc<ServiceFacts>> {
-        let candidates = labels.iter().filter_map(|(key, value)| self.0.get(&(key.clone(), value.clone())));
-        let selecting =
-            candidates.flatten().filter(|facts| is_wanted(&facts.origin) && selects(&facts.selector, labels));
+    pub(super) fn of(
+        &self,
+        labels: &Labels,
+        is_wanted: impl Fn(&Origin) -> bool,
+    ) -> Vec<Arc<ServiceFacts>> {
+        let candidates = labels
+            .iter()
+            .filter_map(|(key, value)| self.0.get(&(key.clone(), value.clone())));
+        let selecting = candidates
+            .flatten()
+            .filter(|facts| is_wanted(&facts.origin) && selects(&facts.selector, labels));
         let mut found: Vec<Arc<ServiceFacts>> = selecting.cloned().collect();
         found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         found
@@ -57,23 +67,39 @@ impl Query for SelectingServices {
         let services = view.list_in::<Service>(cluster_ref, namespace).into_iter();
         let services = services.filter(|service| !service.spec.selector.is_empty());
         let mut selecting = Selecting::default();
+
         if *cluster_ref != ClusterRef::Config {
-            for facts in services.filter_map(|service| facts_of_service(cluster_ref, &service.meta.key(), view)) {
+            for facts in services
+                .filter_map(|service| facts_of_service(cluster_ref, &service.meta.key(), view))
+            {
                 selecting.add(&facts);
             }
             return selecting;
         }
+
         let suffix = &view.mesh().settings.domain_suffix;
-        let mut hosts: BTreeSet<Hostname> =
-            services.map(|service| host_of(&service.meta.key.name, namespace, suffix)).collect();
-        let entries = view.list::<ServiceEntry>(namespace).filter(|entry| entry.spec.workload_selector.is_some());
-        hosts.extend(entries.flat_map(|entry| &entry.spec.hosts).map(Hostname::new));
+        let mut hosts: BTreeSet<Hostname> = services
+            .map(|service| host_of(&service.meta.key.name, namespace, suffix))
+            .collect();
+        let entries = view
+            .list::<ServiceEntry>(namespace)
+            .filter(|entry| entry.spec.workload_selector.is_some());
+        hosts.extend(
+            entries
+                .flat_map(|entry| &entry.spec.hosts)
+                .map(Hostname::new),
+        );
+
         for hostname in hosts {
-            let key = ServiceKey { namespace: namespace.clone(), hostname };
+            let key = ServiceKey {
+                namespace: namespace.clone(),
+                hostname,
+            };
             if let Some(facts) = (*view.get(&FactsOf(key))).clone() {
                 selecting.add(&facts);
             }
         }
+
         selecting
     }
 }

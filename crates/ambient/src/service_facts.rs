@@ -1,4 +1,5 @@
-//! The properties of a service that its workloads depend on: its declaring object, ports and selector.
+//! The properties of a service that its workloads depend on: its declaring object, ports and
+//! selector.
 
 use std::sync::Arc;
 
@@ -55,7 +56,8 @@ pub(super) struct PortFacts {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct FactsOf(pub(super) ServiceKey);
 
-/// The properties of a Service in a remote cluster; `None` if it does not exist or is not multi-cluster.
+/// The properties of a Service in a remote cluster; `None` if it does not exist or is not
+/// multi-cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct RemoteServiceFacts(ClusterId, NamespacedName);
 
@@ -70,24 +72,41 @@ pub(super) fn facts_of_service(
             let facts = (*view.get(&FactsOf(key_of(service, view)))).clone();
             facts.filter(|facts| matches!(facts.origin, Origin::Service(_)))
         }
-        ClusterRef::Remote(cluster) => (*view.get(&RemoteServiceFacts(cluster.clone(), service.clone()))).clone(),
+        ClusterRef::Remote(cluster) => {
+            (*view.get(&RemoteServiceFacts(cluster.clone(), service.clone()))).clone()
+        }
         ClusterRef::Unknown => None,
     }
 }
 
 /// The key of a Service, whether or not it exists.
 fn key_of(service: &NamespacedName, view: &View<'_>) -> ServiceKey {
-    let hostname = host_of(&service.name, &service.namespace, &view.mesh().settings.domain_suffix);
-    ServiceKey { namespace: service.namespace.clone(), hostname }
+    let hostname = host_of(
+        &service.name,
+        &service.namespace,
+        &view.mesh().settings.domain_suffix,
+    );
+    ServiceKey {
+        namespace: service.namespace.clone(),
+        hostname,
+    }
 }
 
-/// The object that declares a service; of several the one with precedence: a Service, else the oldest ServiceEntry,
-/// else a Service of remote clusters. Aliases, and services that are exported to no namespace, are skipped. Ambient
-/// mode has no hosts in `clusterset.local`.
+/// The object that declares a service; of several the one with precedence: a Service, else the
+/// oldest ServiceEntry, else a Service of remote clusters. Aliases, and services that are exported
+/// to no namespace, are skipped. Ambient mode has no hosts in `clusterset.local`.
 pub(super) fn origin(key: &ServiceKey, view: &View<'_>) -> Option<Origin> {
-    let is_in_cluster_domain = key.hostname.as_str().ends_with(&*view.mesh().settings.domain_suffix);
+    let is_in_cluster_domain = key
+        .hostname
+        .as_str()
+        .ends_with(&*view.mesh().settings.domain_suffix);
     let mut remote = None;
-    for service in view.services_of(key).iter().filter(|service| service.resolution != Resolution::Alias) {
+
+    for service in view
+        .services_of(key)
+        .iter()
+        .filter(|service| service.resolution != Resolution::Alias)
+    {
         let name = &service.origin.name;
         if service.origin.kind == Kind::Service {
             if !is_in_cluster_domain {
@@ -101,6 +120,7 @@ pub(super) fn origin(key: &ServiceKey, view: &View<'_>) -> Option<Origin> {
             return Some(Origin::ServiceEntry(name.clone()));
         }
     }
+
     remote.map(|name| Origin::Service(name.clone()))
 }
 
@@ -118,7 +138,10 @@ impl Query for VisibilityIn {
 
     fn compute(&self, view: &View<'_>) -> Visibility {
         let policies = view.mesh().config.service_entry_visibility.as_ref();
-        visibility_in(policies, view.namespace_labels(&self.0).unwrap_or(&Labels::default()))
+        visibility_in(
+            policies,
+            view.namespace_labels(&self.0).unwrap_or(&Labels::default()),
+        )
     }
 }
 
@@ -129,16 +152,25 @@ impl Query for FactsOf {
         let key = self.0.clone();
         let origin = origin(&key, view)?;
         let waypoint = |meta: &ObjectMeta, visibility| {
-            waypoint::of_service(&ClusterRef::Config, meta, visibility, view).map(|waypoint| waypoint.name.clone())
+            waypoint::of_service(&ClusterRef::Config, meta, visibility, view)
+                .map(|waypoint| waypoint.name.clone())
         };
         let facts = match &origin {
             Origin::Service(name) => {
                 let Some(service) = view.object::<Service>(name) else {
                     // Only remote clusters declare it; its workloads are selected there.
                     let parts = networks::remote_parts(view, &key);
-                    let facts = facts_of_service(&ClusterRef::Remote(parts.first()?.cluster.clone()), name, view)?;
-                    return Some(Arc::new(ServiceFacts { selector: Labels::default(), ..(*facts).clone() }));
+                    let facts = facts_of_service(
+                        &ClusterRef::Remote(parts.first()?.cluster.clone()),
+                        name,
+                        view,
+                    )?;
+                    return Some(Arc::new(ServiceFacts {
+                        selector: Labels::default(),
+                        ..(*facts).clone()
+                    }));
                 };
+
                 let waypoint = waypoint(&service.meta, None);
                 ServiceFacts {
                     selector: service.spec.selector.clone(),
@@ -150,10 +182,16 @@ impl Query for FactsOf {
             }
             Origin::ServiceEntry(name) => {
                 let entry = view.object::<ServiceEntry>(name)?;
-                let selector = entry.spec.workload_selector.iter().flat_map(|selector| &selector.labels);
+                let selector = entry
+                    .spec
+                    .workload_selector
+                    .iter()
+                    .flat_map(|selector| &selector.labels);
                 let visibility = visibility(&key.namespace, view);
                 ServiceFacts {
-                    selector: selector.map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect(),
+                    selector: selector
+                        .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
+                        .collect(),
                     ports: ports_of_entry(&entry.spec),
                     waypoint: waypoint(&entry.meta, Some(visibility)),
                     key,
@@ -161,6 +199,7 @@ impl Query for FactsOf {
                 }
             }
         };
+
         Some(Arc::new(facts))
     }
 }
@@ -172,7 +211,12 @@ impl Query for RemoteServiceFacts {
         let Self(cluster, name) = self;
         let key = key_of(name, view);
         let service = networks::far_service(view, cluster, name)?;
-        let waypoint = waypoint::of_service(&ClusterRef::Remote(cluster.clone()), &service.meta, None, view);
+        let waypoint = waypoint::of_service(
+            &ClusterRef::Remote(cluster.clone()),
+            &service.meta,
+            None,
+            view,
+        );
         Some(Arc::new(ServiceFacts {
             selector: service.spec.selector.clone(),
             ports: ports_of_service(service),
@@ -187,7 +231,10 @@ fn ports_of_service(service: &Object<Service>) -> Vec<PortFacts> {
     let ports = &service.spec.ports;
     let port = |port: &navarch_api::kubernetes::ServicePort| {
         // As in Istio, names are kept by number.
-        let named = ports.iter().rfind(|other| other.port == port.port).unwrap_or(port);
+        let named = ports
+            .iter()
+            .rfind(|other| other.port == port.port)
+            .unwrap_or(port);
         let target = match port.target {
             TargetPort::Number(number) => u32::from(number),
             TargetPort::Name(_) => 0,
@@ -196,22 +243,41 @@ fn ports_of_service(service: &Object<Service>) -> Vec<PortFacts> {
             TargetPort::Number(_) => PortName::default(),
             TargetPort::Name(name) => name.clone(),
         };
-        let (number, is_tcp) = (u32::from(port.port), port.protocol == Protocol::Tcp);
-        PortFacts { number, name: named.name.clone(), target, target_name, is_tcp }
+
+        let number = u32::from(port.port);
+        let is_tcp = port.protocol == Protocol::Tcp;
+        PortFacts {
+            number,
+            name: named.name.clone(),
+            target,
+            target_name,
+            is_tcp,
+        }
     };
+
     ports.iter().map(port).collect()
 }
 
 fn ports_of_entry(entry: &ServiceEntry) -> Vec<PortFacts> {
     let port = |port: &navarch_api::istio::ServicePort| {
-        let named = entry.ports.iter().rfind(|other| other.number == port.number).unwrap_or(port);
+        let named = entry
+            .ports
+            .iter()
+            .rfind(|other| other.number == port.number)
+            .unwrap_or(port);
+
         PortFacts {
             number: port.number,
             name: PortName::new(&named.name),
-            target: if port.target_port == 0 { port.number } else { port.target_port },
+            target: if port.target_port == 0 {
+                port.number
+            } else {
+                port.target_port
+            },
             target_name: PortName::default(),
             is_tcp: true,
         }
     };
+
     entry.ports.iter().map(port).collect()
 }

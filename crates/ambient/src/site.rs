@@ -1,8 +1,9 @@
 //! Sites: the clusters whose individual workloads are sent to ztunnel.
 //!
-//! These are the cluster that configures the mesh and, with `AMBIENT_ENABLE_MULTI_NETWORK`, the remote clusters in its
-//! network. The inputs of a workload (Services, nodes, namespaces, waypoints) are in its own cluster; policies are
-//! those of the cluster that configures the mesh. Agrees with Istio's `MergedGlobalWorkloadsCollection`.
+//! These are the cluster that configures the mesh and, with `AMBIENT_ENABLE_MULTI_NETWORK`, the
+//! remote clusters in its network. The inputs of a workload (Services, nodes, namespaces,
+//! waypoints) are in its own cluster; policies are those of the cluster that configures the mesh.
+//! Agrees with Istio's `MergedGlobalWorkloadsCollection`.
 
 use std::sync::Arc;
 
@@ -37,11 +38,18 @@ struct RemoteSites;
 /// All sites, the configuration cluster first.
 pub(crate) fn site_clusters(view: &View<'_>) -> Vec<ClusterRef> {
     let near = remote_sites(view);
-    [ClusterRef::Config].into_iter().chain(near.iter().cloned().map(ClusterRef::Remote)).collect()
+    [ClusterRef::Config]
+        .into_iter()
+        .chain(near.iter().cloned().map(ClusterRef::Remote))
+        .collect()
 }
 
 pub(crate) fn remote_sites(view: &View<'_>) -> Arc<Vec<ClusterId>> {
-    if are_joined(view) { view.get(&RemoteSites) } else { Arc::default() }
+    if are_joined(view) {
+        view.get(&RemoteSites)
+    } else {
+        Arc::default()
+    }
 }
 
 impl Query for RemoteSites {
@@ -50,7 +58,10 @@ impl Query for RemoteSites {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let mesh = view.get(&MeshFacts);
         let clusters: Vec<ClusterId> = view.remote_clusters().cloned().collect();
-        clusters.into_iter().filter(|cluster| network_of(view, cluster) == mesh.network).collect()
+        clusters
+            .into_iter()
+            .filter(|cluster| network_of(view, cluster) == mesh.network)
+            .collect()
     }
 }
 
@@ -58,9 +69,17 @@ impl Query for SiteOf {
     type Value = Option<Arc<Site>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let cluster = remote_sites(view).iter().find(|near| **near == self.0)?.clone();
+        let cluster = remote_sites(view)
+            .iter()
+            .find(|near| **near == self.0)?
+            .clone();
         let network = network_of(view, &cluster);
         let gateway = gateway_of(&network, view);
-        Some(Arc::new(Site { cluster_ref: ClusterRef::Remote(cluster.clone()), cluster, network, gateway }))
+        Some(Arc::new(Site {
+            cluster_ref: ClusterRef::Remote(cluster.clone()),
+            cluster,
+            network,
+            gateway,
+        }))
     }
 }

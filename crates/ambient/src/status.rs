@@ -1,5 +1,6 @@
-//! The status conditions of ambient mode: the waypoints of objects, and which proxies enforce policies (Istio's
-//! `serviceregistry/ambient/statusqueue`, and the conditions in `model/service.go`).
+//! The status conditions of ambient mode: the waypoints of objects, and which proxies enforce
+//! policies (Istio's `serviceregistry/ambient/statusqueue`, and the conditions in
+//! `model/service.go`).
 
 mod binding;
 mod policy;
@@ -15,7 +16,12 @@ use navarch_push::Stored;
 use navarch_push::view::View;
 
 /// The kinds that get conditions.
-const KINDS: [Kind; 4] = [Kind::Service, Kind::ServiceEntry, Kind::WorkloadEntry, Kind::AuthorizationPolicy];
+const KINDS: [Kind; 4] = [
+    Kind::Service,
+    Kind::ServiceEntry,
+    Kind::WorkloadEntry,
+    Kind::AuthorizationPolicy,
+];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Condition {
@@ -33,7 +39,12 @@ type Conditions = Vec<(&'static str, Option<Condition>)>;
 impl Condition {
     /// A condition without a generation, which does not depend on the object's spec.
     fn new(is_true: bool, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { is_true, reason, message: message.into(), generation: None }
+        Self {
+            is_true,
+            reason,
+            message: message.into(),
+            generation: None,
+        }
     }
 
     /// The condition as JSON, without `lastTransitionTime`, which the writer adds.
@@ -46,7 +57,10 @@ impl Condition {
         });
         if let (Some(generation), Some(members)) = (self.generation, condition.as_object_mut()) {
             // In Istio's conditions it is a string.
-            members.insert("observedGeneration".to_owned(), json!(generation.to_string()));
+            members.insert(
+                "observedGeneration".to_owned(),
+                json!(generation.to_string()),
+            );
         }
         condition
     }
@@ -56,16 +70,23 @@ impl Condition {
 #[must_use]
 pub fn subject(name: &str) -> Option<ObjectRef> {
     let mut parts = name.splitn(3, '/');
-    let (name, namespace, object) = (parts.next()?, parts.next()?, parts.next()?);
+    let name = parts.next()?;
+    let namespace = parts.next()?;
+    let object = parts.next()?;
     let kind = KINDS.into_iter().find(|kind| kind.as_str() == name)?;
-    Some(ObjectRef { kind, name: NamespacedName::new(namespace, object) })
+    Some(ObjectRef {
+        kind,
+        name: NamespacedName::new(namespace, object),
+    })
 }
 
 /// The names of all statuses with at least one condition.
 pub(crate) fn names(view: &View<'_>) -> Vec<ResourceName> {
     fn of<T: Stored>(view: &View<'_>, all: &mut Vec<ResourceName>) {
         let kind = T::KIND.as_str();
-        let names = view.names::<T>().map(|name| format!("{kind}/{}/{}", name.namespace, name.name));
+        let names = view
+            .names::<T>()
+            .map(|name| format!("{kind}/{}/{}", name.namespace, name.name));
         all.extend(names.map(ResourceName::new));
     }
     let mut all = Vec::new();
@@ -83,8 +104,12 @@ pub(crate) fn resource(object: &ObjectRef, view: &View<'_>) -> Option<Bytes> {
     if !view.mesh().settings.ambient {
         return None;
     }
+
     let name = &object.name;
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds have no conditions")]
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the other kinds have no conditions"
+    )]
     let conditions = match object.kind {
         Kind::Service => binding::of_service(name, view)?,
         Kind::ServiceEntry => binding::of_service_entry(name, view)?,
@@ -92,9 +117,18 @@ pub(crate) fn resource(object: &ObjectRef, view: &View<'_>) -> Option<Bytes> {
         Kind::AuthorizationPolicy => policy::of_policy(name, view)?,
         _ => return None,
     };
-    let has = conditions.iter().filter_map(|(kind, condition)| Some(condition.as_ref()?.to_json(kind)));
+
+    let has = conditions
+        .iter()
+        .filter_map(|(kind, condition)| Some(condition.as_ref()?.to_json(kind)));
     let has: Vec<Value> = has.collect();
-    let without = conditions.iter().filter(|(_, condition)| condition.is_none()).map(|(kind, _)| *kind);
+    let without = conditions
+        .iter()
+        .filter(|(_, condition)| condition.is_none())
+        .map(|(kind, _)| *kind);
     let without: Vec<&str> = without.collect();
-    Some(Bytes::from(json!({ "conditions": has, "withoutConditions": without }).to_string()))
+
+    Some(Bytes::from(
+        json!({ "conditions": has, "withoutConditions": without }).to_string(),
+    ))
 }

@@ -53,7 +53,11 @@ type Shown = BTreeMap<String, Bytes>;
 
 impl Mesh {
     fn new() -> Self {
-        Self::with(Settings { ambient: true, auto_allow_waypoints: true, ..Settings::default() })
+        Self::with(Settings {
+            ambient: true,
+            auto_allow_waypoints: true,
+            ..Settings::default()
+        })
     }
 
     fn with(settings: Settings) -> Self {
@@ -81,20 +85,27 @@ impl Mesh {
     fn ask(&mut self, proxy: ProxyId, kind: ResourceType, names: &[&str]) -> Shown {
         let wildcard = names.is_empty();
         let names = Arc::new(names.iter().map(ResourceName::new).collect());
-        self.engine.subscribe(proxy, kind, Interest { wildcard, names });
+        self.engine
+            .subscribe(proxy, kind, Interest { wildcard, names });
         self.shown(proxy, kind)
     }
 
     fn shown(&self, proxy: ProxyId, kind: ResourceType) -> Shown {
         let shown = self.engine.shown(proxy, kind).unwrap();
-        shown.resources.iter().map(|resource| (resource.name.to_string(), resource.body.clone())).collect()
+        shown
+            .resources
+            .iter()
+            .map(|resource| (resource.name.to_string(), resource.body.clone()))
+            .collect()
     }
 }
 
 /// The objects of a text, put into the second cluster.
 fn remote(yaml: &str) -> Vec<Change> {
     let put = |change| {
-        let Change::Put(object) = change else { panic!("only objects") };
+        let Change::Put(object) = change else {
+            panic!("only objects")
+        };
         Change::Remote(ClusterId::new("two"), RemoteChange::Put(object))
     };
     objects(yaml).into_iter().map(put).collect()
@@ -110,7 +121,10 @@ fn objects(yaml: &str) -> Vec<Change> {
         Outcome::Read { object, .. } => Change::Put(object),
         other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
     };
-    decode_documents(yaml, Format::Yaml).into_iter().map(object).collect()
+    decode_documents(yaml, Format::Yaml)
+        .into_iter()
+        .map(object)
+        .collect()
 }
 
 fn pod(number: usize, ready: bool) -> String {
@@ -167,7 +181,11 @@ const WORLD: &str = "
 ";
 
 /// The types of ambient mode.
-const KINDS: [ResourceType; 3] = [ResourceType::Address, ResourceType::Workload, ResourceType::Authorization];
+const KINDS: [ResourceType; 3] = [
+    ResourceType::Address,
+    ResourceType::Workload,
+    ResourceType::Authorization,
+];
 
 #[test]
 fn an_address_means_a_workload_else_a_service_with_its_workloads() {
@@ -181,21 +199,45 @@ fn an_address_means_a_workload_else_a_service_with_its_workloads() {
             .map(|name| name.replace("Kubernetes//", ""))
             .collect()
     };
+
     assert_eq!(names(&["n/10.1.0.1"]), ["Pod/shop/web-0"]);
     assert_eq!(names(&["Kubernetes//Pod/shop/web-0"]), ["Pod/shop/web-0"]);
-    let all =
-        ["Pod/shop/web-0", "Pod/shop/web-1", "Pod/shop/web-2", "Pod/shop/web-3", "shop/web.shop.svc.cluster.local"];
+    let all = [
+        "Pod/shop/web-0",
+        "Pod/shop/web-1",
+        "Pod/shop/web-2",
+        "Pod/shop/web-3",
+        "shop/web.shop.svc.cluster.local",
+    ];
+
     assert_eq!(names(&["n/10.96.0.1"]), all);
     assert_eq!(names(&["shop/web.shop.svc.cluster.local"]), all);
     assert_eq!(names(&["/10.96.0.1"]), [""; 0], "another network");
-    assert_eq!(names(&["n/10.200.0.1", "shop/nobody.shop.svc.cluster.local"]), [""; 0]);
+    assert_eq!(
+        names(&["n/10.200.0.1", "shop/nobody.shop.svc.cluster.local"]),
+        [""; 0]
+    );
     let slice = "Kubernetes/discovery.k8s.io/EndpointSlice/shop/db-1/10.9.0.1";
-    assert_eq!(names(&["n/10.96.0.2"]), ["Pod/shop/web-1", slice, "shop/db.shop.svc.cluster.local"]);
+
+    assert_eq!(
+        names(&["n/10.96.0.2"]),
+        ["Pod/shop/web-1", slice, "shop/db.shop.svc.cluster.local"]
+    );
     let entry = "Kubernetes/networking.istio.io/WorkloadEntry/shop/vm";
-    assert_eq!(names(&["shop/vm.example.com"]), [entry, "shop/vm.example.com"]);
+    assert_eq!(
+        names(&["shop/vm.example.com"]),
+        [entry, "shop/vm.example.com"]
+    );
+
     let own = mesh.ztunnel("n1");
-    let names: Vec<String> = mesh.ask(own, ResourceType::Workload, &["/10.200.0.1"]).into_keys().collect();
-    assert_eq!(names, ["Kubernetes//Pod/shop/way-1", "Kubernetes//Pod/shop/web-1"]);
+    let names: Vec<String> = mesh
+        .ask(own, ResourceType::Workload, &["/10.200.0.1"])
+        .into_keys()
+        .collect();
+    assert_eq!(
+        names,
+        ["Kubernetes//Pod/shop/way-1", "Kubernetes//Pod/shop/web-1"]
+    );
 }
 
 #[test]
@@ -208,14 +250,28 @@ fn a_workload_lists_its_services_and_addresses() {
     let workload = Workload::decode(shown["Kubernetes//Pod/shop/web-1"].clone()).unwrap();
     assert_eq!(workload.network, "n");
     assert_eq!(workload.locality.unwrap().zone, "z");
+
     assert!(workload.waypoint.is_some());
     let services: Vec<&String> = workload.services.keys().collect();
-    assert_eq!(services, ["shop/db.shop.svc.cluster.local", "shop/web.shop.svc.cluster.local"]);
-    let policies = ["shop/own", "shop/converted_peer_authentication_strict", "shop/istio_allow_waypoint_shop_way"];
+    assert_eq!(
+        services,
+        [
+            "shop/db.shop.svc.cluster.local",
+            "shop/web.shop.svc.cluster.local"
+        ]
+    );
+
+    let policies = [
+        "shop/own",
+        "shop/converted_peer_authentication_strict",
+        "shop/istio_allow_waypoint_shop_way",
+    ];
     assert_eq!(workload.authorization_policies, policies);
     let policies = mesh.ask(ztunnel, ResourceType::Authorization, &[]);
-    let allow = Authorization::decode(policies["shop/istio_allow_waypoint_shop_way"].clone()).unwrap();
+    let allow =
+        Authorization::decode(policies["shop/istio_allow_waypoint_shop_way"].clone()).unwrap();
     assert!(format!("{allow:?}").contains("cluster.local/ns/shop/sa/way"));
+
     assert!(policies.contains_key("istio-system/istio_converted_static_strict"));
     let waypoint = Workload::decode(shown["Kubernetes//Pod/shop/way-1"].clone()).unwrap();
     assert_eq!(waypoint.waypoint, None, "a waypoint has none");
@@ -224,64 +280,114 @@ fn a_workload_lists_its_services_and_addresses() {
 #[test]
 fn a_changed_pod_updates_only_itself() {
     let mut costs = Vec::new();
+
     for count in [100, 400] {
         let mut mesh = Mesh::new();
         mesh.put(WORLD);
-        mesh.put(&(0..count).map(|number| pod(number, true)).collect::<String>());
+        mesh.put(
+            &(0..count)
+                .map(|number| pod(number, true))
+                .collect::<String>(),
+        );
         let ztunnel = mesh.ztunnel("n1");
         mesh.ask(ztunnel, ResourceType::Address, &[]);
+
         let changed = mesh.put(&pod(7, false));
         assert_eq!(changed.published, 1);
+
         // The pod, its piece and the list of pieces.
         assert!(changed.computed <= 4, "{changed:?}");
         let added = mesh.put(&pod(count, true));
         assert_eq!(added.published, 1);
         assert!(added.computed <= 12, "{added:?}");
         costs.push(added.computed);
-        assert_eq!(mesh.shown(ztunnel, ResourceType::Address).len(), mesh_size(count + 1));
+        assert_eq!(
+            mesh.shown(ztunnel, ResourceType::Address).len(),
+            mesh_size(count + 1)
+        );
     }
 }
 
 /// The number of resources with this number of pods.
 fn mesh_size(pods: usize) -> usize {
-    // Five services, the endpoint of `out.example.com` and that of the slice, the WorkloadEntry, the waypoint's pod.
+    // Five services, the endpoint of `out.example.com` and that of the slice, the WorkloadEntry,
+    // the waypoint's pod.
     pods + 4 + 4
 }
 
 #[test]
 fn any_sequence_of_events_gives_the_same_result_as_a_fresh_start() {
-    let all: Vec<Change> =
-        objects(WORLD).into_iter().chain(objects(&(0..6).map(|n| pod(n, n % 2 == 0)).collect::<String>())).collect();
+    let all: Vec<Change> = objects(WORLD)
+        .into_iter()
+        .chain(objects(
+            &(0..6).map(|n| pod(n, n % 2 == 0)).collect::<String>(),
+        ))
+        .collect();
+
     let names: Vec<ObjectRef> = all
         .iter()
         .map(|change| {
-            let Change::Put(object) = change else { panic!("only objects") };
+            let Change::Put(object) = change else {
+                panic!("only objects")
+            };
             object.object_ref()
         })
         .collect();
+
     let mut mesh = Mesh::new();
     let ztunnel = mesh.ztunnel("n1");
     let asking = mesh.ztunnel("n2");
     for kind in KINDS {
         mesh.ask(ztunnel, kind, &[]);
     }
-    let subscribed =
-        ["n/10.96.0.1", "/10.96.0.1", "shop/db.shop.svc.cluster.local", "n/10.1.0.1", "shop/vm.example.com"];
+
+    let subscribed = [
+        "n/10.96.0.1",
+        "/10.96.0.1",
+        "shop/db.shop.svc.cluster.local",
+        "n/10.1.0.1",
+        "shop/vm.example.com",
+    ];
+
     mesh.ask(asking, ResourceType::Address, &subscribed);
     let mut present = vec![false; all.len()];
+
     for step in 0..200_usize {
         let at = step * 7 % all.len();
-        let change = if present[at] && step % 3 != 0 { Change::Removed(names[at].clone()) } else { all[at].clone() };
+        let change = if present[at] && step % 3 != 0 {
+            Change::Removed(names[at].clone())
+        } else {
+            all[at].clone()
+        };
+
         present[at] = matches!(change, Change::Put(_));
         mesh.change(vec![change]);
         let mut fresh = Mesh::new();
-        fresh.change(all.iter().zip(&present).filter(|(_, there)| **there).map(|(change, _)| change.clone()).collect());
-        let (all_of, some_of) = (fresh.ztunnel("n1"), fresh.ztunnel("n2"));
+        fresh.change(
+            all.iter()
+                .zip(&present)
+                .filter(|(_, there)| **there)
+                .map(|(change, _)| change.clone())
+                .collect(),
+        );
+
+        let all_of = fresh.ztunnel("n1");
+        let some_of = fresh.ztunnel("n2");
+
         for kind in KINDS {
-            assert_eq!(mesh.shown(ztunnel, kind), fresh.ask(all_of, kind, &[]), "step {step} {kind:?}");
+            assert_eq!(
+                mesh.shown(ztunnel, kind),
+                fresh.ask(all_of, kind, &[]),
+                "step {step} {kind:?}"
+            );
         }
+
         let by_name = fresh.ask(some_of, ResourceType::Address, &subscribed);
-        assert_eq!(mesh.shown(asking, ResourceType::Address), by_name, "step {step}");
+        assert_eq!(
+            mesh.shown(asking, ResourceType::Address),
+            by_name,
+            "step {step}"
+        );
     }
 }
 

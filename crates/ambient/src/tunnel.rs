@@ -28,16 +28,25 @@ impl Query for AcceptsHbone {
     type Value = bool;
 
     fn compute(&self, view: &View<'_>) -> bool {
-        let at = NetworkAddress { network: self.0.clone(), address: self.1 };
+        let at = NetworkAddress {
+            network: self.0.clone(),
+            address: self.1,
+        };
+
         site_clusters(view).iter().any(|cluster_ref| {
             view.objects_at_in(cluster_ref, self.1).any(|object| {
                 if object.kind == Kind::Pod {
                     // Of pods, which change most often, only the relevant fields are read.
-                    let pod = view.object_in::<Pod>(cluster_ref, &object.name).filter(|pod| !pod.spec.is_terminal());
-                    return self.0 == view.get(&MeshFacts).network && pod.is_some_and(|pod| is_redirected(&pod.meta));
+                    let pod = view
+                        .object_in::<Pod>(cluster_ref, &object.name)
+                        .filter(|pod| !pod.spec.is_terminal());
+                    return self.0 == view.get(&MeshFacts).network
+                        && pod.is_some_and(|pod| is_redirected(&pod.meta));
                 }
                 let workloads = workloads_in(cluster_ref, &object, view);
-                workloads.iter().any(|name| has_address(name, &at, view) && accepts_hbone(name, view))
+                workloads
+                    .iter()
+                    .any(|name| has_address(name, &at, view) && accepts_hbone(name, view))
             })
         })
     }

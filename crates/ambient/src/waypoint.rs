@@ -1,10 +1,13 @@
-//! Waypoints, and the binding of services and workloads to them (Istio's `serviceregistry/ambient/waypoints.go`).
+//! Waypoints, and the binding of services and workloads to them (Istio's
+//! `serviceregistry/ambient/waypoints.go`).
 
 mod refusal;
 
 use std::sync::Arc;
 
-use navarch_proto::istio::workload::{ApplicationTunnel, GatewayAddress, WeightedWaypoint, application_tunnel};
+use navarch_proto::istio::workload::{
+    ApplicationTunnel, GatewayAddress, WeightedWaypoint, application_tunnel,
+};
 
 use super::mesh::MeshFacts;
 use super::networks::{namespace_in_cluster, network_of};
@@ -27,7 +30,8 @@ pub(super) const GATEWAY_NAME_LABEL: &str = "gateway.networking.k8s.io/gateway-n
 /// The label of objects that a controller created for a Gateway.
 pub(super) const MANAGED_LABEL: &str = "gateway.istio.io/managed";
 /// Its values for waypoints and east-west gateways, which have no waypoint themselves.
-pub(super) const MANAGED_MESH: [&str; 2] = ["istio.io-mesh-controller", "istio.io-eastwest-controller"];
+pub(super) const MANAGED_MESH: [&str; 2] =
+    ["istio.io-mesh-controller", "istio.io-eastwest-controller"];
 /// The label that names the waypoint.
 const USE_LABEL: &str = "istio.io/use-waypoint";
 /// The label that names the waypoint's namespace.
@@ -88,7 +92,8 @@ enum WaypointLabel {
     Named(NamespacedName),
 }
 
-/// The waypoint of this name in a cluster; `None` if the Gateway does not exist, or has no address yet.
+/// The waypoint of this name in a cluster; `None` if the Gateway does not exist, or has no address
+/// yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct WaypointOf(pub(super) ClusterRef, pub(super) NamespacedName);
 
@@ -131,16 +136,23 @@ impl Query for WaypointOf {
         if gateway.spec.status.addresses.is_empty() {
             return None;
         }
+
         let mesh = view.get(&MeshFacts);
-        let class = view.object::<GatewayClass>(&NamespacedName::new("", &gateway.spec.gateway_class_name));
-        let of_either = |gateway: Option<&Arc<str>>, class: Option<&Arc<str>>| gateway.or(class).cloned();
-        let traffic =
-            of_either(gateway.meta.labels.get(FOR_LABEL), class.and_then(|class| class.meta.labels.get(FOR_LABEL)));
+        let class =
+            view.object::<GatewayClass>(&NamespacedName::new("", &gateway.spec.gateway_class_name));
+        let of_either =
+            |gateway: Option<&Arc<str>>, class: Option<&Arc<str>>| gateway.or(class).cloned();
+        let traffic = of_either(
+            gateway.meta.labels.get(FOR_LABEL),
+            class.and_then(|class| class.meta.labels.get(FOR_LABEL)),
+        );
+
         let binding = of_either(
             gateway.meta.annotations.get(BINDING_ANNOTATION),
             class.and_then(|class| class.meta.annotations.get(BINDING_ANNOTATION)),
         );
         let binding = binding.and_then(|text| parse_binding(&text));
+
         Some(Arc::new(Waypoint {
             name: name.clone(),
             cluster_ref: cluster_ref.clone(),
@@ -148,18 +160,32 @@ impl Query for WaypointOf {
             allowed: allowed(&gateway.spec.listeners, binding.as_ref()),
             binding,
             traffic: traffic.unwrap_or_else(|| Arc::from("service")),
-            accounts: if mesh.auto_allow_waypoints { accounts(cluster_ref, name, view) } else { Vec::new() },
+            accounts: if mesh.auto_allow_waypoints {
+                accounts(cluster_ref, name, view)
+            } else {
+                Vec::new()
+            },
         }))
     }
 }
 
 /// The address of a Gateway: its host, since addresses are reused, else its first address.
-fn address(cluster_ref: &ClusterRef, gateway: &Object<KubernetesGateway>, view: &View<'_>) -> Option<GatewayAddress> {
+fn address(
+    cluster_ref: &ClusterRef,
+    gateway: &Object<KubernetesGateway>,
+    view: &View<'_>,
+) -> Option<GatewayAddress> {
     let addresses = &gateway.spec.status.addresses;
     if let Some(host) = addresses.iter().find(|address| address.kind == "Hostname") {
-        return Some(gateway_by_host(&gateway.meta.key.namespace, &host.value, HBONE_PORT));
+        return Some(gateway_by_host(
+            &gateway.meta.key.namespace,
+            &host.value,
+            HBONE_PORT,
+        ));
     }
-    let mut ips = addresses.iter().filter(|address| address.kind == "IPAddress");
+    let mut ips = addresses
+        .iter()
+        .filter(|address| address.kind == "IPAddress");
     let ip = ips.find_map(|address| address.value.parse().ok())?;
     let network = match cluster_ref {
         ClusterRef::Remote(cluster) => network_of(view, cluster),
@@ -170,7 +196,9 @@ fn address(cluster_ref: &ClusterRef, gateway: &Object<KubernetesGateway>, view: 
 
 /// Reads `protocol` or `protocol/port`.
 fn parse_binding(text: &str) -> Option<ApplicationTunnel> {
-    let (protocol, port) = text.split_once('/').map_or((text, None), |(protocol, port)| (protocol, Some(port)));
+    let (protocol, port) = text
+        .split_once('/')
+        .map_or((text, None), |(protocol, port)| (protocol, Some(port)));
     if port.is_some_and(|port| port.contains('/')) {
         return None;
     }
@@ -180,10 +208,14 @@ fn parse_binding(text: &str) -> Option<ApplicationTunnel> {
         _ => return None,
     };
     let port = port.and_then(|port| port.parse().ok()).unwrap_or_default();
-    Some(ApplicationTunnel { protocol: protocol.into(), port })
+    Some(ApplicationTunnel {
+        protocol: protocol.into(),
+        port,
+    })
 }
 
-/// The namespaces whose objects may use a waypoint, from `allowedRoutes` of the listener for ztunnel.
+/// The namespaces whose objects may use a waypoint, from `allowedRoutes` of the listener for
+/// ztunnel.
 fn allowed(listeners: &[Listener], binding: Option<&ApplicationTunnel>) -> Allowed {
     let bound = binding.and_then(|binding| {
         let port = i32::try_from(binding.port).ok().filter(|port| *port != 0);
@@ -193,8 +225,14 @@ fn allowed(listeners: &[Listener], binding: Option<&ApplicationTunnel>) -> Allow
             None => is_proxy && listener.protocol == PROXY_PROTOCOL,
         })
     });
-    let usual = |listener: &&Listener| listener.protocol == "HBONE" && listener.port == i32::from(HBONE_PORT);
-    let Some(listener) = bound.or_else(|| listeners.iter().find(usual)) else { return Allowed::Same };
+
+    let usual = |listener: &&Listener| {
+        listener.protocol == "HBONE" && listener.port == i32::from(HBONE_PORT)
+    };
+    let Some(listener) = bound.or_else(|| listeners.iter().find(usual)) else {
+        return Allowed::Same;
+    };
+
     let namespaces = &listener.allowed_routes.namespaces;
     match (namespaces.from.as_str(), &namespaces.selector) {
         ("All", _) => Allowed::All,
@@ -205,13 +243,24 @@ fn allowed(listeners: &[Listener], binding: Option<&ApplicationTunnel>) -> Allow
 }
 
 /// The ServiceAccounts of the pods of a Gateway, one for each pod.
-fn accounts(cluster_ref: &ClusterRef, gateway: &NamespacedName, view: &View<'_>) -> Vec<ServiceAccount> {
+fn accounts(
+    cluster_ref: &ClusterRef,
+    gateway: &NamespacedName,
+    view: &View<'_>,
+) -> Vec<ServiceAccount> {
     let label = LabelKey::of_pods(&gateway.namespace, GATEWAY_NAME_LABEL, &gateway.name);
-    let pods = view.objects_with_in(cluster_ref, label).filter(|object| object.kind == Kind::Pod);
+    let pods = view
+        .objects_with_in(cluster_ref, label)
+        .filter(|object| object.kind == Kind::Pod);
     let mut accounts: Vec<ServiceAccount> = pods
         .filter_map(|object| view.object_in::<Pod>(cluster_ref, &object.name))
         .filter(|pod| pod.meta.key.namespace == gateway.namespace)
-        .filter(|pod| pod.meta.labels.get(GATEWAY_NAME_LABEL).is_some_and(|name| *name == gateway.name))
+        .filter(|pod| {
+            pod.meta
+                .labels
+                .get(GATEWAY_NAME_LABEL)
+                .is_some_and(|name| *name == gateway.name)
+        })
         .map(|pod| pod.spec.service_account.clone())
         .collect();
     accounts.sort_unstable();
@@ -224,13 +273,19 @@ fn parse_labels(labels: &Labels, namespace: &Namespace) -> WaypointLabel {
         None => WaypointLabel::Nothing,
         Some(name) if **name == *NO_WAYPOINT => WaypointLabel::None,
         Some(name) => {
-            let namespace = labels.get(USE_NAMESPACE_LABEL).map_or_else(|| namespace.clone(), Namespace::new);
+            let namespace = labels
+                .get(USE_NAMESPACE_LABEL)
+                .map_or_else(|| namespace.clone(), Namespace::new);
             WaypointLabel::Named(NamespacedName::of(namespace, name.clone()))
         }
     }
 }
 
-fn labels_of_namespace<'a>(cluster_ref: &ClusterRef, namespace: &Namespace, view: &'a View<'_>) -> Option<&'a Labels> {
+fn labels_of_namespace<'a>(
+    cluster_ref: &ClusterRef,
+    namespace: &Namespace,
+    view: &'a View<'_>,
+) -> Option<&'a Labels> {
     match cluster_ref {
         ClusterRef::Config => view.namespace_labels(namespace),
         ClusterRef::Remote(_) | ClusterRef::Unknown => {
@@ -248,7 +303,11 @@ fn find(
 ) -> Result<Arc<Waypoint>, Refusal> {
     let waypoint = (*view.get(&WaypointOf(cluster_ref.clone(), name.clone()))).clone();
     let waypoint = waypoint.ok_or_else(|| Refusal::NotReady(name.clone()))?;
-    if waypoint.admits(namespace, view) { Ok(waypoint) } else { Err(Refusal::NotAdmitted(name.clone())) }
+    if waypoint.admits(namespace, view) {
+        Ok(waypoint)
+    } else {
+        Err(Refusal::NotAdmitted(name.clone()))
+    }
 }
 
 impl Query for WaypointOfNamespace {
@@ -256,34 +315,47 @@ impl Query for WaypointOfNamespace {
 
     fn compute(&self, view: &View<'_>) -> Before {
         let Self(cluster_ref, namespace) = self;
-        match labels_of_namespace(cluster_ref, namespace, view).map(|labels| parse_labels(labels, namespace)) {
+        match labels_of_namespace(cluster_ref, namespace, view)
+            .map(|labels| parse_labels(labels, namespace))
+        {
             Some(WaypointLabel::Named(name)) => find(cluster_ref, &name, namespace, view).map(Some),
             Some(WaypointLabel::Nothing | WaypointLabel::None) | None => Ok(None),
         }
     }
 }
 
-/// The waypoint that an object or its namespace references. One that does not exist, or does not admit the object, is not used,
-/// regardless of the namespace.
-fn of_target(cluster_ref: &ClusterRef, labels: &Labels, namespace: &Namespace, view: &View<'_>) -> Before {
+/// The waypoint that an object or its namespace references. One that does not exist, or does not
+/// admit the object, is not used, regardless of the namespace.
+fn of_target(
+    cluster_ref: &ClusterRef,
+    labels: &Labels,
+    namespace: &Namespace,
+    view: &View<'_>,
+) -> Before {
     match parse_labels(labels, namespace) {
         WaypointLabel::None => Ok(None),
         WaypointLabel::Named(name) => find(cluster_ref, &name, namespace, view).map(Some),
-        WaypointLabel::Nothing => (*view.get(&WaypointOfNamespace(cluster_ref.clone(), namespace.clone()))).clone(),
+        WaypointLabel::Nothing => {
+            (*view.get(&WaypointOfNamespace(cluster_ref.clone(), namespace.clone()))).clone()
+        }
     }
 }
 
-/// The waypoint of a service of a cluster; `None` if it has none or must not use the referenced one.
+/// The waypoint of a service of a cluster; `None` if it has none or must not use the referenced
+/// one.
 pub(super) fn of_service(
     cluster_ref: &ClusterRef,
     meta: &ObjectMeta,
     visibility: Option<Visibility>,
     view: &View<'_>,
 ) -> Option<Arc<Waypoint>> {
-    before_service(cluster_ref, meta, visibility, view).ok().flatten()
+    before_service(cluster_ref, meta, visibility, view)
+        .ok()
+        .flatten()
 }
 
-/// The waypoint of a service. A ServiceEntry that is visible only in its namespace has no waypoint elsewhere.
+/// The waypoint of a service. A ServiceEntry that is visible only in its namespace has no waypoint
+/// elsewhere.
 pub(super) fn before_service(
     cluster_ref: &ClusterRef,
     meta: &ObjectMeta,
@@ -295,7 +367,9 @@ pub(super) fn before_service(
         return Ok(None);
     }
     let namespace = &meta.key.namespace;
-    let Some(waypoint) = of_target(cluster_ref, &meta.labels, namespace, view)? else { return Ok(None) };
+    let Some(waypoint) = of_target(cluster_ref, &meta.labels, namespace, view)? else {
+        return Ok(None);
+    };
     if !waypoint.is_for_services() {
         return Err(Refusal::Traffic(waypoint.name.clone(), "service"));
     }
@@ -305,7 +379,8 @@ pub(super) fn before_service(
     Ok(Some(waypoint))
 }
 
-/// How a workload is reached: by a waypoint, or by an application tunnel if it is a waypoint itself.
+/// How a workload is reached: by a waypoint, or by an application tunnel if it is a waypoint
+/// itself.
 pub(super) struct WorkloadBinding {
     pub(super) waypoint: Option<Arc<Waypoint>>,
     /// How ztunnel forwards connections to it.
@@ -320,17 +395,33 @@ pub(super) fn of_workload(
     view: &View<'_>,
 ) -> WorkloadBinding {
     if let Some(waypoint) = instance_of(cluster_ref, labels, namespace, view) {
-        return WorkloadBinding { waypoint: None, tunnel: waypoint.binding };
+        return WorkloadBinding {
+            waypoint: None,
+            tunnel: waypoint.binding,
+        };
     }
-    let waypoint = before_workload(cluster_ref, labels, namespace, view).ok().flatten();
-    WorkloadBinding { waypoint, tunnel: None }
+    let waypoint = before_workload(cluster_ref, labels, namespace, view)
+        .ok()
+        .flatten();
+    WorkloadBinding {
+        waypoint,
+        tunnel: None,
+    }
 }
 
-/// The waypoint of a workload that is not a waypoint. The namespace's waypoint for services does not apply to workloads.
-fn before_workload(cluster_ref: &ClusterRef, labels: &Labels, namespace: &Namespace, view: &View<'_>) -> Before {
+/// The waypoint of a workload that is not a waypoint. The namespace's waypoint for services does
+/// not apply to workloads.
+fn before_workload(
+    cluster_ref: &ClusterRef,
+    labels: &Labels,
+    namespace: &Namespace,
+    view: &View<'_>,
+) -> Before {
     match of_target(cluster_ref, labels, namespace, view)? {
         Some(waypoint) if waypoint.is_for_workloads() => Ok(Some(waypoint)),
-        Some(waypoint) if labels.contains_key(USE_LABEL) => Err(Refusal::Traffic(waypoint.name.clone(), "workload")),
+        Some(waypoint) if labels.contains_key(USE_LABEL) => {
+            Err(Refusal::Traffic(waypoint.name.clone(), "workload"))
+        }
         Some(_) | None => Ok(None),
     }
 }
@@ -352,41 +443,69 @@ fn instance_of(
     namespace: &Namespace,
     view: &View<'_>,
 ) -> Option<Arc<Waypoint>> {
-    let gateway = labels.get(GATEWAY_NAME_LABEL).filter(|name| !name.is_empty())?;
-    (*view.get(&WaypointOf(cluster_ref.clone(), NamespacedName::of(namespace.clone(), gateway.clone())))).clone()
+    let gateway = labels
+        .get(GATEWAY_NAME_LABEL)
+        .filter(|name| !name.is_empty())?;
+    (*view.get(&WaypointOf(
+        cluster_ref.clone(),
+        NamespacedName::of(namespace.clone(), gateway.clone()),
+    )))
+    .clone()
 }
 
-/// The waypoint and the canary of a service with their weights; empty without a canary. If the canary must not be used,
-/// the waypoint gets the full weight.
+/// The waypoint and the canary of a service with their weights; empty without a canary. If the
+/// canary must not be used, the waypoint gets the full weight.
 pub(super) fn weighted(
     primary: &Waypoint,
     meta: &ObjectMeta,
     view: &View<'_>,
 ) -> Result<Vec<WeightedWaypoint>, Refusal> {
     let namespace = &meta.key.namespace;
-    let names_own = matches!(parse_labels(&meta.labels, namespace), WaypointLabel::Named(_));
+    let names_own = matches!(
+        parse_labels(&meta.labels, namespace),
+        WaypointLabel::Named(_)
+    );
     let cluster_ref = &primary.cluster_ref;
-    let inherited = (!names_own).then(|| namespace_in_cluster(cluster_ref, namespace, view)).flatten();
+    let inherited = (!names_own)
+        .then(|| namespace_in_cluster(cluster_ref, namespace, view))
+        .flatten();
     let labels = match inherited.filter(|_| !meta.labels.contains_key(CANARY_LABEL)) {
         Some(inherited) if inherited.labels.contains_key(CANARY_LABEL) => &inherited.labels,
         Some(_) | None => &meta.labels,
     };
-    let Some(name) = labels.get(CANARY_LABEL).filter(|name| !matches!(&***name, "" | NO_WAYPOINT)) else {
+    let Some(name) = labels
+        .get(CANARY_LABEL)
+        .filter(|name| !matches!(&***name, "" | NO_WAYPOINT))
+    else {
         return Ok(Vec::new());
     };
-    let of = labels.get(CANARY_NAMESPACE_LABEL).map_or_else(|| namespace.clone(), Namespace::new);
+
+    let of = labels
+        .get(CANARY_NAMESPACE_LABEL)
+        .map_or_else(|| namespace.clone(), Namespace::new);
     let name = NamespacedName::of(of, name.clone());
     if name == primary.name {
         return Err(Refusal::CanaryIsPrimary(name));
     }
+
     let weight = meta.annotations.get(CANARY_WEIGHT_ANNOTATION);
-    let weight = weight.or_else(|| inherited.and_then(|meta| meta.annotations.get(CANARY_WEIGHT_ANNOTATION)));
-    let weight = weight.map_or(Some(0), |text| text.parse::<u32>().ok()).filter(|weight| *weight <= 100);
-    let Some(weight) = weight else { return Err(Refusal::CanaryWeight(name)) };
+    let weight = weight
+        .or_else(|| inherited.and_then(|meta| meta.annotations.get(CANARY_WEIGHT_ANNOTATION)));
+    let weight = weight
+        .map_or(Some(0), |text| text.parse::<u32>().ok())
+        .filter(|weight| *weight <= 100);
+    let Some(weight) = weight else {
+        return Err(Refusal::CanaryWeight(name));
+    };
+
     let second = find(cluster_ref, &name, namespace, view)?;
     if !second.is_for_services() {
         return Err(Refusal::Traffic(name, "service"));
     }
-    let one = |waypoint: &Waypoint, weight| WeightedWaypoint { destination: waypoint.address.clone(), weight };
+
+    let one = |waypoint: &Waypoint, weight| WeightedWaypoint {
+        destination: waypoint.address.clone(),
+        weight,
+    };
     Ok(vec![one(primary, 100 - weight), one(&second, weight)])
 }

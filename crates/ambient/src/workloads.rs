@@ -1,5 +1,6 @@
-//! Workloads for ztunnel (Istio's `serviceregistry/ambient/workloads.go`): pods, WorkloadEntries, endpoints of ServiceEntries
-//! and of EndpointSlices, and network gateways. Those of remote clusters are built from the objects there.
+//! Workloads for ztunnel (Istio's `serviceregistry/ambient/workloads.go`): pods, WorkloadEntries,
+//! endpoints of ServiceEntries and of EndpointSlices, and network gateways. Those of remote
+//! clusters are built from the objects there.
 
 mod entry;
 mod gateway;
@@ -45,7 +46,10 @@ impl Query for SummaryOf {
 
     fn compute(&self, view: &View<'_>) -> Option<Summary> {
         let workload = workload(&self.0, view)?;
-        Some(Summary { network: NetworkId::new(workload.network), services: workload.services.into_keys().collect() })
+        Some(Summary {
+            network: NetworkId::new(workload.network),
+            services: workload.services.into_keys().collect(),
+        })
     }
 }
 
@@ -57,27 +61,53 @@ pub(crate) fn workload(name: &AddressName, view: &View<'_>) -> Option<Workload> 
     } else {
         (mesh.site.clone(), name)
     };
+
     let workload = match there {
         AddressName::Pod(pod) => pod::workload(pod, &site, view)?,
         AddressName::WorkloadEntry(entry) => entry::of_workload_entry(entry, &site, &mesh, view)?,
-        AddressName::Endpoint { entry, address } => entry::of_service_entry(entry, address, &mesh, view)?,
-        AddressName::SliceEndpoint { slice, address } => slice::workload(slice, *address, &site, view)?,
-        AddressName::NetworkGateway { network, address, port } => gateway::workload(network, address, *port, view)?,
-        AddressName::SplitHorizon { network, gateway, service } => {
-            split_horizon::workload(network, gateway, service, view)?
+        AddressName::Endpoint { entry, address } => {
+            entry::of_service_entry(entry, address, &mesh, view)?
         }
+        AddressName::SliceEndpoint { slice, address } => {
+            slice::workload(slice, *address, &site, view)?
+        }
+        AddressName::NetworkGateway {
+            network,
+            address,
+            port,
+        } => gateway::workload(network, address, *port, view)?,
+        AddressName::SplitHorizon {
+            network,
+            gateway,
+            service,
+        } => split_horizon::workload(network, gateway, service, view)?,
         AddressName::Service(_) | AddressName::Remote { .. } => return None,
     };
+
     if is_in_other_network(name, &workload, &mesh, view) {
         return None;
     }
+
     let uid: ResourceName = name.to_resource_name(&mesh.cluster);
-    Some(Workload { uid: uid.to_string(), trust_domain: mesh.workload_trust_domain(), ..workload })
+    Some(Workload {
+        uid: uid.to_string(),
+        trust_domain: mesh.workload_trust_domain(),
+        ..workload
+    })
 }
 
-/// Whether a workload is in another network, of which ztunnel gets no individual workloads in multi-network mode.
-fn is_in_other_network(name: &AddressName, workload: &Workload, mesh: &Mesh, view: &View<'_>) -> bool {
-    let stands_alone = !matches!(name, AddressName::NetworkGateway { .. } | AddressName::SplitHorizon { .. });
+/// Whether a workload is in another network, of which ztunnel gets no individual workloads in
+/// multi-network mode.
+fn is_in_other_network(
+    name: &AddressName,
+    workload: &Workload,
+    mesh: &Mesh,
+    view: &View<'_>,
+) -> bool {
+    let stands_alone = !matches!(
+        name,
+        AddressName::NetworkGateway { .. } | AddressName::SplitHorizon { .. }
+    );
     are_joined(view) && stands_alone && workload.network != mesh.network.as_str()
 }
 
@@ -96,10 +126,16 @@ pub fn is_redirected(meta: &ObjectMeta) -> bool {
 
 /// Sets the tunnel fields of a workload from its labels and annotations.
 fn set_tunnel(workload: &mut Workload, labels: &Labels, annotations: &TextMap) {
-    if annotations.get(REDIRECTION_ANNOTATION).is_some_and(|value| **value == *"enabled") {
+    if annotations
+        .get(REDIRECTION_ANNOTATION)
+        .is_some_and(|value| **value == *"enabled")
+    {
         workload.tunnel_protocol = TunnelProtocol::Hbone.into();
     }
-    if labels.get(TUNNEL_LABEL).is_some_and(|tunnels| tunnels.split(',').any(|tunnel| tunnel == "http")) {
+    if labels
+        .get(TUNNEL_LABEL)
+        .is_some_and(|tunnels| tunnels.split(',').any(|tunnel| tunnel == "http"))
+    {
         workload.tunnel_protocol = TunnelProtocol::Hbone.into();
         workload.native_tunnel = true;
     }
@@ -108,11 +144,17 @@ fn set_tunnel(workload: &mut Workload, labels: &Labels, annotations: &TextMap) {
 /// Sets the names of a workload for telemetry.
 pub(crate) fn set_names(workload: &mut Workload, labels: &Labels, name: &str) {
     workload.workload_name = name.to_owned();
-    workload.canonical_name = canonical_name(labels).map_or_else(|| name.to_owned(), ToString::to_string);
-    workload.canonical_revision = canonical_revision(labels).map_or_else(|| "latest".to_owned(), ToString::to_string);
+    workload.canonical_name =
+        canonical_name(labels).map_or_else(|| name.to_owned(), ToString::to_string);
+    workload.canonical_revision =
+        canonical_revision(labels).map_or_else(|| "latest".to_owned(), ToString::to_string);
 }
 
 /// The gateway into a workload's network.
 fn network_gateway(network: &NetworkId, site: &Site, view: &View<'_>) -> Option<GatewayAddress> {
-    if *network == site.network { site.gateway.clone() } else { gateway_of(network, view) }
+    if *network == site.network {
+        site.gateway.clone()
+    } else {
+        gateway_of(network, view)
+    }
 }

@@ -47,10 +47,14 @@ pub struct Findings {
     pub skipped: Vec<&'static str>,
 }
 
-/// Runs the analyzers of these names, or all if none of the names is known, and returns the selected messages.
+/// Runs the analyzers of these names, or all if none of the names is known, and returns the
+/// selected messages.
 #[must_use]
 pub fn analyze(context: &Context, names: &[String], filter: &Filter) -> Findings {
-    let (mut messages, mut executed, mut skipped) = (Vec::new(), Vec::new(), Vec::new());
+    let mut messages = Vec::new();
+    let mut executed = Vec::new();
+    let mut skipped = Vec::new();
+
     for analyzer in named(names) {
         match analyzer.run_on(context) {
             Some(found) => {
@@ -60,9 +64,14 @@ pub fn analyze(context: &Context, names: &[String], filter: &Filter) -> Findings
             None => skipped.push(analyzer.name),
         }
     }
+
     messages.retain(|message| filter.includes(message));
     message::sort(&mut messages);
-    Findings { messages, executed, skipped }
+    Findings {
+        messages,
+        executed,
+        skipped,
+    }
 }
 
 /// The analyzers of these names, or all if none of the names is known.
@@ -72,16 +81,24 @@ fn named(names: &[String]) -> impl Iterator<Item = &'static Analyzer> {
     all().filter(move |analyzer| !any || is_named(analyzer))
 }
 
-/// The kinds that the analyzers of these names read, or all analyzers where none of the names is known.
+/// The kinds that the analyzers of these names read, or all analyzers where none of the names is
+/// known.
 #[must_use]
 pub fn inputs(names: &[String]) -> BTreeSet<Kind> {
-    named(names).flat_map(|analyzer| analyzer.inputs).copied().collect()
+    named(names)
+        .flat_map(|analyzer| analyzer.inputs)
+        .copied()
+        .collect()
 }
 
 impl Analyzer {
     /// Its messages; none if a kind that it reads is missing.
     pub(crate) fn run_on(&self, context: &Context) -> Option<Vec<Message>> {
-        if self.inputs.iter().any(|kind| context.missing.contains(kind)) {
+        if self
+            .inputs
+            .iter()
+            .any(|kind| context.missing.contains(kind))
+        {
             return None;
         }
         let mut report = Report::default();

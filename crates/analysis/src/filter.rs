@@ -22,9 +22,10 @@ impl FromStr for Suppression {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once('=') {
-            Some((code, objects)) if !objects.contains('=') => {
-                Ok(Self { code: code.to_owned(), objects: objects.to_owned() })
-            }
+            Some((code, objects)) if !objects.contains('=') => Ok(Self {
+                code: code.to_owned(),
+                objects: objects.to_owned(),
+            }),
             Some(_) | None => Err("is not CODE=OBJECT, such as \"IST0103=Pod shop/*\"".to_owned()),
         }
     }
@@ -33,7 +34,8 @@ impl FromStr for Suppression {
 /// Selects messages.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// The namespace whose objects are reported; empty means all. Cluster-scoped objects always are.
+    /// The namespace whose objects are reported; empty means all. Cluster-scoped objects always
+    /// are.
     pub namespace: String,
     /// Suppressed messages.
     pub suppressions: Vec<Suppression>,
@@ -53,6 +55,9 @@ impl Filter {
             return false;
         }
         let name = resource.friendly_name();
-        !self.suppressions.iter().any(|unwanted| unwanted.code == code && glob::matches(&unwanted.objects, &name))
+        !self
+            .suppressions
+            .iter()
+            .any(|unwanted| unwanted.code == code && glob::matches(&unwanted.objects, &name))
     }
 }

@@ -37,9 +37,14 @@ impl Hosts {
     /// Gathers them.
     pub(crate) fn of(context: &Context) -> Self {
         let mut hosts = Self::default();
+
         for (resource, entry) in context.specs::<ServiceEntry>() {
             let ports = entry.ports.iter().map(|port| port.number).collect();
-            let selector = entry.workload_selector.as_ref().map(|selector| selector.labels.clone()).unwrap_or_default();
+            let selector = entry
+                .workload_selector
+                .as_ref()
+                .map(|selector| selector.labels.clone())
+                .unwrap_or_default();
             let host = Host { ports, selector };
             for scope in scopes(&entry.export_to, &resource.namespace) {
                 for name in &entry.hosts {
@@ -48,19 +53,34 @@ impl Hosts {
                 }
             }
         }
+
         for (resource, service) in context.specs::<Service>() {
-            let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
-            let ports = ports.filter_map(|port| u32::try_from(port.port).ok()).collect();
-            let host = Host { ports, ..Host::default() };
+            let ports = service
+                .spec
+                .iter()
+                .flat_map(|spec| spec.ports.iter().flatten());
+            let ports = ports
+                .filter_map(|port| u32::try_from(port.port).ok())
+                .collect();
+            let host = Host {
+                ports,
+                ..Host::default()
+            };
+
             let exported: Vec<String> = match resource.annotation(EXPORT_TO) {
                 None | Some("") => Vec::new(),
-                Some(list) => list.split(',').map(|namespace| namespace.trim().to_owned()).collect(),
+                Some(list) => list
+                    .split(',')
+                    .map(|namespace| namespace.trim().to_owned())
+                    .collect(),
             };
+
             for scope in scopes(&exported, &resource.namespace) {
                 let full = fully_qualified(&resource.name, &resource.namespace);
                 hosts.named.insert((scope, full), host.clone());
             }
         }
+
         hosts
     }
 
@@ -69,19 +89,39 @@ impl Hosts {
         let full = fully_qualified(host, namespace);
         let in_scope = |scope: &str| self.named.get(&(scope.to_owned(), full.clone()));
         let own = [OWN_NAMESPACE.to_owned()];
-        let seen_from = if export_to.is_empty() { own.as_slice() } else { export_to };
-        let resolved = seen_from.iter().map(|scope| if scope == OWN_NAMESPACE { namespace } else { scope });
-        in_scope(ALL_NAMESPACES).or_else(|| resolved.into_iter().find_map(in_scope)).or_else(|| {
-            let host_suffix = host.strip_prefix('*').unwrap_or(host);
-            [ALL_NAMESPACES, namespace].into_iter().find_map(|scope| self.covering(scope, host_suffix))
-        })
+        let seen_from = if export_to.is_empty() {
+            own.as_slice()
+        } else {
+            export_to
+        };
+
+        let resolved = seen_from.iter().map(|scope| {
+            if scope == OWN_NAMESPACE {
+                namespace
+            } else {
+                scope
+            }
+        });
+
+        in_scope(ALL_NAMESPACES)
+            .or_else(|| resolved.into_iter().find_map(in_scope))
+            .or_else(|| {
+                let host_suffix = host.strip_prefix('*').unwrap_or(host);
+                [ALL_NAMESPACES, namespace]
+                    .into_iter()
+                    .find_map(|scope| self.covering(scope, host_suffix))
+            })
     }
 
     /// The wildcard of a scope that a name is under.
     fn covering(&self, scope: &str, requested: &str) -> Option<&Host> {
         let from = (scope.to_owned(), "*".to_owned());
-        let wildcards = self.named.range(from..).take_while(|((of, name), _)| of == scope && name.starts_with('*'));
-        let mut under = wildcards.filter(|((_, name), _)| requested.ends_with(name.trim_start_matches('*')));
+        let wildcards = self
+            .named
+            .range(from..)
+            .take_while(|((of, name), _)| of == scope && name.starts_with('*'));
+        let mut under =
+            wildcards.filter(|((_, name), _)| requested.ends_with(name.trim_start_matches('*')));
         under.next().map(|(_, host)| host)
     }
 }
@@ -91,7 +131,13 @@ pub(crate) fn scopes(export_to: &[String], namespace: &str) -> Vec<String> {
     if export_to.is_empty() || export_to.iter().any(|scope| scope == ALL_NAMESPACES) {
         return vec![ALL_NAMESPACES.to_owned()];
     }
-    let own = |scope: &String| if scope == OWN_NAMESPACE { namespace.to_owned() } else { scope.clone() };
+    let own = |scope: &String| {
+        if scope == OWN_NAMESPACE {
+            namespace.to_owned()
+        } else {
+            scope.clone()
+        }
+    };
     let mut scopes: Vec<_> = export_to.iter().map(own).collect();
     scopes.sort_unstable();
     scopes.dedup();
@@ -106,9 +152,12 @@ pub(crate) fn fully_qualified(host: &str, namespace: &str) -> String {
     format!("{host}.{namespace}{CLUSTER_DOMAIN}")
 }
 
-/// Namespace and name of the Service of a host; the host itself, in the object's namespace, if it is none.
+/// Namespace and name of the Service of a host; the host itself, in the object's namespace, if it
+/// is none.
 pub(crate) fn service_of(host: &str, namespace: &str) -> (String, String) {
-    let parts = host.strip_suffix(CLUSTER_DOMAIN).and_then(|short| short.rsplit_once('.'));
+    let parts = host
+        .strip_suffix(CLUSTER_DOMAIN)
+        .and_then(|short| short.rsplit_once('.'));
     match parts {
         Some((name, of)) if !name.is_empty() && !of.is_empty() => (of.to_owned(), name.to_owned()),
         Some(_) | None => (namespace.to_owned(), host.to_owned()),
@@ -121,7 +170,10 @@ mod tests {
 
     #[test]
     fn host_names_resolve_to_services() {
-        assert_eq!(service_of("a.b.svc.cluster.local", "x"), ("b".to_owned(), "a".to_owned()));
+        assert_eq!(
+            service_of("a.b.svc.cluster.local", "x"),
+            ("b".to_owned(), "a".to_owned())
+        );
         assert_eq!(service_of("a.b", "x"), ("x".to_owned(), "a.b".to_owned()));
         assert_eq!(fully_qualified("a", "x"), "a.x.svc.cluster.local");
         assert_eq!(fully_qualified("a.com", "x"), "a.com");

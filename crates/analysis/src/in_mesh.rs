@@ -24,29 +24,56 @@ pub(crate) const AMBIENT: &str = "ambient";
 const REDIRECTION: &str = "ambient.istio.io/redirection";
 
 pub(crate) fn containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
-    spec.containers.iter().chain(spec.init_containers.iter().flatten())
+    spec.containers
+        .iter()
+        .chain(spec.init_containers.iter().flatten())
 }
 
 /// Whether one of the containers is a proxy with an image.
 pub(crate) fn has_proxy<'a>(mut containers: impl Iterator<Item = &'a Container>) -> bool {
     let proxy = containers.find(|container| container.name == PROXY);
-    proxy.is_some_and(|proxy| proxy.image.as_deref().is_some_and(|image| !image.is_empty()))
+    proxy.is_some_and(|proxy| {
+        proxy
+            .image
+            .as_deref()
+            .is_some_and(|image| !image.is_empty())
+    })
 }
 
 /// Whether a pod has a sidecar or would get one.
 pub(crate) fn is_pod_in_mesh(resource: &Resource, pod: &Pod, context: &Context) -> bool {
-    pod.spec.as_ref().is_some_and(|spec| has_proxy(containers(spec)))
-        || is_injected(&resource.labels, &resource.annotations, &resource.namespace, context)
+    pod.spec
+        .as_ref()
+        .is_some_and(|spec| has_proxy(containers(spec)))
+        || is_injected(
+            &resource.labels,
+            &resource.annotations,
+            &resource.namespace,
+            context,
+        )
 }
 
 /// Whether the pods of a Deployment have a sidecar or would get one.
-pub(crate) fn is_deployment_in_mesh(resource: &Resource, deployment: &Deployment, context: &Context) -> bool {
-    let Some(template) = deployment.spec.as_ref().map(|spec| &spec.template) else { return false };
+pub(crate) fn is_deployment_in_mesh(
+    resource: &Resource,
+    deployment: &Deployment,
+    context: &Context,
+) -> bool {
+    let Some(template) = deployment.spec.as_ref().map(|spec| &spec.template) else {
+        return false;
+    };
     let none = Texts::new();
     let metadata = template.metadata.as_ref();
-    let labels = metadata.and_then(|metadata| metadata.labels.as_ref()).unwrap_or(&none);
-    let annotations = metadata.and_then(|metadata| metadata.annotations.as_ref()).unwrap_or(&none);
-    template.spec.as_ref().is_some_and(|spec| has_proxy(spec.containers.iter()))
+    let labels = metadata
+        .and_then(|metadata| metadata.labels.as_ref())
+        .unwrap_or(&none);
+    let annotations = metadata
+        .and_then(|metadata| metadata.annotations.as_ref())
+        .unwrap_or(&none);
+    template
+        .spec
+        .as_ref()
+        .is_some_and(|spec| has_proxy(spec.containers.iter()))
         || is_injected(labels, annotations, &resource.namespace, context)
 }
 
@@ -54,7 +81,9 @@ pub(crate) fn is_deployment_in_mesh(resource: &Resource, deployment: &Deployment
 fn is_injected(labels: &Texts, annotations: &Texts, namespace: &str, context: &Context) -> bool {
     match labels.get(INJECT).or_else(|| annotations.get(INJECT)) {
         Some(value) => value == "true",
-        None => context.namespace(namespace).is_some_and(|namespace| namespace.label(INJECTION) == Some(ENABLED)),
+        None => context
+            .namespace(namespace)
+            .is_some_and(|namespace| namespace.label(INJECTION) == Some(ENABLED)),
     }
 }
 
@@ -66,7 +95,9 @@ pub(crate) fn is_pod_ambient(pod: &Resource) -> bool {
 /// Whether the pods of a namespace take part without sidecars.
 pub(crate) fn is_namespace_ambient(namespace: &Resource) -> bool {
     let has_sidecars = namespace.label(INJECTION) == Some(ENABLED)
-        || namespace.label(REVISION).is_some_and(|revision| !revision.is_empty());
+        || namespace
+            .label(REVISION)
+            .is_some_and(|revision| !revision.is_empty());
     !has_sidecars && namespace.label(DATAPLANE_MODE) == Some(AMBIENT)
 }
 

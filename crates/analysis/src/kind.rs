@@ -83,7 +83,9 @@ impl Kind {
     #[must_use]
     pub fn of(api_version: &str, kind: &str) -> Option<Self> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let found = Self::ALL.iter().find(|known| known.group() == group && known.as_str() == kind)?;
+        let found = Self::ALL
+            .iter()
+            .find(|known| known.group() == group && known.as_str() == kind)?;
         found.versions().contains(&version).then_some(*found)
     }
 
@@ -105,7 +107,11 @@ impl Kind {
     #[must_use]
     pub fn api_version(self) -> String {
         let version = self.versions().first().copied().unwrap_or("v1");
-        if self.group().is_empty() { version.to_owned() } else { format!("{}/{version}", self.group()) }
+        if self.group().is_empty() {
+            version.to_owned()
+        } else {
+            format!("{}/{version}", self.group())
+        }
     }
 
     /// Whether its objects are in no namespace.
@@ -121,15 +127,22 @@ impl Kind {
         )
     }
 
-    /// Whether its objects come about in a cluster rather than in files of configuration, so that files that lack some say nothing.
+    /// Whether its objects come about in a cluster rather than in files of configuration, so that
+    /// files that lack some say nothing.
     #[must_use]
     pub fn is_of_runtime(self) -> bool {
-        matches!(self, Self::Namespace | Self::Node | Self::Pod | Self::Secret | Self::Service)
+        matches!(
+            self,
+            Self::Namespace | Self::Node | Self::Pod | Self::Secret | Self::Service
+        )
     }
 
     /// The kinds whose objects are created in a cluster.
     pub fn of_runtime() -> impl Iterator<Item = Self> {
-        Self::ALL.iter().copied().filter(|kind| kind.is_of_runtime())
+        Self::ALL
+            .iter()
+            .copied()
+            .filter(|kind| kind.is_of_runtime())
     }
 
     /// Whether it is one of Istio's.

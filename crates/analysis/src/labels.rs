@@ -6,12 +6,17 @@ use crate::resource::Texts;
 
 /// Whether all labels of a selector are among those of an object.
 pub(crate) fn is_subset(selector: &Texts, labels: &Texts) -> bool {
-    selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+    selector
+        .iter()
+        .all(|(key, value)| labels.get(key) == Some(value))
 }
 
 /// A selector as users write it: `app=web,version=v1`.
 pub(crate) fn text(selector: &Texts) -> String {
-    let pairs: Vec<_> = selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let pairs: Vec<_> = selector
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
     pairs.join(",")
 }
 

@@ -1,4 +1,5 @@
-//! Finds what is probably not meant in Istio's configuration, as `istioctl analyze` does: its analyzers, codes, levels and words.
+//! Finds what is probably not meant in Istio's configuration, as `istioctl analyze` does: its
+//! analyzers, codes, levels and words.
 //!
 //! ```text
 //! files ────────▶ Reader ─▶ Context (objects by kind, name and label) ─▶ analyzers ─▶ messages ─▶ Filter ─▶ sorted, each once

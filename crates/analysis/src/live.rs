@@ -14,7 +14,10 @@ const ISTIO: &str = "istio";
 
 /// The kinds that are read of the cluster that configures the mesh.
 pub fn kinds() -> impl Iterator<Item = Kind> {
-    Kind::ALL.iter().copied().filter(|kind| *kind != Kind::MeshNetworks)
+    Kind::ALL
+        .iter()
+        .copied()
+        .filter(|kind| *kind != Kind::MeshNetworks)
 }
 
 /// Whether objects of a kind in remote clusters are analyzed.
@@ -30,10 +33,17 @@ pub fn is_read_remotely(kind: Kind) -> bool {
     )
 }
 
-/// The field selector for listing a kind: excludes large irrelevant objects, and Kubernetes' own namespaces.
+/// The field selector for listing a kind: excludes large irrelevant objects, and Kubernetes' own
+/// namespaces.
 #[must_use]
 pub fn field_selector(kind: Kind) -> Option<String> {
-    let outside = |field: &str| Some(IGNORED_NAMESPACES.map(|name| format!("{field}!={name}")).join(","));
+    let outside = |field: &str| {
+        Some(
+            IGNORED_NAMESPACES
+                .map(|name| format!("{field}!={name}"))
+                .join(","),
+        )
+    };
     if kind == Kind::Secret {
         Some("type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token".to_owned())
     } else if kind == Kind::Namespace {
@@ -53,7 +63,11 @@ pub fn only_namespace(kind: Kind, system: &str) -> Option<&str> {
 
 /// Whether an object is analyzed; `is_ours` decides about its revision or tag.
 pub fn is_analyzed(kind: Kind, object: &Value, is_ours: impl FnOnce(&str) -> bool) -> bool {
-    let text = |path: &[&str]| path.iter().try_fold(object, |value, field| value.get(field)).and_then(Value::as_str);
+    let text = |path: &[&str]| {
+        path.iter()
+            .try_fold(object, |value, field| value.get(field))
+            .and_then(Value::as_str)
+    };
     if kind == Kind::ConfigMap {
         let is_lock = text(&["metadata", "annotations", LEADER]).is_some();
         if is_lock || !text(&["metadata", "name"]).is_some_and(|name| name.starts_with(ISTIO)) {
@@ -75,6 +89,7 @@ mod tests {
     fn objects_of_other_revisions_and_locks_are_left_out() {
         let object = |name: &str, labels: Value, annotations: Value| json!({ "metadata": { "name": name, "labels": labels, "annotations": annotations } });
         let canary = object("istio", json!({ REVISION: "canary" }), json!({}));
+
         for (kind, revision, wanted) in [
             (Kind::VirtualService, "canary", true),
             (Kind::VirtualService, "default", false),
@@ -82,11 +97,30 @@ mod tests {
             (Kind::Pod, "default", true),
             (Kind::KubernetesGateway, "default", true),
         ] {
-            assert_eq!(is_analyzed(kind, &canary, |of| of == revision), wanted, "{kind:?} {revision}");
+            assert_eq!(
+                is_analyzed(kind, &canary, |of| of == revision),
+                wanted,
+                "{kind:?} {revision}"
+            );
         }
+
         let plain = |name: &str| object(name, json!({}), json!({}));
-        assert!(is_analyzed(Kind::ConfigMap, &plain("istio-sidecar-injector"), |_| true));
-        assert!(!is_analyzed(Kind::ConfigMap, &plain("kube-root-ca.crt"), |_| true));
-        assert!(!is_analyzed(Kind::ConfigMap, &object("istio-leader", json!({}), json!({ LEADER: "{}" })), |_| true));
+        assert!(is_analyzed(
+            Kind::ConfigMap,
+            &plain("istio-sidecar-injector"),
+            |_| true
+        ));
+
+        assert!(!is_analyzed(
+            Kind::ConfigMap,
+            &plain("kube-root-ca.crt"),
+            |_| true
+        ));
+
+        assert!(!is_analyzed(
+            Kind::ConfigMap,
+            &object("istio-leader", json!({}), json!({ LEADER: "{}" })),
+            |_| true
+        ));
     }
 }

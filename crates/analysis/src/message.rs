@@ -29,15 +29,28 @@ pub struct Message {
 
 impl Message {
     /// A message about an object.
-    pub(crate) fn new(kind: &'static MessageType, resource: &Arc<Resource>, parameters: &[Parameter]) -> Self {
+    pub(crate) fn new(
+        kind: &'static MessageType,
+        resource: &Arc<Resource>,
+        parameters: &[Parameter],
+    ) -> Self {
         let text = fill(kind.template, parameters);
-        Self { kind, resource: Arc::clone(resource), text, line: None, names_cluster: false }
+        Self {
+            kind,
+            resource: Arc::clone(resource),
+            text,
+            line: None,
+            names_cluster: false,
+        }
     }
 
     /// The message with the object's cluster, for several clusters.
     #[must_use]
     pub fn with_cluster(self) -> Self {
-        Self { names_cluster: true, ..self }
+        Self {
+            names_cluster: true,
+            ..self
+        }
     }
 
     /// The message at a field such as `spec.gateways[0]`, if it is a scalar with a known line.
@@ -78,7 +91,10 @@ impl Message {
             members.insert("cluster".to_owned(), self.resource.cluster_name().into());
         }
         members.insert("code".to_owned(), self.kind.code.into());
-        members.insert("documentationUrl".to_owned(), self.documentation_url().into());
+        members.insert(
+            "documentationUrl".to_owned(),
+            self.documentation_url().into(),
+        );
         members.insert("level".to_owned(), self.level().to_string().into());
         members.insert("message".to_owned(), self.text.clone().into());
         members.insert("origin".to_owned(), self.origin().into());
@@ -90,7 +106,11 @@ impl Message {
 
     /// The sort key of messages: severity, then code and object.
     fn order(&self) -> (Level, &'static str, [&str; 3], String) {
-        let object = [self.resource.kind.as_str(), self.resource.name.as_str(), self.resource.namespace.as_str()];
+        let object = [
+            self.resource.kind.as_str(),
+            self.resource.name.as_str(),
+            self.resource.namespace.as_str(),
+        ];
         (self.level(), self.kind.code, object, self.to_string())
     }
 }
@@ -115,6 +135,7 @@ pub(crate) fn sort(messages: &mut Vec<Message>) {
         let (level, code, object, text) = message.order();
         (level, code, object.map(str::to_owned), text)
     });
-    messages
-        .dedup_by(|one, other| one.resource.cluster == other.resource.cluster && one.to_string() == other.to_string());
+    messages.dedup_by(|one, other| {
+        one.resource.cluster == other.resource.cluster && one.to_string() == other.to_string()
+    });
 }

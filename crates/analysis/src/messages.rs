@@ -17,7 +17,9 @@ impl Level {
     /// The level of a name, in whatever case.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Error, Self::Warning, Self::Info].into_iter().find(|level| level.to_string().eq_ignore_ascii_case(name))
+        [Self::Error, Self::Warning, Self::Info]
+            .into_iter()
+            .find(|level| level.to_string().eq_ignore_ascii_case(name))
     }
 }
 
@@ -180,8 +182,10 @@ messages! {
 }
 
 /// The codes of istioctl's other commands: users may name them, nothing here gives them.
-const OTHER_COMMAND_CODES: [&str; 9] =
-    ["IST0001", "IST0136", "IST0141", "IST0142", "IST0143", "IST0156", "IST0168", "IST0169", "IST0172"];
+const OTHER_COMMAND_CODES: [&str; 9] = [
+    "IST0001", "IST0136", "IST0141", "IST0142", "IST0143", "IST0156", "IST0168", "IST0169",
+    "IST0172",
+];
 
 /// Whether there is such a code.
 #[must_use]

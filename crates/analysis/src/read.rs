@@ -15,8 +15,12 @@ use crate::kind::Kind;
 use crate::resource::{Content, DocumentLines, Key, Resource, SourcePosition, Texts};
 
 /// Kubernetes' own namespaces, which are not analyzed.
-pub(crate) const IGNORED_NAMESPACES: [&str; 4] =
-    ["kube-system", "kube-public", "kube-node-lease", "local-path-storage"];
+pub(crate) const IGNORED_NAMESPACES: [&str; 4] = [
+    "kube-system",
+    "kube-public",
+    "kube-node-lease",
+    "local-path-storage",
+];
 
 /// Something that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +50,12 @@ struct Source {
 impl Source {
     /// The place of an object in it.
     fn place(&self, prefix: String, line: Option<usize>) -> SourcePosition {
-        SourcePosition { file: Arc::clone(&self.file), line, document: Arc::clone(&self.lines), prefix }
+        SourcePosition {
+            file: Arc::clone(&self.file),
+            line,
+            document: Arc::clone(&self.lines),
+            prefix,
+        }
     }
 }
 
@@ -64,11 +73,15 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// A reader that takes objects without a namespace as being in `namespace`; `with_runtime` says whether Services, pods,
-    /// namespaces, nodes and Secrets are read, too.
+    /// A reader that takes objects without a namespace as being in `namespace`; `with_runtime` says
+    /// whether Services, pods, namespaces, nodes and Secrets are read, too.
     #[must_use]
     pub fn new(namespace: &str, with_runtime: bool) -> Self {
-        Self { namespace: namespace.to_owned(), with_runtime, ..Self::default() }
+        Self {
+            namespace: namespace.to_owned(),
+            with_runtime,
+            ..Self::default()
+        }
     }
 
     /// Reads the objects of a file.
@@ -76,14 +89,24 @@ impl Reader {
         if file.ends_with(".json") {
             return self.read_json(file, text);
         }
+
         let name: Arc<str> = Arc::from(file);
+
         for document in yaml::documents(text) {
             let before = document.lines_before;
+
             match yaml::parse_last_wins(document.text, Schema::V1_1) {
                 Ok(mut value) => {
                     let lines = Arc::new(DocumentLines::new(document.text, before));
                     let line = Some(before + first_line(document.text));
-                    self.take(&Source { file: Arc::clone(&name), line, lines }, &mut value);
+                    self.take(
+                        &Source {
+                            file: Arc::clone(&name),
+                            line,
+                            lines,
+                        },
+                        &mut value,
+                    );
                 }
                 Err(error) => self.fault(file, before + error.line, error.reason),
             }
@@ -92,7 +115,11 @@ impl Reader {
 
     /// Reads JSON values one after the other. Line numbers are unknown there.
     fn read_json(&mut self, file: &str, text: &str) {
-        let source = Source { file: Arc::from(file), line: None, lines: Arc::new(DocumentLines::new("", 0)) };
+        let source = Source {
+            file: Arc::from(file),
+            line: None,
+            lines: Arc::new(DocumentLines::new("", 0)),
+        };
         for value in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
             match value {
                 Ok(mut value) => self.take(&source, &mut value),
@@ -101,31 +128,42 @@ impl Reader {
         }
     }
 
-    /// Adds the ingress gateway of an installation, which configuration files do not contain, unless mesh config says
-    /// that there is none, or something of its name was read.
+    /// Adds the ingress gateway of an installation, which configuration files do not contain,
+    /// unless mesh config says that there is none, or something of its name was read.
     pub fn add_ingress_gateway(&mut self, mesh: &Mesh) {
         if mesh.config.ingress_controller_mode == IngressControllerMode::Off {
             return;
         }
-        let (name, namespace) = (&mesh.config.ingress_service, &mesh.system_namespace);
+
+        let name = &mesh.config.ingress_service;
+        let namespace = &mesh.system_namespace;
         let port = |name: &str, number: u16, target: u16| json!({ "name": name, "port": number, "protocol": "TCP", "targetPort": target });
-        let ports =
-            [port("http2", 80, 80), port("https", 443, 443), port("tcp", 31400, 31400), port("tls", 15443, 15443)];
+        let ports = [
+            port("http2", 80, 80),
+            port("https", 443, 443),
+            port("tcp", 31400, 31400),
+            port("tls", 15443, 15443),
+        ];
+
         let pod = json!({
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": { "name": format!("{name}-dummypod"), "namespace": namespace, "labels": { "istio": "ingressgateway" } },
             "spec": { "containers": [{ "name": "istio-proxy" }] },
         });
+
         let service = json!({
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": { "name": name, "namespace": namespace },
             "spec": { "ports": ports, "selector": { "istio": "ingressgateway" } },
         });
+
         for mut object in [pod, service] {
             if let Ok(Some(resource)) = self.object(&mut object, None) {
-                self.objects.entry(resource.key()).or_insert_with(|| Arc::new(resource));
+                self.objects
+                    .entry(resource.key())
+                    .or_insert_with(|| Arc::new(resource));
             }
         }
     }
@@ -148,7 +186,11 @@ impl Reader {
 
     /// Notes what cannot be read.
     fn fault(&mut self, file: &str, line: usize, reason: String) {
-        self.faults.push(Fault { file: file.to_owned(), line, reason });
+        self.faults.push(Fault {
+            file: file.to_owned(),
+            line,
+            reason,
+        });
     }
 
     /// Takes the objects of a document.
@@ -156,20 +198,30 @@ impl Reader {
         if value.is_null() {
             return;
         }
+
         let is_list = value.get("kind").and_then(Value::as_str) == Some("List");
-        let Some(items) = value.get_mut("items").and_then(Value::as_array_mut).filter(|_| is_list) else {
+        let Some(items) = value
+            .get_mut("items")
+            .and_then(Value::as_array_mut)
+            .filter(|_| is_list)
+        else {
             return self.take_one(value, source.place(String::new(), source.line));
         };
+
         let lines = source.lines.of_items();
+
         for (index, item) in items.iter_mut().enumerate() {
-            let line = source.line.map(|first| lines.get(&index).copied().unwrap_or(first));
+            let line = source
+                .line
+                .map(|first| lines.get(&index).copied().unwrap_or(first));
             self.take_one(item, source.place(format!("items[{index}]."), line));
         }
     }
 
     /// Takes an object of a file.
     fn take_one(&mut self, value: &mut Value, place: SourcePosition) {
-        let (file, line) = (place.file.to_string(), place.line.unwrap_or(1));
+        let file = place.file.to_string();
+        let line = place.line.unwrap_or(1);
         match self.object(value, Some(place)) {
             Ok(Some(resource)) => {
                 self.objects.insert(resource.key(), Arc::new(resource));
@@ -180,29 +232,70 @@ impl Reader {
     }
 
     /// Reads an object; `None` where nothing looks at it.
-    fn object(&self, value: &mut Value, place: Option<SourcePosition>) -> Result<Option<Resource>, String> {
-        let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let (api_version, name) = (text("apiVersion"), text("kind"));
+    fn object(
+        &self,
+        value: &mut Value,
+        place: Option<SourcePosition>,
+    ) -> Result<Option<Resource>, String> {
+        let text = |field: &str| {
+            value
+                .get(field)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+
+        let api_version = text("apiVersion");
+        let name = text("kind");
         if api_version.is_empty() || name.is_empty() {
             return Err("has no apiVersion and kind, so it is no object".to_owned());
         }
-        let Some(kind) = Kind::of(&api_version, &name) else { return Ok(None) };
+
+        let Some(kind) = Kind::of(&api_version, &name) else {
+            return Ok(None);
+        };
+
         if place.is_some() && kind.is_of_runtime() && !self.with_runtime {
             return Ok(None);
         }
+
         let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) else {
             return Err("metadata: is required".to_owned());
         };
+
         let namespace = self.set_namespace(kind, metadata);
-        let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let owner = if kind == Kind::Namespace { &name } else { &namespace };
+        let name = metadata
+            .get("name")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
+
+        let owner = if kind == Kind::Namespace {
+            &name
+        } else {
+            &namespace
+        };
+
         if IGNORED_NAMESPACES.contains(&owner.as_str()) {
             return Ok(None);
         }
-        let (labels, annotations) = (texts(metadata, "labels"), texts(metadata, "annotations"));
+
+        let labels = texts(metadata, "labels");
+        let annotations = texts(metadata, "annotations");
         let status = take_status(kind, value);
         let content = content(kind, value)?;
-        Ok(Some(Resource { kind, namespace, name, labels, annotations, status, content, place, cluster: None }))
+
+        Ok(Some(Resource {
+            kind,
+            namespace,
+            name,
+            labels,
+            annotations,
+            status,
+            content,
+            place,
+            cluster: None,
+        }))
     }
 
     /// Writes the namespace that an object has into its metadata, and gives it.
@@ -224,47 +317,82 @@ impl Reader {
 }
 
 impl Resource {
-    /// An object that an API server sent. One that cannot be decoded is known by its name alone, and reported where the rules
-    /// of its kind are looked at.
+    /// An object that an API server sent. One that cannot be decoded is known by its name alone,
+    /// and reported where the rules of its kind are looked at.
     #[must_use]
     pub fn of_cluster(kind: Kind, cluster: Option<Arc<str>>, mut value: Value) -> Self {
         let none = Map::new();
-        let metadata = value.get("metadata").and_then(Value::as_object).unwrap_or(&none);
-        let text = |field: &str| metadata.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let (namespace, name) = (text("namespace"), text("name"));
-        let (labels, annotations) = (texts(metadata, "labels"), texts(metadata, "annotations"));
+        let metadata = value
+            .get("metadata")
+            .and_then(Value::as_object)
+            .unwrap_or(&none);
+        let text = |field: &str| {
+            metadata
+                .get(field)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+
+        let namespace = text("namespace");
+        let name = text("name");
+        let labels = texts(metadata, "labels");
+        let annotations = texts(metadata, "annotations");
         let status = take_status(kind, &mut value);
         if kind == Kind::CustomResourceDefinition {
             forget_schemas(&mut value);
         }
+
         let content = content(kind, &value).unwrap_or_else(Content::Unreadable);
-        Self { kind, namespace, name, labels, annotations, status, content, place: None, cluster }
+        Self {
+            kind,
+            namespace,
+            name,
+            labels,
+            annotations,
+            status,
+            content,
+            place: None,
+            cluster,
+        }
     }
 }
 
 /// Removes the schemas of a definition: they are most of it, and not used.
 fn forget_schemas(definition: &mut Value) {
-    let versions = definition.pointer_mut("/spec/versions").and_then(Value::as_array_mut).into_iter().flatten();
+    let versions = definition
+        .pointer_mut("/spec/versions")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten();
     for version in versions.filter_map(Value::as_object_mut) {
         version.remove("schema");
     }
 }
 
-/// The status of an object, which is taken out of it where its kind is read as Kubernetes has it: what others wrote into a status need
-/// not be whole for what users wrote to be read.
+/// The status of an object, which is taken out of it where its kind is read as Kubernetes has it:
+/// what others wrote into a status need not be whole for what users wrote to be read.
 fn take_status(kind: Kind, value: &mut Value) -> Value {
     if kind.is_istio() {
         return value.get("status").cloned().unwrap_or_default();
     }
-    value.as_object_mut().and_then(|members| members.remove("status")).unwrap_or_default()
+    value
+        .as_object_mut()
+        .and_then(|members| members.remove("status"))
+        .unwrap_or_default()
 }
 
 /// The content of an object.
 fn content(kind: Kind, value: &Value) -> Result<Content, String> {
     /// Reads an object of Kubernetes' own JSON.
-    fn kubernetes<T: for<'de> k8s_openapi::serde::Deserialize<'de>>(value: &Value) -> Result<Box<T>, String> {
-        Typed::from_json(value).map(|typed| Box::new(typed.value)).map_err(|error| error.to_string())
+    fn kubernetes<T: for<'de> k8s_openapi::serde::Deserialize<'de>>(
+        value: &Value,
+    ) -> Result<Box<T>, String> {
+        Typed::from_json(value)
+            .map(|typed| Box::new(typed.value))
+            .map_err(|error| error.to_string())
     }
+
     Ok(match kind {
         Kind::Pod => Content::Pod(kubernetes(value)?),
         Kind::Secret => Content::Secret(kubernetes(value)?),
@@ -303,11 +431,20 @@ fn content(kind: Kind, value: &Value) -> Result<Content, String> {
 }
 
 fn texts(metadata: &Map<String, Value>, field: &str) -> Texts {
-    let members = metadata.get(field).and_then(Value::as_object).into_iter().flatten();
-    members.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+    let members = metadata
+        .get(field)
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten();
+    members
+        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+        .collect()
 }
 
 /// The first line of a document, from 1, that holds something.
 fn first_line(text: &str) -> usize {
-    1 + text.lines().take_while(|line| line.trim().is_empty()).count()
+    1 + text
+        .lines()
+        .take_while(|line| line.trim().is_empty())
+        .count()
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -22,7 +24,8 @@ pub(crate) type Texts = BTreeMap<String, String>;
 pub struct Resource {
     /// `apiVersion`'s group, and `kind`.
     pub kind: Kind,
-    /// `metadata.namespace`; empty where the kind has none, or where none is written and none is assumed.
+    /// `metadata.namespace`; empty where the kind has none, or where none is written and none is
+    /// assumed.
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
@@ -35,7 +38,8 @@ pub struct Resource {
     pub(crate) content: Content,
     /// Its source file; `None` for objects of a cluster.
     pub(crate) place: Option<SourcePosition>,
-    /// The remote cluster that it is of; `None` for files and for the cluster that configures the mesh.
+    /// The remote cluster that it is of; `None` for files and for the cluster that configures the
+    /// mesh.
     pub(crate) cluster: Option<Arc<str>>,
 }
 
@@ -98,7 +102,11 @@ pub(crate) struct DocumentLines {
 
 impl DocumentLines {
     pub(crate) fn new(text: &str, before: usize) -> Self {
-        Self { text: text.to_owned(), before, lines: OnceLock::new() }
+        Self {
+            text: text.to_owned(),
+            before,
+            lines: OnceLock::new(),
+        }
     }
 
     /// The lines of its scalars in the text.
@@ -115,7 +123,9 @@ impl DocumentLines {
     pub(crate) fn of_items(&self) -> BTreeMap<usize, usize> {
         let mut first = BTreeMap::new();
         for (path, line) in self.lines() {
-            let index = path.strip_prefix("items[").and_then(|rest| rest.split(']').next()?.parse().ok());
+            let index = path
+                .strip_prefix("items[")
+                .and_then(|rest| rest.split(']').next()?.parse().ok());
             if let Some(index) = index {
                 let known = first.entry(index).or_insert(line + self.before);
                 *known = (*known).min(line + self.before);
@@ -141,8 +151,14 @@ impl Resource {
     /// Its identity.
     #[must_use]
     pub fn key(&self) -> Key {
-        let (namespace, name) = (self.namespace.clone(), self.name.clone());
-        Key { kind: self.kind, namespace, name, cluster: self.cluster.clone() }
+        let namespace = self.namespace.clone();
+        let name = self.name.clone();
+        Key {
+            kind: self.kind,
+            namespace,
+            name,
+            cluster: self.cluster.clone(),
+        }
     }
 
     /// The cluster that it is of, as istioctl names it.
@@ -152,7 +168,11 @@ impl Resource {
 
     /// The namespace that it belongs to: that of a namespace is itself.
     pub(crate) fn owning_namespace(&self) -> &str {
-        if self.kind == Kind::Namespace { &self.name } else { &self.namespace }
+        if self.kind == Kind::Namespace {
+            &self.name
+        } else {
+            &self.namespace
+        }
     }
 
     /// File and line, or a better line.
@@ -192,7 +212,11 @@ impl Resource {
 
 /// `namespace/name`, or only the name.
 pub(crate) fn full_name(namespace: &str, name: &str) -> String {
-    if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
+    if namespace.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{namespace}/{name}")
+    }
 }
 
 /// The contents of objects of one kind.

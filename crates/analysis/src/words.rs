@@ -70,6 +70,7 @@ pub(crate) fn fill(template: &str, parameters: &[Parameter]) -> String {
             out.push(sign);
             continue;
         }
+
         let verb = signs.next();
         match (verb, parameters.next()) {
             (Some('q'), Some(Parameter::Text(text))) => write_quoted(&mut out, text),
@@ -80,13 +81,18 @@ pub(crate) fn fill(template: &str, parameters: &[Parameter]) -> String {
                     if index > 0 {
                         out.push(' ');
                     }
-                    if verb == Some('q') { write_quoted(&mut out, item) } else { out.push_str(item) }
+                    if verb == Some('q') {
+                        write_quoted(&mut out, item)
+                    } else {
+                        out.push_str(item)
+                    }
                 }
                 out.push(']');
             }
             (_, _) => {}
         }
     }
+
     out
 }
 
@@ -96,7 +102,10 @@ mod tests {
 
     #[test]
     fn verbs_write_texts_and_lists() {
-        let filled = fill("%s is %q of %v, not %d", parameters!["a", "b\"c", vec![80, 443], 7_u32]);
+        let filled = fill(
+            "%s is %q of %v, not %d",
+            parameters!["a", "b\"c", vec![80, 443], 7_u32],
+        );
         assert_eq!(filled, "a is \"b\\\"c\" of [80 443], not 7");
         assert_eq!(fill("%q", parameters![vec!["a", "b"]]), "[\"a\" \"b\"]");
     }

@@ -27,13 +27,20 @@ pub(super) fn changes(
     let node = client.proxy.meta("NODE_NAME").unwrap_or_default();
     let [was, is] = [before, after].map(policies_in);
     let mut reported = BTreeSet::new();
-    for name in affected_workloads(steps, after).into_iter().take(MAX_WORKLOADS) {
-        let Some((old, new)) = workload_in(before, &name).zip(workload_in(after, &name)) else { continue };
+    for name in affected_workloads(steps, after)
+        .into_iter()
+        .take(MAX_WORKLOADS)
+    {
+        let Some((old, new)) = workload_in(before, &name).zip(workload_in(after, &name)) else {
+            continue;
+        };
         // Workloads on other nodes belong to other ztunnels.
         if new.node != node || node.is_empty() {
             continue;
         }
-        let Some(ip) = ip_of(&new.addresses) else { continue };
+        let Some(ip) = ip_of(&new.addresses) else {
+            continue;
+        };
         let ports = new
             .services
             .values()
@@ -42,29 +49,51 @@ pub(super) fn changes(
         let ports: BTreeSet<u16> = ports.collect();
         for port in ports {
             for (peer, how) in [(Peer::Somebody, ""), (Peer::Nobody, " in plain text")] {
-                let visit =
-                    Visit { peer, source: None, remote: None, destination: SocketAddr::new(ip, port), http: None };
+                let visit = Visit {
+                    peer,
+                    source: None,
+                    remote: None,
+                    destination: SocketAddr::new(ip, port),
+                    http: None,
+                };
+
                 let [before, after] = [(&old, &was), (&new, &is)]
                     .map(|(workload, policies)| words(&policy_verdict(workload, policies, &visit)));
                 if before != after {
                     let name = &new.workload_name;
                     let request = format!("TCP {}/{name}:{port}{how} at ztunnel", new.namespace);
-                    reported.insert(TrafficChange { request, from: BTreeSet::new(), before, after });
+                    reported.insert(TrafficChange {
+                        request,
+                        from: BTreeSet::new(),
+                        before,
+                        after,
+                    });
                 }
             }
         }
     }
+
     reported.into_iter().collect()
 }
 
-/// The workloads that a change may affect: the changed ones; all if policies change, since these may apply to all.
-fn affected_workloads(steps: &BTreeMap<ResourceType, CollectionDiff>, after: &ProxyResources) -> Vec<ResourceName> {
+/// The workloads that a change may affect: the changed ones; all if policies change, since these
+/// may apply to all.
+fn affected_workloads(
+    steps: &BTreeMap<ResourceType, CollectionDiff>,
+    after: &ProxyResources,
+) -> Vec<ResourceName> {
     let kinds = [ResourceType::Address, ResourceType::Workload];
     if steps.contains_key(&ResourceType::Authorization) {
-        let all = kinds.iter().filter_map(|kind| after.get(kind)).flat_map(|collection| &collection.resources);
+        let all = kinds
+            .iter()
+            .filter_map(|kind| after.get(kind))
+            .flat_map(|collection| &collection.resources);
         return all.map(|one| one.name.clone()).collect();
     }
-    let changed = kinds.iter().filter_map(|kind| steps.get(kind)).flat_map(|step| step.resources.keys());
+    let changed = kinds
+        .iter()
+        .filter_map(|kind| steps.get(kind))
+        .flat_map(|step| step.resources.keys());
     changed.cloned().collect()
 }
 
@@ -72,7 +101,8 @@ fn affected_workloads(steps: &BTreeMap<ResourceType, CollectionDiff>, after: &Pr
 fn ip_of(addresses: &[Bytes]) -> Option<IpAddr> {
     let first = addresses.first()?;
     let four = <[u8; 4]>::try_from(&**first).map(IpAddr::from);
-    four.or_else(|_| <[u8; 16]>::try_from(&**first).map(IpAddr::from)).ok()
+    four.or_else(|_| <[u8; 16]>::try_from(&**first).map(IpAddr::from))
+        .ok()
 }
 
 /// The outcome of a connection as text.

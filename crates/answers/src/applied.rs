@@ -27,7 +27,8 @@ pub struct Applied {
     pub refused: usize,
     /// The first of them by name.
     pub refused_proxies: Vec<RefusedProxy>,
-    /// Envoy's error if the object is quarantined: proxies are served its previous version, or none.
+    /// Envoy's error if the object is quarantined: proxies are served its previous version, or
+    /// none.
     pub quarantined: Option<String>,
     /// The state of its staged rollout, if any. The other fields are about the previous version.
     #[serde(default)]
@@ -86,7 +87,8 @@ pub enum AppliedState {
     Missing,
     /// A proxy rejected it, it is quarantined, or its rollout was stopped.
     Refused,
-    /// A proxy has not answered yet, a control plane has not read the generation, or a rollout is in progress.
+    /// A proxy has not answered yet, a control plane has not read the generation, or a rollout is
+    /// in progress.
     Pending,
     /// Every affected proxy has acknowledged it.
     Taken,
@@ -96,18 +98,33 @@ impl AppliedEverywhere {
     /// The state for at least this generation.
     #[must_use]
     pub fn state(&self, generation: i64) -> AppliedState {
-        let known: Vec<&Applied> = self.replicas.iter().filter_map(|replica| replica.applied.as_ref()).collect();
-        let newest = known.iter().map(|applied| applied.generation).max().unwrap_or_default().max(generation);
+        let known: Vec<&Applied> = self
+            .replicas
+            .iter()
+            .filter_map(|replica| replica.applied.as_ref())
+            .collect();
+
+        let newest = known
+            .iter()
+            .map(|applied| applied.generation)
+            .max()
+            .unwrap_or_default()
+            .max(generation);
+
         if self.replicas.iter().any(|replica| replica.error.is_some()) {
             AppliedState::Unknown
         } else if known.is_empty() {
             AppliedState::Missing
         } else if known.iter().any(|applied| {
-            applied.refused > 0 || applied.quarantined.is_some() || applied.rollout == Some(RolloutState::Stopped)
+            applied.refused > 0
+                || applied.quarantined.is_some()
+                || applied.rollout == Some(RolloutState::Stopped)
         }) {
             AppliedState::Refused
         } else if known.len() < self.replicas.len()
-            || known.iter().any(|one| one.pending > 0 || one.generation < newest || one.rollout.is_some())
+            || known
+                .iter()
+                .any(|one| one.pending > 0 || one.generation < newest || one.rollout.is_some())
         {
             AppliedState::Pending
         } else {
@@ -118,51 +135,95 @@ impl AppliedEverywhere {
 
 impl fmt::Display for AppliedEverywhere {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let known: Vec<&Applied> = self.replicas.iter().filter_map(|replica| replica.applied.as_ref()).collect();
-        let sum = |of: fn(&Applied) -> usize| known.iter().map(|applied| of(applied)).sum::<usize>();
+        let known: Vec<&Applied> = self
+            .replicas
+            .iter()
+            .filter_map(|replica| replica.applied.as_ref())
+            .collect();
+        let sum =
+            |of: fn(&Applied) -> usize| known.iter().map(|applied| of(applied)).sum::<usize>();
+
         if known.is_empty() {
             writeln!(f, "{}: not found on any control plane", self.object)?;
         } else {
-            let generation = known.iter().map(|applied| applied.generation).max().unwrap_or_default();
-            let generation =
-                if generation > 0 { format!("generation {generation}") } else { "the current version".to_owned() };
-            let (taken, reached) = (sum(|one| one.taken), sum(|one| one.reached));
-            let (pending, refused) = (sum(|one| one.pending), sum(|one| one.refused));
+            let generation = known
+                .iter()
+                .map(|applied| applied.generation)
+                .max()
+                .unwrap_or_default();
+
+            let generation = if generation > 0 {
+                format!("generation {generation}")
+            } else {
+                "the current version".to_owned()
+            };
+
+            let taken = sum(|one| one.taken);
+            let reached = sum(|one| one.reached);
+            let pending = sum(|one| one.pending);
+            let refused = sum(|one| one.refused);
             let object = &self.object;
             writeln!(
                 f,
                 "{object}: {generation} is acknowledged by {taken} of {reached} affected proxies, {pending} pending, {refused} refused"
             )?;
         }
+
         for applied in &known {
             if let Some(error) = &applied.quarantined {
-                writeln!(f, "  quarantined: proxies have the previous version, or none; error of Envoy: {error}")?;
+                writeln!(
+                    f,
+                    "  quarantined: proxies have the previous version, or none; error of Envoy: {error}"
+                )?;
             }
+
             if let Some(state) = applied.rollout {
                 let word = state.word();
                 writeln!(f, "  its rollout is {word}; see navarch rollout status")?;
             }
+
             for one in &applied.pending_proxies {
                 let since = match one.since_seconds {
                     Some(seconds) => format!("since {seconds:.0} s"),
                     None => "not sent yet".to_owned(),
                 };
-                writeln!(f, "  pending  {} {} {since}", one.proxy, one.types.join(","))?;
+                writeln!(
+                    f,
+                    "  pending  {} {} {since}",
+                    one.proxy,
+                    one.types.join(",")
+                )?;
             }
+
             for one in &applied.refused_proxies {
                 writeln!(f, "  refused  {} {}: {}", one.proxy, one.r#type, one.said)?;
             }
         }
-        let answered = self.replicas.iter().filter(|replica| replica.error.is_none()).count();
-        writeln!(f, "  requested from {} control planes by address, {answered} responded:", self.replicas.len())?;
+
+        let answered = self
+            .replicas
+            .iter()
+            .filter(|replica| replica.error.is_none())
+            .count();
+
+        writeln!(
+            f,
+            "  requested from {} control planes by address, {answered} responded:",
+            self.replicas.len()
+        )?;
+
         for replica in &self.replicas {
             let status = match (&replica.applied, &replica.error) {
-                (Some(one), _) => format!("generation {}, {} of {}", one.generation, one.taken, one.reached),
+                (Some(one), _) => format!(
+                    "generation {}, {} of {}",
+                    one.generation, one.taken, one.reached
+                ),
                 (None, Some(error)) => error.clone(),
                 (None, None) => "the object does not exist".to_owned(),
             };
             writeln!(f, "    {}: {status}", replica.address)?;
         }
+
         Ok(())
     }
 }
@@ -172,26 +233,69 @@ mod tests {
     use super::*;
 
     fn replica(generation: i64, taken: usize, refused: usize) -> Replica {
-        let applied =
-            Applied { generation, reached: 10, taken, pending: 10 - taken - refused, refused, ..Applied::default() };
-        Replica { address: "a:1".to_owned(), applied: Some(applied), error: None }
+        let applied = Applied {
+            generation,
+            reached: 10,
+            taken,
+            pending: 10 - taken - refused,
+            refused,
+            ..Applied::default()
+        };
+        Replica {
+            address: "a:1".to_owned(),
+            applied: Some(applied),
+            error: None,
+        }
     }
 
     #[test]
     fn the_worst_of_all_replicas_counts() {
-        let all = |replicas: Vec<Replica>| AppliedEverywhere { object: "x".to_owned(), replicas };
-        assert_eq!(all(vec![replica(3, 10, 0), replica(3, 10, 0)]).state(0), AppliedState::Taken);
-        assert_eq!(all(vec![replica(3, 10, 0), replica(3, 10, 0)]).state(4), AppliedState::Pending);
-        assert_eq!(all(vec![replica(3, 10, 0), replica(2, 10, 0)]).state(0), AppliedState::Pending);
-        assert_eq!(all(vec![replica(3, 10, 0), replica(3, 9, 1)]).state(0), AppliedState::Refused);
-        let unread = Replica { address: "b:1".to_owned(), ..Replica::default() };
-        assert_eq!(all(vec![replica(3, 10, 0), unread.clone()]).state(0), AppliedState::Pending);
+        let all = |replicas: Vec<Replica>| AppliedEverywhere {
+            object: "x".to_owned(),
+            replicas,
+        };
+        assert_eq!(
+            all(vec![replica(3, 10, 0), replica(3, 10, 0)]).state(0),
+            AppliedState::Taken
+        );
+
+        assert_eq!(
+            all(vec![replica(3, 10, 0), replica(3, 10, 0)]).state(4),
+            AppliedState::Pending
+        );
+        assert_eq!(
+            all(vec![replica(3, 10, 0), replica(2, 10, 0)]).state(0),
+            AppliedState::Pending
+        );
+
+        assert_eq!(
+            all(vec![replica(3, 10, 0), replica(3, 9, 1)]).state(0),
+            AppliedState::Refused
+        );
+        let unread = Replica {
+            address: "b:1".to_owned(),
+            ..Replica::default()
+        };
+
+        assert_eq!(
+            all(vec![replica(3, 10, 0), unread.clone()]).state(0),
+            AppliedState::Pending
+        );
         assert_eq!(all(vec![unread.clone()]).state(0), AppliedState::Missing);
-        let dead = Replica { error: Some("gone".to_owned()), ..unread };
-        assert_eq!(all(vec![replica(3, 10, 0), dead]).state(0), AppliedState::Unknown);
+        let dead = Replica {
+            error: Some("gone".to_owned()),
+            ..unread
+        };
+
+        assert_eq!(
+            all(vec![replica(3, 10, 0), dead]).state(0),
+            AppliedState::Unknown
+        );
         let text = all(vec![replica(3, 8, 1), replica(3, 10, 0)]).to_string();
         assert!(
-            text.contains("generation 3 is acknowledged by 18 of 20 affected proxies, 1 pending, 1 refused"),
+            text.contains(
+                "generation 3 is acknowledged by 18 of 20 affected proxies, 1 pending, 1 refused"
+            ),
             "{text}"
         );
     }

@@ -17,25 +17,45 @@ pub struct Client {
 }
 
 impl Client {
-    /// A proxy that has just connected: it subscribes to all clusters, listeners and names, and then to the resources that
-    /// these refer to; ztunnel to all workloads, services and policies.
+    /// A proxy that has just connected: it subscribes to all clusters, listeners and names, and
+    /// then to the resources that these refer to; ztunnel to all workloads, services and policies.
     #[must_use]
     pub fn fresh(proxy: Proxy) -> Self {
-        let all = Interest { wildcard: true, ..Interest::default() };
+        let all = Interest {
+            wildcard: true,
+            ..Interest::default()
+        };
         let kinds: &[ResourceType] = match proxy.kind {
             ProxyKind::Ztunnel => &[ResourceType::Address, ResourceType::Authorization],
-            ProxyKind::Sidecar | ProxyKind::Router | ProxyKind::Waypoint | ProxyKind::AgentGateway => {
-                &[ResourceType::Cluster, ResourceType::Listener, ResourceType::NameTable]
-            }
+            ProxyKind::Sidecar
+            | ProxyKind::Router
+            | ProxyKind::Waypoint
+            | ProxyKind::AgentGateway => &[
+                ResourceType::Cluster,
+                ResourceType::Listener,
+                ResourceType::NameTable,
+            ],
         };
-        let interests = kinds.iter().copied().map(|kind| (kind, all.clone())).collect();
-        Self { proxy: Arc::new(proxy), interests }
+
+        let interests = kinds
+            .iter()
+            .copied()
+            .map(|kind| (kind, all.clone()))
+            .collect();
+        Self {
+            proxy: Arc::new(proxy),
+            interests,
+        }
     }
 
     /// Namespace and name of its pod or WorkloadEntry, from its node id.
     #[must_use]
     pub fn pod(&self) -> (&str, &str) {
-        let (pod, namespace) = self.proxy.name.rsplit_once('.').unwrap_or((&self.proxy.name, ""));
+        let (pod, namespace) = self
+            .proxy
+            .name
+            .rsplit_once('.')
+            .unwrap_or((&self.proxy.name, ""));
         (namespace, pod)
     }
 }

@@ -40,24 +40,35 @@ impl CollectionDiff {
     /// Compares two collections. The cost is proportional to the difference.
     #[must_use]
     pub fn between(before: Option<&Collection>, after: Option<&Collection>) -> Self {
-        let Some(kind) = before.or(after).map(|collection| collection.kind) else { return Self::default() };
+        let Some(kind) = before.or(after).map(|collection| collection.kind) else {
+            return Self::default();
+        };
+
         let empty = Collection::new(kind, Default::default());
-        let (before, after) = (before.unwrap_or(&empty), after.unwrap_or(&empty));
+        let before = before.unwrap_or(&empty);
+        let after = after.unwrap_or(&empty);
         let mut step = Self::default();
         let [old, new] = before.resources.apart(&after.resources);
         for resource in old {
             step.resources.entry(resource.name.clone()).or_default()[0] = Some(resource.clone());
         }
+
         for resource in new {
             step.resources.entry(resource.name.clone()).or_default()[1] = Some(resource.clone());
         }
+
         step.resources.retain(|_, [old, new]| old != new);
         let sent = |resource: &Resource| {
-            resource.body.len() + resource.name.as_str().len() + kind.resource_url().len() + RESOURCE_OVERHEAD
+            resource.body.len()
+                + resource.name.as_str().len()
+                + kind.resource_url().len()
+                + RESOURCE_OVERHEAD
         };
+
         for (name, [_, new]) in &step.resources {
             step.delta_bytes += new.as_ref().map_or(name.as_str().len(), |new| sent(new));
         }
+
         step.state_bytes = if step.resources.is_empty() {
             0
         } else if kind.is_wildcard_by_default() {
@@ -65,12 +76,15 @@ impl CollectionDiff {
         } else {
             step.delta_bytes
         };
+
         step
     }
 
     /// The action of each resource, by name.
     pub fn actions(&self) -> impl Iterator<Item = (&ResourceName, Action)> {
-        self.resources.iter().map(|(name, [old, new])| (name, action(old.as_ref(), new.as_ref())))
+        self.resources
+            .iter()
+            .map(|(name, [old, new])| (name, action(old.as_ref(), new.as_ref())))
     }
 
     /// The added and changed resources.
@@ -79,7 +93,8 @@ impl CollectionDiff {
     }
 }
 
-/// `Added` without an old version, `Removed` without a new one, else `Changed`: equal versions are not passed.
+/// `Added` without an old version, `Removed` without a new one, else `Changed`: equal versions are
+/// not passed.
 #[must_use]
 pub fn action(old: Option<&Arc<Resource>>, new: Option<&Arc<Resource>>) -> Action {
     match (old, new) {
@@ -89,37 +104,71 @@ pub fn action(old: Option<&Arc<Resource>>, new: Option<&Arc<Resource>>) -> Actio
     }
 }
 
-/// The bodies of two resources; route configurations without the virtual hosts that both have, which are most of them.
+/// The bodies of two resources; route configurations without the virtual hosts that both have,
+/// which are most of them.
 #[must_use]
 pub fn distinct(kind: ResourceType, pair: &Pair) -> [Bytes; 2] {
-    let bodies = pair.each_ref().map(|side| side.as_ref().map(|resource| resource.body.clone()).unwrap_or_default());
+    let bodies = pair.each_ref().map(|side| {
+        side.as_ref()
+            .map(|resource| resource.body.clone())
+            .unwrap_or_default()
+    });
     if kind != ResourceType::Route {
         return bodies;
     }
-    let [Some(old), Some(new)] = bodies.each_ref().map(|body| fields(body)) else { return bodies };
+
+    let [Some(old), Some(new)] = bodies.each_ref().map(|body| fields(body)) else {
+        return bodies;
+    };
+
     let [old_at, new_at] = apart(&old, &new);
-    let (known, kept) = (among(&old, &old_at), among(&new, &new_at));
+    let known = among(&old, &old_at);
+    let kept = among(&new, &new_at);
+
     // An empty body means an absent resource, which has no fields.
-    [without(&old, &old_at, &kept), without(&new, &new_at, &known)]
+    [
+        without(&old, &old_at, &kept),
+        without(&new, &new_at, &known),
+    ]
 }
 
 fn among<'a>(fields: &[Field<'a>], at: &Range<usize>) -> KeyedSet<Field<'a>> {
-    fields.get(at.clone()).expect("`apart` returns ranges of the lists").iter().copied().collect()
+    fields
+        .get(at.clone())
+        .expect("`apart` returns ranges of the lists")
+        .iter()
+        .copied()
+        .collect()
 }
 
 /// The differing ranges of two lists: most changes are in one place.
 fn apart(old: &[Field<'_>], new: &[Field<'_>]) -> [Range<usize>; 2] {
-    let head = old.iter().zip(new).take_while(|(old, new)| old == new).count();
-    let tail = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
+    let head = old
+        .iter()
+        .zip(new)
+        .take_while(|(old, new)| old == new)
+        .count();
+    let tail = old
+        .iter()
+        .rev()
+        .zip(new.iter().rev())
+        .take_while(|(old, new)| old == new)
+        .count();
     let tail = tail.min(old.len().min(new.len()) - head);
     [head..old.len() - tail, head..new.len() - tail]
 }
 
-/// A route configuration with only those of its virtual hosts that are in the range `at` and not in `other`.
+/// A route configuration with only those of its virtual hosts that are in the range `at` and not in
+/// `other`.
 fn without(fields: &[Field<'_>], at: &Range<usize>, other: &KeyedSet<Field<'_>>) -> Bytes {
     let differs = |place: usize, field: &Field<'_>| at.contains(&place) && !other.contains(field);
-    let kept = (0..).zip(fields).filter(|(place, field)| field.0 != VIRTUAL_HOSTS || differs(*place, field));
-    kept.map(|(_, field)| field.1).collect::<Vec<_>>().concat().into()
+    let kept = (0..)
+        .zip(fields)
+        .filter(|(place, field)| field.0 != VIRTUAL_HOSTS || differs(*place, field));
+    kept.map(|(_, field)| field.1)
+        .collect::<Vec<_>>()
+        .concat()
+        .into()
 }
 
 /// A field of a message: its number, and its bytes with the number.
@@ -129,6 +178,7 @@ type Field<'a> = (u32, &'a [u8]);
 fn fields(message: &[u8]) -> Option<Vec<Field<'_>>> {
     let mut rest = message;
     let mut fields = Vec::new();
+
     while rest.has_remaining() {
         let from = rest;
         let (number, wire_type) = decode_key(&mut rest).ok()?;
@@ -139,25 +189,34 @@ fn fields(message: &[u8]) -> Option<Vec<Field<'_>>> {
             WireType::ThirtyTwoBit => 4,
             WireType::StartGroup | WireType::EndGroup => return None,
         };
+
         if rest.remaining() < length {
             return None;
         }
+
         rest.advance(length);
         fields.push((number, from.get(..from.len() - rest.len())?));
     }
+
     Some(fields)
 }
 
-/// The difference between the [`distinct`] bodies of two resources as a unified diff of YAML, of at most `lines` lines. Secrets
-/// are not shown.
+/// The difference between the [`distinct`] bodies of two resources as a unified diff of YAML, of at
+/// most `lines` lines. Secrets are not shown.
 #[must_use]
 pub fn unified(kind: ResourceType, [old, new]: &[Bytes; 2], lines: usize) -> String {
     if kind == ResourceType::Secret {
         return String::new();
     }
+
     if old.len().max(new.len()) > MAX_SHOWN {
-        return format!("{} bytes change to {}: too long to show\n", old.len(), new.len());
+        return format!(
+            "{} bytes change to {}: too long to show\n",
+            old.len(),
+            new.len()
+        );
     }
+
     let text = |body: &[u8]| {
         if body.is_empty() {
             return String::new();
@@ -167,16 +226,32 @@ pub fn unified(kind: ResourceType, [old, new]: &[Bytes; 2], lines: usize) -> Str
             Err(error) => format!("{error}\n"),
         }
     };
-    let (old, new) = (text(old), text(new));
+
+    let old = text(old);
+    let new = text(new);
     if old.len().max(new.len()) > 4 * MAX_SHOWN {
-        return format!("{} bytes of YAML change to {}: too long to show\n", old.len(), new.len());
+        return format!(
+            "{} bytes of YAML change to {}: too long to show\n",
+            old.len(),
+            new.len()
+        );
     }
+
     let diff = TextDiff::from_lines(&old, &new);
     let whole = diff.unified_diff().context_radius(3).to_string();
     let shown: Vec<&str> = whole.lines().take(lines).collect();
     let more = whole.lines().count() - shown.len();
-    let more = if more > 0 { format!("… {more} more lines\n") } else { String::new() };
-    shown.iter().map(|line| format!("{line}\n")).chain([more]).collect()
+    let more = if more > 0 {
+        format!("… {more} more lines\n")
+    } else {
+        String::new()
+    };
+
+    shown
+        .iter()
+        .map(|line| format!("{line}\n"))
+        .chain([more])
+        .collect()
 }
 
 fn yaml(value: &Value) -> String {
@@ -197,27 +272,49 @@ mod tests {
             ..VirtualHost::default()
         };
         let virtual_hosts = hosts.iter().map(host).collect();
-        let routes = RouteConfiguration { name: "80".to_owned(), virtual_hosts, ..RouteConfiguration::default() };
-        Arc::new(Resource::new(ResourceType::Route, ResourceName::new("80"), routes.encode_to_vec().into()))
+        let routes = RouteConfiguration {
+            name: "80".to_owned(),
+            virtual_hosts,
+            ..RouteConfiguration::default()
+        };
+        Arc::new(Resource::new(
+            ResourceType::Route,
+            ResourceName::new("80"),
+            routes.encode_to_vec().into(),
+        ))
     }
 
     #[test]
     fn of_tables_the_hosts_that_differ_are_left() {
         let old = routes(&[("a", "a"), ("b", "b"), ("c", "c")]);
         let new = routes(&[("a", "a"), ("b", "x"), ("d", "d")]);
-        let expected = [routes(&[("b", "b"), ("c", "c")]), routes(&[("b", "x"), ("d", "d")])];
+        let expected = [
+            routes(&[("b", "b"), ("c", "c")]),
+            routes(&[("b", "x"), ("d", "d")]),
+        ];
         let left = distinct(ResourceType::Route, &[Some(old.clone()), Some(new)]);
         assert_eq!(left, expected.map(|resource| resource.body.clone()));
+
         let gone = distinct(ResourceType::Route, &[Some(old.clone()), None]);
         assert_eq!(gone, [old.body.clone(), Bytes::new()]);
         let same = distinct(ResourceType::Route, &[Some(old.clone()), Some(old.clone())]);
         assert_eq!(same, [(); 2].map(|()| routes(&[]).body.clone()));
-        let moved = [routes(&[("a", "a"), ("b", "b")]), routes(&[("c", "c"), ("b", "b"), ("a", "a")])];
+        let moved = [
+            routes(&[("a", "a"), ("b", "b")]),
+            routes(&[("c", "c"), ("b", "b"), ("a", "a")]),
+        ];
         let left = distinct(ResourceType::Route, &moved.map(Some));
-        assert_eq!(left, [routes(&[]), routes(&[("c", "c")])].map(|resource| resource.body.clone()));
+
+        assert_eq!(
+            left,
+            [routes(&[]), routes(&[("c", "c")])].map(|resource| resource.body.clone())
+        );
         let longer = routes(&[("a", "a"), ("b", "b"), ("b", "b"), ("c", "c")]);
         let left = distinct(ResourceType::Route, &[Some(old), Some(longer)]);
-        assert_eq!(left, [routes(&[]), routes(&[("b", "b")])].map(|resource| resource.body.clone()));
+        assert_eq!(
+            left,
+            [routes(&[]), routes(&[("b", "b")])].map(|resource| resource.body.clone())
+        );
     }
 
     #[test]

@@ -70,15 +70,25 @@ impl Finding {
     /// `docs` becomes the section of `check` in `docs/doctor.md`.
     #[must_use]
     pub fn of(check: Check, level: Level, what: String, next: &str) -> Self {
-        Self { level, what, next: next.to_owned(), docs: check.docs() }
+        Self {
+            level,
+            what,
+            next: next.to_owned(),
+            docs: check.docs(),
+        }
     }
 }
 
 impl Health {
     /// Adds a finding; those that are wrong come first.
     pub fn add(&mut self, check: Check, level: Level, what: String, next: &str) {
-        let at = self.findings.iter().position(|other| other.level > level).unwrap_or(self.findings.len());
-        self.findings.insert(at, Finding::of(check, level, what, next));
+        let at = self
+            .findings
+            .iter()
+            .position(|other| other.level > level)
+            .unwrap_or(self.findings.len());
+        self.findings
+            .insert(at, Finding::of(check, level, what, next));
     }
 
     /// Adds the number of omitted findings.
@@ -92,7 +102,9 @@ impl Health {
     /// Whether anything is wrong.
     #[must_use]
     pub fn is_wrong(&self) -> bool {
-        self.findings.iter().any(|finding| finding.level == Level::Wrong)
+        self.findings
+            .iter()
+            .any(|finding| finding.level == Level::Wrong)
     }
 }
 
@@ -102,15 +114,30 @@ impl fmt::Display for Finding {
             Level::Wrong => "WRONG",
             Level::Note => "note ",
         };
-        writeln!(f, "  {sign}  {}\n         next: {}", self.what.replace('\n', " "), self.next)?;
-        if self.docs.is_empty() { Ok(()) } else { writeln!(f, "         see:  {}", self.docs) }
+        writeln!(
+            f,
+            "  {sign}  {}\n         next: {}",
+            self.what.replace('\n', " "),
+            self.next
+        )?;
+        if self.docs.is_empty() {
+            Ok(())
+        } else {
+            writeln!(f, "         see:  {}", self.docs)
+        }
     }
 }
 
 impl fmt::Display for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "Navarch {}: {} proxies, {} services", self.version, self.proxies, self.services)?;
-        self.certificates.iter().try_for_each(|one| writeln!(f, "  {one}"))?;
+        writeln!(
+            f,
+            "Navarch {}: {} proxies, {} services",
+            self.version, self.proxies, self.services
+        )?;
+        self.certificates
+            .iter()
+            .try_for_each(|one| writeln!(f, "  {one}"))?;
         if self.findings.is_empty() {
             return writeln!(f, "  nothing is wrong");
         }
@@ -128,8 +155,13 @@ mod tests {
         health.more(Check::Input, MAX_FINDINGS_PER_CHECK, "things", "next");
         assert_eq!(health.findings, []);
         health.more(Check::Input, MAX_FINDINGS_PER_CHECK + 3, "things", "next");
-        let Finding { level, what, next, .. } = &health.findings[0];
-        assert_eq!((*level, what.as_str(), next.as_str()), (Level::Note, "3 more things", "next"));
+        let Finding {
+            level, what, next, ..
+        } = &health.findings[0];
+        assert_eq!(
+            (*level, what.as_str(), next.as_str()),
+            (Level::Note, "3 more things", "next")
+        );
     }
 
     #[test]
@@ -138,6 +170,9 @@ mod tests {
             "findings":[{"level":"wrong","what":"it is","next":"mend it"}]}"#;
         let health: Health = serde_json::from_str(old).unwrap();
         let text = "Navarch 0.1.0: 3 proxies, 5 services\n  WRONG  it is\n         next: mend it\n";
-        assert_eq!((health.is_wrong(), health.to_string().as_str()), (true, text));
+        assert_eq!(
+            (health.is_wrong(), health.to_string().as_str()),
+            (true, text)
+        );
     }
 }

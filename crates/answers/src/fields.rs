@@ -1,8 +1,9 @@
 //! Which fields of its objects a resource depends on.
 //!
-//! Nothing is recorded for this while resources are built. On a copy of the snapshot each part of each object is
-//! removed in turn: if the resource then differs, it depends on that part. The result is exact, except that a duplicate
-//! part is not found, since the resource is the same without it.
+//! Nothing is recorded for this while resources are built. On a copy of the snapshot each part of
+//! each object is removed in turn: if the resource then differs, it depends on that part. The
+//! result is exact, except that a duplicate part is not found, since the resource is the same
+//! without it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,9 +30,10 @@ pub enum Effect {
     None,
 }
 
-/// The effects of the objects of a resource, as far as known: objects with unknown effect are omitted, and all objects
-/// if the copy yields another resource than `shown`. Runs on the calling thread, at the cost of the proxy's part of the
-/// mesh; the stack must be as large as that of the push thread.
+/// The effects of the objects of a resource, as far as known: objects with unknown effect are
+/// omitted, and all objects if the copy yields another resource than `shown`. Runs on the calling
+/// thread, at the cost of the proxy's part of the mesh; the stack must be as large as that of the
+/// push thread.
 #[must_use]
 pub fn effects(
     context: &PushContext,
@@ -40,17 +42,32 @@ pub fn effects(
     objects: &[ObjectRef],
 ) -> BTreeMap<ObjectRef, Effect> {
     let mut found = BTreeMap::new();
-    let interest = Interest { wildcard: false, names: Arc::new(BTreeSet::from([name.clone()])) };
-    let client = Client { proxy: client.proxy.clone(), interests: BTreeMap::from([(kind, interest)]) };
-    let mut trial = Trial { mirror: Mirror::of(context, vec![client]), kind, name, left: MAX_TRIALS };
+    let interest = Interest {
+        wildcard: false,
+        names: Arc::new(BTreeSet::from([name.clone()])),
+    };
+    let client = Client {
+        proxy: client.proxy.clone(),
+        interests: BTreeMap::from([(kind, interest)]),
+    };
+
+    let mut trial = Trial {
+        mirror: Mirror::of(context, vec![client]),
+        kind,
+        name,
+        left: MAX_TRIALS,
+    };
+
     if trial.version() != Some(shown) {
         return found;
     }
+
     for object in objects {
         if let Some(effect) = trial.effect(object, shown) {
             found.insert(object.clone(), effect);
         }
     }
+
     found
 }
 
@@ -66,7 +83,12 @@ struct Trial<'a> {
 impl Trial<'_> {
     /// The resource as it is on the copy.
     fn version(&self) -> Option<Version> {
-        self.mirror.had(0).get(&self.kind)?.resources.find(self.name).map(|resource| resource.version)
+        self.mirror
+            .had(0)
+            .get(&self.kind)?
+            .resources
+            .find(self.name)
+            .map(|resource| resource.version)
     }
 
     /// The resource as it would be after a change.
@@ -83,19 +105,28 @@ impl Trial<'_> {
         if parts.len() + 1 > self.left {
             return None;
         }
+
         let is_same = self.version_after(Change::Removed(name.clone())) == Some(shown);
         let mut fields = Vec::new();
+
         for ObjectPart { field, without } in parts {
             if !is_same && self.version_after(Change::Put(without)) != Some(shown) {
                 fields.push(field);
             }
         }
+
         let restored = self.version_after(Change::Put(object));
+
         // If restoring the object fails, results cannot be compared.
         if restored != Some(shown) {
             self.left = 0;
             return None;
         }
-        Some(if is_same { Effect::None } else { Effect::Fields(fields) })
+
+        Some(if is_same {
+            Effect::None
+        } else {
+            Effect::Fields(fields)
+        })
     }
 }

@@ -30,34 +30,55 @@ const APP: (&str, &str) = ("app", "ztunnel");
 
 /// The proxies of the pods and WorkloadEntries of a snapshot, by namespace and name.
 ///
-/// A pod has one unless it is on the host's network, has no address, or it or its namespace disables injection
-/// (`sidecar.istio.io/inject: "false"`, `istio-injection: disabled`); a WorkloadEntry has one if its address is an IP.
-/// A pod is a gateway if it was created for a Gateway of the Gateway API, or its label `istio` ends with `gateway`;
-/// else its proxy is a sidecar. In ambient mode pods with redirection have none, waypoints are recognized by their
+/// A pod has one unless it is on the host's network, has no address, or it or its namespace
+/// disables injection (`sidecar.istio.io/inject: "false"`, `istio-injection: disabled`); a
+/// WorkloadEntry has one if its address is an IP. A pod is a gateway if it was created for a
+/// Gateway of the Gateway API, or its label `istio` ends with `gateway`; else its proxy is a
+/// sidecar. In ambient mode pods with redirection have none, waypoints are recognized by their
 /// controller label, and ztunnels by the label `app`.
 #[must_use]
 pub fn implied(context: &PushContext) -> Vec<Client> {
     let objects = &context.objects;
     let refuses = |pod: &Object<Pod>| {
         let has_value = |labels: &TextMap, key: &str, value: &str| {
-            labels.get(key).is_some_and(|value_found| **value_found == *value)
+            labels
+                .get(key)
+                .is_some_and(|value_found| **value_found == *value)
         };
         let namespace = NamespacedName::new("", pod.meta.key.namespace.as_str());
         let by_namespace = objects.namespaces.get(&namespace);
         has_value(&pod.meta.labels, INJECT, "false")
             || has_value(&pod.meta.annotations, INJECT, "false")
-            || by_namespace.is_some_and(|namespace| has_value(&namespace.meta.labels, NAMESPACE_INJECT, "disabled"))
+            || by_namespace.is_some_and(|namespace| {
+                has_value(&namespace.meta.labels, NAMESPACE_INJECT, "disabled")
+            })
     };
-    let is_of_ztunnel = |pod: &Object<Pod>| context.mesh.settings.ambient && is_redirected(&pod.meta);
-    let pods = objects.pods.iter().filter(|pod| !pod.spec.host_network && !refuses(pod) && !is_of_ztunnel(pod));
+
+    let is_of_ztunnel =
+        |pod: &Object<Pod>| context.mesh.settings.ambient && is_redirected(&pod.meta);
+    let pods = objects
+        .pods
+        .iter()
+        .filter(|pod| !pod.spec.host_network && !refuses(pod) && !is_of_ztunnel(pod));
     let of_pods = pods.filter_map(|pod| of_pod(pod, context));
-    let of_entries = objects.workload_entries.iter().filter_map(|entry| of_entry(entry, context));
+    let of_entries = objects
+        .workload_entries
+        .iter()
+        .filter_map(|entry| of_entry(entry, context));
+
     of_pods.chain(of_entries).map(Client::fresh).collect()
 }
 
 fn of_pod(pod: &Object<Pod>, context: &PushContext) -> Option<Proxy> {
     let ips: Vec<IpAddr> = pod.spec.pod_ips.iter().copied().collect();
-    let label = |name: &str| pod.meta.labels.get(name).map(|value| &**value).unwrap_or_default();
+    let label = |name: &str| {
+        pod.meta
+            .labels
+            .get(name)
+            .map(|value| &**value)
+            .unwrap_or_default()
+    };
+
     let kind = if context.mesh.settings.ambient && label(MANAGED) == WAYPOINT {
         "waypoint"
     } else if context.mesh.settings.ambient && label(APP.0) == APP.1 {
@@ -67,25 +88,58 @@ fn of_pod(pod: &Object<Pod>, context: &PushContext) -> Option<Proxy> {
     } else {
         "sidecar"
     };
+
     let node = pod.spec.node.as_deref().unwrap_or_default();
     let account = pod.spec.service_account.as_str();
-    let labels = pod.meta.labels.iter().map(|(key, value)| (key.to_string(), json!(&**value))).collect();
+    let labels = pod
+        .meta
+        .labels
+        .iter()
+        .map(|(key, value)| (key.to_string(), json!(&**value)))
+        .collect();
+
     proxy(kind, &pod.meta, &ips, (labels, node, account, ""), context)
 }
 
-/// The node metadata of a hypothetical proxy of a pod in ambient mode; `None` if the pod is missing or has no address.
+/// The node metadata of a hypothetical proxy of a pod in ambient mode; `None` if the pod is missing
+/// or has no address.
 #[must_use]
 pub fn ambient(context: &PushContext, pod: &NamespacedName) -> Option<Proxy> {
-    let pod = context.objects.pods.get(pod).filter(|pod| context.mesh.settings.ambient && is_redirected(&pod.meta))?;
+    let pod = context
+        .objects
+        .pods
+        .get(pod)
+        .filter(|pod| context.mesh.settings.ambient && is_redirected(&pod.meta))?;
     of_pod(pod, context)
 }
 
 fn of_entry(entry: &Object<WorkloadEntry>, context: &PushContext) -> Option<Proxy> {
     let ip = entry.spec.address.parse().ok()?;
-    let of_spec = entry.spec.labels.iter().map(|(key, value)| (key.clone(), json!(value)));
-    let of_meta = entry.meta.labels.iter().map(|(key, value)| (key.to_string(), json!(&**value)));
+    let of_spec = entry
+        .spec
+        .labels
+        .iter()
+        .map(|(key, value)| (key.clone(), json!(value)));
+
+    let of_meta = entry
+        .meta
+        .labels
+        .iter()
+        .map(|(key, value)| (key.to_string(), json!(&**value)));
     let labels = of_meta.chain(of_spec).collect();
-    proxy("sidecar", &entry.meta, &[ip], (labels, "", &entry.spec.service_account, &entry.spec.locality), context)
+
+    proxy(
+        "sidecar",
+        &entry.meta,
+        &[ip],
+        (
+            labels,
+            "",
+            &entry.spec.service_account,
+            &entry.spec.locality,
+        ),
+        context,
+    )
 }
 
 /// A proxy with the node message that its agent would send.
@@ -93,17 +147,29 @@ fn proxy(
     kind: &str,
     meta: &navarch_api::object::ObjectMeta,
     ips: &[IpAddr],
-    (labels, node, account, locality): (serde_json::Map<String, serde_json::Value>, &str, &str, &str),
+    (labels, node, account, locality): (
+        serde_json::Map<String, serde_json::Value>,
+        &str,
+        &str,
+        &str,
+    ),
     context: &PushContext,
 ) -> Option<Proxy> {
     let first = ips.first()?;
-    let (namespace, name) = (meta.key.namespace.as_str(), &meta.key.name);
-    let id = format!("{kind}~{first}~{name}.{namespace}~{namespace}.svc.{}", context.mesh.settings.domain_suffix);
+    let namespace = meta.key.namespace.as_str();
+    let name = &meta.key.name;
+    let id = format!(
+        "{kind}~{first}~{name}.{namespace}~{namespace}.svc.{}",
+        context.mesh.settings.domain_suffix
+    );
     let all: Vec<String> = ips.iter().map(ToString::to_string).collect();
     let metadata = json!({
         "NAMESPACE": namespace, "NAME": &**name, "INSTANCE_IPS": all.join(","), "NODE_NAME": node,
         "CLUSTER_ID": context.mesh.settings.cluster_id.as_str(), "SERVICE_ACCOUNT": account, "LABELS": labels,
     });
     let proxy = Proxy::parse(&id, metadata, Locality::parse(locality)).ok()?;
-    Some(Proxy { uses_delta: true, ..proxy })
+    Some(Proxy {
+        uses_delta: true,
+        ..proxy
+    })
 }

@@ -9,7 +9,9 @@ use navarch_api::object::Object;
 use navarch_proto::envoy::config::listener::v3::FilterChain;
 use navarch_push::context::PushContext;
 use navarch_walk::policy::Peer;
-use navarch_walk::{Connection, Endpoint, Entry, Outcome, Resources, Tls, Transport, Upstream, Walk};
+use navarch_walk::{
+    Connection, Endpoint, Entry, Outcome, Resources, Tls, Transport, Upstream, Walk,
+};
 
 use super::evaluation::{Evaluation, Visit, evaluate};
 use super::received::{ReadResources, Walkable};
@@ -26,35 +28,63 @@ type Via<'a> = (Option<&'a str>, Transport);
 
 /// The endpoints of the lowest priority.
 pub(super) fn first_endpoints(walk: &Walk) -> impl Iterator<Item = &Endpoint> {
-    let shares = if let Outcome::Forwarded(shares) = &walk.outcome { shares.as_slice() } else { &[] };
-    shares.iter().filter(|share| share.weight > 0).flat_map(|share| {
-        let all = if let Upstream::Endpoints(endpoints) = &share.upstream { endpoints.as_slice() } else { &[] };
-        let first = all.iter().map(|endpoint| endpoint.priority).min();
-        all.iter().filter(move |endpoint| Some(endpoint.priority) == first)
-    })
+    let shares = if let Outcome::Forwarded(shares) = &walk.outcome {
+        shares.as_slice()
+    } else {
+        &[]
+    };
+
+    shares
+        .iter()
+        .filter(|share| share.weight > 0)
+        .flat_map(|share| {
+            let all = if let Upstream::Endpoints(endpoints) = &share.upstream {
+                endpoints.as_slice()
+            } else {
+                &[]
+            };
+            let first = all.iter().map(|endpoint| endpoint.priority).min();
+            all.iter()
+                .filter(move |endpoint| Some(endpoint.priority) == first)
+        })
 }
 
 /// The addresses of the lowest priority, and how they are reached.
 fn ways(walk: &Walk) -> BTreeMap<String, Via<'_>> {
     let mut ways: BTreeMap<String, Via<'_>> = BTreeMap::new();
     for endpoint in first_endpoints(walk) {
-        ways.entry(endpoint.address.clone()).or_insert((endpoint.waypoint.as_deref(), endpoint.transport));
+        ways.entry(endpoint.address.clone())
+            .or_insert((endpoint.waypoint.as_deref(), endpoint.transport));
     }
-    let shares = if let Outcome::Forwarded(shares) = &walk.outcome { shares.as_slice() } else { &[] };
+    let shares = if let Outcome::Forwarded(shares) = &walk.outcome {
+        shares.as_slice()
+    } else {
+        &[]
+    };
     for share in shares.iter().filter(|share| share.weight > 0) {
         if let Upstream::Original(address) = &share.upstream {
-            ways.entry(address.to_string()).or_insert((None, share.transport));
+            ways.entry(address.to_string())
+                .or_insert((None, share.transport));
         }
     }
     ways
 }
 
-/// Follows a request to the proxies of its endpoints. Returns false if it fails, with the reason in `answer`.
-pub(super) fn trace_endpoints(answer: &mut WhyNot, walk: &Walk, request: &TracedRequest<'_>) -> bool {
+/// Follows a request to the proxies of its endpoints. Returns false if it fails, with the reason in
+/// `answer`.
+pub(super) fn trace_endpoints(
+    answer: &mut WhyNot,
+    walk: &Walk,
+    request: &TracedRequest<'_>,
+) -> bool {
     for (address, (waypoint, transport)) in ways(walk) {
-        let Ok(destination) = address.parse::<SocketAddr>() else { continue };
-        let waypoint =
-            waypoint.filter(|_| request.may_use_waypoint).and_then(|waypoint| waypoint.parse::<SocketAddr>().ok());
+        let Ok(destination) = address.parse::<SocketAddr>() else {
+            continue;
+        };
+
+        let waypoint = waypoint
+            .filter(|_| request.may_use_waypoint)
+            .and_then(|waypoint| waypoint.parse::<SocketAddr>().ok());
         let goes_on = match waypoint {
             Some(waypoint) => match (request.others.at)(waypoint.ip()) {
                 Some(place) => trace_waypoint(answer, &place, destination, request),
@@ -65,10 +95,12 @@ pub(super) fn trace_endpoints(answer: &mut WhyNot, walk: &Walk, request: &Traced
             },
             None => trace_endpoint(answer, destination, transport, request),
         };
+
         if !goes_on {
             return false;
         }
     }
+
     true
 }
 
@@ -81,25 +113,39 @@ pub(super) fn trace_endpoint(
 ) -> bool {
     if let Some(place) = (request.others.at)(destination.ip()) {
         let walkable = Walkable::read(&place.had, &mut ReadResources::default());
-        if refused_at(&place, walkable.resources(), (destination, transport), request, answer) {
+
+        if refused_at(
+            &place,
+            walkable.resources(),
+            (destination, transport),
+            request,
+            answer,
+        ) {
             return false;
         }
-        answer.steps.push(format!("{} at {destination} allows it", place.proxy.name));
+
+        answer
+            .steps
+            .push(format!("{} at {destination} allows it", place.proxy.name));
         return true;
     }
+
     if let Some(pod) = ambient_pod_at(request.context, destination.ip()) {
         return ztunnel::allows(answer, &pod, (destination, transport), request);
     }
+
     if !answer.steps.iter().any(|step| step.starts_with(NO_PROXY)) {
         answer.steps.push(format!("{NO_PROXY} {destination}"));
     }
+
     true
 }
 
 /// The pod in ambient mode at an address.
 pub(super) fn ambient_pod_at(context: &PushContext, ip: IpAddr) -> Option<Arc<Object<Pod>>> {
     let mut pods = context.objects.pods.iter();
-    pods.find(|pod| pod.spec.pod_ips.contains(&ip) && navarch_ambient::is_redirected(&pod.meta)).cloned()
+    pods.find(|pod| pod.spec.pod_ips.contains(&ip) && navarch_ambient::is_redirected(&pod.meta))
+        .cloned()
 }
 
 /// Whether the proxy of an endpoint rejects a request; the reason is added to the answer.
@@ -111,28 +157,51 @@ fn refused_at(
     answer: &mut WhyNot,
 ) -> bool {
     let http = &request.connection.http;
-    let with = |entry, tls| Connection { entry, destination, source: request.source, tls, http: http.clone() };
+    let with = |entry, tls| Connection {
+        entry,
+        destination,
+        source: request.source,
+        tls,
+        http: http.clone(),
+    };
+
     let mutual = || {
-        let tls = Tls { sni: String::new(), alpn: vec!["istio".to_owned(), "istio-peer-exchange".to_owned()] };
+        let tls = Tls {
+            sni: String::new(),
+            alpn: vec!["istio".to_owned(), "istio-peer-exchange".to_owned()],
+        };
         resources.chain(&with(Entry::Inbound, Some(tls)))
     };
+
     let name = &place.proxy.name;
     let proven = Peer::Proven(request.identity);
     let (chain, peer): (Option<&FilterChain>, Peer<'_>) = match transport {
-        Transport::Tunnel => (resources.chain(&with(Entry::Tunnel, None)).or_else(mutual), proven),
+        Transport::Tunnel => (
+            resources.chain(&with(Entry::Tunnel, None)).or_else(mutual),
+            proven,
+        ),
         Transport::Mutual => (mutual(), proven),
         Transport::Plain => (resources.chain(&with(Entry::Inbound, None)), Peer::Nobody),
         Transport::Tls => {
-            let tls = Tls { sni: request.called.0.to_owned(), alpn: vec!["h2".to_owned(), "http/1.1".to_owned()] };
-            (resources.chain(&with(Entry::Inbound, Some(tls))), Peer::Nobody)
+            let tls = Tls {
+                sni: request.called.0.to_owned(),
+                alpn: vec!["h2".to_owned(), "http/1.1".to_owned()],
+            };
+            (
+                resources.chain(&with(Entry::Inbound, Some(tls))),
+                Peer::Nobody,
+            )
         }
     };
+
     let Some(chain) = chain else {
         answer.reason = Some(match transport {
             Transport::Plain if mutual().is_some() => {
                 let advice = "a PeerAuthentication of the server is STRICT; the client has no proxy, or a DestinationRule sets tls.mode DISABLE";
                 answer.advice = Some(advice.to_owned());
-                format!("{name} accepts only mutual TLS at {destination}, and the client sends plain text")
+                format!(
+                    "{name} accepts only mutual TLS at {destination}, and the client sends plain text"
+                )
             }
             Transport::Plain | Transport::Tls | Transport::Mutual | Transport::Tunnel => {
                 format!("no filter chain of {name} matches a connection to {destination}")
@@ -140,6 +209,14 @@ fn refused_at(
         });
         return true;
     };
-    let visit = Visit { peer, source: request.source, remote: request.remote, destination, http: http.as_ref() };
+
+    let visit = Visit {
+        peer,
+        source: request.source,
+        remote: request.remote,
+        destination,
+        http: http.as_ref(),
+    };
+
     evaluate(name, chain, &visit, answer) == Evaluation::Refused
 }

@@ -1,4 +1,5 @@
-//! Answers about changes: the effect of a change before it is applied, and why proxies have their resources afterwards.
+//! Answers about changes: the effect of a change before it is applied, and why proxies have their
+//! resources afterwards.
 //!
 //! ```text
 //! snapshot + proposal ─▶ Mirror (a mesh state and an engine of its own) ─▶ what each proxy has before and after ─▶ Plan
@@ -38,5 +39,6 @@ mod ztunnel;
 
 pub use implied::{ambient, implied};
 
-/// The stack size for plans and walks, the same as that of the push thread: translation nests deeply.
+/// The stack size for plans and walks, the same as that of the push thread: translation nests
+/// deeply.
 pub const STACK: usize = 16 << 20;

@@ -1,5 +1,5 @@
-//! A control plane in memory: its own mesh state and engine, with simulated proxies that subscribe as real ones do and
-//! accept every response.
+//! A control plane in memory: its own mesh state and engine, with simulated proxies that subscribe
+//! as real ones do and accept every response.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, Remark, Sink};
 use navarch_push::mesh_state::{Change, MeshState};
 use navarch_push::resource::{Collection, ResourceType};
 
-/// Maximum number of subscription rounds. One, for the names in clusters and listeners, is normally enough.
+/// Maximum number of subscription rounds. One, for the names in clusters and listeners, is normally
+/// enough.
 const MAX_ROUNDS: usize = 3;
 
 /// A mesh state, an engine on it, and proxies.
@@ -42,7 +43,8 @@ type NameSet = Arc<BTreeSet<ResourceName>>;
 /// The resource names that collections refer to, computed once for all proxies that have them.
 #[derive(Debug, Default)]
 struct Names {
-    /// By the collection's address and the referenced type. The collections are kept, so that addresses are not reused.
+    /// By the collection's address and the referenced type. The collections are kept, so that
+    /// addresses are not reused.
     of: KeyedMap<(usize, ResourceType), (Arc<Collection>, NameSet)>,
     /// Interests by the previous one and the two collections, all of which are kept.
     interests: KeyedMap<[usize; 3], (NameSet, NameSet)>,
@@ -57,56 +59,88 @@ impl Sink for NullSink {
 }
 
 impl Mirror {
-    /// Simulated proxies on a copy of a snapshot. The cost is proportional to all resources of the proxies, which are
-    /// rebuilt.
+    /// Simulated proxies on a copy of a snapshot. The cost is proportional to all resources of the
+    /// proxies, which are rebuilt.
     #[must_use]
     pub fn of(context: &PushContext, clients: Vec<Client>) -> Self {
         let state = MeshState::fork(context);
-        let mut engine = Engine::new(state.context(), Arc::new(AmbientTranslator(EnvoyTranslator)));
+        let mut engine = Engine::new(
+            state.context(),
+            Arc::new(AmbientTranslator(EnvoyTranslator)),
+        );
         let nowhere = Arc::new(NullSink);
         let connect = |client: Client| {
             let id = engine.connect(client.proxy.clone(), nowhere.clone());
             for (kind, interest) in &client.interests {
                 engine.subscribe(id, *kind, interest.clone());
             }
-            Mirrored { client, id, followed: ProxyResources::new() }
+            Mirrored {
+                client,
+                id,
+                followed: ProxyResources::new(),
+            }
         };
+
         let clients = clients.into_iter().map(connect).collect();
-        let mut mirror = Self { state, engine, clients, names: Names::default() };
+        let mut mirror = Self {
+            state,
+            engine,
+            clients,
+            names: Names::default(),
+        };
+
         for at in 0..mirror.clients.len() {
             let had = mirror.had(at);
             if let Some(one) = mirror.clients.get_mut(at) {
-                // A client with named subscriptions has already requested the names in its clusters and listeners.
+                // A client with named subscriptions has already requested the names in its clusters
+                // and listeners.
                 let subscribes = |kind| one.client.interests.contains_key(&kind);
                 if subscribes(ResourceType::Endpoint) || subscribes(ResourceType::Route) {
                     one.followed = had;
                 }
             }
         }
+
         mirror.follow();
         mirror
     }
 
-    /// Proxies, by their ids, on copies of the mesh state and the engine that serve them: a change costs in proportion
-    /// to what it affects. Other proxies, and types without an interest in `clients`, are omitted.
+    /// Proxies, by their ids, on copies of the mesh state and the engine that serve them: a change
+    /// costs in proportion to what it affects. Other proxies, and types without an interest in
+    /// `clients`, are omitted.
     #[must_use]
     pub fn copied(state: MeshState, mut engine: Engine, clients: Vec<(ProxyId, Client)>) -> Self {
-        let by_id: BTreeMap<ProxyId, &Client> = clients.iter().map(|(id, client)| (*id, client)).collect();
+        let by_id: BTreeMap<ProxyId, &Client> =
+            clients.iter().map(|(id, client)| (*id, client)).collect();
+
         for (id, kinds) in engine.proxies() {
             match by_id.get(&id) {
                 None => engine.disconnect(id),
                 Some(client) => {
-                    let unsubscribed = kinds.into_iter().filter(|kind| !client.interests.contains_key(kind));
+                    let unsubscribed = kinds
+                        .into_iter()
+                        .filter(|kind| !client.interests.contains_key(kind));
                     unsubscribed.for_each(|kind| engine.unsubscribe(id, kind));
                 }
             }
         }
+
         let known = |(id, client): (ProxyId, Client)| {
             let followed = had(&engine, id, &client);
-            Mirrored { client, id, followed }
+            Mirrored {
+                client,
+                id,
+                followed,
+            }
         };
+
         let clients = clients.into_iter().map(known).collect();
-        Self { state, engine, clients, names: Names::default() }
+        Self {
+            state,
+            engine,
+            clients,
+            names: Names::default(),
+        }
     }
 
     /// The snapshot of the copy.
@@ -123,7 +157,10 @@ impl Mirror {
     /// The resources of a proxy, by its index.
     #[must_use]
     pub fn had(&self, at: usize) -> ProxyResources {
-        self.clients.get(at).map(|one| had(&self.engine, one.id, &one.client)).unwrap_or_default()
+        self.clients
+            .get(at)
+            .map(|one| had(&self.engine, one.id, &one.client))
+            .unwrap_or_default()
     }
 
     /// Applies changes, and updates the subscriptions of the proxies.
@@ -138,7 +175,11 @@ impl Mirror {
     /// The proxies on copies, if this engine serves them.
     #[cfg(test)]
     pub(super) fn copy(&self) -> Self {
-        let clients = self.clients.iter().map(|one| (one.id, one.client.clone())).collect();
+        let clients = self
+            .clients
+            .iter()
+            .map(|one| (one.id, one.client.clone()))
+            .collect();
         Self::copied(self.state.copy(), self.engine.copy(), clients)
     }
 
@@ -151,7 +192,11 @@ impl Mirror {
     /// Descriptions of resources that failed to build.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
-        self.engine.faults().into_iter().map(|fault| format!("{}: {}", fault.query, fault.message)).collect()
+        self.engine
+            .faults()
+            .into_iter()
+            .map(|fault| format!("{}: {}", fault.query, fault.message))
+            .collect()
     }
 
     /// Updates the subscriptions of every proxy to the names in its clusters and listeners.
@@ -168,20 +213,30 @@ impl Mirror {
     /// Updates the subscriptions of one proxy; returns false if they are unchanged.
     fn follow_one(&mut self, at: usize) -> bool {
         let now = self.had(at);
-        let Some(one) = self.clients.get_mut(at) else { return false };
+        let Some(one) = self.clients.get_mut(at) else {
+            return false;
+        };
+
         let mut has_changed = false;
+
         for (from, kind) in [
             (ResourceType::Cluster, ResourceType::Endpoint),
             (ResourceType::Listener, ResourceType::Route),
             (ResourceType::Listener, ResourceType::ExtensionConfig),
             (ResourceType::Listener, ResourceType::VirtualHost),
         ] {
-            let Some(collection) = now.get(&from) else { continue };
+            let Some(collection) = now.get(&from) else {
+                continue;
+            };
             let followed = one.followed.get(&from);
             if followed.is_some_and(|followed| Arc::ptr_eq(followed, collection)) {
                 continue;
             }
-            let requested = one.client.interests.get(&kind).map(|interest| interest.names.clone());
+            let requested = one
+                .client
+                .interests
+                .get(&kind)
+                .map(|interest| interest.names.clone());
             // On-demand virtual hosts are only for clients that requested them.
             if kind == ResourceType::VirtualHost && requested.is_none() {
                 continue;
@@ -190,13 +245,18 @@ impl Mirror {
             let names = self.names.after(kind, &requested, followed, collection);
             if *names != *requested {
                 let wildcard = kind == ResourceType::VirtualHost
-                    && one.client.interests.get(&kind).is_some_and(|interest| interest.wildcard);
+                    && one
+                        .client
+                        .interests
+                        .get(&kind)
+                        .is_some_and(|interest| interest.wildcard);
                 let interest = Interest { wildcard, names };
                 self.engine.subscribe(one.id, kind, interest.clone());
                 one.client.interests.insert(kind, interest);
                 has_changed = true;
             }
         }
+
         one.followed = now;
         has_changed
     }
@@ -204,13 +264,18 @@ impl Mirror {
 
 impl Names {
     /// The names of a type that a collection refers to.
-    fn of(&mut self, kind: ResourceType, collection: &Arc<Collection>) -> Arc<BTreeSet<ResourceName>> {
+    fn of(
+        &mut self,
+        kind: ResourceType,
+        collection: &Arc<Collection>,
+    ) -> Arc<BTreeSet<ResourceName>> {
         let key = (Arc::as_ptr(collection).addr(), kind);
         let named = || (collection.clone(), Arc::new(names_in(kind, collection)));
         self.of.entry(key).or_insert_with(named).1.clone()
     }
 
-    /// The new interest of a client that requested `requested` because of one collection, and has another one now.
+    /// The new interest of a client that requested `requested` because of one collection, and has
+    /// another one now.
     fn after(
         &mut self,
         kind: ResourceType,
@@ -224,22 +289,38 @@ impl Names {
         if old == new {
             return requested.clone();
         }
-        let key = [Arc::as_ptr(requested).addr(), Arc::as_ptr(&old).addr(), Arc::as_ptr(&new).addr()];
+
+        let key = [
+            Arc::as_ptr(requested).addr(),
+            Arc::as_ptr(&old).addr(),
+            Arc::as_ptr(&new).addr(),
+        ];
+
         let change = || {
             let kept = requested.iter().filter(|name| !old.contains(*name));
-            (requested.clone(), Arc::new(kept.chain(new.iter()).cloned().collect()))
+            (
+                requested.clone(),
+                Arc::new(kept.chain(new.iter()).cloned().collect()),
+            )
         };
+
         self.interests.entry(key).or_insert_with(change).1.clone()
     }
 }
 
 /// The resources of all subscriptions of a proxy.
 fn had(engine: &Engine, id: ProxyId, client: &Client) -> ProxyResources {
-    client.interests.keys().filter_map(|kind| Some((*kind, engine.shown(id, *kind)?))).collect()
+    client
+        .interests
+        .keys()
+        .filter_map(|kind| Some((*kind, engine.shown(id, *kind)?)))
+        .collect()
 }
 
 /// The resources of each proxy, by its index.
 #[must_use]
 pub fn all_resources(mirror: &Mirror) -> BTreeMap<usize, ProxyResources> {
-    (0..mirror.clients.len()).map(|at| (at, mirror.had(at))).collect()
+    (0..mirror.clients.len())
+        .map(|at| (at, mirror.had(at)))
+        .collect()
 }

@@ -1,4 +1,5 @@
-//! Plans: a change is applied to a mirror, and the resources of each proxy before and after are compared.
+//! Plans: a change is applied to a mirror, and the resources of each proxy before and after are
+//! compared.
 
 #[cfg(test)]
 mod tests;
@@ -49,7 +50,8 @@ pub struct Plan {
     pub proxies: usize,
     /// The number of proxies that would get a response.
     pub reached: usize,
-    /// The first workloads of these proxies by `namespace/name`, each with the number of its proxies.
+    /// The first workloads of these proxies by `namespace/name`, each with the number of its
+    /// proxies.
     pub workloads: BTreeMap<String, usize>,
     /// Totals of changed resources by type, as in `cds`.
     pub types: BTreeMap<String, Totals>,
@@ -107,7 +109,8 @@ pub struct Refused {
     pub name: String,
     /// The number of proxies that would get it.
     pub proxies: usize,
-    /// A violated rule of the `.proto` file, an invalid script or expression, a duplicate domain or filter chain.
+    /// A violated rule of the `.proto` file, an invalid script or expression, a duplicate domain or
+    /// filter chain.
     pub reason: String,
 }
 
@@ -124,11 +127,15 @@ type Places = Vec<(ResourceType, [usize; 2])>;
 /// A resource with its two versions.
 type ResourceChange = (ResourceType, ResourceName, [Option<Version>; 2]);
 
-/// The plan of a proposal for the proxies of a mirror, to be merged with those of other control planes. The mirror
-/// contains the change afterwards. The calling thread's stack must be as large as that of the push thread. `done` is
-/// called with the name of each step when the step ends.
+/// The plan of a proposal for the proxies of a mirror, to be merged with those of other control
+/// planes. The mirror contains the change afterwards. The calling thread's stack must be as large
+/// as that of the push thread. `done` is called with the name of each step when the step ends.
 #[must_use]
-pub fn part(mirror: &mut Mirror, proposal: &Proposal, done: &mut dyn FnMut(&'static str)) -> PlanPart {
+pub fn part(
+    mirror: &mut Mirror,
+    proposal: &Proposal,
+    done: &mut dyn FnMut(&'static str),
+) -> PlanPart {
     let read = proposal.read(&mirror.context());
     plan_proposal(mirror, read, done)
 }
@@ -136,65 +143,127 @@ pub fn part(mirror: &mut Mirror, proposal: &Proposal, done: &mut dyn FnMut(&'sta
 /// As [`part`], for a change that was already parsed and validated: the plan has no objects.
 #[must_use]
 pub fn plan_of(mirror: &mut Mirror, change: Change) -> Plan {
-    plan_proposal(mirror, ParsedProposal { changes: vec![change], ..ParsedProposal::default() }, &mut |_| ()).whole()
+    plan_proposal(
+        mirror,
+        ParsedProposal {
+            changes: vec![change],
+            ..ParsedProposal::default()
+        },
+        &mut |_| (),
+    )
+    .whole()
 }
 
-fn plan_proposal(mirror: &mut Mirror, mut read: ParsedProposal, done: &mut dyn FnMut(&'static str)) -> PlanPart {
-    let (context, before) = (mirror.context(), all_resources(mirror));
-    let remarks: BTreeSet<Arc<str>> = mirror.remarks().into_iter().map(|remark| remark.text).collect();
+fn plan_proposal(
+    mirror: &mut Mirror,
+    mut read: ParsedProposal,
+    done: &mut dyn FnMut(&'static str),
+) -> PlanPart {
+    let context = mirror.context();
+    let before = all_resources(mirror);
+    let remarks: BTreeSet<Arc<str>> = mirror
+        .remarks()
+        .into_iter()
+        .map(|remark| remark.text)
+        .collect();
     let faults: BTreeSet<String> = mirror.faults().into_iter().collect();
+
     done("before");
     mirror.apply(std::mem::take(&mut read.changes));
     done("apply");
     let changed = mirror.context();
     read.check_references(&changed.objects);
     let groups = groups(&before, mirror);
-    let mut plan = Plan { objects: read.objects, proxies: before.len(), ..Plan::default() };
+    let mut plan = Plan {
+        objects: read.objects,
+        proxies: before.len(),
+        ..Plan::default()
+    };
     plan.count(&groups, mirror, &changed);
+
     done("compare");
     let forms = plan.add_resources(&groups);
     done("resources");
     plan.add_traffic(&groups, &before, mirror, [&context, &changed]);
     done("traffic");
-    let new_remarks = mirror.remarks().into_iter().filter(|remark| !remarks.contains(&remark.text));
+    let new_remarks = mirror
+        .remarks()
+        .into_iter()
+        .filter(|remark| !remarks.contains(&remark.text));
     plan.left_out = new_remarks.map(|remark| remark.text.to_string()).collect();
-    plan.left_out.extend(mirror.faults().into_iter().filter(|fault| !faults.contains(fault)));
+
+    plan.left_out.extend(
+        mirror
+            .faults()
+            .into_iter()
+            .filter(|fault| !faults.contains(fault)),
+    );
+
     done("left-out");
-    PlanPart { plan, forms, unwalked: groups.len().saturating_sub(MAX_WALKED) }
+    PlanPart {
+        plan,
+        forms,
+        unwalked: groups.len().saturating_sub(MAX_WALKED),
+    }
 }
 
 /// Groups the affected proxies by their changes, and by the other inputs of their requests.
 fn groups(before: &BTreeMap<usize, ProxyResources>, mirror: &Mirror) -> Vec<Group> {
     let mut groups: BTreeMap<(ProxyKind, Namespace, Places), Group> = BTreeMap::new();
+
     for ((at, old), client) in before.iter().zip(mirror.clients()) {
         let new = mirror.had(*at);
-        let place = |had: &ProxyResources, kind| had.get(&kind).map_or(0, |collection| Arc::as_ptr(collection).addr());
-        let places = ResourceType::ALL.into_iter().map(|kind| (kind, [place(old, kind), place(&new, kind)]));
+        let place = |had: &ProxyResources, kind| {
+            had.get(&kind)
+                .map_or(0, |collection| Arc::as_ptr(collection).addr())
+        };
+        let places = ResourceType::ALL
+            .into_iter()
+            .map(|kind| (kind, [place(old, kind), place(&new, kind)]));
         let places: Places = places.filter(|(_, [old, new])| old != new).collect();
         if places.is_empty() {
             continue;
         }
+
         let step = |(kind, _): &(ResourceType, _)| {
             let [old, new] = [old, &new].map(|had| had.get(kind).map(|collection| &**collection));
             (*kind, CollectionDiff::between(old, new))
         };
+
         // The key includes type and namespace, since example requests depend on them.
         let key = (client.proxy.kind, client.proxy.namespace.clone(), places);
-        let group = groups.entry(key).or_insert_with_key(|(_, _, places)| Group {
-            members: Vec::new(),
-            steps: places.iter().map(step).filter(|(_, step)| !step.resources.is_empty()).collect(),
-        });
+        let group = groups
+            .entry(key)
+            .or_insert_with_key(|(_, _, places)| Group {
+                members: Vec::new(),
+                steps: places
+                    .iter()
+                    .map(step)
+                    .filter(|(_, step)| !step.resources.is_empty())
+                    .collect(),
+            });
+
         group.members.push(*at);
     }
-    groups.into_values().filter(|group| !group.steps.is_empty()).collect()
+
+    groups
+        .into_values()
+        .filter(|group| !group.steps.is_empty())
+        .collect()
 }
 
 /// The workload of a proxy as `namespace/name`: the owner of its pod, else the pod itself.
 pub(super) fn workload_of(client: &Client, context: &PushContext) -> String {
     let (namespace, pod) = client.pod();
     let key = NamespacedName::new(namespace, pod);
-    let known = context.directory.workloads.get(&key).map(|workload| workload.name.to_string());
-    let name = known.filter(|name| !name.is_empty()).unwrap_or_else(|| pod.to_owned());
+    let known = context
+        .directory
+        .workloads
+        .get(&key)
+        .map(|workload| workload.name.to_string());
+    let name = known
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| pod.to_owned());
     format!("{namespace}/{name}")
 }
 
@@ -203,14 +272,25 @@ impl Plan {
     fn count(&mut self, groups: &[Group], mirror: &Mirror, context: &PushContext) {
         let clients: Vec<&Client> = mirror.clients().collect();
         let mut seen: BTreeSet<ResourceChange> = BTreeSet::new();
+
         for group in groups {
             self.reached += group.members.len();
+
             for client in group.members.iter().filter_map(|at| clients.get(*at)) {
-                *self.workloads.entry(workload_of(client, context)).or_default() += 1;
-                let bytes =
-                    |step: &CollectionDiff| if client.proxy.uses_delta { step.delta_bytes } else { step.state_bytes };
+                *self
+                    .workloads
+                    .entry(workload_of(client, context))
+                    .or_default() += 1;
+                let bytes = |step: &CollectionDiff| {
+                    if client.proxy.uses_delta {
+                        step.delta_bytes
+                    } else {
+                        step.state_bytes
+                    }
+                };
                 self.bytes += group.steps.values().map(bytes).sum::<usize>();
             }
+
             for (kind, step) in &group.steps {
                 let totals = self.types.entry(kind.short_name().to_owned()).or_default();
                 totals.proxies += group.members.len();
@@ -227,35 +307,69 @@ impl Plan {
     /// Adds changed resources, and those that Envoy would reject. Returns their forms.
     fn add_resources(&mut self, groups: &[Group]) -> Vec<Form> {
         let mut all: BTreeMap<ResourceChange, (usize, &Pair)> = BTreeMap::new();
+
         for group in groups {
             for (kind, step) in &group.steps {
                 for (name, pair) in &step.resources {
-                    all.entry(change_of(*kind, name, pair)).or_insert((0, pair)).0 += group.members.len();
+                    all.entry(change_of(*kind, name, pair))
+                        .or_insert((0, pair))
+                        .0 += group.members.len();
                 }
             }
         }
+
         let mut forms = Vec::new();
+
         for (at, (change, (proxies, pair))) in all.iter().enumerate() {
             let (kind, name, _) = change;
             let action = action(pair[0].as_ref(), pair[1].as_ref());
             if at < MAX_FORMS {
                 forms.push(form(change, action, *proxies));
             }
-            let (kind_text, name) = (kind.short_name().to_owned(), name.to_string());
+
+            let kind_text = kind.short_name().to_owned();
+            let name = name.to_string();
             let parts = distinct(*kind, pair);
-            let ([old, new], [old_part, new_part]) = (pair, &parts);
+            let [old, new] = pair;
+            let [old_part, new_part] = &parts;
             let is_new = |reason: &String| {
-                old.as_ref().and_then(|old| predicted_rejection(old, old_part)).as_ref() != Some(reason)
+                old.as_ref()
+                    .and_then(|old| predicted_rejection(old, old_part))
+                    .as_ref()
+                    != Some(reason)
             };
-            if let Some(reason) = new.as_ref().and_then(|new| predicted_rejection(new, new_part)).filter(is_new) {
-                let (proxies, r#type) = (*proxies, kind_text.clone());
-                self.refused.push(Refused { r#type, name: name.clone(), proxies, reason });
+
+            if let Some(reason) = new
+                .as_ref()
+                .and_then(|new| predicted_rejection(new, new_part))
+                .filter(is_new)
+            {
+                let proxies = *proxies;
+                let r#type = kind_text.clone();
+                self.refused.push(Refused {
+                    r#type,
+                    name: name.clone(),
+                    proxies,
+                    reason,
+                });
             }
+
             if at < MAX_RESOURCES {
-                let diff = if at < MAX_DIFFS { unified(*kind, &parts, MAX_DIFF_LINES) } else { String::new() };
-                self.resources.push(ResourcePlan { r#type: kind_text, name, action, proxies: *proxies, diff });
+                let diff = if at < MAX_DIFFS {
+                    unified(*kind, &parts, MAX_DIFF_LINES)
+                } else {
+                    String::new()
+                };
+                self.resources.push(ResourcePlan {
+                    r#type: kind_text,
+                    name,
+                    action,
+                    proxies: *proxies,
+                    diff,
+                });
             }
         }
+
         forms
     }
 
@@ -270,22 +384,44 @@ impl Plan {
         let clients: Vec<&Client> = mirror.clients().collect();
         let mut read = ReadResources::default();
         let mut all: BTreeMap<(String, String, String), BTreeSet<String>> = BTreeMap::new();
+
         for group in groups.iter().take(MAX_WALKED) {
             // One proxy is enough: the others have the same resources before and after.
-            let Some((at, client)) = group.members.first().and_then(|at| Some((at, clients.get(*at)?))) else {
+            let Some((at, client)) = group
+                .members
+                .first()
+                .and_then(|at| Some((at, clients.get(*at)?)))
+            else {
                 continue;
             };
+
             let Some(old) = before.get(at) else { continue };
             let workloads = || group.members.iter().filter_map(|at| clients.get(*at));
-            let changes = traffic::changes(client, &group.steps, [old, &mirror.had(*at)], contexts, &mut read);
+            let changes = traffic::changes(
+                client,
+                &group.steps,
+                [old, &mirror.had(*at)],
+                contexts,
+                &mut read,
+            );
+
             for (change, is_own) in changes {
-                let from = all.entry((change.request, change.before, change.after)).or_default();
+                let from = all
+                    .entry((change.request, change.before, change.after))
+                    .or_default();
                 if is_own {
                     from.extend(workloads().map(|client| workload_of(client, contexts[1])));
                 }
             }
         }
-        let change = |((request, before, after), from)| TrafficChange { request, from, before, after };
+
+        let change = |((request, before, after), from)| TrafficChange {
+            request,
+            from,
+            before,
+            after,
+        };
+
         self.traffic = all.into_iter().map(change).collect();
     }
 }
@@ -296,19 +432,39 @@ impl Totals {
         match action {
             Action::Added => self.added += 1,
             Action::Removed => self.removed += 1,
-            Action::Changed | Action::Unchanged | Action::Refused | Action::Ignored => self.changed += 1,
+            Action::Changed | Action::Unchanged | Action::Refused | Action::Ignored => {
+                self.changed += 1
+            }
         }
     }
 }
 
 /// The form of a change, by which control planes compare it.
 fn form((kind, name, versions): &ResourceChange, action: Action, proxies: usize) -> Form {
-    let versions = versions.map(|version| version.map(|version| version.to_string()).unwrap_or_default());
-    let digest = sha256_hex(format!("{} {name} {}", kind.short_name(), versions.join(" ")));
-    Form { r#type: kind.short_name().to_owned(), digest: digest.chars().take(24).collect(), action, proxies }
+    let versions = versions.map(|version| {
+        version
+            .map(|version| version.to_string())
+            .unwrap_or_default()
+    });
+    let digest = sha256_hex(format!(
+        "{} {name} {}",
+        kind.short_name(),
+        versions.join(" ")
+    ));
+    Form {
+        r#type: kind.short_name().to_owned(),
+        digest: digest.chars().take(24).collect(),
+        action,
+        proxies,
+    }
 }
 
 /// The identity of a change of a resource.
 fn change_of(kind: ResourceType, name: &ResourceName, pair: &Pair) -> ResourceChange {
-    (kind, name.clone(), pair.each_ref().map(|side| side.as_ref().map(|resource| resource.version)))
+    (
+        kind,
+        name.clone(),
+        pair.each_ref()
+            .map(|side| side.as_ref().map(|resource| resource.version)),
+    )
 }

@@ -1,4 +1,5 @@
-//! A proposed change: objects to apply and to delete, and the validation of each before the change is simulated.
+//! A proposed change: objects to apply and to delete, and the validation of each before the change
+//! is simulated.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,8 +14,7 @@ use navarch_store::Objects;
 use navarch_webhook::verdict::{UNKNOWN, around};
 
 /// The warning for the deletion of an object with a rollout annotation.
-const AT_ONCE: &str =
-    "navarch.io/rollout: a deletion affects all proxies at once; to remove its effect in stages, edit the object first";
+const AT_ONCE: &str = "navarch.io/rollout: a deletion affects all proxies at once; to remove its effect in stages, edit the object first";
 
 /// A proposed change, as sent to a control plane.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -112,14 +112,25 @@ impl ParsedProposal {
             errors: Vec::new(),
             warnings: Vec::new(),
         };
+
         match decoded.outcome {
             Outcome::Ignored => plan.action = Action::Ignored,
             Outcome::Rejected(error) => plan.errors.push(error.to_string()),
-            Outcome::Read { object, unknown_fields } => {
+            Outcome::Read {
+                object,
+                unknown_fields,
+            } => {
                 let verdict = validate_any(&object);
-                plan.errors.extend(verdict.errors.iter().map(ToString::to_string));
-                plan.warnings.extend(verdict.warnings.iter().map(ToString::to_string));
-                plan.warnings.extend(unknown_fields.iter().map(|field| format!("{field}: {UNKNOWN}")));
+                plan.errors
+                    .extend(verdict.errors.iter().map(ToString::to_string));
+                plan.warnings
+                    .extend(verdict.warnings.iter().map(ToString::to_string));
+                plan.warnings.extend(
+                    unknown_fields
+                        .iter()
+                        .map(|field| format!("{field}: {UNKNOWN}")),
+                );
+
                 if verdict.errors.is_empty() {
                     let object = object.without_internal_annotations();
                     let name = object.object_ref();
@@ -134,6 +145,7 @@ impl ParsedProposal {
                 }
             }
         }
+
         self.objects.push(plan);
     }
 
@@ -146,10 +158,14 @@ impl ParsedProposal {
             errors: Vec::new(),
             warnings: Vec::new(),
         };
+
         match object_ref(wanted) {
             Ok(name) if objects.contains(&name) => {
                 plan.object = name.to_string();
-                if objects.any(&name).is_some_and(|object| requests_stages(name.kind, object.meta())) {
+                if objects
+                    .any(&name)
+                    .is_some_and(|object| requests_stages(name.kind, object.meta()))
+                {
                     plan.warnings.push(AT_ONCE.to_owned());
                 }
                 self.names.push(name.clone());
@@ -165,6 +181,7 @@ impl ParsedProposal {
                 plan.errors.push(reason);
             }
         }
+
         self.objects.push(plan);
     }
 
@@ -172,30 +189,38 @@ impl ParsedProposal {
     pub(super) fn check_references(&mut self, after: &Objects) {
         for (at, object) in &self.put {
             if let Some(plan) = self.objects.get_mut(*at) {
-                plan.warnings.extend(around(object, after).iter().map(ToString::to_string));
+                plan.warnings
+                    .extend(around(object, after).iter().map(ToString::to_string));
             }
         }
     }
 }
 
-/// The object that `KIND/NAMESPACE/NAME` names, or `KIND/NAME` for cluster-scoped kinds; the kind is case-insensitive.
+/// The object that `KIND/NAMESPACE/NAME` names, or `KIND/NAME` for cluster-scoped kinds; the kind
+/// is case-insensitive.
 ///
 /// # Errors
 /// If the kind is unknown, or a part is missing.
 pub fn object_ref(text: &str) -> Result<ObjectRef, String> {
     let mut parts = text.split('/');
-    let (kind, rest) = (parts.next().unwrap_or_default(), parts.collect::<Vec<_>>());
+    let kind = parts.next().unwrap_or_default();
+    let rest = parts.collect::<Vec<_>>();
     let kind = kind_of(kind)?;
     let name = match (rest.as_slice(), kind.is_cluster_scoped()) {
         ([name], true) => NamespacedName::new("", name),
         ([namespace, name], false) => NamespacedName::new(namespace, name),
-        (_, true) => return Err(format!("{text:?} must be KIND/NAME: the kind is cluster-scoped")),
+        (_, true) => {
+            return Err(format!(
+                "{text:?} must be KIND/NAME: the kind is cluster-scoped"
+            ));
+        }
         (_, false) => return Err(format!("{text:?} must be KIND/NAMESPACE/NAME")),
     };
     Ok(ObjectRef { kind, name })
 }
 
-/// The kind of this name, case-insensitive: singular, plural (`virtualservices`) or kubectl's short name.
+/// The kind of this name, case-insensitive: singular, plural (`virtualservices`) or kubectl's short
+/// name.
 ///
 /// # Errors
 /// If it is unknown.
@@ -218,6 +243,7 @@ pub fn kind_of(text: &str) -> Result<Kind, String> {
         "ns" => "namespace",
         other => other,
     };
+
     let is = |kind: &Kind| {
         let name = kind.as_str().to_ascii_lowercase();
         let plural = match name.strip_suffix('y') {
@@ -227,9 +253,13 @@ pub fn kind_of(text: &str) -> Result<Kind, String> {
         };
         short == name || short == plural
     };
+
     // Istio's Gateway takes precedence over that of the Gateway API, as with `kubectl get gw`.
-    let found = Kind::ALL.into_iter().find(|kind| is(kind) && kind.group().ends_with("istio.io"));
+    let found = Kind::ALL
+        .into_iter()
+        .find(|kind| is(kind) && kind.group().ends_with("istio.io"));
     let found = found.or_else(|| Kind::ALL.into_iter().find(is));
+
     found.ok_or_else(|| format!("{text:?} is an unknown kind"))
 }
 
@@ -240,8 +270,14 @@ mod tests {
     #[test]
     fn objects_are_named_as_kubectl_names_them() {
         let read = |text: &str| object_ref(text).map(|name| name.to_string());
-        assert_eq!(read("vs/shop/reviews").unwrap(), "VirtualService shop/reviews");
-        assert_eq!(read("AuthorizationPolicies/shop/p").unwrap(), "AuthorizationPolicy shop/p");
+        assert_eq!(
+            read("vs/shop/reviews").unwrap(),
+            "VirtualService shop/reviews"
+        );
+        assert_eq!(
+            read("AuthorizationPolicies/shop/p").unwrap(),
+            "AuthorizationPolicy shop/p"
+        );
         assert_eq!(read("gateways/shop/g").unwrap(), "Gateway shop/g");
         assert_eq!(read("ns/shop").unwrap(), "Namespace shop");
         assert!(read("vs/reviews").unwrap_err().contains("NAMESPACE"));

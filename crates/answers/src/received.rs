@@ -19,7 +19,8 @@ use navarch_push::resource::{Collection, Resource, ResourceType};
 use navarch_walk::{Connection, Outcome, Resources, Routes, Upstream, Walk};
 use prost::Message;
 
-/// The collection of each xDS type that a proxy has; types that it does not subscribe to are missing.
+/// The collection of each xDS type that a proxy has; types that it does not subscribe to are
+/// missing.
 pub type ProxyResources = BTreeMap<ResourceType, Arc<Collection>>;
 
 /// A proxy's resources, decoded as far as walks need them.
@@ -39,14 +40,32 @@ pub struct ReadResources {
 impl ReadResources {
     /// A listener; `None` if malformed.
     fn listener(&mut self, resource: &Arc<Resource>) -> Option<Arc<Listener>> {
-        let read = || (resource.clone(), Listener::decode(resource.body.clone()).ok().map(Arc::new));
-        self.listeners.entry(Arc::as_ptr(resource).addr()).or_insert_with(read).1.clone()
+        let read = || {
+            (
+                resource.clone(),
+                Listener::decode(resource.body.clone()).ok().map(Arc::new),
+            )
+        };
+        self.listeners
+            .entry(Arc::as_ptr(resource).addr())
+            .or_insert_with(read)
+            .1
+            .clone()
     }
 
     /// A complete route configuration.
     fn routes(&mut self, resource: &Arc<Resource>) -> Arc<Routes> {
-        let read = || (resource.clone(), Arc::new(Routes::new(resource.body.clone())));
-        self.routes.entry(Arc::as_ptr(resource).addr()).or_insert_with(read).1.clone()
+        let read = || {
+            (
+                resource.clone(),
+                Arc::new(Routes::new(resource.body.clone())),
+            )
+        };
+        self.routes
+            .entry(Arc::as_ptr(resource).addr())
+            .or_insert_with(read)
+            .1
+            .clone()
     }
 }
 
@@ -54,18 +73,33 @@ impl<'a> Walkable<'a> {
     /// Decodes listeners; routes, clusters and endpoints are decoded when a walk needs them.
     #[must_use]
     pub fn read(had: &'a ProxyResources, read: &mut ReadResources) -> Self {
-        let all = |kind| had.get(&kind).into_iter().flat_map(|collection| &collection.resources);
+        let all = |kind| {
+            had.get(&kind)
+                .into_iter()
+                .flat_map(|collection| &collection.resources)
+        };
         let mut resources = Resources::default();
-        resources.listeners.extend(all(ResourceType::Listener).filter_map(|one| read.listener(one)));
-        let hosts: Vec<_> = all(ResourceType::VirtualHost).map(|host| (&host.name, &host.body)).collect();
+        resources
+            .listeners
+            .extend(all(ResourceType::Listener).filter_map(|one| read.listener(one)));
+
+        let hosts: Vec<_> = all(ResourceType::VirtualHost)
+            .map(|host| (&host.name, &host.body))
+            .collect();
+
         for one in all(ResourceType::Route) {
             let routes = if hosts.is_empty() {
                 read.routes(one)
             } else {
-                Arc::new(Routes::new(with_hosts(&one.name, &one.body, hosts.iter().copied())))
+                Arc::new(Routes::new(with_hosts(
+                    &one.name,
+                    &one.body,
+                    hosts.iter().copied(),
+                )))
             };
             resources.routes.insert(one.name.to_string(), routes);
         }
+
         Self { had, resources }
     }
 
@@ -78,25 +112,44 @@ impl<'a> Walkable<'a> {
     /// Walks a connection, and the request that it carries.
     pub fn walk(&mut self, connection: &Connection) -> Walk {
         let walk = self.resources.walk(connection);
-        let Outcome::Forwarded(shares) = &walk.outcome else { return walk };
+        let Outcome::Forwarded(shares) = &walk.outcome else {
+            return walk;
+        };
+
         let missing: Vec<String> = shares
             .iter()
             .filter(|share| {
-                share.upstream == Upstream::NoCluster && !self.resources.clusters.contains_key(&share.cluster)
+                share.upstream == Upstream::NoCluster
+                    && !self.resources.clusters.contains_key(&share.cluster)
             })
             .map(|share| share.cluster.clone())
             .collect();
-        let found = missing.iter().filter(|name| self.read_cluster(name)).count();
-        if found == 0 { walk } else { self.resources.walk(connection) }
+
+        let found = missing
+            .iter()
+            .filter(|name| self.read_cluster(name))
+            .count();
+        if found == 0 {
+            walk
+        } else {
+            self.resources.walk(connection)
+        }
     }
 
     /// Decodes a cluster with its endpoints. Returns false if it does not exist.
     fn read_cluster(&mut self, name: &str) -> bool {
-        let Some(cluster) = find(self.had, ResourceType::Cluster, name) else { return false };
-        let Ok(cluster) = Cluster::decode(cluster.body.clone()) else { return false };
+        let Some(cluster) = find(self.had, ResourceType::Cluster, name) else {
+            return false;
+        };
+        let Ok(cluster) = Cluster::decode(cluster.body.clone()) else {
+            return false;
+        };
         let service = endpoints_of(&cluster);
-        let endpoints = service.as_deref().and_then(|service| find(self.had, ResourceType::Endpoint, service));
-        let endpoints = endpoints.and_then(|one| ClusterLoadAssignment::decode(one.body.clone()).ok());
+        let endpoints = service
+            .as_deref()
+            .and_then(|service| find(self.had, ResourceType::Endpoint, service));
+        let endpoints =
+            endpoints.and_then(|one| ClusterLoadAssignment::decode(one.body.clone()).ok());
         if let Some((service, endpoints)) = service.zip(endpoints) {
             self.resources.endpoints.insert(service, endpoints);
         }
@@ -107,26 +160,47 @@ impl<'a> Walkable<'a> {
 
 /// `None` if the proxy has no collection of the type, or none of its resources has the name.
 #[must_use]
-pub fn find<'a>(had: &'a ProxyResources, kind: ResourceType, name: &str) -> Option<&'a Arc<Resource>> {
+pub fn find<'a>(
+    had: &'a ProxyResources,
+    kind: ResourceType,
+    name: &str,
+) -> Option<&'a Arc<Resource>> {
     had.get(&kind)?.resources.find(&ResourceName::new(name))
 }
 
 /// The EDS service name of a cluster, if it uses EDS.
 fn endpoints_of(cluster: &Cluster) -> Option<String> {
-    let is_eds = cluster.cluster_discovery_type == Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into()));
-    let service = cluster.eds_cluster_config.as_ref().map(|eds| eds.service_name.clone()).unwrap_or_default();
-    is_eds.then(|| if service.is_empty() { cluster.name.clone() } else { service })
+    let is_eds = cluster.cluster_discovery_type
+        == Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into()));
+    let service = cluster
+        .eds_cluster_config
+        .as_ref()
+        .map(|eds| eds.service_name.clone())
+        .unwrap_or_default();
+    is_eds.then(|| {
+        if service.is_empty() {
+            cluster.name.clone()
+        } else {
+            service
+        }
+    })
 }
 
-/// The names of a type to which clients with a collection subscribe: endpoints of clusters; routes, with their virtual hosts,
-/// and extensions of listeners.
+/// The names of a type to which clients with a collection subscribe: endpoints of clusters; routes,
+/// with their virtual hosts, and extensions of listeners.
 #[must_use]
 pub fn names_in(kind: ResourceType, collection: &Collection) -> BTreeSet<ResourceName> {
     let mut names = BTreeSet::new();
+
     for resource in &collection.resources {
         if collection.kind == ResourceType::Cluster {
             let cluster = Cluster::decode(resource.body.clone()).ok();
-            names.extend(cluster.as_ref().and_then(endpoints_of).map(ResourceName::new));
+            names.extend(
+                cluster
+                    .as_ref()
+                    .and_then(endpoints_of)
+                    .map(ResourceName::new),
+            );
         } else if collection.kind == ResourceType::Listener
             && let Ok(listener) = Listener::decode(resource.body.clone())
         {
@@ -139,27 +213,46 @@ pub fn names_in(kind: ResourceType, collection: &Collection) -> BTreeSet<Resourc
             }
         }
     }
+
     names
 }
 
 /// The ECDS resource names of a connection manager.
 fn extensions_of(manager: &HttpConnectionManager) -> impl Iterator<Item = &String> {
-    let is_requested =
-        |filter: &&HttpFilter| matches!(filter.config_type, Some(http_filter::ConfigType::ConfigDiscovery(_)));
-    manager.http_filters.iter().filter(is_requested).map(|filter| &filter.name)
+    let is_requested = |filter: &&HttpFilter| {
+        matches!(
+            filter.config_type,
+            Some(http_filter::ConfigType::ConfigDiscovery(_))
+        )
+    };
+    manager
+        .http_filters
+        .iter()
+        .filter(is_requested)
+        .map(|filter| &filter.name)
 }
 
 /// All filter chains of a listener.
 pub(super) fn chains(listener: &Listener) -> impl Iterator<Item = &FilterChain> {
-    listener.filter_chains.iter().chain(&listener.default_filter_chain)
+    listener
+        .filter_chains
+        .iter()
+        .chain(&listener.default_filter_chain)
 }
 
 /// The connection manager of a filter chain, if it has one.
 pub(super) fn manager_of(chain: &FilterChain) -> Option<HttpConnectionManager> {
-    let config = chain.filters.iter().find_map(|filter| match &filter.config_type {
-        Some(ConfigType::TypedConfig(config)) if config.type_url.ends_with(".HttpConnectionManager") => Some(config),
-        Some(ConfigType::TypedConfig(_) | ConfigType::ConfigDiscovery(_)) | None => None,
-    });
+    let config = chain
+        .filters
+        .iter()
+        .find_map(|filter| match &filter.config_type {
+            Some(ConfigType::TypedConfig(config))
+                if config.type_url.ends_with(".HttpConnectionManager") =>
+            {
+                Some(config)
+            }
+            Some(ConfigType::TypedConfig(_) | ConfigType::ConfigDiscovery(_)) | None => None,
+        });
     HttpConnectionManager::decode(config?.value.as_slice()).ok()
 }
 

@@ -10,13 +10,15 @@ use navarch_push::resource::{Resource, ResourceType};
 use navarch_walk::Routes;
 use prost::Message;
 
-/// Why Envoy would reject a resource, if it would: a field violates its `.proto` rules, a script or an expression
-/// cannot be parsed, two virtual hosts have the same domain, two filter chains the same match. Only fields of `part`
-/// are checked: the body, or for a route configuration the part that differs.
+/// Why Envoy would reject a resource, if it would: a field violates its `.proto` rules, a script or
+/// an expression cannot be parsed, two virtual hosts have the same domain, two filter chains the
+/// same match. Only fields of `part` are checked: the body, or for a route configuration the part
+/// that differs.
 pub(super) fn predicted_rejection(resource: &Resource, part: &Bytes) -> Option<String> {
     if let Err(error) = check_bytes(resource.kind.resource_url(), part) {
         return Some(error.to_string());
     }
+
     match resource.kind {
         ResourceType::Route => claimed_twice(&resource.body, part),
         ResourceType::Listener => matched_twice(&Listener::decode(resource.body.clone()).ok()?),
@@ -35,14 +37,19 @@ pub(super) fn predicted_rejection(resource: &Resource, part: &Bytes) -> Option<S
     }
 }
 
-/// A domain of a route configuration's part that occurs twice in the whole. Domains are compared case-insensitively.
+/// A domain of a route configuration's part that occurs twice in the whole. Domains are compared
+/// case-insensitively.
 fn claimed_twice(table: &Bytes, part: &Bytes) -> Option<String> {
     let part = Routes::new(part.clone());
-    let mut wanted: KeyedMap<String, usize> =
-        part.domains().flatten().map(|domain| (domain.to_ascii_lowercase(), 0)).collect();
+    let mut wanted: KeyedMap<String, usize> = part
+        .domains()
+        .flatten()
+        .map(|domain| (domain.to_ascii_lowercase(), 0))
+        .collect();
     if wanted.is_empty() {
         return None;
     }
+
     let table = Routes::new(table.clone());
     let twice = table.domains().flatten().find(|domain| {
         let count = match domain.bytes().any(|byte| byte.is_ascii_uppercase()) {
@@ -54,6 +61,7 @@ fn claimed_twice(table: &Bytes, part: &Bytes) -> Option<String> {
             *count > 1
         })
     })?;
+
     Some(format!("two virtual hosts have the domain {twice:?}"))
 }
 
@@ -68,7 +76,10 @@ fn matched_twice(listener: &Listener) -> Option<String> {
         !seen.insert(matched.encode_to_vec())
     };
     let twice = chains.find(matched)?;
-    Some(format!("two filter chains match the same connections, one of them {:?}", twice.name))
+    Some(format!(
+        "two filter chains match the same connections, one of them {:?}",
+        twice.name
+    ))
 }
 
 #[cfg(test)]
@@ -90,15 +101,31 @@ mod tests {
             domains: vec![domain.to_owned()],
             ..VirtualHost::default()
         };
+
         let routes = |domains: [&str; 2]| {
-            let routes =
-                RouteConfiguration { virtual_hosts: domains.map(host).into(), ..RouteConfiguration::default() };
-            whole(&Resource::new(ResourceType::Route, ResourceName::new("80"), routes.encode_to_vec().into()))
+            let routes = RouteConfiguration {
+                virtual_hosts: domains.map(host).into(),
+                ..RouteConfiguration::default()
+            };
+            whole(&Resource::new(
+                ResourceType::Route,
+                ResourceName::new("80"),
+                routes.encode_to_vec().into(),
+            ))
         };
+
         assert_eq!(routes(["a", "b"]), None);
-        assert!(routes(["a", "A"]).unwrap().contains("two virtual hosts have the domain"));
-        let nameless =
-            Resource::new(ResourceType::Cluster, ResourceName::new("c"), Cluster::default().encode_to_vec().into());
+        assert!(
+            routes(["a", "A"])
+                .unwrap()
+                .contains("two virtual hosts have the domain")
+        );
+
+        let nameless = Resource::new(
+            ResourceType::Cluster,
+            ResourceName::new("c"),
+            Cluster::default().encode_to_vec().into(),
+        );
         assert!(whole(&nameless).unwrap().contains("name"));
     }
 }

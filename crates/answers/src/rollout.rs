@@ -43,7 +43,8 @@ pub struct Rollout {
     pub reason: String,
 }
 
-/// Whether a rollout advances by itself, waits for an operator, or was stopped. In JSON as lower-case words.
+/// Whether a rollout advances by itself, waits for an operator, or was stopped. In JSON as
+/// lower-case words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RolloutState {
@@ -75,7 +76,9 @@ impl fmt::Display for Rollouts {
         if self.rollouts.is_empty() {
             return writeln!(f, "no rollout is in progress");
         }
-        self.rollouts.iter().try_for_each(|rollout| write!(f, "{rollout}"))
+        self.rollouts
+            .iter()
+            .try_for_each(|rollout| write!(f, "{rollout}"))
     }
 }
 
@@ -85,17 +88,33 @@ impl fmt::Display for Rollout {
             0 => "the previous version".to_owned(),
             generation => format!("generation {generation}"),
         };
-        let others = self.before.map_or_else(|| "no such object".to_owned(), generation);
+        let others = self
+            .before
+            .map_or_else(|| "no such object".to_owned(), generation);
         write!(f, "{}: {}", self.object, self.state.word())?;
+
         if let Some(share) = self.stage.checked_sub(1).and_then(|at| self.stages.get(at)) {
-            write!(f, ", stage {} of {} ({share})", self.stage, self.stages.len())?;
+            write!(
+                f,
+                ", stage {} of {} ({share})",
+                self.stage,
+                self.stages.len()
+            )?;
             write!(f, " since {:.0} s", self.seconds)?;
         }
+
         writeln!(f)?;
+
         match self.state {
-            RolloutState::Waiting | RolloutState::Stopped => writeln!(f, "  all proxies have {others}")?,
+            RolloutState::Waiting | RolloutState::Stopped => {
+                writeln!(f, "  all proxies have {others}")?
+            }
             RolloutState::Rolling | RolloutState::Paused => {
-                let new = if self.generation == 0 { "the new version".to_owned() } else { generation(self.generation) };
+                let new = if self.generation == 0 {
+                    "the new version".to_owned()
+                } else {
+                    generation(self.generation)
+                };
                 writeln!(
                     f,
                     "  {new} is acknowledged by {} of {} affected proxies; the others have {others}",
@@ -103,9 +122,11 @@ impl fmt::Display for Rollout {
                 )?;
             }
         }
+
         if !self.pending_proxies.is_empty() {
             writeln!(f, "  pending: {}", self.pending_proxies.join(", "))?;
         }
+
         writeln!(f, "  {}", self.reason)
     }
 }
@@ -129,6 +150,7 @@ mod tests {
             pending_proxies: vec!["web-1.shop".to_owned()],
             reason: "waits for 1 proxy to acknowledge it".to_owned(),
         };
+
         let text = "VirtualService shop/reviews: rolling, stage 2 of 3 (25%) since 12 s\n  \
                     generation 7 is acknowledged by 24 of 25 affected proxies; the others have generation 6\n  \
                     pending: web-1.shop\n  waits for 1 proxy to acknowledge it\n";
@@ -139,6 +161,10 @@ mod tests {
         let text = "VirtualService shop/reviews: stopped\n  all proxies have no such object\n  \
                     web-1.shop refused rds: no such filter\n";
         assert_eq!(rollout.to_string(), text);
-        assert_eq!(Rollouts::default().to_string(), "no rollout is in progress\n");
+
+        assert_eq!(
+            Rollouts::default().to_string(),
+            "no rollout is in progress\n"
+        );
     }
 }

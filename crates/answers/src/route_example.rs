@@ -24,30 +24,47 @@ pub(super) struct Example {
 
 impl Default for Example {
     fn default() -> Self {
-        Self { method: "GET".to_owned(), path: "/".to_owned(), headers: BTreeMap::new() }
+        Self {
+            method: "GET".to_owned(),
+            path: "/".to_owned(),
+            headers: BTreeMap::new(),
+        }
     }
 }
 
 /// Requests that match routes of a virtual host, without those for regular expressions.
 pub(super) fn examples(host: &VirtualHost) -> impl Iterator<Item = Example> {
-    host.routes.iter().take(MAX_ROUTES).filter_map(|route| example(route.r#match.as_ref()?))
+    host.routes
+        .iter()
+        .take(MAX_ROUTES)
+        .filter_map(|route| example(route.r#match.as_ref()?))
 }
 
 /// A request that matches a route.
 fn example(wanted: &RouteMatch) -> Option<Example> {
     let mut path = match &wanted.path_specifier {
-        Some(PathSpecifier::Prefix(text) | PathSpecifier::Path(text) | PathSpecifier::PathSeparatedPrefix(text)) => {
-            text.clone()
-        }
-        Some(PathSpecifier::SafeRegex(expression)) if matches!(expression.regex.as_str(), ".*" | "/.*") => {
+        Some(
+            PathSpecifier::Prefix(text)
+            | PathSpecifier::Path(text)
+            | PathSpecifier::PathSeparatedPrefix(text),
+        ) => text.clone(),
+        Some(PathSpecifier::SafeRegex(expression))
+            if matches!(expression.regex.as_str(), ".*" | "/.*") =>
+        {
             "/".to_owned()
         }
-        Some(PathSpecifier::SafeRegex(_) | PathSpecifier::ConnectMatcher(_) | PathSpecifier::PathMatchPolicy(_))
+        Some(
+            PathSpecifier::SafeRegex(_)
+            | PathSpecifier::ConnectMatcher(_)
+            | PathSpecifier::PathMatchPolicy(_),
+        )
         | None => {
             return None;
         }
     };
+
     let mut example = Example::default();
+
     for header in &wanted.headers {
         let name = header.name.to_ascii_lowercase();
         match (name.as_str(), value_for(header)?) {
@@ -58,19 +75,26 @@ fn example(wanted: &RouteMatch) -> Option<Example> {
             (_, Some(value)) => _ = example.headers.insert(name, value),
         }
     }
+
     for (at, parameter) in wanted.query_parameters.iter().enumerate() {
         let value = match &parameter.query_parameter_match_specifier {
             Some(QueryParameterMatchSpecifier::StringMatch(pattern)) => text_for(pattern)?,
             Some(QueryParameterMatchSpecifier::PresentMatch(true)) | None => "x".to_owned(),
             Some(QueryParameterMatchSpecifier::PresentMatch(false)) => continue,
         };
-        path.push_str(&format!("{}{}={value}", if at == 0 { '?' } else { '&' }, parameter.name));
+        path.push_str(&format!(
+            "{}{}={value}",
+            if at == 0 { '?' } else { '&' },
+            parameter.name
+        ));
     }
+
     example.path = path;
     Some(example)
 }
 
-/// A matching value of a header; `Some(None)` if the header must be absent, `None` if no value can be constructed.
+/// A matching value of a header; `Some(None)` if the header must be absent, `None` if no value can
+/// be constructed.
 #[expect(deprecated, reason = "deprecated forms of matchers are still in use")]
 fn value_for(header: &HeaderMatcher) -> Option<Option<String>> {
     let value = match &header.header_match_specifier {
@@ -86,10 +110,15 @@ fn value_for(header: &HeaderMatcher) -> Option<Option<String>> {
         Some(HeaderMatchSpecifier::PresentMatch(true)) | None => "x".to_owned(),
         Some(HeaderMatchSpecifier::SafeRegexMatch(_)) => return None,
     };
+
     match header.invert_match {
         false => Some(Some(value)),
         // Any other value matches; if the header may be absent, it is.
-        true => Some(header.treat_missing_header_as_empty.then(|| format!("not-{value}"))),
+        true => Some(
+            header
+                .treat_missing_header_as_empty
+                .then(|| format!("not-{value}")),
+        ),
     }
 }
 

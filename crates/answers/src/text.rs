@@ -25,37 +25,68 @@ impl fmt::Display for Action {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Objects\n")?;
-        self.objects.iter().try_for_each(|object| f.write_str(&object_lines(object)))?;
-        writeln!(f, "\nProxies\n  {} of {} receive changes, about {}", self.reached, self.proxies, bytes(self.bytes))?;
+        self.objects
+            .iter()
+            .try_for_each(|object| f.write_str(&object_lines(object)))?;
+        writeln!(
+            f,
+            "\nProxies\n  {} of {} receive changes, about {}",
+            self.reached,
+            self.proxies,
+            bytes(self.bytes)
+        )?;
+
         if !self.asked.is_empty() {
             writeln!(f, "  connected to {}", self.asked.join(", "))?;
         }
+
         for (workload, proxies) in &self.workloads {
             writeln!(f, "  {workload}: {proxies}")?;
         }
+
         if !self.types.is_empty() {
             f.write_str("\nResources\n")?;
         }
+
         for (kind, totals) in &self.types {
-            let (added, changed, removed) = (totals.added, totals.changed, totals.removed);
+            let added = totals.added;
+            let changed = totals.changed;
+            let removed = totals.removed;
             writeln!(
                 f,
                 "  {kind}: {added} added, {changed} changed, {removed} removed, at {} proxies",
                 totals.proxies
             )?;
         }
-        self.resources.iter().try_for_each(|resource| f.write_str(&resource_lines(resource)))?;
+
+        self.resources
+            .iter()
+            .try_for_each(|resource| f.write_str(&resource_lines(resource)))?;
         if !self.traffic.is_empty() {
             f.write_str("\nTraffic\n")?;
         }
+
         for change in &self.traffic {
             let names: Vec<&str> = change.from.iter().map(|name| short(name)).collect();
-            writeln!(f, "  {}{}: {} → {}", change.request, from(&names), change.before, change.after)?;
+            writeln!(
+                f,
+                "  {}{}: {} → {}",
+                change.request,
+                from(&names),
+                change.before,
+                change.after
+            )?;
         }
+
         list(f, "Not sent to proxies", self.left_out.iter().cloned())?;
         let refused = self.refused.iter();
-        let refused =
-            refused.map(|one| format!("{} {} at {} proxies: {}", one.r#type, one.name, one.proxies, one.reason));
+        let refused = refused.map(|one| {
+            format!(
+                "{} {} at {} proxies: {}",
+                one.r#type, one.name, one.proxies, one.reason
+            )
+        });
+
         list(f, "Envoy would reject", refused)?;
         list(f, "Not shown", self.more.iter().cloned())
     }
@@ -65,7 +96,8 @@ impl Plan {
     /// A summary in at most three lines: affected proxies, requests with another outcome, errors.
     #[must_use]
     pub fn summary(&self) -> Vec<String> {
-        let (reached, all) = (self.reached, self.proxies);
+        let reached = self.reached;
+        let all = self.proxies;
         let workloads: Vec<&str> = self.workloads.keys().map(String::as_str).collect();
         let mut lines = vec![match reached {
             0 => format!("plan: none of {all} proxies connected to this replica receives changes"),
@@ -77,38 +109,78 @@ impl Plan {
                 )
             }
         }];
+
         if let Some(change) = self.traffic.first() {
             let names: Vec<&str> = change.from.iter().map(|name| short(name)).collect();
             let more = self.traffic.len() - 1;
-            let more = if more > 0 { format!(" (and {more} more requests)") } else { String::new() };
-            let TrafficChange { request, before, after, .. } = change;
-            lines.push(format!("plan: {request}{}: {before} → {after}{more}", from(&names)));
+            let more = if more > 0 {
+                format!(" (and {more} more requests)")
+            } else {
+                String::new()
+            };
+
+            let TrafficChange {
+                request,
+                before,
+                after,
+                ..
+            } = change;
+
+            lines.push(format!(
+                "plan: {request}{}: {before} → {after}{more}",
+                from(&names)
+            ));
         }
+
         let refused = self.refused.iter().map(|one| {
-            format!("plan: Envoy would reject {} {} at {} proxies: {}", one.r#type, one.name, one.proxies, one.reason)
+            format!(
+                "plan: Envoy would reject {} {} at {} proxies: {}",
+                one.r#type, one.name, one.proxies, one.reason
+            )
         });
-        let wrong: Vec<String> =
-            refused.chain(self.left_out.iter().map(|one| format!("plan: not sent to proxies: {one}"))).collect();
+
+        let wrong: Vec<String> = refused
+            .chain(
+                self.left_out
+                    .iter()
+                    .map(|one| format!("plan: not sent to proxies: {one}")),
+            )
+            .collect();
+
         if let Some(first) = wrong.first() {
-            let more = if wrong.len() > 1 { format!("{} more problem(s); ", wrong.len() - 1) } else { String::new() };
+            let more = if wrong.len() > 1 {
+                format!("{} more problem(s); ", wrong.len() - 1)
+            } else {
+                String::new()
+            };
             // Long lines are truncated.
             lines.push(match more.is_empty() {
                 true => first.clone(),
                 false => first.replacen("plan: ", &format!("plan: {more}"), 1),
             });
         }
+
         lines
     }
 }
 
 /// The sources of requests, if known.
 fn from(names: &[&str]) -> String {
-    if names.is_empty() { String::new() } else { format!(" from {}", some(names)) }
+    if names.is_empty() {
+        String::new()
+    } else {
+        format!(" from {}", some(names))
+    }
 }
 
 /// The first names, and the number of further ones.
 fn some(names: &[&str]) -> String {
-    let listed = names.iter().take(MAX_SOURCES).copied().collect::<Vec<_>>().join(", ");
+    let listed = names
+        .iter()
+        .take(MAX_SOURCES)
+        .copied()
+        .collect::<Vec<_>>()
+        .join(", ");
     match names.len().saturating_sub(MAX_SOURCES) {
         0 => listed,
         more => format!("{listed} and {more} more"),
@@ -116,7 +188,11 @@ fn some(names: &[&str]) -> String {
 }
 
 /// A list with a title, unless empty.
-fn list(f: &mut fmt::Formatter<'_>, title: &str, lines: impl Iterator<Item = String>) -> fmt::Result {
+fn list(
+    f: &mut fmt::Formatter<'_>,
+    title: &str,
+    lines: impl Iterator<Item = String>,
+) -> fmt::Result {
     for (at, line) in lines.enumerate() {
         if at == 0 {
             writeln!(f, "\n{title}")?;
@@ -133,7 +209,10 @@ fn short(workload: &str) -> &str {
 
 /// The plan of one object in text.
 fn object_lines(object: &ObjectPlan) -> String {
-    let mut text = format!("  {} ({}): {}\n", object.object, object.place, object.action);
+    let mut text = format!(
+        "  {} ({}): {}\n",
+        object.object, object.place, object.action
+    );
     for error in &object.errors {
         _ = writeln!(text, "    error: {error}");
     }
@@ -150,7 +229,10 @@ fn resource_lines(resource: &ResourcePlan) -> String {
         Action::Removed => '-',
         Action::Changed | Action::Unchanged | Action::Refused | Action::Ignored => '~',
     };
-    let mut text = format!("  {sign} {} {} ({} proxies)\n", resource.r#type, resource.name, resource.proxies);
+    let mut text = format!(
+        "  {sign} {} {} ({} proxies)\n",
+        resource.r#type, resource.name, resource.proxies
+    );
     for line in resource.diff.lines() {
         _ = writeln!(text, "      {line}");
     }
@@ -181,7 +263,14 @@ mod tests {
             before: "v1 100 %".to_owned(),
             after: "v1 90 %, v2 10 %".to_owned(),
         };
-        let refused = Refused { r#type: "rds".into(), name: "9080".into(), proxies: 1, reason: "bad".into() };
+
+        let refused = Refused {
+            r#type: "rds".into(),
+            name: "9080".into(),
+            proxies: 1,
+            reason: "bad".into(),
+        };
+
         let workloads = ["a", "b", "c", "d", "e"].map(|name| (format!("shop/{name}"), 1));
         let plan = Plan {
             proxies: 12,
@@ -192,6 +281,7 @@ mod tests {
             refused: vec![refused.clone(), refused],
             ..Plan::default()
         };
+
         assert_eq!(
             plan.summary(),
             [
@@ -200,7 +290,14 @@ mod tests {
                 "plan: 1 more problem(s); Envoy would reject rds 9080 at 1 proxies: bad",
             ]
         );
-        let nobody = Plan { proxies: 12, ..Plan::default() };
-        assert_eq!(nobody.summary(), ["plan: none of 12 proxies connected to this replica receives changes"]);
+
+        let nobody = Plan {
+            proxies: 12,
+            ..Plan::default()
+        };
+        assert_eq!(
+            nobody.summary(),
+            ["plan: none of 12 proxies connected to this replica receives changes"]
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The effect of a change on traffic, as text: requests are walked through a proxy's resources before and after.
+//! The effect of a change on traffic, as text: requests are walked through a proxy's resources
+//! before and after.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +33,8 @@ pub struct TrafficChange {
     pub after: String,
 }
 
-/// The requests of one proxy with a different route or verdict, each with whether its own workload sends it.
+/// The requests of one proxy with a different route or verdict, each with whether its own workload
+/// sends it.
 pub(super) fn changes(
     client: &Client,
     steps: &BTreeMap<ResourceType, CollectionDiff>,
@@ -44,50 +46,93 @@ pub(super) fn changes(
         let changes = ambient_traffic::changes(client, steps, [before, after]);
         return changes.into_iter().map(|change| (change, false)).collect();
     }
+
     let mut before = Walkable::read(before, read);
     let mut after = Walkable::read(after, read);
-    let questions =
-        ProxyInput { client, steps, resources: [before.resources(), after.resources()], contexts }.requests();
+    let questions = ProxyInput {
+        client,
+        steps,
+        resources: [before.resources(), after.resources()],
+        contexts,
+    }
+    .requests();
     let namespace = client.proxy.namespace.as_str();
     let mut found = Vec::new();
+
     for question in questions {
-        let walks = [before.walk(&question.connection), after.walk(&question.connection)];
+        let walks = [
+            before.walk(&question.connection),
+            after.walk(&question.connection),
+        ];
         let texts = words(&walks, (&question.host, question.port), namespace);
         let [was, is] = match question.connection.entry {
             // The verdict of the receiving proxy is reported at that proxy.
             Entry::Outbound => texts,
             Entry::Direct | Entry::Tunnel | Entry::Inbound => {
                 let [was, is] = texts;
-                [(&before, was), (&after, is)].map(|(at, text)| outcome_at(at.resources(), &question.connection, text))
+                [(&before, was), (&after, is)]
+                    .map(|(at, text)| outcome_at(at.resources(), &question.connection, text))
             }
         };
+
         if was != is {
-            let change = TrafficChange { request: question.label, from: BTreeSet::new(), before: was, after: is };
+            let change = TrafficChange {
+                request: question.label,
+                from: BTreeSet::new(),
+                before: was,
+                after: is,
+            };
             found.push((change, question.is_own));
         }
     }
+
     found
 }
 
 /// The outcome of a request without a token at a proxy, given where it would be routed.
 fn outcome_at(resources: &Resources, connection: &Connection, text: String) -> String {
-    let Some(chain) = resources.chain(connection) else { return text };
+    let Some(chain) = resources.chain(connection) else {
+        return text;
+    };
+
     let peer = match connection.entry {
         // A client without a proxy has no identity, unless a certificate is required.
         Entry::Direct if !requires_certificate(chain) => Peer::Nobody,
         Entry::Inbound if connection.tls.is_none() => Peer::Nobody,
         Entry::Direct | Entry::Inbound | Entry::Tunnel | Entry::Outbound => Peer::Somebody,
     };
-    let (destination, http) = (connection.destination, connection.http.as_ref());
-    let visit = Visit { peer, source: None, remote: None, destination, http };
-    if let Some(Admission::Refused { status, reason, .. }) = http.map(|request| admission(chain, request)) {
+
+    let destination = connection.destination;
+    let http = connection.http.as_ref();
+    let visit = Visit {
+        peer,
+        source: None,
+        remote: None,
+        destination,
+        http,
+    };
+
+    if let Some(Admission::Refused { status, reason, .. }) =
+        http.map(|request| admission(chain, request))
+    {
         return format!("{status}: {reason}");
     }
     let verdict_for = |claims| verdict(chain, &visitor(&visit, claims));
     let verdict = verdict_for(TokenClaims::Absent);
     let end = if http.is_some() { "403" } else { "closed" };
-    let token = if http.is_some() && verdict_for(TokenClaims::Unknown) != verdict { " without a token" } else { "" };
-    let allowed = if connection.entry == Entry::Inbound { "allowed".to_owned() } else { text };
+
+    let token = if http.is_some() && verdict_for(TokenClaims::Unknown) != verdict {
+        " without a token"
+    } else {
+        ""
+    };
+
+    let allowed = if connection.entry == Entry::Inbound {
+        "allowed".to_owned()
+    } else {
+        text
+    };
+
     match &verdict {
         Verdict::Passes => allowed,
         Verdict::Denied(rule) => {
@@ -101,17 +146,34 @@ fn outcome_at(resources: &Resources, connection: &Connection, text: String) -> S
 
 /// Both walks as text; if the texts are equal but endpoints differ, endpoints are counted.
 fn words(walks: &[Walk; 2], requested: (&str, u16), namespace: &str) -> [String; 2] {
-    let texts = walks.each_ref().map(|walk| outcome(walk, requested, namespace));
+    let texts = walks
+        .each_ref()
+        .map(|walk| outcome(walk, requested, namespace));
     let addresses = walks.each_ref().map(Walk::addresses);
     if texts[0] != texts[1] || addresses[0] == addresses[1] {
         return texts;
     }
-    let [was, is] = addresses.each_ref().map(|all| all.iter().collect::<BTreeSet<_>>());
+
+    let [was, is] = addresses
+        .each_ref()
+        .map(|all| all.iter().collect::<BTreeSet<_>>());
     let count = |own: &BTreeSet<&String>, other: &BTreeSet<&String>| {
         let new = own.difference(other).count();
-        let new = if new > 0 { format!(", {new} of them new") } else { String::new() };
-        format!("to {} endpoint{}{new}", own.len(), if own.len() == 1 { "" } else { "s" })
+        let new = if new > 0 {
+            format!(", {new} of them new")
+        } else {
+            String::new()
+        };
+        format!(
+            "to {} endpoint{}{new}",
+            own.len(),
+            if own.len() == 1 { "" } else { "s" }
+        )
     };
+
     let [first, second] = texts;
-    [format!("{first} {}", count(&was, &is)), format!("{second} {}", count(&is, &was))]
+    [
+        format!("{first} {}", count(&was, &is)),
+        format!("{second} {}", count(&is, &was)),
+    ]
 }

@@ -17,14 +17,26 @@ use super::words::{forwarding, service_of};
 
 /// A connection that comes out of a tunnel.
 fn tunnelled(destination: SocketAddr, http: Option<HttpRequest>) -> Connection {
-    Connection { entry: Entry::Tunnel, destination, source: None, tls: None, http }
+    Connection {
+        entry: Entry::Tunnel,
+        destination,
+        source: None,
+        tls: None,
+        http,
+    }
 }
 
 /// The waypoint that serves a service at an address, according to its listeners; the first by name.
-pub(super) fn waypoint_of(others: &Others<'_>, service: &Service, connection: &Connection) -> Option<ProxySnapshot> {
+pub(super) fn waypoint_of(
+    others: &Others<'_>,
+    service: &Service,
+    connection: &Connection,
+) -> Option<ProxySnapshot> {
     let serves = |place: &ProxySnapshot| {
         let walkable = Walkable::read(&place.had, &mut ReadResources::default());
-        let chain = walkable.resources().chain(&tunnelled(connection.destination, connection.http.clone()));
+        let chain = walkable
+            .resources()
+            .chain(&tunnelled(connection.destination, connection.http.clone()));
         chain
             .and_then(|chain| service_of(&chain.name))
             .is_some_and(|(_, _, host)| host == service.key.hostname.as_str())
@@ -35,7 +47,8 @@ pub(super) fn waypoint_of(others: &Others<'_>, service: &Service, connection: &C
     all.into_iter().find(serves)
 }
 
-/// Follows a request through a waypoint to its endpoints. Returns false if it fails, with the reason in `answer`.
+/// Follows a request through a waypoint to its endpoints. Returns false if it fails, with the
+/// reason in `answer`.
 pub(super) fn trace_waypoint(
     answer: &mut WhyNot,
     waypoint: &ProxySnapshot,
@@ -46,14 +59,21 @@ pub(super) fn trace_waypoint(
     let connection = tunnelled(destination, traced.connection.http.clone());
     let mut walkable = Walkable::read(&waypoint.had, &mut ReadResources::default());
     let Some(chain) = walkable.resources().chain(&connection) else {
-        answer.reason = Some(format!("waypoint {name} has no filter chain for {destination}"));
+        answer.reason = Some(format!(
+            "waypoint {name} has no filter chain for {destination}"
+        ));
         answer.advice = Some(
             "check the label istio.io/waypoint-for of its Gateway, and whether the service uses the waypoint"
                 .to_owned(),
         );
         return false;
     };
-    answer.steps.push(format!("waypoint {name} accepts the connection for {}", served(chain)));
+
+    answer.steps.push(format!(
+        "waypoint {name} accepts the connection for {}",
+        served(chain)
+    ));
+
     // The client address that a waypoint sees is not known here.
     let visit = Visit {
         peer: Peer::Proven(traced.identity),
@@ -62,23 +82,37 @@ pub(super) fn trace_waypoint(
         destination,
         http: connection.http.as_ref(),
     };
+
     let judgement = evaluate(name, chain, &visit, answer);
     if judgement == Evaluation::Refused {
         return false;
     }
+
     let walk = walkable.walk(&connection);
     if let Some(route) = walk.route.as_ref().filter(|route| !route.is_empty()) {
         answer.steps.push(format!("its route {route:?} matches"));
     }
-    answer.steps.push(forwarding(&walk, traced.called, waypoint.proxy.namespace.as_str()));
+
+    answer.steps.push(forwarding(
+        &walk,
+        traced.called,
+        waypoint.proxy.namespace.as_str(),
+    ));
+
     if let Some((reason, advice)) = outbound_reason(&walk, traced.context) {
         (answer.reason, answer.advice) = (Some(reason), advice);
         return false;
     }
+
     // A request passes at most one waypoint; afterwards the waypoint is the client.
     let identity = identity(&waypoint.proxy, traced.context);
-    let http = connection.http.as_ref().map(|request| forwarded_request(request, judgement));
-    let (connection, source) = (Connection { http, ..connection }, waypoint.proxy.ips.first().copied());
+    let http = connection
+        .http
+        .as_ref()
+        .map(|request| forwarded_request(request, judgement));
+    let connection = Connection { http, ..connection };
+    let source = waypoint.proxy.ips.first().copied();
+
     let behind = TracedRequest {
         connection: &connection,
         identity: &identity,
@@ -87,6 +121,7 @@ pub(super) fn trace_waypoint(
         may_use_waypoint: false,
         ..*traced
     };
+
     trace_endpoints(answer, &walk, &behind)
 }
 

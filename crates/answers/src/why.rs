@@ -126,10 +126,17 @@ impl WhyNot {
 impl fmt::Display for WhyProxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for made in &self.resources {
-            writeln!(f, "{} {} of {} is generated from", made.r#type, made.name, self.proxy)?;
+            writeln!(
+                f,
+                "{} {} of {} is generated from",
+                made.r#type, made.name, self.proxy
+            )?;
+
             for one in &made.objects {
                 let generation = one.generation.filter(|generation| *generation > 0);
-                let generation = generation.map(|generation| format!(", generation {generation}")).unwrap_or_default();
+                let generation = generation
+                    .map(|generation| format!(", generation {generation}"))
+                    .unwrap_or_default();
                 let field = match &one.field {
                     FieldsKnown::Unasked => String::new(),
                     FieldsKnown::Unknown => ": fields unknown".to_owned(),
@@ -139,6 +146,7 @@ impl fmt::Display for WhyProxy {
                 writeln!(f, "  {}{generation}{field}", one.object)?;
             }
         }
+
         Ok(())
     }
 }
@@ -146,19 +154,26 @@ impl fmt::Display for WhyProxy {
 impl fmt::Display for WhyPush {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "The last pushes of {}, newest first", self.proxy)?;
+
         for one in &self.pushes {
             let answer = match (one.answered_ms, one.taken) {
                 (Some(ms), Some(true)) => format!("acknowledged after {ms:.1} ms"),
                 (Some(ms), _) => format!("REFUSED after {ms:.1} ms"),
                 (None, _) => "not acknowledged".to_owned(),
             };
-            let (at, kind, causes) = (&one.at, &one.r#type, one.causes.join(", "));
-            let (resources, removed, bytes) = (one.resources, one.removed, one.bytes);
+            let at = &one.at;
+            let kind = &one.r#type;
+            let causes = one.causes.join(", ");
+
+            let resources = one.resources;
+            let removed = one.removed;
+            let bytes = one.bytes;
             writeln!(
                 f,
                 "  {at} {kind}: {resources} resources, {removed} removed, {bytes} bytes, {answer}; caused by {causes}"
             )?;
         }
+
         Ok(())
     }
 }
@@ -166,7 +181,9 @@ impl fmt::Display for WhyPush {
 impl fmt::Display for WhyNot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.request)?;
-        self.steps.iter().try_for_each(|step| writeln!(f, "  {step}"))?;
+        self.steps
+            .iter()
+            .try_for_each(|step| writeln!(f, "  {step}"))?;
         match &self.reason {
             Some(reason) => writeln!(f, "It fails: {reason}")?,
             None => writeln!(f, "No problem found in the configuration.")?,
@@ -174,6 +191,8 @@ impl fmt::Display for WhyNot {
         if let Some(advice) = &self.advice {
             writeln!(f, "  {advice}")?;
         }
-        self.unknown.iter().try_for_each(|one| writeln!(f, "  not known to the control plane: {one}"))
+        self.unknown
+            .iter()
+            .try_for_each(|one| writeln!(f, "  not known to the control plane: {one}"))
     }
 }

@@ -10,7 +10,9 @@ use navarch_push::context::PushContext;
 use navarch_push::proxy::{Proxy, ProxyKind};
 use navarch_registry::model::{Health, Service, ServiceKey};
 use navarch_walk::token::Claims;
-use navarch_walk::{Connection, Entry, HttpRequest, Outcome, Share, Tls, Transport, Upstream, Walk};
+use navarch_walk::{
+    Connection, Entry, HttpRequest, Outcome, Share, Tls, Transport, Upstream, Walk,
+};
 
 use super::inbound::{ambient_pod_at, first_endpoints, trace_endpoint, trace_endpoints};
 use super::ingress;
@@ -62,7 +64,8 @@ pub struct Others<'a> {
     pub at: &'a dyn Fn(IpAddr) -> Option<ProxySnapshot>,
     /// The proxies of type `waypoint` that are connected to this control plane.
     pub waypoints: &'a dyn Fn() -> Vec<ProxySnapshot>,
-    /// The proxies of type `ztunnel` that are connected; they have the workloads and policies of ambient mode.
+    /// The proxies of type `ztunnel` that are connected; they have the workloads and policies of
+    /// ambient mode.
     pub ztunnels: &'a dyn Fn() -> Vec<ProxySnapshot>,
 }
 
@@ -104,7 +107,12 @@ impl Origin {
 
 /// Explains why a request from a workload, or through a gateway, fails or succeeds.
 #[must_use]
-pub fn why_not(context: &PushContext, from: &Origin, request: &Request, others: Others<'_>) -> WhyNot {
+pub fn why_not(
+    context: &PushContext,
+    from: &Origin,
+    request: &Request,
+    others: Others<'_>,
+) -> WhyNot {
     if let Origin::Proxy(gateway) = from
         && gateway.proxy.kind == ProxyKind::Router
     {
@@ -113,19 +121,40 @@ pub fn why_not(context: &PushContext, from: &Origin, request: &Request, others: 
     let own = &from.proxy().namespace;
     let mut answer = WhyNot::default();
     let found = service(context, own, &request.host);
-    let port = request.port.or_else(|| Some(found?.ports.first()?.port)).unwrap_or(80);
-    answer.request = format!("{} {}:{port}{} from {}", request.method, request.host, request.path, from.proxy().name);
+
+    let port = request
+        .port
+        .or_else(|| Some(found?.ports.first()?.port))
+        .unwrap_or(80);
+    answer.request = format!(
+        "{} {}:{port}{} from {}",
+        request.method,
+        request.host,
+        request.path,
+        from.proxy().name
+    );
+
     match found {
-        Some(service) => answer.steps.push(format!("{} is {}", request.host, service.origin)),
-        None => answer.steps.push(format!("{} is not a known service", request.host)),
+        Some(service) => answer
+            .steps
+            .push(format!("{} is {}", request.host, service.origin)),
+        None => answer
+            .steps
+            .push(format!("{} is not a known service", request.host)),
     }
+
     let declared = found.and_then(|service| service.port(port));
     if let Some(service) = found.filter(|_| declared.is_none()) {
-        let ports: Vec<String> = service.ports.iter().map(|one| one.port.to_string()).collect();
+        let ports: Vec<String> = service
+            .ports
+            .iter()
+            .map(|one| one.port.to_string())
+            .collect();
         answer.reason = Some(format!("{} has no port {port}", service.origin));
         answer.advice = Some(format!("its ports are {}", ports.join(", ")));
         return answer;
     }
+
     let is_http = declared.is_none_or(|declared| declared.protocol.is_http_or_sniffed());
     let http = HttpRequest {
         method: request.method.clone(),
@@ -134,19 +163,29 @@ pub fn why_not(context: &PushContext, from: &Origin, request: &Request, others: 
         headers: BTreeMap::new(),
         claims: request.claims.clone(),
     };
+
     let connection = Connection {
         entry: Entry::Outbound,
         destination: SocketAddr::new(address(context, found), port),
         source: None,
         tls: declared
             .is_some_and(|declared| declared.protocol.is_tls())
-            .then(|| Tls { sni: request.host.clone(), alpn: Vec::new() }),
+            .then(|| Tls {
+                sni: request.host.clone(),
+                alpn: Vec::new(),
+            }),
         http: is_http.then_some(http),
     };
-    let host = found.map_or(request.host.as_str(), |service| service.key.hostname.as_str());
+
+    let host = found.map_or(request.host.as_str(), |service| {
+        service.key.hostname.as_str()
+    });
     let identity = identity(from.proxy(), context);
-    let (connection, called) = (&connection, (host, port));
-    let (source, judged) = (from.proxy().ips.first().copied(), Cell::new(0));
+    let connection = &connection;
+    let called = (host, port);
+    let source = from.proxy().ips.first().copied();
+    let judged = Cell::new(0);
+
     let traced = TracedRequest {
         context,
         others,
@@ -158,15 +197,22 @@ pub fn why_not(context: &PushContext, from: &Origin, request: &Request, others: 
         may_use_waypoint: true,
         judged_by_ztunnel: &judged,
     };
+
     match from {
         Origin::Proxy(place) => from_proxy(&mut answer, place, found, &traced),
         Origin::Ambient(_) => from_ztunnel(&mut answer, found, &traced),
     }
+
     answer
 }
 
 /// Follows a request from the client's sidecar.
-fn from_proxy(answer: &mut WhyNot, from: &ProxySnapshot, found: Option<&Service>, request: &TracedRequest<'_>) {
+fn from_proxy(
+    answer: &mut WhyNot,
+    from: &ProxySnapshot,
+    found: Option<&Service>,
+    request: &TracedRequest<'_>,
+) {
     let mut walkable = Walkable::read(&from.had, &mut ReadResources::default());
     let walk = walkable.walk(request.connection);
     answer.steps.push(match walk.listener.as_str() {
@@ -176,57 +222,95 @@ fn from_proxy(answer: &mut WhyNot, from: &ProxySnapshot, found: Option<&Service>
     if let Some(route) = walk.route.as_ref().filter(|route| !route.is_empty()) {
         answer.steps.push(format!("route {route:?} matches"));
     }
-    answer.steps.push(forwarding(&walk, request.called, from.proxy.namespace.as_str()));
+
+    answer.steps.push(forwarding(
+        &walk,
+        request.called,
+        from.proxy.namespace.as_str(),
+    ));
+
     if let Some((reason, advice)) = outbound_reason(&walk, request.context) {
         (answer.reason, answer.advice) = (Some(reason), advice);
         return;
     }
+
     let uses_waypoint = first_endpoints(&walk).any(|endpoint| endpoint.waypoint.is_some());
-    if let Some(waypoint) =
-        found.filter(|_| !uses_waypoint).and_then(|service| waypoint_of(&request.others, service, request.connection))
+    if let Some(waypoint) = found
+        .filter(|_| !uses_waypoint)
+        .and_then(|service| waypoint_of(&request.others, service, request.connection))
     {
         answer.steps.push(format!(
             "it bypasses waypoint {}, which serves ambient clients only: its routes and policies do not apply",
             waypoint.proxy.name
         ));
     }
+
     trace_endpoints(answer, &walk, request);
 }
 
 /// Follows a request of an ambient pod: to the waypoint of the service, or to its endpoints.
 fn from_ztunnel(answer: &mut WhyNot, found: Option<&Service>, request: &TracedRequest<'_>) {
-    answer.steps.push("ztunnel on its node accepts the connection".to_owned());
+    answer
+        .steps
+        .push("ztunnel on its node accepts the connection".to_owned());
     let Some(service) = found else {
-        answer.steps.push("it is forwarded to its original destination in plain text".to_owned());
+        answer
+            .steps
+            .push("it is forwarded to its original destination in plain text".to_owned());
         return;
     };
+
     if let Some(waypoint) = waypoint_of(&request.others, service, request.connection) {
         trace_waypoint(answer, &waypoint, request.connection.destination, request);
         return;
     }
+
     if let Some(name) = use_waypoint(service, request.context) {
         answer.unknown.push(format!(
             "{} uses waypoint {name}, but no waypoint that serves it is connected to this replica",
             service.origin
         ));
     }
+
     let known = request.context.directory.endpoints.get(&service.key);
     let port = service.port(request.called.1).map(|port| port.name.clone());
-    let ready = known.into_iter().flat_map(|known| &known.endpoints).filter(|one| {
-        Some(&one.port_name) == port.as_ref() && !matches!(one.health, Health::Unhealthy | Health::Terminating)
-    });
-    let ready: Vec<SocketAddr> =
-        ready.filter_map(|one| Some(SocketAddr::new(one.addresses.first()?.parse().ok()?, one.port))).collect();
+    let ready = known
+        .into_iter()
+        .flat_map(|known| &known.endpoints)
+        .filter(|one| {
+            Some(&one.port_name) == port.as_ref()
+                && !matches!(one.health, Health::Unhealthy | Health::Terminating)
+        });
+
+    let ready: Vec<SocketAddr> = ready
+        .filter_map(|one| {
+            Some(SocketAddr::new(
+                one.addresses.first()?.parse().ok()?,
+                one.port,
+            ))
+        })
+        .collect();
+
     if ready.is_empty() {
         answer.reason = Some(format!("{} has no endpoints", service.origin));
         answer.advice = Some(unready(request.context, service.key.hostname.as_str()));
         return;
     }
-    answer.steps.push(format!("it is forwarded to {} endpoints of {}", ready.len(), service.origin));
+
+    answer.steps.push(format!(
+        "it is forwarded to {} endpoints of {}",
+        ready.len(),
+        service.origin
+    ));
+
     for destination in ready {
         // ztunnel sends plain text to endpoints without ztunnel.
         let accepts_hbone = ambient_pod_at(request.context, destination.ip()).is_some();
-        let transport = if accepts_hbone { Transport::Tunnel } else { Transport::Plain };
+        let transport = if accepts_hbone {
+            Transport::Tunnel
+        } else {
+            Transport::Plain
+        };
         if !trace_endpoint(answer, destination, transport, request) {
             return;
         }
@@ -238,14 +322,35 @@ fn use_waypoint(service: &Service, context: &PushContext) -> Option<String> {
     let objects = &context.objects;
     let key = NamespacedName::new("", service.key.namespace.as_str());
     let own = objects.any(&service.origin);
-    let own = own.as_ref().and_then(|object| object.meta().labels.get(USE_WAYPOINT).map(|name| name.to_string()));
-    let of_namespace = || Some(objects.namespaces.get(&key)?.meta.labels.get(USE_WAYPOINT)?.to_string());
-    own.or_else(of_namespace).filter(|name| !matches!(name.as_str(), "" | "none"))
+    let own = own.as_ref().and_then(|object| {
+        object
+            .meta()
+            .labels
+            .get(USE_WAYPOINT)
+            .map(|name| name.to_string())
+    });
+
+    let of_namespace = || {
+        Some(
+            objects
+                .namespaces
+                .get(&key)?
+                .meta
+                .labels
+                .get(USE_WAYPOINT)?
+                .to_string(),
+        )
+    };
+
+    own.or_else(of_namespace)
+        .filter(|name| !matches!(name.as_str(), "" | "none"))
 }
 
 /// The identity of a workload, as in its certificate.
 pub(super) fn identity(proxy: &Proxy, context: &PushContext) -> String {
-    let account = proxy.meta("SERVICE_ACCOUNT").filter(|account| !account.is_empty());
+    let account = proxy
+        .meta("SERVICE_ACCOUNT")
+        .filter(|account| !account.is_empty());
     let account = account.unwrap_or_else(|| "default".to_owned());
     let domain = &context.mesh.config.trust_domain;
     format!("spiffe://{domain}/ns/{}/sa/{account}", proxy.namespace)
@@ -260,40 +365,68 @@ fn service<'a>(context: &'a PushContext, own: &Namespace, host: &str) -> Option<
         format!("{host}.svc.{domain}"),
         format!("{host}.{domain}"),
     ];
+
     names.iter().find_map(|name| {
         let hostname = Hostname::new(name);
         let namespaces = context.directory.namespaces_of_host.get(&hostname)?;
-        let namespace = namespaces.iter().find(|namespace| *namespace == own).or(namespaces.first())?;
-        let key = ServiceKey { namespace: namespace.clone(), hostname };
-        context.directory.services.get(&key)?.first().map(|service| &**service)
+        let namespace = namespaces
+            .iter()
+            .find(|namespace| *namespace == own)
+            .or(namespaces.first())?;
+        let key = ServiceKey {
+            namespace: namespace.clone(),
+            hostname,
+        };
+
+        context
+            .directory
+            .services
+            .get(&key)?
+            .first()
+            .map(|service| &**service)
     })
 }
 
 /// The address that the workload's resolver would return.
 fn address(context: &PushContext, service: Option<&Service>) -> IpAddr {
     let own = service.and_then(|service| service.default_address.parse::<IpAddr>().ok());
-    let own = own.filter(|ip| !ip.is_unspecified()).or_else(|| service?.auto_ipv4);
+    let own = own
+        .filter(|ip| !ip.is_unspecified())
+        .or_else(|| service?.auto_ipv4);
     let endpoint = || {
         let endpoints = context.directory.endpoints.get(&service?.key)?;
-        endpoints.endpoints.iter().find_map(|one| one.addresses.first()?.parse().ok())
+        endpoints
+            .endpoints
+            .iter()
+            .find_map(|one| one.addresses.first()?.parse().ok())
     };
-    own.or_else(endpoint).unwrap_or(IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)))
+    own.or_else(endpoint)
+        .unwrap_or(IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)))
 }
 
 /// Why a request does not leave the client's proxy, and the advice.
-pub(super) fn outbound_reason(walk: &Walk, context: &PushContext) -> Option<(String, Option<String>)> {
+pub(super) fn outbound_reason(
+    walk: &Walk,
+    context: &PushContext,
+) -> Option<(String, Option<String>)> {
     match &walk.outcome {
-        Outcome::Closed(reason) => Some((format!("the proxy closes the connection: {reason}"), None)),
+        Outcome::Closed(reason) => {
+            Some((format!("the proxy closes the connection: {reason}"), None))
+        }
         Outcome::NotFound => Some((
             "no route matches the request: 404".to_owned(),
             Some("check the match conditions in this host's VirtualService".to_owned()),
         )),
-        Outcome::Redirected { status, location } => {
-            Some((format!("the proxy redirects with {status} to {location}"), None))
-        }
+        Outcome::Redirected { status, location } => Some((
+            format!("the proxy redirects with {status} to {location}"),
+            None,
+        )),
         Outcome::Answered(status) => Some((
             format!("the proxy responds with {status} itself"),
-            Some("a VirtualService has a directResponse, or no VirtualService applies to this host".to_owned()),
+            Some(
+                "a VirtualService has a directResponse, or no VirtualService applies to this host"
+                    .to_owned(),
+            ),
         )),
         Outcome::Forwarded(shares) => shares.iter().find_map(|share| lost_share(share, context)),
     }
@@ -309,15 +442,27 @@ fn lost_share(share: &Share, context: &PushContext) -> Option<(String, Option<St
             Some(advice.to_owned()),
         ));
     }
+
     match &share.upstream {
         Upstream::NoCluster => {
-            let subset = service_of(cluster).map(|(_, subset, _)| subset).filter(|subset| !subset.is_empty());
-            let advice = subset.map(|subset| format!("add subset {subset:?} to a DestinationRule of the host"));
-            Some((format!("the route references cluster {cluster:?}, which does not exist: 503"), advice))
+            let subset = service_of(cluster)
+                .map(|(_, subset, _)| subset)
+                .filter(|subset| !subset.is_empty());
+            let advice = subset
+                .map(|subset| format!("add subset {subset:?} to a DestinationRule of the host"));
+            Some((
+                format!("the route references cluster {cluster:?}, which does not exist: 503"),
+                advice,
+            ))
         }
         Upstream::Endpoints(endpoints) if endpoints.is_empty() => {
-            let known = service_of(cluster).map(|(_, _, host)| unready(context, host)).unwrap_or_default();
-            Some((format!("cluster {cluster:?} has no endpoints: 503"), Some(known)))
+            let known = service_of(cluster)
+                .map(|(_, _, host)| unready(context, host))
+                .unwrap_or_default();
+            Some((
+                format!("cluster {cluster:?} has no endpoints: 503"),
+                Some(known),
+            ))
         }
         Upstream::Endpoints(_) | Upstream::Original(_) | Upstream::Named(_) => None,
     }
@@ -325,13 +470,26 @@ fn lost_share(share: &Share, context: &PushContext) -> Option<(String, Option<St
 
 /// The number of known endpoints of a host, and of those that are not ready.
 fn unready(context: &PushContext, host: &str) -> String {
-    let all = context.directory.endpoints.iter().filter(|(key, _)| key.hostname.as_str() == host);
-    let all: Vec<_> = all.flat_map(|(_, endpoints)| &endpoints.endpoints).collect();
-    let unready = all.iter().filter(|one| matches!(one.health, Health::Unhealthy | Health::Terminating)).count();
+    let all = context
+        .directory
+        .endpoints
+        .iter()
+        .filter(|(key, _)| key.hostname.as_str() == host);
+    let all: Vec<_> = all
+        .flat_map(|(_, endpoints)| &endpoints.endpoints)
+        .collect();
+    let unready = all
+        .iter()
+        .filter(|one| matches!(one.health, Health::Unhealthy | Health::Terminating))
+        .count();
+
     match all.len() {
-        0 => "the service has no endpoints: check its selector, and whether its pods are ready".to_owned(),
+        0 => "the service has no endpoints: check its selector, and whether its pods are ready"
+            .to_owned(),
         known => {
-            format!("{known} endpoints are known, {unready} are not ready; a subset's labels may match none of them")
+            format!(
+                "{known} endpoints are known, {unready} are not ready; a subset's labels may match none of them"
+            )
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Whether ztunnel allows a request to a pod in ambient mode, by the policies that were sent to the ztunnel on its node.
+//! Whether ztunnel allows a request to a pod in ambient mode, by the policies that were sent to the
+//! ztunnel on its node.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -36,28 +37,45 @@ const CONVERTED: &str = "converted_peer_authentication_";
 
 /// A workload as it was sent to a ztunnel; `None` if it was not sent.
 pub(super) fn workload_in(had: &ProxyResources, name: &ResourceName) -> Option<Workload> {
-    let address =
-        find(had, ResourceType::Address, name.as_str()).and_then(|one| Address::decode(one.body.clone()).ok());
+    let address = find(had, ResourceType::Address, name.as_str())
+        .and_then(|one| Address::decode(one.body.clone()).ok());
     match address.and_then(|address| address.r#type) {
         Some(Type::Workload(workload)) => Some(workload),
         Some(Type::Service(_)) => None,
-        None => Workload::decode(find(had, ResourceType::Workload, name.as_str())?.body.clone()).ok(),
+        None => Workload::decode(
+            find(had, ResourceType::Workload, name.as_str())?
+                .body
+                .clone(),
+        )
+        .ok(),
     }
 }
 
 /// The verdict of policies on a connection to a workload.
-pub(super) fn policy_verdict(workload: &Workload, policies: &[Authorization], visit: &Visit<'_>) -> Verdict {
-    let subject = Subject { namespace: &workload.namespace, listed: &workload.authorization_policies };
+pub(super) fn policy_verdict(
+    workload: &Workload,
+    policies: &[Authorization],
+    visit: &Visit<'_>,
+) -> Verdict {
+    let subject = Subject {
+        namespace: &workload.namespace,
+        listed: &workload.authorization_policies,
+    };
     verdict(policies, subject, &visitor(visit, TokenClaims::Absent))
 }
 
 /// All policies that a ztunnel has.
 pub(super) fn policies_in(had: &ProxyResources) -> Vec<Authorization> {
-    let all = had.get(&ResourceType::Authorization).into_iter().flat_map(|collection| &collection.resources);
-    all.filter_map(|one| Authorization::decode(one.body.clone()).ok()).collect()
+    let all = had
+        .get(&ResourceType::Authorization)
+        .into_iter()
+        .flat_map(|collection| &collection.resources);
+    all.filter_map(|one| Authorization::decode(one.body.clone()).ok())
+        .collect()
 }
 
-/// Evaluates ztunnel's policies for a request to a pod. Returns false if it is denied, with the reason in `answer`.
+/// Evaluates ztunnel's policies for a request to a pod. Returns false if it is denied, with the
+/// reason in `answer`.
 pub(super) fn allows(
     answer: &mut WhyNot,
     pod: &Arc<Object<Pod>>,
@@ -68,36 +86,67 @@ pub(super) fn allows(
         answer.unknown_once("whether ztunnel allows it at the other endpoints");
         return true;
     }
-    request.judged_by_ztunnel.set(request.judged_by_ztunnel.get() + 1);
+
+    request
+        .judged_by_ztunnel
+        .set(request.judged_by_ztunnel.get() + 1);
     let cluster = &request.context.mesh.settings.cluster_id;
     let name = AddressName::Pod(pod.meta.key.clone()).to_resource_name(cluster);
     let node = pod.spec.node.as_deref().unwrap_or_default();
     let is_on_node = |place: &ProxySnapshot| place.proxy.meta("NODE_NAME").as_deref() == Some(node);
-    let on_node = (request.others.ztunnels)().into_iter().filter(|place| !node.is_empty() && is_on_node(place));
-    let sent = on_node.into_iter().find_map(|place| known(&place.had, &name));
+    let on_node = (request.others.ztunnels)()
+        .into_iter()
+        .filter(|place| !node.is_empty() && is_on_node(place));
+    let sent = on_node
+        .into_iter()
+        .find_map(|place| known(&place.had, &name));
+
     if sent.is_none() {
-        let of = if node.is_empty() { "its node".to_owned() } else { format!("node {node}") };
+        let of = if node.is_empty() {
+            "its node".to_owned()
+        } else {
+            format!("node {node}")
+        };
         answer.unknown_once(&format!(
             "what the ztunnel of {of} received: none is connected to this replica, so this is what it would receive"
         ));
     }
-    let Some((workload, policies)) = sent.or_else(|| received_workload(request.context, &name)) else {
-        answer.steps.push(format!("no ztunnel has a workload at {destination}"));
+
+    let Some((workload, policies)) = sent.or_else(|| received_workload(request.context, &name))
+    else {
+        answer
+            .steps
+            .push(format!("no ztunnel has a workload at {destination}"));
         return true;
     };
+
     let peer = match transport {
         Transport::Tunnel => Peer::Proven(request.identity),
         Transport::Plain | Transport::Tls | Transport::Mutual => Peer::Nobody,
     };
-    let visit = Visit { peer, source: request.source, remote: request.remote, destination, http: None };
+    let visit = Visit {
+        peer,
+        source: request.source,
+        remote: request.remote,
+        destination,
+        http: None,
+    };
+
     let who = peer_name(peer);
+
     match policy_verdict(&workload, &policies, &visit) {
         Verdict::Passes => {
-            answer.first_step("ztunnel accepts the connection for the pod at", &destination);
+            answer.first_step(
+                "ztunnel accepts the connection for the pod at",
+                &destination,
+            );
             true
         }
         Verdict::Unknown => {
-            answer.first_step("ztunnel accepts the connection for the pod at", &destination);
+            answer.first_step(
+                "ztunnel accepts the connection for the pod at",
+                &destination,
+            );
             answer.unknown_once("whether ztunnel allows it: a policy matches source addresses");
             true
         }
@@ -111,8 +160,9 @@ pub(super) fn allows(
         }
         Verdict::NotAllowed(policies) => {
             let policies: Vec<String> = policies.iter().map(|policy| named(policy)).collect();
-            answer.reason =
-                Some(format!("ztunnel at {destination} allows it to others, not to {who}: the connection is closed"));
+            answer.reason = Some(format!(
+                "ztunnel at {destination} allows it to others, not to {who}: the connection is closed"
+            ));
             answer.advice = Some(format!(
                 "policies with action ALLOW: {}; none of their rules matches, and ztunnel ignores those about requests",
                 policies.join(", ")
@@ -128,14 +178,31 @@ fn known(had: &ProxyResources, name: &ResourceName) -> Option<(Workload, Vec<Aut
 }
 
 /// A workload as a newly connected ztunnel would receive it.
-fn received_workload(context: &PushContext, name: &ResourceName) -> Option<(Workload, Vec<Authorization>)> {
+fn received_workload(
+    context: &PushContext,
+    name: &ResourceName,
+) -> Option<(Workload, Vec<Authorization>)> {
     let id = "ztunnel~127.0.0.1~ztunnel.istio-system~istio-system.svc.cluster.local";
     let proxy = Proxy::parse(id, json!({}), Locality::default()).ok()?;
-    let own = Interest { wildcard: false, names: Arc::new([name.clone()].into()) };
-    let all = Interest { wildcard: true, ..Interest::default() };
-    let interests = BTreeMap::from([(ResourceType::Address, own), (ResourceType::Authorization, all)]);
-    let proxy = Arc::new(Proxy { uses_delta: true, ..proxy });
+    let own = Interest {
+        wildcard: false,
+        names: Arc::new([name.clone()].into()),
+    };
+    let all = Interest {
+        wildcard: true,
+        ..Interest::default()
+    };
+
+    let interests = BTreeMap::from([
+        (ResourceType::Address, own),
+        (ResourceType::Authorization, all),
+    ]);
+    let proxy = Arc::new(Proxy {
+        uses_delta: true,
+        ..proxy
+    });
     let mirror = Mirror::of(context, vec![Client { proxy, interests }]);
+
     known(&mirror.had(0), name)
 }
 
@@ -152,6 +219,8 @@ pub(super) fn named(policy: &str) -> String {
 /// The advice for a policy that denies.
 fn advice(policy: &str) -> Option<String> {
     let is_of_peers = policy.ends_with(STRICT) || policy.contains(CONVERTED);
-    is_of_peers
-        .then(|| "the client must use mutual TLS: add it to the mesh, or set PERMISSIVE for this port".to_owned())
+    is_of_peers.then(|| {
+        "the client must use mutual TLS: add it to the mesh, or set PERMISSIVE for this port"
+            .to_owned()
+    })
 }

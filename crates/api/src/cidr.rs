@@ -18,14 +18,20 @@ impl Cidr {
         let (address, bits) = text.split_once('/')?;
         let address: IpAddr = address.parse().ok()?;
         let is_plain = !bits.starts_with('+') && (bits == "0" || !bits.starts_with('0'));
-        let bits: u8 = bits.parse().ok().filter(|bits| is_plain && *bits <= width(address))?;
+        let bits: u8 = bits
+            .parse()
+            .ok()
+            .filter(|bits| is_plain && *bits <= width(address))?;
         Some(Self { address, bits })
     }
 
     /// The range of one address.
     #[must_use]
     pub fn single(address: IpAddr) -> Self {
-        Self { address, bits: width(address) }
+        Self {
+            address,
+            bits: width(address),
+        }
     }
 
     /// Reads `10.0.0.0/8`, or an address, which is a range of one.
@@ -42,7 +48,10 @@ impl Cidr {
     /// # Errors
     /// The first part that is not a range.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, &str> {
-        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        let parts = text
+            .split(',')
+            .map(str::trim)
+            .filter(|part| !part.is_empty());
         parts.map(|part| Self::parse(part).ok_or(part)).collect()
     }
 
@@ -60,7 +69,10 @@ impl Cidr {
             (IpAddr::V6(a), IpAddr::V6(b)) => a.to_bits() ^ b.to_bits(),
             (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => return false,
         };
-        differ.checked_shr(u32::from(width(address) - self.bits)).unwrap_or(0) == 0
+        differ
+            .checked_shr(u32::from(width(address) - self.bits))
+            .unwrap_or(0)
+            == 0
     }
 
     /// The same range with cleared host bits, so that equal ranges compare equal.
@@ -72,7 +84,9 @@ impl Cidr {
                 IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() & mask))
             }
             IpAddr::V6(address) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(self.bits)).unwrap_or(0);
+                let mask = u128::MAX
+                    .checked_shl(128 - u32::from(self.bits))
+                    .unwrap_or(0);
                 IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
             }
         };
@@ -95,25 +109,46 @@ mod tests {
         assert_eq!(read("10.1.2.3/8").unwrap().address.to_string(), "10.1.2.3");
         assert_eq!(read("10.1.2.3").unwrap().bits, 32);
         assert_eq!(read("2001:db8::1").unwrap().bits, 128);
-        for text in ["", "10.0.0.0/33", "10.0.0.0/", "10.0.0.0/08", "10.0.0.0/+8", "host", "*"] {
+        for text in [
+            "",
+            "10.0.0.0/33",
+            "10.0.0.0/",
+            "10.0.0.0/08",
+            "10.0.0.0/+8",
+            "host",
+            "*",
+        ] {
             assert_eq!(read(text), None, "{text}");
         }
     }
 
     #[test]
     fn invalid_cidrs_are_rejected() {
-        for text in ["10.0.0.0", "10.0.0.0/33", "10.0.0.0/08", "x/8", "10.0.0.0/", "10.0.0.0/+8"] {
+        for text in [
+            "10.0.0.0",
+            "10.0.0.0/33",
+            "10.0.0.0/08",
+            "x/8",
+            "10.0.0.0/",
+            "10.0.0.0/+8",
+        ] {
             assert_eq!(Cidr::parse(text), None, "{text}");
         }
     }
 
     #[test]
     fn lists_are_read_in_full_or_not_at_all() {
-        assert_eq!(Cidr::parse_list("10.0.0.0/8, fd00::/8").map(|ranges| ranges.len()), Ok(2));
+        assert_eq!(
+            Cidr::parse_list("10.0.0.0/8, fd00::/8").map(|ranges| ranges.len()),
+            Ok(2)
+        );
         assert_eq!(Cidr::parse_list(""), Ok(Vec::new()));
-        for (text, bad) in
-            [("10.0.0.0", "10.0.0.0"), ("10.0.0.0/33", "10.0.0.0/33"), ("x/8", "x/8"), ("10.0.0.0/8,x", "x")]
-        {
+        for (text, bad) in [
+            ("10.0.0.0", "10.0.0.0"),
+            ("10.0.0.0/33", "10.0.0.0/33"),
+            ("x/8", "x/8"),
+            ("10.0.0.0/8,x", "x"),
+        ] {
             assert_eq!(Cidr::parse_list(text), Err(bad));
         }
     }

@@ -6,7 +6,8 @@ use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 
-/// A counter whose name is written as declared: OpenMetrics would append `_total`, which istiod's names lack.
+/// A counter whose name is written as declared: OpenMetrics would append `_total`, which istiod's
+/// names lack.
 #[derive(Clone, Debug, Default)]
 pub struct Count(Counter);
 

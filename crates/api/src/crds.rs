@@ -4,8 +4,9 @@
 //! Rust type ──schemars──▶ definitions ──limits (by type and field)──▶ structural (one tree per kind) ──▶ CRD
 //! ```
 //!
-//! Groups, versions, names, columns and every field are those of Istio's CRDs (`manifests/charts/base`), so that either
-//! project's CRDs can replace the other's; all limits of Istio's CRDs apply here, too.
+//! Groups, versions, names, columns and every field are those of Istio's CRDs
+//! (`manifests/charts/base`), so that either project's CRDs can replace the other's; all limits of
+//! Istio's CRDs apply here, too.
 
 mod document;
 mod kinds;
@@ -50,7 +51,9 @@ pub fn kinds() -> impl Iterator<Item = DefinedKind> {
 #[must_use]
 pub fn is_defined(group: &str, version: &str, plural: &str) -> bool {
     let group = group.strip_suffix(".istio.io").unwrap_or_default();
-    KINDS.iter().any(|kind| kind.group == group && kind.plural == plural && kind.versions.contains(&version))
+    KINDS.iter().any(|kind| {
+        kind.group == group && kind.plural == plural && kind.versions.contains(&version)
+    })
 }
 
 /// The definitions of all kinds as YAML documents.

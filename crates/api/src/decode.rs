@@ -5,9 +5,10 @@
 //!              └──────────┴──────────────┴─────────────┴──────▶ rejected: line, object, field, reason
 //! ```
 //!
-//! An invalid document yields an error and does not affect the others. Unknown kinds are distinguished from errors. Objects are
-//! returned as an API server would have stored them: in the namespace `default` if they have none, with the defaults of their
-//! kind (Istio's definitions have none), and with valid names.
+//! An invalid document yields an error and does not affect the others. Unknown kinds are
+//! distinguished from errors. Objects are returned as an API server would have stored them: in the
+//! namespace `default` if they have none, with the defaults of their kind (Istio's definitions have
+//! none), and with valid names.
 
 mod binary;
 mod envelope;
@@ -66,10 +67,11 @@ pub enum Outcome {
     Rejected(FieldError),
 }
 
-/// Reads all objects of a text, in their order. Lists (`kind: List` and the like) become their items.
+/// Reads all objects of a text, in their order. Lists (`kind: List` and the like) become their
+/// items.
 ///
-/// The version of an object is the hash of its content, regardless of `metadata.resourceVersion`: users edit objects that they
-/// fetched from a server, and keep the old version.
+/// The version of an object is the hash of its content, regardless of `metadata.resourceVersion`:
+/// users edit objects that they fetched from a server, and keep the old version.
 #[must_use]
 pub fn decode_documents(text: &str, format: Format) -> Vec<Decoded> {
     match format {
@@ -107,20 +109,32 @@ fn decode_yaml(stream: &str) -> Vec<Decoded> {
 
 /// Retries with YAML 1.2 what is invalid as YAML 1.1.
 ///
-/// Kubernetes' tools reject `name: n`, since `n` is a boolean in YAML 1.1. If that is the only error, the string is used.
+/// Kubernetes' tools reject `name: n`, since `n` is a boolean in YAML 1.1. If that is the only
+/// error, the string is used.
 fn read_again(items: &mut [Decoded], text: &str, lines_before: usize) {
-    if !items.iter().any(|item| matches!(item.outcome, Outcome::Rejected(_))) {
+    if !items
+        .iter()
+        .any(|item| matches!(item.outcome, Outcome::Rejected(_)))
+    {
         return;
     }
-    let Ok(value) = yaml::parse(text, Schema::V1_2) else { return };
+    let Ok(value) = yaml::parse(text, Schema::V1_2) else {
+        return;
+    };
+
     for (item, (subject, outcome)) in items.iter_mut().zip(decode_each(&value)) {
         match (&item.outcome, outcome) {
             (Outcome::Rejected(_), outcome @ Outcome::Read { .. }) => {
-                *item = Decoded { line: lines_before + first_line(text), subject, outcome };
+                *item = Decoded {
+                    line: lines_before + first_line(text),
+                    subject,
+                    outcome,
+                };
             }
             // The name may be such a word as well.
             (Outcome::Rejected(_), Outcome::Rejected(_)) => item.subject = subject,
-            (Outcome::Read { .. } | Outcome::Ignored, _) | (Outcome::Rejected(_), Outcome::Ignored) => {}
+            (Outcome::Read { .. } | Outcome::Ignored, _)
+            | (Outcome::Rejected(_), Outcome::Ignored) => {}
         }
     }
 }
@@ -131,11 +145,15 @@ fn decode_json(text: &str) -> Vec<Decoded> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let mut start = 0;
     let mut before = 0;
+
     while let Some(result) = values.next() {
         let end = values.byte_offset();
+
         match result {
             Ok(value) => {
-                let text = text.get(start..end).expect("a JSON value must end at a character boundary");
+                let text = text
+                    .get(start..end)
+                    .expect("a JSON value must end at a character boundary");
                 decoded.append(&mut decode_items(&value, text, before));
                 before += text.matches('\n').count();
             }
@@ -145,8 +163,10 @@ fn decode_json(text: &str) -> Vec<Decoded> {
                 outcome: Outcome::Rejected(FieldError::new("", error.to_string())),
             }),
         }
+
         start = end;
     }
+
     decoded
 }
 
@@ -154,31 +174,58 @@ fn decode_json(text: &str) -> Vec<Decoded> {
 fn decode_items(value: &Value, text: &str, lines_before: usize) -> Vec<Decoded> {
     let is_list = envelope::items(value).is_some();
     let place_item = |(index, item): (usize, (Subject, Outcome))| {
-        let path = if is_list { format!("items[{index}]") } else { String::new() };
+        let path = if is_list {
+            format!("items[{index}]")
+        } else {
+            String::new()
+        };
         place(item, &path, text, lines_before)
     };
-    decode_each(value).into_iter().enumerate().map(place_item).collect()
+    decode_each(value)
+        .into_iter()
+        .enumerate()
+        .map(place_item)
+        .collect()
 }
 
 /// Decodes the object of a document, or the objects of a list.
 fn decode_each(value: &Value) -> Vec<(Subject, Outcome)> {
     match envelope::items(value) {
-        Some(items) => items.map(|item| decode_object(&item, Version::Hash)).collect(),
+        Some(items) => items
+            .map(|item| decode_object(&item, Version::Hash))
+            .collect(),
         None => vec![decode_object(value, Version::Hash)],
     }
 }
 
 /// Finds the line of an object, or of the error in it. `path` is its path from the document's root.
-fn place((subject, outcome): (Subject, Outcome), path: &str, text: &str, lines_before: usize) -> Decoded {
+fn place(
+    (subject, outcome): (Subject, Outcome),
+    path: &str,
+    text: &str,
+    lines_before: usize,
+) -> Decoded {
     let (line, outcome) = match outcome {
         Outcome::Rejected(error) => {
-            let from_root = if path.is_empty() { error.clone() } else { error.clone().under(path) };
-            (yaml::line_of(text, &from_root.path), Outcome::Rejected(error))
+            let from_root = if path.is_empty() {
+                error.clone()
+            } else {
+                error.clone().under(path)
+            };
+            (
+                yaml::line_of(text, &from_root.path),
+                Outcome::Rejected(error),
+            )
         }
         Outcome::Read { .. } | Outcome::Ignored => (None, outcome),
     };
+
     let line = line.unwrap_or_else(|| first_line(text));
-    Decoded { line: lines_before + line, subject, outcome }
+    Decoded {
+        line: lines_before + line,
+        subject,
+        outcome,
+    }
 }
 
 /// The first line, from 1, that is neither blank nor a comment.
@@ -187,7 +234,8 @@ fn first_line(text: &str) -> usize {
     1 + text.lines().take_while(|line| is_empty(line)).count()
 }
 
-/// The hash of a value, in hex: equal for equal values, in whichever order their fields were written.
+/// The hash of a value, in hex: equal for equal values, in whichever order their fields were
+/// written.
 fn content_hash(value: &Value) -> String {
     let mut hasher = Sha256::new();
     hash_value(value, &mut hasher);

@@ -5,7 +5,10 @@ use sha2::{Digest, Sha256};
 /// The SHA-256 of bytes in hexadecimal.
 #[must_use]
 pub fn sha256_hex(bytes: impl AsRef<[u8]>) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 #[cfg(test)]

@@ -13,8 +13,9 @@ const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
 /// A signed span of time with the range and the spelling of Go's `time.Duration`.
 ///
-/// istiod reads `google.protobuf.Duration` from JSON with `time.ParseDuration`, so `1.5s`, `5m`, `1h2m` and `-250ms`
-/// all are good, and a number without a unit is not (but for `0`). It is written back as protobuf's JSON form.
+/// istiod reads `google.protobuf.Duration` from JSON with `time.ParseDuration`, so `1.5s`, `5m`,
+/// `1h2m` and `-250ms` all are good, and a number without a unit is not (but for `0`). It is
+/// written back as protobuf's JSON form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(i64);
 
@@ -22,7 +23,9 @@ pub struct Duration(i64);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
     /// The text is not a sequence of numbers with units.
-    #[error("{0:?} is not a duration; write numbers with a unit each, such as \"1.5s\", \"5m\" or \"1h30m\"")]
+    #[error(
+        "{0:?} is not a duration; write numbers with a unit each, such as \"1.5s\", \"5m\" or \"1h30m\""
+    )]
     Syntax(String),
     /// The span does not fit 64 bits of nanoseconds (about 292 years).
     #[error("{0:?} is too long; the maximum is about 292 years")]
@@ -101,11 +104,14 @@ impl Duration {
     #[must_use]
     pub fn to_proto(self) -> prost_types::Duration {
         let nanos = i32::try_from(self.0 % NANOS_PER_SECOND).unwrap_or_default();
-        prost_types::Duration { seconds: self.as_secs(), nanos }
+        prost_types::Duration {
+            seconds: self.as_secs(),
+            nanos,
+        }
     }
 
-    /// Reads Go's notation: an optional sign, then numbers that may have a fraction, each with its unit
-    /// (`ns`, `us`, `µs`, `ms`, `s`, `m`, `h`).
+    /// Reads Go's notation: an optional sign, then numbers that may have a fraction, each with its
+    /// unit (`ns`, `us`, `µs`, `ms`, `s`, `m`, `h`).
     ///
     /// # Errors
     /// When the text has another form or the span does not fit.
@@ -119,15 +125,19 @@ impl Duration {
         if rest == "0" {
             return Ok(Self::ZERO);
         }
+
         if rest.is_empty() {
             return Err(syntax());
         }
+
         let mut total: i128 = 0;
+
         while !rest.is_empty() {
             let (nanos, after) = leading_term(rest).ok_or_else(syntax)?;
             total = total.checked_add(nanos).ok_or_else(overflow)?;
             rest = after;
         }
+
         let signed = if negative { -total } else { total };
         i64::try_from(signed).map(Self).map_err(|_| overflow())
     }
@@ -143,7 +153,10 @@ fn leading_term(text: &str) -> Option<(i128, &str)> {
     if whole.is_empty() && fraction.is_empty() {
         return None;
     }
-    let end = rest.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(rest.len());
+
+    let end = rest
+        .find(|c: char| c == '.' || c.is_ascii_digit())
+        .unwrap_or(rest.len());
     let (unit, rest) = rest.split_at_checked(end)?;
     let scale: i128 = match unit {
         "ns" => 1,
@@ -154,41 +167,60 @@ fn leading_term(text: &str) -> Option<(i128, &str)> {
         "h" => 3600 * i128::from(NANOS_PER_SECOND),
         _ => return None,
     };
-    Some((whole_nanos(whole, scale).saturating_add(fraction_nanos(fraction, scale)), rest))
+
+    Some((
+        whole_nanos(whole, scale).saturating_add(fraction_nanos(fraction, scale)),
+        rest,
+    ))
 }
 
 /// Splits the decimal digits off the front.
 fn leading_digits(text: &str) -> (&str, &str) {
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
     text.split_at_checked(end).unwrap_or((text, ""))
 }
 
-/// The nanoseconds of a whole number of units; a value far out of range if it does not fit, so that the caller rejects
-/// it.
+/// The nanoseconds of a whole number of units; a value far out of range if it does not fit, so that
+/// the caller rejects it.
 fn whole_nanos(digits: &str, scale: i128) -> i128 {
     if digits.is_empty() {
         return 0;
     }
-    digits.parse::<u64>().map_or(i128::from(u64::MAX), |whole| i128::from(whole).saturating_mul(scale))
+    digits.parse::<u64>().map_or(i128::from(u64::MAX), |whole| {
+        i128::from(whole).saturating_mul(scale)
+    })
 }
 
 /// The nanoseconds of a decimal fraction of a unit.
 ///
-/// Computed in floating point, as in Go, so that `0.3333333333333333333h` is twenty minutes in both.
+/// Computed in floating point, as in Go, so that `0.3333333333333333333h` is twenty minutes in
+/// both.
 fn fraction_nanos(digits: &str, scale: i128) -> i128 {
     let mut value: u64 = 0;
     let mut divisor = 1.0_f64;
-    for digit in digits.bytes().map(|digit| u64::from(digit.saturating_sub(b'0'))) {
-        let Some(next) = value.checked_mul(10).and_then(|value| value.checked_add(digit)) else { break };
+    for digit in digits
+        .bytes()
+        .map(|digit| u64::from(digit.saturating_sub(b'0')))
+    {
+        let Some(next) = value
+            .checked_mul(10)
+            .and_then(|value| value.checked_add(digit))
+        else {
+            break;
+        };
         value = next;
         divisor *= 10.0;
     }
+
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
         reason = "the result is below one unit, and the loss below a nanosecond is Go's too"
     )]
     let nanos = (value as f64 * (scale as f64 / divisor)) as i128;
+
     nanos
 }
 
@@ -198,7 +230,8 @@ impl fmt::Display for Duration {
         let sign = if self.0 < 0 { "-" } else { "" };
         let magnitude = self.0.unsigned_abs();
         let per_second = NANOS_PER_SECOND.unsigned_abs();
-        let (seconds, nanos) = (magnitude / per_second, magnitude % per_second);
+        let seconds = magnitude / per_second;
+        let nanos = magnitude % per_second;
         if nanos == 0 {
             write!(f, "{sign}{seconds}s")
         } else if nanos % 1_000_000 == 0 {
@@ -268,11 +301,21 @@ mod tests {
 
     #[test]
     fn other_notations_are_refused() {
-        for text in ["", "5", "s", ".s", "1d", "1 s", "1s ", "-", "+", "1m5", "--1s", "1S"] {
-            assert_eq!(Duration::parse(text), Err(DurationError::Syntax(text.to_owned())), "{text:?}");
+        for text in [
+            "", "5", "s", ".s", "1d", "1 s", "1s ", "-", "+", "1m5", "--1s", "1S",
+        ] {
+            assert_eq!(
+                Duration::parse(text),
+                Err(DurationError::Syntax(text.to_owned())),
+                "{text:?}"
+            );
         }
         for text in ["9223372036854775808ns", "2562048h", "99999999999999999999s"] {
-            assert_eq!(Duration::parse(text), Err(DurationError::Overflow(text.to_owned())), "{text:?}");
+            assert_eq!(
+                Duration::parse(text),
+                Err(DurationError::Overflow(text.to_owned())),
+                "{text:?}"
+            );
         }
     }
 
@@ -293,8 +336,17 @@ mod tests {
 
     #[test]
     fn protobuf_carries_one_sign_in_both_parts() {
-        assert_eq!(Duration::from_millis(-1500).to_proto(), prost_types::Duration { seconds: -1, nanos: -500_000_000 });
+        assert_eq!(
+            Duration::from_millis(-1500).to_proto(),
+            prost_types::Duration {
+                seconds: -1,
+                nanos: -500_000_000
+            }
+        );
         assert_eq!(Duration::from_millis(-1500).as_std(), None);
-        assert_eq!(Duration::from_secs(2).as_std(), Some(StdDuration::from_secs(2)));
+        assert_eq!(
+            Duration::from_secs(2).as_std(),
+            Some(StdDuration::from_secs(2))
+        );
     }
 }

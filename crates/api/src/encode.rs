@@ -1,5 +1,5 @@
-//! Encoding of a typed object as JSON of an API server, which [`decode_value`](super::decode::decode_value) decodes to the same
-//! object.
+//! Encoding of a typed object as JSON of an API server, which
+//! [`decode_value`](super::decode::decode_value) decodes to the same object.
 //!
 //! Only the kept fields of an object are written, so it is not a copy of the original.
 
@@ -48,34 +48,42 @@ fn metadata(meta: &ObjectMeta) -> Map<String, Value> {
     if !meta.key.namespace.is_empty() {
         add("namespace", json!(meta.key.namespace));
     }
+
     if !meta.labels.is_empty() {
         add("labels", json!(meta.labels));
     }
+
     if !meta.annotations.is_empty() {
         add("annotations", json!(meta.annotations));
     }
+
     if let Some(created) = meta.created {
         add("creationTimestamp", json!(created.to_string()));
     }
+
     if !meta.resource_version.is_empty() {
         add("resourceVersion", json!(&*meta.resource_version));
     }
+
     if meta.generation != 0 {
         add("generation", json!(meta.generation));
     }
+
     let uid = meta.uid.to_string();
     if !uid.is_empty() {
         add("uid", json!(uid));
     }
+
     if let Some(owner) = &meta.controller {
-        let owner =
-            json!({ "apiVersion": "", "kind": &*owner.kind, "name": &*owner.name, "uid": "", "controller": true });
+        let owner = json!({ "apiVersion": "", "kind": &*owner.kind, "name": &*owner.name, "uid": "", "controller": true });
         add("ownerReferences", json!([owner]));
     }
+
     if meta.deleting {
         // The time is not kept.
         add("deletionTimestamp", json!("1970-01-01T00:00:00Z"));
     }
+
     all
 }
 
@@ -85,6 +93,7 @@ fn content(object: &AnyObject) -> Result<Map<String, Value>, serde_json::Error> 
         all.insert("status".to_owned(), status);
         all
     };
+
     Ok(match object {
         AnyObject::Namespace(_) => Map::new(),
         AnyObject::Node(node) => kubernetes::node(&node.spec),
@@ -96,13 +105,15 @@ fn content(object: &AnyObject) -> Result<Map<String, Value>, serde_json::Error> 
         AnyObject::ServiceAccount(account) => kubernetes::service_account(&account.spec),
         AnyObject::Ingress(ingress) => kubernetes::ingress(&ingress.spec),
         AnyObject::IngressClass(class) => kubernetes::ingress_class(&class.spec),
-        AnyObject::ServiceEntry(entry) if !entry.spec.allocated.is_empty() => {
-            with_status(spec(entry)?, json!({ "addresses": serde_json::to_value(&entry.spec.allocated)? }))
-        }
+        AnyObject::ServiceEntry(entry) if !entry.spec.allocated.is_empty() => with_status(
+            spec(entry)?,
+            json!({ "addresses": serde_json::to_value(&entry.spec.allocated)? }),
+        ),
         AnyObject::ServiceEntry(object) => spec(object)?,
-        AnyObject::WorkloadEntry(entry) if entry.spec.healthy => {
-            with_status(spec(entry)?, json!({ "conditions": [{ "type": "Healthy", "status": "True" }] }))
-        }
+        AnyObject::WorkloadEntry(entry) if entry.spec.healthy => with_status(
+            spec(entry)?,
+            json!({ "conditions": [{ "type": "Healthy", "status": "True" }] }),
+        ),
         AnyObject::WorkloadEntry(object) => spec(object)?,
         AnyObject::KubernetesGateway(gateway) => {
             with_status(spec(gateway)?, serde_json::to_value(&gateway.spec.status)?)
@@ -138,5 +149,8 @@ fn content(object: &AnyObject) -> Result<Map<String, Value>, serde_json::Error> 
 
 /// The spec of a kind that a CustomResourceDefinition defines.
 fn spec<T: Serialize>(object: &Object<T>) -> Result<Map<String, Value>, serde_json::Error> {
-    Ok(Map::from_iter([("spec".to_owned(), serde_json::to_value(&object.spec)?)]))
+    Ok(Map::from_iter([(
+        "spec".to_owned(),
+        serde_json::to_value(&object.spec)?,
+    )]))
 }

@@ -12,7 +12,8 @@ use super::istio::ApplyTo;
 
 /// The descriptors of Envoy's messages.
 ///
-/// They are part of the program; since decoding them is expensive, it is done once, and only if there is an EnvoyFilter.
+/// They are part of the program; since decoding them is expensive, it is done once, and only if
+/// there is an EnvoyFilter.
 #[must_use]
 pub fn codec() -> &'static Codec {
     static CODEC: OnceLock<Codec> = OnceLock::new();

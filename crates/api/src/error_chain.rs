@@ -34,6 +34,9 @@ mod tests {
         let link = |text, source| Link { text, source };
         let last = link("no route", None);
         let middle = link("cannot connect: no route", Some(Box::new(last)));
-        assert_eq!(chain(&link("not sent", Some(Box::new(middle)))), "not sent: cannot connect: no route");
+        assert_eq!(
+            chain(&link("not sent", Some(Box::new(middle)))),
+            "not sent: cannot connect: no route"
+        );
     }
 }

@@ -12,10 +12,14 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    /// `path` begins at the value that is checked; [`under`](Self::under) puts the parent's field before it.
+    /// `path` begins at the value that is checked; [`under`](Self::under) puts the parent's field
+    /// before it.
     #[must_use]
     pub fn new(path: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { path: path.into(), reason: reason.into() }
+        Self {
+            path: path.into(),
+            reason: reason.into(),
+        }
     }
 
     /// The same error, as seen from the message that contains this one in its field `parent`.
@@ -28,7 +32,10 @@ impl FieldError {
             path if path.starts_with('[') => format!("{parent}{path}"),
             path => format!("{parent}.{path}"),
         };
-        Self { path, reason: self.reason }
+        Self {
+            path,
+            reason: self.reason,
+        }
     }
 
     /// The same error, as seen from the list `parent` that contains this one at `index`.
@@ -40,7 +47,11 @@ impl FieldError {
 
 impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.path.is_empty() { f.write_str(&self.reason) } else { write!(f, "{}: {}", self.path, self.reason) }
+        if self.path.is_empty() {
+            f.write_str(&self.reason)
+        } else {
+            write!(f, "{}: {}", self.path, self.reason)
+        }
     }
 }
 
@@ -52,9 +63,17 @@ mod tests {
 
     #[test]
     fn paths_grow_from_the_inside_out() {
-        let error = FieldError::new("port", "is 0").under_item("ports", 2).under("spec");
+        let error = FieldError::new("port", "is 0")
+            .under_item("ports", 2)
+            .under("spec");
         assert_eq!(error.to_string(), "spec.ports[2].port: is 0");
-        assert_eq!(FieldError::new("[1]", "x").under("a").under_item("b", 0).path, "b[0].a[1]");
+        assert_eq!(
+            FieldError::new("[1]", "x")
+                .under("a")
+                .under_item("b", 0)
+                .path,
+            "b[0].a[1]"
+        );
         assert_eq!(FieldError::new("", "x").under("a").path, "a");
     }
 }

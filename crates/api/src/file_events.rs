@@ -1,8 +1,9 @@
 //! Waiting until a file may have changed.
 //!
-//! Folders are watched instead of files, since Kubernetes and editors replace files by renaming. Some changes cause no
-//! event (a symbolic link further up is changed, a network file system, a missing folder), so a wait also ends after an
-//! interval. The caller compares the content of the files.
+//! Folders are watched instead of files, since Kubernetes and editors replace files by renaming.
+//! Some changes cause no event (a symbolic link further up is changed, a network file system, a
+//! missing folder), so a wait also ends after an interval. The caller compares the content of the
+//! files.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -28,8 +29,16 @@ impl FileEvents {
     /// Watches the folders of these files from now on.
     #[must_use]
     pub fn of_files<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Self {
-        let folder = |path: &Path| path.parent().filter(|folder| !folder.as_os_str().is_empty()).map(Path::to_owned);
-        Self::of_folders(paths.into_iter().map(|path| folder(path).unwrap_or_else(|| PathBuf::from("."))))
+        let folder = |path: &Path| {
+            path.parent()
+                .filter(|folder| !folder.as_os_str().is_empty())
+                .map(Path::to_owned)
+        };
+        Self::of_folders(
+            paths
+                .into_iter()
+                .map(|path| folder(path).unwrap_or_else(|| PathBuf::from("."))),
+        )
     }
 
     /// Watches these folders, without those in them, from now on.
@@ -37,7 +46,12 @@ impl FileEvents {
     pub fn of_folders(folders: impl IntoIterator<Item = PathBuf>) -> Self {
         // One pending event has the same effect as several.
         let (sender, events) = mpsc::channel(1);
-        let mut new = Self { folders: folders.into_iter().collect(), watcher: None, sender, events };
+        let mut new = Self {
+            folders: folders.into_iter().collect(),
+            watcher: None,
+            sender,
+            events,
+        };
         new.watch();
         new
     }
@@ -50,7 +64,11 @@ impl FileEvents {
 
     /// Waits for an event, up to `at_most`. No event is lost if the future is dropped.
     pub async fn wait(&mut self, at_most: Duration) {
-        if tokio::time::timeout(at_most, self.events.recv()).await.is_err() || !self.is_watching() {
+        if tokio::time::timeout(at_most, self.events.recv())
+            .await
+            .is_err()
+            || !self.is_watching()
+        {
             // A folder may have been created or replaced.
             self.watch();
         }
@@ -70,7 +88,10 @@ impl FileEvents {
         });
         self.watcher = watcher.and_then(|mut watcher| {
             let mut watch = |folder| watcher.watch(folder, RecursiveMode::NonRecursive).is_ok();
-            self.folders.iter().all(|folder| watch(folder)).then_some(watcher)
+            self.folders
+                .iter()
+                .all(|folder| watch(folder))
+                .then_some(watcher)
         });
     }
 }
@@ -104,11 +125,16 @@ mod tests {
         events.wait(Duration::from_millis(1)).await;
         assert!(events.is_watching());
         std::fs::write(folder.join("ca-cert.pem"), "one").unwrap();
+
         events.wait(LONG).await;
+
         // Another folder of that name is another folder.
         std::fs::remove_dir_all(&folder).unwrap();
         std::fs::create_dir(&folder).unwrap();
-        while tokio::time::timeout(Duration::from_millis(300), events.events.recv()).await.is_ok() {}
+        while tokio::time::timeout(Duration::from_millis(300), events.events.recv())
+            .await
+            .is_ok()
+        {}
         events.wait(Duration::from_millis(1)).await;
         std::fs::write(folder.join("ca-cert.pem"), "two").unwrap();
         events.wait(LONG).await;

@@ -1,12 +1,13 @@
 //! Kinds of the Gateway API and of its Inference Extension, as their specs are written.
 //!
-//! All API versions of a kind share one spec. Fields are those of `sigs.k8s.io/gateway-api` (v1.6, experimental channel) and
-//! `sigs.k8s.io/gateway-api-inference-extension` (v1), in Rust case; what their CRDs default is defaulted here, so that an
-//! object from a file equals one from an API server. Enumerations that a later version may extend (types of filters and
-//! matches, protocols, modes) stay strings: the translation interprets them, and reports unknown ones in the status.
+//! All API versions of a kind share one spec. Fields are those of `sigs.k8s.io/gateway-api` (v1.6,
+//! experimental channel) and `sigs.k8s.io/gateway-api-inference-extension` (v1), in Rust case; what
+//! their CRDs default is defaulted here, so that an object from a file equals one from an API
+//! server. Enumerations that a later version may extend (types of filters and matches, protocols,
+//! modes) stay strings: the translation interprets them, and reports unknown ones in the status.
 //!
-//! The kind `Gateway` is [`KubernetesGateway`] here, as in Istio's code, to distinguish it from Istio's own. `UDPRoute` is not
-//! supported by istiod, and not here either.
+//! The kind `Gateway` is [`KubernetesGateway`] here, as in Istio's code, to distinguish it from
+//! Istio's own. `UDPRoute` is not supported by istiod, and not here either.
 
 mod backend;
 mod backend_tls_policy;
@@ -26,28 +27,37 @@ mod session_persistence;
 mod settings;
 
 pub use backend::{BackendPort, BackendTls, ExternalHostname, XBackend};
-pub use backend_tls_policy::{BackendTlsPolicy, BackendTlsValidation, PolicyTarget, SubjectAltName};
-pub use backend_traffic_policy::{BudgetDetails, RequestRate, RetryConstraint, XBackendTrafficPolicy};
+pub use backend_tls_policy::{
+    BackendTlsPolicy, BackendTlsValidation, PolicyTarget, SubjectAltName,
+};
+pub use backend_traffic_policy::{
+    BudgetDetails, RequestRate, RetryConstraint, XBackendTrafficPolicy,
+};
 pub use filter::{
-    CorsFilter, Fraction, HeaderFilter, HttpHeader, MirrorFilter, PathModifier, RedirectFilter, RewriteFilter,
-    RouteFilter,
+    CorsFilter, Fraction, HeaderFilter, HttpHeader, MirrorFilter, PathModifier, RedirectFilter,
+    RewriteFilter, RouteFilter,
 };
 pub use gateway::{
-    AllowedListeners, FrontendTls, FrontendValidation, GatewayAddress, GatewayBackendTls, GatewayCondition,
-    GatewayInfrastructure, GatewayStatus, GatewayTls, KubernetesGateway, ListenerNamespaces, ParametersRef,
-    PortFrontendTls, TlsValidation,
+    AllowedListeners, FrontendTls, FrontendValidation, GatewayAddress, GatewayBackendTls,
+    GatewayCondition, GatewayInfrastructure, GatewayStatus, GatewayTls, KubernetesGateway,
+    ListenerNamespaces, ParametersRef, PortFrontendTls, TlsValidation,
 };
 pub use gateway_class::GatewayClass;
 pub use grpc_route::{GrpcMethodMatch, GrpcRoute, GrpcRouteMatch, GrpcRouteRule};
-pub use http_route::{HttpPathMatch, HttpRetry, HttpRoute, HttpRouteMatch, HttpRouteRule, HttpTimeouts, NamedMatch};
+pub use http_route::{
+    HttpPathMatch, HttpRetry, HttpRoute, HttpRouteMatch, HttpRouteRule, HttpTimeouts, NamedMatch,
+};
 pub use inference_pool::{
-    EndpointPickerRef, InferencePool, PICKER_FAILURE_MODE_LABEL, PICKER_PORT_LABEL, PICKER_SERVICE_LABEL, POOL_LABEL,
-    POOL_SEMANTICS, PoolPort, PoolSelector, SEMANTICS_LABEL, pool_service_name,
+    EndpointPickerRef, InferencePool, PICKER_FAILURE_MODE_LABEL, PICKER_PORT_LABEL,
+    PICKER_SERVICE_LABEL, POOL_LABEL, POOL_SEMANTICS, PoolPort, PoolSelector, SEMANTICS_LABEL,
+    pool_service_name,
 };
 pub use l4_route::{L4RouteRule, TcpRoute, TlsRoute};
 pub use listener::{AllowedRoutes, Listener, ListenerTls, RouteGroupKind, RouteNamespaces};
 pub use listener_set::{ListenerSet, ParentGateway};
-pub use reference::{BackendObject, BackendRef, CertificateRef, LocalObject, ObjectReference, ParentReference};
+pub use reference::{
+    BackendObject, BackendRef, CertificateRef, LocalObject, ObjectReference, ParentReference,
+};
 pub use reference_grant::{GrantFrom, GrantTo, ReferenceGrant};
 pub use session_persistence::{CookieConfig, SessionPersistence};
 pub use settings::GatewayApiSettings;

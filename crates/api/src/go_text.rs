@@ -12,7 +12,8 @@ pub fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// Appends a text in quotes, with the escapes that JSON and Go share; `other` appends all other characters.
+/// Appends a text in quotes, with the escapes that JSON and Go share; `other` appends all other
+/// characters.
 fn write_escaped(out: &mut String, text: &str, other: impl Fn(&mut String, char)) {
     out.push('"');
     for sign in text.chars() {
@@ -28,7 +29,8 @@ fn write_escaped(out: &mut String, text: &str, other: impl Fn(&mut String, char)
     out.push('"');
 }
 
-/// Appends a quoted text, as `encoding/json` writes it: characters that are special in HTML are escaped, too.
+/// Appends a quoted text, as `encoding/json` writes it: characters that are special in HTML are
+/// escaped, too.
 pub fn write_json_string(out: &mut String, text: &str) {
     write_escaped(out, text, |out, sign| match sign {
         '\u{8}' => out.push_str("\\b"),
@@ -67,7 +69,10 @@ mod tests {
 
     #[test]
     fn only_booleans_that_go_parses_are_accepted() {
-        assert_eq!((parse_bool("T"), parse_bool("0")), (Some(true), Some(false)));
+        assert_eq!(
+            (parse_bool("T"), parse_bool("0")),
+            (Some(true), Some(false))
+        );
         for text in ["", "yes", "tRue", " true", "2"] {
             assert_eq!(parse_bool(text), None, "{text:?}");
         }
@@ -78,7 +83,10 @@ mod tests {
         let text = "a\"\\\u{1}\u{8}\n<b>&\u{2028}\u{e9}\u{7f}";
         let mut written = String::new();
         write_json_string(&mut written, text);
-        assert_eq!(written, "\"a\\\"\\\\\\u0001\\b\\n\\u003cb\\u003e\\u0026\\u2028\u{e9}\u{7f}\"");
+        assert_eq!(
+            written,
+            "\"a\\\"\\\\\\u0001\\b\\n\\u003cb\\u003e\\u0026\\u2028\u{e9}\u{7f}\""
+        );
         assert_eq!(serde_json::from_str::<String>(&written).unwrap(), text);
     }
 }

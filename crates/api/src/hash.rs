@@ -1,8 +1,9 @@
-//! Hash tables with a random key. Hashes without one are predictable: an attacker can choose names that collide, and
-//! each insertion then costs time linear in the size of the table.
+//! Hash tables with a random key. Hashes without one are predictable: an attacker can choose names
+//! that collide, and each insertion then costs time linear in the size of the table.
 //!
-//! All tables of the crate, except `BTreeMap`, are of these types or of std's; a test in `tests/house.rs` rejects other
-//! hashers. These types are about as fast as hashers without a key, std's are several times slower.
+//! All tables of the crate, except `BTreeMap`, are of these types or of std's; a test in
+//! `tests/house.rs` rejects other hashers. These types are about as fast as hashers without a key,
+//! std's are several times slower.
 
 use std::hash::Hash;
 use std::sync::LazyLock;
@@ -39,7 +40,10 @@ mod tests {
     #[test]
     fn names_that_collide_without_a_key_do_not_with_one() {
         let names = colliding_names::colliding_names(1000);
-        let without: std::collections::BTreeSet<u64> = names.iter().map(|name| FxBuildHasher.hash_one(name)).collect();
+        let without: std::collections::BTreeSet<u64> = names
+            .iter()
+            .map(|name| FxBuildHasher.hash_one(name))
+            .collect();
         let with: std::collections::BTreeSet<u64> = names.iter().map(keyed_hash).collect();
         assert_eq!((without.len(), with.len()), (1, names.len()));
     }

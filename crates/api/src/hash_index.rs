@@ -5,8 +5,8 @@ use std::hash::Hash;
 
 use super::hash::{KeyedMap, keyed_hash};
 
-/// An index of numbered items. It stores only eight bytes per key, neither items nor keys. The caller must check a
-/// found item, since another key can have the same hash.
+/// An index of numbered items. It stores only eight bytes per key, neither items nor keys. The
+/// caller must check a found item, since another key can have the same hash.
 #[derive(Clone, Default)]
 pub struct HashIndex {
     entries: KeyedMap<u32, Entry>,
@@ -35,19 +35,29 @@ impl Entry {
 
 impl fmt::Debug for HashIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.entries.iter().map(|(hash, entry)| (hash, self.numbers(entry)))).finish()
+        f.debug_map()
+            .entries(
+                self.entries
+                    .iter()
+                    .map(|(hash, entry)| (hash, self.numbers(entry))),
+            )
+            .finish()
     }
 }
 
-/// The hash of a key in a [`HashIndex`], for callers with keys of many types: only the hashing is compiled for each
-/// type.
+/// The hash of a key in a [`HashIndex`], for callers with keys of many types: only the hashing is
+/// compiled for each type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyHash(u32);
 
 impl KeyHash {
-    /// Equal for equal keys within this process, different in another: the hash function has a random key.
+    /// Equal for equal keys within this process, different in another: the hash function has a
+    /// random key.
     pub fn of(key: &(impl Hash + ?Sized)) -> Self {
-        #[expect(clippy::cast_possible_truncation, reason = "half of the bits of a hash are still a hash")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "half of the bits of a hash are still a hash"
+        )]
         let hash = keyed_hash(key) as u32;
         Self(hash)
     }
@@ -64,7 +74,8 @@ impl HashIndex {
         self.remove_at(KeyHash::of(key), number);
     }
 
-    /// The numbers of the items of a key, ascending and unique; some may have another key with the same hash.
+    /// The numbers of the items of a key, ascending and unique; some may have another key with the
+    /// same hash.
     #[must_use]
     pub fn get(&self, key: &(impl Hash + ?Sized)) -> &[u32] {
         self.get_at(KeyHash::of(key))
@@ -88,6 +99,7 @@ impl HashIndex {
             }
             return;
         };
+
         if let Some(list) = self.lists.get_mut(list)
             && let Err(at) = list.binary_search(&number)
         {
@@ -100,17 +112,25 @@ impl HashIndex {
 
     /// As [`HashIndex::remove`], for the hash of the key.
     pub fn remove_at(&mut self, hash: KeyHash, number: u32) {
-        let Some(entry) = self.entries.get_mut(&hash.0) else { return };
+        let Some(entry) = self.entries.get_mut(&hash.0) else {
+            return;
+        };
+
         let Some(at) = entry.list() else {
             if entry.0 == number {
                 self.entries.remove(&hash.0);
             }
             return;
         };
-        let Some(list) = self.lists.get_mut(at) else { return };
+
+        let Some(list) = self.lists.get_mut(at) else {
+            return;
+        };
+
         if let Ok(at) = list.binary_search(&number) {
             list.remove(at);
         }
+
         if let [one] = list[..] {
             *list = Vec::new();
             self.free.push(entry.0 & !LIST_TAG);
@@ -121,7 +141,10 @@ impl HashIndex {
     /// As [`HashIndex::get`], for the hash of the key.
     #[must_use]
     pub fn get_at(&self, hash: KeyHash) -> &[u32] {
-        self.entries.get(&hash.0).map(|entry| self.numbers(entry)).unwrap_or_default()
+        self.entries
+            .get(&hash.0)
+            .map(|entry| self.numbers(entry))
+            .unwrap_or_default()
     }
 
     /// Frees memory that this many keys do not need.
@@ -131,7 +154,10 @@ impl HashIndex {
 
     fn numbers<'a>(&'a self, entry: &'a Entry) -> &'a [u32] {
         match entry.list() {
-            Some(at) => self.lists.get(at).expect("an entry with the list tag has a list"),
+            Some(at) => self
+                .lists
+                .get(at)
+                .expect("an entry with the list tag has a list"),
             None => std::slice::from_ref(&entry.0),
         }
     }
@@ -148,11 +174,16 @@ mod tests {
         for number in [2, 2, 1, 3] {
             index.insert("k", number);
         }
+
         index.insert("other", 7);
-        assert_eq!((found(&index, "k"), found(&index, "other")), (vec![1, 2, 3], vec![7]));
+        assert_eq!(
+            (found(&index, "k"), found(&index, "other")),
+            (vec![1, 2, 3], vec![7])
+        );
         index.remove("k", 9);
         index.remove("k", 1);
         index.remove("k", 3);
+
         assert_eq!(found(&index, "k"), [2]);
         index.remove("k", 5);
         assert_eq!(found(&index, "k"), [2]);

@@ -1,7 +1,7 @@
 //! Matching of hosts, their specificity, and resolution of short names.
 //!
-//! The rules are those of Istio's `pkg/config/host`: a wildcard is a leading `*`, and covers whatever ends in the rest.
-//! Matching is case-sensitive.
+//! The rules are those of Istio's `pkg/config/host`: a wildcard is a leading `*`, and covers
+//! whatever ends in the rest. Matching is case-sensitive.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -46,16 +46,21 @@ pub fn is_subset_of(inner: &str, outer: &str) -> bool {
     }
 }
 
-/// Orders hosts as configuration lists them: exact names before wildcards, then longest first, then by letter.
+/// Orders hosts as configuration lists them: exact names before wildcards, then longest first, then
+/// by letter.
 #[must_use]
 pub fn compare_specificity(a: &str, b: &str) -> Ordering {
-    is_wildcard(a).cmp(&is_wildcard(b)).then_with(|| b.len().cmp(&a.len())).then_with(|| a.cmp(b))
+    is_wildcard(a)
+        .cmp(&is_wildcard(b))
+        .then_with(|| b.len().cmp(&a.len()))
+        .then_with(|| a.cmp(b))
 }
 
 /// A list of hosts that finds the hosts overlapping a given host without a scan of the whole list.
 #[derive(Clone, Debug)]
 pub struct HostIndex<'a, T> {
-    /// The suffixes after the `*` of wildcards, and exact names, each reversed, with the host itself and its value.
+    /// The suffixes after the `*` of wildcards, and exact names, each reversed, with the host
+    /// itself and its value.
     sorted: Vec<(Vec<u8>, &'a str, T)>,
     /// The lengths of the wildcards' suffixes, shortest first.
     wildcards: Vec<usize>,
@@ -64,11 +69,15 @@ pub struct HostIndex<'a, T> {
 impl<'a, T: Copy + Ord> HostIndex<'a, T> {
     /// An index of hosts, each with a value.
     pub fn new(hosts: impl Iterator<Item = (&'a str, T)>) -> Self {
-        let mut sorted: Vec<_> = hosts.map(|(host, of)| (backwards(host), host, of)).collect();
+        let mut sorted: Vec<_> = hosts
+            .map(|(host, of)| (backwards(host), host, of))
+            .collect();
         sorted.sort_unstable();
         sorted.dedup();
-        let mut wildcards: Vec<usize> =
-            sorted.iter().filter_map(|(_, host, _)| Some(wildcard_suffix(host)?.len())).collect();
+        let mut wildcards: Vec<usize> = sorted
+            .iter()
+            .filter_map(|(_, host, _)| Some(wildcard_suffix(host)?.len()))
+            .collect();
         wildcards.sort_unstable();
         wildcards.dedup();
         Self { sorted, wildcards }
@@ -79,56 +88,106 @@ impl<'a, T: Copy + Ord> HostIndex<'a, T> {
     pub fn matches(&self, host: &str) -> bool {
         let key = backwards(host);
         let covers = |length: &usize| {
-            let Some(suffix) = key.get(..*length) else { return false };
-            let from = self.sorted.partition_point(|(own, _, _)| own.as_slice() < suffix);
-            let mut same = self.sorted.iter().skip(from).take_while(|(own, _, _)| own == suffix);
+            let Some(suffix) = key.get(..*length) else {
+                return false;
+            };
+            let from = self
+                .sorted
+                .partition_point(|(own, _, _)| own.as_slice() < suffix);
+            let mut same = self
+                .sorted
+                .iter()
+                .skip(from)
+                .take_while(|(own, _, _)| own == suffix);
             same.any(|(_, own, _)| is_subset_of(host, own))
         };
+
         let from = self.sorted.partition_point(|(own, _, _)| *own < key);
-        let mut under = self.sorted.iter().skip(from).take_while(|(own, _, _)| own.starts_with(&key));
-        // An exact name does not match longer names: only equal entries, which come first, are compared.
+        let mut under = self
+            .sorted
+            .iter()
+            .skip(from)
+            .take_while(|(own, _, _)| own.starts_with(&key));
+
+        // An exact name does not match longer names: only equal entries, which come first, are
+        // compared.
         let is_met = match is_wildcard(host) {
             true => under.next().is_some(),
-            false => under.take_while(|(own, _, _)| *own == key).any(|(_, own, _)| matches(host, own)),
+            false => under
+                .take_while(|(own, _, _)| *own == key)
+                .any(|(_, own, _)| matches(host, own)),
         };
+
         is_met || self.wildcards.iter().any(covers)
     }
 
-    /// The narrower of `host` and each host of the list that [`matches()`] it, with the value of the list's host.
+    /// The narrower of `host` and each host of the list that [`matches()`] it, with the value of
+    /// the list's host.
     pub fn common<'b>(&self, host: &'b str) -> Vec<(&'b str, T)>
     where
         'a: 'b,
     {
         let key = backwards(host);
         let mut found: Vec<(&'b str, T)> = Vec::new();
+
         // Wildcards that cover `host`: their suffix is a suffix of `host`.
-        for length in self.wildcards.iter().take_while(|length| **length <= key.len()) {
-            let Some(suffix) = key.get(..*length) else { continue };
-            let from = self.sorted.partition_point(|(own, _, _)| own.as_slice() < suffix);
-            let same = self.sorted.iter().skip(from).take_while(|(own, _, _)| own == suffix);
-            found.extend(same.filter(|(_, own, _)| is_subset_of(host, own)).map(|(_, _, of)| (host, *of)));
+        for length in self
+            .wildcards
+            .iter()
+            .take_while(|length| **length <= key.len())
+        {
+            let Some(suffix) = key.get(..*length) else {
+                continue;
+            };
+            let from = self
+                .sorted
+                .partition_point(|(own, _, _)| own.as_slice() < suffix);
+            let same = self
+                .sorted
+                .iter()
+                .skip(from)
+                .take_while(|(own, _, _)| own == suffix);
+            found.extend(
+                same.filter(|(_, own, _)| is_subset_of(host, own))
+                    .map(|(_, _, of)| (host, *of)),
+            );
         }
+
         // Hosts that `host` covers or equals; an exact name covers only itself.
         let from = self.sorted.partition_point(|(own, _, _)| *own < key);
         let under = self.sorted.iter().skip(from);
-        let under = under.take_while(|(own, _, _)| if is_wildcard(host) { own.starts_with(&key) } else { *own == key });
-        let under = under.filter(|(_, own, _)| is_subset_of(own, host) && !is_subset_of(host, own) || *own == host);
+        let under = under.take_while(|(own, _, _)| {
+            if is_wildcard(host) {
+                own.starts_with(&key)
+            } else {
+                *own == key
+            }
+        });
+
+        let under = under.filter(|(_, own, _)| {
+            is_subset_of(own, host) && !is_subset_of(host, own) || *own == host
+        });
         found.extend(under.map(|(_, own, of)| (*own, *of)));
         found.sort_unstable();
         found.dedup();
+
         found
     }
 }
 
 /// The bytes of an exact name, or of a wildcard's suffix, in reverse order.
 fn backwards(host: &str) -> Vec<u8> {
-    wildcard_suffix(host).unwrap_or(host).bytes().rev().collect()
+    wildcard_suffix(host)
+        .unwrap_or(host)
+        .bytes()
+        .rev()
+        .collect()
 }
 
 /// The full name of a host that a user wrote.
 ///
-/// A name without a dot is a Kubernetes service of the object's namespace; `*`, IP addresses and names with a dot stay
-/// unchanged. An empty namespace or domain suffix is omitted.
+/// A name without a dot is a Kubernetes service of the object's namespace; `*`, IP addresses and
+/// names with a dot stay unchanged. An empty namespace or domain suffix is omitted.
 #[must_use]
 pub fn resolve_short_name<'a>(host: &'a str, namespace: &str, domain_suffix: &str) -> Cow<'a, str> {
     if host.is_empty() || host == "*" || host.contains('.') || is_ip_address(host) {
@@ -218,22 +277,60 @@ mod tests {
 
     #[test]
     fn exact_before_wildcard_then_longest_then_by_letter() {
-        let mut hosts = ["b.example", "*", "a.example", "*.example", "web.a.example", "*.a.example"];
+        let mut hosts = [
+            "b.example",
+            "*",
+            "a.example",
+            "*.example",
+            "web.a.example",
+            "*.a.example",
+        ];
+
         hosts.sort_by(|a, b| compare_specificity(a, b));
-        assert_eq!(hosts, ["web.a.example", "a.example", "b.example", "*.a.example", "*.example", "*"]);
+        assert_eq!(
+            hosts,
+            [
+                "web.a.example",
+                "a.example",
+                "b.example",
+                "*.a.example",
+                "*.example",
+                "*"
+            ]
+        );
     }
 
     #[test]
     fn an_index_gives_the_narrower_names() {
-        let index = HostIndex::new([("*.example", 0), ("bar.net", 1), ("*", 2), ("a.shop.example", 3)].into_iter());
-        assert_eq!(index.common("shop.example"), [("shop.example", 0), ("shop.example", 2)]);
+        let index = HostIndex::new(
+            [
+                ("*.example", 0),
+                ("bar.net", 1),
+                ("*", 2),
+                ("a.shop.example", 3),
+            ]
+            .into_iter(),
+        );
+
+        assert_eq!(
+            index.common("shop.example"),
+            [("shop.example", 0), ("shop.example", 2)]
+        );
         assert_eq!(index.common("*.net"), [("*.net", 2), ("bar.net", 1)]);
         assert_eq!(
             index.common("*.shop.example"),
-            [("*.shop.example", 0), ("*.shop.example", 2), ("a.shop.example", 3)]
+            [
+                ("*.shop.example", 0),
+                ("*.shop.example", 2),
+                ("a.shop.example", 3)
+            ]
         );
+
         let index = HostIndex::new([("bank.example", 0)].into_iter());
-        assert_eq!((index.common("shop.example"), index.common("")), (vec![], vec![]));
+        assert_eq!(
+            (index.common("shop.example"), index.common("")),
+            (vec![], vec![])
+        );
     }
 
     proptest! {
@@ -258,10 +355,25 @@ mod tests {
 
     #[test]
     fn only_a_name_without_dots_is_completed() {
-        assert_eq!(resolve_short_name("reviews", "shop", "cluster.local"), "reviews.shop.svc.cluster.local");
-        assert_eq!(resolve_short_name("reviews", "", "cluster.local"), "reviews.svc.cluster.local");
+        assert_eq!(
+            resolve_short_name("reviews", "shop", "cluster.local"),
+            "reviews.shop.svc.cluster.local"
+        );
+        assert_eq!(
+            resolve_short_name("reviews", "", "cluster.local"),
+            "reviews.svc.cluster.local"
+        );
+
         assert_eq!(resolve_short_name("reviews", "shop", ""), "reviews.shop");
-        for host in ["", "*", "*.example", "reviews.shop", "10.0.0.1", "2001:db8::1"] {
+
+        for host in [
+            "",
+            "*",
+            "*.example",
+            "reviews.shop",
+            "10.0.0.1",
+            "2001:db8::1",
+        ] {
             assert_eq!(resolve_short_name(host, "shop", "cluster.local"), host);
         }
     }

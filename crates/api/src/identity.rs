@@ -13,7 +13,8 @@ const SCHEME: &str = "spiffe://";
 /// The longest SPIFFE id that the standard allows, in bytes.
 const MAX_BYTES: usize = 2048;
 
-/// The identity of a workload; prints as `spiffe://<trust domain>/ns/<namespace>/sa/<service account>`.
+/// The identity of a workload; prints as
+/// `spiffe://<trust domain>/ns/<namespace>/sa/<service account>`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     /// The trust domain that issues the identity.
@@ -24,8 +25,8 @@ pub struct Identity {
     pub service_account: ServiceAccount,
 }
 
-/// The authenticated identity of a caller, which the authenticator adds to a request's extensions. Absent without
-/// authentication, as on plaintext ports.
+/// The authenticated identity of a caller, which the authenticator adds to a request's extensions.
+/// Absent without authentication, as on plaintext ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
     /// All authenticated identities, in order.
@@ -36,29 +37,34 @@ pub struct Caller {
     pub expires: Option<Timestamp>,
 }
 
-/// When a caller's credential expires: a request extension, set where the caller's identity itself is not.
+/// When a caller's credential expires: a request extension, set where the caller's identity itself
+/// is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CredentialExpiry(pub Timestamp);
 
-/// The pod that a caller runs in, as reported by the verifier of its token. Its namespace is that of the identity.
+/// The pod that a caller runs in, as reported by the verifier of its token. Its namespace is that
+/// of the identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodOfCaller {
     /// The pod's name.
     pub name: Arc<str>,
     /// Its UID, which no later pod of the same name has.
     pub uid: Arc<str>,
-    /// The remote cluster whose API server reported the pod; `None` if none did, or if it was the cluster that
-    /// configures the mesh.
+    /// The remote cluster whose API server reported the pod; `None` if none did, or if it was the
+    /// cluster that configures the mesh.
     pub cluster: Option<ClusterId>,
 }
 
 /// Why a text is not a workload's identity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not an identity: it must be spiffe://<trust domain>/ns/<namespace>/sa/<service account>")]
+#[error(
+    "{0:?} is not an identity: it must be spiffe://<trust domain>/ns/<namespace>/sa/<service account>"
+)]
 pub struct IdentityError(String);
 
 impl Identity {
-    /// Parses a SPIFFE id as Istio writes it: no part is empty or contains a slash, and nothing follows.
+    /// Parses a SPIFFE id as Istio writes it: no part is empty or contains a slash, and nothing
+    /// follows.
     ///
     /// # Errors
     /// When it is anything else.
@@ -72,9 +78,13 @@ impl Identity {
             let domain = trust_domain.replace([':', '@'], ".");
             (good(&domain) && good(namespace) && good(service_account)).then_some(parts)
         };
+
         let shown = || text.chars().take(200).collect();
-        let [trust_domain, namespace, service_account] =
-            (text.len() <= MAX_BYTES).then(parts).flatten().ok_or_else(|| IdentityError(shown()))?;
+        let [trust_domain, namespace, service_account] = (text.len() <= MAX_BYTES)
+            .then(parts)
+            .flatten()
+            .ok_or_else(|| IdentityError(shown()))?;
+
         Ok(Self {
             trust_domain: TrustDomain::new(trust_domain),
             namespace: Namespace::new(namespace),
@@ -96,8 +106,15 @@ fn is_allowed(sign: u8) -> bool {
 
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { trust_domain, namespace, service_account } = self;
-        write!(f, "{SCHEME}{trust_domain}/ns/{namespace}/sa/{service_account}")
+        let Self {
+            trust_domain,
+            namespace,
+            service_account,
+        } = self;
+        write!(
+            f,
+            "{SCHEME}{trust_domain}/ns/{namespace}/sa/{service_account}"
+        )
     }
 }
 

@@ -22,7 +22,10 @@ const FIRST_LIMIT: usize = 64;
 
 impl<T> Default for Interned<T> {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(Known { values: KeyedMap::default(), limit: FIRST_LIMIT })))
+        Self(Arc::new(Mutex::new(Known {
+            values: KeyedMap::default(),
+            limit: FIRST_LIMIT,
+        })))
     }
 }
 
@@ -41,8 +44,8 @@ impl<T> PartialEq for Interned<T> {
 }
 
 impl<T: Clone> Interned<T> {
-    /// The kept value of this hash if `is_it` returns true for it, else a new one, which is kept from then on. `is_used` returns whether
-    /// a kept value has other copies.
+    /// The kept value of this hash if `is_it` returns true for it, else a new one, which is kept
+    /// from then on. `is_used` returns whether a kept value has other copies.
     pub fn get_or_insert(
         &self,
         hash: u64,
@@ -76,7 +79,12 @@ mod tests {
         let interned: Interned<Arc<str>> = Interned::default();
         let get = |text: &str| {
             let is_used = |kept: &Arc<str>| Arc::strong_count(kept) > 1;
-            interned.get_or_insert(keyed_hash(text), |kept| **kept == *text, is_used, || text.into())
+            interned.get_or_insert(
+                keyed_hash(text),
+                |kept| **kept == *text,
+                is_used,
+                || text.into(),
+            )
         };
         let first = get("web");
         for number in 0..10 * FIRST_LIMIT {
@@ -89,7 +97,12 @@ mod tests {
     #[test]
     fn values_with_equal_hashes_are_distinguished() {
         let interned: Interned<Arc<str>> = Interned::default();
-        let get = |text: &str| interned.get_or_insert(7, |kept| **kept == *text, |_| true, || text.into());
-        assert_eq!([get("a"), get("b"), get("a")].map(|text| text.to_string()), ["a", "b", "a"]);
+        let get = |text: &str| {
+            interned.get_or_insert(7, |kept| **kept == *text, |_| true, || text.into())
+        };
+        assert_eq!(
+            [get("a"), get("b"), get("a")].map(|text| text.to_string()),
+            ["a", "b", "a"]
+        );
     }
 }

@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 use std::ops::Deref;
 
-/// Addresses in the order in which they were written. A single address is stored without allocation.
+/// Addresses in the order in which they were written. A single address is stored without
+/// allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IpList(List);
 
@@ -33,9 +34,15 @@ impl Deref for IpList {
 impl FromIterator<IpAddr> for IpList {
     fn from_iter<I: IntoIterator<Item = IpAddr>>(addresses: I) -> Self {
         let mut rest = addresses.into_iter();
-        let Some(first) = rest.next() else { return Self::default() };
-        let Some(second) = rest.next() else { return Self(List::One(first)) };
-        Self(List::More([first, second].into_iter().chain(rest).collect()))
+        let Some(first) = rest.next() else {
+            return Self::default();
+        };
+        let Some(second) = rest.next() else {
+            return Self(List::One(first));
+        };
+        Self(List::More(
+            [first, second].into_iter().chain(rest).collect(),
+        ))
     }
 }
 
@@ -54,7 +61,9 @@ mod tests {
 
     #[test]
     fn lists_of_any_length_are_as_they_were_written() {
-        let addresses: Vec<IpAddr> = ["10.0.0.1", "fd00::1", "10.0.0.2"].map(|text| text.parse().unwrap()).to_vec();
+        let addresses: Vec<IpAddr> = ["10.0.0.1", "fd00::1", "10.0.0.2"]
+            .map(|text| text.parse().unwrap())
+            .to_vec();
         for length in 0..=addresses.len() {
             let list: IpList = addresses.iter().take(length).copied().collect();
             assert_eq!(*list, addresses[..length]);

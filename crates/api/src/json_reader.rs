@@ -1,12 +1,13 @@
 //! Deserialization of JSON values, with the paths of errors and of unknown fields.
 //!
-//! JSON has two mappings. Kubernetes' is strict. Protobuf's JSON mapping, for Istio's kinds and mesh config, is
-//! lenient: fields are found by their camelCase name and by their proto name, numbers may be quoted, whole numbers may
-//! have a fraction of zero, and `null` means absent. In both, the keys of maps stay unchanged.
+//! JSON has two mappings. Kubernetes' is strict. Protobuf's JSON mapping, for Istio's kinds and
+//! mesh config, is lenient: fields are found by their camelCase name and by their proto name,
+//! numbers may be quoted, whole numbers may have a fraction of zero, and `null` means absent. In
+//! both, the keys of maps stay unchanged.
 //!
-//! One deserializer implements both and tracks its path. With `serde_ignored` and `serde_path_to_error` around two
-//! other deserializers, the code of each type was generated for six of them, and a release build of this crate took 411
-//! s of CPU time.
+//! One deserializer implements both and tracks its path. With `serde_ignored` and
+//! `serde_path_to_error` around two other deserializers, the code of each type was generated for
+//! six of them, and a release build of this crate took 411 s of CPU time.
 
 mod access;
 #[cfg(test)]
@@ -32,18 +33,33 @@ pub(super) enum Mapping {
     Protobuf,
 }
 
-/// Deserializes a type from a value. Returns the typed value, and the paths of unknown fields in their order.
+/// Deserializes a type from a value. Returns the typed value, and the paths of unknown fields in
+/// their order.
 ///
 /// # Errors
 /// With the path of the first field whose value does not fit.
-pub(super) fn read<'de, T>(value: &'de Value, mapping: Mapping) -> Result<(T, Vec<String>), FieldError>
+pub(super) fn read<'de, T>(
+    value: &'de Value,
+    mapping: Mapping,
+) -> Result<(T, Vec<String>), FieldError>
 where
     T: Deserialize<'de>,
 {
-    let notes = Notes { mapping, unknown_fields: RefCell::default(), wrong: RefCell::default() };
-    match T::deserialize(JsonReader { value, path: &Path::Root, notes: &notes }) {
+    let notes = Notes {
+        mapping,
+        unknown_fields: RefCell::default(),
+        wrong: RefCell::default(),
+    };
+    match T::deserialize(JsonReader {
+        value,
+        path: &Path::Root,
+        notes: &notes,
+    }) {
         Ok(value) => Ok((value, notes.unknown_fields.into_inner())),
-        Err(error) => Err(FieldError::new(notes.wrong.into_inner().unwrap_or_default(), error.to_string())),
+        Err(error) => Err(FieldError::new(
+            notes.wrong.into_inner().unwrap_or_default(),
+            error.to_string(),
+        )),
     }
 }
 
@@ -151,7 +167,11 @@ impl<'de> JsonReader<'_, 'de> {
 
     /// Passes a number to the visitor as it is written.
     fn number<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if self.value.is_number() { self.deserialize_any(visitor) } else { Err(self.invalid_type(&visitor)) }
+        if self.value.is_number() {
+            self.deserialize_any(visitor)
+        } else {
+            Err(self.invalid_type(&visitor))
+        }
     }
 
     /// Passes a list to the visitor, which must consume all of it.
@@ -161,17 +181,31 @@ impl<'de> JsonReader<'_, 'de> {
         if access.is_empty() || self.is_lenient() {
             return Ok(value);
         }
-        Err(Error::invalid_length(items.len(), &"fewer elements in array"))
+        Err(Error::invalid_length(
+            items.len(),
+            &"fewer elements in array",
+        ))
     }
 
-    /// Passes the members of a map, or the fields of a message whose fields are `known`, to the visitor.
-    fn members<V: Visitor<'de>>(self, known: Option<&'static [&'static str]>, visitor: V) -> Result<V::Value, Error> {
+    /// Passes the members of a map, or the fields of a message whose fields are `known`, to the
+    /// visitor.
+    fn members<V: Visitor<'de>>(
+        self,
+        known: Option<&'static [&'static str]>,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
         match self.value {
-            Value::Null if self.is_lenient() => visitor.visit_map(Members::empty(self.path, self.notes)),
-            Value::Object(members) => visitor.visit_map(Members::new(members, known, self.path, self.notes)),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-                Err(self.invalid_type(&visitor))
+            Value::Null if self.is_lenient() => {
+                visitor.visit_map(Members::empty(self.path, self.notes))
             }
+            Value::Object(members) => {
+                visitor.visit_map(Members::new(members, known, self.path, self.notes))
+            }
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_) => Err(self.invalid_type(&visitor)),
         }
     }
 }
@@ -198,7 +232,9 @@ fn whole(number: &Number) -> Option<i128> {
     if let Some(number) = number.as_i128() {
         return Some(number);
     }
-    let float = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 1e15)?;
+    let float = number
+        .as_f64()
+        .filter(|float| float.fract() == 0.0 && float.abs() < 1e15)?;
     // Its shortest text is exact and has no exponent below 10^15, so no cast is needed.
     format!("{float:.0}").parse().ok()
 }
@@ -250,9 +286,11 @@ impl<'de> Deserializer<'de> for JsonReader<'_, 'de> {
         match self.value {
             Value::Null if self.is_lenient() => visitor.visit_bool(false),
             Value::Bool(value) => visitor.visit_bool(*value),
-            Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
-                Err(self.invalid_type(&visitor))
-            }
+            Value::Null
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_)
+            | Value::Object(_) => Err(self.invalid_type(&visitor)),
         }
     }
 
@@ -260,9 +298,11 @@ impl<'de> Deserializer<'de> for JsonReader<'_, 'de> {
         match self.value {
             Value::Null if self.is_lenient() => visitor.visit_borrowed_str(""),
             Value::String(text) => visitor.visit_borrowed_str(text),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-                Err(self.invalid_type(&visitor))
-            }
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::Array(_)
+            | Value::Object(_) => Err(self.invalid_type(&visitor)),
         }
     }
 
@@ -271,10 +311,18 @@ impl<'de> Deserializer<'de> for JsonReader<'_, 'de> {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if self.value.is_null() { visitor.visit_none() } else { visitor.visit_some(self) }
+        if self.value.is_null() {
+            visitor.visit_none()
+        } else {
+            visitor.visit_some(self)
+        }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _name: &'static str, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -282,9 +330,11 @@ impl<'de> Deserializer<'de> for JsonReader<'_, 'de> {
         match self.value {
             Value::Null if self.is_lenient() => self.list(&[], visitor),
             Value::Array(items) => self.list(items, visitor),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
-                Err(self.invalid_type(&visitor))
-            }
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Object(_) => Err(self.invalid_type(&visitor)),
         }
     }
 
@@ -292,7 +342,8 @@ impl<'de> Deserializer<'de> for JsonReader<'_, 'de> {
         self.members(None, visitor)
     }
 
-    /// Derived visitors would also accept a list of the fields in their order, which neither mapping allows.
+    /// Derived visitors would also accept a list of the fields in their order, which neither
+    /// mapping allows.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _name: &'static str,
@@ -315,7 +366,10 @@ impl<'de> Deserializer<'de> for JsonReader<'_, 'de> {
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        self.notes.unknown_fields.borrow_mut().push(self.path.text());
+        self.notes
+            .unknown_fields
+            .borrow_mut()
+            .push(self.path.text());
         visitor.visit_unit()
     }
 

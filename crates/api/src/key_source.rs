@@ -15,10 +15,15 @@ pub enum KeySource {
 }
 
 impl JwtRule {
-    /// Where the keys of a rule are fetched; `None` if the rule contains the keys or has no location.
+    /// Where the keys of a rule are fetched; `None` if the rule contains the keys or has no
+    /// location.
     #[must_use]
     pub fn key_source(&self) -> Option<KeySource> {
-        match (self.jwks.as_str(), self.jwks_uri.as_str(), self.issuer.as_str()) {
+        match (
+            self.jwks.as_str(),
+            self.jwks_uri.as_str(),
+            self.issuer.as_str(),
+        ) {
             ("", "", "") => None,
             ("", "", issuer) => Some(KeySource::Issuer(Arc::from(issuer))),
             ("", uri, _) => Some(KeySource::Uri(Arc::from(uri))),

@@ -1,10 +1,14 @@
-//! The configuration that users write: Kubernetes and Istio objects as types, their defaults and their validation.
+//! The configuration that users write: Kubernetes and Istio objects as types, their defaults and
+//! their validation.
 //!
 //! Independent of stores, proxies and Envoy.
 
 #![cfg_attr(
     test,
-    allow(clippy::needless_pass_by_value, reason = "builders of test values read better if they take values")
+    allow(
+        clippy::needless_pass_by_value,
+        reason = "builders of test values read better if they take values"
+    )
 )]
 
 pub mod any_object;

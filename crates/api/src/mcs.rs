@@ -1,4 +1,5 @@
-//! The kinds of Kubernetes' multi-cluster services (MCS): which services a cluster exports and imports.
+//! The kinds of Kubernetes' multi-cluster services (MCS): which services a cluster exports and
+//! imports.
 
 use std::net::IpAddr;
 use std::sync::OnceLock;
@@ -17,25 +18,34 @@ pub struct Api {
 }
 
 /// Kubernetes' default.
-const DEFAULT: Api = Api { group: "multicluster.x-k8s.io", version: "v1alpha1", versions: &["v1alpha1"] };
+const DEFAULT: Api = Api {
+    group: "multicluster.x-k8s.io",
+    version: "v1alpha1",
+    versions: &["v1alpha1"],
+};
 
 /// The API that the process was started with.
 static API: OnceLock<Api> = OnceLock::new();
 
-/// Returns the group and version that the process was started with. As in istiod, they apply to everything that it
-/// reads.
+/// Returns the group and version that the process was started with. As in istiod, they apply to
+/// everything that it reads.
 #[must_use]
 pub fn api() -> Api {
     *API.get().unwrap_or(&DEFAULT)
 }
 
-/// Sets another group and version for the lifetime of the process. Takes effect once, before anything is read.
+/// Sets another group and version for the lifetime of the process. Takes effect once, before
+/// anything is read.
 pub fn set_api(group: &str, version: &str) {
     let text = |text: &str| -> &'static str { String::leak(text.to_owned()) };
     let version = text(version);
     let versions: &'static [&'static str] = Vec::leak(vec![version]);
     if (group, version) != (DEFAULT.group, DEFAULT.version) {
-        _ = API.set(Api { group: text(group), version, versions });
+        _ = API.set(Api {
+            group: text(group),
+            version,
+            versions,
+        });
     }
 }
 
@@ -49,12 +59,13 @@ impl Api {
 /// The domain of hosts that are the same in all clusters.
 pub const CLUSTER_SET_DOMAIN: &str = "clusterset.local";
 
-/// `multicluster.x-k8s.io/ServiceExport`: exports the Service of the same name to other clusters. Only its presence
-/// matters.
+/// `multicluster.x-k8s.io/ServiceExport`: exports the Service of the same name to other clusters.
+/// Only its presence matters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceExport {}
 
-/// `multicluster.x-k8s.io/ServiceImport`: the services of the same name in all clusters, as one cluster sees them.
+/// `multicluster.x-k8s.io/ServiceImport`: the services of the same name in all clusters, as one
+/// cluster sees them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceImport {

@@ -1,13 +1,15 @@
-//! The contract between control plane and agent if the agent derives the mesh's metrics from Envoy's access logs.
+//! The contract between control plane and agent if the agent derives the mesh's metrics from
+//! Envoy's access logs.
 //!
-//! The log's name contains the settings, as JSON after [`PREFIX`]: Envoy sends it once at the start of a stream.
+//! The log's name contains the settings, as JSON after [`PREFIX`]: Envoy sends it once at the start
+//! of a stream.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The key of the node metadata with which an agent declares that it accepts access logs, and that its Envoy can send
-/// them.
+/// The key of the node metadata with which an agent declares that it accepts access logs, and that
+/// its Envoy can send them.
 pub const NODE_KEY: &str = "METRICS_FROM_ACCESS_LOGS";
 /// The cluster of the agent's own socket in Envoy's bootstrap.
 pub const CLUSTER: &str = "xds-grpc";
@@ -53,8 +55,9 @@ pub struct MetricsLog {
     /// Whether an unknown service is named after the request's host.
     #[serde(default)]
     pub host_names_service: bool,
-    /// Whether the control plane serves the workloads of peers: the agent may subscribe to `istio.workload.Workload` by
-    /// the names `network/address`. Another control plane would close the proxy's stream after such a request.
+    /// Whether the control plane serves the workloads of peers: the agent may subscribe to
+    /// `istio.workload.Workload` by the names `network/address`. Another control plane would close
+    /// the proxy's stream after such a request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub finds_peers: bool,
     /// The changes by Telemetry objects.
@@ -106,7 +109,10 @@ impl MetricsLog {
     #[must_use]
     pub fn to_name(&self) -> String {
         // All keys are strings, so encoding as JSON does not fail.
-        format!("{PREFIX}{}", serde_json::to_string(self).unwrap_or_default())
+        format!(
+            "{PREFIX}{}",
+            serde_json::to_string(self).unwrap_or_default()
+        )
     }
 
     /// Parses a log's name; `None` if the name is not of such a log.
@@ -122,7 +128,10 @@ mod tests {
 
     #[test]
     fn a_log_name_encodes_its_metrics() {
-        let set = [("a", LabelValue::Literal("1".to_owned())), ("b", LabelValue::Tag("value.0".to_owned()))];
+        let set = [
+            ("a", LabelValue::Literal("1".to_owned())),
+            ("b", LabelValue::Tag("value.0".to_owned())),
+        ];
         let log = MetricsLog {
             reporter: Reporter::Destination,
             host_names_service: false,
@@ -134,13 +143,20 @@ mod tests {
                 ..MetricChange::default()
             }],
         };
+
         assert_eq!(MetricsLog::from_name(&log.to_name()), Some(log));
         let early = MetricsLog::from_name("istio_metrics {\"reporter\":\"source\"}").unwrap();
         assert!(
             !early.finds_peers
-                && early.to_name() == "istio_metrics {\"reporter\":\"source\",\"hostNamesService\":false}"
+                && early.to_name()
+                    == "istio_metrics {\"reporter\":\"source\",\"hostNamesService\":false}"
         );
-        for other in ["http_envoy_accesslog", "istio_metrics {", "istio_metrics {\"reporter\":\"x\"}"] {
+
+        for other in [
+            "http_envoy_accesslog",
+            "istio_metrics {",
+            "istio_metrics {\"reporter\":\"x\"}",
+        ] {
             assert_eq!(MetricsLog::from_name(other), None, "{other}");
         }
     }

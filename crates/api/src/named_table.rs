@@ -19,7 +19,8 @@ impl<T: HasName + ?Sized> HasName for Arc<T> {
     }
 }
 
-/// Items by their unique names. Each item has a number as long as it is in the table; other indexes store the number.
+/// Items by their unique names. Each item has a number as long as it is in the table; other indexes
+/// store the number.
 #[derive(Clone)]
 pub struct NamedTable<T> {
     /// The items, each at the index of its number.
@@ -32,13 +33,19 @@ pub struct NamedTable<T> {
 
 impl<T> Default for NamedTable<T> {
     fn default() -> Self {
-        Self { places: Vec::new(), free: Vec::new(), by_name: HashIndex::default() }
+        Self {
+            places: Vec::new(),
+            free: Vec::new(),
+            by_name: HashIndex::default(),
+        }
     }
 }
 
 impl<T: fmt::Debug> fmt::Debug for NamedTable<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.places.iter().flatten()).finish()
+        f.debug_list()
+            .entries(self.places.iter().flatten())
+            .finish()
     }
 }
 
@@ -48,15 +55,20 @@ fn place(number: u32) -> usize {
 }
 
 impl<T: HasName> NamedTable<T> {
-    /// Inserts an item, or replaces the item of the same name and returns the old one. The number stays the same.
+    /// Inserts an item, or replaces the item of the same name and returns the old one. The number
+    /// stays the same.
     pub fn put(&mut self, thing: T) -> (u32, Option<T>) {
         if let Some(number) = self.number(thing.name()) {
-            let place = self.places.get_mut(place(number)).expect("an issued number has an entry");
+            let place = self
+                .places
+                .get_mut(place(number))
+                .expect("an issued number has an entry");
             return (number, place.replace(thing));
         }
         let number = self.free.pop().unwrap_or_else(|| {
             push_tight(&mut self.places, None);
-            u32::try_from(self.places.len() - 1).expect("memory is exhausted before the numbers are")
+            u32::try_from(self.places.len() - 1)
+                .expect("memory is exhausted before the numbers are")
         });
         self.by_name.insert(thing.name(), number);
         if let Some(place) = self.places.get_mut(place(number)) {
@@ -104,7 +116,8 @@ impl<T: HasName> NamedTable<T> {
         self.places.iter().flatten()
     }
 
-    /// The wanted items among these numbers, sorted by name, since the order of numbers is arbitrary.
+    /// The wanted items among these numbers, sorted by name, since the order of numbers is
+    /// arbitrary.
     #[must_use]
     pub fn by_name<'a>(&'a self, numbers: &[u32], is_wanted: impl Fn(&T) -> bool) -> Vec<&'a T> {
         let things = numbers.iter().filter_map(|number| self.at(*number));
@@ -134,10 +147,20 @@ mod tests {
         let mut table = NamedTable::default();
         let (a, _) = table.put(Thing(name("a"), 1));
         let (b, _) = table.put(Thing(name("b"), 2));
-        assert_eq!(table.put(Thing(name("a"), 3)), (a, Some(Thing(name("a"), 1))));
+        assert_eq!(
+            table.put(Thing(name("a"), 3)),
+            (a, Some(Thing(name("a"), 1)))
+        );
+
         assert_eq!(table.get(&name("a")).map(|thing| thing.1), Some(3));
-        let values =
-            |table: &NamedTable<Thing>| table.by_name(&[b, a, 9], |_| true).iter().map(|t| t.1).collect::<Vec<_>>();
+        let values = |table: &NamedTable<Thing>| {
+            table
+                .by_name(&[b, a, 9], |_| true)
+                .iter()
+                .map(|t| t.1)
+                .collect::<Vec<_>>()
+        };
+
         assert_eq!(values(&table), [3, 2]);
         assert_eq!(table.remove(&name("a")), Some((a, Thing(name("a"), 3))));
         assert_eq!((table.remove(&name("a")), table.at(a)), (None, None));

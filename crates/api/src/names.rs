@@ -19,8 +19,8 @@ pub fn is_kubernetes_label(text: &str) -> bool {
     text.len() <= MAX_LABEL && is_label(text)
 }
 
-/// Whether a text can be the name of an object in Kubernetes: a subdomain of RFC 1123 in lower case. Such a name needs
-/// no escaping in a path.
+/// Whether a text can be the name of an object in Kubernetes: a subdomain of RFC 1123 in lower
+/// case. Such a name needs no escaping in a path.
 #[must_use]
 pub fn is_kubernetes_name(text: &str) -> bool {
     text.len() <= MAX_NAME && text.split('.').all(is_label)

@@ -25,8 +25,8 @@ pub struct ObjectMeta {
     pub annotations: TextMap,
     /// `metadata.creationTimestamp`; `None` sorts before every moment.
     pub created: Option<Timestamp>,
-    /// `metadata.resourceVersion`, or the hash of the content if the source has no versions. Opaque. Empty for
-    /// Kubernetes' own kinds from a server, since nothing reads their versions.
+    /// `metadata.resourceVersion`, or the hash of the content if the source has no versions.
+    /// Opaque. Empty for Kubernetes' own kinds from a server, since nothing reads their versions.
     pub resource_version: Arc<str>,
     /// `metadata.generation`, 0 if unknown.
     pub generation: i64,
@@ -49,7 +49,8 @@ pub struct ControllerRef {
 
 /// An object of one kind: metadata and the typed rest.
 ///
-/// `T` holds `spec` for Istio's kinds, and what Navarch reads of spec and status for Kubernetes kinds.
+/// `T` holds `spec` for Istio's kinds, and what Navarch reads of spec and status for Kubernetes
+/// kinds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object<T> {
     /// The metadata.
@@ -58,8 +59,8 @@ pub struct Object<T> {
     pub spec: T,
 }
 
-/// Namespace and name of an object within one kind. It is as small as a pointer, since many tables contain it; all
-/// copies share one allocation.
+/// Namespace and name of an object within one kind. It is as small as a pointer, since many tables
+/// contain it; all copies share one allocation.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct NamespacedName(Arc<NameParts>);
 
@@ -276,7 +277,9 @@ impl Kind {
             | Self::EnvoyFilter
             | Self::ProxyConfig
             | Self::WorkloadGroup => "networking.istio.io",
-            Self::PeerAuthentication | Self::AuthorizationPolicy | Self::RequestAuthentication => "security.istio.io",
+            Self::PeerAuthentication | Self::AuthorizationPolicy | Self::RequestAuthentication => {
+                "security.istio.io"
+            }
             Self::Telemetry => "telemetry.istio.io",
             Self::WasmPlugin | Self::TrafficExtension => "extensions.istio.io",
             Self::GatewayClass
@@ -297,7 +300,10 @@ impl Kind {
     /// Whether objects of this kind have no namespace.
     #[must_use]
     pub fn is_cluster_scoped(self) -> bool {
-        matches!(self, Self::Namespace | Self::Node | Self::IngressClass | Self::GatewayClass)
+        matches!(
+            self,
+            Self::Namespace | Self::Node | Self::IngressClass | Self::GatewayClass
+        )
     }
 }
 
@@ -321,7 +327,8 @@ impl HasTexts for ObjectMeta {
 }
 
 impl NamespacedName {
-    /// Copies the texts, which [`of`](Self::of) shares. `namespace` is empty for cluster-scoped kinds.
+    /// Copies the texts, which [`of`](Self::of) shares. `namespace` is empty for cluster-scoped
+    /// kinds.
     #[must_use]
     pub fn new(namespace: &str, name: &str) -> Self {
         Self::of(Namespace::new(namespace), Arc::from(name))
@@ -355,7 +362,11 @@ impl PartialOrd for NamespacedName {
 
 impl Ord for NamespacedName {
     fn cmp(&self, other: &Self) -> Ordering {
-        if Arc::ptr_eq(&self.0, &other.0) { Ordering::Equal } else { self.0.cmp(&other.0) }
+        if Arc::ptr_eq(&self.0, &other.0) {
+            Ordering::Equal
+        } else {
+            self.0.cmp(&other.0)
+        }
     }
 }
 
@@ -376,7 +387,11 @@ impl fmt::Debug for NamespacedName {
 
 impl fmt::Display for NamespacedName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
+        if self.namespace.is_empty() {
+            f.write_str(&self.name)
+        } else {
+            write!(f, "{}/{}", self.namespace, self.name)
+        }
     }
 }
 
@@ -396,7 +411,8 @@ impl<T: PartialEq> Object<T> {
     /// Whether two versions of an object are equal, except for version, generation and uid.
     #[must_use]
     pub fn same_content(&self, other: &Self) -> bool {
-        let (a, b) = (&self.meta, &other.meta);
+        let a = &self.meta;
+        let b = &other.meta;
         a.key == b.key
             && a.labels == b.labels
             && a.annotations == b.annotations

@@ -1,4 +1,5 @@
-//! Resource usage of the process as the kernel reports it, under the names of Prometheus' own clients.
+//! Resource usage of the process as the kernel reports it, under the names of Prometheus' own
+//! clients.
 
 use std::path::Path;
 
@@ -34,8 +35,8 @@ pub struct ProcessUsage {
     pub sent: Option<f64>,
 }
 
-/// Memory that is not backed by a file: heap, stacks and the program's variables. `None` if the kernel does not report
-/// it.
+/// Memory that is not backed by a file: heap, stacks and the program's variables. `None` if the
+/// kernel does not report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PrivateMemory {
     /// Bytes of writable address space, used or not.
@@ -66,11 +67,16 @@ pub enum ProcessMetricKind {
     Gauge,
 }
 
-/// The boot time of the machine, in seconds since 1970. The kernel takes milliseconds to report it, so read it once.
+/// The boot time of the machine, in seconds since 1970. The kernel takes milliseconds to report it,
+/// so read it once.
 #[must_use]
 pub fn booted() -> Option<f64> {
     let stat = text("/proc/stat");
-    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
+    stat.lines()
+        .find_map(|line| line.strip_prefix("btime "))?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// The content of a file of the kernel; empty if the file is missing.
@@ -78,33 +84,55 @@ fn text(path: &str) -> String {
     regular_file::read_text(Path::new(path)).unwrap_or_default()
 }
 
-/// The number of open files. Linux 6.2 and later report it directly; listing them takes milliseconds if there are
-/// thousands.
+/// The number of open files. Linux 6.2 and later report it directly; listing them takes
+/// milliseconds if there are thousands.
 fn open_files() -> Option<f64> {
     let folder = "/proc/self/fd";
-    let known = std::fs::metadata(folder).ok().map(|folder| folder.len()).filter(|count| *count > 0);
+    let known = std::fs::metadata(folder)
+        .ok()
+        .map(|folder| folder.len())
+        .filter(|count| *count > 0);
     let count = known.or_else(|| u64::try_from(std::fs::read_dir(folder).ok()?.count()).ok())?;
     u32::try_from(count).ok().map(f64::from)
 }
 
 /// The effective value of a limit, in the text of `/proc/self/limits`.
 fn limit(limits: &str, name: &str) -> Option<f64> {
-    let value = limits.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?;
-    if value == "unlimited" { Some(UNLIMITED) } else { value.parse().ok() }
+    let value = limits
+        .lines()
+        .find_map(|line| line.strip_prefix(name))?
+        .split_whitespace()
+        .next()?;
+    if value == "unlimited" {
+        Some(UNLIMITED)
+    } else {
+        value.parse().ok()
+    }
 }
 
-/// A counter of IP in the text of `/proc/self/net/netstat`, in which a line of names precedes a line of values.
+/// A counter of IP in the text of `/proc/self/net/netstat`, in which a line of names precedes a
+/// line of values.
 fn octets(netstat: &str, name: &str) -> Option<f64> {
-    let mut lines = netstat.lines().filter_map(|line| line.strip_prefix("IpExt: "));
-    let (names, values) = (lines.next()?, lines.next()?);
+    let mut lines = netstat
+        .lines()
+        .filter_map(|line| line.strip_prefix("IpExt: "));
+    let names = lines.next()?;
+    let values = lines.next()?;
     let mut both = names.split_whitespace().zip(values.split_whitespace());
     both.find(|(known, _)| *known == name)?.1.parse().ok()
 }
 
 /// A size in the text of `/proc/self/status`.
 fn size(status: &str, name: &str) -> Option<f64> {
-    let value = status.lines().find_map(|line| line.strip_prefix(name))?.strip_suffix("kB")?;
-    value.trim().parse::<f64>().ok().map(|kibibytes| kibibytes * 1024.0)
+    let value = status
+        .lines()
+        .find_map(|line| line.strip_prefix(name))?
+        .strip_suffix("kB")?;
+    value
+        .trim()
+        .parse::<f64>()
+        .ok()
+        .map(|kibibytes| kibibytes * 1024.0)
 }
 
 impl PrivateMemory {
@@ -112,7 +140,10 @@ impl PrivateMemory {
     #[must_use]
     pub fn read() -> Self {
         let status = text("/proc/self/status");
-        Self { mapped: size(&status, "VmData:"), resident: size(&status, "RssAnon:") }
+        Self {
+            mapped: size(&status, "VmData:"),
+            resident: size(&status, "RssAnon:"),
+        }
     }
 }
 
@@ -121,13 +152,26 @@ impl ProcessUsage {
     #[must_use]
     pub fn read(booted: Option<f64>) -> Self {
         let stat = text("/proc/self/stat");
+
         // The name in parentheses may contain anything; fields are counted after it.
-        let fields: Vec<&str> = stat.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
-        let field = |place: usize| fields.get(place).and_then(|field| field.parse::<f64>().ok());
-        let (limits, netstat) = (text("/proc/self/limits"), text("/proc/self/net/netstat"));
+        let fields: Vec<&str> = stat
+            .rsplit_once(')')
+            .map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
+        let field = |place: usize| {
+            fields
+                .get(place)
+                .and_then(|field| field.parse::<f64>().ok())
+        };
+
+        let limits = text("/proc/self/limits");
+        let netstat = text("/proc/self/net/netstat");
         Self {
-            cpu: field(11).zip(field(12)).map(|(user, system)| (user + system) / TICKS),
-            started: booted.zip(field(19)).map(|(booted, ticks)| booted + ticks / TICKS),
+            cpu: field(11)
+                .zip(field(12))
+                .map(|(user, system)| (user + system) / TICKS),
+            started: booted
+                .zip(field(19))
+                .map(|(booted, ticks)| booted + ticks / TICKS),
             addressed: field(20),
             most_addressed: limit(&limits, "Max address space"),
             resident: field(21).map(|pages| pages * PAGE),
@@ -141,24 +185,73 @@ impl ProcessUsage {
     /// All known values, by the names of Prometheus' client for Go (1.23).
     pub fn metrics(&self) -> impl Iterator<Item = ProcessMetric> {
         use ProcessMetricKind::{Counter, Gauge};
+
         let all = [
-            ("cpu_seconds", "Total CPU time of the process in seconds", Counter, self.cpu),
-            ("start_time_seconds", "Start time of the process in seconds since the Unix epoch", Gauge, self.started),
-            ("resident_memory_bytes", "Resident memory size of the process in bytes", Gauge, self.resident),
-            ("virtual_memory_bytes", "Virtual memory size of the process in bytes", Gauge, self.addressed),
+            (
+                "cpu_seconds",
+                "Total CPU time of the process in seconds",
+                Counter,
+                self.cpu,
+            ),
+            (
+                "start_time_seconds",
+                "Start time of the process in seconds since the Unix epoch",
+                Gauge,
+                self.started,
+            ),
+            (
+                "resident_memory_bytes",
+                "Resident memory size of the process in bytes",
+                Gauge,
+                self.resident,
+            ),
+            (
+                "virtual_memory_bytes",
+                "Virtual memory size of the process in bytes",
+                Gauge,
+                self.addressed,
+            ),
             (
                 "virtual_memory_max_bytes",
                 "Maximum virtual memory size of the process in bytes",
                 Gauge,
                 self.most_addressed,
             ),
-            ("open_fds", "Number of open file descriptors", Gauge, self.files),
-            ("max_fds", "Maximum number of open file descriptors", Gauge, self.most_files),
-            ("network_receive_bytes", "Bytes received over IP in the network namespace", Counter, self.received),
-            ("network_transmit_bytes", "Bytes sent over IP in the network namespace", Counter, self.sent),
+            (
+                "open_fds",
+                "Number of open file descriptors",
+                Gauge,
+                self.files,
+            ),
+            (
+                "max_fds",
+                "Maximum number of open file descriptors",
+                Gauge,
+                self.most_files,
+            ),
+            (
+                "network_receive_bytes",
+                "Bytes received over IP in the network namespace",
+                Counter,
+                self.received,
+            ),
+            (
+                "network_transmit_bytes",
+                "Bytes sent over IP in the network namespace",
+                Counter,
+                self.sent,
+            ),
         ];
-        let known =
-            |(name, help, kind, value): (_, _, _, Option<f64>)| Some(ProcessMetric { name, help, kind, value: value? });
+
+        let known = |(name, help, kind, value): (_, _, _, Option<f64>)| {
+            Some(ProcessMetric {
+                name,
+                help,
+                kind,
+                value: value?,
+            })
+        };
+
         all.into_iter().filter_map(known)
     }
 }
@@ -172,9 +265,15 @@ mod tests {
         let usage = ProcessUsage::read(booted());
         assert_eq!(usage.metrics().count(), 9, "{usage:?}");
         assert!(
-            usage.resident > Some(1e5) && usage.addressed >= usage.resident && usage.most_addressed >= usage.addressed
+            usage.resident > Some(1e5)
+                && usage.addressed >= usage.resident
+                && usage.most_addressed >= usage.addressed
         );
-        assert!(usage.files >= Some(3.0) && usage.most_files > usage.files && usage.started > Some(1.6e9));
+        assert!(
+            usage.files >= Some(3.0)
+                && usage.most_files > usage.files
+                && usage.started > Some(1.6e9)
+        );
         assert!(usage.cpu >= Some(0.0) && usage.received >= Some(0.0) && usage.sent >= Some(0.0));
     }
 
@@ -185,18 +284,33 @@ mod tests {
             Max address space         unlimited            unlimited            bytes\n";
         assert_eq!(limit(limits, "Max open files"), Some(20_000.0));
         assert_eq!(limit(limits, "Max address space"), Some(UNLIMITED));
-        let netstat = "TcpExt: InOctets\nTcpExt: 7\nIpExt: InNoRoutes InOctets OutOctets\nIpExt: 0 320 684\n";
-        assert_eq!([octets(netstat, "InOctets"), octets(netstat, "OutOctets")], [Some(320.0), Some(684.0)]);
-        assert_eq!([limit("", "Max open files"), octets("", "InOctets")], [None, None]);
+        let netstat =
+            "TcpExt: InOctets\nTcpExt: 7\nIpExt: InNoRoutes InOctets OutOctets\nIpExt: 0 320 684\n";
+        assert_eq!(
+            [octets(netstat, "InOctets"), octets(netstat, "OutOctets")],
+            [Some(320.0), Some(684.0)]
+        );
+
+        assert_eq!(
+            [limit("", "Max open files"), octets("", "InOctets")],
+            [None, None]
+        );
         let status = "VmStk:\t     132 kB\nVmData:\t   41612 kB\nThreads:\t3\n";
         assert_eq!(size(status, "VmData:"), Some(42_610_688.0));
-        assert_eq!([size(status, "RssAnon:"), size(status, "Threads:")], [None, None]);
+        assert_eq!(
+            [size(status, "RssAnon:"), size(status, "Threads:")],
+            [None, None]
+        );
     }
 
     #[test]
     fn private_memory_is_positive_and_at_most_the_total() {
-        let (memory, usage) = (PrivateMemory::read(), ProcessUsage::read(None));
-        assert!(memory.resident > Some(1e5) && memory.mapped >= memory.resident, "{memory:?}");
+        let memory = PrivateMemory::read();
+        let usage = ProcessUsage::read(None);
+        assert!(
+            memory.resident > Some(1e5) && memory.mapped >= memory.resident,
+            "{memory:?}"
+        );
         assert!(usage.addressed >= memory.mapped, "{usage:?} {memory:?}");
     }
 }

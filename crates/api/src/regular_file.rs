@@ -1,7 +1,8 @@
 //! Reading files whose paths others choose: regular files only, up to a limit.
 //!
-//! Opening a FIFO blocks, a device never ends, and a file may grow while it is read. None of them may block a thread or
-//! fill memory, so every file is read with these functions (`tests/house.rs` enforces it).
+//! Opening a FIFO blocks, a device never ends, and a file may grow while it is read. None of them
+//! may block a thread or fill memory, so every file is read with these functions (`tests/house.rs`
+//! enforces it).
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read as _};
@@ -16,11 +17,11 @@ pub const MAX_SETTINGS_BYTES: u64 = 16 << 20;
 /// The bytes of a regular file of at most `max` bytes; links are followed.
 ///
 /// # Errors
-/// When it cannot be read, is no regular file ([`io::ErrorKind::InvalidInput`], or `IsADirectory`), or is larger
-/// ([`io::ErrorKind::FileTooLarge`]).
+/// When it cannot be read, is no regular file ([`io::ErrorKind::InvalidInput`], or `IsADirectory`),
+/// or is larger ([`io::ErrorKind::FileTooLarge`]).
 pub fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
-    // Checked before opening, since opening a device can have side effects, and after, since the file may have been
-    // replaced.
+    // Checked before opening, since opening a device can have side effects, and after, since the
+    // file may have been replaced.
     check(&std::fs::metadata(path)?, max)?;
     let file = open(path)?;
     let metadata = file.metadata()?;
@@ -29,7 +30,11 @@ pub fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or_default());
     file.take(max.saturating_add(1)).read_to_end(&mut bytes)?;
     let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-    if length > max { Err(too_large(length, max)) } else { Ok(bytes) }
+    if length > max {
+        Err(too_large(length, max))
+    } else {
+        Ok(bytes)
+    }
 }
 
 /// The text of a regular file of at most [`MAX_SETTINGS_BYTES`]; links are followed.
@@ -39,7 +44,10 @@ pub fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
 pub fn read_text(path: &Path) -> io::Result<String> {
     let bytes = read(path, MAX_SETTINGS_BYTES)?;
     String::from_utf8(bytes).map_err(|error| {
-        let reason = format!("is not UTF-8 text at byte {}", error.utf8_error().valid_up_to());
+        let reason = format!(
+            "is not UTF-8 text at byte {}",
+            error.utf8_error().valid_up_to()
+        );
         io::Error::new(io::ErrorKind::InvalidData, reason)
     })
 }
@@ -50,13 +58,18 @@ pub fn read_text(path: &Path) -> io::Result<String> {
 /// As [`read`].
 pub async fn read_async(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     let path = path.to_owned();
-    tokio::task::spawn_blocking(move || read(&path, max)).await.map_err(io::Error::other)?
+    tokio::task::spawn_blocking(move || read(&path, max))
+        .await
+        .map_err(io::Error::other)?
 }
 
-/// Opens a file so that a FIFO blocks neither opening nor reading, and a terminal does not become the controlling
-/// terminal.
+/// Opens a file so that a FIFO blocks neither opening nor reading, and a terminal does not become
+/// the controlling terminal.
 fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits()).open(path)
+    OpenOptions::new()
+        .read(true)
+        .custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits())
+        .open(path)
 }
 
 /// Rejects a file that is not regular or is too large.
@@ -68,7 +81,11 @@ fn check(metadata: &Metadata, max: u64) -> io::Result<()> {
         let reason = format!("is {}, not a regular file", name_of(metadata.file_type()));
         return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
     }
-    if metadata.len() > max { Err(too_large(metadata.len(), max)) } else { Ok(()) }
+    if metadata.len() > max {
+        Err(too_large(metadata.len(), max))
+    } else {
+        Ok(())
+    }
 }
 
 /// The name of a file type that is not regular.
@@ -88,8 +105,15 @@ fn name_of(kind: FileType) -> &'static str {
 
 /// The error for a file that is larger than the limit.
 fn too_large(length: u64, max: u64) -> io::Error {
-    let at_least = if length == max.saturating_add(1) { "at least " } else { "" };
-    io::Error::new(io::ErrorKind::FileTooLarge, format!("has {at_least}{length} bytes, at most {max} are read"))
+    let at_least = if length == max.saturating_add(1) {
+        "at least "
+    } else {
+        ""
+    };
+    io::Error::new(
+        io::ErrorKind::FileTooLarge,
+        format!("has {at_least}{length} bytes, at most {max} are read"),
+    )
 }
 
 #[cfg(test)]
@@ -115,11 +139,22 @@ mod tests {
         nix::unistd::mkfifo(&path("fifo"), Mode::S_IRWXU).unwrap();
         assert_eq!(refusal(&path("fifo")), "is a FIFO, not a regular file");
         symlink("/dev/zero", path("zero")).unwrap();
-        assert_eq!(refusal(&path("zero")), "is a character device, not a regular file");
+
+        assert_eq!(
+            refusal(&path("zero")),
+            "is a character device, not a regular file"
+        );
         let _listener = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
         assert_eq!(refusal(&path("socket")), "is a socket, not a regular file");
-        assert_eq!(read(folder.path(), 10).unwrap_err().kind(), io::ErrorKind::IsADirectory);
-        assert_eq!(read(&path("none"), 10).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(
+            read(folder.path(), 10).unwrap_err().kind(),
+            io::ErrorKind::IsADirectory
+        );
+
+        assert_eq!(
+            read(&path("none"), 10).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
     }
 
     #[test]
@@ -140,7 +175,10 @@ mod tests {
         // Files in /proc have no length, so only reading tells.
         let endless = Path::new("/proc/self/maps");
         assert_eq!(std::fs::metadata(endless).unwrap().len(), 0);
-        assert_eq!(read(endless, 10).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(
+            read(endless, 10).unwrap_err().kind(),
+            io::ErrorKind::FileTooLarge
+        );
         assert!(!read(endless, 10 << 20).unwrap().is_empty());
     }
 
@@ -149,6 +187,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         std::fs::write(&path, b"ab\xff").unwrap();
-        assert_eq!(read_text(&path).unwrap_err().to_string(), "is not UTF-8 text at byte 2");
+        assert_eq!(
+            read_text(&path).unwrap_err().to_string(),
+            "is not UTF-8 text at byte 2"
+        );
     }
 }

@@ -46,8 +46,8 @@ pub struct Stages(Arc<[Share]>);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RolloutSettings {
-    /// `NAVARCH_ROLLOUT`: the stages of objects without the annotation. Default none: their changes reach all proxies
-    /// at once.
+    /// `NAVARCH_ROLLOUT`: the stages of objects without the annotation. Default none: their changes
+    /// reach all proxies at once.
     pub stages: Option<Stages>,
     /// `NAVARCH_ROLLOUT_PAUSE`: the minimum duration of a stage. Default 30 s.
     pub pause: Duration,
@@ -82,20 +82,35 @@ impl Share {
     /// # Errors
     /// With what is wrong and what would be right.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} must be a percentage such as 5% or 0.5%, more than 0% and at most 100%");
+        let wrong = || {
+            format!(
+                "{text:?} must be a percentage such as 5% or 0.5%, more than 0% and at most 100%"
+            )
+        };
         let number = text.trim().strip_suffix('%').ok_or_else(wrong)?;
         let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
-        let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+        let is_number =
+            |digits: &str| !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
         if !is_number(whole) || !is_number(part) || part.len() > 2 {
             return Err(wrong());
         }
+
         let whole: u16 = whole.parse().map_err(|_| wrong())?;
         let hundredths: u16 = format!("{part:0<2}").parse().map_err(|_| wrong())?;
-        let share = whole.checked_mul(100).and_then(|whole| whole.checked_add(hundredths)).ok_or_else(wrong)?;
-        if share == 0 || share > Self::ALL.0 { Err(wrong()) } else { Ok(Self(share)) }
+        let share = whole
+            .checked_mul(100)
+            .and_then(|whole| whole.checked_add(hundredths))
+            .ok_or_else(wrong)?;
+
+        if share == 0 || share > Self::ALL.0 {
+            Err(wrong())
+        } else {
+            Ok(Self(share))
+        }
     }
 
-    /// Whether the share contains the item with this hash. A larger share contains everything that a smaller one does.
+    /// Whether the share contains the item with this hash. A larger share contains everything that
+    /// a smaller one does.
     #[must_use]
     pub fn contains(self, hash: u64) -> bool {
         hash % u64::from(Self::ALL.0) < u64::from(self.0)
@@ -104,7 +119,8 @@ impl Share {
 
 impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (whole, part) = (self.0 / 100, self.0 % 100);
+        let whole = self.0 / 100;
+        let part = self.0 % 100;
         match (part, part % 10) {
             (0, _) => write!(f, "{whole}%"),
             (_, 0) => write!(f, "{whole}.{}%", part / 10),
@@ -128,12 +144,16 @@ impl From<Share> for String {
 }
 
 impl Stages {
-    /// Parses comma-separated shares. If the last share is not all proxies, a stage for all follows.
+    /// Parses comma-separated shares. If the last share is not all proxies, a stage for all
+    /// follows.
     ///
     /// # Errors
     /// With what is wrong and what would be right.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut shares = text.split(',').map(Share::parse).collect::<Result<Vec<_>, _>>()?;
+        let mut shares = text
+            .split(',')
+            .map(Share::parse)
+            .collect::<Result<Vec<_>, _>>()?;
         let shrinks = |pair: &[Share]| {
             if let [a, b] = pair
                 && a >= b
@@ -143,15 +163,21 @@ impl Stages {
                 None
             }
         };
+
         if let Some((a, b)) = shares.windows(2).find_map(shrinks) {
-            return Err(format!("each stage must be larger than the one before; {b} follows {a}"));
+            return Err(format!(
+                "each stage must be larger than the one before; {b} follows {a}"
+            ));
         }
+
         if shares.last() != Some(&Share::ALL) {
             shares.push(Share::ALL);
         }
+
         if shares.len() > MAX_STAGES {
             return Err(format!("must be at most {MAX_STAGES} stages"));
         }
+
         Ok(Self(shares.into()))
     }
 
@@ -187,12 +213,16 @@ impl From<Stages> for String {
 
 impl Default for RolloutSettings {
     fn default() -> Self {
-        Self { stages: None, pause: Duration::from_secs(30) }
+        Self {
+            stages: None,
+            pause: Duration::from_secs(30),
+        }
     }
 }
 
-/// Whether changes to objects of a kind can reach proxies in stages. True for configuration that proxies receive per
-/// object. Services, endpoints, identities and certificates are the same for the whole mesh.
+/// Whether changes to objects of a kind can reach proxies in stages. True for configuration that
+/// proxies receive per object. Services, endpoints, identities and certificates are the same for
+/// the whole mesh.
 #[must_use]
 pub fn is_staged(kind: Kind) -> bool {
     matches!(
@@ -211,8 +241,8 @@ pub fn is_staged(kind: Kind) -> bool {
     )
 }
 
-/// Whether an object itself requests that its changes reach proxies in stages. Its deletion is not staged, since it
-/// cannot be reverted.
+/// Whether an object itself requests that its changes reach proxies in stages. Its deletion is not
+/// staged, since it cannot be reverted.
 #[must_use]
 pub fn requests_stages(kind: Kind, meta: &ObjectMeta) -> bool {
     RolloutPlan::of(kind, meta, &RolloutSettings::default()).is_some()
@@ -229,27 +259,42 @@ pub fn parse_pause(text: &str) -> Result<Duration, String> {
     if fits { Ok(pause) } else { Err(wrong()) }
 }
 
-/// The errors in the annotations of an object; for a kind that is not staged, that they have no effect.
+/// The errors in the annotations of an object; for a kind that is not staged, that they have no
+/// effect.
 #[must_use]
 pub fn faults(kind: Kind, meta: &ObjectMeta) -> Vec<RolloutFault> {
     let mut faults = Vec::new();
     let mut check = |annotation: &'static str, check: fn(&str) -> Result<(), String>| {
-        let Some(value) = meta.annotations.get(annotation) else { return };
+        let Some(value) = meta.annotations.get(annotation) else {
+            return;
+        };
         let outcome = match is_staged(kind) {
             true => check(value),
-            false => {
-                Err(format!("has no effect on {kind}: its changes reach all proxies at once; remove the annotation"))
-            }
+            false => Err(format!(
+                "has no effect on {kind}: its changes reach all proxies at once; remove the annotation"
+            )),
         };
-        faults.extend(outcome.err().map(|message| RolloutFault { annotation, message }));
+        faults.extend(outcome.err().map(|message| RolloutFault {
+            annotation,
+            message,
+        }));
     };
-    check(ROLLOUT, |value| if value == OFF { Ok(()) } else { Stages::parse(value).map(drop) });
+
+    check(ROLLOUT, |value| {
+        if value == OFF {
+            Ok(())
+        } else {
+            Stages::parse(value).map(drop)
+        }
+    });
+
     check(ROLLOUT_PAUSE, |value| parse_pause(value).map(drop));
     check(ROLLOUT_QUERY, |value| match value.trim().len() {
         0 => Err("must be a Prometheus query".to_owned()),
         1..=MAX_QUERY => Ok(()),
         _ => Err(format!("must be at most {MAX_QUERY} bytes")),
     });
+
     faults
 }
 
@@ -260,15 +305,23 @@ impl RolloutPlan {
         if !is_staged(kind) {
             return None;
         }
+
         let text = |annotation: &str| meta.annotations.get(annotation).map(|value| &**value);
         let stages = match text(ROLLOUT) {
             None => settings.stages.clone(),
             Some(OFF) => None,
             Some(stages) => Stages::parse(stages).ok(),
         }?;
-        let pause = text(ROLLOUT_PAUSE).and_then(|pause| parse_pause(pause).ok()).unwrap_or(settings.pause);
+        let pause = text(ROLLOUT_PAUSE)
+            .and_then(|pause| parse_pause(pause).ok())
+            .unwrap_or(settings.pause);
+
         let query = text(ROLLOUT_QUERY).map(|query| Arc::from(query.trim()));
-        Some(Self { stages, pause: pause.as_std().unwrap_or_default(), query })
+        Some(Self {
+            stages,
+            pause: pause.as_std().unwrap_or_default(),
+            query,
+        })
     }
 }
 
@@ -277,8 +330,13 @@ mod tests {
     use super::*;
 
     fn meta(annotations: &[(&str, &str)]) -> ObjectMeta {
-        let annotations = annotations.iter().map(|(key, value)| (Arc::from(*key), Arc::from(*value)));
-        ObjectMeta { annotations: annotations.collect(), ..ObjectMeta::default() }
+        let annotations = annotations
+            .iter()
+            .map(|(key, value)| (Arc::from(*key), Arc::from(*value)));
+        ObjectMeta {
+            annotations: annotations.collect(),
+            ..ObjectMeta::default()
+        }
     }
 
     #[test]
@@ -292,12 +350,34 @@ mod tests {
         ] {
             assert_eq!(Stages::parse(text).unwrap().to_string(), read);
         }
-        for wrong in
-            ["", "5", "%", "0%", "101%", "5%,5%", "25%,5%", "1.234%", "-5%", "5%,,100%", ".5%", "1e1%", "99999999%"]
-        {
+
+        for wrong in [
+            "",
+            "5",
+            "%",
+            "0%",
+            "101%",
+            "5%,5%",
+            "25%,5%",
+            "1.234%",
+            "-5%",
+            "5%,,100%",
+            ".5%",
+            "1e1%",
+            "99999999%",
+        ] {
             assert!(Stages::parse(wrong).is_err(), "{wrong}");
         }
-        assert!(Stages::parse(&(1..=16).map(|share| format!("{share}%")).collect::<Vec<_>>().join(",")).is_err());
+
+        assert!(
+            Stages::parse(
+                &(1..=16)
+                    .map(|share| format!("{share}%"))
+                    .collect::<Vec<_>>()
+                    .join(",")
+            )
+            .is_err()
+        );
     }
 
     #[test]
@@ -312,31 +392,73 @@ mod tests {
     #[test]
     fn an_annotation_that_is_wrong_or_of_no_effect_is_named() {
         let named = |kind, annotations: &[(&str, &str)]| -> Vec<&str> {
-            faults(kind, &meta(annotations)).iter().map(|fault| fault.annotation).collect()
+            faults(kind, &meta(annotations))
+                .iter()
+                .map(|fault| fault.annotation)
+                .collect()
         };
+
         assert_eq!(
-            named(Kind::VirtualService, &[(ROLLOUT, "5%"), (ROLLOUT_PAUSE, "1m"), (ROLLOUT_QUERY, "up")]),
+            named(
+                Kind::VirtualService,
+                &[
+                    (ROLLOUT, "5%"),
+                    (ROLLOUT_PAUSE, "1m"),
+                    (ROLLOUT_QUERY, "up")
+                ]
+            ),
             [""; 0]
         );
+
         assert_eq!(named(Kind::VirtualService, &[(ROLLOUT, "off")]), [""; 0]);
         let all = [(ROLLOUT, "5"), (ROLLOUT_PAUSE, "25h"), (ROLLOUT_QUERY, " ")];
-        assert_eq!(named(Kind::VirtualService, &all), [ROLLOUT, ROLLOUT_PAUSE, ROLLOUT_QUERY]);
+        assert_eq!(
+            named(Kind::VirtualService, &all),
+            [ROLLOUT, ROLLOUT_PAUSE, ROLLOUT_QUERY]
+        );
         assert_eq!(named(Kind::ServiceEntry, &[(ROLLOUT, "5%")]), [ROLLOUT]);
     }
 
     #[test]
     fn annotations_override_the_rollout_settings_of_the_mesh() {
         let none = RolloutSettings::default();
-        let mesh = RolloutSettings { stages: Stages::parse("10%").ok(), pause: Duration::from_secs(1) };
-        let of = |kind, annotations: &[(&str, &str)], settings| RolloutPlan::of(kind, &meta(annotations), settings);
+        let mesh = RolloutSettings {
+            stages: Stages::parse("10%").ok(),
+            pause: Duration::from_secs(1),
+        };
+        let of = |kind, annotations: &[(&str, &str)], settings| {
+            RolloutPlan::of(kind, &meta(annotations), settings)
+        };
         assert_eq!(of(Kind::Sidecar, &[], &none), None);
+
         assert_eq!(of(Kind::ServiceEntry, &[(ROLLOUT, "5%")], &mesh), None);
         assert_eq!(of(Kind::Sidecar, &[(ROLLOUT, "off")], &mesh), None);
         let plan = of(Kind::Sidecar, &[], &mesh).unwrap();
-        assert_eq!((plan.stages.to_string().as_str(), plan.pause.as_secs(), plan.query), ("10%,100%", 1, None));
-        let plan = of(Kind::Sidecar, &[(ROLLOUT, "5%"), (ROLLOUT_QUERY, " up ")], &none).unwrap();
-        assert_eq!((plan.pause.as_secs(), plan.query.as_deref()), (30, Some("up")));
+        assert_eq!(
+            (
+                plan.stages.to_string().as_str(),
+                plan.pause.as_secs(),
+                plan.query
+            ),
+            ("10%,100%", 1, None)
+        );
+
+        let plan = of(
+            Kind::Sidecar,
+            &[(ROLLOUT, "5%"), (ROLLOUT_QUERY, " up ")],
+            &none,
+        )
+        .unwrap();
+        assert_eq!(
+            (plan.pause.as_secs(), plan.query.as_deref()),
+            (30, Some("up"))
+        );
+
         let asks = |kind, stages| requests_stages(kind, &meta(&[(ROLLOUT, stages)]));
-        assert!(asks(Kind::Sidecar, "5%") && !asks(Kind::Sidecar, "off") && !asks(Kind::ServiceEntry, "5%"));
+        assert!(
+            asks(Kind::Sidecar, "5%")
+                && !asks(Kind::Sidecar, "off")
+                && !asks(Kind::ServiceEntry, "5%")
+        );
     }
 }

@@ -15,8 +15,9 @@ const CAPACITY: usize = 1024;
 /// The initial number: most kinds have few objects.
 const FIRST: usize = 64;
 
-/// Recently seen texts, and maps of texts. Objects come in the order of their names, so most repetitions are close together: a
-/// table of fixed size finds nearly all of them and needs no cleanup.
+/// Recently seen texts, and maps of texts. Objects come in the order of their names, so most
+/// repetitions are close together: a table of fixed size finds nearly all of them and needs no
+/// cleanup.
 #[derive(Clone, Default)]
 pub struct SharedTexts {
     texts: Recent<Arc<str>>,
@@ -43,14 +44,20 @@ struct Recent<T> {
 
 impl<T> Default for Recent<T> {
     fn default() -> Self {
-        Self { places: Vec::new(), missed: 0 }
+        Self {
+            places: Vec::new(),
+            missed: 0,
+        }
     }
 }
 
 impl<T: Hash + Eq + Clone> Recent<T> {
     /// The cached value with this hash, if `is_it` accepts it.
     fn get(&self, key: &(impl Hash + ?Sized), is_it: impl Fn(&T) -> bool) -> Option<&T> {
-        self.places.get(self.place_of(key))?.as_ref().filter(|known| is_it(known))
+        self.places
+            .get(self.place_of(key))?
+            .as_ref()
+            .filter(|known| is_it(known))
     }
 
     /// The cached value that equals `value`, else `value`, which is cached from then on.
@@ -109,7 +116,10 @@ impl SharedTexts {
     /// Empty, except for the names of pods.
     #[must_use]
     pub fn with_pods(pods: PodNames) -> Self {
-        Self { pods, ..Self::default() }
+        Self {
+            pods,
+            ..Self::default()
+        }
     }
 
     /// Replaces a text with its cached copy, or caches the text.
@@ -134,11 +144,13 @@ impl SharedTexts {
         new
     }
 
-    /// Returns the cached map of these entries, or caches it. Of entries with the same key, the last is used.
+    /// Returns the cached map of these entries, or caches it. Of entries with the same key, the
+    /// last is used.
     pub fn map(&mut self, mut entries: Vec<(&str, &str)>) -> TextMap {
         if entries.is_empty() {
             return TextMap::new();
         }
+
         if !entries.is_sorted_by(|(one, _), (other, _)| one < other) {
             entries.sort_by_key(|(key, _)| *key);
             entries.dedup_by(|later, kept| {
@@ -149,13 +161,23 @@ impl SharedTexts {
                 is_again
             });
         }
+
         // A text and a map have the same hash as their borrowed content.
-        let texts_of = |map: &TextMap| map.iter().map(|(key, value)| (&**key, &**value)).eq(entries.iter().copied());
+        let texts_of = |map: &TextMap| {
+            map.iter()
+                .map(|(key, value)| (&**key, &**value))
+                .eq(entries.iter().copied())
+        };
         if let Some(known) = self.maps.get(entries.as_slice(), texts_of) {
             return known.clone();
         }
-        let new: TextMap = entries.into_iter().map(|(key, value)| (self.text(key), self.text(value))).collect();
+
+        let new: TextMap = entries
+            .into_iter()
+            .map(|(key, value)| (self.text(key), self.text(value)))
+            .collect();
         self.maps.put(new.clone());
+
         new
     }
 
@@ -184,7 +206,10 @@ impl SharedTexts {
 
     /// Returns the cached controller, or caches it.
     pub(super) fn controller(&mut self, kind: &str, name: &str) -> Arc<ControllerRef> {
-        let controller = ControllerRef { kind: self.text(kind), name: self.text(name) };
+        let controller = ControllerRef {
+            kind: self.text(kind),
+            name: self.text(name),
+        };
         self.controllers.share(Arc::new(controller))
     }
 
@@ -200,10 +225,16 @@ impl SharedTexts {
     /// Replaces the name of a pod with its stored copy.
     pub(super) fn share_pod(&mut self, name: &mut NamespacedName) {
         let hash = keyed_hash(name);
-        *name = self.pods.get_or_insert(hash, |known| known == name, NamespacedName::is_shared, || name.clone());
+        *name = self.pods.get_or_insert(
+            hash,
+            |known| known == name,
+            NamespacedName::is_shared,
+            || name.clone(),
+        );
     }
 
-    /// The same for a map. Where it is not known, its texts are shared; of no effect on them once the map was copied.
+    /// The same for a map. Where it is not known, its texts are shared; of no effect on them once
+    /// the map was copied.
     pub(super) fn share_map(&mut self, map: &mut TextMap) {
         if map.is_empty() {
             return;
@@ -273,14 +304,20 @@ mod tests {
     fn maps_are_one_as_a_whole() {
         let mut texts = SharedTexts::default();
         let map = || TextMap::from([("app".into(), "web".into())]);
-        let (mut one, mut other) = (map(), map());
+        let mut one = map();
+        let mut other = map();
         one.share(&mut texts);
         other.share(&mut texts);
         let read = texts.map(vec![("app", "api"), ("app", "web")]);
         assert_eq!(read, one);
         let value = |map: &TextMap| map.values().next().cloned().unwrap();
-        assert!(Arc::ptr_eq(&value(&one), &value(&other)) && Arc::ptr_eq(&value(&one), &value(&read)));
-        assert_eq!((texts.map(Vec::new()), texts.text("")), (TextMap::new(), "".into()));
+        assert!(
+            Arc::ptr_eq(&value(&one), &value(&other)) && Arc::ptr_eq(&value(&one), &value(&read))
+        );
+        assert_eq!(
+            (texts.map(Vec::new()), texts.text("")),
+            (TextMap::new(), "".into())
+        );
         assert!(Arc::ptr_eq(&texts.text("web"), &value(&one)));
     }
 }

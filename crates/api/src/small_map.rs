@@ -3,8 +3,8 @@
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
-/// Values by key, in the order of the keys, for maps that mostly have at most one entry: a node of a tree would take the space
-/// of a dozen. Immutable; a lookup is a binary search.
+/// Values by key, in the order of the keys, for maps that mostly have at most one entry: a node of
+/// a tree would take the space of a dozen. Immutable; a lookup is a binary search.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SmallMap<K, V>(Box<[(K, V)]>);
 
@@ -21,7 +21,10 @@ impl<K: Ord, V> SmallMap<K, V> {
     where
         K: Borrow<Q>,
     {
-        let at = self.0.binary_search_by(|(other, _)| other.borrow().cmp(key)).ok()?;
+        let at = self
+            .0
+            .binary_search_by(|(other, _)| other.borrow().cmp(key))
+            .ok()?;
         self.0.get(at).map(|(_, value)| value)
     }
 
@@ -45,7 +48,13 @@ impl<K: Ord, V> FromIterator<(K, V)> for SmallMap<K, V> {
         if entries.is_sorted_by(|(one, _), (other, _)| one < other) {
             return Self(entries.into());
         }
-        Self(entries.into_iter().collect::<BTreeMap<_, _>>().into_iter().collect())
+        Self(
+            entries
+                .into_iter()
+                .collect::<BTreeMap<_, _>>()
+                .into_iter()
+                .collect(),
+        )
     }
 }
 
@@ -57,7 +66,10 @@ mod tests {
     fn entries_are_found_in_order_and_the_last_of_a_key_counts() {
         let map: SmallMap<&str, i32> = [("b", 1), ("a", 2), ("b", 3)].into_iter().collect();
         assert_eq!(map.iter().collect::<Vec<_>>(), [(&"a", &2), (&"b", &3)]);
-        assert_eq!((map.get("b"), map.get("c"), map.is_empty()), (Some(&3), None, false));
+        assert_eq!(
+            (map.get("b"), map.get("c"), map.is_empty()),
+            (Some(&3), None, false)
+        );
         assert!(SmallMap::<u8, u8>::default().is_empty());
     }
 }

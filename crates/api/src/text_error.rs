@@ -18,19 +18,28 @@ impl TextError {
     /// An error in a field of the document `text`; its line is looked up.
     #[must_use]
     pub fn in_field(text: &str, field: FieldError) -> Self {
-        Self { line: yaml::line_of(text, &field.path).unwrap_or(1), field }
+        Self {
+            line: yaml::line_of(text, &field.path).unwrap_or(1),
+            field,
+        }
     }
 
     /// The same error, as seen from a stream that has `lines` lines before the document.
     #[must_use]
     pub fn after_lines(self, lines: usize) -> Self {
-        Self { line: self.line + lines, field: self.field }
+        Self {
+            line: self.line + lines,
+            field: self.field,
+        }
     }
 }
 
 impl From<SyntaxError> for TextError {
     fn from(error: SyntaxError) -> Self {
-        Self { line: error.line, field: FieldError::new("", error.reason) }
+        Self {
+            line: error.line,
+            field: FieldError::new("", error.reason),
+        }
     }
 }
 

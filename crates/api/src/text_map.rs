@@ -12,8 +12,9 @@ use super::shared_texts::{HasTexts, SharedTexts};
 
 /// Texts by text, in the order of the keys.
 ///
-/// Most objects have up to five labels, and every object has its own map: nodes and buckets would take several times the size
-/// of the content. A clone increments a reference count, a lookup is a binary search, a change copies all entries.
+/// Most objects have up to five labels, and every object has its own map: nodes and buckets would
+/// take several times the size of the content. A clone increments a reference count, a lookup is a
+/// binary search, a change copies all entries.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TextMap(Arc<[Entry]>);
 
@@ -84,7 +85,8 @@ impl TextMap {
 }
 
 /// Iterates over entries.
-pub type Iter<'a> = std::iter::Map<std::slice::Iter<'a, Entry>, fn(&'a Entry) -> (&'a Arc<str>, &'a Arc<str>)>;
+pub type Iter<'a> =
+    std::iter::Map<std::slice::Iter<'a, Entry>, fn(&'a Entry) -> (&'a Arc<str>, &'a Arc<str>)>;
 
 impl HasTexts for TextMap {
     fn share(&mut self, texts: &mut SharedTexts) {
@@ -110,9 +112,19 @@ impl FromIterator<Entry> for TextMap {
         // Uses a map only if the entries are not in the order of their keys, which is rare.
         let entries: Vec<Entry> = entries.into_iter().collect();
         if entries.is_sorted_by(|(one, _), (other, _)| one < other) {
-            return if entries.is_empty() { Self::default() } else { Self(entries.into()) };
+            return if entries.is_empty() {
+                Self::default()
+            } else {
+                Self(entries.into())
+            };
         }
-        Self(entries.into_iter().collect::<BTreeMap<_, _>>().into_iter().collect())
+        Self(
+            entries
+                .into_iter()
+                .collect::<BTreeMap<_, _>>()
+                .into_iter()
+                .collect(),
+        )
     }
 }
 
@@ -151,7 +163,8 @@ impl Index<&str> for TextMap {
 
     /// The value of a key that the map must contain.
     fn index(&self, key: &str) -> &Arc<str> {
-        self.get(key).expect("callers index only with existing keys")
+        self.get(key)
+            .expect("callers index only with existing keys")
     }
 }
 
@@ -160,7 +173,10 @@ mod tests {
     use super::*;
 
     fn map(entries: &[(&str, &str)]) -> TextMap {
-        entries.iter().map(|(key, value)| (Arc::from(*key), Arc::from(*value))).collect()
+        entries
+            .iter()
+            .map(|(key, value)| (Arc::from(*key), Arc::from(*value)))
+            .collect()
     }
 
     #[test]
@@ -170,7 +186,10 @@ mod tests {
         assert_eq!(one.get("a").map(|value| &**value), Some("last"));
         assert!(one.contains_key("c") && !one.contains_key("") && !one.contains_key("d"));
         assert_eq!(format!("{one:?}"), r#"{"a": "last", "b": "2", "c": "3"}"#);
-        assert_eq!(serde_json::to_string(&one).unwrap(), r#"{"a":"last","b":"2","c":"3"}"#);
+        assert_eq!(
+            serde_json::to_string(&one).unwrap(),
+            r#"{"a":"last","b":"2","c":"3"}"#
+        );
     }
 
     #[test]
@@ -187,7 +206,8 @@ mod tests {
     fn shared_texts_are_one() {
         let mut texts = SharedTexts::default();
         // One text in all: of two, the later may take the place of the other.
-        let (mut one, mut other) = (map(&[("app", "")]), map(&[("app", "app")]));
+        let mut one = map(&[("app", "")]);
+        let mut other = map(&[("app", "app")]);
         one.share(&mut texts);
         other.share(&mut texts);
         let key = |map: &TextMap| map.keys().next().cloned().unwrap();

@@ -25,7 +25,10 @@ impl<T> Typed<T> {
         T: Deserialize<'de>,
     {
         let (value, unknown_fields) = read(value, Mapping::Protobuf)?;
-        Ok(Self { value, unknown_fields })
+        Ok(Self {
+            value,
+            unknown_fields,
+        })
     }
 
     /// Deserializes an object of Kubernetes' own JSON.
@@ -37,7 +40,10 @@ impl<T> Typed<T> {
         T: Deserialize<'de>,
     {
         let (value, unknown_fields) = read(value, Mapping::Kubernetes)?;
-        Ok(Self { value, unknown_fields })
+        Ok(Self {
+            value,
+            unknown_fields,
+        })
     }
 }
 
@@ -59,12 +65,23 @@ mod tests {
         assert_eq!(typed.value.root_namespace, "mesh");
         let mut unknown = typed.unknown_fields;
         unknown.sort();
-        assert_eq!(unknown, ["colour", "defaultConfig.tracing.zipkin.adress", "extensionProviders[1].nmae"]);
+        assert_eq!(
+            unknown,
+            [
+                "colour",
+                "defaultConfig.tracing.zipkin.adress",
+                "extensionProviders[1].nmae"
+            ]
+        );
     }
 
     #[test]
     fn errors_name_the_field() {
-        let path = |value| Typed::<MeshConfig>::from_proto_json(&value).unwrap_err().path;
+        let path = |value| {
+            Typed::<MeshConfig>::from_proto_json(&value)
+                .unwrap_err()
+                .path
+        };
         assert_eq!(
             path(json!({ "extensionProviders": [{ "zipkin": { "port": "x" } }] })),
             "extensionProviders[0].zipkin.port"

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// `metadata.uid`: opaque, empty if unknown. A UUID in Kubernetes' notation is stored without allocation.
+/// `metadata.uid`: opaque, empty if unknown. A UUID in Kubernetes' notation is stored without
+/// allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uid(Form);
 
@@ -37,7 +38,11 @@ impl fmt::Display for Uid {
             Form::Empty => Ok(()),
             Form::Uuid(bytes) => {
                 for (at, byte) in bytes.iter().enumerate() {
-                    f.write_str(if matches!(at, 4 | 6 | 8 | 10) { "-" } else { "" })?;
+                    f.write_str(if matches!(at, 4 | 6 | 8 | 10) {
+                        "-"
+                    } else {
+                        ""
+                    })?;
                     write!(f, "{byte:02x}")?;
                 }
                 Ok(())
@@ -51,6 +56,7 @@ impl fmt::Display for Uid {
 fn uuid(text: &str) -> Option<[u8; 16]> {
     let mut bytes = [0; 16];
     let mut digits = 0;
+
     for (at, byte) in text.bytes().enumerate() {
         match (at, byte) {
             (8 | 13 | 18 | 23, b'-') => continue,
@@ -58,11 +64,18 @@ fn uuid(text: &str) -> Option<[u8; 16]> {
             (_, b'0'..=b'9' | b'a'..=b'f') => {}
             _ => return None,
         }
-        let digit = if byte.is_ascii_digit() { byte - b'0' } else { byte - b'a' + 10 };
+
+        let digit = if byte.is_ascii_digit() {
+            byte - b'0'
+        } else {
+            byte - b'a' + 10
+        };
+
         let half: &mut u8 = bytes.get_mut(digits / 2)?;
         *half = *half << 4 | digit;
         digits += 1;
     }
+
     (text.len() == 36).then_some(bytes)
 }
 
@@ -82,12 +95,18 @@ mod tests {
             "1",
             "",
         ];
+
         for (index, one) in texts.iter().enumerate() {
             assert_eq!(Uid::new(one).to_string(), *one);
             for (other_index, other) in texts.iter().enumerate() {
-                assert_eq!(Uid::new(one) == Uid::new(other), index == other_index, "{one} {other}");
+                assert_eq!(
+                    Uid::new(one) == Uid::new(other),
+                    index == other_index,
+                    "{one} {other}"
+                );
             }
         }
+
         assert!(matches!(Uid::new(texts[0]).0, Form::Uuid(_)));
     }
 }

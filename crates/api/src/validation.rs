@@ -1,8 +1,9 @@
-//! Validation of objects: istiod's rules. Each error has its field and a message with the valid form.
+//! Validation of objects: istiod's rules. Each error has its field and a message with the valid
+//! form.
 //!
-//! The rules are those of Istio's `pkg/config/validation`. A oneof with two set members, which istiod's schema rejects before
-//! its validation, is rejected here, too. An object is valid if its verdict contains no errors; warnings never reject an
-//! object.
+//! The rules are those of Istio's `pkg/config/validation`. A oneof with two set members, which
+//! istiod's schema rejects before its validation, is rejected here, too. An object is valid if its
+//! verdict contains no errors; warnings never reject an object.
 
 mod authorization_condition;
 mod authorization_policy;
@@ -117,12 +118,18 @@ impl Verdict {
 
     /// Adds an error.
     fn error(&mut self, at: &Path<'_>, message: impl Into<String>) {
-        self.errors.push(Problem { field: at.to_string(), message: message.into() });
+        self.errors.push(Problem {
+            field: at.to_string(),
+            message: message.into(),
+        });
     }
 
     /// Adds a warning.
     fn warn(&mut self, at: &Path<'_>, message: impl Into<String>) {
-        self.warnings.push(Problem { field: at.to_string(), message: message.into() });
+        self.warnings.push(Problem {
+            field: at.to_string(),
+            message: message.into(),
+        });
     }
 
     /// Adds the error of a failed check.
@@ -156,7 +163,8 @@ pub trait Validate {
     /// Validates the spec; some rules depend on name and namespace.
     fn validate(&self, meta: &ObjectMeta) -> Verdict;
 
-    /// Validates the value of the annotation that requests a dry run; only AuthorizationPolicy has one.
+    /// Validates the value of the annotation that requests a dry run; only AuthorizationPolicy has
+    /// one.
     ///
     /// # Errors
     /// With what is wrong and what would be right.
@@ -182,8 +190,8 @@ pub fn validate<T: Validate>(object: &Object<T>) -> Verdict {
 /// The annotation that requests a dry run.
 const DRY_RUN: &str = "istio.io/dry-run";
 
-/// Validates an object of any kind. Kubernetes' own kinds are validated by the API server alone, and are valid here unless
-/// their rollout annotations are invalid.
+/// Validates an object of any kind. Kubernetes' own kinds are validated by the API server alone,
+/// and are valid here unless their rollout annotations are invalid.
 #[must_use]
 pub fn validate_any(object: &AnyObject) -> Verdict {
     let mut verdict = by_kind(object);
@@ -246,9 +254,18 @@ fn by_kind(object: &AnyObject) -> Verdict {
 
 /// Annotations that users may not set on the kinds validated here.
 const REFUSED_ANNOTATIONS: [(&str, &str); 3] = [
-    ("internal.istio.io/webhook-always-reject", "objects with this annotation are always refused; remove it"),
-    ("internal.istio.io/parent-namespace", "is for generated objects only; remove the annotation"),
-    ("internal.istio.io/parents", "is for generated objects only; remove the annotation"),
+    (
+        "internal.istio.io/webhook-always-reject",
+        "objects with this annotation are always refused; remove it",
+    ),
+    (
+        "internal.istio.io/parent-namespace",
+        "is for generated objects only; remove the annotation",
+    ),
+    (
+        "internal.istio.io/parents",
+        "is for generated objects only; remove the annotation",
+    ),
 ];
 
 /// Validates the annotations.
@@ -256,14 +273,25 @@ fn annotations(meta: &ObjectMeta) -> Verdict {
     let mut verdict = Verdict::default();
     let metadata = Path::root("metadata");
     let all = metadata.field("annotations");
+
     for (name, message) in REFUSED_ANNOTATIONS {
         if meta.annotations.contains_key(name) {
             verdict.error(&all.field(name), message);
         }
     }
+
     let refused = |key: &str| REFUSED_ANNOTATIONS.iter().any(|(name, _)| *name == key);
-    for key in meta.annotations.keys().filter(|key| key.starts_with(INTERNAL) && !refused(key)) {
-        verdict.warn(&all.field(key), "is for generated objects only and has no effect; remove the annotation");
+
+    for key in meta
+        .annotations
+        .keys()
+        .filter(|key| key.starts_with(INTERNAL) && !refused(key))
+    {
+        verdict.warn(
+            &all.field(key),
+            "is for generated objects only and has no effect; remove the annotation",
+        );
     }
+
     verdict
 }

@@ -1,6 +1,7 @@
 //! YAML that users write, parsed to values with their lines.
 //!
-//! A duplicate key is an error, and the cost of one document is bounded, so that a hostile file cannot exhaust resources.
+//! A duplicate key is an error, and the cost of one document is bounded, so that a hostile file
+//! cannot exhaust resources.
 
 mod documents;
 mod locate;
@@ -9,12 +10,15 @@ mod tests;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use serde_saphyr::{DuplicateKeyPolicy, MessageFormatter, Options, UserMessageFormatter, budget, options};
+use serde_saphyr::{
+    DuplicateKeyPolicy, MessageFormatter, Options, UserMessageFormatter, budget, options,
+};
 
 pub use documents::{Document, documents};
 pub use locate::{line_of, scalar_lines};
 
-/// The maximum size of one document, in bytes. Kubernetes stores no object above 3 MiB; a list of objects may be larger.
+/// The maximum size of one document, in bytes. Kubernetes stores no object above 3 MiB; a list of
+/// objects may be larger.
 const MAX_DOCUMENT_BYTES: usize = 64 << 20;
 
 /// The maximum nesting depth. The deepest kinds nest about twenty levels.
@@ -23,7 +27,8 @@ const MAX_DEPTH: usize = 64;
 /// The maximum number of scalars, lists and maps in one document.
 const MAX_NODES: usize = 4_000_000;
 
-/// The maximum number of nodes to which aliases expand in one document. Anchors that users write by hand need a few hundred.
+/// The maximum number of nodes to which aliases expand in one document. Anchors that users write by
+/// hand need a few hundred.
 const MAX_REPLAYED: usize = 100_000;
 
 /// How plain scalars are interpreted.
@@ -66,13 +71,24 @@ pub fn parse_last_wins(text: &str, schema: Schema) -> Result<Value, SyntaxError>
 /// Deserializes one document into any type.
 fn deserialize<T: DeserializeOwned>(text: &str, options: Options) -> Result<T, SyntaxError> {
     if text.len() > MAX_DOCUMENT_BYTES {
-        let reason = format!("the document has {} bytes, at most {MAX_DOCUMENT_BYTES} are read", text.len());
+        let reason = format!(
+            "the document has {} bytes, at most {MAX_DOCUMENT_BYTES} are read",
+            text.len()
+        );
         return Err(SyntaxError { line: 1, reason });
     }
+
     serde_saphyr::from_str_with_options(text, options).map_err(|error| {
-        let line = error.location().and_then(|location| usize::try_from(location.line()).ok());
-        let reason = UserMessageFormatter.format_message(error.without_snippet()).into_owned();
-        SyntaxError { line: line.unwrap_or(1), reason }
+        let line = error
+            .location()
+            .and_then(|location| usize::try_from(location.line()).ok());
+        let reason = UserMessageFormatter
+            .format_message(error.without_snippet())
+            .into_owned();
+        SyntaxError {
+            line: line.unwrap_or(1),
+            reason,
+        }
     })
 }
 

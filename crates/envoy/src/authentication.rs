@@ -1,9 +1,10 @@
 //! RequestAuthentications as Envoy's validation of tokens.
 //!
-//! A present token must be valid; a missing one is not an error, since AuthorizationPolicies decide about requests
-//! without one. Fetched keys come from the snapshot; while there are none, every token of their issuer is rejected: the
-//! key set that is sent then has a key without a private key. (istiod sends one whose private key it claims to have
-//! discarded.) Agrees with Istio's `pilot/pkg/security/authn/policy_applier.go` otherwise.
+//! A present token must be valid; a missing one is not an error, since AuthorizationPolicies decide
+//! about requests without one. Fetched keys come from the snapshot; while there are none, every
+//! token of their issuer is rejected: the key set that is sent then has a key without a private
+//! key. (istiod sends one whose private key it claims to have discarded.) Agrees with Istio's
+//! `pilot/pkg/security/authn/policy_applier.go` otherwise.
 
 mod keys;
 
@@ -15,8 +16,8 @@ use navarch_proto::envoy::extensions::filters::http::jwt_authn::v3::jwt_provider
 use navarch_proto::envoy::extensions::filters::http::jwt_authn::v3::jwt_requirement::RequiresType;
 use navarch_proto::envoy::extensions::filters::http::jwt_authn::v3::requirement_rule::RequirementType;
 use navarch_proto::envoy::extensions::filters::http::jwt_authn::v3::{
-    JwtAuthentication, JwtClaimToHeader, JwtHeader, JwtProvider, JwtRequirement, JwtRequirementAndList,
-    JwtRequirementOrList, RequirementRule,
+    JwtAuthentication, JwtClaimToHeader, JwtHeader, JwtProvider, JwtRequirement,
+    JwtRequirementAndList, JwtRequirementOrList, RequirementRule,
 };
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 
@@ -55,7 +56,10 @@ impl Query for AuthenticationOf {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let policies = policies(view, self.service.as_ref());
-        let mut rules: Vec<&JwtRule> = policies.iter().flat_map(|policy| &policy.spec.jwt_rules).collect();
+        let mut rules: Vec<&JwtRule> = policies
+            .iter()
+            .flat_map(|policy| &policy.spec.jwt_rules)
+            .collect();
         if rules.is_empty() {
             return None;
         }
@@ -65,7 +69,10 @@ impl Query for AuthenticationOf {
 }
 
 /// The policies that apply to the proxy.
-fn policies(view: &View<'_>, service: Option<&PolicyService>) -> Vec<Arc<Object<RequestAuthentication>>> {
+fn policies(
+    view: &View<'_>,
+    service: Option<&PolicyService>,
+) -> Vec<Arc<Object<RequestAuthentication>>> {
     let mut namespaces = policy::namespaces::<RequestAuthentication>(view);
     namespaces.reverse();
     policy::attached_in::<RequestAuthentication>(view, &namespaces, service)
@@ -78,16 +85,24 @@ pub(super) fn key_hosts(view: &View<'_>) -> Vec<String> {
     }
     let policies = policies(view, None);
     let rules = policies.iter().flat_map(|policy| &policy.spec.jwt_rules);
-    rules.filter_map(|rule| keys::host(&rule.jwks_uri)).collect()
+    rules
+        .filter_map(|rule| keys::host(&rule.jwks_uri))
+        .collect()
 }
 
 /// The filter configuration.
 fn authentication(view: &View<'_>, rules: &[&JwtRule]) -> JwtAuthentication {
     // Routes of gateways may match claims, so they are selected again once claims are available.
     let clears_route = view.proxy().kind() != ProxyKind::Sidecar;
-    let names: Vec<String> = (0..rules.len()).map(|index| format!("origins-{index}")).collect();
-    let providers: BTreeMap<String, JwtProvider> =
-        names.iter().zip(rules).map(|(name, rule)| (name.clone(), provider(view, rule, clears_route))).collect();
+    let names: Vec<String> = (0..rules.len())
+        .map(|index| format!("origins-{index}"))
+        .collect();
+    let providers: BTreeMap<String, JwtProvider> = names
+        .iter()
+        .zip(rules)
+        .map(|(name, rule)| (name.clone(), provider(view, rule, clears_route)))
+        .collect();
+
     let everything = RouteMatch {
         path_specifier: Some(route_match::PathSpecifier::Prefix("/".to_owned())),
         ..RouteMatch::default()
@@ -96,48 +111,78 @@ fn authentication(view: &View<'_>, rules: &[&JwtRule]) -> JwtAuthentication {
         r#match: Some(everything),
         requirement_type: Some(RequirementType::Requires(requirement(&names))),
     };
-    JwtAuthentication { providers, rules: vec![rule], bypass_cors_preflight: true, ..JwtAuthentication::default() }
+
+    JwtAuthentication {
+        providers,
+        rules: vec![rule],
+        bypass_cors_preflight: true,
+        ..JwtAuthentication::default()
+    }
 }
 
-/// The requirement: of each issuer a valid token or none. Issuers may share a token location, where a token of one is
-/// invalid for the other: so a valid token of any issuer is enough.
+/// The requirement: of each issuer a valid token or none. Issuers may share a token location, where
+/// a token of one is invalid for the other: so a valid token of any issuer is enough.
 fn requirement(names: &[String]) -> JwtRequirement {
     let each: Vec<JwtRequirement> = names
         .iter()
-        .map(|name| any_of(vec![of(name), JwtRequirement { requires_type: Some(RequiresType::AllowMissing(())) }]))
+        .map(|name| {
+            any_of(vec![
+                of(name),
+                JwtRequirement {
+                    requires_type: Some(RequiresType::AllowMissing(())),
+                },
+            ])
+        })
         .collect();
+
     if let [only] = each.as_slice() {
         return only.clone();
     }
+
     let mut alternatives: Vec<JwtRequirement> = names.iter().map(|name| of(name)).collect();
     let all = RequiresType::RequiresAll(JwtRequirementAndList { requirements: each });
-    alternatives.push(JwtRequirement { requires_type: Some(all) });
+    alternatives.push(JwtRequirement {
+        requires_type: Some(all),
+    });
+
     any_of(alternatives)
 }
 
 /// Requires a valid token of a provider.
 fn of(provider: &str) -> JwtRequirement {
-    JwtRequirement { requires_type: Some(RequiresType::ProviderName(provider.to_owned())) }
+    JwtRequirement {
+        requires_type: Some(RequiresType::ProviderName(provider.to_owned())),
+    }
 }
 
 /// Requires one of several.
 fn any_of(requirements: Vec<JwtRequirement>) -> JwtRequirement {
-    JwtRequirement { requires_type: Some(RequiresType::RequiresAny(JwtRequirementOrList { requirements })) }
+    JwtRequirement {
+        requires_type: Some(RequiresType::RequiresAny(JwtRequirementOrList {
+            requirements,
+        })),
+    }
 }
 
 /// The tokens of one issuer.
 fn provider(view: &View<'_>, rule: &JwtRule, clear_route_cache: bool) -> JwtProvider {
-    let mut lists: BTreeSet<&str> = rule.space_delimited_claims.iter().map(String::as_str).collect();
+    let mut lists: BTreeSet<&str> = rule
+        .space_delimited_claims
+        .iter()
+        .map(String::as_str)
+        .collect();
     lists.extend(LISTS);
     let header = |header: &navarch_api::istio::JwtHeader| JwtHeader {
         name: header.name.clone(),
         value_prefix: header.prefix.clone(),
     };
+
     let claim = |output: &navarch_api::istio::ClaimToHeader| JwtClaimToHeader {
         header_name: output.header.clone(),
         claim_name: output.claim.clone(),
         ..JwtClaimToHeader::default()
     };
+
     JwtProvider {
         issuer: rule.issuer.clone(),
         audiences: rule.audiences.clone(),

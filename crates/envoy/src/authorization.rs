@@ -5,9 +5,10 @@
 //!                                                └─▶ extension providers ─▶ ext_authz filters (CUSTOM)
 //! ```
 //!
-//! Agrees with Istio's `pilot/pkg/security/authz`. Clauses that cannot be evaluated for a connection make ALLOW
-//! narrower (the rule is removed) and DENY and AUDIT wider (the clause is removed). The same applies to invalid
-//! clauses; istiod removes the whole rule of a DENY policy then, which would allow what the user meant to deny.
+//! Agrees with Istio's `pilot/pkg/security/authz`. Clauses that cannot be evaluated for a
+//! connection make ALLOW narrower (the rule is removed) and DENY and AUDIT wider (the clause is
+//! removed). The same applies to invalid clauses; istiod removes the whole rule of a DENY policy
+//! then, which would allow what the user meant to deny.
 
 mod attribute;
 mod bytes_match;
@@ -29,7 +30,9 @@ use std::sync::Arc;
 pub use grpc::grpc_filters;
 use navarch_proto::envoy::config::listener::v3::Filter;
 use navarch_proto::envoy::config::rbac::v3::rbac::Action;
-use navarch_proto::envoy::config::rbac::v3::{Permission, Policy, Principal, Rbac, permission, principal};
+use navarch_proto::envoy::config::rbac::v3::{
+    Permission, Policy, Principal, Rbac, permission, principal,
+};
 use navarch_proto::envoy::extensions::filters::http::rbac::v3::Rbac as HttpRbac;
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 use navarch_proto::envoy::extensions::filters::network::rbac::v3::Rbac as NetworkRbac;
@@ -54,8 +57,11 @@ const NETWORK_RBAC: &str = "envoy.filters.network.rbac";
 const TCP_PREFIX: &str = "tcp.";
 
 /// The actions of RBAC filters, in this order; CUSTOM has its own filters.
-const ACTIONS: [AuthorizationAction; 3] =
-    [AuthorizationAction::Audit, AuthorizationAction::Deny, AuthorizationAction::Allow];
+const ACTIONS: [AuthorizationAction; 3] = [
+    AuthorizationAction::Audit,
+    AuthorizationAction::Deny,
+    AuthorizationAction::Allow,
+];
 
 /// The annotation of dry-run policies.
 const DRY_RUN: &str = "istio.io/dry-run";
@@ -69,8 +75,8 @@ pub struct AuthorizationOf {
     pub peers: Peers,
 }
 
-/// The policies that select the pods of a waypoint, as far as they apply to connections: evaluated at the start of its
-/// tunnels (`ENABLE_LAYERED_WAYPOINT_AUTHORIZATION_POLICIES`).
+/// The policies that select the pods of a waypoint, as far as they apply to connections: evaluated
+/// at the start of its tunnels (`ENABLE_LAYERED_WAYPOINT_AUTHORIZATION_POLICIES`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AuthorizationOfTunnels;
 
@@ -120,7 +126,10 @@ struct RuleSets {
 
 impl AuthorizationOf {
     /// For connections from peers with mutual TLS.
-    pub const PROXY: Self = Self { service: None, peers: Peers::Tls };
+    pub const PROXY: Self = Self {
+        service: None,
+        peers: Peers::Tls,
+    };
 }
 
 impl Query for AuthorizationOf {
@@ -128,23 +137,41 @@ impl Query for AuthorizationOf {
 
     fn compute(&self, view: &View<'_>) -> AuthorizationFilters {
         let namespaces = policy::namespaces::<AuthorizationPolicy>(view);
-        let policies = policy::attached_in::<AuthorizationPolicy>(view, &namespaces, self.service.as_ref());
+        let policies =
+            policy::attached_in::<AuthorizationPolicy>(view, &namespaces, self.service.as_ref());
         if policies.is_empty() {
             return AuthorizationFilters::default();
         }
+
         let domains = TrustDomains::new(&view.mesh().config);
-        let known = |transport| MatchContext { transport, peers: self.peers };
+        let known = |transport| MatchContext {
+            transport,
+            peers: self.peers,
+        };
         let mut filters = AuthorizationFilters::default();
         let custom = of_action(&policies, AuthorizationAction::Custom);
         filters.custom_http = custom::http_filters(view, &custom, self.peers, &domains);
+
         filters.custom_tcp = custom::tcp_filters(view, &custom, self.peers, &domains);
+
         for action in ACTIONS {
             let policies = of_action(&policies, action);
             if !policies.is_empty() {
-                filters.http.push(http_rbac(rule_sets(&policies, action, known(Transport::Http), &domains)));
-                filters.tcp.push(tcp_rbac(rule_sets(&policies, action, known(Transport::Tcp), &domains)));
+                filters.http.push(http_rbac(rule_sets(
+                    &policies,
+                    action,
+                    known(Transport::Http),
+                    &domains,
+                )));
+                filters.tcp.push(tcp_rbac(rule_sets(
+                    &policies,
+                    action,
+                    known(Transport::Tcp),
+                    &domains,
+                )));
             }
         }
+
         filters
     }
 }
@@ -153,16 +180,29 @@ impl Query for AuthorizationOfTunnels {
     type Value = Vec<HttpFilter>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let known = MatchContext { transport: Transport::Tcp, peers: Peers::Tls };
+        let known = MatchContext {
+            transport: Transport::Tcp,
+            peers: Peers::Tls,
+        };
         let domains = TrustDomains::new(&view.mesh().config);
         let mut policies = Vec::new();
+
         for namespace in policy::namespaces::<AuthorizationPolicy>(view) {
             let objects = policy::oldest_first::<AuthorizationPolicy>(view, &namespace).into_iter();
-            policies.extend(objects.filter(|object| policy::selects(view, object)).cloned());
+            policies.extend(
+                objects
+                    .filter(|object| policy::selects(view, object))
+                    .cloned(),
+            );
         }
+
         let of_actions = ACTIONS.map(|action| (action, of_action(&policies, action)));
-        let of_actions = of_actions.into_iter().filter(|(_, policies)| !policies.is_empty());
-        of_actions.map(|(action, policies)| http_rbac(rule_sets(&policies, action, known, &domains))).collect()
+        let of_actions = of_actions
+            .into_iter()
+            .filter(|(_, policies)| !policies.is_empty());
+        of_actions
+            .map(|(action, policies)| http_rbac(rule_sets(&policies, action, known, &domains)))
+            .collect()
     }
 }
 
@@ -171,7 +211,11 @@ fn of_action(
     policies: &[Arc<Object<AuthorizationPolicy>>],
     action: AuthorizationAction,
 ) -> Vec<&Object<AuthorizationPolicy>> {
-    policies.iter().map(|policy| &**policy).filter(|policy| policy.spec.action == action).collect()
+    policies
+        .iter()
+        .map(|policy| &**policy)
+        .filter(|policy| policy.spec.action == action)
+        .collect()
 }
 
 /// The rules of all policies of an action.
@@ -181,9 +225,16 @@ fn rule_sets(
     known: MatchContext,
     domains: &TrustDomains,
 ) -> RuleSets {
-    let mut sets = RuleSets { enforced: None, tried: None };
+    let mut sets = RuleSets {
+        enforced: None,
+        tried: None,
+    };
     for policy in policies {
-        let set = if is_dry_run(policy) { &mut sets.tried } else { &mut sets.enforced };
+        let set = if is_dry_run(policy) {
+            &mut sets.tried
+        } else {
+            &mut sets.enforced
+        };
         let set = set.get_or_insert_with(|| empty_rules(action));
         set.policies.extend(rules_of(policy, "", known, domains));
     }
@@ -197,7 +248,10 @@ fn empty_rules(action: AuthorizationAction) -> Rbac {
         // CUSTOM: the provider is called for requests that this filter would deny.
         AuthorizationAction::Deny | AuthorizationAction::Custom => Action::Deny,
     };
-    Rbac { action: action.into(), ..Rbac::default() }
+    Rbac {
+        action: action.into(),
+        ..Rbac::default()
+    }
 }
 
 /// Whether a policy is a dry run. An invalid value enforces it.
@@ -214,12 +268,17 @@ fn rules_of(
     domains: &TrustDomains,
 ) -> BTreeMap<String, Policy> {
     let named = |index: usize| {
-        format!("{prefix}ns[{}]-policy[{}]-rule[{index}]", policy.meta.key.namespace, policy.meta.key.name)
+        format!(
+            "{prefix}ns[{}]-policy[{}]-rule[{index}]",
+            policy.meta.key.namespace, policy.meta.key.name
+        )
     };
+
     if policy.spec.rules.is_empty() {
         // Without a rule the filter would be the same as one without policies.
         return BTreeMap::from([(named(0), never())]);
     }
+
     let translation = Translation {
         transport: known.transport,
         peers: known.peers,
@@ -227,17 +286,28 @@ fn rules_of(
         namespace: policy.meta.key.namespace.as_str(),
         domains,
     };
+
     let rules = policy.spec.rules.iter().enumerate();
-    rules.filter_map(|(index, rule)| Some((named(index), translation.rule(rule)?))).collect()
+    rules
+        .filter_map(|(index, rule)| Some((named(index), translation.rule(rule)?)))
+        .collect()
 }
 
 /// A rule that matches nothing.
 fn never() -> Policy {
-    let anything = Permission { rule: Some(permission::Rule::Any(true)) };
-    let anybody = Principal { identifier: Some(principal::Identifier::Any(true)) };
+    let anything = Permission {
+        rule: Some(permission::Rule::Any(true)),
+    };
+    let anybody = Principal {
+        identifier: Some(principal::Identifier::Any(true)),
+    };
     Policy {
-        permissions: vec![Permission { rule: Some(permission::Rule::NotRule(Box::new(anything))) }],
-        principals: vec![Principal { identifier: Some(principal::Identifier::NotId(Box::new(anybody))) }],
+        permissions: vec![Permission {
+            rule: Some(permission::Rule::NotRule(Box::new(anything))),
+        }],
+        principals: vec![Principal {
+            identifier: Some(principal::Identifier::NotId(Box::new(anybody))),
+        }],
         ..Policy::default()
     }
 }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use navarch_proto::envoy::config::core::v3::{
-    Address, AggregatedConfigSource, ApiVersion, ConfigSource, SocketAddress, address, config_source, socket_address,
+    Address, AggregatedConfigSource, ApiVersion, ConfigSource, SocketAddress, address,
+    config_source, socket_address,
 };
 use prost::Message;
 
@@ -41,7 +42,9 @@ pub fn socket_address(ip: &str, port: u32) -> Address {
 #[must_use]
 pub fn ads_source() -> ConfigSource {
     ConfigSource {
-        config_source_specifier: Some(config_source::ConfigSourceSpecifier::Ads(AggregatedConfigSource {})),
+        config_source_specifier: Some(config_source::ConfigSourceSpecifier::Ads(
+            AggregatedConfigSource {},
+        )),
         initial_fetch_timeout: Some(prost_types::Duration::default()),
         resource_api_version: ApiVersion::V3.into(),
         ..ConfigSource::default()

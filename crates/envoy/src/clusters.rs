@@ -44,7 +44,8 @@ use crate::filters::network;
 use crate::gateway;
 use crate::hbone;
 use crate::names::{
-    ALLOW_ANY_DYNAMIC_DNS, BLACK_HOLE, ClusterName, INBOUND_PASSTHROUGH, OutboundCluster, PASSTHROUGH, TunnelCluster,
+    ALLOW_ANY_DYNAMIC_DNS, BLACK_HOLE, ClusterName, INBOUND_PASSTHROUGH, OutboundCluster,
+    PASSTHROUGH, TunnelCluster,
 };
 use crate::sds;
 use crate::sidecar_scope::{self, OutboundPolicy};
@@ -72,6 +73,7 @@ pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
 fn generated_names(view: &View<'_>) -> Vec<ResourceName> {
     let fixed = |name: &str| ResourceName::new(name);
     let mut names = Vec::new();
+
     match view.proxy().kind() {
         ProxyKind::Sidecar => {
             names.extend(outbound_names(view, Purpose::Client));
@@ -105,13 +107,16 @@ fn generated_names(view: &View<'_>) -> Vec<ResourceName> {
         }
         ProxyKind::Ztunnel | ProxyKind::AgentGateway => {}
     }
+
     let originates = view.mesh().settings.hbone.sends && !hbone::is_declined(view);
     if originates && matches!(view.proxy().kind(), ProxyKind::Sidecar | ProxyKind::Router) {
         names.push(fixed(hbone::ORIGINATE));
     }
+
     if fixed::has_external_sds(view) {
         names.push(fixed(sds::EXTERNAL_CLUSTER));
     }
+
     names
 }
 
@@ -148,7 +153,11 @@ fn outbound_names(view: &View<'_>, purpose: Purpose) -> Vec<ResourceName> {
         Purpose::SniRouted => None,
     };
     let mut names = Vec::with_capacity(services.len());
-    for service in services.iter().filter(|service| wanted.as_ref().is_none_or(|wanted| wanted.contains(service))) {
+    for service in services.iter().filter(|service| {
+        wanted
+            .as_ref()
+            .is_none_or(|wanted| wanted.contains(service))
+    }) {
         names.extend(names_of_service(view, service, purpose));
     }
     names
@@ -156,8 +165,14 @@ fn outbound_names(view: &View<'_>, purpose: Purpose) -> Vec<ResourceName> {
 
 /// The names of the clusters of a service.
 fn names_of_service(view: &View<'_>, service: &ServiceKey, purpose: Purpose) -> Vec<ResourceName> {
-    let clusters = view.get(&ClustersOfService { service: service.clone(), purpose });
-    clusters.iter().map(|cluster| purpose.resource_name(cluster)).collect()
+    let clusters = view.get(&ClustersOfService {
+        service: service.clone(),
+        purpose,
+    });
+    clusters
+        .iter()
+        .map(|cluster| purpose.resource_name(cluster))
+        .collect()
 }
 
 impl Purpose {
@@ -174,13 +189,26 @@ impl Query for ClustersOfService {
     type Value = Vec<OutboundCluster>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let Some(service) = sidecar_scope::seen_service(view, &self.service) else { return Vec::new() };
+        let Some(service) = sidecar_scope::seen_service(view, &self.service) else {
+            return Vec::new();
+        };
+
         let rule = destination_rule::for_service(view, &service);
         let whole = self.purpose == Purpose::Client && resolves_by_name(&service);
-        let subsets = rule.iter().filter(|_| !whole).flat_map(|rule| rule.subsets.iter());
-        let subsets: Vec<&str> = std::iter::once("").chain(subsets.map(|subset| subset.name.as_str())).collect();
-        let ports = service.ports.iter().filter(|port| outbound::has_cluster(&service, port, self.purpose));
+        let subsets = rule
+            .iter()
+            .filter(|_| !whole)
+            .flat_map(|rule| rule.subsets.iter());
+        let subsets: Vec<&str> = std::iter::once("")
+            .chain(subsets.map(|subset| subset.name.as_str()))
+            .collect();
+
+        let ports = service
+            .ports
+            .iter()
+            .filter(|port| outbound::has_cluster(&service, port, self.purpose));
         let of_port = |port: u16| subsets.iter().map(move |subset| (port, *subset));
+
         ports
             .flat_map(|port| of_port(port.port))
             .map(|(port, subset)| OutboundCluster::new(port, subset, &service.key.hostname))
@@ -191,8 +219,14 @@ impl Query for ClustersOfService {
 /// The filter for the exchange of peer metadata, if enabled.
 fn exchange_filter(view: &View<'_>) -> Option<Filter> {
     let listener::Filter { name, config_type } = network::metadata_exchange(view)?;
-    let Some(listener::filter::ConfigType::TypedConfig(config)) = config_type else { return None };
-    Some(Filter { name, typed_config: Some(config), ..Filter::default() })
+    let Some(listener::filter::ConfigType::TypedConfig(config)) = config_type else {
+        return None;
+    };
+    Some(Filter {
+        name,
+        typed_config: Some(config),
+        ..Filter::default()
+    })
 }
 
 /// Uses the original destination with another port.

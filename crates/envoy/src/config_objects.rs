@@ -1,7 +1,8 @@
 //! Gateways and VirtualServices: those of users, and those generated from objects of other kinds.
 //!
-//! Generated objects are queries, not objects of the store: they always match their sources, and quarantine applies to
-//! objects that users can edit. An object of a user takes precedence over a generated one of the same name.
+//! Generated objects are queries, not objects of the store: they always match their sources, and
+//! quarantine applies to objects that users can edit. An object of a user takes precedence over a
+//! generated one of the same name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,7 +48,8 @@ impl Query for MadeDestinationRulesOf {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let all = view.get(&ApiDestinationRules);
         let here = all.iter().filter(|(name, _)| name.namespace == self.0);
-        here.map(|(name, object)| (name.clone(), object.clone())).collect()
+        here.map(|(name, object)| (name.clone(), object.clone()))
+            .collect()
     }
 }
 
@@ -55,7 +57,10 @@ impl Query for MadeGateway {
     type Value = Option<Arc<Object<Gateway>>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.get(&IngressGateways).get(&self.0).cloned().or_else(|| gateway_api::api_gateway(view, &self.0))
+        view.get(&IngressGateways)
+            .get(&self.0)
+            .cloned()
+            .or_else(|| gateway_api::api_gateway(view, &self.0))
     }
 }
 
@@ -74,15 +79,25 @@ pub(crate) fn gateway(view: &View<'_>, name: &NamespacedName) -> Option<Arc<Obje
 }
 
 /// The VirtualService of this name.
-pub(crate) fn virtual_service(view: &View<'_>, name: &NamespacedName) -> Option<Arc<Object<VirtualService>>> {
+pub(crate) fn virtual_service(
+    view: &View<'_>,
+    name: &NamespacedName,
+) -> Option<Arc<Object<VirtualService>>> {
     let written = view.object::<VirtualService>(name).cloned();
     written.or_else(|| (*view.get(&MadeVirtualService(name.clone()))).clone())
 }
 
 pub(crate) fn gateways(view: &View<'_>) -> ByName<Gateway> {
     let mut all = (*view.get(&IngressGateways)).clone();
-    all.extend(view.get(&ApiGateways).iter().map(|(name, object)| (name.clone(), object.clone())));
-    all.extend(view.list_all::<Gateway>().map(|object| (object.meta.key(), object.clone())));
+    all.extend(
+        view.get(&ApiGateways)
+            .iter()
+            .map(|(name, object)| (name.clone(), object.clone())),
+    );
+    all.extend(
+        view.list_all::<Gateway>()
+            .map(|object| (object.meta.key(), object.clone())),
+    );
     all
 }
 
@@ -90,25 +105,40 @@ pub(crate) fn gateways(view: &View<'_>) -> ByName<Gateway> {
 /// [`gateway_api::VirtualServiceHeads`] contains them without their routes.
 pub(crate) fn virtual_services(view: &View<'_>) -> ByName<VirtualService> {
     let mut all = (*view.get(&IngressVirtualServices)).clone();
-    all.extend(view.list_all::<VirtualService>().map(|object| (object.meta.key(), object.clone())));
+    all.extend(
+        view.list_all::<VirtualService>()
+            .map(|object| (object.meta.key(), object.clone())),
+    );
     all
 }
 
 /// The DestinationRule of this name.
-pub(crate) fn destination_rule(view: &View<'_>, name: &NamespacedName) -> Option<Arc<Object<DestinationRule>>> {
+pub(crate) fn destination_rule(
+    view: &View<'_>,
+    name: &NamespacedName,
+) -> Option<Arc<Object<DestinationRule>>> {
     let written = view.object::<DestinationRule>(name).cloned();
     written.or_else(|| (*view.get(&MadeDestinationRule(name.clone()))).clone())
 }
 
 /// The DestinationRules of a namespace, by name.
-pub(crate) fn destination_rules_of(view: &View<'_>, namespace: &Namespace) -> Vec<Arc<Object<DestinationRule>>> {
+pub(crate) fn destination_rules_of(
+    view: &View<'_>,
+    namespace: &Namespace,
+) -> Vec<Arc<Object<DestinationRule>>> {
     let mut all = (*view.get(&MadeDestinationRulesOf(namespace.clone()))).clone();
-    all.extend(view.list::<DestinationRule>(namespace).map(|object| (object.meta.key(), object.clone())));
+    all.extend(
+        view.list::<DestinationRule>(namespace)
+            .map(|object| (object.meta.key(), object.clone())),
+    );
     all.into_values().collect()
 }
 
 pub(crate) fn destination_rules(view: &View<'_>) -> ByName<DestinationRule> {
     let mut all = (*view.get(&ApiDestinationRules)).clone();
-    all.extend(view.list_all::<DestinationRule>().map(|object| (object.meta.key(), object.clone())));
+    all.extend(
+        view.list_all::<DestinationRule>()
+            .map(|object| (object.meta.key(), object.clone())),
+    );
     all
 }

@@ -1,7 +1,8 @@
 //! Validation of Envoy's messages by the rules in its `.proto` files (`validate.rules`).
 //!
-//! Envoy checks these rules on every resource and rejects it for one field. With the check here, only the invalid part
-//! is skipped with a remark. Of the checks in Envoy's code, those of scripts and regular expressions are included.
+//! Envoy checks these rules on every resource and rejects it for one field. With the check here,
+//! only the invalid part is skipped with a remark. Of the checks in Envoy's code, those of scripts
+//! and regular expressions are included.
 
 mod code;
 mod lua;
@@ -10,7 +11,9 @@ mod scalar;
 
 use std::borrow::Cow;
 
-use navarch_proto::prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MapKey, ReflectMessage, Value};
+use navarch_proto::prost_reflect::{
+    DynamicMessage, FieldDescriptor, Kind, MapKey, ReflectMessage, Value,
+};
 
 pub use code::check_script;
 pub use merged::{REPLACED, check_merged};
@@ -40,7 +43,9 @@ pub fn check(message: &DynamicMessage) -> Result<(), FieldError> {
 /// # Errors
 /// As [`check`].
 pub fn check_bytes(type_url: &str, bytes: &[u8]) -> Result<(), FieldError> {
-    codec().decode(type_url, bytes).map_or(Ok(()), |message| check(&message))
+    codec()
+        .decode(type_url, bytes)
+        .map_or(Ok(()), |message| check(&message))
 }
 
 /// An error of the whole message.
@@ -50,27 +55,37 @@ fn fault(reason: impl Into<String>) -> Result<(), FieldError> {
 
 /// Checks a message down to `depth` levels.
 fn check_message(message: &DynamicMessage, depth: usize) -> Result<(), FieldError> {
-    let Some(depth) = depth.checked_sub(1) else { return fault("is nested too deeply") };
+    let Some(depth) = depth.checked_sub(1) else {
+        return fault("is nested too deeply");
+    };
+
     let descriptor = message.descriptor();
     if descriptor.full_name() == ANY {
         return check_any(message, depth);
     }
+
     if descriptor.full_name().starts_with("google.protobuf.") {
         return Ok(());
     }
+
     for oneof in descriptor.oneofs() {
         let is_set = oneof.fields().any(|field| message.has_field(&field));
         let required = codec().pool().get_extension_by_name(ONEOF_REQUIRED);
-        let is_required = required.is_some_and(|option| oneof.options().get_extension(&option).as_bool() == Some(true));
+        let is_required = required
+            .is_some_and(|option| oneof.options().get_extension(&option).as_bool() == Some(true));
         if is_required && !is_set {
             return fault(format!("none of the choices of {} is set", oneof.name()));
         }
     }
+
     code::check(message)?;
+
     for field in descriptor.fields() {
         let rules = rules_of(&field);
-        check_field(message, &field, rules.as_ref(), depth).map_err(|error| error.under(field.name()))?;
+        check_field(message, &field, rules.as_ref(), depth)
+            .map_err(|error| error.under(field.name()))?;
     }
+
     Ok(())
 }
 
@@ -87,18 +102,26 @@ fn rules_of(field: &FieldDescriptor) -> Option<DynamicMessage> {
 /// The nested rules of this name.
 fn part(rules: Option<&DynamicMessage>, name: &str) -> Option<DynamicMessage> {
     let rules = rules.filter(|rules| rules.has_field_by_name(name))?;
-    rules.get_field_by_name(name).and_then(|part| part.as_message().cloned())
+    rules
+        .get_field_by_name(name)
+        .and_then(|part| part.as_message().cloned())
 }
 
 /// Whether a boolean rule is set.
 fn is_on(rules: Option<&DynamicMessage>, name: &str) -> bool {
-    rules.and_then(|rules| rules.get_field_by_name(name)).and_then(|on| on.as_bool()).unwrap_or_default()
+    rules
+        .and_then(|rules| rules.get_field_by_name(name))
+        .and_then(|on| on.as_bool())
+        .unwrap_or_default()
 }
 
 /// The limit of a count.
 fn count(rules: Option<&DynamicMessage>, name: &str) -> Option<usize> {
     let rules = rules.filter(|rules| rules.has_field_by_name(name))?;
-    rules.get_field_by_name(name).and_then(|limit| limit.as_u64()).and_then(|limit| usize::try_from(limit).ok())
+    rules
+        .get_field_by_name(name)
+        .and_then(|limit| limit.as_u64())
+        .and_then(|limit| usize::try_from(limit).ok())
 }
 
 /// Checks one field of a message.
@@ -112,25 +135,37 @@ fn check_field(
     if !is_set && field.containing_oneof().is_some() {
         return Ok(());
     }
+
     // An unset field with presence is only checked for being required.
     if !is_set && field.supports_presence() {
         return scalar::required(rules).or_else(fault);
     }
+
     let value: Cow<'_, Value> = message.get_field(field);
     if let Some(items) = value.as_list() {
         return check_list(items, part(rules, "repeated").as_ref(), depth);
     }
+
     if let Some(entries) = value.as_map() {
         let mut entries: Vec<(&MapKey, &Value)> = entries.iter().collect();
         entries.sort_by_cached_key(|(key, _)| format!("{key:?}"));
         return check_map(&entries, part(rules, "map").as_ref(), depth);
     }
+
     check_value(&value, Some(&field.kind()), rules, depth)
 }
 
-fn check_list(items: &[Value], rules: Option<&DynamicMessage>, depth: usize) -> Result<(), FieldError> {
+fn check_list(
+    items: &[Value],
+    rules: Option<&DynamicMessage>,
+    depth: usize,
+) -> Result<(), FieldError> {
     if !(items.is_empty() && is_on(rules, "ignore_empty")) {
-        check_count(items.len(), count(rules, "min_items"), count(rules, "max_items"))?;
+        check_count(
+            items.len(),
+            count(rules, "min_items"),
+            count(rules, "max_items"),
+        )?;
     }
     check_items(&[], items, rules, depth)
 }
@@ -142,20 +177,36 @@ fn check_items(
     rules: Option<&DynamicMessage>,
     depth: usize,
 ) -> Result<(), FieldError> {
-    let is_known = |at: usize, item: &Value| known.contains(item) || items.iter().take(at).any(|other| other == item);
-    if is_on(rules, "unique") && items.iter().enumerate().any(|(at, item)| is_known(at, item)) {
+    let is_known = |at: usize, item: &Value| {
+        known.contains(item) || items.iter().take(at).any(|other| other == item)
+    };
+    if is_on(rules, "unique")
+        && items
+            .iter()
+            .enumerate()
+            .any(|(at, item)| is_known(at, item))
+    {
         return fault("holds a value twice");
     }
     let of_items = part(rules, "items");
     for (index, item) in (known.len()..).zip(items) {
-        check_value(item, None, of_items.as_ref(), depth).map_err(|error| error.under(&format!("[{index}]")))?;
+        check_value(item, None, of_items.as_ref(), depth)
+            .map_err(|error| error.under(&format!("[{index}]")))?;
     }
     Ok(())
 }
 
-fn check_map(entries: &[(&MapKey, &Value)], rules: Option<&DynamicMessage>, depth: usize) -> Result<(), FieldError> {
+fn check_map(
+    entries: &[(&MapKey, &Value)],
+    rules: Option<&DynamicMessage>,
+    depth: usize,
+) -> Result<(), FieldError> {
     if !(entries.is_empty() && is_on(rules, "ignore_empty")) {
-        check_count(entries.len(), count(rules, "min_pairs"), count(rules, "max_pairs"))?;
+        check_count(
+            entries.len(),
+            count(rules, "min_pairs"),
+            count(rules, "max_pairs"),
+        )?;
     }
     check_entries(entries, rules, depth)
 }
@@ -166,11 +217,14 @@ fn check_entries(
     rules: Option<&DynamicMessage>,
     depth: usize,
 ) -> Result<(), FieldError> {
-    let (of_keys, of_values) = (part(rules, "keys"), part(rules, "values"));
+    let of_keys = part(rules, "keys");
+    let of_values = part(rules, "values");
     for (key, value) in entries {
         let key = Value::from((*key).clone());
-        check_value(&key, None, of_keys.as_ref(), depth).map_err(|error| error.under(&format!("[{key}]")))?;
-        check_value(value, None, of_values.as_ref(), depth).map_err(|error| error.under(&format!("[{key}]")))?;
+        check_value(&key, None, of_keys.as_ref(), depth)
+            .map_err(|error| error.under(&format!("[{key}]")))?;
+        check_value(value, None, of_values.as_ref(), depth)
+            .map_err(|error| error.under(&format!("[{key}]")))?;
     }
     Ok(())
 }
@@ -178,8 +232,12 @@ fn check_entries(
 /// Checks a number of items.
 fn check_count(length: usize, least: Option<usize>, most: Option<usize>) -> Result<(), FieldError> {
     match (least, most) {
-        (Some(least), _) if length < least => fault(format!("holds {length} values, at least {least} are needed")),
-        (_, Some(most)) if length > most => fault(format!("holds {length} values, at most {most} are allowed")),
+        (Some(least), _) if length < least => fault(format!(
+            "holds {length} values, at least {least} are needed"
+        )),
+        (_, Some(most)) if length > most => {
+            fault(format!("holds {length} values, at most {most} are allowed"))
+        }
         (Some(_) | None, Some(_) | None) => Ok(()),
     }
 }
@@ -195,7 +253,9 @@ fn check_value(
         scalar::check(value, kind, rules).or_else(fault)?;
     }
     match value.as_message() {
-        Some(inner) if !is_on(part(rules, "message").as_ref(), "skip") => check_message(inner, depth),
+        Some(inner) if !is_on(part(rules, "message").as_ref(), "skip") => {
+            check_message(inner, depth)
+        }
         Some(_) | None => Ok(()),
     }
 }
@@ -204,11 +264,16 @@ fn check_value(
 fn check_any(any: &DynamicMessage, depth: usize) -> Result<(), FieldError> {
     let text = any.get_field_by_name("type_url");
     let bytes = any.get_field_by_name("value");
-    let (Some(text), Some(bytes)) = (text.as_ref().and_then(|text| text.as_str()), bytes.as_ref()) else {
+    let (Some(text), Some(bytes)) = (text.as_ref().and_then(|text| text.as_str()), bytes.as_ref())
+    else {
         return Ok(());
     };
-    let Some(bytes) = bytes.as_bytes() else { return Ok(()) };
-    codec().decode(text, bytes).map_or(Ok(()), |inner| check_message(&inner, depth))
+    let Some(bytes) = bytes.as_bytes() else {
+        return Ok(());
+    };
+    codec()
+        .decode(text, bytes)
+        .map_or(Ok(()), |inner| check_message(&inner, depth))
 }
 
 #[cfg(test)]
@@ -220,13 +285,16 @@ mod tests {
 
     /// What is wrong with a message of this type and JSON.
     fn fault(message: &str, json: &serde_json::Value) -> Option<String> {
-        let message = codec().message_from_json(message, json, UnknownFields::Refuse).unwrap();
+        let message = codec()
+            .message_from_json(message, json, UnknownFields::Refuse)
+            .unwrap();
         check(&message).err().map(|error| error.to_string())
     }
 
     #[test]
     fn values_that_envoy_accepts_pass() {
-        let route = json!({ "match": { "prefix": "/" }, "route": { "cluster": "a", "timeout": "0s" } });
+        let route =
+            json!({ "match": { "prefix": "/" }, "route": { "cluster": "a", "timeout": "0s" } });
         assert_eq!(fault("envoy.config.route.v3.Route", &route), None);
         let cluster = json!({ "name": "a", "connect_timeout": "1s", "type": "EDS" });
         assert_eq!(fault("envoy.config.cluster.v3.Cluster", &cluster), None);
@@ -235,8 +303,15 @@ mod tests {
     #[test]
     fn oneofs_lists_texts_and_numbers_are_bounded() {
         let route = |json| fault("envoy.config.route.v3.Route", &json).unwrap_or_default();
-        assert_eq!(route(json!({ "match": { "prefix": "/" } })), "none of the choices of action is set");
-        assert_eq!(route(json!({ "route": { "cluster": "a" } })), "match: is required");
+        assert_eq!(
+            route(json!({ "match": { "prefix": "/" } })),
+            "none of the choices of action is set"
+        );
+        assert_eq!(
+            route(json!({ "route": { "cluster": "a" } })),
+            "match: is required"
+        );
+
         assert_eq!(
             route(json!({ "match": {}, "route": { "cluster": "a" } })),
             "match: none of the choices of path_specifier is set"
@@ -246,6 +321,7 @@ mod tests {
         let host = json!({ "name": "a", "domains": [] });
         let host = fault("envoy.config.route.v3.VirtualHost", &host).unwrap();
         assert_eq!(host, "domains: holds 0 values, at least 1 are needed");
+
         let cluster = json!({ "name": "a", "connect_timeout": "0s" });
         let cluster = fault("envoy.config.cluster.v3.Cluster", &cluster).unwrap();
         assert!(cluster.starts_with("connect_timeout: "), "{cluster}");

@@ -4,10 +4,10 @@
 //! rules of a namespace ──index──▶ names by host ──merge──▶ rules of one host ──choose──▶ the one for this proxy
 //! ```
 //!
-//! The client's own namespace is first, then the exported rules of the service's namespace, then those of the root
-//! namespace. Agrees with Istio's `destinationRule` in `pilot/pkg/model/push_context.go` and with
-//! `destination_rule.go`. Each step is a query whose equal result stops the update, so an edited rule affects only the
-//! clusters of its host.
+//! The client's own namespace is first, then the exported rules of the service's namespace, then
+//! those of the root namespace. Agrees with Istio's `destinationRule` in
+//! `pilot/pkg/model/push_context.go` and with `destination_rule.go`. Each step is a query whose
+//! equal result stops the update, so an edited rule affects only the clusters of its host.
 
 mod index;
 mod merge;
@@ -37,12 +37,20 @@ pub fn for_service(view: &View<'_>, service: &Service) -> Option<Arc<MergedRule>
 #[must_use]
 pub fn for_key(view: &View<'_>, service: &ServiceKey) -> Option<Arc<MergedRule>> {
     let rules = candidates(view, service);
-    let selected =
-        |rule: &&Arc<MergedRule>| rule.selector.as_ref().is_some_and(|selector| view.proxy().selected_by(selector));
-    rules.iter().find(selected).or_else(|| unselected(&rules)).cloned()
+    let selected = |rule: &&Arc<MergedRule>| {
+        rule.selector
+            .as_ref()
+            .is_some_and(|selector| view.proxy().selected_by(selector))
+    };
+    rules
+        .iter()
+        .find(selected)
+        .or_else(|| unselected(&rules))
+        .cloned()
 }
 
-/// All candidate rules for traffic of the proxy to a service, in the order in which they were merged.
+/// All candidate rules for traffic of the proxy to a service, in the order in which they were
+/// merged.
 #[must_use]
 pub fn all_for_service(view: &View<'_>, service: &Service) -> Vec<Arc<MergedRule>> {
     candidates(view, &service.key)
@@ -53,14 +61,23 @@ pub fn all_for_service(view: &View<'_>, service: &Service) -> Vec<Arc<MergedRule
 pub fn object_of(view: &View<'_>, rule: &MergedRule) -> Option<Object<DestinationRule>> {
     let mut object = Object::clone(&*config_objects::destination_rule(view, &rule.name)?);
     let domain = &view.mesh().settings.domain_suffix;
-    object.spec.host = Hostname::resolve(&object.spec.host, object.meta.key.namespace.as_str(), domain).to_string();
+    object.spec.host = Hostname::resolve(
+        &object.spec.host,
+        object.meta.key.namespace.as_str(),
+        domain,
+    )
+    .to_string();
     object.spec.traffic_policy = rule.policy.as_deref().cloned().map(Box::new);
-    object.spec.subsets = rule.subsets.iter().map(|subset| Subset::clone(subset)).collect();
+    object.spec.subsets = rule
+        .subsets
+        .iter()
+        .map(|subset| Subset::clone(subset))
+        .collect();
     Some(object)
 }
 
-/// The rule for inbound traffic of the proxy for a service of its workload. Rules with a selector apply only to
-/// clients.
+/// The rule for inbound traffic of the proxy for a service of its workload. Rules with a selector
+/// apply only to clients.
 #[must_use]
 pub fn for_inbound(view: &View<'_>, service: &ServiceKey) -> Option<Arc<MergedRule>> {
     unselected(&candidates(view, service)).cloned()
@@ -71,7 +88,8 @@ fn unselected(rules: &[Arc<MergedRule>]) -> Option<&Arc<MergedRule>> {
     rules.iter().rev().find(|rule| rule.selector.is_none())
 }
 
-/// All rules of the first namespace with one for this service, in the order in which they were merged.
+/// All rules of the first namespace with one for this service, in the order in which they were
+/// merged.
 fn candidates(view: &View<'_>, service: &ServiceKey) -> Vec<Arc<MergedRule>> {
     let host = &service.hostname;
     let root = Namespace::new(&view.mesh().config.root_namespace);
@@ -79,38 +97,65 @@ fn candidates(view: &View<'_>, service: &ServiceKey) -> Vec<Arc<MergedRule>> {
     if !clients.is_empty()
         && let Some(own) = view.proxy().namespace_among(clients.iter().cloned())
     {
-        let pool = if own == root { Pool::RootPrivate } else { Pool::Local };
-        let rules = view.get(&RulesOfHost { namespace: own, pool, host: host.clone() });
+        let pool = if own == root {
+            Pool::RootPrivate
+        } else {
+            Pool::Local
+        };
+        let rules = view.get(&RulesOfHost {
+            namespace: own,
+            pool,
+            host: host.clone(),
+        });
         if !rules.is_empty() {
             return (*rules).clone();
         }
     }
+
     for namespace in [&service.namespace, &root] {
         let exported = exported_by(view, namespace, host);
         if !exported.is_empty() {
             return exported;
         }
     }
+
     Vec::new()
 }
 
 /// The rules for a host that a namespace exports to the proxy's namespace.
 fn exported_by(view: &View<'_>, namespace: &Namespace, host: &Hostname) -> Vec<Arc<MergedRule>> {
-    let query = RulesOfHost { namespace: namespace.clone(), pool: Pool::Exported, host: host.clone() };
+    let query = RulesOfHost {
+        namespace: namespace.clone(),
+        pool: Pool::Exported,
+        host: host.clone(),
+    };
     let rules = view.get(&query);
     let named: BTreeSet<Namespace> = rules
         .iter()
         .filter(|rule| !rule.is_public())
         .flat_map(|rule| rule.export_to.iter().map(Namespace::new))
         .collect();
-    let client = if named.is_empty() { None } else { view.proxy().namespace_among(named) };
-    let shown = |rule: &&Arc<MergedRule>| {
-        rule.is_public() || client.as_ref().is_some_and(|client| rule.export_to.contains(client.as_str()))
+
+    let client = if named.is_empty() {
+        None
+    } else {
+        view.proxy().namespace_among(named)
     };
+
+    let shown = |rule: &&Arc<MergedRule>| {
+        rule.is_public()
+            || client
+                .as_ref()
+                .is_some_and(|client| rule.export_to.contains(client.as_str()))
+    };
+
     rules.iter().filter(shown).cloned().collect()
 }
 
 /// The required labels of a workload, converted to the registry's type.
 fn selector_labels(labels: &std::collections::BTreeMap<String, String>) -> Labels {
-    labels.iter().map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect()
+    labels
+        .iter()
+        .map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str())))
+        .collect()
 }

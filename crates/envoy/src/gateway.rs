@@ -5,8 +5,8 @@
 //!                                                      └▶ servers of one route configuration
 //! ```
 //!
-//! The listeners are built in `listeners/gateway`, the routes in `routes/gateway`: each reads only its own servers, so
-//! that an edited Gateway affects only resources with its servers.
+//! The listeners are built in `listeners/gateway`, the routes in `routes/gateway`: each reads only
+//! its own servers, so that an edited Gateway affects only resources with its servers.
 
 mod merge;
 mod secret_references;
@@ -48,7 +48,8 @@ struct RoutesBySni;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct QuicServersAt(BoundPort);
 
-/// All servers by address and port: there may be as many ports as servers, and each listener reads only its own.
+/// All servers by address and port: there may be as many ports as servers, and each listener reads
+/// only its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ServersByPort;
 
@@ -108,15 +109,21 @@ pub(super) fn quic_servers_at(view: &View<'_>, at: &BoundPort) -> Arc<Vec<Server
 
 /// Whether responses on the routes of this name advertise HTTP/3 (`alt-svc`).
 pub(super) fn advertises_http3(view: &View<'_>, routes: &str) -> bool {
-    view.mesh().settings.quic_listeners && *view.get(&AdvertisesHttp3 { name: routes.to_owned() })
+    view.mesh().settings.quic_listeners
+        && *view.get(&AdvertisesHttp3 {
+            name: routes.to_owned(),
+        })
 }
 
 /// The servers of a route configuration, in order; empty if no listener references it.
 pub(super) fn servers_of_routes(view: &View<'_>, name: &str) -> Arc<Vec<Arc<PlannedServer>>> {
-    view.get(&ServersOfRoutes { name: name.to_owned() })
+    view.get(&ServersOfRoutes {
+        name: name.to_owned(),
+    })
 }
 
-/// The declared ports of servers whose routes are those of this listening port; empty if there are none.
+/// The declared ports of servers whose routes are those of this listening port; empty if there are
+/// none.
 pub(super) fn declared_ports(view: &View<'_>, port: u16) -> Arc<BTreeSet<u16>> {
     view.get(&DeclaredPorts(port))
 }
@@ -126,8 +133,8 @@ pub(super) fn serving_gateways(view: &View<'_>) -> Arc<Vec<Arc<str>>> {
     view.get(&ServingGateways)
 }
 
-/// Whether the proxy passes TLS through to clusters that are named by the SNI, for which it needs clusters of those
-/// names.
+/// Whether the proxy passes TLS through to clusters that are named by the SNI, for which it needs
+/// clusters of those names.
 pub(super) fn routes_by_sni(view: &View<'_>) -> bool {
     *view.get(&RoutesBySni)
 }
@@ -147,7 +154,11 @@ impl Query for DeclaredPorts {
     type Value = BTreeSet<u16>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.get(&ServersByPort).declared.get(&self.0).cloned().unwrap_or_default()
+        view.get(&ServersByPort)
+            .declared
+            .get(&self.0)
+            .cloned()
+            .unwrap_or_default()
     }
 }
 
@@ -164,11 +175,16 @@ impl Query for BoundPorts {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let plan = view.get(&MergedGateways);
-        let ports = plan.groups.iter().map(|group| BoundPort { bind: group.key.bind.clone(), port: group.key.port });
+        let ports = plan.groups.iter().map(|group| BoundPort {
+            bind: group.key.bind.clone(),
+            port: group.key.port,
+        });
         let mut ports: Vec<BoundPort> = ports.collect();
         ports.sort_unstable();
         ports.dedup();
-        if ports.iter().any(|at| at.port < FIRST_UNPRIVILEGED_PORT) && view.proxy().meta_bool("UNPRIVILEGED_POD") {
+        if ports.iter().any(|at| at.port < FIRST_UNPRIVILEGED_PORT)
+            && view.proxy().meta_bool("UNPRIVILEGED_POD")
+        {
             ports.retain(|at| at.port >= FIRST_UNPRIVILEGED_PORT);
         }
         ports
@@ -183,22 +199,33 @@ impl Query for ServersByPort {
         let by_port = |groups: &[ServerGroup]| {
             let mut found: BTreeMap<BoundPort, Vec<ServerGroup>> = BTreeMap::new();
             for group in groups {
-                let at = BoundPort { bind: group.key.bind.clone(), port: group.key.port };
+                let at = BoundPort {
+                    bind: group.key.bind.clone(),
+                    port: group.key.port,
+                };
                 found.entry(at).or_default().push(group.clone());
             }
             found
         };
+
         let mut declared: BTreeMap<u16, BTreeSet<u16>> = BTreeMap::new();
+
         for (name, servers) in &plan.routes {
             if let Some(port) = name.split('.').nth(1).and_then(|port| port.parse().ok()) {
-                declared.entry(port).or_default().extend(servers.iter().map(|server| server.port));
+                declared
+                    .entry(port)
+                    .or_default()
+                    .extend(servers.iter().map(|server| server.port));
             }
         }
+
         let quic_servers = plan.quic.iter().flat_map(|group| &group.servers);
         PortTables {
             servers: by_port(&plan.groups),
             quic: by_port(&plan.quic),
-            quic_routes: quic_servers.map(|server| server.route_name.clone()).collect(),
+            quic_routes: quic_servers
+                .map(|server| server.route_name.clone())
+                .collect(),
             declared,
         }
     }
@@ -208,7 +235,11 @@ impl Query for ServersAt {
     type Value = Vec<ServerGroup>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.get(&ServersByPort).servers.get(&self.0).cloned().unwrap_or_default()
+        view.get(&ServersByPort)
+            .servers
+            .get(&self.0)
+            .cloned()
+            .unwrap_or_default()
     }
 }
 
@@ -216,7 +247,11 @@ impl Query for QuicServersAt {
     type Value = Vec<ServerGroup>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.get(&ServersByPort).quic.get(&self.0).cloned().unwrap_or_default()
+        view.get(&ServersByPort)
+            .quic
+            .get(&self.0)
+            .cloned()
+            .unwrap_or_default()
     }
 }
 
@@ -232,6 +267,10 @@ impl Query for ServersOfRoutes {
     type Value = Vec<Arc<PlannedServer>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.get(&MergedGateways).routes.get(&self.name).cloned().unwrap_or_default()
+        view.get(&MergedGateways)
+            .routes
+            .get(&self.name)
+            .cloned()
+            .unwrap_or_default()
     }
 }

@@ -1,5 +1,5 @@
-//! The Gateway API, translated to Istio's Gateways, VirtualServices and DestinationRules, and the statuses of its
-//! objects.
+//! The Gateway API, translated to Istio's Gateways, VirtualServices and DestinationRules, and the
+//! statuses of its objects.
 //!
 //! ```text
 //! GatewayClass ┐
@@ -11,9 +11,9 @@
 //!         └─▶ status of each
 //! ```
 //!
-//! Each arrow is a query, so that a change costs in proportion to its effect: an edited route is converted again, and
-//! with it the VirtualServices that contain it. Names of generated objects are visible in resources, so they are the
-//! same as istiod's (`pilot/pkg/config/kube/gateway`).
+//! Each arrow is a query, so that a change costs in proportion to its effect: an edited route is
+//! converted again, and with it the VirtualServices that contain it. Names of generated objects are
+//! visible in resources, so they are the same as istiod's (`pilot/pkg/config/kube/gateway`).
 
 mod addresses;
 mod ancestors;

@@ -1,4 +1,5 @@
-//! HBONE: HTTP/2 CONNECT over mutual TLS, the tunnel of ambient mode, terminated and originated by Envoy.
+//! HBONE: HTTP/2 CONNECT over mutual TLS, the tunnel of ambient mode, terminated and originated by
+//! Envoy.
 //!
 //! ```text
 //! peer ─▶ connect_terminate ─▶ main_internal ─▶ application, or the clusters of a waypoint
@@ -7,11 +8,12 @@
 //! gateway between networks: connect_terminate ─▶ main_internal ─▶ clusters ─▶ forward_inner_connect ─▶ peer
 //! ```
 //!
-//! A gateway between networks terminates the outer of two tunnels, and forwards the inner one as bytes.
+//! A gateway between networks terminates the outer of two tunnels, and forwards the inner one as
+//! bytes.
 //!
-//! The parts are listeners and clusters of the same name, connected inside Envoy. Agrees with Istio's
-//! `listener_waypoint.go` and `cluster_waypoint.go` in `pilot/pkg/networking/core`, except for the services of
-//! waypoints.
+//! The parts are listeners and clusters of the same name, connected inside Envoy. Agrees with
+//! Istio's `listener_waypoint.go` and `cluster_waypoint.go` in `pilot/pkg/networking/core`, except
+//! for the services of waypoints.
 
 pub(crate) mod clusters;
 pub(crate) mod filters;
@@ -47,7 +49,8 @@ pub(crate) const FORWARD: &str = "forward_inner_connect";
 pub(crate) const PEER_PRINCIPAL: &str = "io.istio.peer_principal";
 /// The filter state key of the local identity towards such a peer.
 pub(crate) const LOCAL_PRINCIPAL: &str = "io.istio.local_principal";
-/// The filter state key of the baggage of such a peer, if it is only logged. Istio's filters have their own key.
+/// The filter state key of the baggage of such a peer, if it is only logged. Istio's filters have
+/// their own key.
 pub(crate) const BAGGAGE: &str = "navarch.baggage";
 /// The metadata key of endpoints with the destination of a tunnel, and its waypoint.
 pub(crate) const ORIGINAL_DST: &str = "envoy.filters.listener.original_dst";
@@ -75,7 +78,8 @@ impl Query for ManagedBy {
 
 impl ProxyQuery for ManagedBy {}
 
-/// Whether the clusters of the view's proxy send HBONE to endpoints that accept it. Those of waypoints always do.
+/// Whether the clusters of the view's proxy send HBONE to endpoints that accept it. Those of
+/// waypoints always do.
 pub(crate) fn sends(view: &View<'_>) -> bool {
     view.mesh().settings.hbone.sends || view.proxy().kind() == ProxyKind::Waypoint
 }
@@ -95,8 +99,8 @@ fn discovers_peers(view: &View<'_>) -> bool {
     view.proxy().supports("envoy.filters.http.peer_metadata")
 }
 
-/// Whether the view's proxy, a waypoint or an ingress gateway, has the listeners and clusters to reach other networks.
-/// If networks are not joined, stock Envoys do not get them.
+/// Whether the view's proxy, a waypoint or an ingress gateway, has the listeners and clusters to
+/// reach other networks. If networks are not joined, stock Envoys do not get them.
 pub(crate) fn leaves_network(view: &View<'_>) -> bool {
     let settings = &view.mesh().settings;
     match view.proxy().kind() {
@@ -125,7 +129,8 @@ impl Query for IsIngress {
 
     fn compute(&self, view: &View<'_>) -> bool {
         let labels = view.proxy().labels();
-        let has = |(label, value): (&str, &str)| labels.get(label).is_some_and(|own| **own == *value);
+        let has =
+            |(label, value): (&str, &str)| labels.get(label).is_some_and(|own| **own == *value);
         has((MANAGED_LABEL, MANAGED_GATEWAY)) || has(INGRESS_LABEL)
     }
 }

@@ -1,7 +1,8 @@
 //! Kubernetes Ingresses, translated to Gateways and VirtualServices.
 //!
-//! Each served Ingress becomes a Gateway, each host in the rules of all of them a VirtualService. Their names are
-//! visible in resources, so they are the same as istiod's (`pilot/pkg/config/kube/ingress`).
+//! Each served Ingress becomes a Gateway, each host in the rules of all of them a VirtualService.
+//! Their names are visible in resources, so they are the same as istiod's
+//! (`pilot/pkg/config/kube/ingress`).
 
 mod class;
 mod routes;
@@ -43,7 +44,10 @@ impl Query for ServedIngresses {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let settings = view.get(&IngressSettings);
-        view.list_all::<Ingress>().filter(|ingress| settings.serves(ingress, view)).cloned().collect()
+        view.list_all::<Ingress>()
+            .filter(|ingress| settings.serves(ingress, view))
+            .cloned()
+            .collect()
     }
 }
 
@@ -67,16 +71,28 @@ impl Query for IngressVirtualServices {
         let settings = view.get(&IngressSettings);
         let ingresses = view.get(&ServedIngresses);
         let mut hosts: BTreeMap<&str, HostRules<'_>> = BTreeMap::new();
+
         for ingress in ingresses.iter() {
             for (index, rule) in ingress.spec.rules.iter().enumerate() {
                 match &rule.paths {
-                    Some(paths) => hosts.entry(or_all(&rule.host)).or_default().add(ingress, index, paths),
-                    None => view.remark(format!("Ingress {}: rule {index} has no paths", ingress.meta.key())),
+                    Some(paths) => hosts
+                        .entry(or_all(&rule.host))
+                        .or_default()
+                        .add(ingress, index, paths),
+                    None => view.remark(format!(
+                        "Ingress {}: rule {index} has no paths",
+                        ingress.meta.key()
+                    )),
                 }
             }
         }
-        let objects = hosts.into_iter().filter_map(|(host, rules)| virtual_service_of(host, rules, &settings, view));
-        objects.map(|object| (object.meta.key(), Arc::new(object))).collect()
+
+        let objects = hosts
+            .into_iter()
+            .filter_map(|(host, rules)| virtual_service_of(host, rules, &settings, view));
+        objects
+            .map(|object| (object.meta.key(), Arc::new(object)))
+            .collect()
     }
 }
 
@@ -89,14 +105,19 @@ fn gateway_name(ingress: &NamespacedName) -> String {
     format!("{}-{MARK}-{}", ingress.name, ingress.namespace)
 }
 
-/// The metadata of a generated object. It has no creation time, so it is ordered before all objects of users.
+/// The metadata of a generated object. It has no creation time, so it is ordered before all objects
+/// of users.
 fn meta(namespace: &Namespace, name: String) -> ObjectMeta {
-    ObjectMeta { key: NamespacedName::of(namespace.clone(), name.into()), ..ObjectMeta::default() }
+    ObjectMeta {
+        key: NamespacedName::of(namespace.clone(), name.into()),
+        ..ObjectMeta::default()
+    }
 }
 
 fn gateway_of(ingress: &Object<Ingress>, settings: &Settings, view: &View<'_>) -> Object<Gateway> {
     let key = ingress.meta.key();
     let mut servers = Vec::new();
+
     for (index, tls) in ingress.spec.tls.iter().enumerate() {
         if tls.secret_name.is_empty() {
             view.remark(format!(
@@ -104,6 +125,7 @@ fn gateway_of(ingress: &Object<Ingress>, settings: &Settings, view: &View<'_>) -
             ));
             continue;
         }
+
         let hosts: Vec<String> = tls.hosts.iter().map(ToString::to_string).collect();
         servers.push(Server {
             port: Some(Port {
@@ -112,7 +134,11 @@ fn gateway_of(ingress: &Object<Ingress>, settings: &Settings, view: &View<'_>) -
                 name: format!("https-443-ingress-{}-{}-{index}", key.name, key.namespace),
                 ..Port::default()
             }),
-            hosts: if hosts.is_empty() { vec!["*".to_owned()] } else { hosts },
+            hosts: if hosts.is_empty() {
+                vec!["*".to_owned()]
+            } else {
+                hosts
+            },
             tls: Some(ServerTlsSettings {
                 mode: ServerTlsMode::Simple,
                 credential_name: tls.secret_name.to_string(),
@@ -121,6 +147,7 @@ fn gateway_of(ingress: &Object<Ingress>, settings: &Settings, view: &View<'_>) -
             ..Server::default()
         });
     }
+
     servers.push(Server {
         port: Some(Port {
             number: 80,
@@ -131,8 +158,12 @@ fn gateway_of(ingress: &Object<Ingress>, settings: &Settings, view: &View<'_>) -
         hosts: vec!["*".to_owned()],
         ..Server::default()
     });
+
     let selector = [(GATEWAY_LABEL.to_owned(), settings.gateway.clone())].into();
-    Object { meta: meta(&settings.namespace, gateway_name(&key)), spec: Gateway { servers, selector } }
+    Object {
+        meta: meta(&settings.namespace, gateway_name(&key)),
+        spec: Gateway { servers, selector },
+    }
 }
 
 /// The VirtualService with the rules for a host.
@@ -144,8 +175,12 @@ fn virtual_service_of(
 ) -> Option<Object<VirtualService>> {
     let rules = rules.in_order();
     let first = rules.first()?.ingress.meta.key();
-    let mut meta = meta(&first.namespace, format!("{}-{}-{MARK}", host.replace('.', "-"), first.name));
-    meta.annotations.insert(Arc::from(SEMANTICS), Arc::from("ingress"));
+    let mut meta = meta(
+        &first.namespace,
+        format!("{}-{}-{MARK}", host.replace('.', "-"), first.name),
+    );
+    meta.annotations
+        .insert(Arc::from(SEMANTICS), Arc::from("ingress"));
     let spec = VirtualService {
         hosts: vec![host.to_owned()],
         gateways: vec![format!("{}/{}", settings.namespace, gateway_name(&first))],

@@ -1,11 +1,15 @@
 //! Translation of a view to Envoy's resources: pure functions, one file per Envoy concept.
 //!
-//! All inputs are read through [`View`], which records the reads. There are no tasks, locks, sockets or clocks. Queries
-//! shared by several resources are in the module of the concept that they compute.
+//! All inputs are read through [`View`], which records the reads. There are no tasks, locks,
+//! sockets or clocks. Queries shared by several resources are in the module of the concept that
+//! they compute.
 
 #![cfg_attr(
     test,
-    allow(clippy::needless_pass_by_value, reason = "builders of test values read better if they take values")
+    allow(
+        clippy::needless_pass_by_value,
+        reason = "builders of test values read better if they take values"
+    )
 )]
 
 pub mod authentication;
@@ -70,6 +74,7 @@ impl Translator for EnvoyTranslator {
         if grpc::is_client(kind, view) {
             return grpc::names(kind, view);
         }
+
         match kind {
             ResourceType::Cluster => clusters::names(view),
             ResourceType::Listener => listeners::names(view),
@@ -100,17 +105,23 @@ impl Translator for EnvoyTranslator {
         view: &View<'_>,
     ) -> Option<Vec<ResourceName>> {
         let is_listener = kind == ResourceType::Listener;
-        (is_listener && grpc::is_client(kind, view)).then(|| grpc::referenced_listeners(requested, view))
+        (is_listener && grpc::is_client(kind, view))
+            .then(|| grpc::referenced_listeners(requested, view))
     }
 
     fn members(&self, kind: ResourceType, of: &ResourceName, view: &View<'_>) -> Vec<ResourceName> {
-        if kind == ResourceType::VirtualHost { routes::host_names(of, view) } else { Vec::new() }
+        if kind == ResourceType::VirtualHost {
+            routes::host_names(of, view)
+        } else {
+            Vec::new()
+        }
     }
 
     fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
         if grpc::is_client(kind, view) {
             return grpc::resource(kind, name, view);
         }
+
         match kind {
             ResourceType::Cluster => clusters::resource(name, view),
             ResourceType::Endpoint => endpoints::resource(name, view),

@@ -46,7 +46,10 @@ pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
 /// The names of all listeners that are generated for the proxy.
 fn generated_names(view: &View<'_>) -> Vec<String> {
     match view.proxy().kind() {
-        ProxyKind::Sidecar => sidecar_names(view).into_iter().chain(tunnel_name(view)).collect(),
+        ProxyKind::Sidecar => sidecar_names(view)
+            .into_iter()
+            .chain(tunnel_name(view))
+            .collect(),
         ProxyKind::Router => {
             let mut names = gateway::names(view);
             if !names.is_empty() && hbone::leaves_network(view) {
@@ -55,14 +58,22 @@ fn generated_names(view: &View<'_>) -> Vec<String> {
             names.extend(tunnel_name(view));
             names
         }
-        ProxyKind::Waypoint => waypoint::listener_names(view).into_iter().chain(passthrough_names(view)).collect(),
+        ProxyKind::Waypoint => waypoint::listener_names(view)
+            .into_iter()
+            .chain(passthrough_names(view))
+            .collect(),
         ProxyKind::Ztunnel | ProxyKind::AgentGateway => Vec::new(),
     }
 }
 
-/// The name of the listener that originates tunnels, for proxies of workloads and gateways that send HBONE.
+/// The name of the listener that originates tunnels, for proxies of workloads and gateways that
+/// send HBONE.
 fn tunnel_name(view: &View<'_>) -> Option<String> {
-    view.mesh().settings.hbone.sends.then(|| hbone::ORIGINATE.to_owned())
+    view.mesh()
+        .settings
+        .hbone
+        .sends
+        .then(|| hbone::ORIGINATE.to_owned())
 }
 
 pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
@@ -79,24 +90,39 @@ fn build(name: &str, view: &View<'_>) -> Option<Listener> {
             tunnel_name(view).map(|_| hbone::listeners::originate(view))
         }
         ProxyKind::Sidecar => sidecar_listener(name, view),
-        ProxyKind::Router if name == hbone::INNER => hbone::leaves_network(view).then(|| hbone::listeners::inner(view)),
-        ProxyKind::Router if name == hbone::OUTER => hbone::leaves_network(view).then(|| hbone::listeners::outer(view)),
+        ProxyKind::Router if name == hbone::INNER => {
+            hbone::leaves_network(view).then(|| hbone::listeners::inner(view))
+        }
+        ProxyKind::Router if name == hbone::OUTER => {
+            hbone::leaves_network(view).then(|| hbone::listeners::outer(view))
+        }
         ProxyKind::Router => gateway::build(view, name),
         ProxyKind::Waypoint => waypoint_listener(name, view),
         ProxyKind::Ztunnel | ProxyKind::AgentGateway => None,
     }?;
-    if let Some(Address::Pipe(pipe)) = listener.address.as_ref().and_then(|own| own.address.as_ref())
+
+    if let Some(Address::Pipe(pipe)) = listener
+        .address
+        .as_ref()
+        .and_then(|own| own.address.as_ref())
         && pipe.path.len() > MAX_UNIX_PATH
     {
-        view.remark(format!("Sidecar: the listener {name} is ignored: its path has more than {MAX_UNIX_PATH} bytes"));
+        view.remark(format!(
+            "Sidecar: the listener {name} is ignored: its path has more than {MAX_UNIX_PATH} bytes"
+        ));
         return None;
     }
+
     Some(listener)
 }
 
 /// The names of the listeners of a gateway between networks that pass TLS through.
 fn passthrough_names(view: &View<'_>) -> Vec<String> {
-    if hbone::joins_networks(view) { gateway::names(view) } else { Vec::new() }
+    if hbone::joins_networks(view) {
+        gateway::names(view)
+    } else {
+        Vec::new()
+    }
 }
 
 /// The names of a sidecar's listeners, each once.
@@ -105,15 +131,22 @@ fn sidecar_names(view: &View<'_>) -> Vec<String> {
     if view.mesh().config.proxy_listen_port <= 0 {
         return Vec::new();
     }
+
     let mut names: Vec<String> = outbound_plan::plan(view).keys().cloned().collect();
     names.extend(http_proxy::name(view));
+
     if interception(view) != Interception::None {
-        names.extend([virtual_outbound::NAME.to_owned(), virtual_inbound::NAME.to_owned()]);
+        names.extend([
+            virtual_outbound::NAME.to_owned(),
+            virtual_inbound::NAME.to_owned(),
+        ]);
     }
+
     names.extend(virtual_inbound::custom_names(view));
     if hbone::is_taken_by_sidecar(view) {
         names.extend([hbone::TERMINATE, hbone::MAIN].map(str::to_owned));
     }
+
     names.sort_unstable();
     names.dedup();
     names
@@ -124,10 +157,17 @@ fn sidecar_listener(name: &str, view: &View<'_>) -> Option<Listener> {
     if view.mesh().config.proxy_listen_port <= 0 {
         return None;
     }
+
     match name {
-        virtual_outbound::NAME if interception(view) != Interception::None => Some(virtual_outbound::build(view)),
-        virtual_inbound::NAME if interception(view) != Interception::None => Some(virtual_inbound::build(view)),
-        hbone::TERMINATE if hbone::is_taken_by_sidecar(view) => Some(hbone::listeners::terminate(view)),
+        virtual_outbound::NAME if interception(view) != Interception::None => {
+            Some(virtual_outbound::build(view))
+        }
+        virtual_inbound::NAME if interception(view) != Interception::None => {
+            Some(virtual_inbound::build(view))
+        }
+        hbone::TERMINATE if hbone::is_taken_by_sidecar(view) => {
+            Some(hbone::listeners::terminate(view))
+        }
         hbone::MAIN if hbone::is_taken_by_sidecar(view) => Some(hbone_inbound::build(view)),
         _ => {
             if let Some(planned) = outbound_plan::planned(view, name) {
@@ -153,7 +193,10 @@ fn waypoint_listener(name: &str, view: &View<'_>) -> Option<Listener> {
         hbone::OUTER if hbone::leaves_network(view) => hbone::listeners::outer(view),
         _ if joins => {
             let direction = TrafficDirection::Inbound.into();
-            return gateway::build(view, name).map(|built| Listener { traffic_direction: direction, ..built });
+            return gateway::build(view, name).map(|built| Listener {
+                traffic_direction: direction,
+                ..built
+            });
         }
         _ => return None,
     })

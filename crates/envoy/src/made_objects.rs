@@ -1,4 +1,5 @@
-//! All objects that are generated from Ingresses and from objects of the Gateway API, for debugging (`/debug/configz`).
+//! All objects that are generated from Ingresses and from objects of the Gateway API, for debugging
+//! (`/debug/configz`).
 
 use std::sync::Arc;
 
@@ -9,8 +10,8 @@ use navarch_api::object::Object;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// Returns all generated objects, at the cost of generating all of them: to be run on a copy of the engine, not on the
-/// push thread.
+/// Returns all generated objects, at the cost of generating all of them: to be run on a copy of the
+/// engine, not on the push thread.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DescribeMade;
 
@@ -33,9 +34,15 @@ impl Query for DescribeMade {
         let of_listeners = view.get(&ApiGateways);
         let of_hosts = view.get(&IngressVirtualServices);
         let names = gateway_api::head_names(view);
-        let of_routes = names.iter().filter_map(|name| gateway_api::virtual_service(view, name));
+        let of_routes = names
+            .iter()
+            .filter_map(|name| gateway_api::virtual_service(view, name));
         MadeDescription {
-            gateways: of_ingresses.values().chain(of_listeners.values()).cloned().collect(),
+            gateways: of_ingresses
+                .values()
+                .chain(of_listeners.values())
+                .cloned()
+                .collect(),
             virtual_services: of_hosts.values().cloned().chain(of_routes).collect(),
             destination_rules: view.get(&ApiDestinationRules).values().cloned().collect(),
         }

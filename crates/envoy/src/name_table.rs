@@ -1,8 +1,8 @@
 //! NDS: the names that the agent of a proxy resolves itself, with the addresses of each.
 //!
-//! A headless service resolves to the addresses of its pods, and each pod with a subdomain has a name of its own. The
-//! entries of one service are a separate query, so that a changed endpoint costs its service's entries and the table of
-//! all.
+//! A headless service resolves to the addresses of its pods, and each pod with a subdomain has a
+//! name of its own. The entries of one service are a separate query, so that a changed endpoint
+//! costs its service's entries and the table of all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -25,7 +25,8 @@ use navarch_registry::model::{Endpoint, Health, Registry, Resolution, Service};
 const KUBERNETES: &str = "Kubernetes";
 /// The registry name of ServiceEntries in tables.
 const EXTERNAL: &str = "External";
-/// The domain of services that clusters share (MCS); their short names are those of the cluster's own services.
+/// The domain of services that clusters share (MCS); their short names are those of the cluster's
+/// own services.
 const CLUSTER_SET: &str = ".clusterset.local";
 
 /// The entries of one service of an egress listener.
@@ -56,22 +57,32 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     name.is_empty().then(|| encode(&table(view)))
 }
 
-/// Combines the entries of all services. As in Istio, gateways and waypoints import no services: the agent of one asks other DNS
-/// servers for all names.
+/// Combines the entries of all services. As in Istio, gateways and waypoints import no services:
+/// the agent of one asks other DNS servers for all names.
 fn table(view: &View<'_>) -> NameTable {
     let mut table: BTreeMap<String, NameInfo> = BTreeMap::new();
     if view.proxy().kind() != ProxyKind::Sidecar {
         return NameTable { table };
     }
+
     for egress in 0..sidecar_scope::egress_listeners(view).len() {
         for service in sidecar_scope::listener_services(view, egress).iter() {
-            let names = view.get(&NamesOf { egress, service: service.clone() });
-            table.extend(names.pods.iter().map(|(host, info)| (host.clone(), info.clone())));
+            let names = view.get(&NamesOf {
+                egress,
+                service: service.clone(),
+            });
+            table.extend(
+                names
+                    .pods
+                    .iter()
+                    .map(|(host, info)| (host.clone(), info.clone())),
+            );
             if let Some(own) = &names.own {
                 add(&mut table, &names.host, own);
             }
         }
     }
+
     NameTable { table }
 }
 
@@ -89,10 +100,15 @@ impl Query for NamesOf {
     type Value = Names;
 
     fn compute(&self, view: &View<'_>) -> Names {
-        let Some(service) = sidecar_scope::listener_service(view, self.egress, &self.service) else {
+        let Some(service) = sidecar_scope::listener_service(view, self.egress, &self.service)
+        else {
             return Names::default();
         };
-        let mut names = Names { host: service.key.hostname.to_string(), ..Names::default() };
+
+        let mut names = Names {
+            host: service.key.hostname.to_string(),
+            ..Names::default()
+        };
         let addresses = service_address::all(view, &service);
         let own = if addresses.iter().any(|address| **address == *UNSPECIFIED) {
             if service.resolution != Resolution::Passthrough || service.ports.is_empty() {
@@ -102,11 +118,20 @@ impl Query for NamesOf {
             names.pods = pods.named(&service);
             pods.addresses
         } else {
-            addresses.iter().filter(|address| is_address(address)).map(ToString::to_string).collect()
+            addresses
+                .iter()
+                .filter(|address| is_address(address))
+                .map(ToString::to_string)
+                .collect()
         };
+
         if !own.is_empty() {
-            names.own = Some(NameInfo { ips: own, ..short_names(&service) });
+            names.own = Some(NameInfo {
+                ips: own,
+                ..short_names(&service)
+            });
         }
+
         names
     }
 }
@@ -134,31 +159,56 @@ impl Pods {
     /// Groups the endpoints of all ports, each pod once.
     fn of(view: &View<'_>, service: &Service) -> Self {
         let mut pods = Self::default();
-        let Some(endpoints) = view.endpoints(&service.key) else { return pods };
-        let (network, cluster) = (view.proxy().network(), view.proxy().cluster_id());
+        let Some(endpoints) = view.endpoints(&service.key) else {
+            return pods;
+        };
+
+        let network = view.proxy().network();
+        let cluster = view.proxy().cluster_id();
         let everywhere = view.mesh().settings.multicluster_headless;
         let mut seen: BTreeSet<&str> = BTreeSet::new();
-        for endpoint in endpoints.endpoints.iter().filter(|endpoint| is_usable(endpoint, service)) {
+
+        for endpoint in endpoints
+            .endpoints
+            .iter()
+            .filter(|endpoint| is_usable(endpoint, service))
+        {
             let workload = &endpoint.workload;
             let in_network = same_or_empty(workload.location.network.as_str(), network.as_str());
             let in_cluster = same_or_empty(workload.location.cluster.as_str(), cluster.as_str());
-            let is_new = endpoint.addresses.first().is_some_and(|address| seen.insert(address));
+            let is_new = endpoint
+                .addresses
+                .first()
+                .is_some_and(|address| seen.insert(address));
             if !is_new {
                 continue;
             }
             let addresses = endpoint.addresses.iter().map(ToString::to_string);
             if let Some(dns) = workload.dns_name.as_ref().filter(|_| in_network) {
-                let Some((_, domain)) = service.key.hostname.as_str().split_once('.') else { continue };
+                let Some((_, domain)) = service.key.hostname.as_str().split_once('.') else {
+                    continue;
+                };
+
                 let short = format!("{}.{}", dns.hostname, dns.subdomain);
-                let name = PodName { host: format!("{short}.{domain}"), short };
-                let place = if in_cluster { &mut pods.local } else { &mut pods.remote };
+                let name = PodName {
+                    host: format!("{short}.{domain}"),
+                    short,
+                };
+                let place = if in_cluster {
+                    &mut pods.local
+                } else {
+                    &mut pods.remote
+                };
+
                 place.entry(name).or_default().extend(addresses.clone());
             }
-            // Traffic to other networks must pass their gateways, so pod addresses there are skipped.
+            // Traffic to other networks must pass their gateways, so pod addresses there are
+            // skipped.
             if in_network && (in_cluster || everywhere) {
                 pods.addresses.extend(addresses);
             }
         }
+
         pods
     }
 
@@ -205,8 +255,13 @@ fn registry_name(service: &Service) -> &'static str {
 
 /// The fields from which the agent derives short names; only set for Kubernetes Services.
 fn short_names(service: &Service) -> NameInfo {
-    let mut info = NameInfo { registry: registry_name(service).to_owned(), ..NameInfo::default() };
-    if service.registry == Registry::Kubernetes && !service.key.hostname.as_str().ends_with(CLUSTER_SET) {
+    let mut info = NameInfo {
+        registry: registry_name(service).to_owned(),
+        ..NameInfo::default()
+    };
+    if service.registry == Registry::Kubernetes
+        && !service.key.hostname.as_str().ends_with(CLUSTER_SET)
+    {
         info.namespace = service.key.namespace.to_string();
         info.shortname = service.name.to_string();
     }
@@ -218,7 +273,11 @@ mod tests {
     use super::*;
 
     fn info(registry: &str, ip: &str) -> NameInfo {
-        NameInfo { registry: registry.to_owned(), ips: vec![ip.to_owned()], ..NameInfo::default() }
+        NameInfo {
+            registry: registry.to_owned(),
+            ips: vec![ip.to_owned()],
+            ..NameInfo::default()
+        }
     }
 
     #[test]

@@ -14,7 +14,8 @@ pub const PASSTHROUGH: &str = "PassthroughCluster";
 pub const INBOUND_PASSTHROUGH: &str = "InboundPassthroughCluster";
 /// The cluster to the host that a request names, whatever it is.
 pub const ALLOW_ANY_DYNAMIC_DNS: &str = "AllowAnyDynamicDNSCluster";
-/// The endpoints of the proxy's own workload, which its bootstrap declares for zone-aware balancing.
+/// The endpoints of the proxy's own workload, which its bootstrap declares for zone-aware
+/// balancing.
 pub const SELF_DISCOVERY: &str = "local_cluster";
 
 /// The separator in names of SNI routing, which must be valid as an SNI.
@@ -31,7 +32,8 @@ pub struct OutboundCluster {
     pub host: Hostname,
 }
 
-/// A parsed name of a service's cluster at its waypoint: `inbound-vip|<port>|<transport>[/<subset>]|<host>`.
+/// A parsed name of a service's cluster at its waypoint:
+/// `inbound-vip|<port>|<transport>[/<subset>]|<host>`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VipCluster {
     /// The service port.
@@ -78,14 +80,16 @@ pub enum ClusterName {
     Tunnel(TunnelCluster),
 }
 
-/// The clusters by which a proxy terminates, opens and forwards HBONE tunnels. Their names are Istio's.
+/// The clusters by which a proxy terminates, opens and forwards HBONE tunnels. Their names are
+/// Istio's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TunnelCluster {
     /// For traffic from a terminated tunnel.
     Main,
     /// To the listener that originates tunnels.
     Encap,
-    /// Opens tunnels to the waypoint in the endpoint's metadata, else to the address of the endpoint.
+    /// Opens tunnels to the waypoint in the endpoint's metadata, else to the address of the
+    /// endpoint.
     Originate,
     /// To the inner of two tunnels.
     Inner,
@@ -96,7 +100,14 @@ pub enum TunnelCluster {
 }
 
 impl TunnelCluster {
-    const ALL: [Self; 6] = [Self::Main, Self::Encap, Self::Originate, Self::Inner, Self::Outer, Self::Forward];
+    const ALL: [Self; 6] = [
+        Self::Main,
+        Self::Encap,
+        Self::Originate,
+        Self::Inner,
+        Self::Outer,
+        Self::Forward,
+    ];
 
     /// As in Istio, such as `connect_originate`.
     #[must_use]
@@ -126,20 +137,32 @@ impl VipCluster {
     /// The cluster of a whole service.
     #[must_use]
     pub fn new(port: u16, transport: VipTransport, host: &Hostname) -> Self {
-        Self { port, transport, subset: String::new(), host: host.clone() }
+        Self {
+            port,
+            transport,
+            subset: String::new(),
+            host: host.clone(),
+        }
     }
 
     /// The same port, transport and host with this subset; an empty text means the whole service.
     #[must_use]
     pub fn with_subset(self, subset: &str) -> Self {
-        Self { subset: subset.to_owned(), ..self }
+        Self {
+            subset: subset.to_owned(),
+            ..self
+        }
     }
 
     /// The value in the subset part of the name: `http`, or `http/v1`.
     #[must_use]
     pub fn subset_key(&self) -> String {
         let transport = self.transport.as_str();
-        if self.subset.is_empty() { transport.to_owned() } else { format!("{transport}/{}", self.subset) }
+        if self.subset.is_empty() {
+            transport.to_owned()
+        } else {
+            format!("{transport}/{}", self.subset)
+        }
     }
 
     /// Parses a name.
@@ -153,10 +176,16 @@ impl VipCluster {
             "tcp" => VipTransport::Tcp,
             _ => return None,
         };
-        Some(Self { port: port.parse().ok()?, transport, subset: subset.to_owned(), host: Hostname::new(host) })
+        Some(Self {
+            port: port.parse().ok()?,
+            transport,
+            subset: subset.to_owned(),
+            host: Hostname::new(host),
+        })
     }
 
-    /// The text form, by which Envoy requests the cluster: `inbound-vip|80|http|web.shop.svc.cluster.local`.
+    /// The text form, by which Envoy requests the cluster:
+    /// `inbound-vip|80|http|web.shop.svc.cluster.local`.
     #[must_use]
     pub fn resource_name(&self) -> ResourceName {
         ResourceName::new(self.to_string())
@@ -165,7 +194,13 @@ impl VipCluster {
 
 impl fmt::Display for VipCluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "inbound-vip|{}|{}|{}", self.port, self.subset_key(), self.host)
+        write!(
+            f,
+            "inbound-vip|{}|{}|{}",
+            self.port,
+            self.subset_key(),
+            self.host
+        )
     }
 }
 
@@ -173,7 +208,11 @@ impl OutboundCluster {
     /// A name from its parts.
     #[must_use]
     pub fn new(port: u16, subset: &str, host: &Hostname) -> Self {
-        Self { port, subset: subset.to_owned(), host: host.clone() }
+        Self {
+            port,
+            subset: subset.to_owned(),
+            host: host.clone(),
+        }
     }
 
     /// Parses `outbound|<port>|<subset>|<host>`.
@@ -186,16 +225,22 @@ impl OutboundCluster {
     fn parse_rest(rest: &str, separator: &str) -> Option<Self> {
         let (port, rest) = rest.split_once(separator)?;
         let (subset, host) = rest.split_once(separator)?;
-        Some(Self { port: port.parse().ok()?, subset: subset.to_owned(), host: Hostname::new(host) })
+        Some(Self {
+            port: port.parse().ok()?,
+            subset: subset.to_owned(),
+            host: Hostname::new(host),
+        })
     }
 
-    /// The text form, by which Envoy requests cluster and endpoints: `outbound|80|v1|web.shop.svc.cluster.local`.
+    /// The text form, by which Envoy requests cluster and endpoints:
+    /// `outbound|80|v1|web.shop.svc.cluster.local`.
     #[must_use]
     pub fn resource_name(&self) -> ResourceName {
         ResourceName::new(self.to_string())
     }
 
-    /// The form for SNI routing of gateways, which clients send as SNI: `outbound_.<port>_.<subset>_.<host>`.
+    /// The form for SNI routing of gateways, which clients send as SNI:
+    /// `outbound_.<port>_.<subset>_.<host>`.
     #[must_use]
     pub fn sni(&self) -> String {
         let Self { port, subset, host } = self;
@@ -215,16 +260,24 @@ impl ClusterName {
             super::sds::EXTERNAL_CLUSTER => return Some(Self::ExternalSds),
             _ => {}
         }
+
         if let Some(rest) = name.strip_prefix("inbound|") {
             return rest.strip_suffix("||")?.parse().ok().map(Self::Inbound);
         }
+
         if let Some(rest) = name.strip_prefix("outbound_.") {
             return OutboundCluster::parse_rest(rest, SNI_SEPARATOR).map(Self::SniRouted);
         }
-        if let Some(tunnel) = TunnelCluster::ALL.into_iter().find(|tunnel| tunnel.name() == name) {
+
+        if let Some(tunnel) = TunnelCluster::ALL
+            .into_iter()
+            .find(|tunnel| tunnel.name() == name)
+        {
             return Some(Self::Tunnel(tunnel));
         }
-        VipCluster::parse(name).map(Self::InboundVip).or_else(|| OutboundCluster::parse(name).map(Self::Outbound))
+        VipCluster::parse(name)
+            .map(Self::InboundVip)
+            .or_else(|| OutboundCluster::parse(name).map(Self::Outbound))
     }
 }
 
@@ -246,16 +299,42 @@ mod tests {
 
     #[test]
     fn cluster_names_round_trip() {
-        let cluster = OutboundCluster::new(80, "v1", &Hostname::new("reviews.shop.svc.cluster.local"));
-        assert_eq!(cluster.to_string(), "outbound|80|v1|reviews.shop.svc.cluster.local");
-        assert_eq!(cluster.sni(), "outbound_.80_.v1_.reviews.shop.svc.cluster.local");
-        assert_eq!(ClusterName::parse(&cluster.to_string()), Some(ClusterName::Outbound(cluster.clone())));
-        assert_eq!(ClusterName::parse(&cluster.sni()), Some(ClusterName::SniRouted(cluster)));
-        assert_eq!(ClusterName::parse("inbound|8080||"), Some(ClusterName::Inbound(8080)));
+        let cluster =
+            OutboundCluster::new(80, "v1", &Hostname::new("reviews.shop.svc.cluster.local"));
+        assert_eq!(
+            cluster.to_string(),
+            "outbound|80|v1|reviews.shop.svc.cluster.local"
+        );
+        assert_eq!(
+            cluster.sni(),
+            "outbound_.80_.v1_.reviews.shop.svc.cluster.local"
+        );
+
+        assert_eq!(
+            ClusterName::parse(&cluster.to_string()),
+            Some(ClusterName::Outbound(cluster.clone()))
+        );
+        assert_eq!(
+            ClusterName::parse(&cluster.sni()),
+            Some(ClusterName::SniRouted(cluster))
+        );
+
+        assert_eq!(
+            ClusterName::parse("inbound|8080||"),
+            Some(ClusterName::Inbound(8080))
+        );
         assert_eq!(ClusterName::parse("outbound|80|v1"), None);
-        let vip = VipCluster::new(80, VipTransport::Tcp, &Hostname::new("reviews.example")).with_subset("v1");
+        let vip = VipCluster::new(80, VipTransport::Tcp, &Hostname::new("reviews.example"))
+            .with_subset("v1");
         assert_eq!(vip.to_string(), "inbound-vip|80|tcp/v1|reviews.example");
-        assert_eq!(ClusterName::parse(&vip.to_string()), Some(ClusterName::InboundVip(vip)));
-        assert_eq!(ClusterName::parse("encap"), Some(ClusterName::Tunnel(TunnelCluster::Encap)));
+
+        assert_eq!(
+            ClusterName::parse(&vip.to_string()),
+            Some(ClusterName::InboundVip(vip))
+        );
+        assert_eq!(
+            ClusterName::parse("encap"),
+            Some(ClusterName::Tunnel(TunnelCluster::Encap))
+        );
     }
 }

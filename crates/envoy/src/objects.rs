@@ -1,7 +1,8 @@
-//! Istio's objects as users wrote them, for control planes that take their configuration from this one (MCP over xDS).
+//! Istio's objects as users wrote them, for control planes that take their configuration from this
+//! one (MCP over xDS).
 //!
-//! Objects that are generated from others, such as the VirtualServices of an Ingress, are not included: the receiving
-//! control plane generates them again.
+//! Objects that are generated from others, such as the VirtualServices of an Ingress, are not
+//! included: the receiving control plane generates them again.
 
 use bytes::Bytes;
 
@@ -46,12 +47,17 @@ pub(super) fn names(kind: Kind, view: &View<'_>) -> Vec<ResourceName> {
 /// The object of a kind and this name.
 pub(super) fn resource(kind: Kind, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     let (namespace, name) = name.as_str().split_once('/')?;
-    of_kind!(kind, resource_of(&NamespacedName::new(namespace, name), view))
+    of_kind!(
+        kind,
+        resource_of(&NamespacedName::new(namespace, name), view)
+    )
 }
 
 /// The names of all objects of one type.
 fn names_of<T: Stored>(view: &View<'_>) -> Vec<ResourceName> {
-    view.names::<T>().map(|name| ResourceName::new(format!("{}/{}", name.namespace, name.name))).collect()
+    view.names::<T>()
+        .map(|name| ResourceName::new(format!("{}/{}", name.namespace, name.name)))
+        .collect()
 }
 
 /// The object of one type and this name. One that cannot be encoded is skipped with a remark.
@@ -62,6 +68,11 @@ where
     let object = view.object::<T>(name)?;
     let encoded = mcp::encode(&AnyObject::from(object.clone()));
     encoded
-        .inspect_err(|error| view.remark(format!("{} {name}: {error}; the object is not served over xDS", T::KIND)))
+        .inspect_err(|error| {
+            view.remark(format!(
+                "{} {name}: {error}; the object is not served over xDS",
+                T::KIND
+            ))
+        })
         .ok()
 }

@@ -5,10 +5,10 @@
 //!                 proxy ────────┘
 //! ```
 //!
-//! The applying patches are an attribute of the proxy: proxies with the same patches share the results, and if no
-//! object patches a class, the attribute is not read and resources are not decoded. Agrees in meaning with Istio's
-//! `pilot/pkg/networking/core/envoyfilter`. istiod skips all patches if one cannot be merged; here only that one is
-//! skipped.
+//! The applying patches are an attribute of the proxy: proxies with the same patches share the
+//! results, and if no object patches a class, the attribute is not read and resources are not
+//! decoded. Agrees in meaning with Istio's `pilot/pkg/networking/core/envoyfilter`. istiod skips
+//! all patches if one cannot be merged; here only that one is skipped.
 
 mod attach;
 pub mod clusters;

@@ -1,6 +1,7 @@
 //! Which policies apply to a proxy: by selector, by the Gateway that it serves, by namespace.
 //!
-//! Shared by all kinds that are attached in the same way. Agrees with Istio's `pilot/pkg/model/policyattachment.go`.
+//! Shared by all kinds that are attached in the same way. Agrees with Istio's
+//! `pilot/pkg/model/policyattachment.go`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,8 +10,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use navarch_api::istio::{
-    AuthorizationPolicy, PolicyTargetReference, PolicyWorkloadSelector, RequestAuthentication, Telemetry,
-    TrafficExtension, WasmPlugin,
+    AuthorizationPolicy, PolicyTargetReference, PolicyWorkloadSelector, RequestAuthentication,
+    Telemetry, TrafficExtension, WasmPlugin,
 };
 use navarch_api::names::Namespace;
 use navarch_api::object::{Object, ObjectMeta};
@@ -28,7 +29,8 @@ const WAYPOINT_CLASS: &str = "istio-waypoint";
 
 /// A kind that is attached to workloads by selector or by name.
 pub trait Policy: Stored {
-    /// Labels of workloads; `None` means all workloads of the namespace, or of the mesh in the root namespace.
+    /// Labels of workloads; `None` means all workloads of the namespace, or of the mesh in the root
+    /// namespace.
     fn selector(&self) -> Option<&PolicyWorkloadSelector>;
 
     /// Its target references; empty if the selector is used.
@@ -53,7 +55,12 @@ macro_rules! policies {
     )*};
 }
 
-policies!(AuthorizationPolicy, RequestAuthentication, Telemetry, WasmPlugin);
+policies!(
+    AuthorizationPolicy,
+    RequestAuthentication,
+    Telemetry,
+    WasmPlugin
+);
 
 impl Policy for TrafficExtension {
     fn selector(&self) -> Option<&PolicyWorkloadSelector> {
@@ -81,14 +88,22 @@ impl PolicyService {
     #[must_use]
     pub fn new(service: &Service) -> Self {
         let origin = &service.origin.name;
-        Self { namespace: service.key.namespace.clone(), name: origin.name.clone(), registry: service.registry }
+        Self {
+            namespace: service.key.namespace.clone(),
+            name: origin.name.clone(),
+            registry: service.registry,
+        }
     }
 
     /// Whether a reference of a policy of `namespace` is to this service.
     fn matches_target(&self, target: &PolicyTargetReference, namespace: &Namespace) -> bool {
         let is_kind = match self.registry {
-            Registry::Kubernetes => matches!(target.group.as_str(), "" | "core") && target.kind == "Service",
-            Registry::External => target.group == "networking.istio.io" && target.kind == "ServiceEntry",
+            Registry::Kubernetes => {
+                matches!(target.group.as_str(), "" | "core") && target.kind == "Service"
+            }
+            Registry::External => {
+                target.group == "networking.istio.io" && target.kind == "ServiceEntry"
+            }
         };
         is_kind && *target.name == *self.name && *namespace == self.namespace
     }
@@ -115,7 +130,9 @@ impl<T: Policy> Query for NamespacesWith<T> {
     type Value = BTreeSet<Namespace>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.list_all::<T>().map(|object| object.meta.key.namespace.clone()).collect()
+        view.list_all::<T>()
+            .map(|object| object.meta.key.namespace.clone())
+            .collect()
     }
 }
 
@@ -149,42 +166,62 @@ pub fn root_namespace(view: &View<'_>) -> Namespace {
     Namespace::new(&view.mesh().config.root_namespace)
 }
 
-/// The policies that apply to the view's proxy: those of the root namespace first, then those of its own, each the
-/// oldest first.
+/// The policies that apply to the view's proxy: those of the root namespace first, then those of
+/// its own, each the oldest first.
 #[must_use]
 pub fn attached<T: Policy>(view: &View<'_>) -> Vec<Arc<Object<T>>> {
     attached_in::<T>(view, &namespaces::<T>(view), None)
 }
 
-/// The policies of these namespaces, which can apply, that apply to the view's proxy, the oldest of each namespace
-/// first. Those for `service` are included: a waypoint reads them by service. The namespace of the service comes last.
+/// The policies of these namespaces, which can apply, that apply to the view's proxy, the oldest of
+/// each namespace first. Those for `service` are included: a waypoint reads them by service. The
+/// namespace of the service comes last.
 #[must_use]
 pub fn attached_in<T: Policy>(
     view: &View<'_>,
     namespaces: &[Namespace],
     service: Option<&PolicyService>,
 ) -> Vec<Arc<Object<T>>> {
-    let further = service.map(|service| &service.namespace).filter(|further| !namespaces.contains(further));
+    let further = service
+        .map(|service| &service.namespace)
+        .filter(|further| !namespaces.contains(further));
     let mut found = Vec::new();
     for namespace in namespaces.iter().chain(further) {
         let objects = oldest_first::<T>(view, namespace).into_iter();
-        found.extend(objects.filter(|object| attaches(view, object, service)).cloned());
+        found.extend(
+            objects
+                .filter(|object| attaches(view, object, service))
+                .cloned(),
+        );
     }
     found
 }
 
-/// The namespaces whose policies of a kind can apply to the view's proxy: the root namespace, then its own.
+/// The namespaces whose policies of a kind can apply to the view's proxy: the root namespace, then
+/// its own.
 pub fn namespaces<T: Policy>(view: &View<'_>) -> Vec<Namespace> {
     let root = root_namespace(view);
     let inhabited = view.get(&NamespacesWith::<T>(PhantomData));
     let mut own: BTreeSet<Namespace> = (*inhabited).clone();
     let root_has_some = own.remove(root.as_str());
-    let own = if own.is_empty() { None } else { view.proxy().namespace_among(own) };
-    root_has_some.then_some(root).into_iter().chain(own).collect()
+    let own = if own.is_empty() {
+        None
+    } else {
+        view.proxy().namespace_among(own)
+    };
+    root_has_some
+        .then_some(root)
+        .into_iter()
+        .chain(own)
+        .collect()
 }
 
-/// The policies of `namespace` by creation time, then by name. Proxies do not matter here: see [`attaches`].
-pub fn oldest_first<'a, T: Policy>(view: &'a View<'_>, namespace: &Namespace) -> Vec<&'a Arc<Object<T>>> {
+/// The policies of `namespace` by creation time, then by name. Proxies do not matter here: see
+/// [`attaches`].
+pub fn oldest_first<'a, T: Policy>(
+    view: &'a View<'_>,
+    namespace: &Namespace,
+) -> Vec<&'a Arc<Object<T>>> {
     let mut objects: Vec<_> = view.list::<T>(namespace).collect();
     objects.sort_by(|a, b| by_age(&a.meta, &b.meta));
     objects
@@ -197,52 +234,92 @@ fn by_age(a: &ObjectMeta, b: &ObjectMeta) -> std::cmp::Ordering {
 
 /// Whether a policy of a relevant namespace applies to the view's proxy, or to the given service.
 #[must_use]
-pub fn attaches<T: Policy>(view: &View<'_>, policy: &Object<T>, service: Option<&PolicyService>) -> bool {
+pub fn attaches<T: Policy>(
+    view: &View<'_>,
+    policy: &Object<T>,
+    service: Option<&PolicyService>,
+) -> bool {
     let proxy = view.proxy();
     let targets = policy.spec.targets();
-    let selected = || policy.spec.selector().is_none_or(|selector| proxy.selected_by(&labels(selector)));
+    let selected = || {
+        policy
+            .spec
+            .selector()
+            .is_none_or(|selector| proxy.selected_by(&labels(selector)))
+    };
+
     let gateway = view.derived(&ServedGateway);
     let Some(gateway) = &*gateway else {
         return targets.is_empty() && selected();
     };
+
     let is_waypoint = proxy.kind() == ProxyKind::Waypoint;
     if targets.is_empty() {
         return !is_waypoint && view.mesh().settings.selector_based_gateway_policy && selected();
     }
+
     let namespace = &policy.meta.key.namespace;
     targets.iter().any(|target| {
         if is_waypoint && service.is_some_and(|service| service.matches_target(target, namespace)) {
             return true;
         }
         let is_class = target.group == "gateway.networking.k8s.io" && target.kind == "GatewayClass";
-        (is_class && is_waypoint && target.name == WAYPOINT_CLASS && *namespace == root_namespace(view))
+        (is_class
+            && is_waypoint
+            && target.name == WAYPOINT_CLASS
+            && *namespace == root_namespace(view))
             || is_gateway(view, target, namespace, gateway)
     })
 }
 
 fn labels(selector: &PolicyWorkloadSelector) -> Labels {
-    selector.match_labels.iter().map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect()
+    selector
+        .match_labels
+        .iter()
+        .map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str())))
+        .collect()
 }
 
-/// Whether a policy selects the pods of the view's proxy by its selector; waypoints are treated as gateways here.
+/// Whether a policy selects the pods of the view's proxy by its selector; waypoints are treated as
+/// gateways here.
 #[must_use]
 pub fn selects<T: Policy>(view: &View<'_>, policy: &Object<T>) -> bool {
     let proxy = view.proxy();
-    let selected = || policy.spec.selector().is_none_or(|selector| proxy.selected_by(&labels(selector)));
+    let selected = || {
+        policy
+            .spec
+            .selector()
+            .is_none_or(|selector| proxy.selected_by(&labels(selector)))
+    };
+
     let gateway = view.derived(&ServedGateway);
     let Some(gateway) = &*gateway else {
         return policy.spec.targets().is_empty() && selected();
     };
+
     let targets = policy.spec.targets();
     if targets.is_empty() {
         return view.mesh().settings.selector_based_gateway_policy && selected();
     }
-    targets.iter().any(|target| is_gateway(view, target, &policy.meta.key.namespace, gateway))
+
+    targets
+        .iter()
+        .any(|target| is_gateway(view, target, &policy.meta.key.namespace, gateway))
 }
 
 /// Whether a reference of a policy of `namespace` is to the Gateway of the view's proxy.
-fn is_gateway(view: &View<'_>, target: &PolicyTargetReference, namespace: &Namespace, gateway: &str) -> bool {
-    let PolicyTargetReference { group, kind, name, namespace: elsewhere } = target;
+fn is_gateway(
+    view: &View<'_>,
+    target: &PolicyTargetReference,
+    namespace: &Namespace,
+    gateway: &str,
+) -> bool {
+    let PolicyTargetReference {
+        group,
+        kind,
+        name,
+        namespace: elsewhere,
+    } = target;
     group == "gateway.networking.k8s.io"
         && kind == "Gateway"
         && **name == *gateway

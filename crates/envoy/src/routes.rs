@@ -6,9 +6,10 @@
 //!                                └───────▶ virtual hosts ─────────────┴▶ bytes of each ──joined──▶ route configuration
 //! ```
 //!
-//! A route configuration is concatenated from the bytes of its virtual hosts, each of which is a query: after an edit
-//! of a VirtualService its own hosts are translated again and the others copied. Agrees in meaning with Istio's
-//! `networking/core/httproute.go` and `networking/core/route`.
+//! A route configuration is concatenated from the bytes of its virtual hosts, each of which is a
+//! query: after an edit of a VirtualService its own hosts are translated again and the others
+//! copied. Agrees in meaning with Istio's `networking/core/httproute.go` and
+//! `networking/core/route`.
 
 mod action;
 mod context;
@@ -63,7 +64,10 @@ use navarch_registry::model::Service;
 /// The virtual host for unknown hosts, by the outbound traffic policy of the Sidecar or the mesh.
 #[must_use]
 pub fn unknown_hosts(view: &View<'_>) -> VirtualHost {
-    default_route::catch_all(&sidecar_scope::outbound_policy(view), *view.derived(&settings::RouteHeaders))
+    default_route::catch_all(
+        &sidecar_scope::outbound_policy(view),
+        *view.derived(&settings::RouteHeaders),
+    )
 }
 
 /// The filter for persistent sessions of a service, if it has such sessions.
@@ -77,28 +81,42 @@ pub(super) fn session_filter(view: &View<'_>, service: &Service) -> Option<HttpF
 #[must_use]
 pub fn other_names(view: &View<'_>, host: &Hostname) -> Vec<String> {
     let all = domains::derived(view, host.as_str(), domains::PortForm::Bare).into_iter();
-    all.filter(|domain| domain.is_known(view)).map(|domain| domain.text).collect()
+    all.filter(|domain| domain.is_known(view))
+        .map(|domain| domain.text)
+        .collect()
 }
 
 pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     let name = name.as_str();
     match view.proxy().kind() {
-        ProxyKind::Sidecar | ProxyKind::Router if vhds::is_enabled(view) => Some(vhds::configuration(view, name)),
+        ProxyKind::Sidecar | ProxyKind::Router if vhds::is_enabled(view) => {
+            Some(vhds::configuration(view, name))
+        }
         ProxyKind::Sidecar | ProxyKind::Waypoint => Some(patched::sidecar(view, name)),
         ProxyKind::Router => Some(patched::gateway(view, name)),
         ProxyKind::Ztunnel | ProxyKind::AgentGateway => None,
     }
 }
 
-/// The names of the virtual hosts of a route configuration that uses on-demand virtual hosts (VHDS).
+/// The names of the virtual hosts of a route configuration that uses on-demand virtual hosts
+/// (VHDS).
 pub(super) fn host_names(of: &ResourceName, view: &View<'_>) -> Vec<ResourceName> {
-    if vhds::is_enabled(view) { vhds::names(view, of.as_str()) } else { Vec::new() }
+    if vhds::is_enabled(view) {
+        vhds::names(view, of.as_str())
+    } else {
+        Vec::new()
+    }
 }
 
-/// The virtual host of this name, `<route configuration>/<virtual host>`, for proxies with on-demand virtual hosts.
+/// The virtual host of this name, `<route configuration>/<virtual host>`, for proxies with
+/// on-demand virtual hosts.
 pub(super) fn host(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     let (routes, host) = name.as_str().rsplit_once('/')?;
-    if vhds::is_enabled(view) { vhds::host(view, routes, host) } else { None }
+    if vhds::is_enabled(view) {
+        vhds::host(view, routes, host)
+    } else {
+        None
+    }
 }
 
 #[cfg(test)]

@@ -26,7 +26,8 @@ impl<T> Run<T> {
 
 impl<T: PartialEq> PartialEq for Run<T> {
     fn eq(&self, other: &Self) -> bool {
-        self.hash == other.hash && (Arc::ptr_eq(&self.items, &other.items) || *self.items == *other.items)
+        self.hash == other.hash
+            && (Arc::ptr_eq(&self.items, &other.items) || *self.items == *other.items)
     }
 }
 
@@ -38,23 +39,33 @@ impl<T> Hash for Run<T> {
     }
 }
 
-/// Splits a list into runs. The end of a run depends only on the item, not on its position: added and removed items change only
-/// their own runs.
+/// Splits a list into runs. The end of a run depends only on the item, not on its position: added
+/// and removed items change only their own runs.
 pub(crate) fn cut<T: Hash>(items: impl IntoIterator<Item = T>) -> Vec<Run<T>> {
     let mut runs = Vec::new();
-    let (mut run, mut hashes) = (Vec::new(), Vec::new());
+    let mut run = Vec::new();
+    let mut hashes = Vec::new();
+
     for item in items {
         let hash = keyed_hash(&item);
         run.push(item);
         hashes.push(hash);
         if hash.is_multiple_of(MEAN_RUN_LENGTH) || run.len() >= MAX_RUN {
-            runs.push(Run { hash: keyed_hash(&hashes), items: std::mem::take(&mut run).into() });
+            runs.push(Run {
+                hash: keyed_hash(&hashes),
+                items: std::mem::take(&mut run).into(),
+            });
             hashes.clear();
         }
     }
+
     if !run.is_empty() {
-        runs.push(Run { hash: keyed_hash(&hashes), items: run.into() });
+        runs.push(Run {
+            hash: keyed_hash(&hashes),
+            items: run.into(),
+        });
     }
+
     runs
 }
 
@@ -65,7 +76,10 @@ mod tests {
     #[test]
     fn runs_cover_the_list_and_an_insertion_changes_few_of_them() {
         for count in [0, 1, 5_000] {
-            let joined: Vec<u32> = cut(0..count).iter().flat_map(|run| run.items().to_vec()).collect();
+            let joined: Vec<u32> = cut(0..count)
+                .iter()
+                .flat_map(|run| run.items().to_vec())
+                .collect();
             assert_eq!(joined, (0..count).collect::<Vec<_>>());
         }
         let before = cut(0..5_000);

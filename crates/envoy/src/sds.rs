@@ -1,15 +1,19 @@
-//! References to keys, certificates and roots for proxies. The secrets themselves are never in other resources.
+//! References to keys, certificates and roots for proxies. The secrets themselves are never in
+//! other resources.
 //!
-//! Shared by clusters and listeners. Names agree with Istio's `pkg/model/sds.go` and `pilot/pkg/model/credentials`.
+//! Shared by clusters and listeners. Names agree with Istio's `pkg/model/sds.go` and
+//! `pilot/pkg/model/credentials`.
 
 use navarch_proto::envoy::config::core::v3::{
-    AggregatedConfigSource, ApiConfigSource, ApiVersion, ConfigSource, GrpcService, api_config_source, config_source,
-    grpc_service,
+    AggregatedConfigSource, ApiConfigSource, ApiVersion, ConfigSource, GrpcService,
+    api_config_source, config_source, grpc_service,
 };
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::common_tls_context::{
     CombinedCertificateValidationContext, ValidationContextType,
 };
-use navarch_proto::envoy::extensions::transport_sockets::tls::v3::{CertificateValidationContext, SdsSecretConfig};
+use navarch_proto::envoy::extensions::transport_sockets::tls::v3::{
+    CertificateValidationContext, SdsSecretConfig,
+};
 use navarch_proto::envoy::r#type::matcher::v3::{StringMatcher, string_matcher};
 
 /// The workload's own key and certificate.
@@ -55,7 +59,8 @@ pub enum ExternalServer {
     },
 }
 
-/// A secret that the agent serves. The workload's own certificate and the mesh roots have no initial fetch timeout.
+/// A secret that the agent serves. The workload's own certificate and the mesh roots have no
+/// initial fetch timeout.
 #[must_use]
 pub fn secret(name: &str) -> SdsSecretConfig {
     let mut config = from_server(name, AGENT_CLUSTER, "");
@@ -67,14 +72,20 @@ pub fn secret(name: &str) -> SdsSecretConfig {
     config
 }
 
-/// A secret from files, served by the agent, or by the user's own server if the proxy has one (`own_server`).
+/// A secret from files, served by the agent, or by the user's own server if the proxy has one
+/// (`own_server`).
 #[must_use]
 pub fn file_secret(name: &str, own_server: bool) -> SdsSecretConfig {
-    if own_server && !matches!(name, WORKLOAD | ROOT) { from_server(name, FILES_CLUSTER, "") } else { secret(name) }
+    if own_server && !matches!(name, WORKLOAD | ROOT) {
+        from_server(name, FILES_CLUSTER, "")
+    } else {
+        secret(name)
+    }
 }
 
-/// The secret of a `credentialName`: `builtin://` means the workload's own or the mesh roots, `sds://` those of
-/// `external` if it is a server, and any other name a secret that the control plane serves.
+/// The secret of a `credentialName`: `builtin://` means the workload's own or the mesh roots,
+/// `sds://` those of `external` if it is a server, and any other name a secret that the control
+/// plane serves.
 #[must_use]
 pub fn credential(name: &str, external: &ExternalServer) -> SdsSecretConfig {
     let builtin_root = name.strip_prefix(BUILTIN_PREFIX) == Some(CA_SUFFIX);
@@ -88,7 +99,9 @@ pub fn credential(name: &str, external: &ExternalServer) -> SdsSecretConfig {
     match (plain, external) {
         // Servers on sockets always get the whole name.
         (Some(_), ExternalServer::Socket) => from_server(name, EXTERNAL_CLUSTER, ""),
-        (Some(plain), ExternalServer::Service { cluster, host }) => from_server(plain, cluster, host),
+        (Some(plain), ExternalServer::Service { cluster, host }) => {
+            from_server(plain, cluster, host)
+        }
         (Some(plain), ExternalServer::None) => from_control_plane(plain),
         (None, _) => from_control_plane(name),
     }
@@ -96,7 +109,10 @@ pub fn credential(name: &str, external: &ExternalServer) -> SdsSecretConfig {
 
 /// Validation by the roots of `secret`, restricted by `context`.
 #[must_use]
-pub fn trust(context: CertificateValidationContext, secret: SdsSecretConfig) -> ValidationContextType {
+pub fn trust(
+    context: CertificateValidationContext,
+    secret: SdsSecretConfig,
+) -> ValidationContextType {
     ValidationContextType::CombinedValidationContext(CombinedCertificateValidationContext {
         default_validation_context: Some(context),
         validation_context_sds_secret_config: Some(secret),
@@ -105,7 +121,10 @@ pub fn trust(context: CertificateValidationContext, secret: SdsSecretConfig) -> 
 }
 
 /// Requires one of these names of a certificate; without names nothing is required.
-#[allow(deprecated, reason = "Envoy's newer field needs the kind of each name, which users do not write")]
+#[allow(
+    deprecated,
+    reason = "Envoy's newer field needs the kind of each name, which users do not write"
+)]
 #[must_use]
 pub fn names<S: AsRef<str>>(names: &[S]) -> CertificateValidationContext {
     CertificateValidationContext {
@@ -130,6 +149,7 @@ fn from_server(name: &str, cluster: &str, authority: &str) -> SdsSecretConfig {
         authority: authority.to_owned(),
         ..grpc_service::EnvoyGrpc::default()
     };
+
     let server = ApiConfigSource {
         api_type: api_config_source::ApiType::Grpc.into(),
         transport_api_version: ApiVersion::V3.into(),
@@ -140,22 +160,28 @@ fn from_server(name: &str, cluster: &str, authority: &str) -> SdsSecretConfig {
         }],
         ..ApiConfigSource::default()
     };
+
     SdsSecretConfig {
         name: name.to_owned(),
         sds_config: Some(ConfigSource {
-            config_source_specifier: Some(config_source::ConfigSourceSpecifier::ApiConfigSource(server)),
+            config_source_specifier: Some(config_source::ConfigSourceSpecifier::ApiConfigSource(
+                server,
+            )),
             resource_api_version: ApiVersion::V3.into(),
             ..ConfigSource::default()
         }),
     }
 }
 
-/// A secret that the control plane serves. It may not exist, so the proxy must not wait for it indefinitely.
+/// A secret that the control plane serves. It may not exist, so the proxy must not wait for it
+/// indefinitely.
 fn from_control_plane(name: &str) -> SdsSecretConfig {
     SdsSecretConfig {
         name: resource_name(name),
         sds_config: Some(ConfigSource {
-            config_source_specifier: Some(config_source::ConfigSourceSpecifier::Ads(AggregatedConfigSource {})),
+            config_source_specifier: Some(config_source::ConfigSourceSpecifier::Ads(
+                AggregatedConfigSource {},
+            )),
             resource_api_version: ApiVersion::V3.into(),
             ..ConfigSource::default()
         }),
@@ -168,7 +194,10 @@ fn resource_name(name: &str) -> String {
         WORKLOAD.to_owned()
     } else if name.starts_with(INVALID_PREFIX) {
         INVALID_PREFIX.to_owned()
-    } else if [CONFIG_MAP_PREFIX, SECRET_PREFIX, GATEWAY_SECRET_PREFIX].iter().any(|prefix| name.starts_with(prefix)) {
+    } else if [CONFIG_MAP_PREFIX, SECRET_PREFIX, GATEWAY_SECRET_PREFIX]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+    {
         name.to_owned()
     } else {
         format!("{SECRET_PREFIX}{name}")
@@ -185,7 +214,10 @@ mod tests {
             ("web", "kubernetes://web"),
             ("kubernetes://web", "kubernetes://web"),
             ("configmap://web", "configmap://web"),
-            ("kubernetes-gateway://shop/web", "kubernetes-gateway://shop/web"),
+            (
+                "kubernetes-gateway://shop/web",
+                "kubernetes-gateway://shop/web",
+            ),
             ("builtin://", "default"),
             ("builtin://-cacert", "ROOTCA"),
             ("invalid://web", "invalid://"),
@@ -193,8 +225,15 @@ mod tests {
         ] {
             assert_eq!(credential(name, &ExternalServer::None).name, resource);
         }
-        assert_eq!(credential("sds://web", &ExternalServer::Socket).name, "sds://web");
-        let service = ExternalServer::Service { cluster: "c".to_owned(), host: "h".to_owned() };
+
+        assert_eq!(
+            credential("sds://web", &ExternalServer::Socket).name,
+            "sds://web"
+        );
+        let service = ExternalServer::Service {
+            cluster: "c".to_owned(),
+            host: "h".to_owned(),
+        };
         assert_eq!(credential("sds://web", &service).name, "web");
     }
 }

@@ -7,9 +7,10 @@
 //!                        Secret or ConfigMap ─▶ material ─▶ Envoy's Secret
 //! ```
 //!
-//! Access is decided in every computation, from the verified identity of the stream and never from node metadata, so
-//! that no result cached for one proxy can be sent to another. Secrets that a proxy may not read are not read: it
-//! cannot find out whether they exist. Agrees with `pilot/pkg/xds/sds.go` and `pilot/pkg/credentials/kube`.
+//! Access is decided in every computation, from the verified identity of the stream and never from
+//! node metadata, so that no result cached for one proxy can be sent to another. Secrets that a
+//! proxy may not read are not read: it cannot find out whether they exist. Agrees with
+//! `pilot/pkg/xds/sds.go` and `pilot/pkg/credentials/kube`.
 
 mod material;
 mod pem;
@@ -50,7 +51,9 @@ enum Refusal {
     )]
     OtherNamespace(Namespace),
     /// No Gateway that the proxy serves may refer to it.
-    #[error("no Gateway of the proxy may refer to it; a reference across namespaces needs a ReferenceGrant")]
+    #[error(
+        "no Gateway of the proxy may refer to it; a reference across namespaces needs a ReferenceGrant"
+    )]
     Unverified,
     /// The API server does not allow the service account to list secrets.
     #[error("service account {0} is not authorized to list secrets in its namespace")]
@@ -60,8 +63,8 @@ enum Refusal {
     OtherCluster(String),
 }
 
-/// The secret of a resource name for the view's proxy; `None`, with a remark, if the proxy may not read it or it does
-/// not exist.
+/// The secret of a resource name for the view's proxy; `None`, with a remark, if the proxy may not
+/// read it or it does not exist.
 pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     let reference = match Reference::parse(name.as_str()) {
         Ok(reference) => reference,
@@ -71,6 +74,7 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
             return None;
         }
     };
+
     // Reserved names without a secret; the reason was reported where the name was generated.
     let reference = reference?;
     let key = match admit(&reference, name, view) {
@@ -81,6 +85,7 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
             return None;
         }
     };
+
     match build(&reference, &key, name, view) {
         Ok(secret) => Some(encode(&secret)),
         Err(error) => {
@@ -92,17 +97,27 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
 }
 
 /// The name of the referenced object, if the proxy may read it.
-fn admit(reference: &Reference, name: &ResourceName, view: &View<'_>) -> Result<NamespacedName, Refusal> {
+fn admit(
+    reference: &Reference,
+    name: &ResourceName,
+    view: &View<'_>,
+) -> Result<NamespacedName, Refusal> {
     let proxy = view.proxy();
     let namespace = proxy.verified_namespace().ok_or(Refusal::Stranger)?;
     check_cluster(view)?;
     let object = |of: &Namespace| NamespacedName::of(of.clone(), reference.name.clone());
+
     match &reference.store {
-        // The read part of ConfigMaps is public, and clients must be able to read that of their servers.
+        // The read part of ConfigMaps is public, and clients must be able to read that of their
+        // servers.
         Store::ConfigMap(of) => Ok(object(of)),
         Store::GatewaySecret(of) => {
             let verified = gateway::refers_to_secret(view, name.as_str());
-            if verified { Ok(object(of)) } else { Err(Refusal::Unverified) }
+            if verified {
+                Ok(object(of))
+            } else {
+                Err(Refusal::Unverified)
+            }
         }
         Store::Secret(of) => {
             if of.as_ref().is_some_and(|of| *of != namespace) {
@@ -150,7 +165,9 @@ fn build(
     let content = match &reference.store {
         Store::ConfigMap(_) => {
             let key = reference::without_suffix(key);
-            let map = view.object::<ConfigMap>(&key).ok_or(MaterialError::Missing)?;
+            let map = view
+                .object::<ConfigMap>(&key)
+                .ok_or(MaterialError::Missing)?;
             validation(Roots::of_config_map(&map.spec)?, name, view)
         }
         Store::Secret(_) | Store::GatewaySecret(_) if reference.is_roots() => {
@@ -163,21 +180,37 @@ fn build(
             let secret = first_of(view, [key]).ok_or(MaterialError::Missing)?;
             let material = Material::of_secret(&secret.spec)?;
             if let Err(fault) = pem::check_pair(&material.certificates, &material.key) {
-                view.remark(format!("secret {name} is served but is invalid: {key}: {fault}"));
+                view.remark(format!(
+                    "secret {name} is served but is invalid: {key}: {fault}"
+                ));
             }
             secret::Type::TlsCertificate(private_key::certificate(material, view))
         }
     };
-    Ok(EnvoySecret { name: name.to_string(), r#type: Some(content) })
+
+    Ok(EnvoySecret {
+        name: name.to_string(),
+        r#type: Some(content),
+    })
 }
 
-/// The first existing Secret of these names: in the proxy's own cluster, else in the one that configures the mesh.
-fn first_of<const N: usize>(view: &View<'_>, names: [&NamespacedName; N]) -> Option<Arc<Object<Secret>>> {
+/// The first existing Secret of these names: in the proxy's own cluster, else in the one that
+/// configures the mesh.
+fn first_of<const N: usize>(
+    view: &View<'_>,
+    names: [&NamespacedName; N],
+) -> Option<Arc<Object<Secret>>> {
     let cluster_ref = view.proxy().proxy_cluster();
-    let reads_home = cluster_ref != ClusterRef::Config && view.mesh().settings.clusters.remote_credentials;
-    let homes = reads_home.then_some(cluster_ref).into_iter().chain([ClusterRef::Config]);
+    let reads_home =
+        cluster_ref != ClusterRef::Config && view.mesh().settings.clusters.remote_credentials;
+    let homes = reads_home
+        .then_some(cluster_ref)
+        .into_iter()
+        .chain([ClusterRef::Config]);
     homes.into_iter().find_map(|cluster_ref| {
-        names.into_iter().find_map(|name| view.object_in::<Secret>(&cluster_ref, name).cloned())
+        names
+            .into_iter()
+            .find_map(|name| view.object_in::<Secret>(&cluster_ref, name).cloned())
     })
 }
 
@@ -194,7 +227,10 @@ fn validation(roots: Roots, name: &ResourceName, view: &View<'_>) -> secret::Typ
 }
 
 fn inline(bytes: Bytes) -> DataSource {
-    DataSource { specifier: Some(data_source::Specifier::InlineBytes(bytes)), ..DataSource::default() }
+    DataSource {
+        specifier: Some(data_source::Specifier::InlineBytes(bytes)),
+        ..DataSource::default()
+    }
 }
 
 fn names_roots(name: &str) -> bool {

@@ -1,7 +1,8 @@
 //! The virtual addresses of a service for a proxy.
 //!
-//! Agrees with `GetAddressForProxy` and `GetAllAddressesForProxy` of Istio's `pilot/pkg/model/service.go`. The proxy's
-//! cluster, address families and DNS capture are read only if the result depends on them.
+//! Agrees with `GetAddressForProxy` and `GetAllAddressesForProxy` of Istio's
+//! `pilot/pkg/model/service.go`. The proxy's cluster, address families and DNS capture are read
+//! only if the result depends on them.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,13 +14,19 @@ use navarch_registry::model::Service;
 /// The address of services without one.
 pub const UNSPECIFIED: &str = "0.0.0.0";
 
-/// All addresses of a service for the proxy, the primary one first. May be just [`UNSPECIFIED`], or a CIDR.
+/// All addresses of a service for the proxy, the primary one first. May be just [`UNSPECIFIED`], or
+/// a CIDR.
 #[must_use]
 pub fn all(view: &View<'_>, service: &Service) -> Vec<Arc<str>> {
     let mut addresses = own_cluster(view, service);
     if addresses.is_empty() {
-        addresses = auto_allocated(view, service).into_iter().flatten().map(|ip| ip.to_string().into()).collect();
+        addresses = auto_allocated(view, service)
+            .into_iter()
+            .flatten()
+            .map(|ip| ip.to_string().into())
+            .collect();
     }
+
     if !addresses.is_empty() {
         let settings = &view.mesh().settings;
         let families = view.proxy().families();
@@ -28,13 +35,20 @@ pub fn all(view: &View<'_>, service: &Service) -> Vec<Arc<str>> {
             addresses = of_families(addresses, families);
         }
     }
+
     if !addresses.is_empty() || service.default_address.is_empty() {
         return addresses;
     }
+
     let default = vec![Arc::clone(&service.default_address)];
-    // Then it is the address in another cluster, which is useless in the wrong IP family. Envoy matches the address of
-    // a ServiceEntry regardless of the proxy's families.
-    if service.cluster_vips.is_empty() { default } else { of_families(default, view.proxy().families()) }
+
+    // Then it is the address in another cluster, which is useless in the wrong IP family. Envoy
+    // matches the address of a ServiceEntry regardless of the proxy's families.
+    if service.cluster_vips.is_empty() {
+        default
+    } else {
+        of_families(default, view.proxy().families())
+    }
 }
 
 /// The primary address of a service for the proxy.
@@ -46,16 +60,20 @@ pub fn main(view: &View<'_>, service: &Service) -> Arc<str> {
     {
         return first;
     }
+
     if *service.default_address == *UNSPECIFIED {
         let [v4, v6] = auto_allocated(view, service);
         if v4.is_some() || v6.is_some() {
             let families = view.proxy().families();
-            let usable = v4.filter(|_| families.has_v4()).or(v6.filter(|_| families.has_v6()));
+            let usable = v4
+                .filter(|_| families.has_v4())
+                .or(v6.filter(|_| families.has_v6()));
             if let Some(ip) = usable {
                 return ip.to_string().into();
             }
         }
     }
+
     Arc::clone(&service.default_address)
 }
 
@@ -70,7 +88,11 @@ fn own_cluster(view: &View<'_>, service: &Service) -> Vec<Arc<str>> {
     if service.cluster_vips.is_empty() {
         return Vec::new();
     }
-    service.cluster_vips.get(&view.proxy().cluster_id()).cloned().unwrap_or_default()
+    service
+        .cluster_vips
+        .get(&view.proxy().cluster_id())
+        .cloned()
+        .unwrap_or_default()
 }
 
 /// The auto-allocated addresses, IPv4 and IPv6, if the proxy resolves hosts to them.
@@ -81,11 +103,15 @@ fn auto_allocated(view: &View<'_>, service: &Service) -> [Option<IpAddr>; 2] {
     let proxy = view.proxy();
     let resolves = proxy.meta_bool("DNS_CAPTURE") || proxy.kind() == ProxyKind::Waypoint;
     let allocated = view.mesh().settings.ip_autoallocate || proxy.meta_bool("DNS_AUTO_ALLOCATE");
-    if resolves && allocated { [service.auto_ipv4, service.auto_ipv6] } else { [None, None] }
+    if resolves && allocated {
+        [service.auto_ipv4, service.auto_ipv6]
+    } else {
+        [None, None]
+    }
 }
 
-/// The addresses of one family: that of the first address if the proxy has both families, else the one that the proxy
-/// has. CIDRs count by their base; invalid addresses are skipped.
+/// The addresses of one family: that of the first address if the proxy has both families, else the
+/// one that the proxy has. CIDRs count by their base; invalid addresses are skipped.
 fn of_families(addresses: Vec<Arc<str>>, families: IpFamilies) -> Vec<Arc<str>> {
     let is_v4 = |address: &str| {
         let base = address.split_once('/').map_or(address, |(base, _)| base);
@@ -97,7 +123,10 @@ fn of_families(addresses: Vec<Arc<str>>, families: IpFamilies) -> Vec<Arc<str>> 
         Some(_) | None if both => addresses.iter().filter_map(|address| is_v4(address)).max(),
         Some(_) | None => Some(families.has_v4()),
     };
-    addresses.into_iter().filter(|address| wanted.is_some() && is_v4(address) == wanted).collect()
+    addresses
+        .into_iter()
+        .filter(|address| wanted.is_some() && is_v4(address) == wanted)
+        .collect()
 }
 
 #[cfg(test)]
@@ -105,15 +134,27 @@ mod tests {
     use super::*;
 
     fn filtered(addresses: &[&str], families: IpFamilies) -> Vec<String> {
-        let addresses = addresses.iter().map(|address| Arc::from(*address)).collect();
-        of_families(addresses, families).iter().map(ToString::to_string).collect()
+        let addresses = addresses
+            .iter()
+            .map(|address| Arc::from(*address))
+            .collect();
+        of_families(addresses, families)
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 
     #[test]
     fn a_proxy_of_both_families_takes_that_of_the_first_address() {
         let mixed = ["fd00::1", "10.0.0.1", "fd00::2"];
-        assert_eq!(filtered(&mixed, IpFamilies::DualV4First), ["fd00::1", "fd00::2"]);
-        assert_eq!(filtered(&["x", "fd00::1", "10.0.0.1"], IpFamilies::DualV4First), ["10.0.0.1"]);
+        assert_eq!(
+            filtered(&mixed, IpFamilies::DualV4First),
+            ["fd00::1", "fd00::2"]
+        );
+        assert_eq!(
+            filtered(&["x", "fd00::1", "10.0.0.1"], IpFamilies::DualV4First),
+            ["10.0.0.1"]
+        );
     }
 
     #[test]

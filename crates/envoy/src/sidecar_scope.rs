@@ -1,9 +1,11 @@
-//! The scope of a proxy: which Sidecar applies to it, and the services and VirtualServices that it imports.
+//! The scope of a proxy: which Sidecar applies to it, and the services and VirtualServices that it
+//! imports.
 //!
-//! Agrees in meaning with Istio's `pilot/pkg/model/sidecar.go`. A result about one host is a query for that host
-//! ([`service_for_host`], [`sees_service`]); the lists ([`visible_services`], [`egress_listeners`]) contain only names,
-//! so that a change inside a service does not affect their readers. A proxy's namespace is read only as far as some
-//! object distinguishes namespaces: without private objects, all namespaces share one scope.
+//! Agrees in meaning with Istio's `pilot/pkg/model/sidecar.go`. A result about one host is a query
+//! for that host ([`service_for_host`], [`sees_service`]); the lists ([`visible_services`],
+//! [`egress_listeners`]) contain only names, so that a change inside a service does not affect
+//! their readers. A proxy's namespace is read only as far as some object distinguishes namespaces:
+//! without private objects, all namespaces share one scope.
 //!
 //! ```text
 //! Sidecars ─▶ Scope (of the proxy) ─▶ egress listeners ─▶ services, VirtualServices of each ─▶ visible services
@@ -41,8 +43,8 @@ pub fn scope(view: &View<'_>) -> Scope {
     (*view.derived(&applied::ScopeOfProxy)).clone()
 }
 
-/// The Sidecar that applies to the proxy: one that selects its workload, else its namespace's, else the root
-/// namespace's.
+/// The Sidecar that applies to the proxy: one that selects its workload, else its namespace's, else
+/// the root namespace's.
 #[must_use]
 pub fn sidecar<'a>(view: &'a View<'_>) -> Option<&'a Arc<Object<Sidecar>>> {
     match scope(view) {
@@ -51,23 +53,32 @@ pub fn sidecar<'a>(view: &'a View<'_>) -> Option<&'a Arc<Object<Sidecar>>> {
     }
 }
 
-/// The keys of all services that the proxy sees, one per host, in Istio's order. Changes only if a service is added or
-/// removed.
+/// The keys of all services that the proxy sees, one per host, in Istio's order. Changes only if a
+/// service is added or removed.
 #[must_use]
 pub fn visible_services(view: &View<'_>) -> Arc<Vec<ServiceKey>> {
     view.get(&visible::VisibleServices { scope: scope(view) })
 }
 
-/// The service that the proxy uses for a host, reduced to the ports and aliases that its Sidecar imports.
+/// The service that the proxy uses for a host, reduced to the ports and aliases that its Sidecar
+/// imports.
 #[must_use]
 pub fn host_service(view: &View<'_>, host: &Hostname) -> Option<Arc<Service>> {
-    (*view.get(&visible::HostService { scope: scope(view), host: host.clone() })).clone()
+    (*view.get(&visible::HostService {
+        scope: scope(view),
+        host: host.clone(),
+    }))
+    .clone()
 }
 
 /// The key of the service that the proxy uses for a host.
 #[must_use]
 pub fn service_for_host(view: &View<'_>, host: &Hostname) -> Option<ServiceKey> {
-    (*view.get(&visible::HostKey { scope: scope(view), host: host.clone() })).clone()
+    (*view.get(&visible::HostKey {
+        scope: scope(view),
+        host: host.clone(),
+    }))
+    .clone()
 }
 
 /// Whether the proxy sees this service, that is, uses it for the service's host.
@@ -76,62 +87,96 @@ pub fn sees_service(view: &View<'_>, key: &ServiceKey) -> bool {
     service_for_host(view, &key.hostname).is_some_and(|seen| seen.namespace == key.namespace)
 }
 
-/// The service as the proxy sees it: reduced to the ports and aliases that its Sidecar imports; `None` if it does not
-/// see it.
+/// The service as the proxy sees it: reduced to the ports and aliases that its Sidecar imports;
+/// `None` if it does not see it.
 #[must_use]
 pub fn seen_service(view: &View<'_>, key: &ServiceKey) -> Option<Arc<Service>> {
     host_service(view, &key.hostname).filter(|seen| seen.key.namespace == key.namespace)
 }
 
-/// The egress listeners of the proxy's Sidecar, in declared order; a single one for all services without a Sidecar.
+/// The egress listeners of the proxy's Sidecar, in declared order; a single one for all services
+/// without a Sidecar.
 #[must_use]
 pub fn egress_listeners(view: &View<'_>) -> Arc<Vec<EgressListener>> {
     view.get(&listener::EgressListeners { scope: scope(view) })
 }
 
-/// The index in [`egress_listeners`] of the listener for a port (0 with the `bind` of a Unix socket).
+/// The index in [`egress_listeners`] of the listener for a port (0 with the `bind` of a Unix
+/// socket).
 #[must_use]
 pub fn egress_listener_for(view: &View<'_>, port: u16, bind: &str) -> Option<usize> {
-    egress_listeners(view).iter().position(|listener| match &listener.port {
-        None => true,
-        Some(own) if port == 0 => own.number == 0 && listener.bind == bind,
-        Some(own) => own.number == u32::from(port),
-    })
+    egress_listeners(view)
+        .iter()
+        .position(|listener| match &listener.port {
+            None => true,
+            Some(own) if port == 0 => own.number == 0 && listener.bind == bind,
+            Some(own) => own.number == u32::from(port),
+        })
 }
 
-/// The services of one egress listener in Istio's order, including duplicates of a host in one namespace.
+/// The services of one egress listener in Istio's order, including duplicates of a host in one
+/// namespace.
 #[must_use]
 pub fn listener_services(view: &View<'_>, listener: usize) -> Arc<Vec<ServiceRef>> {
-    view.get(&listener::ListenerServices { scope: scope(view), listener })
+    view.get(&listener::ListenerServices {
+        scope: scope(view),
+        listener,
+    })
 }
 
 /// The services of one host in an egress listener; depends only on that host.
 #[must_use]
-pub fn listener_services_of_host(view: &View<'_>, listener: usize, host: &Hostname) -> Arc<Vec<ServiceRef>> {
-    view.get(&listener::ListenerServicesOfHost { scope: scope(view), listener, host: host.clone() })
+pub fn listener_services_of_host(
+    view: &View<'_>,
+    listener: usize,
+    host: &Hostname,
+) -> Arc<Vec<ServiceRef>> {
+    view.get(&listener::ListenerServicesOfHost {
+        scope: scope(view),
+        listener,
+        host: host.clone(),
+    })
 }
 
 /// A service of an egress listener, reduced to the ports and aliases that the listener imports.
 #[must_use]
-pub fn listener_service(view: &View<'_>, listener: usize, service: &ServiceRef) -> Option<Arc<Service>> {
-    (*view.get(&listener::ListenerService { scope: scope(view), listener, service: service.clone() })).clone()
+pub fn listener_service(
+    view: &View<'_>,
+    listener: usize,
+    service: &ServiceRef,
+) -> Option<Arc<Service>> {
+    (*view.get(&listener::ListenerService {
+        scope: scope(view),
+        listener,
+        service: service.clone(),
+    }))
+    .clone()
 }
 
 /// The VirtualServices for `mesh` that one egress listener imports, in Istio's order.
 #[must_use]
 pub fn listener_virtual_services(view: &View<'_>, listener: usize) -> Arc<Vec<NamespacedName>> {
-    view.get(&listener::ListenerVirtualServices { scope: scope(view), listener })
+    view.get(&listener::ListenerVirtualServices {
+        scope: scope(view),
+        listener,
+    })
 }
 
-/// The VirtualServices bound to a gateway (`namespace/name`, or `mesh`) that the proxy's namespace sees, in Istio's order.
+/// The VirtualServices bound to a gateway (`namespace/name`, or `mesh`) that the proxy's namespace
+/// sees, in Istio's order.
 #[must_use]
 pub fn gateway_virtual_services(view: &View<'_>, gateway: &str) -> Arc<Vec<NamespacedName>> {
-    view.get(&listener::GatewayVirtualServices { gateway: Arc::from(gateway) })
+    view.get(&listener::GatewayVirtualServices {
+        gateway: Arc::from(gateway),
+    })
 }
 
-/// The VirtualServices bound to a gateway that the proxy's namespace sees, with their hosts, in Istio's order.
+/// The VirtualServices bound to a gateway that the proxy's namespace sees, with their hosts, in
+/// Istio's order.
 pub(crate) fn gateway_hosts(view: &View<'_>, gateway: &Arc<str>) -> Arc<Vec<NamedHosts>> {
-    view.get(&listener::GatewayHosts { gateway: gateway.clone() })
+    view.get(&listener::GatewayHosts {
+        gateway: gateway.clone(),
+    })
 }
 
 /// The ingress listeners of the proxy's Sidecar; empty if its services determine the ports.
@@ -146,14 +191,17 @@ pub fn outbound_policy(view: &View<'_>) -> OutboundPolicy {
     (*view.get(&policy::OutboundPolicyOf { scope: scope(view) })).clone()
 }
 
-/// The proxy's configuration namespace if it is one of `mattering`, reading it only if the scope does not determine it.
+/// The proxy's configuration namespace if it is one of `mattering`, reading it only if the scope
+/// does not determine it.
 fn config_namespace(
     view: &View<'_>,
     scope: &Scope,
     mattering: impl IntoIterator<Item = Namespace>,
 ) -> Option<Namespace> {
     match scope {
-        Scope::Sidecar(name) if name.namespace != *view.get(&applied::RootNamespace) => Some(name.namespace.clone()),
+        Scope::Sidecar(name) if name.namespace != *view.get(&applied::RootNamespace) => {
+            Some(name.namespace.clone())
+        }
         Scope::Sidecar(_) | Scope::Default | Scope::Gateway => {
             let mut mattering = mattering.into_iter().peekable();
             mattering.peek()?;

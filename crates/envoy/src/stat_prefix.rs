@@ -31,7 +31,11 @@ pub fn outbound(view: &View<'_>, service: &Service, of: StatService<'_>, default
 #[must_use]
 pub fn inbound(view: &View<'_>, names: &ShortNames, of: StatService<'_>, default: &str) -> String {
     let pattern = &view.mesh().config.inbound_cluster_stat_name;
-    if pattern.is_empty() { default.to_owned() } else { fill(pattern, of, names) }
+    if pattern.is_empty() {
+        default.to_owned()
+    } else {
+        fill(pattern, of, names)
+    }
 }
 
 /// The short names of a service.
@@ -47,7 +51,10 @@ impl ShortNames {
     /// With the namespace, whatever the registry of the service.
     #[must_use]
     pub fn in_namespace(service: &Service) -> Self {
-        Self { qualified: format!("{}.{}", service.name, service.key.namespace), name: service.name.to_string() }
+        Self {
+            qualified: format!("{}.{}", service.name, service.key.namespace),
+            name: service.name.to_string(),
+        }
     }
 }
 
@@ -56,7 +63,10 @@ impl ShortNames {
 pub fn short_names(service: &Service, host: &str) -> ShortNames {
     match service.registry {
         Registry::Kubernetes => ShortNames::in_namespace(service),
-        Registry::External => ShortNames { qualified: host.to_owned(), name: host.to_owned() },
+        Registry::External => ShortNames {
+            qualified: host.to_owned(),
+            name: host.to_owned(),
+        },
     }
 }
 
@@ -77,9 +87,20 @@ mod tests {
 
     #[test]
     fn every_part_of_a_pattern_is_filled() {
-        let of = StatService { host: "web.shop.svc.cluster.local", subset: "v1", port: 80, port_name: "http" };
-        let short = ShortNames { qualified: "web.shop".to_owned(), name: "web".to_owned() };
+        let of = StatService {
+            host: "web.shop.svc.cluster.local",
+            subset: "v1",
+            port: 80,
+            port_name: "http",
+        };
+        let short = ShortNames {
+            qualified: "web.shop".to_owned(),
+            name: "web".to_owned(),
+        };
         let pattern = "%SERVICE%_%SERVICE_NAME%_%SERVICE_FQDN%_%SUBSET_NAME%_%SERVICE_PORT%_%SERVICE_PORT_NAME%";
-        assert_eq!(fill(pattern, of, &short), "web.shop_web_web.shop.svc.cluster.local_v1_80_http");
+        assert_eq!(
+            fill(pattern, of, &short),
+            "web.shop_web_web.shop.svc.cluster.local_v1_80_http"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Envoy's format strings with command operators (`%NAME(...)%`), in headers and access logs: whether Envoy accepts
-//! one.
+//! Envoy's format strings with command operators (`%NAME(...)%`), in headers and access logs:
+//! whether Envoy accepts one.
 //!
 //! Envoy rejects all routes or the whole listener because of one unknown command.
 
@@ -189,30 +189,42 @@ pub(crate) fn check(format: &str) -> Result<(), String> {
 
 /// Parses a command operator after its percent sign; returns the rest.
 fn command(text: &str) -> Result<&str, String> {
-    let length =
-        text.bytes().take_while(|sign| sign.is_ascii_uppercase() || sign.is_ascii_digit() || *sign == b'_').count();
+    let length = text
+        .bytes()
+        .take_while(|sign| sign.is_ascii_uppercase() || sign.is_ascii_digit() || *sign == b'_')
+        .count();
     let (name, after) = text.split_at(length);
     let shown = || text.chars().take(30).collect::<String>();
+
     if name.is_empty() {
-        return Err(format!("no command operator begins at \"%{}\"; write a percent sign as %%", shown()));
+        return Err(format!(
+            "no command operator begins at \"%{}\"; write a percent sign as %%",
+            shown()
+        ));
     }
+
     let rest = match after.strip_prefix('(') {
         Some(parameters) => parameters
             .match_indices(')')
             .find_map(|(at, _)| end(parameters.get(at + 1..)?))
             .ok_or_else(|| format!("the command operator at \"%{}\" is not terminated", shown()))?,
-        None => end(after).ok_or_else(|| format!("the command operator at \"%{}\" is not terminated", shown()))?,
+        None => end(after)
+            .ok_or_else(|| format!("the command operator at \"%{}\" is not terminated", shown()))?,
     };
+
     if COMMANDS.binary_search(&name).is_err() {
         return Err(format!("%{name}% is not a command operator of Envoy"));
     }
+
     if WITH_PARAMETERS.contains(&name) && !after.starts_with('(') {
         return Err(format!("%{name}% needs a name in parentheses"));
     }
+
     Ok(rest)
 }
 
-/// The text after the end of a command, with its length if it has one; `None` if the command does not end here.
+/// The text after the end of a command, with its length if it has one; `None` if the command does
+/// not end here.
 fn end(text: &str) -> Option<&str> {
     let rest = match text.strip_prefix(':') {
         Some(length) => length.trim_start_matches(|sign: char| sign.is_ascii_digit()),
@@ -247,7 +259,16 @@ mod tests {
 
     #[test]
     fn values_that_envoy_rejects_fail() {
-        for format in ["100% x", "%", "%NOTHING%", "%REQ%", "%REQ(a%", "%PROTOCOL", "%lower%", "% %"] {
+        for format in [
+            "100% x",
+            "%",
+            "%NOTHING%",
+            "%REQ%",
+            "%REQ(a%",
+            "%PROTOCOL",
+            "%lower%",
+            "% %",
+        ] {
             assert!(check(format).is_err(), "{format}");
         }
     }

@@ -69,13 +69,20 @@ impl TestMesh {
         let mut state = MeshState::new(settings);
         state.apply(changes(yaml));
         let engine = Engine::new(state.context(), Arc::new(EnvoyTranslator));
-        Self { state, engine, proxies: 0 }
+        Self {
+            state,
+            engine,
+            proxies: 0,
+        }
     }
 
     /// Connects a gateway that was proved to be this service account.
     pub(crate) fn proved_gateway(&mut self, namespace: &str, account: &str) -> ProxyId {
         let mut proxy = self.proxy("router", namespace, "gateway");
-        proxy.identity = Identity::parse(&format!("spiffe://cluster.local/ns/{namespace}/sa/{account}")).ok();
+        proxy.identity = Identity::parse(&format!(
+            "spiffe://cluster.local/ns/{namespace}/sa/{account}"
+        ))
+        .ok();
         self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
     }
 
@@ -85,7 +92,13 @@ impl TestMesh {
     }
 
     /// Connects a waypoint of a network whose pod has the label `app`, deployed by a controller.
-    pub(crate) fn deployed(&mut self, namespace: &str, app: &str, controller: &str, network: &str) -> ProxyId {
+    pub(crate) fn deployed(
+        &mut self,
+        namespace: &str,
+        app: &str,
+        controller: &str,
+        network: &str,
+    ) -> ProxyId {
         let proxy = self.proxy("waypoint", namespace, app);
         self.connect_managed(proxy, controller, network)
     }
@@ -101,15 +114,27 @@ impl TestMesh {
         metadata["LABELS"]["gateway.istio.io/managed"] = controller.into();
         metadata["NETWORK"] = network.into();
         proxy.metadata = Arc::new(metadata);
-        Arc::make_mut(&mut proxy.labels).extend([(Arc::from("gateway.istio.io/managed"), Arc::from(controller))]);
+        Arc::make_mut(&mut proxy.labels)
+            .extend([(Arc::from("gateway.istio.io/managed"), Arc::from(controller))]);
         self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
     }
 
     /// The names of all that a proxy gets of a type.
     pub(crate) fn all_names(&mut self, proxy: ProxyId, kind: ResourceType) -> Vec<String> {
-        self.engine.subscribe(proxy, kind, Interest { wildcard: true, ..Interest::default() });
+        self.engine.subscribe(
+            proxy,
+            kind,
+            Interest {
+                wildcard: true,
+                ..Interest::default()
+            },
+        );
         let shown = self.engine.shown(proxy, kind).unwrap();
-        shown.resources.iter().map(|resource| resource.name.to_string()).collect()
+        shown
+            .resources
+            .iter()
+            .map(|resource| resource.name.to_string())
+            .collect()
     }
 
     /// Connects a gateway of a namespace.
@@ -123,7 +148,9 @@ impl TestMesh {
         let mut metadata = (*proxy.metadata).clone();
         metadata["GENERATOR"] = "grpc".into();
         proxy.metadata = Arc::new(metadata);
-        let labels = labels.iter().map(|(label, value)| (Arc::from(*label), Arc::from(*value)));
+        let labels = labels
+            .iter()
+            .map(|(label, value)| (Arc::from(*label), Arc::from(*value)));
         Arc::make_mut(&mut proxy.labels).extend(labels);
         self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
     }
@@ -136,10 +163,21 @@ impl TestMesh {
         names: &[&str],
     ) -> BTreeMap<String, M> {
         let names = Arc::new(names.iter().map(ResourceName::new).collect());
-        self.engine.subscribe(proxy, kind, Interest { wildcard: false, names });
+        self.engine.subscribe(
+            proxy,
+            kind,
+            Interest {
+                wildcard: false,
+                names,
+            },
+        );
         let shown = self.engine.shown(proxy, kind).unwrap();
         let decoded = |body: &Bytes| M::decode(body.clone()).unwrap();
-        shown.resources.iter().map(|one| (one.name.to_string(), decoded(&one.body))).collect()
+        shown
+            .resources
+            .iter()
+            .map(|one| (one.name.to_string(), decoded(&one.body)))
+            .collect()
     }
 
     fn connect(&mut self, kind: &str, namespace: &str, app: &str) -> ProxyId {
@@ -150,28 +188,52 @@ impl TestMesh {
     fn proxy(&mut self, kind: &str, namespace: &str, app: &str) -> Proxy {
         self.proxies += 1;
         let ip = format!("10.244.0.{}", self.proxies);
-        let node = format!("{kind}~{ip}~{app}-{}.{namespace}~{namespace}.svc.cluster.local", self.proxies);
-        let metadata =
-            json!({"NAMESPACE": namespace, "CLUSTER_ID": "Kubernetes", "INSTANCE_IPS": ip, "LABELS": {"app": app}});
+        let node = format!(
+            "{kind}~{ip}~{app}-{}.{namespace}~{namespace}.svc.cluster.local",
+            self.proxies
+        );
+        let metadata = json!({"NAMESPACE": namespace, "CLUSTER_ID": "Kubernetes", "INSTANCE_IPS": ip, "LABELS": {"app": app}});
         Proxy::parse(&node, metadata, Locality::default()).unwrap()
     }
 
     /// Says whether a service account may read secrets.
-    pub(crate) fn review(&mut self, namespace: &str, account: &str, allowed: Option<bool>) -> Settled {
-        self.change([Change::SecretReader(NamespacedName::new(namespace, account), allowed)])
+    pub(crate) fn review(
+        &mut self,
+        namespace: &str,
+        account: &str,
+        allowed: Option<bool>,
+    ) -> Settled {
+        self.change([Change::SecretReader(
+            NamespacedName::new(namespace, account),
+            allowed,
+        )])
     }
 
     /// Has a proxy ask for a secret; returns it.
     pub(crate) fn secret(&mut self, proxy: ProxyId, name: &str) -> Option<Secret> {
         let names = Arc::new([ResourceName::new(name)].into_iter().collect());
-        self.engine.subscribe(proxy, ResourceType::Secret, Interest { wildcard: false, names });
+        self.engine.subscribe(
+            proxy,
+            ResourceType::Secret,
+            Interest {
+                wildcard: false,
+                names,
+            },
+        );
         let shown = self.engine.shown(proxy, ResourceType::Secret).unwrap();
-        shown.resources.first().map(|resource| Secret::decode(resource.body.clone()).unwrap())
+        shown
+            .resources
+            .first()
+            .map(|resource| Secret::decode(resource.body.clone()).unwrap())
     }
 
     /// All that translators could not make use of.
     pub(crate) fn remarks(&self) -> Vec<Arc<str>> {
-        self.engine.remarks().into_iter().map(|remark| remark.text).collect()
+        self.engine
+            .remarks()
+            .into_iter()
+            .map(|remark| remark.text)
+            .collect()
     }
 
     /// What a query answers for a proxy.
@@ -179,10 +241,18 @@ impl TestMesh {
         self.engine.query(proxy, query)
     }
 
-    /// Has a proxy ask for a route configuration; returns it. Its bytes are those that the message itself would have.
+    /// Has a proxy ask for a route configuration; returns it. Its bytes are those that the message
+    /// itself would have.
     pub(crate) fn routes(&mut self, proxy: ProxyId, name: &str) -> RouteConfiguration {
         let names = Arc::new([ResourceName::new(name)].into_iter().collect());
-        self.engine.subscribe(proxy, ResourceType::Route, Interest { wildcard: false, names });
+        self.engine.subscribe(
+            proxy,
+            ResourceType::Route,
+            Interest {
+                wildcard: false,
+                names,
+            },
+        );
         let shown = self.engine.shown(proxy, ResourceType::Route).unwrap();
         let body = shown.resources.first().unwrap().body.clone();
         let decoded = RouteConfiguration::decode(body.clone()).unwrap();
@@ -198,7 +268,10 @@ fn changes(yaml: &str) -> Vec<Change> {
         Outcome::Ignored => panic!("a document of no known kind"),
         Outcome::Rejected(error) => panic!("{error}"),
     };
-    decode_documents(yaml, Format::Yaml).into_iter().map(|document| change(document.outcome)).collect()
+    decode_documents(yaml, Format::Yaml)
+        .into_iter()
+        .map(|document| change(document.outcome))
+        .collect()
 }
 
 /// A Service `name` of `namespace` with an HTTP port.

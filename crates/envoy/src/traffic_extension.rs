@@ -1,18 +1,22 @@
 //! WasmPlugins and TrafficExtensions: filters of users.
 //!
-//! Both kinds are treated alike, as istiod converts the first to the second. Lua is inline in the listener; WebAssembly
-//! is referenced by name (ECDS), and the proxy accepts no traffic before it is loaded. Agrees with Istio's
-//! `pilot/pkg/model/extensions.go`.
+//! Both kinds are treated alike, as istiod converts the first to the second. Lua is inline in the
+//! listener; WebAssembly is referenced by name (ECDS), and the proxy accepts no traffic before it
+//! is loaded. Agrees with Istio's `pilot/pkg/model/extensions.go`.
 
 mod wasm;
 
 use std::sync::Arc;
 
 use navarch_proto::any::pack;
-use navarch_proto::envoy::config::core::v3::{DataSource, ExtensionConfigSource, data_source::Specifier};
+use navarch_proto::envoy::config::core::v3::{
+    DataSource, ExtensionConfigSource, data_source::Specifier,
+};
 use navarch_proto::envoy::config::listener::v3::{Filter, filter};
 use navarch_proto::envoy::extensions::filters::http::lua::v3::Lua;
-use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::{HttpFilter, http_filter};
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpFilter, http_filter,
+};
 
 use super::build::ads_source;
 use super::filters::class::ListenerClass;
@@ -20,8 +24,8 @@ use super::filters::http::packed_filter;
 use super::policy::{self, Policy, PolicyService};
 use super::{constraints, waypoint};
 use navarch_api::istio::{
-    ExecutionPhase, LuaConfig, PluginPhase, PluginType, TrafficExtension, TrafficSelector, WasmConfig, WasmPlugin,
-    WorkloadMode,
+    ExecutionPhase, LuaConfig, PluginPhase, PluginType, TrafficExtension, TrafficSelector,
+    WasmConfig, WasmPlugin, WorkloadMode,
 };
 use navarch_api::names::Namespace;
 use navarch_api::object::{NamespacedName, Object, ObjectMeta};
@@ -82,11 +86,12 @@ impl<F> Phases<F> {
     }
 }
 
-/// The extensions that apply to the proxy: those of its namespace, then those of the root namespace, each the oldest
-/// first.
+/// The extensions that apply to the proxy: those of its namespace, then those of the root
+/// namespace, each the oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ExtensionsOf {
-    /// The service whose own extensions apply as well, at its waypoint. Those of its namespace come last.
+    /// The service whose own extensions apply as well, at its waypoint. Those of its namespace come
+    /// last.
     service: Option<PolicyService>,
 }
 
@@ -102,17 +107,27 @@ impl Query for ExtensionsOf {
         let mut found: Vec<(&ObjectMeta, Extension)> = Vec::new();
         let plugins = policy::attached_in::<WasmPlugin>(view, &plugins, service);
         let extensions = policy::attached_in::<TrafficExtension>(view, &extensions, service);
-        found.extend(plugins.iter().map(|plugin| (&plugin.meta, of_plugin(plugin))));
+
+        found.extend(
+            plugins
+                .iter()
+                .map(|plugin| (&plugin.meta, of_plugin(plugin))),
+        );
+
         found.extend(extensions.iter().filter_map(|object| {
             let extension = of_extension(object)?;
             if let Program::Lua(script) = &extension.program
                 && let Err(fault) = constraints::check_script(script)
             {
-                view.remark(format!("TrafficExtension {}: spec.lua is ignored: {fault}", object.meta.key()));
+                view.remark(format!(
+                    "TrafficExtension {}: spec.lua is ignored: {fault}",
+                    object.meta.key()
+                ));
                 return None;
             }
             Some((&object.meta, extension))
         }));
+
         let root = policy::root_namespace(view);
         let rank = |namespace: &Namespace| match service {
             _ if *namespace == root => 1,
@@ -123,6 +138,7 @@ impl Query for ExtensionsOf {
             let key = |meta: &ObjectMeta| (rank(&meta.key.namespace), meta.created);
             key(a).cmp(&key(b)).then_with(|| one.name.cmp(&other.name))
         });
+
         found.into_iter().map(|(_, extension)| extension).collect()
     }
 }
@@ -161,11 +177,14 @@ fn of_extension(object: &Object<TrafficExtension>) -> Option<Extension> {
     let spec = &object.spec;
     let program = match (&spec.wasm, &spec.lua) {
         (Some(wasm), _) if !wasm.url.is_empty() => Program::Wasm(wasm.clone()),
-        (None, Some(LuaConfig { inline_code })) if (1..=MAX_SCRIPT).contains(&inline_code.len()) => {
+        (None, Some(LuaConfig { inline_code }))
+            if (1..=MAX_SCRIPT).contains(&inline_code.len()) =>
+        {
             Program::Lua(inline_code.clone())
         }
         (Some(_) | None, _) => return None,
     };
+
     Some(Extension {
         namespace: object.meta.key.namespace.clone(),
         name: object.meta.key.name.to_string(),
@@ -189,24 +208,32 @@ pub fn http_filters_for(
     port: u16,
     service: Option<PolicyService>,
 ) -> Phases<HttpFilter> {
-    phases(view, class, port, service, |extension| match &extension.program {
-        Program::Lua(script) => {
-            let script =
-                DataSource { specifier: Some(Specifier::InlineString(script.clone())), ..DataSource::default() };
-            let config = Lua { default_source_code: Some(script), ..Lua::default() };
-            Some(packed_filter(&extension.resource_name(), pack(&config)))
+    phases(view, class, port, service, |extension| {
+        match &extension.program {
+            Program::Lua(script) => {
+                let script = DataSource {
+                    specifier: Some(Specifier::InlineString(script.clone())),
+                    ..DataSource::default()
+                };
+                let config = Lua {
+                    default_source_code: Some(script),
+                    ..Lua::default()
+                };
+                Some(packed_filter(&extension.resource_name(), pack(&config)))
+            }
+            Program::Wasm(wasm) if wasm.plugin_type != PluginType::Network => {
+                let source = ecds_source(
+                    ["wasm.v3.Wasm", "rbac.v3.RBAC"]
+                        .map(|name| format!("envoy.extensions.filters.http.{name}")),
+                );
+                Some(HttpFilter {
+                    name: extension.resource_name(),
+                    config_type: Some(http_filter::ConfigType::ConfigDiscovery(source)),
+                    ..HttpFilter::default()
+                })
+            }
+            Program::Wasm(_) => None,
         }
-        Program::Wasm(wasm) if wasm.plugin_type != PluginType::Network => {
-            let source = ecds_source(
-                ["wasm.v3.Wasm", "rbac.v3.RBAC"].map(|name| format!("envoy.extensions.filters.http.{name}")),
-            );
-            Some(HttpFilter {
-                name: extension.resource_name(),
-                config_type: Some(http_filter::ConfigType::ConfigDiscovery(source)),
-                ..HttpFilter::default()
-            })
-        }
-        Program::Wasm(_) => None,
     })
 }
 
@@ -222,15 +249,18 @@ pub fn network_filters_for(
     port: u16,
     service: Option<PolicyService>,
 ) -> Phases<Filter> {
-    phases(view, class, port, service, |extension| match &extension.program {
-        Program::Wasm(wasm) if wasm.plugin_type == PluginType::Network => {
-            let names = ["wasm.v3.Wasm", "rbac.v3.RBAC"].map(|name| format!("envoy.extensions.filters.network.{name}"));
-            Some(Filter {
-                name: extension.resource_name(),
-                config_type: Some(filter::ConfigType::ConfigDiscovery(ecds_source(names))),
-            })
+    phases(view, class, port, service, |extension| {
+        match &extension.program {
+            Program::Wasm(wasm) if wasm.plugin_type == PluginType::Network => {
+                let names = ["wasm.v3.Wasm", "rbac.v3.RBAC"]
+                    .map(|name| format!("envoy.extensions.filters.network.{name}"));
+                Some(Filter {
+                    name: extension.resource_name(),
+                    config_type: Some(filter::ConfigType::ConfigDiscovery(ecds_source(names))),
+                })
+            }
+            Program::Wasm(_) | Program::Lua(_) => None,
         }
-        Program::Wasm(_) | Program::Lua(_) => None,
     })
 }
 
@@ -243,13 +273,24 @@ fn phases<F>(
     build: impl Fn(&Extension) -> Option<F>,
 ) -> Phases<F> {
     let extensions = view.get(&ExtensionsOf { service });
-    let mut ordered: Vec<&Extension> =
-        extensions.iter().filter(|extension| extension.applies_to(class, port)).collect();
+    let mut ordered: Vec<&Extension> = extensions
+        .iter()
+        .filter(|extension| extension.applies_to(class, port))
+        .collect();
     ordered.sort_by_key(|extension| std::cmp::Reverse(extension.priority));
-    let of = |phase: ExecutionPhase| ordered.iter().filter(move |extension| extension.phase == phase);
+    let of = |phase: ExecutionPhase| {
+        ordered
+            .iter()
+            .filter(move |extension| extension.phase == phase)
+    };
+
     Phases {
-        authn: of(ExecutionPhase::Authn).filter_map(|extension| build(extension)).collect(),
-        authz: of(ExecutionPhase::Authz).filter_map(|extension| build(extension)).collect(),
+        authn: of(ExecutionPhase::Authn)
+            .filter_map(|extension| build(extension))
+            .collect(),
+        authz: of(ExecutionPhase::Authz)
+            .filter_map(|extension| build(extension))
+            .collect(),
         rest: of(ExecutionPhase::Stats)
             .chain(of(ExecutionPhase::Unspecified))
             .filter_map(|extension| build(extension))
@@ -261,7 +302,10 @@ fn phases<F>(
 fn ecds_source<const N: usize>(types: [String; N]) -> ExtensionConfigSource {
     ExtensionConfigSource {
         config_source: Some(ads_source()),
-        type_urls: types.into_iter().map(|name| format!("type.googleapis.com/{name}")).collect(),
+        type_urls: types
+            .into_iter()
+            .map(|name| format!("type.googleapis.com/{name}"))
+            .collect(),
         ..ExtensionConfigSource::default()
     }
 }
@@ -279,35 +323,50 @@ impl Extension {
         };
         self.matches.is_empty()
             || self.matches.iter().any(|selector| {
-                let of_side = matches!(selector.mode, WorkloadMode::Undefined | WorkloadMode::ClientAndServer);
+                let of_side = matches!(
+                    selector.mode,
+                    WorkloadMode::Undefined | WorkloadMode::ClientAndServer
+                );
                 let at_port = |wanted: u32| wanted != 0 && wanted == u32::from(port);
                 (of_side || selector.mode == side)
-                    && (selector.ports.is_empty() || selector.ports.iter().any(|wanted| at_port(wanted.number)))
+                    && (selector.ports.is_empty()
+                        || selector.ports.iter().any(|wanted| at_port(wanted.number)))
             })
     }
 }
 
-/// The extension of this resource name, if it is in a namespace whose extensions can apply to the proxy.
+/// The extension of this resource name, if it is in a namespace whose extensions can apply to the
+/// proxy.
 fn named(view: &View<'_>, name: &str) -> Option<(Extension, bool)> {
     let (namespace, name) = name.strip_prefix(PREFIX)?.split_once('.')?;
     let namespace = Namespace::new(namespace);
+
     // A waypoint runs the extensions of its services.
     let services = waypoint::policy_services(view);
-    let is_served = || services.iter().any(|service| service.namespace == namespace);
+    let is_served = || {
+        services
+            .iter()
+            .any(|service| service.namespace == namespace)
+    };
     if namespace != policy::root_namespace(view) && !is_own(view, &namespace) && !is_served() {
         return None;
     }
+
     if let Some(plugin) = name.strip_suffix(FROM_PLUGIN) {
         let object = view.object::<WasmPlugin>(&NamespacedName::new(namespace.as_str(), plugin))?;
         return Some((of_plugin(object), attaches(view, object, &services)));
     }
+
     let object = view.object::<TrafficExtension>(&NamespacedName::new(namespace.as_str(), name))?;
     Some((of_extension(object)?, attaches(view, object, &services)))
 }
 
 /// Whether an extension is for the proxy, or for one of its services if it is a waypoint.
 fn attaches<T: Policy>(view: &View<'_>, object: &Object<T>, services: &[PolicyService]) -> bool {
-    policy::attaches(view, object, None) || services.iter().any(|service| policy::attaches(view, object, Some(service)))
+    policy::attaches(view, object, None)
+        || services
+            .iter()
+            .any(|service| policy::attaches(view, object, Some(service)))
 }
 
 /// Whether a namespace is that of the proxy.

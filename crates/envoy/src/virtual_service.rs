@@ -1,8 +1,9 @@
-//! VirtualServices for translators: names completed, delegates merged, found by gateway, host and visibility.
+//! VirtualServices for translators: names completed, delegates merged, found by gateway, host and
+//! visibility.
 //!
-//! Agrees in meaning with Istio's `pilot/pkg/model/virtualservice.go`. A merged VirtualService is a separate query
-//! ([`merged`]), so that an edit affects only the readers of its routes; the index of all contains only hosts, gateways
-//! and visibility, and stays equal if only routes change.
+//! Agrees in meaning with Istio's `pilot/pkg/model/virtualservice.go`. A merged VirtualService is a
+//! separate query ([`merged`]), so that an edit affects only the readers of its routes; the index
+//! of all contains only hosts, gateways and visibility, and stays equal if only routes change.
 
 mod delegate;
 mod destinations;
@@ -13,7 +14,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 pub use destinations::Destinations;
-pub use index::{IndexedVirtualService, VirtualServiceIndex, VirtualServices, VirtualServicesOfGateway};
+pub use index::{
+    IndexedVirtualService, VirtualServiceIndex, VirtualServices, VirtualServicesOfGateway,
+};
 
 use navarch_api::istio::VirtualService;
 use navarch_api::names::Hostname;
@@ -24,14 +27,15 @@ use navarch_push::view::View;
 /// The reserved name for all sidecars in a VirtualService's `gateways`.
 pub const MESH_GATEWAY: &str = "mesh";
 
-/// A VirtualService with full names and its delegates' routes; `None` if it is missing or itself a delegate.
+/// A VirtualService with full names and its delegates' routes; `None` if it is missing or itself a
+/// delegate.
 #[must_use]
 pub fn merged(view: &View<'_>, name: &NamespacedName) -> Option<MergedSpec> {
     (*view.get(&delegate::Merged { name: name.clone() })).clone()
 }
 
-/// Whether a VirtualService has routes of TCP or TLS. Lists of all VirtualServices read it of each: a change that
-/// leaves it equal must not cause a recheck of the others.
+/// Whether a VirtualService has routes of TCP or TLS. Lists of all VirtualServices read it of each:
+/// a change that leaves it equal must not cause a recheck of the others.
 #[must_use]
 pub fn has_l4_routes(view: &View<'_>, name: &NamespacedName) -> bool {
     *view.get(&HasL4Routes(name.clone()))
@@ -61,14 +65,19 @@ impl Query for HostsOf {
     type Value = Arc<[Hostname]>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        merged(view, &self.0).iter().flat_map(|spec| &spec.hosts).map(Hostname::new).collect()
+        merged(view, &self.0)
+            .iter()
+            .flat_map(|spec| &spec.hosts)
+            .map(Hostname::new)
+            .collect()
     }
 }
 
 /// A VirtualService after merging.
 #[derive(Clone, Debug)]
 pub enum MergedSpec {
-    /// The object itself: those that are generated from routes of the Gateway API are complete, and many.
+    /// The object itself: those that are generated from routes of the Gateway API are complete, and
+    /// many.
     Own(Arc<Object<VirtualService>>),
     /// With full names and its delegates' routes.
     Completed(Arc<VirtualService>),

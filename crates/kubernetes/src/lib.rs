@@ -1,4 +1,5 @@
-//! What all clients of the Kubernetes API here share: errors in words, patches, and which answers mean that an object has changed.
+//! What all clients of the Kubernetes API here share: errors in words, patches, and which answers
+//! mean that an object has changed.
 
 use std::error::Error;
 use std::fmt;
@@ -8,8 +9,8 @@ use kube::core::Status;
 use kube::runtime::watcher;
 use serde_json::{Value, json};
 
-/// An error of the client in one line for a log. kube's own text has the API server's whole answer a second time, in the
-/// syntax of Rust's `Debug`.
+/// An error of the client in one line for a log. kube's own text has the API server's whole answer
+/// a second time, in the syntax of Rust's `Debug`.
 #[derive(Clone, Copy)]
 pub struct InWords<'a>(pub &'a (dyn Error + 'static));
 
@@ -19,7 +20,9 @@ impl fmt::Display for InWords<'_> {
         let mut next = Some(self.0);
         while let Some(error) = next {
             if let Some(status) = status(error) {
-                text = text.replace(&format!(" ({status:?})"), "").replace("ApiError: ", "");
+                text = text
+                    .replace(&format!(" ({status:?})"), "")
+                    .replace("ApiError: ", "");
             }
             next = error.source();
         }
@@ -47,11 +50,13 @@ fn status<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Status> {
 /// # Errors
 /// When an operation is none.
 pub fn json_patch(operations: Value) -> Result<Patch<()>, kube::Error> {
-    serde_json::from_value(operations).map(Patch::Json).map_err(kube::Error::SerdeError)
+    serde_json::from_value(operations)
+        .map(Patch::Json)
+        .map_err(kube::Error::SerdeError)
 }
 
-/// A JSON patch that sets members of the status of an object, named by their paths in it, if the object is still of this
-/// resource version. Others stay.
+/// A JSON patch that sets members of the status of an object, named by their paths in it, if the
+/// object is still of this resource version. Others stay.
 ///
 /// # Errors
 /// As of [`json_patch`].
@@ -61,13 +66,16 @@ pub fn status_patch<M: AsRef<str>, V: Into<Value>>(
     members: impl IntoIterator<Item = (M, V)>,
 ) -> Result<Patch<()>, kube::Error> {
     let version: Value = resource_version.into();
-    let mut operations = vec![json!({ "op": "test", "path": "/metadata/resourceVersion", "value": version })];
+    let mut operations =
+        vec![json!({ "op": "test", "path": "/metadata/resourceVersion", "value": version })];
     if !has_status {
         operations.push(json!({ "op": "add", "path": "/status", "value": {} }));
     }
     for (member, value) in members {
         let value: Value = value.into();
-        operations.push(json!({ "op": "add", "path": format!("/status/{}", member.as_ref()), "value": value }));
+        operations.push(
+            json!({ "op": "add", "path": format!("/status/{}", member.as_ref()), "value": value }),
+        );
     }
     json_patch(Value::Array(operations))
 }
@@ -91,11 +99,15 @@ fn code(error: &watcher::Error) -> Option<u16> {
         watcher::Error::WatchError(status) => return Some(status.code),
         watcher::Error::WatchFailed(_) | watcher::Error::NoResourceVersion => return None,
     };
-    if let kube::Error::Api(status) = error { Some(status.code) } else { None }
+    if let kube::Error::Api(status) = error {
+        Some(status.code)
+    } else {
+        None
+    }
 }
 
-/// Whether the API server refused a write because the object has changed or is gone since it was read: 404, 409, or 422 for
-/// a patch whose test failed.
+/// Whether the API server refused a write because the object has changed or is gone since it was
+/// read: 404, 409, or 422 for a patch whose test failed.
 #[must_use]
 pub fn is_stale(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422))
@@ -106,24 +118,42 @@ mod tests {
     use super::*;
 
     fn refused() -> kube::Error {
-        let message = "pods is forbidden: User \"a\" cannot list resource \"pods\" (at \"b\")".to_owned();
-        let status = Status { code: 403, message, reason: "Forbidden".to_owned(), ..Status::default() };
+        let message =
+            "pods is forbidden: User \"a\" cannot list resource \"pods\" (at \"b\")".to_owned();
+        let status = Status {
+            code: 403,
+            message,
+            reason: "Forbidden".to_owned(),
+            ..Status::default()
+        };
         kube::Error::Api(status.boxed())
     }
 
     #[test]
     fn api_server_errors_are_printed_once_and_readably() {
-        let words = "pods is forbidden: User \"a\" cannot list resource \"pods\" (at \"b\"): Forbidden";
-        assert!(refused().to_string().contains("Status {"), "kube prints it once alone now: this wrapper can go");
+        let words =
+            "pods is forbidden: User \"a\" cannot list resource \"pods\" (at \"b\"): Forbidden";
+        assert!(
+            refused().to_string().contains("Status {"),
+            "kube prints it once alone now: this wrapper can go"
+        );
         assert_eq!(InWords(&refused()).to_string(), words);
         let of_watch = watcher::Error::InitialListFailed(refused());
-        assert_eq!(InWords(&of_watch).to_string(), format!("failed to perform initial object list: {words}"));
-        assert_eq!(InWords(&std::fmt::Error).to_string(), std::fmt::Error.to_string());
+        assert_eq!(
+            InWords(&of_watch).to_string(),
+            format!("failed to perform initial object list: {words}")
+        );
+        assert_eq!(
+            InWords(&std::fmt::Error).to_string(),
+            std::fmt::Error.to_string()
+        );
     }
 
     #[test]
     fn a_status_patch_tests_the_resource_version() {
-        let Patch::Json::<()>(patch) = status_patch("7", false, [("conditions", json!([]))]).unwrap() else {
+        let Patch::Json::<()>(patch) =
+            status_patch("7", false, [("conditions", json!([]))]).unwrap()
+        else {
             panic!("not a JSON patch");
         };
         let expected = json!([
@@ -136,8 +166,19 @@ mod tests {
 
     #[test]
     fn only_a_changed_object_is_stale() {
-        let of = |code| kube::Error::Api(Status { code, ..Status::default() }.boxed());
-        assert_eq!([403, 404, 409, 422, 500].map(|code| is_stale(&of(code))), [false, true, true, true, false]);
+        let of = |code| {
+            kube::Error::Api(
+                Status {
+                    code,
+                    ..Status::default()
+                }
+                .boxed(),
+            )
+        };
+        assert_eq!(
+            [403, 404, 409, 422, 500].map(|code| is_stale(&of(code))),
+            [false, true, true, true, false]
+        );
         assert!(json_patch(json!([{"op": "no"}])).is_err());
     }
 }

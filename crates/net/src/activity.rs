@@ -60,7 +60,8 @@ impl Activity {
         Duration::from_millis(self.now().saturating_sub(self.last()))
     }
 
-    /// Waits until the connection must end. Only the task that reads and writes may await it, as only one waker is stored.
+    /// Waits until the connection must end. Only the task that reads and writes may await it, as
+    /// only one waker is stored.
     pub async fn evicted(&self) {
         poll_fn(|context| self.poll_evicted(context)).await;
     }
@@ -72,7 +73,11 @@ impl Activity {
         }
         self.task.register(context.waker());
         // The flag may have been set before the waker was registered.
-        if self.is_evicted.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
+        if self.is_evicted.load(Ordering::Acquire) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     }
 
     /// Makes the connection end.

@@ -1,30 +1,39 @@
-//! Threads for long work that must not block others, such as large requests and plans: they use the CPU time that the runtime and
-//! the push thread leave.
+//! Threads for long work that must not block others, such as large requests and plans: they use the
+//! CPU time that the runtime and the push thread leave.
 
 use std::io;
 use std::thread::Builder;
 
-/// The lowest nice value of such a thread (`setpriority(2)`, 0 to 19): at 10 Linux gives it a tenth of a CPU that another thread
-/// uses as well, and all of an idle CPU.
+/// The lowest nice value of such a thread (`setpriority(2)`, 0 to 19): at 10 Linux gives it a tenth
+/// of a CPU that another thread uses as well, and all of an idle CPU.
 const NICENESS: i32 = 10;
 
 /// Starts a thread of low priority with a stack of `stack_size` bytes.
 ///
 /// # Errors
 /// If the system cannot start a thread.
-pub fn spawn(name: &str, stack_size: usize, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+pub fn spawn(
+    name: &str,
+    stack_size: usize,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<()> {
     let run = move || {
-        // On Linux this applies to the calling thread only. A sandbox may forbid it; then the work competes with other threads.
+        // On Linux this applies to the calling thread only. A sandbox may forbid it; then the work
+        // competes with other threads.
         if let Err(error) = lower_priority() {
             tracing::debug!(%error, "failed to lower the priority of a background thread");
         }
         work();
     };
-    Builder::new().name(name.to_owned()).stack_size(stack_size).spawn(run).map(drop)
+    Builder::new()
+        .name(name.to_owned())
+        .stack_size(stack_size)
+        .spawn(run)
+        .map(drop)
 }
 
-/// Sets the nice value of the calling thread. A process that was started with a higher one keeps it: root could set the lower one,
-/// which would raise the priority.
+/// Sets the nice value of the calling thread. A process that was started with a higher one keeps
+/// it: root could set the lower one, which would raise the priority.
 fn lower_priority() -> rustix::io::Result<()> {
     if rustix::process::getpriority_process(None)? < NICENESS {
         rustix::process::setpriority_process(None, NICENESS)?;
@@ -41,7 +50,10 @@ mod tests {
         let niceness = || rustix::process::getpriority_process(None).unwrap();
         let own = niceness();
         let (sender, receiver) = std::sync::mpsc::channel();
-        spawn("background", 64 << 10, move || sender.send(niceness()).unwrap()).unwrap();
+        spawn("background", 64 << 10, move || {
+            sender.send(niceness()).unwrap()
+        })
+        .unwrap();
         assert_eq!(receiver.recv().unwrap(), NICENESS.max(own));
         assert_eq!(niceness(), own);
     }

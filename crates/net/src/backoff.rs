@@ -17,20 +17,35 @@ impl Backoff {
     /// Exact delays from `first` up to `max`.
     #[must_use]
     pub const fn new(first: Duration, max: Duration) -> Self {
-        Self { first, max, failures: 0, is_jittered: false }
+        Self {
+            first,
+            max,
+            failures: 0,
+            is_jittered: false,
+        }
     }
 
-    /// Delays from `first` up to `max`, each with [`jitter`]: clients that failed together do not retry together.
+    /// Delays from `first` up to `max`, each with [`jitter`]: clients that failed together do not
+    /// retry together.
     #[must_use]
     pub const fn jittered(first: Duration, max: Duration) -> Self {
-        Self { first, max, failures: 0, is_jittered: true }
+        Self {
+            first,
+            max,
+            failures: 0,
+            is_jittered: true,
+        }
     }
 
     /// The delay before the next attempt.
     pub fn next_delay(&mut self) -> Duration {
         let delay = exponential(self.first, self.max, self.failures);
         self.failures = self.failures.saturating_add(1);
-        if self.is_jittered { jitter(delay) } else { delay }
+        if self.is_jittered {
+            jitter(delay)
+        } else {
+            delay
+        }
     }
 
     /// Starts again at the first delay, after a success.
@@ -67,14 +82,22 @@ mod tests {
         }
         backoff.reset();
         assert_eq!(backoff.next_delay(), milliseconds(100));
-        assert_eq!(exponential(milliseconds(100), Duration::MAX, u32::MAX), milliseconds(100) * (1 << 31));
+        assert_eq!(
+            exponential(milliseconds(100), Duration::MAX, u32::MAX),
+            milliseconds(100) * (1 << 31)
+        );
     }
 
     #[test]
     fn jitter_spreads_delays_around_the_exact_ones() {
         let mut backoff = Backoff::jittered(Duration::from_secs(1), Duration::from_secs(1));
         let delays: Vec<Duration> = (0..100).map(|_| backoff.next_delay()).collect();
-        assert!(delays.iter().all(|delay| (500..1500).contains(&delay.as_millis())), "{delays:?}");
+        assert!(
+            delays
+                .iter()
+                .all(|delay| (500..1500).contains(&delay.as_millis())),
+            "{delays:?}"
+        );
         assert!(delays.iter().min() < delays.iter().max(), "{delays:?}");
     }
 }

@@ -1,7 +1,8 @@
 //! Memory budgets of clients, with a common limit that is shared fairly.
 //!
-//! A peer may hold as much as is left for all others: one peer alone gets half of the total, two get a third each, and some bytes
-//! are always left for a new peer (dynamic thresholds, as in the buffers of switches).
+//! A peer may hold as much as is left for all others: one peer alone gets half of the total, two
+//! get a third each, and some bytes are always left for a new peer (dynamic thresholds, as in the
+//! buffers of switches).
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -47,7 +48,11 @@ impl Budget {
     /// A budget of `total` bytes.
     #[must_use]
     pub fn new(total: usize) -> Arc<Self> {
-        Arc::new(Self { total, held: Mutex::default(), freed: Notify::new() })
+        Arc::new(Self {
+            total,
+            held: Mutex::default(),
+            freed: Notify::new(),
+        })
     }
 
     /// Charges bytes to a peer.
@@ -55,7 +60,11 @@ impl Budget {
     /// # Errors
     /// If the peer would exceed its share.
     pub fn charge(self: &Arc<Self>, peer: IpAddr, bytes: usize) -> Result<Charge, Full> {
-        let mut charge = Charge { budget: self.clone(), peer: client_key(peer), bytes: 0 };
+        let mut charge = Charge {
+            budget: self.clone(),
+            peer: client_key(peer),
+            bytes: 0,
+        };
         charge.grow(bytes)?;
         Ok(charge)
     }
@@ -81,7 +90,8 @@ impl Charge {
     pub fn grow(&mut self, bytes: usize) -> Result<(), Full> {
         let mut held = self.budget.held.lock();
         let by_peer = held.by_peer.get(&self.peer).copied().unwrap_or_default();
-        let (all, by_peer) = (held.all.saturating_add(bytes), by_peer.saturating_add(bytes));
+        let all = held.all.saturating_add(bytes);
+        let by_peer = by_peer.saturating_add(bytes);
         if bytes > 0 && by_peer > self.budget.total.saturating_sub(all) {
             return Err(Full);
         }
@@ -175,7 +185,8 @@ mod tests {
     #[tokio::test]
     async fn waiters_resume_when_bytes_are_released() {
         let budget = Budget::new(100);
-        let (first, mut second) = (budget.charge(peer(1), 50).unwrap(), budget.charge(peer(1), 0).unwrap());
+        let first = budget.charge(peer(1), 50).unwrap();
+        let mut second = budget.charge(peer(1), 0).unwrap();
         let limit = std::time::Duration::from_millis(50);
         {
             let mut waiting = std::pin::pin!(second.grow_when_free(30));

@@ -1,5 +1,5 @@
-//! Destination rules against server-side request forgery: the author of a policy or a module's URL chooses the address, but must
-//! not gain access to addresses that only this process can reach.
+//! Destination rules against server-side request forgery: the author of a policy or a module's URL
+//! chooses the address, but must not gain access to addresses that only this process can reach.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,9 +10,14 @@ const METADATA: [Cidr; 5] = [
     single(IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200))),
     single(IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16))),
     single(IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192))),
-    single(IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254))),
+    single(IpAddr::V6(Ipv6Addr::new(
+        0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254,
+    ))),
     // Amazon's range, for instance metadata and pod identity.
-    Cidr { address: IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0)), bits: 32 },
+    Cidr {
+        address: IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0)),
+        bits: 32,
+    },
 ];
 /// The host of Google's metadata server.
 const GOOGLE: &str = "metadata.google.internal";
@@ -23,8 +28,8 @@ const fn single(address: IpAddr) -> Cidr {
     Cidr { address, bits }
 }
 
-/// The addresses that may be connected to. The rules apply to the connected address, as a name may resolve to another address every
-/// time.
+/// The addresses that may be connected to. The rules apply to the connected address, as a name may
+/// resolve to another address every time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressPolicy {
     /// Whether loopback is allowed.
@@ -37,7 +42,9 @@ impl AddressPolicy {
     /// Why an address may not be connected to; `None` if it may.
     #[must_use]
     pub fn refusal(&self, address: IpAddr) -> Option<&'static str> {
-        TranslatedAddresses::of(address).iter().find_map(|meaning| self.refusal_of(meaning))
+        TranslatedAddresses::of(address)
+            .iter()
+            .find_map(|meaning| self.refusal_of(meaning))
     }
 
     /// Whether an address may be connected to.
@@ -68,19 +75,31 @@ impl AddressPolicy {
 /// Whether a host, by its form, can only be on this machine or its network.
 #[must_use]
 pub fn is_private(host: &str) -> bool {
-    let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
+    let host = host
+        .trim_start_matches('[')
+        .trim_end_matches(']')
+        .trim_end_matches('.');
     if let Ok(address) = host.parse::<IpAddr>() {
-        return TranslatedAddresses::of(address).iter().any(|meaning| match meaning {
-            IpAddr::V4(ip) => ip.is_private() || ip.is_loopback() || ip.is_link_local() || ip.is_unspecified(),
-            IpAddr::V6(ip) => {
-                ip.is_unique_local() || ip.is_unicast_link_local() || ip.is_loopback() || ip.is_unspecified()
-            }
-        });
+        return TranslatedAddresses::of(address)
+            .iter()
+            .any(|meaning| match meaning {
+                IpAddr::V4(ip) => {
+                    ip.is_private() || ip.is_loopback() || ip.is_link_local() || ip.is_unspecified()
+                }
+                IpAddr::V6(ip) => {
+                    ip.is_unique_local()
+                        || ip.is_unicast_link_local()
+                        || ip.is_loopback()
+                        || ip.is_unspecified()
+                }
+            });
     }
+
     host.eq_ignore_ascii_case("localhost") || host.eq_ignore_ascii_case(GOOGLE) || is_number(host)
 }
 
-/// Whether resolvers parse a host as an IPv4 address in numeric form: `2130706433`, `127.1`, `0x7f.1`.
+/// Whether resolvers parse a host as an IPv4 address in numeric form: `2130706433`, `127.1`,
+/// `0x7f.1`.
 fn is_number(host: &str) -> bool {
     let last = host.rsplit('.').next().unwrap_or_default();
     let hex = last.strip_prefix("0x").or_else(|| last.strip_prefix("0X"));
@@ -115,7 +134,12 @@ impl TranslatedAddresses {
     }
 
     fn iter(&self) -> impl Iterator<Item = IpAddr> + '_ {
-        std::iter::once(self.own).chain(self.embedded.iter().flatten().map(|address| IpAddr::V4(*address)))
+        std::iter::once(self.own).chain(
+            self.embedded
+                .iter()
+                .flatten()
+                .map(|address| IpAddr::V4(*address)),
+        )
     }
 }
 
@@ -123,14 +147,15 @@ impl TranslatedAddresses {
 fn embedded(address: Ipv6Addr) -> [Option<Ipv4Addr>; 4] {
     let [_, _, a, b, c, d, e, f, _, g, h, i, j, k, l, m] = address.octets();
     let last = Ipv4Addr::new(j, k, l, m);
+
     match address.segments() {
         // IPv4-compatible (RFC 4291), without :: and ::1, and IPv4-translated (RFC 7915, RFC 2765).
         [0, 0, 0, 0, 0, 0, high, _] if high != 0 => [Some(last), None, None, None],
         [0, 0, 0, 0, 0xffff, 0, _, _] => [Some(last), None, None, None],
         // NAT64 with the well-known prefix (RFC 6052).
         [0x64, 0xff9b, 0, 0, 0, 0, _, _] => [Some(last), None, None, None],
-        // NAT64 with a network's own prefix (RFC 8215), whose length is unknown. Zeros are the remainder of another length,
-        // not an address.
+        // NAT64 with a network's own prefix (RFC 8215), whose length is unknown. Zeros are the
+        // remainder of another length, not an address.
         [0x64, 0xff9b, 1, ..] => {
             let all = [
                 last,
@@ -152,7 +177,11 @@ mod tests {
 
     #[test]
     fn nothing_is_reached_that_only_this_process_can_reach() {
-        let policy = AddressPolicy { allow_loopback: false, blocked: vec![Cidr::parse("10.96.0.0/16").unwrap()] };
+        let policy = AddressPolicy {
+            allow_loopback: false,
+            blocked: vec![Cidr::parse("10.96.0.0/16").unwrap()],
+        };
+
         for bad in [
             "127.0.0.1",
             "127.9.9.9",
@@ -187,6 +216,7 @@ mod tests {
         ] {
             assert!(!policy.allows(bad.parse().unwrap()), "{bad}");
         }
+
         for good in [
             "10.97.0.1",
             "192.0.2.1",
@@ -204,8 +234,13 @@ mod tests {
 
     #[test]
     fn this_machine_may_be_allowed_and_nothing_else_with_it() {
-        let policy = AddressPolicy { allow_loopback: true, ..AddressPolicy::default() };
-        assert!(policy.allows("127.0.0.1".parse().unwrap()) && policy.allows("::1".parse().unwrap()));
+        let policy = AddressPolicy {
+            allow_loopback: true,
+            ..AddressPolicy::default()
+        };
+        assert!(
+            policy.allows("127.0.0.1".parse().unwrap()) && policy.allows("::1".parse().unwrap())
+        );
         assert!(!policy.allows("64:ff9b::169.254.169.254".parse().unwrap()));
     }
 
@@ -226,7 +261,14 @@ mod tests {
         ] {
             assert!(is_private(host), "{host}");
         }
-        for host in ["auth.example", "8.8.8.8", "0x.example", "cafe", "[2001:db8::1]"] {
+
+        for host in [
+            "auth.example",
+            "8.8.8.8",
+            "0x.example",
+            "cafe",
+            "[2001:db8::1]",
+        ] {
             assert!(!is_private(host), "{host}");
         }
     }

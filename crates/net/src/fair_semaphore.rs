@@ -1,7 +1,9 @@
-//! A semaphore that is fair among keys, for work such as requests to the API server on behalf of clients.
+//! A semaphore that is fair among keys, for work such as requests to the API server on behalf of
+//! clients.
 //!
-//! Keys identify clients: addresses, identities. A key may have as many permits, and as many waiters, as are left for all others.
-//! Keys with waiters take turns. So one client can neither take all permits nor make others wait behind all of its own work.
+//! Keys identify clients: addresses, identities. A key may have as many permits, and as many
+//! waiters, as are left for all others. Keys with waiters take turns. So one client can neither
+//! take all permits nor make others wait behind all of its own work.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -51,8 +53,17 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
     /// At most `at_once` permits, and at most `waiting` waiters.
     #[must_use]
     pub fn new(at_once: usize, waiting: usize) -> Arc<Self> {
-        let state = State { under_way: 0, waiting: 0, keys: HashMap::new(), circle: VecDeque::new() };
-        Arc::new(Self { at_once, waiting, state: Mutex::new(state) })
+        let state = State {
+            under_way: 0,
+            waiting: 0,
+            keys: HashMap::new(),
+            circle: VecDeque::new(),
+        };
+        Arc::new(Self {
+            at_once,
+            waiting,
+            state: Mutex::new(state),
+        })
     }
 
     /// Waits for a permit.
@@ -62,10 +73,16 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
     pub async fn take(self: &Arc<Self>, key: K) -> Result<FairPermit<K>, Full> {
         let turn = {
             let mut state = self.state.lock();
-            if state.may_acquire(&key, self.at_once) && state.keys.get(&key).is_none_or(|share| share.queue.is_empty())
+            if state.may_acquire(&key, self.at_once)
+                && state
+                    .keys
+                    .get(&key)
+                    .is_none_or(|share| share.queue.is_empty())
             {
                 state.begin(&key);
-                return Ok(FairPermit { of: Some((self.clone(), key)) });
+                return Ok(FairPermit {
+                    of: Some((self.clone(), key)),
+                });
             }
             state.wait(key, self.waiting)?
         };
@@ -82,7 +99,9 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
                 continue;
             }
             state.begin(&key);
-            if let Err(mut unwanted) = waiting.send(FairPermit { of: Some((self.clone(), key.clone())) }) {
+            if let Err(mut unwanted) = waiting.send(FairPermit {
+                of: Some((self.clone(), key.clone())),
+            }) {
                 // Dropping the permit would lock the state again.
                 unwanted.of = None;
                 state.end(&key);
@@ -115,12 +134,19 @@ impl<K: Clone + Eq + Hash> State<K> {
 
     /// The state of a key, which is inserted if missing.
     fn share(&mut self, key: &K) -> &mut KeyState<K> {
-        self.keys.entry(key.clone()).or_insert_with(|| KeyState { under_way: 0, queue: VecDeque::new() })
+        self.keys.entry(key.clone()).or_insert_with(|| KeyState {
+            under_way: 0,
+            queue: VecDeque::new(),
+        })
     }
 
     /// Removes a key without permits and waiters.
     fn forget(&mut self, key: &K) {
-        if self.keys.get(key).is_some_and(|share| share.under_way == 0 && share.queue.is_empty()) {
+        if self
+            .keys
+            .get(key)
+            .is_some_and(|share| share.under_way == 0 && share.queue.is_empty())
+        {
             self.keys.remove(key);
         }
     }
@@ -142,7 +168,10 @@ impl<K: Clone + Eq + Hash> State<K> {
 
     /// Removes and returns the next waiter whose key may have a permit.
     fn next(&mut self, at_once: usize) -> Option<(K, oneshot::Sender<FairPermit<K>>)> {
-        let at = self.circle.iter().position(|key| self.may_acquire(key, at_once))?;
+        let at = self
+            .circle
+            .iter()
+            .position(|key| self.may_acquire(key, at_once))?;
         let key = self.circle.remove(at)?;
         let share = self.keys.get_mut(&key)?;
         let sender = share.queue.pop_front()?;
@@ -208,8 +237,10 @@ mod tests {
         let held = now(&turns, 0).unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = tokio::task::JoinSet::new();
+
         for key in [1, 1, 1, 2, 3, 2] {
-            let (turns, order) = (turns.clone(), order.clone());
+            let turns = turns.clone();
+            let order = order.clone();
             tasks.spawn(async move {
                 let turn = turns.take(key).await.unwrap();
                 order.lock().push(key);
@@ -217,6 +248,7 @@ mod tests {
             });
             tokio::task::yield_now().await;
         }
+
         // A waiter that gives up is skipped.
         assert!(turns.take(4).now_or_never().is_none());
         drop(held);

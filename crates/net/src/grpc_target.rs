@@ -1,4 +1,5 @@
-//! The target of a gRPC channel: one connection to `host:port`, on which the caller chooses the transport.
+//! The target of a gRPC channel: one connection to `host:port`, on which the caller chooses the
+//! transport.
 
 use std::future::Future;
 use std::io;
@@ -14,7 +15,8 @@ use tonic::transport::{Channel, Endpoint, Error, Uri};
 
 /// Keepalive interval and timeout, as in Istio.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
-/// Flow-control window of streams and connections, as in Istio: large pushes should not wait for round trips.
+/// Flow-control window of streams and connections, as in Istio: large pushes should not wait for
+/// round trips.
 const WINDOW: u32 = 1 << 20;
 
 /// A byte stream in both directions.
@@ -41,7 +43,8 @@ struct Connector<S> {
 }
 
 impl GrpcTarget {
-    /// The target of `host:port`, with an IPv6 address in brackets; `None` if the text has another form.
+    /// The target of `host:port`, with an IPv6 address in brackets; `None` if the text has another
+    /// form.
     #[must_use]
     pub fn parse(address: &str) -> Option<Self> {
         let (host, port) = address.rsplit_once(':')?;
@@ -57,7 +60,12 @@ impl GrpcTarget {
             .keep_alive_timeout(KEEPALIVE.1)
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW);
-        Some(Self { host: Arc::from(bare), port, endpoint })
+
+        Some(Self {
+            host: Arc::from(bare),
+            port,
+            endpoint,
+        })
     }
 
     /// The host, without brackets.
@@ -75,9 +83,21 @@ impl GrpcTarget {
         S: Fn(TcpStream) -> F + Clone + Send + 'static,
         F: Future<Output = io::Result<Box<dyn Io>>> + Send + 'static,
     {
-        let Self { host, port, endpoint } = self;
-        let connector = Connector { host, port, timeout, secure };
-        endpoint.connect_timeout(timeout).connect_with_connector(connector).await
+        let Self {
+            host,
+            port,
+            endpoint,
+        } = self;
+        let connector = Connector {
+            host,
+            port,
+            timeout,
+            secure,
+        };
+        endpoint
+            .connect_timeout(timeout)
+            .connect_with_connector(connector)
+            .await
     }
 }
 
@@ -95,14 +115,23 @@ where
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
-        let Self { host, port, timeout, secure } = self.clone();
+        let Self {
+            host,
+            port,
+            timeout,
+            secure,
+        } = self.clone();
         let open = async move {
             let stream = TcpStream::connect((&*host, port)).await?;
             stream.set_nodelay(true)?;
             Ok(TokioIo::new(secure(stream).await?))
         };
         let slow = || io::Error::new(io::ErrorKind::TimedOut, "timed out");
-        Box::pin(async move { tokio::time::timeout(timeout, open).await.unwrap_or_else(|_| Err(slow())) })
+        Box::pin(async move {
+            tokio::time::timeout(timeout, open)
+                .await
+                .unwrap_or_else(|_| Err(slow()))
+        })
     }
 }
 
@@ -112,10 +141,28 @@ mod tests {
 
     #[test]
     fn a_target_is_a_host_and_a_port() {
-        let host = |address: &str| GrpcTarget::parse(address).map(|target| (target.host().to_owned(), target.port));
-        assert_eq!(host("istiod.istio-system.svc:15012"), Some(("istiod.istio-system.svc".to_owned(), 15012)));
-        assert_eq!(host("[2001:db8::1]:15012"), Some(("2001:db8::1".to_owned(), 15012)));
-        for wrong in ["", ":15012", "istiod", "istiod:", "istiod:70000", "2001:db8::1:15012", "[::1:15012", "a b:1"] {
+        let host = |address: &str| {
+            GrpcTarget::parse(address).map(|target| (target.host().to_owned(), target.port))
+        };
+        assert_eq!(
+            host("istiod.istio-system.svc:15012"),
+            Some(("istiod.istio-system.svc".to_owned(), 15012))
+        );
+        assert_eq!(
+            host("[2001:db8::1]:15012"),
+            Some(("2001:db8::1".to_owned(), 15012))
+        );
+
+        for wrong in [
+            "",
+            ":15012",
+            "istiod",
+            "istiod:",
+            "istiod:70000",
+            "2001:db8::1:15012",
+            "[::1:15012",
+            "a b:1",
+        ] {
             assert_eq!(host(wrong), None, "{wrong}");
         }
     }

@@ -14,8 +14,8 @@ const WINDOW: u32 = 64 << 10;
 /// Maximum size of HTTP/2 headers in bytes.
 const HEADERS: u32 = 16 << 10;
 
-/// Sends a request by HTTP/1.1. `read` reads the response while the connection is polled. The connection is closed at the end of
-/// the call.
+/// Sends a request by HTTP/1.1. `read` reads the response while the connection is polled. The
+/// connection is closed at the end of the call.
 ///
 /// # Errors
 /// If there is no response.
@@ -29,7 +29,10 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    drive(connection, async move { Ok(read(sender.send_request(request).await?).await) }).await
+    drive(connection, async move {
+        Ok(read(sender.send_request(request).await?).await)
+    })
+    .await
 }
 
 /// As [`exchange`] over HTTP/2, with small limits: the server is not trusted.
@@ -46,10 +49,16 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW).max_header_list_size(HEADERS);
+    builder
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .max_header_list_size(HEADERS);
     builder.max_concurrent_reset_streams(1);
     let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
-    drive(connection, async move { Ok(read(sender.send_request(request).await?).await) }).await
+    drive(connection, async move {
+        Ok(read(sender.send_request(request).await?).await)
+    })
+    .await
 }
 
 /// Waits for a response while its connection is polled.

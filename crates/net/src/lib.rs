@@ -1,5 +1,5 @@
-//! The shared parts of all ports: connection limits, memory budgets and rate limits of clients, metrics of rejections, and rules for
-//! outgoing connections that others request.
+//! The shared parts of all ports: connection limits, memory budgets and rate limits of clients,
+//! metrics of rejections, and rules for outgoing connections that others request.
 //!
 //! ```text
 //! listener ─▶ Port::accept ─▶ PortStream ─▶ handshake ─▶ HTTP, gRPC, DNS

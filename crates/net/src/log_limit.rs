@@ -21,7 +21,8 @@ struct Logged {
 }
 
 impl LogLimit {
-    /// Counts a line. Returns the number of suppressed lines since the last one, if this one must be logged.
+    /// Counts a line. Returns the number of suppressed lines since the last one, if this one must
+    /// be logged.
     pub fn admit(&self) -> Option<u64> {
         self.admit_at(Instant::now())
     }
@@ -37,7 +38,10 @@ impl LogLimit {
             Some(last) => last.suppressed,
             None => 0,
         };
-        *last = Some(Logged { at: now, suppressed: 0 });
+        *last = Some(Logged {
+            at: now,
+            suppressed: 0,
+        });
         Some(suppressed)
     }
 }
@@ -48,9 +52,20 @@ mod tests {
 
     #[test]
     fn one_line_per_ten_seconds_with_the_number_of_suppressed_ones() {
-        let (limit, now) = (LogLimit::default(), Instant::now());
-        assert_eq!([limit.admit_at(now), limit.admit_at(now), limit.admit_at(now)], [Some(0), None, None]);
+        let limit = LogLimit::default();
+        let now = Instant::now();
+        assert_eq!(
+            [
+                limit.admit_at(now),
+                limit.admit_at(now),
+                limit.admit_at(now)
+            ],
+            [Some(0), None, None]
+        );
         let later = now + INTERVAL;
-        assert_eq!([limit.admit_at(later), limit.admit_at(later)], [Some(2), None]);
+        assert_eq!(
+            [limit.admit_at(later), limit.admit_at(later)],
+            [Some(2), None]
+        );
     }
 }

@@ -7,9 +7,10 @@ const HOST_BITS: u128 = u64::MAX as u128;
 
 /// The address under which a client is counted.
 ///
-/// A host with a global IPv6 address usually has a whole /64, which has more addresses than any table can store: these count as
-/// one. Pods have addresses from a /64 of their node, usually unique local ones (RFC 4193), and cannot choose them: each counts
-/// separately, as IPv4 addresses do.
+/// A host with a global IPv6 address usually has a whole /64, which has more addresses than any
+/// table can store: these count as one. Pods have addresses from a /64 of their node, usually
+/// unique local ones (RFC 4193), and cannot choose them: each counts separately, as IPv4 addresses
+/// do.
 #[must_use]
 pub fn client_key(address: IpAddr) -> IpAddr {
     match address.to_canonical() {

@@ -33,8 +33,9 @@ pub struct PortLimits {
 
 /// A port with its connections.
 ///
-/// When it is full, a new connection displaces the idlest connection of the peer with the most connections, or of its own peer if
-/// no other has more. So a peer with few connections is always admitted.
+/// When it is full, a new connection displaces the idlest connection of the peer with the most
+/// connections, or of its own peer if no other has more. So a peer with few connections is always
+/// admitted.
 #[derive(Debug)]
 pub struct Port {
     /// Its name in logs and metrics.
@@ -73,7 +74,11 @@ impl PortLimits {
     /// Limits of a port without TLS.
     #[must_use]
     pub fn plain(connections: usize) -> Self {
-        Self { connections, handshakes: None, loopback: 0 }
+        Self {
+            connections,
+            handshakes: None,
+            loopback: 0,
+        }
     }
 }
 
@@ -81,7 +86,13 @@ impl Port {
     /// A port without connections. `name` is its label in `navarch_rejected_total`.
     #[must_use]
     pub fn new(name: &'static str, limits: PortLimits, rejections: Rejections) -> Arc<Self> {
-        Arc::new(Self { name, limits, rejections, begun: Instant::now(), table: Mutex::default() })
+        Arc::new(Self {
+            name,
+            limits,
+            rejections,
+            begun: Instant::now(),
+            table: Mutex::default(),
+        })
     }
 
     /// A port without limits, for tests and tools.
@@ -90,8 +101,12 @@ impl Port {
         Self::new(name, PortLimits::plain(usize::MAX), Rejections::default())
     }
 
-    /// Accepts the next connection. Errors of `accept` are logged and retried after 100 ms. Cancel safe.
-    pub async fn accept(self: &Arc<Self>, listener: &TcpListener) -> (PortStream<TcpStream>, SocketAddr) {
+    /// Accepts the next connection. Errors of `accept` are logged and retried after 100 ms. Cancel
+    /// safe.
+    pub async fn accept(
+        self: &Arc<Self>,
+        listener: &TcpListener,
+    ) -> (PortStream<TcpStream>, SocketAddr) {
         loop {
             match listener.accept().await {
                 Ok((stream, peer)) => {
@@ -108,8 +123,8 @@ impl Port {
         }
     }
 
-    /// Serves each accepted connection with `handler` in a task of its own. Dropping the future aborts all of them; evicting a
-    /// connection aborts only its own task.
+    /// Serves each accepted connection with `handler` in a task of its own. Dropping the future
+    /// aborts all of them; evicting a connection aborts only its own task.
     pub async fn for_each<F>(
         self: &Arc<Self>,
         listener: &TcpListener,
@@ -144,7 +159,12 @@ impl Port {
             self.rejections.count(self.name, reason, peer);
             activity.evict();
         }
-        ConnectionPermit { port: self.clone(), number, peer, activity }
+        ConnectionPermit {
+            port: self.clone(),
+            number,
+            peer,
+            activity,
+        }
     }
 
     /// Number of connections.
@@ -167,23 +187,46 @@ impl Port {
 
 impl Table {
     /// Removes connections until there is room for one of `newcomer`. Returns each with the reason.
-    fn make_room(&mut self, limits: &PortLimits, newcomer: IpAddr) -> Vec<(&'static str, IpAddr, Arc<Activity>)> {
+    fn make_room(
+        &mut self,
+        limits: &PortLimits,
+        newcomer: IpAddr,
+    ) -> Vec<(&'static str, IpAddr, Arc<Activity>)> {
         let mut evicted = Vec::new();
+
         if let Some(handshakes) = limits.handshakes {
             while self.handshakes.len() >= handshakes.max(1) {
-                let Some(victim) = self.handshakes.victim(newcomer) else { break };
-                evicted.extend(self.remove(victim).map(|(peer, activity)| ("too_many_handshakes", peer, activity)));
+                let Some(victim) = self.handshakes.victim(newcomer) else {
+                    break;
+                };
+                evicted.extend(
+                    self.remove(victim)
+                        .map(|(peer, activity)| ("too_many_handshakes", peer, activity)),
+                );
             }
         }
+
         let remote = limits.connections.saturating_sub(limits.loopback).max(1);
         while !newcomer.is_loopback() && self.remote.len() >= remote {
-            let Some(victim) = self.remote.victim(newcomer) else { break };
-            evicted.extend(self.remove(victim).map(|(peer, activity)| ("too_many_connections", peer, activity)));
+            let Some(victim) = self.remote.victim(newcomer) else {
+                break;
+            };
+            evicted.extend(
+                self.remove(victim)
+                    .map(|(peer, activity)| ("too_many_connections", peer, activity)),
+            );
         }
+
         while self.all.len() >= limits.connections.max(1) {
-            let Some(victim) = self.all.victim(newcomer) else { break };
-            evicted.extend(self.remove(victim).map(|(peer, activity)| ("too_many_connections", peer, activity)));
+            let Some(victim) = self.all.victim(newcomer) else {
+                break;
+            };
+            evicted.extend(
+                self.remove(victim)
+                    .map(|(peer, activity)| ("too_many_connections", peer, activity)),
+            );
         }
+
         evicted
     }
 
@@ -240,7 +283,9 @@ impl Drop for ConnectionPermit {
 fn is_of_the_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
-        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
     )
 }
 

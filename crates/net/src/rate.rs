@@ -9,7 +9,8 @@ use tokio::time::Instant;
 
 /// Maximum number of tracked clients.
 const MAX_CLIENTS: usize = 100_000;
-/// Minimum interval of removing clients with full buckets when the limit is reached: it visits every client.
+/// Minimum interval of removing clients with full buckets when the limit is reached: it visits
+/// every client.
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// A token bucket for each client.
@@ -35,11 +36,19 @@ impl<K: Clone + Eq + Hash> RateLimit<K> {
     #[must_use]
     pub fn new(per_second: u32, burst: u32) -> Self {
         let cost = Duration::from_secs(1) / per_second.max(1);
-        let clients = Clients { paid_at: HashMap::new(), swept: None };
-        Self { cost, burst: cost * burst.max(1), clients: Mutex::new(clients) }
+        let clients = Clients {
+            paid_at: HashMap::new(),
+            swept: None,
+        };
+        Self {
+            cost,
+            burst: cost * burst.max(1),
+            clients: Mutex::new(clients),
+        }
     }
 
-    /// Takes a token of a client, if it has one. New clients are rejected when too many are tracked.
+    /// Takes a token of a client, if it has one. New clients are rejected when too many are
+    /// tracked.
     #[must_use]
     pub fn admit(&self, client: &K, now: Instant) -> bool {
         let mut clients = self.clients.lock();
@@ -53,10 +62,13 @@ impl<K: Clone + Eq + Hash> RateLimit<K> {
         self.clients.lock().next(client, self.cost, now) <= now + self.burst
     }
 
-    /// Takes a token of a client, even beyond its limit. New clients are not tracked when there are too many.
+    /// Takes a token of a client, even beyond its limit. New clients are not tracked when there are
+    /// too many.
     pub fn charge(&self, client: &K, now: Instant) {
         let mut clients = self.clients.lock();
-        let next = clients.next(client, self.cost, now).min(now + self.burst + self.cost);
+        let next = clients
+            .next(client, self.cost, now)
+            .min(now + self.burst + self.cost);
         clients.note(client, next, now);
     }
 }
@@ -69,7 +81,8 @@ impl<K: Clone + Eq + Hash> Clients<K> {
 
     /// Records when a client's bucket is full again; false if too many clients are tracked.
     fn note(&mut self, client: &K, next: Instant, now: Instant) -> bool {
-        if self.paid_at.len() >= MAX_CLIENTS && self.swept.is_none_or(|swept| now >= swept + SWEEP) {
+        if self.paid_at.len() >= MAX_CLIENTS && self.swept.is_none_or(|swept| now >= swept + SWEEP)
+        {
             self.paid_at.retain(|_, at| *at > now);
             self.swept = Some(now);
         }
@@ -93,7 +106,10 @@ mod tests {
     fn a_client_has_a_burst_and_then_waits_and_others_do_not() {
         let limit = RateLimit::new(2, 3);
         let now = Instant::now();
-        assert_eq!((0..5).map(|_| limit.admit(&1, now)).collect::<Vec<_>>(), [true, true, true, false, false]);
+        assert_eq!(
+            (0..5).map(|_| limit.admit(&1, now)).collect::<Vec<_>>(),
+            [true, true, true, false, false]
+        );
         assert!(limit.admit(&2, now));
         let later = now + Duration::from_millis(500);
         assert!(limit.admit(&1, later) && !limit.admit(&1, later));

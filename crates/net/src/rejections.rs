@@ -42,23 +42,27 @@ impl Rejections {
         rejections
     }
 
-    /// Counts a rejection, and logs it unless the same was logged just before. Both labels are literals, so that the number of series
-    /// is bounded.
+    /// Counts a rejection, and logs it unless the same was logged just before. Both labels are
+    /// literals, so that the number of series is bounded.
     pub fn count(&self, port: &'static str, reason: &'static str, peer: impl Display) {
         if let Some(suppressed) = self.note(Labels { port, reason }) {
             warn!(port, reason, %peer, suppressed, "rejected client");
         }
     }
 
-    /// Counts a connection that could not be accepted, as when the process has no file descriptor left, and logs it as
-    /// [`Rejections::count`] does.
+    /// Counts a connection that could not be accepted, as when the process has no file descriptor
+    /// left, and logs it as [`Rejections::count`] does.
     pub fn accept_failed(&self, port: &'static str, error: &std::io::Error) {
-        if let Some(suppressed) = self.note(Labels { port, reason: "accept_failed" }) {
+        if let Some(suppressed) = self.note(Labels {
+            port,
+            reason: "accept_failed",
+        }) {
             warn!(port, %error, suppressed, "failed to accept a connection");
         }
     }
 
-    /// Counts a rejection. Returns the number of suppressed lines since the last one, if this one must be logged.
+    /// Counts a rejection. Returns the number of suppressed lines since the last one, if this one
+    /// must be logged.
     fn note(&self, labels: Labels) -> Option<u64> {
         self.counted.get_or_create(&labels).inc();
         self.logged.lock().entry(labels).or_default().admit()
@@ -68,12 +72,16 @@ impl Rejections {
     #[must_use]
     pub fn all(&self) -> BTreeMap<(&'static str, &'static str), u64> {
         let seen: Vec<Labels> = self.logged.lock().keys().cloned().collect();
-        seen.into_iter().map(|Labels { port, reason }| ((port, reason), self.counted(port, reason))).collect()
+        seen.into_iter()
+            .map(|Labels { port, reason }| ((port, reason), self.counted(port, reason)))
+            .collect()
     }
 
     /// Number of rejections.
     #[must_use]
     pub fn counted(&self, port: &'static str, reason: &'static str) -> u64 {
-        self.counted.get(&Labels { port, reason }).map_or(0, |counter| counter.get())
+        self.counted
+            .get(&Labels { port, reason })
+            .map_or(0, |counter| counter.get())
     }
 }

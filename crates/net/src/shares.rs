@@ -1,4 +1,5 @@
-//! Chooses the connection to close when there are too many: the idlest of the peer that has the most.
+//! Chooses the connection to close when there are too many: the idlest of the peer that has the
+//! most.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -7,18 +8,21 @@ use std::sync::Arc;
 
 use super::activity::Activity;
 
-/// Connections by peer. All operations cost `O(log n)`; [`Shares::victim`] is amortized over connections that were active since.
+/// Connections by peer. All operations cost `O(log n)`; [`Shares::victim`] is amortized over
+/// connections that were active since.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     /// Every connection by its number.
     members: HashMap<u64, Member>,
     /// The connections of each peer, the idlest first by recorded activity.
     peers: HashMap<IpAddr, BTreeSet<Noted>>,
-    /// The peers by number of connections, the most first; of equal peers, the one with the idlest connection first.
+    /// The peers by number of connections, the most first; of equal peers, the one with the idlest
+    /// connection first.
     ranks: BTreeSet<Rank>,
 }
 
-/// The recorded time of a connection's last activity, and its number. The real activity may be later, never earlier.
+/// The recorded time of a connection's last activity, and its number. The real activity may be
+/// later, never earlier.
 type Noted = (u64, u64);
 
 /// Number of connections of a peer, its idlest connection as recorded, and its address.
@@ -49,18 +53,27 @@ impl Shares {
     pub(super) fn insert(&mut self, number: u64, peer: IpAddr, activity: Arc<Activity>) {
         let noted = activity.last();
         self.change(peer, |connections| connections.insert((noted, number)));
-        self.members.insert(number, Member { peer, noted, activity });
+        self.members.insert(
+            number,
+            Member {
+                peer,
+                noted,
+                activity,
+            },
+        );
     }
 
     /// Removes a connection, if it exists.
     pub(super) fn remove(&mut self, number: u64) {
         if let Some(member) = self.members.remove(&number) {
-            self.change(member.peer, |connections| connections.remove(&(member.noted, number)));
+            self.change(member.peer, |connections| {
+                connections.remove(&(member.noted, number))
+            });
         }
     }
 
-    /// The connection to close for a newcomer: the idlest of the peer with the most connections, which is the newcomer's peer if no
-    /// other has more.
+    /// The connection to close for a newcomer: the idlest of the peer with the most connections,
+    /// which is the newcomer's peer if no other has more.
     pub(super) fn victim(&mut self, newcomer: IpAddr) -> Option<u64> {
         let (Reverse(most), ..) = *self.ranks.first()?;
         if self.held(newcomer) >= most {
@@ -70,7 +83,8 @@ impl Shares {
                 }
             }
         }
-        // The recorded activity is a lower bound, so the first connection whose record is exact is the idlest.
+        // The recorded activity is a lower bound, so the first connection whose record is exact is
+        // the idlest.
         while let Some(&(_, idlest, peer)) = self.ranks.first() {
             if !self.note(peer, idlest) {
                 return Some(idlest.1);
@@ -81,7 +95,9 @@ impl Shares {
 
     /// Updates the last activity of a connection; returns whether it was later than recorded.
     fn note(&mut self, peer: IpAddr, (before, number): Noted) -> bool {
-        let Some(member) = self.members.get_mut(&number) else { return false };
+        let Some(member) = self.members.get_mut(&number) else {
+            return false;
+        };
         let last = member.activity.last();
         if last <= before {
             return false;
@@ -98,18 +114,26 @@ impl Shares {
     fn change(&mut self, peer: IpAddr, change: impl FnOnce(&mut BTreeSet<Noted>) -> bool) {
         let connections = self.peers.entry(peer).or_default();
         if let Some(idlest) = connections.first() {
-            self.ranks.remove(&(Reverse(connections.len()), *idlest, peer));
+            self.ranks
+                .remove(&(Reverse(connections.len()), *idlest, peer));
         }
         change(connections);
         match connections.first() {
-            Some(idlest) => _ = self.ranks.insert((Reverse(connections.len()), *idlest, peer)),
+            Some(idlest) => {
+                _ = self
+                    .ranks
+                    .insert((Reverse(connections.len()), *idlest, peer))
+            }
             None => _ = self.peers.remove(&peer),
         }
     }
 }
 
 #[cfg(test)]
-#[allow(clippy::cast_possible_truncation, reason = "the numbers of the test are small")]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the numbers of the test are small"
+)]
 mod tests {
     use tokio::time::Instant;
 
@@ -127,7 +151,8 @@ mod tests {
         /// A connection of peer 10.0.0.`peer` a moment later.
         fn open(&mut self, peer: u8) -> u64 {
             self.clock += 1;
-            let (number, activity) = (self.all.len() as u64, Arc::new(Activity::new(Instant::now())));
+            let number = self.all.len() as u64;
+            let activity = Arc::new(Activity::new(Instant::now()));
             activity.set(self.clock);
             self.shares.insert(number, address(peer), activity.clone());
             self.all.push(activity);
@@ -160,13 +185,22 @@ mod tests {
         let other = setting.open(2);
         let held = [setting.open(1), setting.open(1), setting.open(1)];
         setting.touch(&[held[0], held[2]]);
-        assert_eq!(setting.evict(3), held[1], "although peer 2 has been idle for longest");
+        assert_eq!(
+            setting.evict(3),
+            held[1],
+            "although peer 2 has been idle for longest"
+        );
+
         setting.touch(&[held[0]]);
         assert_eq!(setting.evict(2), held[2]);
         assert_eq!(setting.evict(3), other, "of equal holders the idlest goes");
         assert_eq!(setting.evict(3), held[0]);
         assert_eq!(setting.shares.victim(address(3)), None);
-        assert!(setting.shares.peers.is_empty() && setting.shares.ranks.is_empty(), "{:?}", setting.shares);
+        assert!(
+            setting.shares.peers.is_empty() && setting.shares.ranks.is_empty(),
+            "{:?}",
+            setting.shares
+        );
     }
 
     #[test]
@@ -186,9 +220,12 @@ mod tests {
         let mut open: Vec<(u64, u8)> = Vec::new();
         let mut random = 12345_u64;
         let mut next = |limit: usize| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (random >> 33) as usize % limit
         };
+
         for round in 0..3000 {
             match next(4) {
                 0 | 1 => {
@@ -201,9 +238,16 @@ mod tests {
                     let held = |peer: u8| open.iter().filter(|(_, of)| *of == peer).count();
                     let most = (0..6).map(held).max().unwrap();
                     let own = held(newcomer) >= most;
-                    let candidates =
-                        open.iter().filter(|(_, peer)| if own { *peer == newcomer } else { held(*peer) == most });
-                    let expected = candidates.min_by_key(|(number, _)| (setting.all[*number as usize].last(), *number));
+                    let candidates = open.iter().filter(|(_, peer)| {
+                        if own {
+                            *peer == newcomer
+                        } else {
+                            held(*peer) == most
+                        }
+                    });
+
+                    let expected = candidates
+                        .min_by_key(|(number, _)| (setting.all[*number as usize].last(), *number));
                     let expected = expected.unwrap().0;
                     assert_eq!(setting.evict(newcomer), expected, "round {round}");
                     open.retain(|(number, _)| *number != expected);

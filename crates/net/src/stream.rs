@@ -1,4 +1,5 @@
-//! A connection of a [`Port`](super::port::Port): it reports activity, ends when the port evicts it, and has a read timeout for the client.
+//! A connection of a [`Port`](super::port::Port): it reports activity, ends when the port evicts
+//! it, and has a read timeout for the client.
 
 use std::io;
 use std::pin::Pin;
@@ -30,7 +31,13 @@ pub struct PortStream<S = TcpStream> {
 impl<S> PortStream<S> {
     /// Transferred bytes count as activity, and the client has no read timeout.
     pub fn new(inner: S, place: ConnectionPermit) -> Self {
-        Self { inner, place, counts_bytes: true, read_timeout: None, deadline: None }
+        Self {
+            inner,
+            place,
+            counts_bytes: true,
+            read_timeout: None,
+            deadline: None,
+        }
     }
 
     /// Sets a timeout for clients that do not read.
@@ -53,8 +60,8 @@ impl<S> PortStream<S> {
         &self.place
     }
 
-    /// Bytes no longer count as activity, because those of HTTP/2 PINGs do not show that a connection is used. The server of the
-    /// connection reports its requests.
+    /// Bytes no longer count as activity, because those of HTTP/2 PINGs do not show that a
+    /// connection is used. The server of the connection reports its requests.
     pub fn count_requests_only(&mut self) {
         self.counts_bytes = false;
     }
@@ -63,14 +70,19 @@ impl<S> PortStream<S> {
     fn check(&self, context: &mut Context<'_>) -> io::Result<()> {
         match self.place.activity().poll_evicted(context) {
             Poll::Pending => Ok(()),
-            Poll::Ready(()) => {
-                Err(io::Error::new(io::ErrorKind::ConnectionAborted, "closed to make room for other clients"))
-            }
+            Poll::Ready(()) => Err(io::Error::new(
+                io::ErrorKind::ConnectionAborted,
+                "closed to make room for other clients",
+            )),
         }
     }
 
     /// Checks the outcome of a write: fails if the client has read nothing for too long.
-    fn written(&mut self, written: Poll<io::Result<usize>>, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn written(
+        &mut self,
+        written: Poll<io::Result<usize>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
         if written.is_ready() {
             self.deadline = None;
             if self.counts_bytes {
@@ -78,13 +90,23 @@ impl<S> PortStream<S> {
             }
             return written;
         }
-        let Some(read_timeout) = self.read_timeout else { return Poll::Pending };
-        let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(read_timeout)));
+
+        let Some(read_timeout) = self.read_timeout else {
+            return Poll::Pending;
+        };
+
+        let deadline = self
+            .deadline
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(read_timeout)));
         if deadline.as_mut().poll(context).is_pending() {
             return Poll::Pending;
         }
+
         self.place.reject("slow_reader");
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its responses")))
+        Poll::Ready(Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the client does not read its responses",
+        )))
     }
 }
 
@@ -127,7 +149,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for PortStream<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for PortStream<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.check(context)?;
         let written = Pin::new(&mut self.inner).poll_write(context, bytes);
         self.written(written, context)

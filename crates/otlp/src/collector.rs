@@ -102,13 +102,20 @@ impl SendError {
 
     /// The retry delay that the collector asked for.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
-        if let Self::Http(_, after) = self { *after } else { None }
+        if let Self::Http(_, after) = self {
+            *after
+        } else {
+            None
+        }
     }
 }
 
 impl Collector {
     pub(crate) fn new(config: Config) -> Self {
-        Self { config, channel: None }
+        Self {
+            config,
+            channel: None,
+        }
     }
 
     /// Sends once. The response has the rejected spans.
@@ -123,7 +130,9 @@ impl Collector {
                 Protocol::Http => post(&self.config, request).await,
             }
         };
-        let outcome = tokio::time::timeout(timeout, sent).await.unwrap_or(Err(SendError::Timeout(timeout)));
+        let outcome = tokio::time::timeout(timeout, sent)
+            .await
+            .unwrap_or(Err(SendError::Timeout(timeout)));
         if outcome.is_err() {
             // The next connection reads the certificates again.
             self.channel = None;
@@ -132,7 +141,10 @@ impl Collector {
     }
 
     /// Sends by gRPC.
-    async fn call(&mut self, request: ExportTraceServiceRequest) -> Result<ExportTraceServiceResponse, SendError> {
+    async fn call(
+        &mut self,
+        request: ExportTraceServiceRequest,
+    ) -> Result<ExportTraceServiceResponse, SendError> {
         let channel = match &self.channel {
             Some(channel) => channel.clone(),
             None => self.channel.insert(connect(&self.config).await?).clone(),
@@ -143,8 +155,12 @@ impl Collector {
         let headers = self.config.headers.0.iter().cloned().collect();
         *request.metadata_mut() = MetadataMap::from_headers(headers);
         let codec = tonic_prost::ProstCodec::default();
-        let answer = client.unary(request, PathAndQuery::from_static(METHOD), codec).await;
-        answer.map(tonic::Response::into_inner).map_err(|status| SendError::Grpc(Box::new(status)))
+        let answer = client
+            .unary(request, PathAndQuery::from_static(METHOD), codec)
+            .await;
+        answer
+            .map(tonic::Response::into_inner)
+            .map_err(|status| SendError::Grpc(Box::new(status)))
     }
 }
 
@@ -152,14 +168,25 @@ impl Collector {
 async fn connect(config: &Config) -> Result<Channel, SendError> {
     let authority = config.endpoint.authority();
     let target = GrpcTarget::parse(&authority).ok_or(SendError::Address(authority))?;
-    let tls = if config.endpoint.tls { Some(tls::connector(&config.tls, b"h2")?) } else { None };
+    let tls = if config.endpoint.tls {
+        Some(tls::connector(&config.tls, b"h2")?)
+    } else {
+        None
+    };
     let host: Arc<str> = Arc::from(target.host());
     let secure = move |stream| speak(stream, host.clone(), tls.clone());
-    target.connect(config.timeout, secure).await.map_err(SendError::Connect)
+    target
+        .connect(config.timeout, secure)
+        .await
+        .map_err(SendError::Connect)
 }
 
 /// The transport of a connection.
-async fn speak(stream: TcpStream, host: Arc<str>, tls: Option<TlsConnector>) -> io::Result<Box<dyn Io>> {
+async fn speak(
+    stream: TcpStream,
+    host: Arc<str>,
+    tls: Option<TlsConnector>,
+) -> io::Result<Box<dyn Io>> {
     match tls {
         Some(tls) => Ok(Box::new(tls::secure(&tls, &host, stream).await?)),
         None => Ok(Box::new(stream)),
@@ -167,25 +194,42 @@ async fn speak(stream: TcpStream, host: Arc<str>, tls: Option<TlsConnector>) -> 
 }
 
 /// Sends by HTTP, over a connection of its own.
-async fn post(config: &Config, request: &ExportTraceServiceRequest) -> Result<ExportTraceServiceResponse, SendError> {
+async fn post(
+    config: &Config,
+    request: &ExportTraceServiceRequest,
+) -> Result<ExportTraceServiceResponse, SendError> {
     let endpoint = &config.endpoint;
-    let mut head = Request::post(&endpoint.path).header(HOST, endpoint.authority()).header(CONTENT_TYPE, PROTOBUF);
+    let mut head = Request::post(&endpoint.path)
+        .header(HOST, endpoint.authority())
+        .header(CONTENT_TYPE, PROTOBUF);
     let mut body = Bytes::from(request.encode_to_vec());
+
     if config.gzip {
         head = head.header(CONTENT_ENCODING, "gzip");
         body = compressed(&body).map_err(SendError::Open)?;
     }
+
     for (name, value) in &config.headers.0 {
         head = head.header(name, value);
     }
+
     let request = head.body(Full::new(body))?;
-    let stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await.map_err(SendError::Open)?;
+    let stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port))
+        .await
+        .map_err(SendError::Open)?;
     let answer = if endpoint.tls {
         let tls = tls::connector(&config.tls, b"http/1.1")?;
-        send_over(tls::secure(&tls, &endpoint.host, stream).await.map_err(SendError::Open)?, request).await?
+        send_over(
+            tls::secure(&tls, &endpoint.host, stream)
+                .await
+                .map_err(SendError::Open)?,
+            request,
+        )
+        .await?
     } else {
         send_over(stream, request).await?
     };
+
     // A response that is not a message has no rejected spans.
     Ok(ExportTraceServiceResponse::decode(answer).unwrap_or_default())
 }
@@ -204,10 +248,16 @@ where
     let read = async |response: Response<Incoming>| {
         let status = response.status();
         if !status.is_success() {
-            let after = response.headers().get(RETRY_AFTER).and_then(|after| after.to_str().ok()?.parse().ok());
+            let after = response
+                .headers()
+                .get(RETRY_AFTER)
+                .and_then(|after| after.to_str().ok()?.parse().ok());
             return Err(SendError::Http(status, after.map(Duration::from_secs)));
         }
-        let body = Limited::new(response.into_body(), MAX_RESPONSE).collect().await.map_err(SendError::Body)?;
+        let body = Limited::new(response.into_body(), MAX_RESPONSE)
+            .collect()
+            .await
+            .map_err(SendError::Body)?;
         Ok(body.to_bytes())
     };
     exchange(stream, request, read).await?

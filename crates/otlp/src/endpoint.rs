@@ -25,18 +25,33 @@ impl Endpoint {
             _ => return None,
         };
         let authority = uri.authority()?;
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let host = authority
+            .host()
+            .trim_start_matches('[')
+            .trim_end_matches(']');
         if host.is_empty() || authority.as_str().contains('@') || uri.query().is_some() {
             return None;
         }
-        let has_port = authority.as_str().rsplit(']').next().is_some_and(|rest| rest.contains(':'));
+
+        let has_port = authority
+            .as_str()
+            .rsplit(']')
+            .next()
+            .is_some_and(|rest| rest.contains(':'));
+
         let port = match authority.port_u16() {
             Some(port) => port,
             None if has_port => return None,
             None if tls => 443,
             None => 80,
         };
-        Some(Self { tls, host: host.to_owned(), port, path: uri.path().to_owned() })
+
+        Some(Self {
+            tls,
+            host: host.to_owned(),
+            port,
+            path: uri.path().to_owned(),
+        })
     }
 
     /// `host:port`.
@@ -61,17 +76,36 @@ mod tests {
 
     #[test]
     fn endpoints_need_scheme_and_host_and_hide_passwords() {
-        let read = |text: &str| Endpoint::parse(text).map(|read| (read.tls, read.authority(), read.path));
-        let is = |tls: bool, authority: &str, path: &str| Some((tls, authority.to_owned(), path.to_owned()));
-        assert_eq!(read("http://collector:4317"), is(false, "collector:4317", "/"));
-        assert_eq!(read("https://collector/v1/traces"), is(true, "collector:443", "/v1/traces"));
+        let read =
+            |text: &str| Endpoint::parse(text).map(|read| (read.tls, read.authority(), read.path));
+        let is = |tls: bool, authority: &str, path: &str| {
+            Some((tls, authority.to_owned(), path.to_owned()))
+        };
+        assert_eq!(
+            read("http://collector:4317"),
+            is(false, "collector:4317", "/")
+        );
+
+        assert_eq!(
+            read("https://collector/v1/traces"),
+            is(true, "collector:443", "/v1/traces")
+        );
         assert_eq!(read("http://[::1]:4318/a/"), is(false, "[::1]:4318", "/a/"));
         assert_eq!(read("http://[::1]"), is(false, "[::1]:80", "/"));
-        for wrong in
-            ["", "collector:4317", "/v1/traces", "grpc://a:1", "unix:///a", "http://", "http://a:b", "http://a:70000"]
-        {
+
+        for wrong in [
+            "",
+            "collector:4317",
+            "/v1/traces",
+            "grpc://a:1",
+            "unix:///a",
+            "http://",
+            "http://a:b",
+            "http://a:70000",
+        ] {
             assert_eq!(read(wrong), None, "{wrong}");
         }
+
         assert_eq!(read("http://user:password@a:1"), None);
     }
 }

@@ -51,16 +51,39 @@ pub struct Exporter {
     is_failing: bool,
 }
 
-/// A queue and its exporter. `resource` has the attributes of the process, `version` is the control plane's release.
+/// A queue and its exporter. `resource` has the attributes of the process, `version` is the control
+/// plane's release.
 #[must_use]
-pub fn start(config: Config, resource: Vec<KeyValue>, version: &str, metrics: Metrics) -> (SpanQueue, Exporter) {
+pub fn start(
+    config: Config,
+    resource: Vec<KeyValue>,
+    version: &str,
+    metrics: Metrics,
+) -> (SpanQueue, Exporter) {
     let (sender, traces) = mpsc::unbounded_channel();
     let room = Arc::new(Semaphore::new(config.batching.queue));
-    let queue = SpanQueue { traces: sender, room, metrics: metrics.clone() };
-    let scope = InstrumentationScope { name: "navarch".to_owned(), version: version.to_owned(), ..Default::default() };
+    let queue = SpanQueue {
+        traces: sender,
+        room,
+        metrics: metrics.clone(),
+    };
+
+    let scope = InstrumentationScope {
+        name: "navarch".to_owned(),
+        version: version.to_owned(),
+        ..Default::default()
+    };
     let batching = config.batching;
-    let exporter =
-        Exporter { traces, collector: Collector::new(config), batching, resource, scope, metrics, is_failing: false };
+    let exporter = Exporter {
+        traces,
+        collector: Collector::new(config),
+        batching,
+        resource,
+        scope,
+        metrics,
+        is_failing: false,
+    };
+
     (queue, exporter)
 }
 
@@ -68,7 +91,9 @@ impl SpanQueue {
     /// Queues all spans of a trace, or drops and counts all if the queue is full.
     pub fn offer(&self, spans: Vec<Span>) {
         let count = spans.len();
-        let room = u32::try_from(count).ok().and_then(|count| self.room.clone().try_acquire_many_owned(count).ok());
+        let room = u32::try_from(count)
+            .ok()
+            .and_then(|count| self.room.clone().try_acquire_many_owned(count).ok());
         let sent = room.is_some_and(|room| self.traces.send(Waiting { spans, room }).is_ok());
         if !sent {
             self.metrics.count(Outcome::QueueFull, count);
@@ -78,12 +103,15 @@ impl SpanQueue {
 
 impl std::fmt::Debug for Exporter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Exporter").field("batching", &self.batching).finish_non_exhaustive()
+        f.debug_struct("Exporter")
+            .field("batching", &self.batching)
+            .finish_non_exhaustive()
     }
 }
 
 impl Exporter {
-    /// Sends until the queue is closed and empty; after `stop` is cancelled, for two seconds at most.
+    /// Sends until the queue is closed and empty; after `stop` is cancelled, for two seconds at
+    /// most.
     pub async fn run(mut self, stop: CancellationToken) {
         let late = async {
             stop.cancelled().await;
@@ -99,18 +127,30 @@ impl Exporter {
     async fn send_all(&mut self, stop: &CancellationToken) {
         while let Some(first) = self.traces.recv().await {
             let mut gathered = vec![first];
-            let mut count = gathered.iter().map(|waiting| waiting.spans.len()).sum::<usize>();
+            let mut count = gathered
+                .iter()
+                .map(|waiting| waiting.spans.len())
+                .sum::<usize>();
             let until = Instant::now() + self.batching.delay;
+
             while count < self.batching.batch {
-                let Ok(Some(next)) = tokio::time::timeout_at(until, self.traces.recv()).await else { break };
+                let Ok(Some(next)) = tokio::time::timeout_at(until, self.traces.recv()).await
+                else {
+                    break;
+                };
                 count += next.spans.len();
                 gathered.push(next);
             }
-            let (spans, room): (Vec<_>, Vec<_>) = gathered.into_iter().map(|one| (one.spans, one.room)).unzip();
+
+            let (spans, room): (Vec<_>, Vec<_>) = gathered
+                .into_iter()
+                .map(|one| (one.spans, one.room))
+                .unzip();
             let spans: Vec<Span> = spans.into_iter().flatten().collect();
             for batch in spans.chunks(self.batching.batch) {
                 self.send(batch, stop).await;
             }
+
             drop(room);
         }
     }
@@ -120,20 +160,27 @@ impl Exporter {
         let request = self.request(spans);
         let until = Instant::now() + self.batching.timeout;
         let mut backoff = RETRY_DELAYS;
+
         loop {
             let error = match self.collector.send(&request).await {
                 Ok(answer) => {
                     let rejected = answer.partial_success.unwrap_or_default();
-                    return self.accepted(spans.len(), rejected.rejected_spans, &rejected.error_message);
+                    return self.accepted(
+                        spans.len(),
+                        rejected.rejected_spans,
+                        &rejected.error_message,
+                    );
                 }
                 Err(error) => error,
             };
+
             let delay = backoff.next_delay();
             let wait = error.retry_after().unwrap_or(delay).min(MAX_RETRY_DELAY);
             let is_last = stop.is_cancelled() || Instant::now() + wait >= until;
             if is_last || !error.is_retryable() {
                 return self.failed(spans.len(), &error);
             }
+
             tracing::debug!(error = chain(&error), "failed to send traces; retrying");
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
@@ -144,9 +191,19 @@ impl Exporter {
 
     /// The request for a batch.
     fn request(&self, spans: &[Span]) -> ExportTraceServiceRequest {
-        let scope_spans = vec![ScopeSpans { scope: Some(self.scope.clone()), spans: spans.to_vec() }];
-        let resource = Some(Resource { attributes: self.resource.clone() });
-        ExportTraceServiceRequest { resource_spans: vec![ResourceSpans { resource, scope_spans }] }
+        let scope_spans = vec![ScopeSpans {
+            scope: Some(self.scope.clone()),
+            spans: spans.to_vec(),
+        }];
+        let resource = Some(Resource {
+            attributes: self.resource.clone(),
+        });
+        ExportTraceServiceRequest {
+            resource_spans: vec![ResourceSpans {
+                resource,
+                scope_spans,
+            }],
+        }
     }
 
     /// The collector accepted a batch but rejected this many spans, for a reason.

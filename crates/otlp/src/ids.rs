@@ -71,10 +71,16 @@ mod tests {
 
     #[test]
     fn no_two_ids_are_the_same_in_one_process_or_two() {
-        let (one, other) = (Ids::default(), Ids::default());
+        let one = Ids::default();
+        let other = Ids::default();
         let spans: BTreeSet<_> = (0..1000).flat_map(|_| [one.span(), other.span()]).collect();
-        let traces: BTreeSet<_> = (0..1000).flat_map(|_| [one.trace(), other.trace()]).collect();
+        let traces: BTreeSet<_> = (0..1000)
+            .flat_map(|_| [one.trace(), other.trace()])
+            .collect();
         assert_eq!((spans.len(), traces.len()), (2000, 2000));
-        assert_eq!(TraceId([0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 1, 2]).lower(), 0x102);
+        assert_eq!(
+            TraceId([0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 1, 2]).lower(),
+            0x102
+        );
     }
 }

@@ -1,15 +1,18 @@
-//! Spans to an OpenTelemetry collector, as the variables `OTEL_*` of OpenTelemetry's specification say.
+//! Spans to an OpenTelemetry collector, as the variables `OTEL_*` of OpenTelemetry's specification
+//! say.
 //!
 //! ```text
 //! spans of a trace ─▶ SpanQueue ─▶ Exporter: batches, once more after a while ─▶ gRPC or HTTP ─▶ collector
 //!                      │ full: the trace is dropped and counted
 //! ```
 //!
-//! OpenTelemetry's SDK (`opentelemetry`, `_sdk`, `-otlp` 0.31) was measured and not taken. It adds 8 crates to the control plane's 323
-//! for gRPC alone, and 11 for both protocols, among them `ring` as a second provider of cryptography, or `reqwest` as a second client of HTTP. It
-//! reads the environment itself, and does not say what it does not obey. Its spans begin and end around code, where these are made from
-//! records afterwards. What is needed of the protocol is a handful of messages and one call; tests have a server of the published messages
-//! (`opentelemetry-proto`) read what is sent. Knows nothing of what spans are about.
+//! OpenTelemetry's SDK (`opentelemetry`, `_sdk`, `-otlp` 0.31) was measured and not taken. It adds
+//! 8 crates to the control plane's 323 for gRPC alone, and 11 for both protocols, among them `ring`
+//! as a second provider of cryptography, or `reqwest` as a second client of HTTP. It reads the
+//! environment itself, and does not say what it does not obey. Its spans begin and end around code,
+//! where these are made from records afterwards. What is needed of the protocol is a handful of
+//! messages and one call; tests have a server of the published messages (`opentelemetry-proto`)
+//! read what is sent. Knows nothing of what spans are about.
 
 mod collector;
 mod endpoint;

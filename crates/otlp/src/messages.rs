@@ -4,7 +4,9 @@ use bytes::Bytes;
 use prost::Message;
 
 use navarch_proto::opentelemetry::proto::common::v1::any_value::Value;
-use navarch_proto::opentelemetry::proto::common::v1::{AnyValue, ArrayValue, InstrumentationScope, KeyValue};
+use navarch_proto::opentelemetry::proto::common::v1::{
+    AnyValue, ArrayValue, InstrumentationScope, KeyValue,
+};
 
 /// The code of a status that is an error.
 const ERROR: i32 = 2;
@@ -125,7 +127,10 @@ impl Status {
     /// `STATUS_CODE_ERROR`, with a message for people.
     #[must_use]
     pub fn error(message: String) -> Self {
-        Self { message, code: ERROR }
+        Self {
+            message,
+            code: ERROR,
+        }
     }
 }
 
@@ -173,7 +178,12 @@ impl AttributeValue for usize {
 
 impl AttributeValue for Vec<String> {
     fn value(self) -> Value {
-        let values = self.into_iter().map(|text| AnyValue { value: Some(Value::StringValue(text)) }).collect();
+        let values = self
+            .into_iter()
+            .map(|text| AnyValue {
+                value: Some(Value::StringValue(text)),
+            })
+            .collect();
         Value::ArrayValue(ArrayValue { values })
     }
 }
@@ -181,5 +191,11 @@ impl AttributeValue for Vec<String> {
 /// An attribute of a span or of a process.
 #[must_use]
 pub fn attribute(key: &str, value: impl AttributeValue) -> KeyValue {
-    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value.value()) }), ..KeyValue::default() }
+    KeyValue {
+        key: key.to_owned(),
+        value: Some(AnyValue {
+            value: Some(value.value()),
+        }),
+        ..KeyValue::default()
+    }
 }

@@ -64,7 +64,9 @@ impl Metrics {
     /// Counts spans with this outcome.
     pub(crate) fn count(&self, outcome: Outcome, spans: usize) {
         if spans > 0 {
-            self.spans.get_or_create(&outcome.label()).inc_by(u64::try_from(spans).unwrap_or(u64::MAX));
+            self.spans
+                .get_or_create(&outcome.label())
+                .inc_by(u64::try_from(spans).unwrap_or(u64::MAX));
         }
     }
 

@@ -31,8 +31,19 @@ mod tests {
     #[test]
     fn a_share_is_about_that_share() {
         let ids = Ids::default();
-        let taken = |sampler: Sampler| (0..10_000).filter(|_| sampler.is_sampled(ids.trace())).count();
-        assert_eq!((taken(Sampler::All), taken(Sampler::Share(1.0)), taken(Sampler::Share(0.0))), (10_000, 10_000, 0));
+        let taken = |sampler: Sampler| {
+            (0..10_000)
+                .filter(|_| sampler.is_sampled(ids.trace()))
+                .count()
+        };
+        assert_eq!(
+            (
+                taken(Sampler::All),
+                taken(Sampler::Share(1.0)),
+                taken(Sampler::Share(0.0))
+            ),
+            (10_000, 10_000, 0)
+        );
         let quarter = taken(Sampler::Share(0.25));
         assert!((2_000..3_000).contains(&quarter), "{quarter}");
     }

@@ -35,6 +35,7 @@ pub(crate) fn connector(files: &TlsFiles, protocol: &[u8]) -> Result<TlsConnecto
         Some(path) => _ = roots.add_parsable_certificates(certificates(path)?),
         None => _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
     }
+
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -43,22 +44,30 @@ pub(crate) fn connector(files: &TlsFiles, protocol: &[u8]) -> Result<TlsConnecto
     let mut config = match &files.own {
         Some((chain, key)) => {
             let key = pem::private_key(&file(key)?, key.display())?;
-            builder.with_client_auth_cert(certificates(chain)?, key).map_err(TlsError::Certificate)?
+            builder
+                .with_client_auth_cert(certificates(chain)?, key)
+                .map_err(TlsError::Certificate)?
         }
         None => builder.with_no_client_auth(),
     };
+
     config.alpn_protocols = vec![protocol.to_vec()];
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
 /// Speaks TLS with a host.
-pub(crate) async fn secure(tls: &TlsConnector, host: &str, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+pub(crate) async fn secure(
+    tls: &TlsConnector,
+    host: &str,
+    stream: TcpStream,
+) -> io::Result<TlsStream<TcpStream>> {
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     tls.connect(name, stream).await
 }
 
 fn file(path: &Path) -> Result<Vec<u8>, TlsError> {
-    regular_file::read(path, MAX_SETTINGS_BYTES).map_err(|error| TlsError::File(path.to_owned(), error))
+    regular_file::read(path, MAX_SETTINGS_BYTES)
+        .map_err(|error| TlsError::File(path.to_owned(), error))
 }
 
 /// The certificates of a file; at least one.
@@ -72,9 +81,15 @@ mod tests {
 
     #[test]
     fn a_file_that_is_missing_or_holds_something_else_is_named() {
-        let files = |roots: &str| TlsFiles { roots: Some(PathBuf::from(roots)), own: None };
+        let files = |roots: &str| TlsFiles {
+            roots: Some(PathBuf::from(roots)),
+            own: None,
+        };
         let error = |roots: &str| connector(&files(roots), b"h2").err().unwrap().to_string();
-        assert_eq!(error("/nowhere/roots.pem"), "failed to read /nowhere/roots.pem");
+        assert_eq!(
+            error("/nowhere/roots.pem"),
+            "failed to read /nowhere/roots.pem"
+        );
         let here = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
         assert_eq!(error(here), format!("no PEM certificate in {here}"));
         assert!(connector(&TlsFiles::default(), b"h2").is_ok());

@@ -36,7 +36,9 @@ impl std::str::FromStr for KeyType {
             "" | "ecdsa" | "p256" | "p-256" => Ok(Self::P256),
             "rsa" | "rsa2048" => Ok(Self::Rsa2048),
             "rsa4096" => Ok(Self::Rsa4096),
-            _ => Err(format!("{text:?} is not a key type; use ecdsa, rsa or rsa4096")),
+            _ => Err(format!(
+                "{text:?} is not a key type; use ecdsa, rsa or rsa4096"
+            )),
         }
     }
 }

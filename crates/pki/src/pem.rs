@@ -31,7 +31,10 @@ pub enum PemError {
 ///
 /// # Errors
 /// If there is no certificate, or one is invalid.
-pub fn certificates(pem: &[u8], what: impl Display) -> Result<Vec<CertificateDer<'static>>, PemError> {
+pub fn certificates(
+    pem: &[u8],
+    what: impl Display,
+) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match all {
         Ok(all) if all.is_empty() => Err(PemError::NoCertificate(what.to_string())),
@@ -40,13 +43,23 @@ pub fn certificates(pem: &[u8], what: impl Display) -> Result<Vec<CertificateDer
     }
 }
 
-/// The readable certificates of a text; invalid ones are skipped, as the others may suffice. `what` names the text in errors.
+/// The readable certificates of a text; invalid ones are skipped, as the others may suffice. `what`
+/// names the text in errors.
 ///
 /// # Errors
 /// If there is none.
-pub fn readable_certificates(pem: &[u8], what: impl Display) -> Result<Vec<CertificateDer<'static>>, PemError> {
-    let found: Vec<_> = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).collect();
-    if found.is_empty() { Err(PemError::NoCertificate(what.to_string())) } else { Ok(found) }
+pub fn readable_certificates(
+    pem: &[u8],
+    what: impl Display,
+) -> Result<Vec<CertificateDer<'static>>, PemError> {
+    let found: Vec<_> = CertificateDer::pem_slice_iter(pem)
+        .filter_map(Result::ok)
+        .collect();
+    if found.is_empty() {
+        Err(PemError::NoCertificate(what.to_string()))
+    } else {
+        Ok(found)
+    }
 }
 
 /// The first private key of a text; `what` names it in errors.
@@ -98,7 +111,10 @@ mod tests {
             let der = vec![7; length];
             let text = encode(&der);
             assert!(text.lines().all(|line| line.len() <= 64), "{text}");
-            assert_eq!(certificates(text.as_bytes(), ""), Ok(vec![CertificateDer::from(der)]));
+            assert_eq!(
+                certificates(text.as_bytes(), ""),
+                Ok(vec![CertificateDer::from(der)])
+            );
         }
     }
 
@@ -107,11 +123,25 @@ mod tests {
         let (certificate, key) = certificate();
         let garbage = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n";
         let text = |error: PemError| error.to_string();
-        assert_eq!(certificates(key.as_bytes(), "a.pem").map_err(text), Err("no PEM certificate in a.pem".to_owned()));
+        assert_eq!(
+            certificates(key.as_bytes(), "a.pem").map_err(text),
+            Err("no PEM certificate in a.pem".to_owned())
+        );
         let both = format!("{garbage}{certificate}");
-        assert_eq!(certificates(both.as_bytes(), "a.pem"), Err(PemError::Unreadable("a.pem".to_owned())));
-        assert_eq!(readable_certificates(both.as_bytes(), "a.pem").map(|all| all.len()), Ok(1));
-        assert_eq!(readable_certificates(garbage.as_bytes(), "a"), Err(PemError::NoCertificate("a".to_owned())));
+
+        assert_eq!(
+            certificates(both.as_bytes(), "a.pem"),
+            Err(PemError::Unreadable("a.pem".to_owned()))
+        );
+        assert_eq!(
+            readable_certificates(both.as_bytes(), "a.pem").map(|all| all.len()),
+            Ok(1)
+        );
+
+        assert_eq!(
+            readable_certificates(garbage.as_bytes(), "a"),
+            Err(PemError::NoCertificate("a".to_owned()))
+        );
         assert!(private_key(format!("{certificate}{key}").as_bytes(), "a.pem").is_ok());
         let none = private_key(certificate.as_bytes(), "a.pem").unwrap_err();
         assert_eq!(none.to_string(), "no PEM private key in a.pem");

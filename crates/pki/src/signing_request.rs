@@ -14,7 +14,8 @@ const MIN_RSA_BITS: usize = 2048;
 /// Maximum size of an RSA key: verifying larger ones costs too much.
 const MAX_RSA_BITS: usize = 8192;
 
-/// A CSR with a valid signature and a strong key. Its names are not read: the identity comes from the caller only.
+/// A CSR with a valid signature and a strong key. Its names are not read: the identity comes from
+/// the caller only.
 #[derive(Debug)]
 pub struct SigningRequest {
     key: SubjectPublicKeyInfo,
@@ -33,7 +34,9 @@ pub enum CsrError {
     #[error("the CSR's signature is invalid")]
     Signature,
     /// The key is weak, or of an unknown type.
-    #[error("the key is {0}; use ECDSA over P-256, P-384 or P-521, Ed25519, or RSA of 2048 to 8192 bits")]
+    #[error(
+        "the key is {0}; use ECDSA over P-256, P-384 or P-521, Ed25519, or RSA of 2048 to 8192 bits"
+    )]
     Key(String),
 }
 
@@ -46,17 +49,26 @@ impl SigningRequest {
         if pem.len() > MAX_BYTES {
             return Err(CsrError::TooLong);
         }
-        let der = CertificateSigningRequestDer::from_pem_slice(pem.as_bytes()).map_err(|_| CsrError::Unreadable)?;
-        let (rest, request) = X509CertificationRequest::from_der(&der).map_err(|_| CsrError::Unreadable)?;
+
+        let der = CertificateSigningRequestDer::from_pem_slice(pem.as_bytes())
+            .map_err(|_| CsrError::Unreadable)?;
+        let (rest, request) =
+            X509CertificationRequest::from_der(&der).map_err(|_| CsrError::Unreadable)?;
         if !rest.is_empty() {
             return Err(CsrError::Unreadable);
         }
+
         let key = &request.certification_request_info.subject_pki;
-        // The strength is checked first: it is cheap, whereas verifying a signature with a huge key is expensive.
+
+        // The strength is checked first: it is cheap, whereas verifying a signature with a huge key
+        // is expensive.
         check_strength(&key.parsed().map_err(|_| CsrError::Unreadable)?)?;
-        request.verify_signature().map_err(|_| CsrError::Signature)?;
-        let key =
-            SubjectPublicKeyInfo::from_der(key.raw).map_err(|_| CsrError::Key("of an unknown kind".to_owned()))?;
+        request
+            .verify_signature()
+            .map_err(|_| CsrError::Signature)?;
+        let key = SubjectPublicKeyInfo::from_der(key.raw)
+            .map_err(|_| CsrError::Key("of an unknown kind".to_owned()))?;
+
         Ok(Self { key })
     }
 
@@ -83,7 +95,9 @@ fn check_strength(key: &PublicKey<'_>) -> Result<(), CsrError> {
         },
         PublicKey::Unknown(bytes) if bytes.len() == 32 => Ok(()),
         PublicKey::DSA(_) => Err(CsrError::Key("DSA".to_owned())),
-        PublicKey::GostR3410(_) | PublicKey::GostR3410_2012(_) => Err(CsrError::Key("GOST".to_owned())),
+        PublicKey::GostR3410(_) | PublicKey::GostR3410_2012(_) => {
+            Err(CsrError::Key("GOST".to_owned()))
+        }
         PublicKey::Unknown(_) => Err(CsrError::Key("of an unknown kind".to_owned())),
     }
 }

@@ -1,7 +1,8 @@
-//! CPU profiles: each thread has a timer of its own CPU time, which interrupts it a hundred times a second.
+//! CPU profiles: each thread has a timer of its own CPU time, which interrupts it a hundred times a
+//! second.
 //!
-//! One timer for the whole process would be simpler, but loses signals as soon as several processors are busy: a signal that is pending is
-//! not sent once more.
+//! One timer for the whole process would be simpler, but loses signals as soon as several
+//! processors are busy: a signal that is pending is not sent once more.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
@@ -54,7 +55,8 @@ pub struct CpuProfiler {
 }
 
 impl CpuProfiler {
-    /// How often [`tick`](Self::tick) is to be called: threads that begin are sampled from the next one on.
+    /// How often [`tick`](Self::tick) is to be called: threads that begin are sampled from the next
+    /// one on.
     pub const TICK: Duration = Duration::from_millis(50);
 
     /// Begins to take one.
@@ -66,7 +68,12 @@ impl CpuProfiler {
             return Err(CpuError::InUse);
         }
         let ring = Box::into_raw(Box::new(Ring::new()));
-        let mut profiler = Self { timers: BTreeMap::new(), counts: BTreeMap::new(), lost: 0, ring };
+        let mut profiler = Self {
+            timers: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            lost: 0,
+            ring,
+        };
         RING.store(ring, Ordering::SeqCst);
         sys::handle_signals()?;
         profiler.tick()?;
@@ -98,7 +105,8 @@ impl CpuProfiler {
     fn count(&mut self) {
         // SAFETY: the ring is this profile's and is freed when it is dropped.
         let ring = unsafe { &*self.ring };
-        let (counts, lost) = (&mut self.counts, &mut self.lost);
+        let counts = &mut self.counts;
+        let lost = &mut self.lost;
         ring.drain(|frames| {
             if let Some(count) = counts.get_mut(frames) {
                 *count += 1;
@@ -110,7 +118,8 @@ impl CpuProfiler {
         });
     }
 
-    /// Ends it, and makes what `go tool pprof` reads. `started` is when it began, in nanoseconds since 1970.
+    /// Ends it, and makes what `go tool pprof` reads. `started` is when it began, in nanoseconds
+    /// since 1970.
     ///
     /// # Errors
     /// When what is mapped cannot be read.
@@ -126,18 +135,25 @@ impl CpuProfiler {
             values: vec![count, count.saturating_mul(PERIOD_NANOS)],
         };
         let took = i64::try_from(took.as_nanos()).unwrap_or(i64::MAX);
-        Ok(report::encode(KIND, (started, took), counts.into_iter().map(counted).collect(), lost)?)
+        Ok(report::encode(
+            KIND,
+            (started, took),
+            counts.into_iter().map(counted).collect(),
+            lost,
+        )?)
     }
 }
 
-// SAFETY: the ring is shared with handlers by atomics alone, and belongs to whichever thread has the profile.
+// SAFETY: the ring is shared with handlers by atomics alone, and belongs to whichever thread has
+// the profile.
 unsafe impl Send for CpuProfiler {}
 
 impl Drop for CpuProfiler {
     fn drop(&mut self) {
         self.timers.clear();
         RING.store(ptr::null_mut(), Ordering::SeqCst);
-        // A handler counts itself before it looks for the ring: those that found it are inside, and take microseconds.
+        // A handler counts itself before it looks for the ring: those that found it are inside, and
+        // take microseconds.
         while INSIDE.load(Ordering::SeqCst) > 0 {
             std::thread::yield_now();
         }
@@ -163,7 +179,10 @@ fn sample(place: usize, stack: usize, frame: usize) {
     INSIDE.fetch_sub(1, Ordering::SeqCst);
 }
 
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 mod sys {
     use std::collections::BTreeSet;
     use std::{io, mem, ptr};
@@ -179,27 +198,40 @@ mod sys {
 
     impl ThreadTimer {
         pub(super) fn start(thread: libc::pid_t) -> io::Result<Self> {
-            // How Linux numbers the clock of a thread's CPU time (`CPUCLOCK_PERTHREAD | CPUCLOCK_SCHED`).
+            // How Linux numbers the clock of a thread's CPU time
+            // (`CPUCLOCK_PERTHREAD | CPUCLOCK_SCHED`).
             let clock: libc::clockid_t = (!thread << 3) | 6;
+
             // SAFETY: zero is a value of each of its fields.
             let mut event: libc::sigevent = unsafe { mem::zeroed() };
             event.sigev_notify = libc::SIGEV_THREAD_ID;
             event.sigev_signo = libc::SIGPROF;
             event.sigev_notify_thread_id = thread;
             let mut timer = ptr::null_mut();
+
             // SAFETY: both point to what they must for the time of the call.
             if unsafe { libc::timer_create(clock, &raw mut event, &raw mut timer) } != 0 {
                 return Err(io::Error::last_os_error());
             }
+
             let timer = Self(timer);
-            let time = |nanos| libc::timespec { tv_sec: 0, tv_nsec: nanos };
+            let time = |nanos| libc::timespec {
+                tv_sec: 0,
+                tv_nsec: nanos,
+            };
+
             // Not all at once: threads that work side by side are not to be sampled side by side.
             let first = 1 + i64::from(thread).wrapping_mul(7_919_999) % PERIOD_NANOS;
-            let times = libc::itimerspec { it_interval: time(PERIOD_NANOS), it_value: time(first) };
+            let times = libc::itimerspec {
+                it_interval: time(PERIOD_NANOS),
+                it_value: time(first),
+            };
+
             // SAFETY: the timer is there, and the times are read during the call.
             if unsafe { libc::timer_settime(timer.0, 0, &raw const times, ptr::null_mut()) } != 0 {
                 return Err(io::Error::last_os_error());
             }
+
             Ok(timer)
         }
     }
@@ -214,20 +246,27 @@ mod sys {
     pub(super) fn threads() -> io::Result<BTreeSet<libc::pid_t>> {
         let mut found = BTreeSet::new();
         for entry in std::fs::read_dir("/proc/self/task")? {
-            found.extend(entry?.file_name().to_str().and_then(|name| name.parse::<libc::pid_t>().ok()));
+            found.extend(
+                entry?
+                    .file_name()
+                    .to_str()
+                    .and_then(|name| name.parse::<libc::pid_t>().ok()),
+            );
         }
         Ok(found)
     }
 
-    /// Has the signals handled, from now on for ever: one that comes late would end a process that does not handle it.
+    /// Has the signals handled, from now on for ever: one that comes late would end a process that
+    /// does not handle it.
     pub(super) fn handle_signals() -> io::Result<()> {
-        let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_signal;
+        let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+            on_signal;
         // SAFETY: zero is a value of each of its fields.
         let mut action: libc::sigaction = unsafe { mem::zeroed() };
         action.sa_sigaction = (handler as *const ()).addr();
         action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-        // SAFETY: the handler does only what a signal handler may: it neither allocates nor locks, makes no system call, and touches memory
-        // that is there; see `sample`.
+        // SAFETY: the handler does only what a signal handler may: it neither allocates nor locks,
+        // makes no system call, and touches memory that is there; see `sample`.
         match unsafe { libc::sigaction(libc::SIGPROF, &raw const action, ptr::null_mut()) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -244,15 +283,32 @@ mod sys {
         let machine = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext };
         #[cfg(target_arch = "x86_64")]
         {
-            let register = |number: libc::c_int| machine.gregs.get(number as usize).map_or(0, |value| *value as usize);
-            super::sample(register(libc::REG_RIP), register(libc::REG_RSP), register(libc::REG_RBP));
+            let register = |number: libc::c_int| {
+                machine
+                    .gregs
+                    .get(number as usize)
+                    .map_or(0, |value| *value as usize)
+            };
+            super::sample(
+                register(libc::REG_RIP),
+                register(libc::REG_RSP),
+                register(libc::REG_RBP),
+            );
         }
+
         #[cfg(target_arch = "aarch64")]
-        super::sample(machine.pc as usize, machine.sp as usize, machine.regs[29] as usize);
+        super::sample(
+            machine.pc as usize,
+            machine.sp as usize,
+            machine.regs[29] as usize,
+        );
     }
 }
 
-#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+#[cfg(not(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+)))]
 mod sys {
     use std::collections::BTreeSet;
     use std::io;

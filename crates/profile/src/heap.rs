@@ -1,12 +1,15 @@
-//! Heap profiles: an allocator around another, which notes the stack of about every 512 KiB that are allocated.
+//! Heap profiles: an allocator around another, which notes the stack of about every 512 KiB that
+//! are allocated.
 //!
-//! Each thread counts down allocated bytes from a random number whose mean is [`RATE`]; the allocation that crosses zero is
-//! sampled. Each byte then has the same chance, and a sample of a small object is weighted by its size, as in Go. Sampled blocks
-//! lie at addresses that few others have, so that a free recognizes most others by their address. Nothing here locks, allocates
-//! or has a destructor, so it may be called at any time in a thread's life.
+//! Each thread counts down allocated bytes from a random number whose mean is [`RATE`]; the
+//! allocation that crosses zero is sampled. Each byte then has the same chance, and a sample of a
+//! small object is weighted by its size, as in Go. Sampled blocks lie at addresses that few others
+//! have, so that a free recognizes most others by their address. Nothing here locks, allocates or
+//! has a destructor, so it may be called at any time in a thread's life.
 //!
-//! A pair of allocation and free by mimalloc takes 2.8 ns for 16 bytes and 2.9 ns with this around it, 3.2 and 4.5 ns for 256 bytes, 5.3 and
-//! 6.7 ns for 1 KiB; of 64 KiB, of which every ninth is sampled, 14 and 24 ns. So it is always on.
+//! A pair of allocation and free by mimalloc takes 2.8 ns for 16 bytes and 2.9 ns with this around
+//! it, 3.2 and 4.5 ns for 256 bytes, 5.3 and 6.7 ns for 1 KiB; of 64 KiB, of which every ninth is
+//! sampled, 14 and 24 ns. So it is always on.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
@@ -23,8 +26,12 @@ pub const RATE: usize = 512 * 1024;
 #[expect(clippy::cast_precision_loss, reason = "a power of two")]
 const MEAN: f64 = RATE as f64;
 
-const TYPES: &[(&str, &str)] =
-    &[("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"), ("inuse_space", "bytes")];
+const TYPES: &[(&str, &str)] = &[
+    ("alloc_objects", "count"),
+    ("alloc_space", "bytes"),
+    ("inuse_objects", "count"),
+    ("inuse_space", "bytes"),
+];
 
 /// The sample type that `go tool pprof` shows first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,11 +71,16 @@ pub struct Totals {
     pub in_use_bytes: u64,
 }
 
-/// What was allocated so far, and what is in use. Costs some microseconds; allocations cost no more for it.
+/// What was allocated so far, and what is in use. Costs some microseconds; allocations cost no more
+/// for it.
 #[must_use]
 pub fn totals() -> Totals {
     let (allocated, in_use) = stacks::totals();
-    Totals { allocated_objects: objects(allocated), allocated_bytes: allocated.bytes, in_use_bytes: in_use.bytes }
+    Totals {
+        allocated_objects: objects(allocated),
+        allocated_bytes: allocated.bytes,
+        in_use_bytes: in_use.bytes,
+    }
 }
 
 /// The whole number of a sum of weights.
@@ -89,8 +101,15 @@ pub fn snapshot(shown: DefaultSampleType, time: i64) -> io::Result<Vec<u8>> {
             DefaultSampleType::InUse => "inuse_space",
             DefaultSampleType::Allocated => "alloc_space",
         },
-        skipped: &["navarch_profile::", "<navarch_profile::", "__rustc::", "alloc::alloc::", "<alloc::alloc::"],
+        skipped: &[
+            "navarch_profile::",
+            "<navarch_profile::",
+            "__rustc::",
+            "alloc::alloc::",
+            "<alloc::alloc::",
+        ],
     };
+
     let value = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let counted = |seen: stacks::StackSample| Counted {
         values: vec![
@@ -101,7 +120,13 @@ pub fn snapshot(shown: DefaultSampleType, time: i64) -> io::Result<Vec<u8>> {
         ],
         frames: seen.frames,
     };
-    report::encode(kind, (time, 0), stacks::all().into_iter().map(counted).collect(), 0)
+
+    report::encode(
+        kind,
+        (time, 0),
+        stacks::all().into_iter().map(counted).collect(),
+        0,
+    )
 }
 
 /// Counts bytes down. Whether [`is_due`] has to be asked.
@@ -116,7 +141,8 @@ fn count(bytes: usize) -> bool {
     })
 }
 
-/// Whether an allocation that crosses zero is sampled: all are, but for one that is within the first distance of a thread.
+/// Whether an allocation that crosses zero is sampled: all are, but for one that is within the
+/// first distance of a thread.
 fn is_due(bytes: usize) -> bool {
     let first = RANDOM.get() == 0;
     if first {
@@ -128,7 +154,8 @@ fn is_due(bytes: usize) -> bool {
     !first || count(bytes)
 }
 
-/// The bytes to the next sample: exponentially distributed, so that each byte has the same chance whatever was before.
+/// The bytes to the next sample: exponentially distributed, so that each byte has the same chance
+/// whatever was before.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -142,7 +169,8 @@ fn distance() -> usize {
     state ^= state << 25;
     state ^= state >> 27;
     RANDOM.set(state);
-    let chance = ((state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+    let chance =
+        ((state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11) + 1) as f64 / (1_u64 << 53) as f64;
     (-chance.ln() * MEAN) as usize
 }
 
@@ -156,7 +184,10 @@ fn distance() -> usize {
 fn weight(bytes: usize) -> Weight {
     let bytes = bytes.max(1) as f64;
     let chance = -(-bytes / MEAN).exp_m1();
-    Weight { objects: (256.0 / chance).round() as u64, bytes: (bytes / chance).round() as u64 }
+    Weight {
+        objects: (256.0 / chance).round() as u64,
+        bytes: (bytes / chance).round() as u64,
+    }
 }
 
 /// How a sampled block of this layout is allocated.
@@ -188,17 +219,29 @@ impl<A: GlobalAlloc> Profiled<A> {
     #[inline(never)]
     unsafe fn allocate_slowly(&self, layout: Layout, zeroed: bool) -> *mut u8 {
         // SAFETY: the caller's layout is not empty, nor is it with another alignment.
-        let allocate = |layout| unsafe { if zeroed { self.0.alloc_zeroed(layout) } else { self.0.alloc(layout) } };
-        let Some(marked) = marked(layout).filter(|_| is_due(layout.size())) else { return allocate(layout) };
+        let allocate = |layout| unsafe {
+            if zeroed {
+                self.0.alloc_zeroed(layout)
+            } else {
+                self.0.alloc(layout)
+            }
+        };
+
+        let Some(marked) = marked(layout).filter(|_| is_due(layout.size())) else {
+            return allocate(layout);
+        };
+
         let block = allocate(marked);
         if block.is_null() {
             return allocate(layout);
         }
+
         if !record(block.addr(), layout.size()) {
             // SAFETY: it was allocated with this layout just now.
             unsafe { self.0.dealloc(block, marked) };
             return allocate(layout);
         }
+
         block
     }
 
@@ -213,7 +256,8 @@ impl<A: GlobalAlloc> Profiled<A> {
             stacks::freed(stack, weight(layout.size()));
         }
         let layout = stack.and_then(|_| marked(layout)).unwrap_or(layout);
-        // SAFETY: the layout is the one with which it was allocated: sampled blocks are all in the table, and no others are.
+        // SAFETY: the layout is the one with which it was allocated: sampled blocks are all in the
+        // table, and no others are.
         unsafe { self.0.dealloc(block, layout) };
     }
 
@@ -223,18 +267,34 @@ impl<A: GlobalAlloc> Profiled<A> {
     /// As [`GlobalAlloc::realloc`].
     #[cold]
     #[inline(never)]
-    unsafe fn reallocate_slowly(&self, block: *mut u8, layout: Layout, size: usize, counted: bool) -> *mut u8 {
+    unsafe fn reallocate_slowly(
+        &self,
+        block: *mut u8,
+        layout: Layout,
+        size: usize,
+        counted: bool,
+    ) -> *mut u8 {
         // SAFETY: the caller guarantees that the size, rounded up, does not overflow.
         let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+
         // SAFETY: the size is not zero; a block that is due is counted already.
-        let grown = unsafe { if counted { self.allocate_slowly(new, false) } else { self.alloc(new) } };
+        let grown = unsafe {
+            if counted {
+                self.allocate_slowly(new, false)
+            } else {
+                self.alloc(new)
+            }
+        };
+
         if !grown.is_null() {
-            // SAFETY: both have this many bytes, and the blocks do not overlap; the old one is this allocator's own.
+            // SAFETY: both have this many bytes, and the blocks do not overlap; the old one is this
+            // allocator's own.
             unsafe {
                 ptr::copy_nonoverlapping(block, grown, size.min(layout.size()));
                 self.dealloc(block, layout);
             }
         }
+
         grown
     }
 }
@@ -245,24 +305,43 @@ fn may_be_sampled(block: *mut u8) -> bool {
     block.addr().is_multiple_of(live::ALIGNMENT)
 }
 
-// SAFETY: blocks are those of the inner allocator, allocated and freed with one and the same layout; see each function.
+// SAFETY: blocks are those of the inner allocator, allocated and freed with one and the same
+// layout; see each function.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Profiled<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as the caller's.
-        unsafe { if count(layout.size()) { self.allocate_slowly(layout, false) } else { self.0.alloc(layout) } }
+        unsafe {
+            if count(layout.size()) {
+                self.allocate_slowly(layout, false)
+            } else {
+                self.0.alloc(layout)
+            }
+        }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as the caller's.
-        unsafe { if count(layout.size()) { self.allocate_slowly(layout, true) } else { self.0.alloc_zeroed(layout) } }
+        unsafe {
+            if count(layout.size()) {
+                self.allocate_slowly(layout, true)
+            } else {
+                self.0.alloc_zeroed(layout)
+            }
+        }
     }
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         // SAFETY: as the caller's; no block at another address is sampled.
-        unsafe { if may_be_sampled(block) { self.free_slowly(block, layout) } else { self.0.dealloc(block, layout) } }
+        unsafe {
+            if may_be_sampled(block) {
+                self.free_slowly(block, layout)
+            } else {
+                self.0.dealloc(block, layout)
+            }
+        }
     }
 
     #[inline]
@@ -271,7 +350,8 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Profiled<A> {
             // SAFETY: as the caller's.
             return unsafe { self.reallocate_slowly(block, layout, size, false) };
         }
-        // SAFETY: as the caller's; a block that is not sampled has the layout with which it was asked for.
+        // SAFETY: as the caller's; a block that is not sampled has the layout with which it was
+        // asked for.
         unsafe {
             if count(size) {
                 self.reallocate_slowly(block, layout, size, true)

@@ -1,14 +1,16 @@
-//! Which blocks of memory are sampled, and the stack that allocated each: a table of fixed size, without locks.
+//! Which blocks of memory are sampled, and the stack that allocated each: a table of fixed size,
+//! without locks.
 //!
-//! A block is added by whoever allocated it and removed by whoever frees it, so that no two threads are ever about the same block at once.
+//! A block is added by whoever allocated it and removed by whoever frees it, so that no two threads
+//! are ever about the same block at once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Sampled blocks lie at multiples of this, so that a free finds out about most others without looking here. Each wastes at most as
-/// much, 0.2% of what is allocated.
+/// Sampled blocks lie at multiples of this, so that a free finds out about most others without
+/// looking here. Each wastes at most as much, 0.2% of what is allocated.
 pub(crate) const ALIGNMENT: usize = 1024;
-/// A bucket is one cache line of the processor. With 64 KiB words, about 16 GB in use can be tracked; allocations without room are
-/// not sampled.
+/// A bucket is one cache line of the processor. With 64 KiB words, about 16 GB in use can be
+/// tracked; allocations without room are not sampled.
 const BUCKETS: usize = 4096;
 const ADDRESS_BITS: u32 = 48;
 
@@ -25,17 +27,23 @@ fn key(address: usize) -> Option<u64> {
 
 fn bucket(key: u64) -> &'static [AtomicU64; 8] {
     let place = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - BUCKETS.ilog2());
-    let bucket = usize::try_from(place).ok().and_then(|place| TABLE.get(place));
+    let bucket = usize::try_from(place)
+        .ok()
+        .and_then(|place| TABLE.get(place));
     &bucket.expect("as many bits as there are buckets").0
 }
 
 /// Notes that the block at an address was allocated by a stack. Whether there is room.
 pub(crate) fn insert(address: usize, stack: u16) -> bool {
-    let Some(key) = key(address) else { return false };
+    let Some(key) = key(address) else {
+        return false;
+    };
     let word = key | u64::from(stack) << ADDRESS_BITS;
     bucket(key).iter().any(|slot| {
         slot.load(Ordering::Relaxed) == 0
-            && slot.compare_exchange(0, word, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            && slot
+                .compare_exchange(0, word, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
     })
 }
 
@@ -69,7 +77,10 @@ mod tests {
     fn blocks_are_found_until_they_are_removed() {
         let stack = |block: usize| u16::try_from(block % 60_000).unwrap();
         let blocks: Vec<usize> = (1..=2000).map(|block| block * 7 * ALIGNMENT).collect();
-        let taken: Vec<usize> = blocks.into_iter().filter(|block| insert(*block, stack(*block))).collect();
+        let taken: Vec<usize> = blocks
+            .into_iter()
+            .filter(|block| insert(*block, stack(*block)))
+            .collect();
         assert!(taken.len() > 1990, "{}", taken.len());
         assert!(!contains(taken[0] + 16) && !contains(ALIGNMENT * 3) && !contains(0));
         for block in &taken {
@@ -81,6 +92,8 @@ mod tests {
 
     #[test]
     fn unrepresentable_addresses_are_not_recorded() {
-        assert!(!insert(0, 1) && !insert(ALIGNMENT + 8, 1) && !insert(usize::MAX - ALIGNMENT + 1, 1));
+        assert!(
+            !insert(0, 1) && !insert(ALIGNMENT + 8, 1) && !insert(usize::MAX - ALIGNMENT + 1, 1)
+        );
     }
 }

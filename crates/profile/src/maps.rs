@@ -20,7 +20,11 @@ const MAX_BYTES: u64 = 4 << 20;
 /// What is mapped as code, the program first.
 pub(crate) fn code() -> io::Result<Vec<CodeMap>> {
     let mut text = String::new();
-    OpenOptions::new().read(true).open("/proc/self/maps")?.take(MAX_BYTES).read_to_string(&mut text)?;
+    OpenOptions::new()
+        .read(true)
+        .open("/proc/self/maps")?
+        .take(MAX_BYTES)
+        .read_to_string(&mut text)?;
     let program = std::fs::read_link(PROGRAM)?;
     let mut found: Vec<_> = text.lines().filter_map(line).collect();
     found.sort_by_key(|map| (std::path::Path::new(&map.file) != program, map.start));
@@ -30,11 +34,18 @@ pub(crate) fn code() -> io::Result<Vec<CodeMap>> {
 /// One line of the table, if it is about code.
 fn line(text: &str) -> Option<CodeMap> {
     let mut words = text.splitn(6, ' ');
-    let (addresses, rights, offset) = (words.next()?, words.next()?, words.next()?);
+    let addresses = words.next()?;
+    let rights = words.next()?;
+    let offset = words.next()?;
     let (start, limit) = addresses.split_once('-')?;
     let file = words.nth(2)?.trim_start();
     let number = |text| u64::from_str_radix(text, 16).ok();
-    let map = CodeMap { start: number(start)?, limit: number(limit)?, offset: number(offset)?, file: file.to_owned() };
+    let map = CodeMap {
+        start: number(start)?,
+        limit: number(limit)?,
+        offset: number(offset)?,
+        file: file.to_owned(),
+    };
     (rights.contains('x') && !file.is_empty()).then_some(map)
 }
 
@@ -44,16 +55,26 @@ mod tests {
 
     #[test]
     fn lines_about_code_are_read() {
-        let code = line("55d0c1c5a000-55d0c1e3b000 r-xp 00002000 fd:00 1234      /usr/bin/na varch").unwrap();
+        let code =
+            line("55d0c1c5a000-55d0c1e3b000 r-xp 00002000 fd:00 1234      /usr/bin/na varch")
+                .unwrap();
         let expected = CodeMap {
             start: 0x55d0_c1c5_a000,
             limit: 0x55d0_c1e3_b000,
             offset: 0x2000,
             file: "/usr/bin/na varch".into(),
         };
+
         assert_eq!(code, expected);
-        assert_eq!(line("55d0c1c5a000-55d0c1e3b000 rw-p 00002000 fd:00 1234      /usr/bin/navarch"), None);
-        assert_eq!(line("55d0c1c5a000-55d0c1e3b000 r-xp 00000000 00:00 0 "), None);
+        assert_eq!(
+            line("55d0c1c5a000-55d0c1e3b000 rw-p 00002000 fd:00 1234      /usr/bin/navarch"),
+            None
+        );
+        assert_eq!(
+            line("55d0c1c5a000-55d0c1e3b000 r-xp 00000000 00:00 0 "),
+            None
+        );
+
         assert_eq!(line(""), None);
     }
 }

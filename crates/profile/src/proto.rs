@@ -1,4 +1,5 @@
-//! The messages of pprof's `profile.proto` that a profile of a process needs. Strings are numbers: places in the table of strings.
+//! The messages of pprof's `profile.proto` that a profile of a process needs. Strings are numbers:
+//! places in the table of strings.
 
 /// The root message of the file that `go tool pprof` reads, before compression.
 #[derive(Clone, PartialEq, prost::Message)]

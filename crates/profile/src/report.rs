@@ -32,13 +32,23 @@ pub(crate) struct Counted {
 }
 
 /// The profile, compressed. `lost` is how many samples are not in it.
-pub(crate) fn encode(kind: Kind, time: (i64, i64), stacks: Vec<Counted>, lost: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn encode(
+    kind: Kind,
+    time: (i64, i64),
+    stacks: Vec<Counted>,
+    lost: u64,
+) -> io::Result<Vec<u8>> {
     let code = maps::code()?;
-    let addresses: BTreeSet<u64> = stacks.iter().flat_map(|stack| &stack.frames).map(|frame| *frame as u64).collect();
+    let addresses: BTreeSet<u64> = stacks
+        .iter()
+        .flat_map(|stack| &stack.frames)
+        .map(|frame| *frame as u64)
+        .collect();
     let (program, no_names) = match symbols::read(&code, addresses.iter().copied()) {
         Ok(program) => (program, None),
         Err(error) => (Program::default(), Some(error)),
     };
+
     let mut built = Builder::default();
     built.text("");
     built.places(&code, &program, &addresses);
@@ -48,6 +58,7 @@ pub(crate) fn encode(kind: Kind, time: (i64, i64), stacks: Vec<Counted>, lost: u
     for stack in stacks {
         built.sample(kind, &program, stack);
     }
+
     let mut zipped = GzEncoder::new(Vec::new(), Compression::fast());
     zipped.write_all(&built.profile.encode_to_vec())?;
     zipped.finish()
@@ -73,7 +84,10 @@ impl Builder {
     }
 
     fn value_type(&mut self, (name, unit): (&str, &str)) -> ValueType {
-        ValueType { r#type: self.text(name), unit: self.text(unit) }
+        ValueType {
+            r#type: self.text(name),
+            unit: self.text(unit),
+        }
     }
 
     fn describe(&mut self, kind: Kind, lost: u64, no_names: Option<&NoSymbols>) {
@@ -81,9 +95,11 @@ impl Builder {
         self.profile.period_type = Some(self.value_type(kind.period_type));
         self.profile.period = kind.period;
         self.profile.default_sample_type = self.text(kind.default_type);
-        let lost = (lost > 0).then(|| format!("{lost} samples are missing because the buffer was full"));
-        for comment in
-            lost.into_iter().chain(no_names.map(|error| format!("failed to read the names of functions: {error}")))
+        let lost =
+            (lost > 0).then(|| format!("{lost} samples are missing because the buffer was full"));
+        for comment in lost
+            .into_iter()
+            .chain(no_names.map(|error| format!("failed to read the names of functions: {error}")))
         {
             let place = self.text(&comment);
             self.profile.comment.push(place);
@@ -93,6 +109,7 @@ impl Builder {
     /// The mappings, and all addresses with what is known of them.
     fn places(&mut self, code: &[CodeMap], program: &Program, addresses: &BTreeSet<u64>) {
         let own = code.first().map_or("", |map| &map.file);
+
         for (map, id) in code.iter().zip(1..) {
             let mapping = Mapping {
                 id,
@@ -100,26 +117,48 @@ impl Builder {
                 memory_limit: map.limit,
                 file_offset: map.offset,
                 filename: self.text(&map.file),
-                build_id: if map.file == own { self.text(&program.build_id) } else { 0 },
+                build_id: if map.file == own {
+                    self.text(&program.build_id)
+                } else {
+                    0
+                },
                 has_functions: map.file == own && !program.names.is_empty(),
             };
+
             self.profile.mapping.push(mapping);
         }
+
         let mut functions = BTreeMap::new();
+
         for (address, id) in addresses.iter().zip(1..) {
             let line = program.names.get(address).map(|function| {
                 let next = functions.len() as u64 + 1;
                 let function_id = *functions.entry(function.start).or_insert(next);
                 if function_id == next {
-                    let (name, system_name) = (self.text(&function.name), self.text(&function.symbol));
-                    self.profile.function.push(Function { id: next, name, system_name });
+                    let name = self.text(&function.name);
+                    let system_name = self.text(&function.symbol);
+                    self.profile.function.push(Function {
+                        id: next,
+                        name,
+                        system_name,
+                    });
                 }
                 Line { function_id }
             });
-            let mapping = code.iter().zip(1..).find(|(map, _)| (map.start..map.limit).contains(address));
+
+            let mapping = code
+                .iter()
+                .zip(1..)
+                .find(|(map, _)| (map.start..map.limit).contains(address));
             let mapping_id = mapping.map_or(0, |(_, id)| id);
             let line = line.into_iter().collect();
-            self.profile.location.push(Location { id, mapping_id, address: *address, line });
+            self.profile.location.push(Location {
+                id,
+                mapping_id,
+                address: *address,
+                line,
+            });
+
             self.locations.insert(*address, id);
         }
     }
@@ -129,8 +168,17 @@ impl Builder {
             let name = program.names.get(&address).map(|function| &*function.name);
             name.is_some_and(|name| kind.skipped.iter().any(|skipped| name.starts_with(skipped)))
         };
-        let frames = stack.frames.into_iter().map(|frame| frame as u64).skip_while(|frame| takes_samples(*frame));
-        let location_id = frames.filter_map(|frame| self.locations.get(&frame).copied()).collect();
-        self.profile.sample.push(Sample { location_id, value: stack.values });
+        let frames = stack
+            .frames
+            .into_iter()
+            .map(|frame| frame as u64)
+            .skip_while(|frame| takes_samples(*frame));
+        let location_id = frames
+            .filter_map(|frame| self.locations.get(&frame).copied())
+            .collect();
+        self.profile.sample.push(Sample {
+            location_id,
+            value: stack.values,
+        });
     }
 }

@@ -1,4 +1,5 @@
-//! Samples between signal handlers, which write them, and the one thread that counts them. Neither waits nor allocates.
+//! Samples between signal handlers, which write them, and the one thread that counts them. Neither
+//! waits nor allocates.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -25,17 +26,25 @@ struct Slot {
 
 impl Ring {
     pub(crate) fn new() -> Self {
-        let slot = |_| Slot { state: AtomicUsize::new(EMPTY), frames: [const { AtomicUsize::new(0) }; MAX_FRAMES] };
-        Self { slots: (0..SLOTS).map(slot).collect(), next: AtomicUsize::new(0), lost: AtomicU64::new(0) }
+        let slot = |_| Slot {
+            state: AtomicUsize::new(EMPTY),
+            frames: [const { AtomicUsize::new(0) }; MAX_FRAMES],
+        };
+        Self {
+            slots: (0..SLOTS).map(slot).collect(),
+            next: AtomicUsize::new(0),
+            lost: AtomicU64::new(0),
+        }
     }
 
     /// Adds a stack, or counts it as lost where there is no room.
     pub(crate) fn push(&self, frames: &[usize]) {
         let turn = self.next.fetch_add(1, Ordering::Relaxed) % SLOTS;
-        let room = self
-            .slots
-            .get(turn)
-            .filter(|slot| slot.state.compare_exchange(EMPTY, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok());
+        let room = self.slots.get(turn).filter(|slot| {
+            slot.state
+                .compare_exchange(EMPTY, TAKEN, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+        });
         let Some(slot) = room.filter(|_| !frames.is_empty()) else {
             self.lost.fetch_add(1, Ordering::Relaxed);
             return;
@@ -43,7 +52,8 @@ impl Ring {
         for (place, frame) in slot.frames.iter().zip(frames) {
             place.store(*frame, Ordering::Relaxed);
         }
-        slot.state.store(frames.len().min(MAX_FRAMES), Ordering::Release);
+        slot.state
+            .store(frames.len().min(MAX_FRAMES), Ordering::Release);
     }
 
     /// Takes all stacks that are whole.
@@ -80,7 +90,10 @@ mod tests {
         }
         let mut seen = Vec::new();
         ring.drain(|frames| seen.push(frames.to_vec()));
-        assert_eq!(seen, (1..=SLOTS).map(|frame| vec![frame, 7]).collect::<Vec<_>>());
+        assert_eq!(
+            seen,
+            (1..=SLOTS).map(|frame| vec![frame, 7]).collect::<Vec<_>>()
+        );
         assert_eq!(ring.lost(), 5);
         ring.drain(|_| panic!("there is nothing left"));
         ring.push(&[1]);

@@ -1,5 +1,5 @@
-//! The stacks that allocated sampled memory, with how much: a table of fixed size, without locks or allocation. Stacks are never
-//! forgotten; memory is touched as they come.
+//! The stacks that allocated sampled memory, with how much: a table of fixed size, without locks or
+//! allocation. Stacks are never forgotten; memory is touched as they come.
 
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
@@ -43,7 +43,10 @@ pub(crate) struct StackSample {
 
 impl Weight {
     fn sum(self, other: Self) -> Self {
-        Self { objects: self.objects + other.objects, bytes: self.bytes + other.bytes }
+        Self {
+            objects: self.objects + other.objects,
+            bytes: self.bytes + other.bytes,
+        }
     }
 }
 
@@ -51,7 +54,8 @@ impl Entry {
     /// What was allocated, and what of it is in use.
     fn sums(&self) -> (Weight, Weight) {
         // What is freed is read first, or more might be freed than was allocated.
-        let (freed, allocated) = (self.freed.get(), self.allocated.get());
+        let freed = self.freed.get();
+        let allocated = self.allocated.get();
         let in_use = Weight {
             objects: allocated.objects.saturating_sub(freed.objects),
             bytes: allocated.bytes.saturating_sub(freed.bytes),
@@ -62,7 +66,10 @@ impl Entry {
 
 impl Sum {
     const fn new() -> Self {
-        Self { objects: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+        Self {
+            objects: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        }
     }
 
     fn add(&self, weight: Weight) {
@@ -71,15 +78,23 @@ impl Sum {
     }
 
     fn get(&self) -> Weight {
-        Weight { objects: self.objects.load(Ordering::Relaxed), bytes: self.bytes.load(Ordering::Relaxed) }
+        Weight {
+            objects: self.objects.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+        }
     }
 }
 
-/// Index by hash: 48 bits of the hash, and the number of the stack. Two stacks of one hash are not distinguished, which is unlikely
-/// among at most 8192.
+/// Index by hash: 48 bits of the hash, and the number of the stack. Two stacks of one hash are not
+/// distinguished, which is unlikely among at most 8192.
 static BY_HASH: [AtomicU64; INDEX] = [const { AtomicU64::new(0) }; INDEX];
-static ENTRIES: [Entry; MAX_STACKS] =
-    [const { Entry { frames: AtomicU64::new(0), allocated: Sum::new(), freed: Sum::new() } }; MAX_STACKS];
+static ENTRIES: [Entry; MAX_STACKS] = [const {
+    Entry {
+        frames: AtomicU64::new(0),
+        allocated: Sum::new(),
+        freed: Sum::new(),
+    }
+}; MAX_STACKS];
 /// The first entry is that of all stacks for which there is no room.
 static ENTRY_COUNT: AtomicUsize = AtomicUsize::new(1);
 /// Frames, as distances from [`anchor`]: in the program itself they fit.
@@ -95,26 +110,43 @@ fn anchor() -> usize {
 pub(crate) fn intern(frames: &[usize]) -> u16 {
     let hash = hash(frames);
     let mut own = None;
+
     for probe in 0..PROBES {
-        let Some(slot) = usize::try_from(hash).ok().and_then(|hash| BY_HASH.get((hash + probe) % INDEX)) else {
+        let Some(slot) = usize::try_from(hash)
+            .ok()
+            .and_then(|hash| BY_HASH.get((hash + probe) % INDEX))
+        else {
             break;
         };
+
         let word = slot.load(Ordering::Acquire);
         if word >> 16 == hash {
             return number(word);
         }
+
         if word != 0 {
             continue;
         }
-        let Some(stack) = own.or_else(|| claim(frames)) else { break };
+
+        let Some(stack) = own.or_else(|| claim(frames)) else {
+            break;
+        };
+
         own = Some(stack);
-        match slot.compare_exchange(0, hash << 16 | u64::from(stack), Ordering::Release, Ordering::Acquire) {
+
+        match slot.compare_exchange(
+            0,
+            hash << 16 | u64::from(stack),
+            Ordering::Release,
+            Ordering::Acquire,
+        ) {
             Ok(_) => return stack,
             // Another thread was faster; with the same stack, the entry just claimed stays empty.
             Err(word) if word >> 16 == hash => return number(word),
             Err(_) => {}
         }
     }
+
     0
 }
 
@@ -124,9 +156,9 @@ fn number(word: u64) -> u16 {
 
 /// 48 bits, of which one is set.
 fn hash(frames: &[usize]) -> u64 {
-    let mixed = frames
-        .iter()
-        .fold(0_u64, |sum, frame| (sum.rotate_left(29) ^ *frame as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let mixed = frames.iter().fold(0_u64, |sum, frame| {
+        (sum.rotate_left(29) ^ *frame as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    });
     ((mixed ^ mixed >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16) | 1
 }
 
@@ -136,14 +168,26 @@ fn claim(frames: &[usize]) -> Option<u16> {
     let count = frames.iter().filter_map(distance).count();
     let take = |counter: &AtomicUsize, more: usize, max: usize| {
         let grown = |now: usize| now.checked_add(more).filter(|grown| *grown <= max);
-        counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown).ok()
+        counter
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown)
+            .ok()
     };
+
     let first = take(&FRAME_COUNT, count, MAX_FRAMES)?;
     let stack = take(&ENTRY_COUNT, 1, MAX_STACKS)?;
-    for (place, frame) in FRAMES.get(first..first + count)?.iter().zip(frames.iter().filter_map(distance)) {
+
+    for (place, frame) in FRAMES
+        .get(first..first + count)?
+        .iter()
+        .zip(frames.iter().filter_map(distance))
+    {
         place.store(frame, Ordering::Relaxed);
     }
-    ENTRIES.get(stack)?.frames.store((first as u64) << 8 | count.min(255) as u64, Ordering::Release);
+    ENTRIES.get(stack)?.frames.store(
+        (first as u64) << 8 | count.min(255) as u64,
+        Ordering::Release,
+    );
+
     u16::try_from(stack).ok()
 }
 
@@ -163,9 +207,15 @@ pub(crate) fn freed(stack: u16, weight: Weight) {
 pub(crate) fn totals() -> (Weight, Weight) {
     let count = ENTRY_COUNT.load(Ordering::Relaxed);
     let sums = ENTRIES.iter().take(count).map(Entry::sums);
-    sums.fold(Default::default(), |(allocated, in_use), (more, more_in_use)| {
-        (Weight::sum(allocated, more), Weight::sum(in_use, more_in_use))
-    })
+    sums.fold(
+        Default::default(),
+        |(allocated, in_use), (more, more_in_use)| {
+            (
+                Weight::sum(allocated, more),
+                Weight::sum(in_use, more_in_use),
+            )
+        },
+    )
 }
 
 /// All stacks with what they allocated so far.
@@ -173,15 +223,28 @@ pub(crate) fn all() -> Vec<StackSample> {
     let count = ENTRY_COUNT.load(Ordering::Relaxed);
     let seen = ENTRIES.iter().take(count).map(|entry| {
         let packed = entry.frames.load(Ordering::Acquire);
-        let (first, count) = (usize::try_from(packed >> 8).unwrap_or_default(), packed & 0xFF);
-        let frames = FRAMES.iter().skip(first).take(usize::try_from(count).unwrap_or_default());
+        let first = usize::try_from(packed >> 8).unwrap_or_default();
+        let count = packed & 0xFF;
+        let frames = FRAMES
+            .iter()
+            .skip(first)
+            .take(usize::try_from(count).unwrap_or_default());
         let frames = frames.map(|frame| {
-            anchor().wrapping_add_signed(isize::try_from(frame.load(Ordering::Relaxed)).unwrap_or_default())
+            anchor().wrapping_add_signed(
+                isize::try_from(frame.load(Ordering::Relaxed)).unwrap_or_default(),
+            )
         });
+
         let (allocated, in_use) = entry.sums();
-        StackSample { frames: frames.collect(), allocated, in_use }
+        StackSample {
+            frames: frames.collect(),
+            allocated,
+            in_use,
+        }
     });
-    seen.filter(|seen| seen.allocated != Weight::default()).collect()
+
+    seen.filter(|seen| seen.allocated != Weight::default())
+        .collect()
 }
 
 #[cfg(test)]
@@ -196,22 +259,67 @@ mod tests {
         assert!(stack > 0);
         assert_eq!(intern(&frames), stack);
         assert_ne!(intern(&frames[..1]), stack);
-        allocated(stack, Weight { objects: 512, bytes: 100 });
-        freed(stack, Weight { objects: 256, bytes: 40 });
-        let seen = all().into_iter().find(|seen| seen.frames == [base + 10, base - 20]).expect("8 is far away");
-        assert_eq!(seen.allocated, Weight { objects: 512, bytes: 100 });
-        assert_eq!(seen.in_use, Weight { objects: 256, bytes: 60 });
+        allocated(
+            stack,
+            Weight {
+                objects: 512,
+                bytes: 100,
+            },
+        );
+
+        freed(
+            stack,
+            Weight {
+                objects: 256,
+                bytes: 40,
+            },
+        );
+
+        let seen = all()
+            .into_iter()
+            .find(|seen| seen.frames == [base + 10, base - 20])
+            .expect("8 is far away");
+        assert_eq!(
+            seen.allocated,
+            Weight {
+                objects: 512,
+                bytes: 100
+            }
+        );
+
+        assert_eq!(
+            seen.in_use,
+            Weight {
+                objects: 256,
+                bytes: 60
+            }
+        );
+
         let (allocated, in_use) = totals();
-        assert!(allocated.objects >= 512 && allocated.bytes >= 100 && in_use.objects >= 256 && in_use.bytes >= 60);
+        assert!(
+            allocated.objects >= 512
+                && allocated.bytes >= 100
+                && in_use.objects >= 256
+                && in_use.bytes >= 60
+        );
     }
 
     #[test]
     fn threads_that_meet_a_stack_at_once_agree_on_its_number() {
         let base = anchor();
         let threads: Vec<_> = (0..8)
-            .map(|_| std::thread::spawn(move || (0..500).map(|n| intern(&[base + n, base + 3])).collect::<Vec<_>>()))
+            .map(|_| {
+                std::thread::spawn(move || {
+                    (0..500)
+                        .map(|n| intern(&[base + n, base + 3]))
+                        .collect::<Vec<_>>()
+                })
+            })
             .collect();
-        let numbers: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        let numbers: Vec<_> = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect();
         assert!(numbers.windows(2).all(|pair| pair[0] == pair[1]));
         assert!(!numbers[0].contains(&0));
     }

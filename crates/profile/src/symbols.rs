@@ -51,9 +51,15 @@ pub(crate) struct Function {
 ///
 /// # Errors
 /// When the program's file cannot be read.
-pub fn names(addresses: impl IntoIterator<Item = u64>) -> Result<BTreeMap<u64, Arc<str>>, NoSymbols> {
+pub fn names(
+    addresses: impl IntoIterator<Item = u64>,
+) -> Result<BTreeMap<u64, Arc<str>>, NoSymbols> {
     let program = read(&maps::code()?, addresses)?;
-    Ok(program.names.into_iter().map(|(address, function)| (address, function.name)).collect())
+    Ok(program
+        .names
+        .into_iter()
+        .map(|(address, function)| (address, function.name))
+        .collect())
 }
 
 /// The program's file, mapped: what is read of it takes no memory of the heap, and goes with this.
@@ -66,19 +72,30 @@ impl MappedFile {
     fn open() -> io::Result<Self> {
         let file = OpenOptions::new().read(true).open(maps::PROGRAM)?;
         let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+
         // SAFETY: a mapping of its own, of which no other is replaced.
-        let start =
-            unsafe { libc::mmap(ptr::null_mut(), length, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0) };
+        let start = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                length,
+                libc::PROT_READ,
+                libc::MAP_PRIVATE,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
+
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::InvalidData)?;
         Ok(Self { start, length })
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: so much is mapped until this is dropped. Linux lets nobody write to the file of a program that runs, nor could one go
-        // on whose own file is cut.
+        // SAFETY: so much is mapped until this is dropped. Linux lets nobody write to the file of a
+        // program that runs, nor could one go on whose own file is cut.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 }
@@ -91,13 +108,24 @@ impl Drop for MappedFile {
 }
 
 /// Looks addresses up.
-pub(crate) fn read(maps: &[CodeMap], addresses: impl IntoIterator<Item = u64>) -> Result<Program, NoSymbols> {
+pub(crate) fn read(
+    maps: &[CodeMap],
+    addresses: impl IntoIterator<Item = u64>,
+) -> Result<Program, NoSymbols> {
     let mapped = MappedFile::open()?;
     let file: ElfFile64<'_, object::Endianness> = ElfFile64::parse(mapped.bytes())?;
-    let build_id = file.build_id()?.unwrap_or_default().iter().map(|byte| format!("{byte:02x}")).collect();
+    let build_id = file
+        .build_id()?
+        .unwrap_or_default()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+
     let own = maps.first().map_or("", |map| &map.file);
     let in_file = |address: u64| {
-        let map = maps.iter().find(|map| map.file == own && (map.start..map.limit).contains(&address))?;
+        let map = maps
+            .iter()
+            .find(|map| map.file == own && (map.start..map.limit).contains(&address))?;
         let offset = address - map.start + map.offset;
         let segment = file.segments().find(|segment| {
             let (start, size) = segment.file_range();
@@ -105,26 +133,42 @@ pub(crate) fn read(maps: &[CodeMap], addresses: impl IntoIterator<Item = u64>) -
         })?;
         Some(offset - segment.file_range().0 + segment.address())
     };
-    let mut wanted: Vec<(u64, u64)> =
-        addresses.into_iter().filter_map(|address| Some((in_file(address)?, address))).collect();
+
+    let mut wanted: Vec<(u64, u64)> = addresses
+        .into_iter()
+        .filter_map(|address| Some((in_file(address)?, address)))
+        .collect();
     wanted.sort_unstable();
     let mut names = BTreeMap::new();
-    for symbol in file.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.size() > 0) {
-        let (start, end) = (symbol.address(), symbol.address().saturating_add(symbol.size()));
+    for symbol in file
+        .symbols()
+        .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.size() > 0)
+    {
+        let start = symbol.address();
+        let end = symbol.address().saturating_add(symbol.size());
         let first = wanted.partition_point(|(place, _)| *place < start);
-        let mut inside = wanted.iter().skip(first).take_while(|(place, _)| *place < end).peekable();
+        let mut inside = wanted
+            .iter()
+            .skip(first)
+            .take_while(|(place, _)| *place < end)
+            .peekable();
         if inside.peek().is_none() {
             continue;
         }
         let Ok(text) = symbol.name() else { continue };
-        let function = Function { start, name: readable(text), symbol: cut(text) };
+        let function = Function {
+            start,
+            name: readable(text),
+            symbol: cut(text),
+        };
         names.extend(inside.map(|(_, address)| (*address, function.clone())));
     }
+
     Ok(Program { names, build_id })
 }
 
-/// The demangled name of a symbol, which is written no further than it is kept: symbols refer to parts of themselves, so that a name of
-/// nested futures has up to a megabyte.
+/// The demangled name of a symbol, which is written no further than it is kept: symbols refer to
+/// parts of themselves, so that a name of nested futures has up to a megabyte.
 fn readable(symbol: &str) -> Arc<str> {
     let mut name = Start(String::new());
     // The only error is that the name is longer.
@@ -139,13 +183,19 @@ impl fmt::Write for Start {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let fits = text.floor_char_boundary(MAX_NAME - self.0.len());
         self.0.push_str(text.get(..fits).unwrap_or_default());
-        if fits == text.len() { Ok(()) } else { Err(fmt::Error) }
+        if fits == text.len() {
+            Ok(())
+        } else {
+            Err(fmt::Error)
+        }
     }
 }
 
 /// At most so much of a name.
 fn cut(name: &str) -> Arc<str> {
-    name.get(..name.floor_char_boundary(MAX_NAME)).unwrap_or(name).into()
+    name.get(..name.floor_char_boundary(MAX_NAME))
+        .unwrap_or(name)
+        .into()
 }
 
 #[cfg(test)]
@@ -163,8 +213,16 @@ mod tests {
         let address = (function as *const ()).addr() as u64;
         let found = names([address, address + 1, 8]).unwrap();
         let name = concat!(module_path!(), "::a_function_with_a_name");
-        assert_eq!(found.values().map(|name| &**name).collect::<Vec<_>>(), [name, name]);
-        assert!(!read(&maps::code().unwrap(), []).unwrap().build_id.is_empty());
+        assert_eq!(
+            found.values().map(|name| &**name).collect::<Vec<_>>(),
+            [name, name]
+        );
+        assert!(
+            !read(&maps::code().unwrap(), [])
+                .unwrap()
+                .build_id
+                .is_empty()
+        );
         assert!(cut(&"é".repeat(MAX_NAME)).len() <= MAX_NAME);
         assert_eq!(&*readable("_RNvC4core3abc"), "core::abc");
         assert!(readable(&"é".repeat(MAX_NAME)).len() <= MAX_NAME);

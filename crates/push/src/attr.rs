@@ -34,7 +34,8 @@ pub enum Attr {
     HasText(Arc<str>, Arc<str>),
     /// All labels in the node metadata (`LABELS`).
     MetaLabels,
-    /// The whole node metadata as JSON text. Splits proxies finely: for EnvoyFilter's metadata match and debugging only.
+    /// The whole node metadata as JSON text. Splits proxies finely: for EnvoyFilter's metadata
+    /// match and debugging only.
     AllMeta,
     /// `node.locality` of the request.
     Locality,
@@ -96,9 +97,14 @@ impl Attr {
             Self::Name => AttrValue::Text(proxy.name.clone()),
             Self::DnsDomain => AttrValue::Text(proxy.dns_domain.clone()),
             Self::ServiceCluster => AttrValue::Text(proxy.service_cluster.clone()),
-            Self::Meta(key) => proxy.meta(key).map_or(AttrValue::Absent, |text| AttrValue::Text(Arc::from(text))),
+            Self::Meta(key) => proxy
+                .meta(key)
+                .map_or(AttrValue::Absent, |text| AttrValue::Text(Arc::from(text))),
             Self::HasText(key, value) => {
-                let found = proxy.metadata.get(&**key).and_then(serde_json::Value::as_str);
+                let found = proxy
+                    .metadata
+                    .get(&**key)
+                    .and_then(serde_json::Value::as_str);
                 AttrValue::Bool(found == Some(&**value))
             }
             Self::MetaLabels => AttrValue::Labels(proxy.labels.clone()),
@@ -110,7 +116,10 @@ impl Attr {
                 Some(identity) => AttrValue::Text(Arc::from(identity.namespace.as_str())),
                 None => AttrValue::Absent,
             },
-            Self::Identity => proxy.identity.clone().map_or(AttrValue::Absent, AttrValue::Identity),
+            Self::Identity => proxy
+                .identity
+                .clone()
+                .map_or(AttrValue::Absent, AttrValue::Identity),
         }
     }
 }

@@ -33,8 +33,16 @@ impl ProxyView<'_> {
         if cluster_id.as_str().is_empty() || cluster_id == self.view().mesh().settings.cluster_id {
             return ClusterRef::Config;
         }
-        let is_known = self.view().read(FactKey::Clusters).remotes.contains_key(&cluster_id);
-        if is_known { ClusterRef::Remote(cluster_id) } else { ClusterRef::Unknown }
+        let is_known = self
+            .view()
+            .read(FactKey::Clusters)
+            .remotes
+            .contains_key(&cluster_id);
+        if is_known {
+            ClusterRef::Remote(cluster_id)
+        } else {
+            ClusterRef::Unknown
+        }
     }
 }
 
@@ -46,21 +54,31 @@ impl View<'_> {
 
     /// The service ports of Kubernetes Services that a pod of a cluster serves.
     #[must_use]
-    pub fn targets_of_pod_in(&self, cluster_ref: &ClusterRef, pod: &NamespacedName) -> &[ServiceTarget] {
+    pub fn targets_of_pod_in(
+        &self,
+        cluster_ref: &ClusterRef,
+        pod: &NamespacedName,
+    ) -> &[ServiceTarget] {
         match cluster_ref {
             ClusterRef::Config => self.targets_of_pod(pod),
             ClusterRef::Remote(cluster) => {
                 let fact = FactKey::remote(cluster, RemoteFact::TargetsOf(pod.clone()));
-                let targets = remote(self.read(fact), cluster).and_then(|remote| remote.pod_targets.get(pod));
+                let targets =
+                    remote(self.read(fact), cluster).and_then(|remote| remote.pod_targets.get(pod));
                 targets.map_or(&[], |targets| targets)
             }
             ClusterRef::Unknown => &[],
         }
     }
 
-    /// The service ports that WorkloadEntries of a cluster at this address serve, and the pods at this address.
+    /// The service ports that WorkloadEntries of a cluster at this address serve, and the pods at
+    /// this address.
     #[must_use]
-    pub fn targets_at_in(&self, cluster_ref: &ClusterRef, address: IpAddr) -> Option<&Arc<TargetsAt>> {
+    pub fn targets_at_in(
+        &self,
+        cluster_ref: &ClusterRef,
+        address: IpAddr,
+    ) -> Option<&Arc<TargetsAt>> {
         match cluster_ref {
             ClusterRef::Config => self.targets_at(address),
             ClusterRef::Remote(cluster) => {
@@ -73,7 +91,11 @@ impl View<'_> {
 
     /// The workload of the pod of this name in a cluster.
     #[must_use]
-    pub fn workload_in(&self, cluster_ref: &ClusterRef, name: &NamespacedName) -> Option<&Arc<Workload>> {
+    pub fn workload_in(
+        &self,
+        cluster_ref: &ClusterRef,
+        name: &NamespacedName,
+    ) -> Option<&Arc<Workload>> {
         match cluster_ref {
             ClusterRef::Config => self.workload(name),
             ClusterRef::Remote(cluster) => {
@@ -84,8 +106,8 @@ impl View<'_> {
         }
     }
 
-    /// Whether a service account of a cluster may read the secrets of its namespace there; false while this is not
-    /// known.
+    /// Whether a service account of a cluster may read the secrets of its namespace there; false
+    /// while this is not known.
     #[must_use]
     pub fn may_read_secrets_in(&self, cluster_ref: &ClusterRef, account: &NamespacedName) -> bool {
         match cluster_ref {
@@ -93,7 +115,10 @@ impl View<'_> {
             ClusterRef::Remote(cluster) => {
                 let fact = FactKey::remote(cluster, RemoteFact::SecretReader(account.clone()));
                 let readers = &self.read(fact).remote_secret_readers;
-                readers.get(&(cluster.clone(), account.clone())).copied().unwrap_or_default()
+                readers
+                    .get(&(cluster.clone(), account.clone()))
+                    .copied()
+                    .unwrap_or_default()
             }
             ClusterRef::Unknown => false,
         }
@@ -103,16 +128,26 @@ impl View<'_> {
     #[must_use]
     pub fn list_all_in<T: Stored>(&self, cluster: &ClusterId) -> Vec<&Arc<Object<T>>> {
         let context = self.read(FactKey::remote(cluster, RemoteFact::All(T::KIND)));
-        objects(context, cluster).into_iter().flat_map(|objects| T::table(objects).iter()).collect()
+        objects(context, cluster)
+            .into_iter()
+            .flat_map(|objects| T::table(objects).iter())
+            .collect()
     }
 
     /// `None` if the cluster is unknown, or has no object of this kind and name.
     #[must_use]
-    pub fn object_in<T: Stored>(&self, cluster_ref: &ClusterRef, name: &NamespacedName) -> Option<&Arc<Object<T>>> {
+    pub fn object_in<T: Stored>(
+        &self,
+        cluster_ref: &ClusterRef,
+        name: &NamespacedName,
+    ) -> Option<&Arc<Object<T>>> {
         match cluster_ref {
             ClusterRef::Config => self.object(name),
             ClusterRef::Remote(cluster) => {
-                let object = ObjectRef { kind: T::KIND, name: name.clone() };
+                let object = ObjectRef {
+                    kind: T::KIND,
+                    name: name.clone(),
+                };
                 let fact = FactKey::remote(cluster, RemoteFact::Object(object));
                 T::table(objects(self.read(fact), cluster)?).get(name)
             }
@@ -122,13 +157,20 @@ impl View<'_> {
 
     /// The objects of a kind in one namespace of a cluster, by name.
     #[must_use]
-    pub fn list_in<T: Stored>(&self, cluster_ref: &ClusterRef, namespace: &Namespace) -> Vec<&Arc<Object<T>>> {
+    pub fn list_in<T: Stored>(
+        &self,
+        cluster_ref: &ClusterRef,
+        namespace: &Namespace,
+    ) -> Vec<&Arc<Object<T>>> {
         match cluster_ref {
             ClusterRef::Config => self.list(namespace).collect(),
             ClusterRef::Remote(cluster) => {
                 let fact = FactKey::remote(cluster, RemoteFact::List(T::KIND, namespace.clone()));
                 let objects = objects(self.read(fact), cluster);
-                objects.into_iter().flat_map(|objects| T::table(objects).in_namespace(namespace)).collect()
+                objects
+                    .into_iter()
+                    .flat_map(|objects| T::table(objects).in_namespace(namespace))
+                    .collect()
             }
             ClusterRef::Unknown => Vec::new(),
         }
@@ -140,7 +182,9 @@ impl View<'_> {
         cluster_ref: &ClusterRef,
         address: IpAddr,
     ) -> impl Iterator<Item = ObjectRef> + use<'_> {
-        self.index_of(cluster_ref, AddressKey::Address(address)).into_iter().flat_map(move |index| index.at(address))
+        self.index_of(cluster_ref, AddressKey::Address(address))
+            .into_iter()
+            .flat_map(move |index| index.at(address))
     }
 
     /// The pods on a node of a cluster.
@@ -160,7 +204,10 @@ impl View<'_> {
         pod: &NamespacedName,
     ) -> impl Iterator<Item = NamespacedName> + use<'_> {
         let index = self.index_of(cluster_ref, AddressKey::Pod(pod.clone()));
-        index.map(|index| index.slices_of(pod)).into_iter().flatten()
+        index
+            .map(|index| index.slices_of(pod))
+            .into_iter()
+            .flatten()
     }
 
     /// The objects of a cluster that may have a label.
@@ -169,24 +216,32 @@ impl View<'_> {
         cluster_ref: &ClusterRef,
         label: LabelKey,
     ) -> impl Iterator<Item = ObjectRef> + use<'_> {
-        self.index_of(cluster_ref, AddressKey::Label(label)).into_iter().flat_map(move |index| index.with(label))
+        self.index_of(cluster_ref, AddressKey::Label(label))
+            .into_iter()
+            .flat_map(move |index| index.with(label))
     }
 
-    /// The address index of a cluster, read by a key. For remote clusters there is one if the networks of an ambient
-    /// mesh are joined (with workloads of clusters in the same network only), or if a proxy has requested a peer.
+    /// The address index of a cluster, read by a key. For remote clusters there is one if the
+    /// networks of an ambient mesh are joined (with workloads of clusters in the same network
+    /// only), or if a proxy has requested a peer.
     fn index_of(&self, cluster_ref: &ClusterRef, key: AddressKey) -> Option<&AddressIndex> {
         match cluster_ref {
             ClusterRef::Config => Some(&self.read(FactKey::Found(key)).addresses),
-            ClusterRef::Remote(cluster) => {
-                self.read(FactKey::remote(cluster, RemoteFact::Found(key))).remote_addresses.get(cluster)
-            }
+            ClusterRef::Remote(cluster) => self
+                .read(FactKey::remote(cluster, RemoteFact::Found(key)))
+                .remote_addresses
+                .get(cluster),
             ClusterRef::Unknown => None,
         }
     }
 }
 
 fn remote<'a>(context: &'a PushContext, cluster: &ClusterId) -> Option<&'a Directory> {
-    context.directory.remotes.get(cluster).map(|directory| &**directory)
+    context
+        .directory
+        .remotes
+        .get(cluster)
+        .map(|directory| &**directory)
 }
 
 /// The objects of a remote cluster.

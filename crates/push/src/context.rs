@@ -30,11 +30,13 @@ pub struct PushContext {
     pub networks: Arc<MeshNetworks>,
     /// Services, endpoints, workloads.
     pub directory: Directory,
-    /// Objects of the cluster that configures the mesh, or of its other sources. Not those of remote clusters.
+    /// Objects of the cluster that configures the mesh, or of its other sources. Not those of
+    /// remote clusters.
     pub objects: Objects,
     /// The names of objects of kinds with many objects, in parts.
     pub name_parts: NameParts,
-    /// Whether service accounts may read the secrets of their namespace, for those that were checked.
+    /// Whether service accounts may read the secrets of their namespace, for those that were
+    /// checked.
     pub secret_readers: OrdMap<NamespacedName, bool>,
     /// Fetched JWKS of token issuers, by source.
     pub keys: OrdMap<KeySource, Arc<str>>,
@@ -42,20 +44,23 @@ pub struct PushContext {
     pub trust_bundle: Arc<[Arc<str>]>,
     /// Resolved addresses of network gateways, by host name.
     pub gateway_hosts: OrdMap<Arc<str>, Arc<[IpAddr]>>,
-    /// Index of objects by address. Without ambient mode it is empty until a proxy requests a peer; then it contains
-    /// pods and WorkloadEntries.
+    /// Index of objects by address. Without ambient mode it is empty until a proxy requests a peer;
+    /// then it contains pods and WorkloadEntries.
     pub addresses: AddressIndex,
     /// Whether a proxy has requested a peer by address.
     pub finds_peers: bool,
-    /// The index of each remote cluster: in an ambient mesh of several networks, or after a proxy has requested a peer.
+    /// The index of each remote cluster: in an ambient mesh of several networks, or after a proxy
+    /// has requested a peer.
     pub remote_addresses: OrdMap<ClusterId, AddressIndex>,
     /// The names of workloads and services; empty without ambient mode.
     pub address_names: NameList,
-    /// Objects of remote clusters: only kinds of `counts_in_remotes`, thus no configuration of the mesh.
+    /// Objects of remote clusters: only kinds of `counts_in_remotes`, thus no configuration of the
+    /// mesh.
     pub remotes: OrdMap<ClusterId, Objects>,
     /// As `secret_readers`, for remote clusters.
     pub remote_secret_readers: OrdMap<(ClusterId, NamespacedName), bool>,
-    /// Objects of which the previous version is served, since proxies rejected resources of the current one.
+    /// Objects of which the previous version is served, since proxies rejected resources of the
+    /// current one.
     pub quarantined: OrdMap<ObjectRef, Arc<Quarantined>>,
     /// Staged rollouts, stopped ones included. `objects` has the previous versions.
     pub rollouts: OrdMap<ObjectRef, Arc<Rollout>>,
@@ -76,13 +81,16 @@ pub struct Mesh {
 #[must_use]
 pub fn directory_facts(change: &DirectoryChange) -> Vec<FactKey> {
     let mut facts: Vec<FactKey> = Vec::new();
+
     for key in &change.services {
         facts.push(FactKey::Service(key.clone()));
         facts.push(FactKey::ServicesOfHost(key.hostname.clone()));
     }
+
     if !change.services.is_empty() {
         facts.push(FactKey::AllServices);
     }
+
     facts.extend(change.endpoints.iter().cloned().map(FactKey::Endpoints));
     facts.extend(change.pod_targets.iter().cloned().map(FactKey::TargetsOf));
     facts.extend(change.targets.iter().copied().map(FactKey::TargetsAt));
@@ -90,13 +98,25 @@ pub fn directory_facts(change: &DirectoryChange) -> Vec<FactKey> {
     if change.network_gateways {
         facts.push(FactKey::Networks);
     }
+
     facts.extend(change.clusters.then_some(FactKey::Clusters));
+
     for (cluster, change) in &change.remotes {
-        let of_pods = change.pod_targets.iter().cloned().map(RemoteFact::TargetsOf);
+        let of_pods = change
+            .pod_targets
+            .iter()
+            .cloned()
+            .map(RemoteFact::TargetsOf);
         let at = change.targets.iter().copied().map(RemoteFact::TargetsAt);
         let workloads = change.workloads.iter().cloned().map(RemoteFact::Workload);
-        facts.extend(of_pods.chain(at).chain(workloads).map(|fact| FactKey::remote(cluster, fact)));
+        facts.extend(
+            of_pods
+                .chain(at)
+                .chain(workloads)
+                .map(|fact| FactKey::remote(cluster, fact)),
+        );
     }
+
     facts
 }
 
@@ -109,7 +129,9 @@ pub fn object_facts(object: &ObjectRef) -> Vec<FactKey> {
         FactKey::ListAll(object.kind),
     ];
     if object.kind == Kind::Namespace {
-        facts.push(FactKey::Namespace(navarch_api::names::Namespace::new(&object.name.name)));
+        facts.push(FactKey::Namespace(navarch_api::names::Namespace::new(
+            &object.name.name,
+        )));
     }
     facts
 }
@@ -122,17 +144,25 @@ pub fn remote_object_facts(cluster: &ClusterId, object: &ObjectRef) -> [FactKey;
     [RemoteFact::Object(object.clone()), list, all].map(|fact| FactKey::remote(cluster, fact))
 }
 
-/// The facts by which translators read a configuration object, with the same granularity: policies by the list of their
-/// namespace, ServiceEntries by the services that they declare, all others by object.
+/// The facts by which translators read a configuration object, with the same granularity: policies
+/// by the list of their namespace, ServiceEntries by the services that they declare, all others by
+/// object.
 #[must_use]
-#[expect(clippy::wildcard_enum_match_arm, reason = "most kinds are read individually")]
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "most kinds are read individually"
+)]
 pub fn facts_of(object: &AnyObject) -> Vec<FactKey> {
     let name = object.object_ref();
     let mut facts = vec![FactKey::Object(name.clone())];
+
     match object {
         AnyObject::ServiceEntry(entry) => {
             for host in &entry.spec.hosts {
-                let key = ServiceKey { namespace: entry.meta.key.namespace.clone(), hostname: Hostname::new(host) };
+                let key = ServiceKey {
+                    namespace: entry.meta.key.namespace.clone(),
+                    hostname: Hostname::new(host),
+                };
                 facts.extend([FactKey::Service(key.clone()), FactKey::Endpoints(key)]);
             }
         }
@@ -141,8 +171,11 @@ pub fn facts_of(object: &AnyObject) -> Vec<FactKey> {
         | AnyObject::AuthorizationPolicy(_)
         | AnyObject::RequestAuthentication(_)
         | AnyObject::Telemetry(_)
-        | AnyObject::ProxyConfig(_) => facts.push(FactKey::List(name.kind, name.name.namespace.clone())),
+        | AnyObject::ProxyConfig(_) => {
+            facts.push(FactKey::List(name.kind, name.name.namespace.clone()))
+        }
         _ => {}
     }
+
     facts
 }

@@ -15,7 +15,9 @@ use super::deps::{Dep, Deps};
 use super::engine::runs::Runs;
 use super::engine::{EngineConfig, EngineSizes, Interest};
 use super::fact::FactKey;
-use super::memo::{AnyQuery, AttrDef, AttrId, Fact, FactId, Frame, Node, NodeId, QueryId, Value, ValueId};
+use super::memo::{
+    AnyQuery, AttrDef, AttrId, Fact, FactId, Frame, Node, NodeId, QueryId, Value, ValueId,
+};
 use super::node_list::NodeList;
 use super::notice::Notices;
 use super::proxy::Proxy;
@@ -57,7 +59,14 @@ pub(super) struct Prepared {
 impl Prepared {
     /// An empty result.
     pub(super) fn new(kind: ResourceType, interest: Interest) -> Self {
-        Self { kind, interest, names: None, last: None, pieces: Vec::new(), resources: Vec::new() }
+        Self {
+            kind,
+            interest,
+            names: None,
+            last: None,
+            pieces: Vec::new(),
+            resources: Vec::new(),
+        }
     }
 }
 
@@ -119,7 +128,8 @@ pub(super) struct Core {
     pub(super) frames: Vec<Frame>,
     /// Connected proxies.
     pub(super) proxies: KeyedMap<u64, ProxyState>,
-    /// Marked results whose dependents are not marked until the result is known to differ, the lowest first.
+    /// Marked results whose dependents are not marked until the result is known to differ, the
+    /// lowest first.
     pub(super) gates: BTreeSet<(u16, NodeId)>,
     /// Gates that are being settled, the outermost first.
     settling: Vec<NodeId>,
@@ -179,26 +189,43 @@ pub(super) enum Lookup {
 impl Core {
     /// Empty tables, at the first revision.
     pub(super) fn new(config: EngineConfig) -> Self {
-        Self { config, revision: 1, ..Self::default() }
+        Self {
+            config,
+            revision: 1,
+            ..Self::default()
+        }
     }
 
-    /// Interns a query key. The code that depends on the key's type is short, since it is compiled for each of about
-    /// 250 types.
+    /// Interns a query key. The code that depends on the key's type is short, since it is compiled
+    /// for each of about 250 types.
     pub(super) fn query_id<Q: Query>(&mut self, query: &Q) -> QueryId {
         let hash = query.key_hash();
         let is_it = |kept: &dyn AnyQuery| kept.as_any().downcast_ref::<Q>() == Some(query);
-        self.find_query(hash, &is_it).unwrap_or_else(|| self.add_query(hash, Arc::new(query.clone())))
+        self.find_query(hash, &is_it)
+            .unwrap_or_else(|| self.add_query(hash, Arc::new(query.clone())))
     }
 
     /// The id of the query with this hash for which `is_it` returns true.
     fn find_query(&self, hash: KeyHash, is_it: &dyn Fn(&dyn AnyQuery) -> bool) -> Option<QueryId> {
-        let mut candidates = self.query_index.get_at(hash).iter().map(|number| QueryId(index(*number)));
-        candidates.find(|id| self.queries.get(id.0).and_then(Option::as_deref).is_some_and(is_it))
+        let mut candidates = self
+            .query_index
+            .get_at(hash)
+            .iter()
+            .map(|number| QueryId(index(*number)));
+        candidates.find(|id| {
+            self.queries
+                .get(id.0)
+                .and_then(Option::as_deref)
+                .is_some_and(is_it)
+        })
     }
 
     /// Assigns an id to a new query.
     fn add_query(&mut self, hash: KeyHash, query: Arc<dyn AnyQuery>) -> QueryId {
-        let id = self.free_queries.pop_first().unwrap_or(QueryId(self.queries.len()));
+        let id = self
+            .free_queries
+            .pop_first()
+            .unwrap_or(QueryId(self.queries.len()));
         match self.queries.get_mut(id.0) {
             Some(slot) => *slot = Some(query),
             None => {
@@ -212,16 +239,26 @@ impl Core {
 
     /// Whether results of a query are always gates, regardless of the number of dependents.
     fn is_gate_by_nature(&self, id: QueryId) -> bool {
-        self.queries.get(id.0).and_then(Option::as_ref).is_some_and(|query| query.is_gate())
+        self.queries
+            .get(id.0)
+            .and_then(Option::as_ref)
+            .is_some_and(|query| query.is_gate())
     }
 
     pub(super) fn query(&self, id: QueryId) -> Arc<dyn AnyQuery> {
-        self.queries.get(id.0).and_then(Clone::clone).expect("ids are given out for kept queries and dropped with them")
+        self.queries
+            .get(id.0)
+            .and_then(Clone::clone)
+            .expect("ids are given out for kept queries and dropped with them")
     }
 
     /// The id of a fact that has been read.
     fn known_fact(&self, hash: KeyHash, key: &FactKey) -> Option<FactId> {
-        let mut candidates = self.fact_index.get_at(hash).iter().map(|number| FactId(index(*number)));
+        let mut candidates = self
+            .fact_index
+            .get_at(hash)
+            .iter()
+            .map(|number| FactId(index(*number)));
         candidates.find(|id| self.facts.get(id.0).is_some_and(|fact| fact.key == *key))
     }
 
@@ -231,13 +268,23 @@ impl Core {
         if let Some(id) = self.known_fact(hash, &key) {
             return id;
         }
+
         // Changes before the first read do not matter.
-        let fact = Fact { key, changed_at: 0, parents: NodeList::default() };
-        let id = self.free_facts.pop_first().unwrap_or(FactId(self.facts.len()));
+        let fact = Fact {
+            key,
+            changed_at: 0,
+            parents: NodeList::default(),
+        };
+        let id = self
+            .free_facts
+            .pop_first()
+            .unwrap_or(FactId(self.facts.len()));
+
         match self.facts.get_mut(id.0) {
             Some(slot) => *slot = fact,
             None => push_tight(&mut self.facts, fact),
         }
+
         self.fact_index.insert_at(hash, number(id.0));
         id
     }
@@ -249,7 +296,11 @@ impl Core {
 
     /// All facts that have been read.
     pub(super) fn all_facts(&self) -> Vec<FactKey> {
-        let used = self.facts.iter().enumerate().filter(|(id, _)| !self.free_facts.contains(&FactId(*id)));
+        let used = self
+            .facts
+            .iter()
+            .enumerate()
+            .filter(|(id, _)| !self.free_facts.contains(&FactId(*id)));
         used.map(|(_, fact)| fact.key.clone()).collect()
     }
 
@@ -274,7 +325,11 @@ impl Core {
         id
     }
 
-    pub(super) fn derived_attr(&mut self, query: QueryId, answer: fn(&Value) -> AttrValue) -> AttrId {
+    pub(super) fn derived_attr(
+        &mut self,
+        query: QueryId,
+        answer: fn(&Value) -> AttrValue,
+    ) -> AttrId {
         if let Some(id) = self.derived_ids.get(&query).copied() {
             self.touch_attr(id);
             return id;
@@ -315,7 +370,9 @@ impl Core {
     /// Stores a derived answer of a proxy and adds the proxy to the watchers of the node.
     pub(super) fn watch(&mut self, proxy: u64, attr: AttrId, node: NodeId, value: ValueId) {
         self.touch_attr(attr);
-        let Some(state) = self.proxies.get_mut(&proxy) else { return };
+        let Some(state) = self.proxies.get_mut(&proxy) else {
+            return;
+        };
         state.answers.insert(attr, value);
         let left = match state.derived.insert(attr, Derived::From(node)) {
             Some(Derived::From(left)) if left != node => Some(left),
@@ -329,13 +386,19 @@ impl Core {
         }
     }
 
-    /// Keeps the last good derived answer of a proxy if computing a new one fails, or records that there is no answer.
+    /// Keeps the last good derived answer of a proxy if computing a new one fails, or records that
+    /// there is no answer.
     pub(super) fn keep_answer(&mut self, proxy: u64, attr: AttrId, failure: Arc<str>) -> ValueId {
         self.failing.insert(proxy);
-        let last = match self.proxies.get(&proxy).and_then(|state| state.derived.get(&attr)) {
+        let last = match self
+            .proxies
+            .get(&proxy)
+            .and_then(|state| state.derived.get(&attr))
+        {
             Some(Derived::From(node)) => self.nodes.get(node).map(|node| node.value.clone()),
             Some(Derived::Failed(_)) | None => None,
         };
+
         let answer = match (last, self.attr(attr)) {
             (Some(last), Some(AttrDef::Derived { answer, .. })) => Some(answer(&last)),
             _ => None,
@@ -343,12 +406,14 @@ impl Core {
         let failed = answer.is_none();
         let value = self.value_id(answer.unwrap_or(AttrValue::Failed));
         self.touch_attr(attr);
+
         if let Some(state) = self.proxies.get_mut(&proxy) {
             state.answers.insert(attr, value);
             if failed {
                 state.derived.insert(attr, Derived::Failed(failure));
             }
         }
+
         value
     }
 
@@ -358,7 +423,9 @@ impl Core {
         if let Some(value) = state.answers.get(&attr) {
             return Some(*value);
         }
-        let Some(AttrDef::Plain(question)) = self.attrs.get(attr.0)? else { return None };
+        let Some(AttrDef::Plain(question)) = self.attrs.get(attr.0)? else {
+            return None;
+        };
         let value = question.of(&state.proxy);
         let value = self.value_id(value);
         self.touch_attr(attr);
@@ -370,27 +437,36 @@ impl Core {
     pub(super) fn find(&mut self, query: QueryId, proxy: u64) -> Lookup {
         // The path is walked without holding a borrow on the tree, since answering may intern.
         let mut path: Vec<ValueId> = Vec::new();
+
         loop {
             let mut tree = self.trees.get(query.0).and_then(Option::as_ref);
+
             for value in &path {
                 tree = match tree {
                     Some(Tree::Branch(branch)) => branch.children.get(value),
                     Some(Tree::Leaf(_)) | None => None,
                 };
             }
+
             // Fast path: continue as long as the answers are known.
             let attr = loop {
                 match tree {
                     None => return Lookup::Nothing,
                     Some(Tree::Leaf(id)) => return Lookup::Node(*id),
                     Some(Tree::Branch(branch)) => {
-                        let known = self.proxies.get(&proxy).and_then(|state| state.answers.get(&branch.attr));
-                        let Some(value) = known else { break branch.attr };
+                        let known = self
+                            .proxies
+                            .get(&proxy)
+                            .and_then(|state| state.answers.get(&branch.attr));
+                        let Some(value) = known else {
+                            break branch.attr;
+                        };
                         path.push(*value);
                         tree = branch.children.get(value);
                     }
                 }
             };
+
             if self.answer(proxy, attr).is_none() {
                 return Lookup::Derive(attr);
             }
@@ -398,29 +474,45 @@ impl Core {
     }
 
     /// Stores a new result, with edges from everything that it read.
-    pub(super) fn store(&mut self, query: QueryId, value: Value, frame: Frame, fault: Option<Arc<str>>) -> NodeId {
+    pub(super) fn store(
+        &mut self,
+        query: QueryId,
+        value: Value,
+        frame: Frame,
+        fault: Option<Arc<str>>,
+    ) -> NodeId {
         let id = NodeId(self.next_node);
         self.next_node += 1;
         let deps: Deps = frame.deps.into_iter().collect();
+
         // An empty list made from a `Vec` would need its own allocation.
-        let attrs: Arc<[(AttrId, ValueId)]> = if frame.attrs.is_empty() { Arc::default() } else { frame.attrs.into() };
+        let attrs: Arc<[(AttrId, ValueId)]> = if frame.attrs.is_empty() {
+            Arc::default()
+        } else {
+            frame.attrs.into()
+        };
+
         let remarks = frame.remarks.into_texts();
         self.fresh_remarks.extend(remarks.iter().cloned());
         self.notices.set(id, frame.notices);
         self.looked += deps.len() as u64;
         self.add_parent(deps.iter(), id);
+
         for (attr, value) in attrs.iter() {
             self.touch_attr(*attr);
             self.touch_value(*value);
         }
+
         let height = self.height_over(&deps);
         let mut dropped = Vec::new();
         if let Some(slot) = self.trees.get_mut(query.0) {
             Tree::insert(slot, &attrs, id, &mut dropped);
         }
+
         for gone in dropped {
             self.discard(gone);
         }
+
         let revision = self.revision;
         let mut node = Node {
             query,
@@ -436,6 +528,7 @@ impl Core {
             gated: false,
             sweep: self.sweep_number,
         };
+
         node.set_faults(fault, remarks);
         self.nodes.insert(id, Box::new(node));
         id
@@ -472,14 +565,18 @@ impl Core {
 
     /// Drops a result that no tree refers to any more, and notes its subscribers and watchers.
     fn discard(&mut self, id: NodeId) {
-        let Some(node) = self.nodes.remove(&id) else { return };
+        let Some(node) = self.nodes.remove(&id) else {
+            return;
+        };
         self.notices.set(id, Vec::new());
         self.loose_edges += node.deps.len();
         self.dropped_subscriptions.extend(&node.rare().subscribers);
-        self.unanswered.extend(node.rare().watchers.iter().map(|(proxy, _)| *proxy));
+        self.unanswered
+            .extend(node.rare().watchers.iter().map(|(proxy, _)| *proxy));
         if !node.dirty || node.gated {
-            // Its dependents are not marked yet. A result that is not dirty gets here only if a translator is not pure:
-            // by the current facts the result is valid, but the tree no longer finds it.
+            // Its dependents are not marked yet. A result that is not dirty gets here only if a
+            // translator is not pure: by the current facts the result is valid, but the tree no
+            // longer finds it.
             self.mark_all(node.parents.as_slice().to_vec());
         }
     }

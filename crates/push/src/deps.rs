@@ -1,7 +1,8 @@
 //! The dependencies of a result, stored with each result.
 //!
-//! A resource of ambient mode has a dozen dependencies, and there is one resource for each workload. An enum takes 16
-//! bytes per dependency; this encoding takes three with a million results, since ids are consecutive numbers.
+//! A resource of ambient mode has a dozen dependencies, and there is one resource for each
+//! workload. An enum takes 16 bytes per dependency; this encoding takes three with a million
+//! results, since ids are consecutive numbers.
 
 use std::sync::Arc;
 
@@ -16,8 +17,8 @@ pub(super) enum Dep {
     Node(NodeId),
 }
 
-/// A list of [`Dep`]s, each encoded as a Protocol Buffers varint: seven bits per byte, lowest bits first, and the high
-/// bit set in all bytes but the last.
+/// A list of [`Dep`]s, each encoded as a Protocol Buffers varint: seven bits per byte, lowest bits
+/// first, and the high bit set in all bytes but the last.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Deps(Arc<[u8]>);
 
@@ -37,7 +38,8 @@ impl Deps {
     pub(super) fn iter(&self) -> impl Iterator<Item = Dep> {
         let mut bytes = self.0.iter();
         std::iter::from_fn(move || {
-            let (mut packed, mut shift) = (0, 0);
+            let mut packed = 0;
+            let mut shift = 0;
             loop {
                 let byte = *bytes.next()?;
                 packed |= u64::from(byte & !MORE) << shift;
@@ -89,7 +91,9 @@ mod tests {
 
     #[test]
     fn packed_dependencies_round_trip() {
-        let ids = (0..64).flat_map(|bits| [(1_u64 << bits) - 1, (1 << bits) / 2]).filter(|id| *id < 1 << 63);
+        let ids = (0..64)
+            .flat_map(|bits| [(1_u64 << bits) - 1, (1 << bits) / 2])
+            .filter(|id| *id < 1 << 63);
         let mut all: Vec<Dep> = ids.map(|id| Dep::Node(NodeId(id))).collect();
         all.extend([0, 1, 63, 64, 8191, 8192, usize::MAX >> 1].map(|id| Dep::Fact(FactId(id))));
         let deps = Deps::from_iter(all.clone());
@@ -97,6 +101,9 @@ mod tests {
         assert!(all.iter().all(|dep| deps.contains(*dep)) && !deps.contains(Dep::Node(NodeId(5))));
         assert_eq!(deps.len(), all.len());
         let none = Deps::from_iter([]);
-        assert_eq!((none.len(), none.iter().next(), none.contains(all[0])), (0, None, false));
+        assert_eq!(
+            (none.len(), none.iter().next(), none.contains(all[0])),
+            (0, None, false)
+        );
     }
 }

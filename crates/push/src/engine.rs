@@ -36,7 +36,8 @@ pub use provenance::Faulty;
 pub(crate) use remarks::Reads;
 pub use remarks::Remark;
 
-/// How many times subscriptions with dropped results are settled before the rest waits for the next change.
+/// How many times subscriptions with dropped results are settled before the rest waits for the next
+/// change.
 const MAX_DROPPED_ROUNDS: usize = 4;
 
 /// The id of a connected proxy within one engine; never reused.
@@ -48,8 +49,8 @@ pub struct ProxyId(u64);
 pub struct Interest {
     /// Wildcard: all resources of the proxy.
     pub wildcard: bool,
-    /// Requested names, whether or not they exist; for [`ResourceType::VirtualHost`] the route configurations whose virtual
-    /// hosts are requested.
+    /// Requested names, whether or not they exist; for [`ResourceType::VirtualHost`] the route
+    /// configurations whose virtual hosts are requested.
     pub names: Arc<BTreeSet<ResourceName>>,
 }
 
@@ -64,13 +65,14 @@ pub struct PushCause {
     pub answers: u32,
 }
 
-/// The receiver of a proxy's collections. Must not block: it is called from the engine's thread, once per change and proxy.
+/// The receiver of a proxy's collections. Must not block: it is called from the engine's thread,
+/// once per change and proxy.
 pub trait Sink: Send + Sync {
     /// Receives the new collection of one type.
     fn publish(&self, kind: ResourceType, collection: Arc<Collection>, cause: &Arc<PushCause>);
 
-    /// All collections of a change were published; not called after an answer to a subscription, nor if nothing was published.
-    /// Sinks that order responses across types wait for it.
+    /// All collections of a change were published; not called after an answer to a subscription,
+    /// nor if nothing was published. Sinks that order responses across types wait for it.
     fn settled(&self) {}
 }
 
@@ -143,7 +145,11 @@ impl Engine {
 
     /// An engine on a first snapshot, with this configuration.
     #[must_use]
-    pub fn with_config(config: EngineConfig, context: Arc<PushContext>, translator: Arc<dyn Translator>) -> Self {
+    pub fn with_config(
+        config: EngineConfig,
+        context: Arc<PushContext>,
+        translator: Arc<dyn Translator>,
+    ) -> Self {
         let core = RefCell::new(Core::new(config));
         Self {
             core,
@@ -189,11 +195,15 @@ impl Engine {
     pub fn disconnect(&mut self, id: ProxyId) {
         self.sinks.remove(&id.0);
         let core = self.core.get_mut();
-        let Some(state) = core.proxies.remove(&id.0) else { return };
+        let Some(state) = core.proxies.remove(&id.0) else {
+            return;
+        };
+
         core.has_orphans |= state.prepared.is_some();
         for (kind, shown) in state.shown {
             Self::unlink_ended(core, id.0, kind, shown.node);
         }
+
         for (attr, derived) in state.derived {
             if let Derived::From(node) = derived
                 && let Some(node) = core.nodes.get_mut(&node)
@@ -201,40 +211,70 @@ impl Engine {
                 node.rare_mut().watchers.remove(&(id.0, attr));
             }
         }
+
         core.failing.remove(&id.0);
         self.sweep_if_due();
     }
 
     /// Sets the subscription of a proxy to one type, and publishes the result at once.
     pub fn subscribe(&mut self, id: ProxyId, kind: ResourceType, interest: Interest) {
-        let query = self.core.get_mut().query_id(&CollectionOf { kind, interest });
+        let query = self
+            .core
+            .get_mut()
+            .query_id(&CollectionOf { kind, interest });
         self.answer(id, kind, query, 1);
     }
 
     /// Publishes the result of a query to a proxy; the result answers `answers` subscriptions.
     fn answer(&mut self, id: ProxyId, kind: ResourceType, query: QueryId, answers: u32) {
-        let cause = Arc::new(PushCause { revision: self.core.get_mut().revision, changed: Vec::new(), answers });
-        if let Some(old) = self.core.get_mut().proxies.get_mut(&id.0).and_then(|state| state.shown.remove(&kind)) {
+        let cause = Arc::new(PushCause {
+            revision: self.core.get_mut().revision,
+            changed: Vec::new(),
+            answers,
+        });
+
+        if let Some(old) = self
+            .core
+            .get_mut()
+            .proxies
+            .get_mut(&id.0)
+            .and_then(|state| state.shown.remove(&kind))
+        {
             Self::unlink_ended(self.core.get_mut(), id.0, kind, old.node);
         }
+
         if let Some((node, collection)) = self.evaluate(id.0, query) {
-            self.show(id.0, kind, PublishedState { query, node, collection: collection.clone() });
+            self.show(
+                id.0,
+                kind,
+                PublishedState {
+                    query,
+                    node,
+                    collection: collection.clone(),
+                },
+            );
             if let Some(sink) = self.sinks.get(&id.0) {
                 sink.publish(kind, collection.clone(), &cause);
                 self.note_published(id.0, kind, collection);
             }
         }
+
         if let Some(state) = self.core.get_mut().proxies.get_mut(&id.0) {
             state.prepared = None;
         }
+
         self.settle_dropped(&cause, &mut Settled::default());
         self.notify_settled();
         self.sweep_if_due();
     }
 
-    /// Answers subscriptions of a type from which the proxy has unsubscribed since, and removes the subscription.
+    /// Answers subscriptions of a type from which the proxy has unsubscribed since, and removes the
+    /// subscription.
     pub(super) fn answer_and_unsubscribe(&mut self, id: ProxyId, kind: ResourceType, answers: u32) {
-        let query = self.core.get_mut().query_id(&CollectionOf { kind, interest: Interest::default() });
+        let query = self.core.get_mut().query_id(&CollectionOf {
+            kind,
+            interest: Interest::default(),
+        });
         self.answer(id, kind, query, answers);
         self.unsubscribe(id, kind);
     }
@@ -242,21 +282,31 @@ impl Engine {
     /// Removes a subscription.
     pub fn unsubscribe(&mut self, id: ProxyId, kind: ResourceType) {
         let core = self.core.get_mut();
-        if let Some(old) = core.proxies.get_mut(&id.0).and_then(|state| state.shown.remove(&kind)) {
+        if let Some(old) = core
+            .proxies
+            .get_mut(&id.0)
+            .and_then(|state| state.shown.remove(&kind))
+        {
             Self::unlink_ended(core, id.0, kind, old.node);
         }
     }
 
-    /// Replaces the snapshot in force. `changed` must contain every fact whose value differs from the last snapshot's; the cost
-    /// is proportional to the number of their readers.
+    /// Replaces the snapshot in force. `changed` must contain every fact whose value differs from
+    /// the last snapshot's; the cost is proportional to the number of their readers.
     pub fn apply(&mut self, context: Arc<PushContext>, changed: Vec<FactKey>) -> Settled {
         let core = self.core.get_mut();
         core.revision += 1;
         self.context = context;
-        let (computed, looked) = (core.computed, core.looked);
+        let computed = core.computed;
+        let looked = core.looked;
         self.mark(&changed);
         let core = self.core.get_mut();
-        let cause = Arc::new(PushCause { revision: core.revision, changed, answers: 0 });
+        let cause = Arc::new(PushCause {
+            revision: core.revision,
+            changed,
+            answers: 0,
+        });
+
         let mut settled = Settled::default();
         let failing = std::mem::take(&mut self.core.get_mut().failing);
         self.settle(failing, &cause, &mut settled);
@@ -265,13 +315,20 @@ impl Engine {
         let core = self.core.get_mut();
         (settled.computed, settled.looked) = (core.computed - computed, core.looked - looked);
         self.sweep_if_due();
+
         settled
     }
 
     /// The collection of a type that was last published to a proxy.
     #[must_use]
     pub fn shown(&self, id: ProxyId, kind: ResourceType) -> Option<Arc<Collection>> {
-        self.core.borrow().proxies.get(&id.0)?.shown.get(&kind).map(|shown| shown.collection.clone())
+        self.core
+            .borrow()
+            .proxies
+            .get(&id.0)?
+            .shown
+            .get(&kind)
+            .map(|shown| shown.collection.clone())
     }
 
     /// Sizes for metrics and debugging.
@@ -287,10 +344,16 @@ impl Engine {
 
     /// The snapshot as seen for a proxy.
     fn view(&self, proxy: u64) -> View<'_> {
-        View { core: &self.core, context: &self.context, translator: &*self.translator, proxy }
+        View {
+            core: &self.core,
+            context: &self.context,
+            translator: &*self.translator,
+            proxy,
+        }
     }
 
-    /// Marks all results that these facts may affect. Dependents of a gate are marked only if the gate's value has changed.
+    /// Marks all results that these facts may affect. Dependents of a gate are marked only if the
+    /// gate's value has changed.
     fn mark(&mut self, changed: &[FactKey]) {
         let core = self.core.get_mut();
         core.waits_at_gates = true;
@@ -303,12 +366,17 @@ impl Engine {
     /// Updates a subscription's query for a proxy.
     fn evaluate(&self, proxy: u64, query: QueryId) -> Option<(NodeId, Arc<Collection>)> {
         let node = self.view(proxy).node_of(query).ok()?;
-        let value = self.core.borrow().nodes.get(&node).map(|node| node.value.clone())?;
+        let value = self
+            .core
+            .borrow()
+            .nodes
+            .get(&node)
+            .map(|node| node.value.clone())?;
         Some((node, value.downcast::<Collection>().ok()?))
     }
 
-    /// Revalidates everything marked and publishes what differs. `retried` are proxies whose derived answers are computed again
-    /// even though nothing below them is marked.
+    /// Revalidates everything marked and publishes what differs. `retried` are proxies whose
+    /// derived answers are computed again even though nothing below them is marked.
     fn settle(&mut self, retried: BTreeSet<u64>, cause: &Arc<PushCause>, settled: &mut Settled) {
         let core = self.core.get_mut();
         let watched = std::mem::take(&mut core.marked_watched);
@@ -317,29 +385,47 @@ impl Engine {
         for node in watched.iter().filter_map(|id| core.nodes.get(id)) {
             watchers.extend(node.rare().watchers.iter().map(|(proxy, _)| *proxy));
         }
+
         // Subscribers are noted before anything is computed, since computing may replace nodes.
         let groups: Vec<(NodeId, Vec<(u64, ResourceType)>)> = shown
             .into_iter()
-            .filter_map(|id| Some((id, core.nodes.get(&id)?.rare().subscribers.iter().copied().collect())))
+            .filter_map(|id| {
+                Some((
+                    id,
+                    core.nodes
+                        .get(&id)?
+                        .rare()
+                        .subscribers
+                        .iter()
+                        .copied()
+                        .collect(),
+                ))
+            })
             .collect();
+
         settled.groups += groups.len();
         let moved = self.rederive(watchers);
         for (node, subscribers) in groups {
             self.settle_group(node, &subscribers, &moved, cause, settled);
         }
+
         for proxy in moved {
             let kinds: Vec<ResourceType> = match self.core.get_mut().proxies.get(&proxy) {
                 Some(state) => state.shown.keys().copied().collect(),
                 None => Vec::new(),
             };
-            for kind in ResourceType::ALL.into_iter().filter(|kind| kinds.contains(kind)) {
+            for kind in ResourceType::ALL
+                .into_iter()
+                .filter(|kind| kinds.contains(kind))
+            {
                 self.settle_one(proxy, kind, cause, settled);
             }
         }
     }
 
-    /// Settles subscriptions whose node was dropped during another computation. That requires a translator that is not pure, or
-    /// one that panics: each turn may drop further nodes, so the number of turns is limited.
+    /// Settles subscriptions whose node was dropped during another computation. That requires a
+    /// translator that is not pure, or one that panics: each turn may drop further nodes, so the
+    /// number of turns is limited.
     fn settle_dropped(&mut self, cause: &Arc<PushCause>, settled: &mut Settled) {
         for _ in 0..MAX_DROPPED_ROUNDS {
             let core = self.core.get_mut();
@@ -358,7 +444,10 @@ impl Engine {
     /// Calls [`Sink::settled`] of the sinks with new collections.
     fn notify_settled(&mut self) {
         self.compared = None;
-        for sink in std::mem::take(&mut self.published_to).iter().filter_map(|proxy| self.sinks.get(proxy)) {
+        for sink in std::mem::take(&mut self.published_to)
+            .iter()
+            .filter_map(|proxy| self.sinks.get(proxy))
+        {
             sink.settled();
         }
     }
@@ -366,12 +455,21 @@ impl Engine {
     /// Recomputes the derived answers of these proxies; returns the proxies with a different one.
     fn rederive(&mut self, proxies: BTreeSet<u64>) -> BTreeSet<u64> {
         let mut moved = BTreeSet::new();
+
         for proxy in proxies {
-            // All answers are removed first, so that an answer that depends on another waits for it in any order.
+            // All answers are removed first, so that an answer that depends on another waits for it
+            // in any order.
             let core = self.core.get_mut();
-            let Some(state) = core.proxies.get_mut(&proxy) else { continue };
-            let before: Vec<(AttrId, Option<ValueId>)> =
-                state.derived.keys().map(|attr| (*attr, state.answers.remove(attr))).collect();
+            let Some(state) = core.proxies.get_mut(&proxy) else {
+                continue;
+            };
+
+            let before: Vec<(AttrId, Option<ValueId>)> = state
+                .derived
+                .keys()
+                .map(|attr| (*attr, state.answers.remove(attr)))
+                .collect();
+
             for (attr, old) in before {
                 let known = self.core.get_mut().answer(proxy, attr);
                 let now = known.unwrap_or_else(|| self.view(proxy).derive(attr));
@@ -379,13 +477,15 @@ impl Engine {
                     moved.insert(proxy);
                 }
             }
+
             self.core.get_mut().unanswered.remove(&proxy);
         }
+
         moved
     }
 
-    /// Settles the subscribers of one marked node. All of them have the same answers to the node's attributes, so while the
-    /// attributes stay the same, one evaluation is enough for all.
+    /// Settles the subscribers of one marked node. All of them have the same answers to the node's
+    /// attributes, so while the attributes stay the same, one evaluation is enough for all.
     fn settle_group(
         &mut self,
         node: NodeId,
@@ -395,11 +495,17 @@ impl Engine {
         settled: &mut Settled,
     ) {
         let mut shared: Option<Arc<Collection>> = None;
-        for (proxy, kind) in subscribers.iter().filter(|(proxy, _)| !moved.contains(proxy)) {
+        for (proxy, kind) in subscribers
+            .iter()
+            .filter(|(proxy, _)| !moved.contains(proxy))
+        {
             match &shared {
                 Some(collection) => self.publish_if_new(*proxy, *kind, collection, cause, settled),
                 None => {
-                    let Some((now, collection)) = self.settle_one(*proxy, *kind, cause, settled) else { continue };
+                    let Some((now, collection)) = self.settle_one(*proxy, *kind, cause, settled)
+                    else {
+                        continue;
+                    };
                     if now == node {
                         shared = Some(collection);
                     }
@@ -424,13 +530,22 @@ impl Engine {
         if node != old {
             let core = self.core.get_mut();
             Self::unlink(core, proxy, kind, old);
-            if let Some(shown) = core.proxies.get_mut(&proxy).and_then(|state| state.shown.get_mut(&kind)) {
+            if let Some(shown) = core
+                .proxies
+                .get_mut(&proxy)
+                .and_then(|state| state.shown.get_mut(&kind))
+            {
                 shown.node = node;
             }
             Self::link(core, proxy, kind, node);
         }
-        self.core.get_mut().dropped_subscriptions.remove(&(proxy, kind));
+
+        self.core
+            .get_mut()
+            .dropped_subscriptions
+            .remove(&(proxy, kind));
         self.publish_if_new(proxy, kind, &collection, cause, settled);
+
         Some((node, collection))
     }
 
@@ -444,18 +559,28 @@ impl Engine {
         settled: &mut Settled,
     ) {
         let state = self.core.get_mut().proxies.get_mut(&proxy);
-        let Some(shown) = state.and_then(|state| state.shown.get_mut(&kind)) else { return };
+        let Some(shown) = state.and_then(|state| state.shown.get_mut(&kind)) else {
+            return;
+        };
+
         if Arc::ptr_eq(&shown.collection, collection) {
             return;
         }
-        // Members of a group change from the same old to the same new collection: these are compared once, not once per
-        // proxy.
+
+        // Members of a group change from the same old to the same new collection: these are
+        // compared once, not once per proxy.
         let equal = match &self.compared {
-            Some((old, new, equal)) if Arc::ptr_eq(old, &shown.collection) && Arc::ptr_eq(new, collection) => *equal,
+            Some((old, new, equal))
+                if Arc::ptr_eq(old, &shown.collection) && Arc::ptr_eq(new, collection) =>
+            {
+                *equal
+            }
             Some(_) | None => *shown.collection == **collection,
         };
+
         let old = std::mem::replace(&mut shown.collection, collection.clone());
         self.compared = Some((old, collection.clone(), equal));
+
         if !equal && let Some(sink) = self.sinks.get(&proxy) {
             sink.publish(kind, collection.clone(), cause);
             self.note_published(proxy, kind, collection.clone());
@@ -467,7 +592,9 @@ impl Engine {
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("sizes", &self.sizes()).finish_non_exhaustive()
+        f.debug_struct("Engine")
+            .field("sizes", &self.sizes())
+            .finish_non_exhaustive()
     }
 }
 

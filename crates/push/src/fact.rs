@@ -57,7 +57,8 @@ pub enum FactKey {
     Found(AddressKey),
     /// The set of remote clusters.
     Clusters,
-    /// A fact of one remote cluster. Boxed: most meshes have one cluster, and every key has room for the largest.
+    /// A fact of one remote cluster. Boxed: most meshes have one cluster, and every key has room
+    /// for the largest.
     Remote(Box<(ClusterId, RemoteFact)>),
 }
 

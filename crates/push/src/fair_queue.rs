@@ -1,7 +1,9 @@
-//! Start-time fair queueing of subscriptions by client address; the streams of one client are served round robin.
+//! Start-time fair queueing of subscriptions by client address; the streams of one client are
+//! served round robin.
 //!
-//! The client that has used the least time of the push thread is served next. A client with a thousand streams, or with an
-//! expensive subscription, therefore delays the others by one time slice at a time.
+//! The client that has used the least time of the push thread is served next. A client with a
+//! thousand streams, or with an expensive subscription, therefore delays the others by one time
+//! slice at a time.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -24,7 +26,8 @@ pub(super) struct FairQueue {
     clients: KeyedMap<Client, ClientQueue>,
     /// Clients with work, by the time that they have used; equal ones by order of arrival.
     order: BTreeSet<(Duration, u64, Client)>,
-    /// Time used by the client in service, before this turn. New clients start with at least this value.
+    /// Time used by the client in service, before this turn. New clients start with at least this
+    /// value.
     now: Duration,
     /// Counts arrivals, to order clients with equal times.
     arrivals: u64,
@@ -66,7 +69,14 @@ struct ClientQueue {
 impl FairQueue {
     /// Adds a stream.
     pub(super) fn connect(&mut self, id: ProxyId, client: Option<IpAddr>, is_proved: bool) {
-        self.streams.insert(id, Stream { client, is_proved, waiting: VecDeque::new() });
+        self.streams.insert(
+            id,
+            Stream {
+                client,
+                is_proved,
+                waiting: VecDeque::new(),
+            },
+        );
     }
 
     /// Removes a stream.
@@ -74,26 +84,45 @@ impl FairQueue {
         self.streams.remove(&id);
     }
 
-    /// Queues a subscription of a stream. It replaces the stream's unanswered subscription of the same type.
+    /// Queues a subscription of a stream. It replaces the stream's unanswered subscription of the
+    /// same type.
     pub(super) fn subscribe(&mut self, id: ProxyId, kind: ResourceType, interest: Interest) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
-        if let Some(waiting) = stream.waiting.iter_mut().find(|waiting| waiting.kind == kind) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+
+        if let Some(waiting) = stream
+            .waiting
+            .iter_mut()
+            .find(|waiting| waiting.kind == kind)
+        {
             waiting.interest = Some(interest);
             waiting.answers = waiting.answers.saturating_add(1);
             return;
         }
-        stream.waiting.push_back(Waiting { kind, interest: Some(interest), answers: 1 });
+
+        stream.waiting.push_back(Waiting {
+            kind,
+            interest: Some(interest),
+            answers: 1,
+        });
+
         if stream.waiting.len() == 1 {
             let client = stream.client;
             self.enqueue(client, id);
         }
     }
 
-    /// Ends a stream's subscription of a type. Returns true if no subscription of the type is waiting: it can then be
-    /// removed at once.
+    /// Ends a stream's subscription of a type. Returns true if no subscription of the type is
+    /// waiting: it can then be removed at once.
     pub(super) fn unsubscribe(&mut self, id: ProxyId, kind: ResourceType) -> bool {
-        let Some(stream) = self.streams.get_mut(&id) else { return false };
-        let waiting = stream.waiting.iter_mut().find(|waiting| waiting.kind == kind);
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return false;
+        };
+        let waiting = stream
+            .waiting
+            .iter_mut()
+            .find(|waiting| waiting.kind == kind);
         waiting.map(|waiting| waiting.interest = None).is_none()
     }
 
@@ -102,14 +131,21 @@ impl FairQueue {
         self.order.is_empty()
     }
 
-    /// The stream to serve next, and its subscription. The caller must then call [`FairQueue::used`].
+    /// The stream to serve next, and its subscription. The caller must then call
+    /// [`FairQueue::used`].
     pub(super) fn next(&mut self) -> Option<(ProxyId, Waiting)> {
         while let Some((used, _, client)) = self.order.pop_first() {
             self.now = self.now.max(used);
-            let Some(line) = self.clients.get_mut(&client) else { continue };
+            let Some(line) = self.clients.get_mut(&client) else {
+                continue;
+            };
             line.place = None;
             while let Some(id) = line.streams.pop_front() {
-                if let Some(waiting) = self.streams.get(&id).and_then(|stream| stream.waiting.front()) {
+                if let Some(waiting) = self
+                    .streams
+                    .get(&id)
+                    .and_then(|stream| stream.waiting.front())
+                {
                     return Some((id, waiting.clone()));
                 }
             }
@@ -117,15 +153,25 @@ impl FairQueue {
         None
     }
 
-    /// Accounts the time that a stream used for its first waiting subscription, which is either answered or continued
-    /// later.
+    /// Accounts the time that a stream used for its first waiting subscription, which is either
+    /// answered or continued later.
     pub(super) fn used(&mut self, id: ProxyId, time: Duration, is_answered: bool) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+
         if is_answered {
             stream.waiting.pop_front();
         }
-        let (client, has_more) = (stream.client, !stream.waiting.is_empty());
-        let time = if stream.is_proved { time } else { time * UNVERIFIED_COST_FACTOR };
+
+        let client = stream.client;
+        let has_more = !stream.waiting.is_empty();
+        let time = if stream.is_proved {
+            time
+        } else {
+            time * UNVERIFIED_COST_FACTOR
+        };
+
         if let Some(line) = self.clients.get_mut(&client) {
             line.used = line.used.saturating_add(time);
             let next = line.streams.front().copied();
@@ -135,24 +181,36 @@ impl FairQueue {
                 (false, None) => {}
             }
         }
+
         if self.order.is_empty() {
             // No client is waiting, so used times no longer matter.
             self.clients = KeyedMap::default();
         } else if self.clients.len() > 2 * self.order.len() + MAX_IDLE_CLIENTS {
             let now = self.now;
-            self.clients.retain(|_, line| line.place.is_some() || line.used > now);
+            self.clients
+                .retain(|_, line| line.place.is_some() || line.used > now);
         }
     }
 
     /// Appends a stream to its client's queue.
     fn enqueue(&mut self, client: Client, id: ProxyId) {
-        self.clients.entry(client).or_default().streams.push_back(id);
+        self.clients
+            .entry(client)
+            .or_default()
+            .streams
+            .push_back(id);
         self.place(client);
     }
 
     /// Inserts a client into the clients with work.
     fn place(&mut self, client: Client) {
-        let Some(line) = self.clients.get_mut(&client).filter(|line| line.place.is_none()) else { return };
+        let Some(line) = self
+            .clients
+            .get_mut(&client)
+            .filter(|line| line.place.is_none())
+        else {
+            return;
+        };
         self.arrivals += 1;
         line.used = line.used.max(self.now);
         line.place = Some(self.arrivals);
@@ -171,7 +229,14 @@ mod tests {
     }
 
     fn wants(queue: &mut FairQueue, id: u64, kind: ResourceType) {
-        queue.subscribe(ProxyId::of(id), kind, Interest { wildcard: true, ..Interest::default() });
+        queue.subscribe(
+            ProxyId::of(id),
+            kind,
+            Interest {
+                wildcard: true,
+                ..Interest::default()
+            },
+        );
     }
 
     /// Whose turns come, when each takes a millisecond and answers nothing.
@@ -195,8 +260,13 @@ mod tests {
         assert_eq!(order(&mut queue, 10).len(), 10);
         wants(&mut queue, 200, ResourceType::Cluster);
         let next = order(&mut queue, 20);
-        assert_eq!(next.iter().filter(|id| **id == ProxyId::of(200)).count(), 10, "{next:?}");
-        let others: BTreeSet<&ProxyId> = next.iter().filter(|id| **id != ProxyId::of(200)).collect();
+        assert_eq!(
+            next.iter().filter(|id| **id == ProxyId::of(200)).count(),
+            10,
+            "{next:?}"
+        );
+        let others: BTreeSet<&ProxyId> =
+            next.iter().filter(|id| **id != ProxyId::of(200)).collect();
         assert_eq!(others.len(), 10, "streams of a client take turns");
     }
 
@@ -204,38 +274,63 @@ mod tests {
     fn the_unproved_get_a_smaller_share() {
         let mut queue = FairQueue::default();
         for (id, is_proved) in [(1, false), (2, true)] {
-            queue.connect(ProxyId::of(id), client(u8::try_from(id).unwrap()), is_proved);
+            queue.connect(
+                ProxyId::of(id),
+                client(u8::try_from(id).unwrap()),
+                is_proved,
+            );
             wants(&mut queue, id, ResourceType::Cluster);
         }
-        let unproved = order(&mut queue, 50).iter().filter(|id| **id == ProxyId::of(1)).count();
+        let unproved = order(&mut queue, 50)
+            .iter()
+            .filter(|id| **id == ProxyId::of(1))
+            .count();
         assert_eq!(unproved, 50 / 5);
     }
 
     #[test]
     fn a_returning_client_queues_behind_waiting_ones() {
         let mut queue = FairQueue::default();
+
         for id in [1, 2, 3] {
             queue.connect(ProxyId::of(id), client(u8::try_from(id).unwrap()), true);
             wants(&mut queue, id, ResourceType::Cluster);
         }
+
         let mut served = Vec::new();
+
         for _ in 0..9 {
             let (id, _) = queue.next().unwrap();
             // The first asks for much, is answered and asks again at once.
-            queue.used(id, if id == ProxyId::of(1) { 50 * MS } else { MS }, id == ProxyId::of(1));
+            queue.used(
+                id,
+                if id == ProxyId::of(1) { 50 * MS } else { MS },
+                id == ProxyId::of(1),
+            );
             wants(&mut queue, 1, ResourceType::Cluster);
             served.push(id);
         }
-        assert_eq!(served.iter().filter(|id| **id == ProxyId::of(1)).count(), 1, "{served:?}");
+
+        assert_eq!(
+            served.iter().filter(|id| **id == ProxyId::of(1)).count(),
+            1,
+            "{served:?}"
+        );
     }
 
     #[test]
     fn a_superseded_request_gets_the_result_of_its_replacement() {
         let mut queue = FairQueue::default();
         queue.connect(ProxyId::of(1), None, true);
-        for kind in [ResourceType::Cluster, ResourceType::Endpoint, ResourceType::Cluster] {
+
+        for kind in [
+            ResourceType::Cluster,
+            ResourceType::Endpoint,
+            ResourceType::Cluster,
+        ] {
             wants(&mut queue, 1, kind);
         }
+
         assert!(!queue.unsubscribe(ProxyId::of(1), ResourceType::Endpoint));
         assert!(queue.unsubscribe(ProxyId::of(1), ResourceType::Listener));
         let mut waiting = || {
@@ -244,6 +339,7 @@ mod tests {
             Some((waiting.kind, waiting.interest.is_some(), waiting.answers))
         };
         assert_eq!(waiting(), Some((ResourceType::Cluster, true, 2)));
+
         assert_eq!(waiting(), Some((ResourceType::Endpoint, false, 1)));
         assert_eq!(waiting(), None);
     }
@@ -251,6 +347,7 @@ mod tests {
     #[test]
     fn nothing_is_left_of_streams_and_clients_that_went() {
         let mut queue = FairQueue::default();
+
         for id in 0..10_000_u32 {
             let client = Some(IpAddr::from(id.to_be_bytes()));
             let id = u64::from(id);
@@ -264,7 +361,12 @@ mod tests {
                 queue.disconnect(id);
             }
         }
+
         assert!(queue.streams.is_empty() && queue.is_empty());
-        assert!(queue.clients.len() <= MAX_IDLE_CLIENTS + 1, "{}", queue.clients.len());
+        assert!(
+            queue.clients.len() <= MAX_IDLE_CLIENTS + 1,
+            "{}",
+            queue.clients.len()
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! The engine: one immutable snapshot, translators that read it through a recording view, a cache reused by trace
-//! replay, and the reverse index that returns the results and proxies that a change affects.
+//! The engine: one immutable snapshot, translators that read it through a recording view, a cache
+//! reused by trace replay, and the reverse index that returns the results and proxies that a change
+//! affects.
 //!
 //! ```text
 //! events ─▶ MeshState (store + registry) ─▶ changed facts ─▶ Engine: mark what read them
@@ -7,11 +8,15 @@
 //!                            Sink::publish(collection) ◀────────┘ one per group of proxies that read alike
 //! ```
 //!
-//! One thread owns all of it ([`worker`]); streams hold immutable collections. It has no sockets and no Envoy types.
+//! One thread owns all of it ([`worker`]); streams hold immutable collections. It has no sockets
+//! and no Envoy types.
 
 #![cfg_attr(
     test,
-    allow(clippy::needless_pass_by_value, reason = "builders of test values read better if they take values")
+    allow(
+        clippy::needless_pass_by_value,
+        reason = "builders of test values read better if they take values"
+    )
 )]
 
 mod addresses;

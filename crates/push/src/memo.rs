@@ -1,5 +1,5 @@
-//! The memo table: nodes (kept results), and the facts below them. Changed facts mark nodes dirty through the parents lists,
-//! never by search.
+//! The memo table: nodes (kept results), and the facts below them. Changed facts mark nodes dirty
+//! through the parents lists, never by search.
 
 use std::any::{Any, TypeId};
 use std::collections::BTreeSet;
@@ -47,7 +47,8 @@ pub(super) struct Node {
     pub(super) value: Value,
     /// Its dependencies, in the order of reading.
     pub(super) deps: Deps,
-    /// Attributes of the proxy that were read, including those of children, with the answers, in order of reading.
+    /// Attributes of the proxy that were read, including those of children, with the answers, in
+    /// order of reading.
     pub(super) attrs: Arc<[(AttrId, ValueId)]>,
     /// Results that read this one. May contain dropped nodes and nodes that no longer read it.
     pub(super) parents: NodeList,
@@ -56,7 +57,8 @@ pub(super) struct Node {
     pub(super) changed_at: u64,
     /// Revision at which the value was last verified.
     pub(super) verified_at: u64,
-    /// Greater than the height of all results that it read. Never lowered, so it may be greater than necessary.
+    /// Greater than the height of all results that it read. Never lowered, so it may be greater
+    /// than necessary.
     pub(super) height: u16,
     /// Something below may have changed since.
     pub(super) dirty: bool,
@@ -79,8 +81,12 @@ pub(super) struct Rare {
     pub(super) remarks: Vec<Arc<str>>,
 }
 
-static EMPTY_RARE: Rare =
-    Rare { subscribers: BTreeSet::new(), watchers: BTreeSet::new(), fault: None, remarks: Vec::new() };
+static EMPTY_RARE: Rare = Rare {
+    subscribers: BTreeSet::new(),
+    watchers: BTreeSet::new(),
+    fault: None,
+    remarks: Vec::new(),
+};
 
 impl Node {
     pub(super) fn rare(&self) -> &Rare {
@@ -230,7 +236,10 @@ impl Frame {
 impl Failure {
     /// An internal failure of the engine, before any read.
     pub(super) fn new(message: &'static str) -> Self {
-        Self { panic: Box::new(message), frame: Frame::default() }
+        Self {
+            panic: Box::new(message),
+            frame: Frame::default(),
+        }
     }
 
     /// The panic message.
@@ -241,6 +250,9 @@ impl Failure {
 
 /// The message of a panic.
 pub(super) fn panic_text(panic: &(dyn Any + Send)) -> Arc<str> {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     Arc::from(text.unwrap_or("panic without a message"))
 }

@@ -38,22 +38,26 @@ pub enum Change {
     Mesh(Arc<MeshConfig>),
     /// Mesh networks were read again.
     Networks(Arc<MeshNetworks>),
-    /// Whether a service account may read the secrets of its namespace; `None` if no proxy needs this any more.
+    /// Whether a service account may read the secrets of its namespace; `None` if no proxy needs
+    /// this any more.
     SecretReader(NamespacedName, Option<bool>),
     /// JWKS were fetched, or those of a source are no longer trusted (`None`).
     Keys(KeySource, Option<Arc<str>>),
     /// The roots of trust of the mesh, sorted, one certificate in PEM each.
     TrustBundle(Arc<[Arc<str>]>),
-    /// A proxy rejected resources of this object with this message: its previous version is served until it is edited.
+    /// A proxy rejected resources of this object with this message: its previous version is served
+    /// until it is edited.
     Quarantine(ObjectRef, Arc<str>),
     /// The host name of a network gateway was resolved, or is no longer needed (`None`).
     GatewayHost(Arc<str>, Option<Arc<[IpAddr]>>),
-    /// The initial state is complete: from now on changes of objects with a rollout annotation reach proxies in stages.
+    /// The initial state is complete: from now on changes of objects with a rollout annotation
+    /// reach proxies in stages.
     Stages,
     /// A command for a staged rollout.
     Rollout(ObjectRef, Arc<RolloutOrder>),
-    /// A proxy requests the peer at an address: from now on pods and WorkloadEntries of all clusters are indexed by
-    /// address. In ambient mode those of the cluster that configures the mesh always are.
+    /// A proxy requests the peer at an address: from now on pods and WorkloadEntries of all
+    /// clusters are indexed by address. In ambient mode those of the cluster that configures the
+    /// mesh always are.
     FindPeers,
 }
 
@@ -68,7 +72,8 @@ pub enum RemoteChange {
     Reset(Vec<AnyObject>),
     /// The cluster is no longer part of the mesh.
     Gone,
-    /// Whether a service account may read the secrets of its namespace; `None` if no proxy needs this any more.
+    /// Whether a service account may read the secrets of its namespace; `None` if no proxy needs
+    /// this any more.
     SecretReader(NamespacedName, Option<bool>),
 }
 
@@ -96,8 +101,8 @@ pub struct MeshState {
     trust_bundle: Arc<[Arc<str>]>,
     /// Resolved addresses of network gateways with host names.
     gateway_hosts: OrdMap<Arc<str>, Arc<[IpAddr]>>,
-    /// Index of objects by address, and the names of workloads and services. Without ambient mode it is empty until a
-    /// proxy requests a peer.
+    /// Index of objects by address, and the names of workloads and services. Without ambient mode
+    /// it is empty until a proxy requests a peer.
     addresses: Addresses,
     /// Whether a proxy has requested a peer by address.
     finds_peers: bool,
@@ -111,15 +116,22 @@ impl MeshState {
     /// An empty mesh state with default mesh config.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        let mesh = Arc::new(Mesh { config: MeshConfig::istio_defaults(), settings: settings.clone() });
+        let mesh = Arc::new(Mesh {
+            config: MeshConfig::istio_defaults(),
+            settings: settings.clone(),
+        });
         let networks = Arc::new(MeshNetworks::default());
         let scope = match settings.discover_configuration {
             true => DiscoveryScope::Everything,
             false => DiscoveryScope::Workloads,
         };
+
         let remotes = Remotes::new(settings.ambient && settings.gateway_api.east_west);
         let mut registry = Aggregate::new(settings);
-        let none = ClusterObjects { own: &Objects::default(), remotes: remotes.seen() };
+        let none = ClusterObjects {
+            own: &Objects::default(),
+            remotes: remotes.seen(),
+        };
         registry.set_mesh(&mesh.config, &networks, none);
         Self {
             objects: Discovery::new(scope),
@@ -140,8 +152,9 @@ impl MeshState {
         }
     }
 
-    /// An independent mesh state with the state of a snapshot, for dry runs. It has no objects of undiscovered
-    /// namespaces, since snapshots do not contain them. The cost is proportional to the number of objects.
+    /// An independent mesh state with the state of a snapshot, for dry runs. It has no objects of
+    /// undiscovered namespaces, since snapshots do not contain them. The cost is proportional to
+    /// the number of objects.
     #[must_use]
     pub fn fork(context: &PushContext) -> Self {
         let mut mesh_state = Self::new(context.mesh.settings.clone());
@@ -150,31 +163,61 @@ impl MeshState {
             Change::Networks(context.networks.clone()),
             Change::TrustBundle(context.trust_bundle.clone()),
         ];
-        let readers = context.secret_readers.iter().map(|(name, may)| Change::SecretReader(name.clone(), Some(*may)));
-        let keys = context.keys.iter().map(|(source, keys)| Change::Keys(source.clone(), Some(keys.clone())));
-        let hosts = context.gateway_hosts.iter();
-        let hosts = hosts.map(|(host, addresses)| Change::GatewayHost(host.clone(), Some(addresses.clone())));
-        let objects = context.objects.all().map(Change::Put);
-        let remotes = context
-            .remotes
+        let readers = context
+            .secret_readers
             .iter()
-            .map(|(cluster, objects)| Change::Remote(cluster.clone(), RemoteChange::Reset(objects.all().collect())));
-        let remote_readers = context.remote_secret_readers.iter().map(|((cluster, account), may)| {
-            Change::Remote(cluster.clone(), RemoteChange::SecretReader(account.clone(), Some(*may)))
+            .map(|(name, may)| Change::SecretReader(name.clone(), Some(*may)));
+
+        let keys = context
+            .keys
+            .iter()
+            .map(|(source, keys)| Change::Keys(source.clone(), Some(keys.clone())));
+        let hosts = context.gateway_hosts.iter();
+        let hosts = hosts
+            .map(|(host, addresses)| Change::GatewayHost(host.clone(), Some(addresses.clone())));
+        let objects = context.objects.all().map(Change::Put);
+        let remotes = context.remotes.iter().map(|(cluster, objects)| {
+            Change::Remote(
+                cluster.clone(),
+                RemoteChange::Reset(objects.all().collect()),
+            )
         });
+
+        let remote_readers =
+            context
+                .remote_secret_readers
+                .iter()
+                .map(|((cluster, account), may)| {
+                    Change::Remote(
+                        cluster.clone(),
+                        RemoteChange::SecretReader(account.clone(), Some(*may)),
+                    )
+                });
+
         let peers = context.finds_peers.then_some(Change::FindPeers);
         let remotes = remotes.chain(remote_readers).chain(peers);
-        mesh_state.apply(mesh.into_iter().chain(readers).chain(keys).chain(hosts).chain(objects).chain(remotes));
+        mesh_state.apply(
+            mesh.into_iter()
+                .chain(readers)
+                .chain(keys)
+                .chain(hosts)
+                .chain(objects)
+                .chain(remotes),
+        );
+
         mesh_state.rollouts = Rollouts::of(&context.rollouts, &context.new_versions);
         mesh_state
     }
 
-    /// An independent copy of this mesh state, for dry runs: its further changes are not staged. Objects are shared; the cost is
-    /// proportional to the registry's indexes.
+    /// An independent copy of this mesh state, for dry runs: its further changes are not staged.
+    /// Objects are shared; the cost is proportional to the registry's indexes.
     #[must_use]
     pub fn copy(&self) -> Self {
         let rollouts = Rollouts::of(self.rollouts.all(), self.rollouts.new_versions());
-        Self { rollouts, ..self.clone() }
+        Self {
+            rollouts,
+            ..self.clone()
+        }
     }
 
     /// Number of slice endpoints that are left out since their pods are not known.
@@ -208,27 +251,35 @@ impl MeshState {
         })
     }
 
-    /// The previous versions of recently changed objects, the latest last. They are served if proxies reject the new
-    /// versions.
+    /// The previous versions of recently changed objects, the latest last. They are served if
+    /// proxies reject the new versions.
     #[must_use]
     pub fn before(&self) -> Before {
         self.quarantine.before().clone()
     }
 
-    /// Applies a batch of changes and returns the changed facts, sorted. The order within a batch matters only for
-    /// changes of the same object.
+    /// Applies a batch of changes and returns the changed facts, sorted. The order within a batch
+    /// matters only for changes of the same object.
     pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> Vec<FactKey> {
-        let (before, before_remotes) = (self.objects.seen().clone(), self.remotes.seen().clone());
+        let before = self.objects.seen().clone();
+        let before_remotes = self.remotes.seen().clone();
         let mut objects: BTreeSet<ObjectRef> = BTreeSet::new();
         let mut facts: BTreeSet<FactKey> = BTreeSet::new();
-        let (mut mesh, mut networks) = (None, None);
+        let mut mesh = None;
+        let mut networks = None;
         let mut finds_peers = false;
+
         for change in changes {
-            let Some(change) = self.admit(change, &mut objects) else { continue };
+            let Some(change) = self.admit(change, &mut objects) else {
+                continue;
+            };
+
             match change {
                 Change::Put(object) => self.objects.put(object, &mut objects),
                 Change::Removed(name) => self.objects.remove(&name, &mut objects),
-                Change::Remote(cluster, change) => facts.extend(self.take_in_remote(cluster, change)),
+                Change::Remote(cluster, change) => {
+                    facts.extend(self.take_in_remote(cluster, change))
+                }
                 Change::Mesh(config) => mesh = Some(config),
                 Change::Networks(config) => networks = Some(config),
                 Change::SecretReader(account, allowed) => {
@@ -252,25 +303,38 @@ impl MeshState {
                 }
             }
         }
+
         if let Some(config) = &mesh {
-            self.objects.select(&config.discovery_selectors, &mut objects);
+            self.objects
+                .select(&config.discovery_selectors, &mut objects);
             self.remotes.select(&config.discovery_selectors);
         }
-        facts.extend(self.rollouts.settle(&mut CurrentObjects { objects: &mut self.objects, changed: &mut objects }));
+
+        facts.extend(self.rollouts.settle(&mut CurrentObjects {
+            objects: &mut self.objects,
+            changed: &mut objects,
+        }));
+
         // An object that is removed and added again, as when a source relists, has not changed.
         objects.retain(|object| self.objects.seen().differs(&before, object));
         let remotes = self.remotes.take_changes();
         let mut endpoints = BTreeSet::new();
+
         if mesh.is_some() || networks.is_some() {
             let changed = self.set_mesh(mesh, networks, &mut facts);
             facts.extend(directory_facts(&changed));
             endpoints.extend(changed.endpoints);
         }
-        let before = ClusterObjects { own: &before, remotes: &before_remotes };
+
+        let before = ClusterObjects {
+            own: &before,
+            remotes: &before_remotes,
+        };
         facts.extend(self.follow(before, objects, remotes, endpoints));
         if finds_peers && !self.finds_peers {
             facts.extend(self.find_peers());
         }
+
         facts.into_iter().collect()
     }
 
@@ -281,24 +345,41 @@ impl MeshState {
         if settings.ambient && settings.gateway_api.east_west {
             return Vec::new();
         }
-        let (nothing, nowhere) = (Objects::default(), OrdMap::new());
-        let own = if settings.ambient { BTreeSet::new() } else { addresses::names(self.objects.seen()) };
+
+        let nothing = Objects::default();
+        let nowhere = OrdMap::new();
+        let own = if settings.ambient {
+            BTreeSet::new()
+        } else {
+            addresses::names(self.objects.seen())
+        };
+
         // Remote clusters without an index are added as a whole.
-        let changed = ClusterChanges { own, ..ClusterChanges::default() };
+        let changed = ClusterChanges {
+            own,
+            ..ClusterChanges::default()
+        };
         let step = StateChange {
             settings,
-            before: ClusterObjects { own: &nothing, remotes: &nowhere },
-            now: ClusterObjects { own: self.objects.seen(), remotes: self.remotes.seen() },
+            before: ClusterObjects {
+                own: &nothing,
+                remotes: &nowhere,
+            },
+            now: ClusterObjects {
+                own: self.objects.seen(),
+                remotes: self.remotes.seen(),
+            },
             changed: &changed,
             directory: self.registry.directory(),
             endpoints: &BTreeSet::new(),
             finds_peers: true,
         };
+
         self.addresses.apply(&step)
     }
 
-    /// Updates everything derived from objects, given the changed ones, and returns the changed facts. `endpoints` are
-    /// services whose endpoints have already changed.
+    /// Updates everything derived from objects, given the changed ones, and returns the changed
+    /// facts. `endpoints` are services whose endpoints have already changed.
     fn follow(
         &mut self,
         before: ClusterObjects<'_>,
@@ -308,13 +389,21 @@ impl MeshState {
     ) -> Vec<FactKey> {
         let objects_differ = remotes.differ || !objects.is_empty();
         let mut facts: Vec<FactKey> = remotes.facts().collect();
-        let changed = ClusterChanges { own: objects, remotes: remotes.objects };
-        let now = ClusterObjects { own: self.objects.seen(), remotes: self.remotes.seen() };
+        let changed = ClusterChanges {
+            own: objects,
+            remotes: remotes.objects,
+        };
+        let now = ClusterObjects {
+            own: self.objects.seen(),
+            remotes: self.remotes.seen(),
+        };
+
         if objects_differ {
             let changed = self.registry.apply(now, &changed);
             facts.extend(directory_facts(&changed));
             endpoints.extend(changed.endpoints);
         }
+
         if self.mesh.settings.ambient || self.finds_peers {
             let step = StateChange {
                 settings: &self.mesh.settings,
@@ -327,6 +416,7 @@ impl MeshState {
             };
             facts.extend(self.addresses.apply(&step));
         }
+
         facts.extend(changed.own.iter().flat_map(object_facts));
         facts.extend(self.find_names(before.own, &changed.own));
         facts
@@ -337,16 +427,30 @@ impl MeshState {
         if self.quarantine.contains(&change) {
             return None;
         }
-        let name = if let Change::Put(object) = &change { Some(object.object_ref()) } else { None };
-        let mut in_force = CurrentObjects { objects: &mut self.objects, changed };
-        let Some(change) = self.rollouts.admit(change, &mut in_force, &self.mesh.settings.rollouts) else {
+
+        let name = if let Change::Put(object) = &change {
+            Some(object.object_ref())
+        } else {
+            None
+        };
+
+        let mut in_force = CurrentObjects {
+            objects: &mut self.objects,
+            changed,
+        };
+        let Some(change) = self
+            .rollouts
+            .admit(change, &mut in_force, &self.mesh.settings.rollouts)
+        else {
             name.inspect(|name| self.quarantine.release(name));
             return None;
         };
+
         self.quarantine.admit(change, self.objects.seen())
     }
 
-    /// Applies a change of a remote cluster and returns the changed fact if the change is not of an object.
+    /// Applies a change of a remote cluster and returns the changed fact if the change is not of an
+    /// object.
     fn take_in_remote(&mut self, cluster: ClusterId, change: RemoteChange) -> Option<FactKey> {
         match change {
             RemoteChange::Put(object) => self.remotes.put(cluster, object),
@@ -356,7 +460,8 @@ impl MeshState {
             RemoteChange::SecretReader(account, allowed) => {
                 let key = (cluster.clone(), account.clone());
                 let differs = set(&mut self.remote_secret_readers, &key, allowed);
-                return differs.then_some(FactKey::remote(&cluster, RemoteFact::SecretReader(account)));
+                return differs
+                    .then_some(FactKey::remote(&cluster, RemoteFact::SecretReader(account)));
             }
         }
         None
@@ -384,23 +489,39 @@ impl MeshState {
         facts: &mut BTreeSet<FactKey>,
     ) -> DirectoryChange {
         if let Some(config) = mesh.filter(|config| **config != self.mesh.config) {
-            self.mesh = Arc::new(Mesh { config: (*config).clone(), settings: self.mesh.settings.clone() });
+            self.mesh = Arc::new(Mesh {
+                config: (*config).clone(),
+                settings: self.mesh.settings.clone(),
+            });
             facts.insert(FactKey::Mesh);
         }
+
         if let Some(networks) = networks.filter(|networks| *networks != self.networks) {
             self.networks = networks;
             facts.insert(FactKey::Networks);
         }
+
         if !(facts.contains(&FactKey::Mesh) || facts.contains(&FactKey::Networks)) {
             return DirectoryChange::default();
         }
-        let objects = ClusterObjects { own: self.objects.seen(), remotes: self.remotes.seen() };
-        self.registry.set_mesh(&self.mesh.config, &self.networks, objects)
+
+        let objects = ClusterObjects {
+            own: self.objects.seen(),
+            remotes: self.remotes.seen(),
+        };
+
+        self.registry
+            .set_mesh(&self.mesh.config, &self.networks, objects)
     }
 }
 
-/// Sets or removes the value of a key. Returns whether it changed; if not, copies of the map stay shared.
-fn set<K: Ord + Clone, V: PartialEq + Clone>(map: &mut OrdMap<K, V>, key: &K, value: Option<V>) -> bool {
+/// Sets or removes the value of a key. Returns whether it changed; if not, copies of the map stay
+/// shared.
+fn set<K: Ord + Clone, V: PartialEq + Clone>(
+    map: &mut OrdMap<K, V>,
+    key: &K,
+    value: Option<V>,
+) -> bool {
     if map.get(key) == value.as_ref() {
         return false;
     }

@@ -1,4 +1,5 @@
-//! Metrics of the push thread, under Istio's names and with its buckets (`pilot/pkg/xds/monitoring.go`).
+//! Metrics of the push thread, under Istio's names and with its buckets
+//! (`pilot/pkg/xds/monitoring.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -98,46 +99,87 @@ impl Metrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let m = metrics.clone();
-        registry.register("pilot_inbound_updates", "Changes of objects and other inputs, by type", m.updates);
+        registry.register(
+            "pilot_inbound_updates",
+            "Changes of objects and other inputs, by type",
+            m.updates,
+        );
+
         registry.register(
             "pilot_push_triggers",
             "Pushes to proxies, by the type of the change that caused them",
             m.triggers,
         );
-        registry.register("pilot_debounce_time", "Seconds from the first debounced change to the push", m.gathering);
+
+        registry.register(
+            "pilot_debounce_time",
+            "Seconds from the first debounced change to the push",
+            m.gathering,
+        );
+
         registry.register(
             "pilot_pushcontext_init_seconds",
             "Seconds to apply a batch of changes and build the snapshot",
             m.snapshot,
         );
-        registry.register("pilot_k8s_cfg_events", "Events of objects that configure the mesh", m.configuration);
-        registry.register("pilot_k8s_reg_events", "Events of objects that define services and endpoints", m.registry);
-        registry.register("xds_cache_size", "Cached results of the engine, resources included", m.results);
-        registry.register("xds_cache_dependent_config_size", "Inputs that cached results depend on", m.inputs);
-        registry.register("xds_cache_reads", "Lookups of engine results, by hit or miss", m.reads);
+
+        registry.register(
+            "pilot_k8s_cfg_events",
+            "Events of objects that configure the mesh",
+            m.configuration,
+        );
+
+        registry.register(
+            "pilot_k8s_reg_events",
+            "Events of objects that define services and endpoints",
+            m.registry,
+        );
+
+        registry.register(
+            "xds_cache_size",
+            "Cached results of the engine, resources included",
+            m.results,
+        );
+
+        registry.register(
+            "xds_cache_dependent_config_size",
+            "Inputs that cached results depend on",
+            m.inputs,
+        );
+
+        registry.register(
+            "xds_cache_reads",
+            "Lookups of engine results, by hit or miss",
+            m.reads,
+        );
         let help = "Endpoints of EndpointSlices whose pods are not known yet";
         registry.register("pilot_k8s_endpoints_pending_pod", help, m.pending.clone());
         registry.register("endpoint_no_pod", help, m.pending);
+
         registry.register(
             "pilot_k8s_endpoints_with_no_pods",
             "Endpoints of EndpointSlices that arrived before their pods",
             m.without_pod,
         );
+
         registry.register(
             "pilot_sds_certificate_errors_total",
             "Requests of proxies for keys, certificates and roots that failed",
             m.secrets,
         );
+
         registry.register(
             "provider_lookup_cluster_failures",
             "Failed lookups of the services of extension providers, by kind of the provider",
             m.providers,
         );
+
         registry.register(
             "pilot_k8s_proxies_with_no_service_targets",
             "Proxies that no Kubernetes Service selects, by reason",
             m.targets,
         );
+
         metrics
     }
 
@@ -153,11 +195,16 @@ impl Metrics {
             let (name, event) = match change {
                 Change::Put(object) => {
                     let name = object.object_ref();
-                    let event = if objects.contains(&name) { "update" } else { "add" };
+                    let event = if objects.contains(&name) {
+                        "update"
+                    } else {
+                        "add"
+                    };
                     (name, event)
                 }
                 Change::Removed(name) => (name.clone(), "delete"),
-                // Changes of remote clusters are not counted: whether the object existed before is not known here.
+                // Changes of remote clusters are not counted: whether the object existed before is
+                // not known here.
                 Change::Remote(..)
                 | Change::Mesh(_)
                 | Change::Networks(_)
@@ -170,6 +217,7 @@ impl Metrics {
                 | Change::FindPeers
                 | Change::Rollout(..) => continue,
             };
+
             let (family, r#type) = match registry_label(name.kind) {
                 Some(word) => (&self.registry, word),
                 None => (&self.configuration, name.kind.as_str()),
@@ -187,7 +235,8 @@ impl Metrics {
             raise(&self.reads.get_or_create(&TypeLabel { r#type }), count);
         }
         let more = number(pending).saturating_sub(self.pending.set(number(pending)));
-        self.without_pod.inc_by(u64::try_from(more).unwrap_or_default());
+        self.without_pod
+            .inc_by(u64::try_from(more).unwrap_or_default());
     }
 
     /// Counts failed lookups.
@@ -195,8 +244,14 @@ impl Metrics {
         for (what, times) in times {
             match what {
                 Unavailable::Secret => self.secrets.inc_by(times),
-                Unavailable::Provider(r#type) => self.providers.get_or_create(&TypeLabel { r#type }).inc_by(times),
-                Unavailable::Targets(reason) => self.targets.get_or_create(&ReasonLabel { reason }).inc_by(times),
+                Unavailable::Provider(r#type) => self
+                    .providers
+                    .get_or_create(&TypeLabel { r#type })
+                    .inc_by(times),
+                Unavailable::Targets(reason) => self
+                    .targets
+                    .get_or_create(&ReasonLabel { reason })
+                    .inc_by(times),
             };
         }
     }
@@ -214,7 +269,9 @@ impl Metrics {
             return;
         }
         for r#type in triggers {
-            self.triggers.get_or_create(&TypeLabel { r#type }).inc_by(published);
+            self.triggers
+                .get_or_create(&TypeLabel { r#type })
+                .inc_by(published);
         }
     }
 }
@@ -230,7 +287,10 @@ pub(super) fn triggers(facts: &[FactKey]) -> BTreeSet<&'static str> {
 }
 
 /// The name that istiod uses for kinds of the registry.
-#[expect(clippy::wildcard_enum_match_arm, reason = "all others configure the mesh")]
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "all others configure the mesh"
+)]
 fn registry_label(kind: Kind) -> Option<&'static str> {
     match kind {
         Kind::Service => Some("Services"),
@@ -245,10 +305,17 @@ fn registry_label(kind: Kind) -> Option<&'static str> {
 /// The `type` of a change in `pilot_inbound_updates`; `None` if istiod does not count it.
 fn update(change: &Change) -> Option<&'static str> {
     match change {
-        Change::Put(object) | Change::Remote(_, RemoteChange::Put(object)) => of_kind(object.kind(), "svc"),
-        Change::Removed(name) | Change::Remote(_, RemoteChange::Removed(name)) => of_kind(name.kind, "svcdelete"),
-        Change::Mesh(_) | Change::Networks(_) | Change::Keys(..) | Change::TrustBundle(_) => Some("config"),
-        Change::GatewayHost(..) | Change::Remote(_, RemoteChange::Reset(_) | RemoteChange::Gone) => Some("config"),
+        Change::Put(object) | Change::Remote(_, RemoteChange::Put(object)) => {
+            of_kind(object.kind(), "svc")
+        }
+        Change::Removed(name) | Change::Remote(_, RemoteChange::Removed(name)) => {
+            of_kind(name.kind, "svcdelete")
+        }
+        Change::Mesh(_) | Change::Networks(_) | Change::Keys(..) | Change::TrustBundle(_) => {
+            Some("config")
+        }
+        Change::GatewayHost(..)
+        | Change::Remote(_, RemoteChange::Reset(_) | RemoteChange::Gone) => Some("config"),
         Change::SecretReader(..) | Change::Remote(_, RemoteChange::SecretReader(..)) => None,
         Change::Quarantine(..) | Change::Stages | Change::FindPeers | Change::Rollout(..) => None,
     }
@@ -312,20 +379,27 @@ fn trigger(fact: &FactKey) -> &'static str {
         FactKey::Clusters => "cluster",
         FactKey::Remote(remote) => match &remote.1 {
             RemoteFact::Found(_) => "endpoint",
-            RemoteFact::TargetsOf(_) | RemoteFact::TargetsAt(_) | RemoteFact::Workload(_) => "proxy",
+            RemoteFact::TargetsOf(_) | RemoteFact::TargetsAt(_) | RemoteFact::Workload(_) => {
+                "proxy"
+            }
             RemoteFact::SecretReader(_) => "secret",
             RemoteFact::Object(name) => of_object(name.kind),
             RemoteFact::List(kind, _) | RemoteFact::All(kind) => of_object(*kind),
         },
-        FactKey::List(kind, _) | FactKey::ListAll(kind) | FactKey::Names(kind) | FactKey::NamesIn(kind, _) => {
-            of_object(*kind)
-        }
+        FactKey::List(kind, _)
+        | FactKey::ListAll(kind)
+        | FactKey::Names(kind)
+        | FactKey::NamesIn(kind, _) => of_object(*kind),
     }
 }
 
 /// The trigger that istiod reports for a kind.
 fn of_object(kind: Kind) -> &'static str {
-    if kind == Kind::Secret { "secret" } else { "config" }
+    if kind == Kind::Secret {
+        "secret"
+    } else {
+        "config"
+    }
 }
 
 #[cfg(test)]
@@ -337,7 +411,10 @@ mod tests {
     fn push_types_and_triggers_have_istios_names() {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
-        let object = |kind| ObjectRef { kind, name: NamespacedName::new("shop", "web") };
+        let object = |kind| ObjectRef {
+            kind,
+            name: NamespacedName::new("shop", "web"),
+        };
         let removed = |kind| Change::Removed(object(kind));
         metrics.count_received(&[
             removed(Kind::Service),
@@ -345,17 +422,43 @@ mod tests {
             removed(Kind::Gateway),
             removed(Kind::Pod),
         ]);
+
         metrics.observe_applied(Duration::from_millis(50), Duration::from_millis(5));
-        metrics.pushed(triggers(&[FactKey::Mesh, FactKey::TrustBundle, FactKey::Object(object(Kind::Secret))]), 3);
+        metrics.pushed(
+            triggers(&[
+                FactKey::Mesh,
+                FactKey::TrustBundle,
+                FactKey::Object(object(Kind::Secret)),
+            ]),
+            3,
+        );
+
         metrics.pushed(triggers(&[FactKey::AllServices]), 0);
-        let sizes = EngineSizes { results: 7, facts: 3, questions: 1, answers: 1, proxies: 1 };
-        let reads = Reads { held: 4, computed: 9 };
-        [3, 1, 2].into_iter().for_each(|pending| metrics.set_sizes(sizes, reads, pending));
-        let missing =
-            [Unavailable::Secret, Unavailable::Provider("zipkin"), Unavailable::Targets("no_matching_services")];
+        let sizes = EngineSizes {
+            results: 7,
+            facts: 3,
+            questions: 1,
+            answers: 1,
+            proxies: 1,
+        };
+
+        let reads = Reads {
+            held: 4,
+            computed: 9,
+        };
+        [3, 1, 2]
+            .into_iter()
+            .for_each(|pending| metrics.set_sizes(sizes, reads, pending));
+        let missing = [
+            Unavailable::Secret,
+            Unavailable::Provider("zipkin"),
+            Unavailable::Targets("no_matching_services"),
+        ];
         metrics.failed(missing.map(|what| (what, 2)).into());
+
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+
         for line in [
             "pilot_inbound_updates{type=\"svcdelete\"} 1",
             "pilot_inbound_updates{type=\"eds\"} 1",
@@ -377,6 +480,10 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
         }
-        assert!(!text.contains("type=\"service\""), "nothing was sent for that:\n{text}");
+
+        assert!(
+            !text.contains("type=\"service\""),
+            "nothing was sent for that:\n{text}"
+        );
     }
 }

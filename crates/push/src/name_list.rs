@@ -12,7 +12,8 @@ use navarch_api::names::ResourceName;
 pub struct NameList(Arc<Runs>);
 
 impl NameList {
-    /// Inserts and removes names. The cost is proportional to these names and the number of runs in the list.
+    /// Inserts and removes names. The cost is proportional to these names and the number of runs in
+    /// the list.
     pub fn update(&mut self, added: &BTreeSet<ResourceName>, removed: &BTreeSet<ResourceName>) {
         if !(added.is_empty() && removed.is_empty()) {
             self.0 = Arc::new(update(&self.0, added, removed));

@@ -1,5 +1,5 @@
-//! Names cut into parts. If a kind has tens of thousands of objects, readers of all objects read one part at a time,
-//! and a table of all objects is composed of parts.
+//! Names cut into parts. If a kind has tens of thousands of objects, readers of all objects read
+//! one part at a time, and a table of all objects is composed of parts.
 
 use std::hash::Hash;
 
@@ -12,7 +12,12 @@ use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 pub const PARTS: u8 = 128;
 
 /// The kinds whose names are kept in parts.
-const KINDS: [Kind; 4] = [Kind::HttpRoute, Kind::GrpcRoute, Kind::TlsRoute, Kind::TcpRoute];
+const KINDS: [Kind; 4] = [
+    Kind::HttpRoute,
+    Kind::GrpcRoute,
+    Kind::TlsRoute,
+    Kind::TcpRoute,
+];
 
 /// The names of objects, by kind and part. Cheap to clone.
 #[derive(Clone, Debug, Default)]

@@ -1,5 +1,5 @@
-//! Lists of results that read a fact or a result. Most have one entry, which is stored inline; a `Vec` would take 24
-//! bytes and an allocation for four entries.
+//! Lists of results that read a fact or a result. Most have one entry, which is stored inline; a
+//! `Vec` would take 24 bytes and an allocation for four entries.
 
 use super::memo::NodeId;
 use navarch_api::growth::push_tight;
@@ -85,11 +85,16 @@ mod tests {
         for id in [7, 3, 7, 5] {
             list.push(NodeId(id));
         }
+
         assert_eq!(list.as_slice(), [7, 3, 7, 5].map(NodeId));
         list.sort_and_dedup();
         assert_eq!(list.as_slice(), [3, 5, 7].map(NodeId));
         list.retain(|id| *id != NodeId(5));
-        assert_eq!((list.as_slice(), list.len()), (&[NodeId(3), NodeId(7)][..], 2));
+        assert_eq!(
+            (list.as_slice(), list.len()),
+            (&[NodeId(3), NodeId(7)][..], 2)
+        );
+
         list.retain_and_shrink(|id| *id == NodeId(7));
         assert!(matches!(list.0, Entries::One(NodeId(7))));
         list.retain(|_| false);

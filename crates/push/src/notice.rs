@@ -1,7 +1,7 @@
 //! Gauge items of results in force.
 //!
-//! Translators record them while they compute; they are stored and dropped with the result. Unlike a remark, a notice
-//! has no text: it is a subject of a gauge.
+//! Translators record them while they compute; they are stored and dropped with the result. Unlike
+//! a remark, a notice has no text: it is a subject of a gauge.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -64,6 +64,7 @@ impl Notices {
         if notices.is_empty() && self.of.is_empty() {
             return;
         }
+
         let notices: BTreeSet<Notice> = notices.into_iter().collect();
         for notice in &notices {
             let count = self.counts.entry(notice.clone()).or_insert_with(|| {
@@ -75,11 +76,13 @@ impl Notices {
                 *self.failed.entry(*what).or_default() += 1;
             }
         }
+
         let before = if notices.is_empty() {
             self.of.remove(&node)
         } else {
             self.of.insert(node, notices.into_iter().collect())
         };
+
         for notice in before.into_iter().flatten() {
             if let Some(count) = self.counts.get_mut(&notice) {
                 *count -= 1;
@@ -108,7 +111,10 @@ mod tests {
 
     #[test]
     fn a_notice_lasts_while_any_result_reports_it() {
-        let notice = |subject: &str| Notice::Subject { gauge: "g", subject: subject.into() };
+        let notice = |subject: &str| Notice::Subject {
+            gauge: "g",
+            subject: subject.into(),
+        };
         let mut notices = Notices::default();
         notices.set(NodeId(1), vec![notice("a"), notice("a")]);
         notices.set(NodeId(2), vec![notice("a"), notice("b")]);
@@ -123,11 +129,22 @@ mod tests {
 
     #[test]
     fn each_occurrence_of_a_failure_is_counted() {
-        let failed = || vec![Notice::Failed { what: Unavailable::Secret, subject: "tls".into() }];
+        let failed = || {
+            vec![Notice::Failed {
+                what: Unavailable::Secret,
+                subject: "tls".into(),
+            }]
+        };
+
         let mut notices = Notices::default();
         notices.set(NodeId(1), failed());
         notices.set(NodeId(2), failed());
-        assert_eq!(notices.take_failed(), [(Unavailable::Secret, 2)].into(), "two results");
+        assert_eq!(
+            notices.take_failed(),
+            [(Unavailable::Secret, 2)].into(),
+            "two results"
+        );
+
         assert_eq!(notices.take_failed(), BTreeMap::new());
         notices.set(NodeId(1), Vec::new());
         notices.set(NodeId(2), Vec::new());

@@ -1,5 +1,5 @@
-//! An observer of the push thread: it gets each input and each published collection, in processing order. The record is
-//! one.
+//! An observer of the push thread: it gets each input and each published collection, in processing
+//! order. The record is one.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -25,8 +25,8 @@ pub struct PublishedCollection {
     pub collection: Arc<Collection>,
 }
 
-/// The previous versions of recently changed objects, the latest last; `None` if the object was new. The list is short
-/// enough to be copied on change while another copy exists.
+/// The previous versions of recently changed objects, the latest last; `None` if the object was
+/// new. The list is short enough to be copied on change while another copy exists.
 pub type Before = Arc<VecDeque<(ObjectRef, Option<AnyObject>)>>;
 
 /// An event of the push thread.
@@ -42,8 +42,8 @@ pub enum Event {
         proxy: ProxyId,
         /// The requested type.
         kind: ResourceType,
-        /// The requested resources; `None` if the client has unsubscribed since, in which case the subscription is
-        /// removed after the answer.
+        /// The requested resources; `None` if the client has unsubscribed since, in which case the
+        /// subscription is removed after the answer.
         interest: Option<Interest>,
         /// What was published since the last event that has collections.
         shown: Vec<PublishedCollection>,
@@ -56,7 +56,8 @@ pub enum Event {
         changes: Vec<Change>,
         /// The new snapshot.
         context: Arc<PushContext>,
-        /// The previous versions of changed objects, which are served if proxies reject the new ones.
+        /// The previous versions of changed objects, which are served if proxies reject the new
+        /// ones.
         before: Before,
         /// The revision of the snapshot.
         revision: u64,
@@ -67,8 +68,8 @@ pub enum Event {
     Recomputed(Vec<PublishedCollection>),
     /// The initial state is complete.
     Synced,
-    /// A client acknowledged a response of a type (ACK). Its stream calls, so the order relative to the other events is
-    /// not defined.
+    /// A client acknowledged a response of a type (ACK). Its stream calls, so the order relative to
+    /// the other events is not defined.
     Taken(ProxyId, ResourceType),
     /// A client rejected a response of a type with this message (NACK). Its stream calls.
     Refused(ProxyId, ResourceType, Arc<str>),

@@ -43,7 +43,8 @@ pub struct Locality {
     pub region: Arc<str>,
     /// A part of the region, such as `us-east1-b`; empty if unknown.
     pub zone: Arc<str>,
-    /// A part of the zone, such as a rack, which only Istio knows (`topology.istio.io/subzone`); empty if unknown.
+    /// A part of the zone, such as a rack, which only Istio knows (`topology.istio.io/subzone`);
+    /// empty if unknown.
     pub sub_zone: Arc<str>,
 }
 
@@ -70,7 +71,8 @@ pub struct Proxy {
     pub labels: Arc<Labels>,
     /// `node.locality`.
     pub locality: Locality,
-    /// Names of the extensions in the node message; `None` if it lists none (then Istio's build is assumed).
+    /// Names of the extensions in the node message; `None` if it lists none (then Istio's build is
+    /// assumed).
     pub extensions: Option<Arc<BTreeSet<Arc<str>>>>,
     /// Whether its stream is delta xDS.
     pub uses_delta: bool,
@@ -95,15 +97,22 @@ pub enum NodeError {
 }
 
 impl Proxy {
-    /// Builds a proxy from its node id and metadata, by the rules of Istio's `ParseServiceNodeWithMetadata`.
+    /// Builds a proxy from its node id and metadata, by the rules of Istio's
+    /// `ParseServiceNodeWithMetadata`.
     ///
     /// # Errors
-    /// If the id does not have four parts or names an unknown type, or if there is no valid address.
-    pub fn parse(node_id: &str, metadata: serde_json::Value, locality: Locality) -> Result<Self, NodeError> {
+    /// If the id does not have four parts or names an unknown type, or if there is no valid
+    /// address.
+    pub fn parse(
+        node_id: &str,
+        metadata: serde_json::Value,
+        locality: Locality,
+    ) -> Result<Self, NodeError> {
         let parts: Vec<&str> = node_id.split('~').collect();
         let &[kind, ip, name, domain] = parts.as_slice() else {
             return Err(NodeError::Shape(node_id.to_owned()));
         };
+
         let kind = match kind {
             "sidecar" => ProxyKind::Sidecar,
             "router" => ProxyKind::Router,
@@ -112,26 +121,43 @@ impl Proxy {
             "agentgateway" => ProxyKind::AgentGateway,
             _ => return Err(NodeError::Kind(node_id.to_owned())),
         };
-        let text = |key: &str| metadata.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
+
+        let text = |key: &str| {
+            metadata
+                .get(key)
+                .and_then(serde_json::Value::as_str)
+                .unwrap_or_default()
+        };
+
         let listed: Option<Vec<IpAddr>> = match text("INSTANCE_IPS") {
             "" => None,
             list => list.split(',').map(|ip| ip.trim().parse().ok()).collect(),
         };
         let ips = match listed {
             Some(ips) => ips,
-            None => vec![ip.parse().map_err(|_| NodeError::NoAddress(node_id.to_owned()))?],
+            None => vec![
+                ip.parse()
+                    .map_err(|_| NodeError::NoAddress(node_id.to_owned()))?,
+            ],
         };
+
         let namespace = match text("NAMESPACE") {
             "" => domain.split_once('.').map_or("", |(first, _)| first),
             namespace => namespace,
         };
         let namespace = Namespace::new(namespace);
-        let labels = metadata.get("LABELS").and_then(serde_json::Value::as_object).map_or_else(Labels::new, |labels| {
-            labels
-                .iter()
-                .filter_map(|(key, value)| Some((Arc::from(key.as_str()), Arc::from(value.as_str()?))))
-                .collect()
-        });
+        let labels = metadata
+            .get("LABELS")
+            .and_then(serde_json::Value::as_object)
+            .map_or_else(Labels::new, |labels| {
+                labels
+                    .iter()
+                    .filter_map(|(key, value)| {
+                        Some((Arc::from(key.as_str()), Arc::from(value.as_str()?)))
+                    })
+                    .collect()
+            });
+
         Ok(Self {
             node_id: Arc::from(node_id),
             kind,
@@ -156,16 +182,18 @@ impl Proxy {
             serde_json::Value::Null => None,
             serde_json::Value::String(text) => Some(text.clone()),
             serde_json::Value::Number(number) => Some(whole_number(number)),
-            other @ (serde_json::Value::Bool(_) | serde_json::Value::Array(_) | serde_json::Value::Object(_)) => {
-                Some(other.to_string())
-            }
+            other @ (serde_json::Value::Bool(_)
+            | serde_json::Value::Array(_)
+            | serde_json::Value::Object(_)) => Some(other.to_string()),
         }
     }
 
     /// Whether the proxy can run the extension of this name (as in `node.extensions`).
     #[must_use]
     pub fn supports(&self, extension: &str) -> bool {
-        self.extensions.as_ref().is_none_or(|extensions| extensions.contains(extension))
+        self.extensions
+            .as_ref()
+            .is_none_or(|extensions| extensions.contains(extension))
     }
 
     /// The IP families of its addresses.
@@ -210,6 +238,10 @@ impl Locality {
     pub fn parse(text: &str) -> Self {
         let mut parts = text.splitn(3, '/').map(Arc::from);
         let mut next = || parts.next().unwrap_or_else(|| Arc::from(""));
-        Self { region: next(), zone: next(), sub_zone: next() }
+        Self {
+            region: next(),
+            zone: next(),
+            sub_zone: next(),
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! The attributes of a proxy that translators can read. Each read is recorded and splits results, so read no more than is needed.
+//! The attributes of a proxy that translators can read. Each read is recorded and splits results,
+//! so read no more than is needed.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -22,8 +23,8 @@ use navarch_registry::{NODE_LABEL, WorkloadLocation, locality_of_proxy};
 #[derive(Clone, Copy, Debug)]
 pub struct ProxyView<'a>(&'a View<'a>);
 
-/// The labels of the proxy without topology labels: those of its workload in the registry over static ones (`STATIC_LABELS`),
-/// else those that it sent (`LABELS`).
+/// The labels of the proxy without topology labels: those of its workload in the registry over
+/// static ones (`STATIC_LABELS`), else those that it sent (`LABELS`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct OwnLabels;
 
@@ -51,10 +52,15 @@ impl ProxyView<'_> {
     /// The type of the proxy: sidecar, router, waypoint…
     #[must_use]
     pub fn kind(self) -> ProxyKind {
-        if let AttrValue::Kind(kind) = self.0.attribute(&Attr::Kind) { kind } else { ProxyKind::Sidecar }
+        if let AttrValue::Kind(kind) = self.0.attribute(&Attr::Kind) {
+            kind
+        } else {
+            ProxyKind::Sidecar
+        }
     }
 
-    /// The configuration namespace. Splits by namespace: prefer [`ProxyView::namespace_among`] where few matter.
+    /// The configuration namespace. Splits by namespace: prefer [`ProxyView::namespace_among`]
+    /// where few matter.
     #[must_use]
     pub fn namespace(self) -> Namespace {
         Namespace::new(self.text(&Attr::Namespace).unwrap_or_default())
@@ -62,23 +68,35 @@ impl ProxyView<'_> {
 
     /// The configuration namespace if it is one of `namespaces`.
     #[must_use]
-    pub fn namespace_among(self, namespaces: impl IntoIterator<Item = Namespace>) -> Option<Namespace> {
+    pub fn namespace_among(
+        self,
+        namespaces: impl IntoIterator<Item = Namespace>,
+    ) -> Option<Namespace> {
         let mut namespaces: Vec<Namespace> = namespaces.into_iter().collect();
         namespaces.sort_unstable();
         namespaces.dedup();
-        self.text(&Attr::NamespaceAmong(namespaces.into())).map(Namespace::new)
+        self.text(&Attr::NamespaceAmong(namespaces.into()))
+            .map(Namespace::new)
     }
 
     /// All addresses. Splits by proxy.
     #[must_use]
     pub fn ips(self) -> Arc<[IpAddr]> {
-        if let AttrValue::Ips(ips) = self.0.attribute(&Attr::Ips) { ips } else { Arc::from([]) }
+        if let AttrValue::Ips(ips) = self.0.attribute(&Attr::Ips) {
+            ips
+        } else {
+            Arc::from([])
+        }
     }
 
     /// The IP families of its addresses.
     #[must_use]
     pub fn families(self) -> IpFamilies {
-        if let AttrValue::Families(families) = self.0.attribute(&Attr::Families) { families } else { IpFamilies::V4 }
+        if let AttrValue::Families(families) = self.0.attribute(&Attr::Families) {
+            families
+        } else {
+            IpFamilies::V4
+        }
     }
 
     /// `<pod>.<namespace>`. Splits by proxy.
@@ -96,7 +114,8 @@ impl ProxyView<'_> {
     /// `node.cluster`: the name of the proxy's service, from its bootstrap.
     #[must_use]
     pub fn service_cluster(self) -> Arc<str> {
-        self.text(&Attr::ServiceCluster).unwrap_or_else(|| Arc::from(""))
+        self.text(&Attr::ServiceCluster)
+            .unwrap_or_else(|| Arc::from(""))
     }
 
     /// A metadata key: scalars as text, others as JSON text.
@@ -108,13 +127,17 @@ impl ProxyView<'_> {
     /// Whether a metadata key is this string (and not another type with the same text).
     #[must_use]
     pub fn has_text(self, key: &str, value: &str) -> bool {
-        self.0.attribute(&Attr::HasText(Arc::from(key), Arc::from(value))) == AttrValue::Bool(true)
+        self.0
+            .attribute(&Attr::HasText(Arc::from(key), Arc::from(value)))
+            == AttrValue::Bool(true)
     }
 
     /// Whether a metadata key is `true` (Istio's `StringBool`; `1` and `True` also count).
     #[must_use]
     pub fn meta_bool(self, key: &str) -> bool {
-        self.meta(key).and_then(|text| parse_bool(&text)).unwrap_or(false)
+        self.meta(key)
+            .and_then(|text| parse_bool(&text))
+            .unwrap_or(false)
     }
 
     /// The whole metadata as JSON text. Splits finely.
@@ -127,7 +150,14 @@ impl ProxyView<'_> {
     #[must_use]
     pub fn cluster_id(self) -> ClusterId {
         let cluster = ClusterId::new(self.meta("CLUSTER_ID").unwrap_or_default());
-        self.0.mesh().settings.clusters.aliases.get(&cluster).cloned().unwrap_or(cluster)
+        self.0
+            .mesh()
+            .settings
+            .clusters
+            .aliases
+            .get(&cluster)
+            .cloned()
+            .unwrap_or(cluster)
     }
 
     /// The network from the proxy's metadata.
@@ -145,7 +175,11 @@ impl ProxyView<'_> {
     /// The labels as the proxy sent them.
     #[must_use]
     pub fn sent_labels(self) -> Arc<Labels> {
-        if let AttrValue::Labels(labels) = self.0.attribute(&Attr::MetaLabels) { labels } else { Arc::default() }
+        if let AttrValue::Labels(labels) = self.0.attribute(&Attr::MetaLabels) {
+            labels
+        } else {
+            Arc::default()
+        }
     }
 
     /// Whether a selector selects the proxy; an empty selector always does.
@@ -166,8 +200,8 @@ impl ProxyView<'_> {
         (*self.0.derived(&EffectiveLocality)).clone()
     }
 
-    /// Whether the proxy supports this Envoy extension. Proxies that list none are assumed to be Istio's build, with
-    /// all extensions.
+    /// Whether the proxy supports this Envoy extension. Proxies that list none are assumed to be
+    /// Istio's build, with all extensions.
     #[must_use]
     pub fn supports(self, extension: &str) -> bool {
         self.0.attribute(&Attr::Supports(Arc::from(extension))) == AttrValue::Bool(true)
@@ -179,11 +213,15 @@ impl ProxyView<'_> {
         self.0.attribute(&Attr::TakesDeltas) == AttrValue::Bool(true)
     }
 
-    /// The verified identity of the stream's client; `None` if unauthenticated. Splits by identity: prefer
-    /// [`ProxyView::verified_namespace`] if the namespace is enough.
+    /// The verified identity of the stream's client; `None` if unauthenticated. Splits by identity:
+    /// prefer [`ProxyView::verified_namespace`] if the namespace is enough.
     #[must_use]
     pub fn identity(self) -> Option<Identity> {
-        if let AttrValue::Identity(identity) = self.0.attribute(&Attr::Identity) { Some(identity) } else { None }
+        if let AttrValue::Identity(identity) = self.0.attribute(&Attr::Identity) {
+            Some(identity)
+        } else {
+            None
+        }
     }
 
     /// The namespace of the verified identity; `None` if unauthenticated.
@@ -194,7 +232,11 @@ impl ProxyView<'_> {
 
     /// An attribute with a text value.
     fn text(self, attr: &Attr) -> Option<Arc<str>> {
-        if let AttrValue::Text(text) = self.0.attribute(attr) { Some(text) } else { None }
+        if let AttrValue::Text(text) = self.0.attribute(attr) {
+            Some(text)
+        } else {
+            None
+        }
     }
 
     /// The pod of the proxy, if known.
@@ -221,14 +263,33 @@ impl Query for OwnLabels {
     fn compute(&self, view: &View<'_>) -> Labels {
         let proxy = view.proxy();
         let sent = proxy.sent_labels();
-        let registered = if is_test_machine(&sent) { None } else { registered_labels(view) };
-        let Some(registered) = registered else { return (*sent).clone() };
+        let registered = if is_test_machine(&sent) {
+            None
+        } else {
+            registered_labels(view)
+        };
+
+        let Some(registered) = registered else {
+            return (*sent).clone();
+        };
+
         let forever = proxy.meta("STATIC_LABELS");
-        let forever = forever.and_then(|text| serde_json::from_str::<BTreeMap<String, String>>(&text).ok());
-        let Some(forever) = forever.filter(|forever| !forever.is_empty()) else { return registered };
-        let forever = forever.into_iter().map(|(key, value)| (Arc::from(key), Arc::from(value)));
+        let forever =
+            forever.and_then(|text| serde_json::from_str::<BTreeMap<String, String>>(&text).ok());
+        let Some(forever) = forever.filter(|forever| !forever.is_empty()) else {
+            return registered;
+        };
+
+        let forever = forever
+            .into_iter()
+            .map(|(key, value)| (Arc::from(key), Arc::from(value)));
         let mut labels: Labels = forever.collect();
-        labels.extend(registered.iter().map(|(key, value)| (key.clone(), value.clone())));
+        labels.extend(
+            registered
+                .iter()
+                .map(|(key, value)| (key.clone(), value.clone())),
+        );
+
         labels
     }
 }
@@ -241,40 +302,72 @@ impl Query for EffectiveLabels {
     fn compute(&self, view: &View<'_>) -> Labels {
         let proxy = view.proxy();
         let own = view.derived(&OwnLabels);
-        let Locality { region, zone, sub_zone } = proxy.locality();
+        let Locality {
+            region,
+            zone,
+            sub_zone,
+        } = proxy.locality();
+
         // A level is only used together with the one above it.
         let locality = match (&*zone, &*sub_zone) {
             ("", _) => region.to_string(),
             (_, "") => format!("{region}/{zone}"),
             _ => format!("{region}/{zone}/{sub_zone}"),
         };
-        let (cluster, network) = (proxy.cluster_id(), proxy.network());
+        let cluster = proxy.cluster_id();
+        let network = proxy.network();
+
         let node = proxy.meta("NODE_NAME").unwrap_or_else(|| Arc::from(""));
-        let labels =
-            WorkloadLocation { cluster: &cluster, locality: &locality, node: &node, network: &network }.label(&own);
-        if labels == *own { (*own).clone() } else { labels }
+        let labels = WorkloadLocation {
+            cluster: &cluster,
+            locality: &locality,
+            node: &node,
+            network: &network,
+        }
+        .label(&own);
+
+        if labels == *own {
+            (*own).clone()
+        } else {
+            labels
+        }
     }
 }
 
-/// The labels of the proxy's workload in the registry: of its pod, else of the endpoint of a ServiceEntry of its namespace at
-/// one of its addresses.
+/// The labels of the proxy's workload in the registry: of its pod, else of the endpoint of a
+/// ServiceEntry of its namespace at one of its addresses.
 fn registered_labels(view: &View<'_>) -> Option<Labels> {
     let proxy = view.proxy();
     let cluster_ref = proxy.proxy_cluster();
-    if let Some(workload) = proxy.pod().and_then(|pod| view.workload_in(&cluster_ref, &pod).cloned()) {
+    if let Some(workload) = proxy
+        .pod()
+        .and_then(|pod| view.workload_in(&cluster_ref, &pod).cloned())
+    {
         // The node comes from the proxy.
-        let others = workload.labels().iter().filter(|(label, _)| &***label != NODE_LABEL);
-        return Some(others.map(|(label, value)| (label.clone(), value.clone())).collect());
+        let others = workload
+            .labels()
+            .iter()
+            .filter(|(label, _)| &***label != NODE_LABEL);
+        return Some(
+            others
+                .map(|(label, value)| (label.clone(), value.clone()))
+                .collect(),
+        );
     }
+
     // ServiceEntries are read from the configuration cluster only.
     if cluster_ref != ClusterRef::Config {
         return None;
     }
+
     let ips = proxy.ips();
     let mut here = ips.iter().filter_map(|ip| view.targets_at(*ip));
     here.find_map(|at| {
         let own = proxy.namespace_among(at.workloads.keys().cloned())?;
-        at.workloads.get(&own).map(|workload| workload.labels().to_map()).filter(|labels| !labels.is_empty())
+        at.workloads
+            .get(&own)
+            .map(|workload| workload.labels().to_map())
+            .filter(|labels| !labels.is_empty())
     })
 }
 
@@ -285,7 +378,9 @@ impl Query for SelectedBy {
 
     fn compute(&self, view: &View<'_>) -> bool {
         let labels = view.proxy().labels();
-        self.0.iter().all(|(key, value)| labels.get(key) == Some(value))
+        self.0
+            .iter()
+            .all(|(key, value)| labels.get(key) == Some(value))
     }
 }
 
@@ -296,9 +391,17 @@ impl Query for EffectiveLocality {
 
     fn compute(&self, view: &View<'_>) -> Locality {
         if let Some([region, zone, sub_zone]) = locality_of_proxy(&view.derived(&OwnLabels)) {
-            return Locality { region: Arc::from(region), zone: Arc::from(zone), sub_zone: Arc::from(sub_zone) };
+            return Locality {
+                region: Arc::from(region),
+                zone: Arc::from(zone),
+                sub_zone: Arc::from(sub_zone),
+            };
         }
-        if let AttrValue::Locality(locality) = view.attribute(&Attr::Locality) { locality } else { Locality::default() }
+        if let AttrValue::Locality(locality) = view.attribute(&Attr::Locality) {
+            locality
+        } else {
+            Locality::default()
+        }
     }
 }
 

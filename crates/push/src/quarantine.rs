@@ -1,4 +1,5 @@
-//! Quarantine: if proxies reject resources of an object, its previous version is served until it is edited.
+//! Quarantine: if proxies reject resources of an object, its previous version is served until it is
+//! edited.
 
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use navarch_api::any_object::AnyObject;
 use navarch_api::object::{Kind, ObjectRef};
 use navarch_store::Objects;
 
-/// Number of most recently changed objects whose previous version is kept. Others are removed when quarantined.
+/// Number of most recently changed objects whose previous version is kept. Others are removed when
+/// quarantined.
 const MAX_PREVIOUS_VERSIONS: usize = 256;
 
 /// A quarantined object.
@@ -35,7 +37,8 @@ pub(super) struct Quarantine {
     before: Before,
 }
 
-/// Whether objects of this kind can be quarantined. Policies that deny access are never removed because of a proxy's response.
+/// Whether objects of this kind can be quarantined. Policies that deny access are never removed
+/// because of a proxy's response.
 #[must_use]
 pub fn is_chargeable(kind: Kind) -> bool {
     matches!(
@@ -65,7 +68,9 @@ impl Quarantine {
 
     /// Whether a change contains the quarantined version of an object.
     pub(super) fn contains(&self, change: &Change) -> bool {
-        let Change::Put(object) = change else { return false };
+        let Change::Put(object) = change else {
+            return false;
+        };
         let written = self.written.get(&object.object_ref());
         written.is_some_and(|written| written.same_content(object))
     }
@@ -78,7 +83,10 @@ impl Quarantine {
                 self.release(&name);
                 if is_chargeable(name.kind) {
                     let current = seen.any(&name);
-                    if current.as_ref().is_none_or(|current| !current.same_content(&object)) {
+                    if current
+                        .as_ref()
+                        .is_none_or(|current| !current.same_content(&object))
+                    {
                         self.remember(name, current);
                     }
                 }
@@ -109,11 +117,26 @@ impl Quarantine {
         if self.written.contains_key(&name) {
             return None;
         }
+
         let written = seen.any(&name)?;
-        let good = self.before.iter().rev().find(|(known, _)| *known == name).and_then(|(_, good)| good.clone());
+        let good = self
+            .before
+            .iter()
+            .rev()
+            .find(|(known, _)| *known == name)
+            .and_then(|(_, good)| good.clone());
+
         let generation = written.meta().generation;
         let served = good.as_ref().map(|good| good.meta().generation);
-        self.quarantined.insert(name.clone(), Arc::new(Quarantined { generation, served, message }));
+        self.quarantined.insert(
+            name.clone(),
+            Arc::new(Quarantined {
+                generation,
+                served,
+                message,
+            }),
+        );
+
         self.written.insert(name.clone(), written);
         Some(good.map_or(Change::Removed(name), Change::Put))
     }
@@ -163,7 +186,13 @@ mod tests {
 
     /// The host of the rule in force.
     fn host(state: &MeshState) -> Option<String> {
-        state.context().objects.virtual_services.iter().next().and_then(|rule| rule.spec.hosts.first().cloned())
+        state
+            .context()
+            .objects
+            .virtual_services
+            .iter()
+            .next()
+            .and_then(|rule| rule.spec.hosts.first().cloned())
     }
 
     #[test]
@@ -176,16 +205,25 @@ mod tests {
         assert!(!state.apply([quarantine()]).is_empty());
         assert_eq!(host(&state).as_deref(), Some("good"));
         assert_eq!(&*state.context().quarantined[&name].message, "no");
+
         // The same version again, as when a source relists, is no edit.
         assert!(state.apply([Change::Put(rule("bad"))]).is_empty());
         assert!(state.apply([quarantine()]).is_empty());
+
         // If an edit is rejected as well, the earlier rejected version is not served.
         state.apply([Change::Put(rule("worse"))]);
-        assert_eq!((host(&state).as_deref(), state.context().quarantined.len()), (Some("worse"), 0));
+        assert_eq!(
+            (host(&state).as_deref(), state.context().quarantined.len()),
+            (Some("worse"), 0)
+        );
         state.apply([quarantine()]);
         assert_eq!(host(&state).as_deref(), Some("good"));
+
         state.apply([Change::Put(rule("mended"))]);
-        assert_eq!((host(&state).as_deref(), state.context().quarantined.len()), (Some("mended"), 0));
+        assert_eq!(
+            (host(&state).as_deref(), state.context().quarantined.len()),
+            (Some("mended"), 0)
+        );
         state.apply([quarantine(), Change::Removed(name.clone())]);
         assert_eq!((host(&state), state.context().quarantined.len()), (None, 0));
     }
@@ -196,20 +234,31 @@ mod tests {
         state.apply([Change::Put(rule("bad"))]);
         state.apply([Change::Quarantine(rule("bad").object_ref(), "no".into())]);
         assert_eq!(host(&state), None);
-        assert_eq!(state.context().quarantined.values().next().and_then(|one| one.served), None);
+        assert_eq!(
+            state
+                .context()
+                .quarantined
+                .values()
+                .next()
+                .and_then(|one| one.served),
+            None
+        );
     }
 
     #[test]
     fn previous_versions_are_freed_once_despite_copies() {
-        let objects: Vec<AnyObject> =
-            (0..2 * MAX_PREVIOUS_VERSIONS).map(|number| rule(&format!("h{number}"))).collect();
+        let objects: Vec<AnyObject> = (0..2 * MAX_PREVIOUS_VERSIONS)
+            .map(|number| rule(&format!("h{number}")))
+            .collect();
         let name = |number: usize| ObjectRef {
             kind: Kind::VirtualService,
             name: NamespacedName::new("shop", &format!("v{number}")),
         };
         let mut quarantine = Quarantine::default();
         let mut copies = Vec::new();
-        // Each object changes twice, the second time in another order, while recorders hold what was remembered before.
+
+        // Each object changes twice, the second time in another order, while recorders hold what
+        // was remembered before.
         for round in 0..2 {
             for at in 0..objects.len() {
                 let number = (at * (1 + 6 * round)) % objects.len();
@@ -218,14 +267,25 @@ mod tests {
                 copies.truncate(3);
             }
         }
-        let remembered: Vec<&ObjectRef> = quarantine.before().iter().map(|(name, _)| name).collect();
-        let last: Vec<ObjectRef> = (0..objects.len()).map(|at| name((at * 7) % objects.len())).collect();
-        assert_eq!(remembered, last[MAX_PREVIOUS_VERSIONS..].iter().collect::<Vec<_>>());
+
+        let remembered: Vec<&ObjectRef> =
+            quarantine.before().iter().map(|(name, _)| name).collect();
+        let last: Vec<ObjectRef> = (0..objects.len())
+            .map(|at| name((at * 7) % objects.len()))
+            .collect();
+        assert_eq!(
+            remembered,
+            last[MAX_PREVIOUS_VERSIONS..].iter().collect::<Vec<_>>()
+        );
+
         drop((quarantine, copies));
         let counts = objects.iter().map(|object| {
-            let AnyObject::VirtualService(rule) = object else { panic!("it is a VirtualService") };
+            let AnyObject::VirtualService(rule) = object else {
+                panic!("it is a VirtualService")
+            };
             Arc::strong_count(rule)
         });
+
         assert_eq!(counts.collect::<Vec<_>>(), vec![1; objects.len()]);
     }
 }

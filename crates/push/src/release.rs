@@ -8,8 +8,8 @@ use super::engine::Engine;
 
 /// Delay of freeing after streams end: a client that reconnects soon finds its results.
 const MIN_RETENTION: Duration = Duration::from_secs(10);
-/// Minimum delay, as a multiple of the duration of the last sweep: regardless of the number of results, sweeps take a
-/// small part of the thread's time.
+/// Minimum delay, as a multiple of the duration of the last sweep: regardless of the number of
+/// results, sweeps take a small part of the thread's time.
 const SWEEP_PAUSE_FACTOR: u32 = 50;
 
 /// When the next sweep is due.
@@ -29,7 +29,9 @@ impl Release {
     pub(super) fn begin_sweep_if_due(&mut self, engine: &mut Engine, is_busy: bool, now: Instant) {
         match self.at {
             _ if !engine.has_orphans() => self.at = None,
-            None => self.at = Some(now + MIN_RETENTION.max(engine.last_sweep() * SWEEP_PAUSE_FACTOR)),
+            None => {
+                self.at = Some(now + MIN_RETENTION.max(engine.last_sweep() * SWEEP_PAUSE_FACTOR))
+            }
             Some(at) if at <= now && !is_busy && !engine.is_sweeping() => {
                 engine.begin_sweep();
                 self.at = None;
@@ -74,12 +76,26 @@ mod tests {
 
     #[test]
     fn memory_is_released_once_after_a_stream_ends() {
-        let mut engine = Engine::new(MeshState::new(Settings::default()).context(), Arc::new(Nothing));
+        let mut engine = Engine::new(
+            MeshState::new(Settings::default()).context(),
+            Arc::new(Nothing),
+        );
         let node = "sidecar~10.0.0.1~a.shop~shop.svc.cluster.local";
         let proxy = Proxy::parse(node, serde_json::json!({}), Locality::default()).unwrap();
         let id = engine.connect(Arc::new(proxy), Arc::new(Nothing));
-        let names: BTreeSet<ResourceName> = (0..100).map(|n| ResourceName::new(format!("n{n}"))).collect();
-        engine.subscribe(id, ResourceType::Endpoint, Interest { wildcard: false, names: Arc::new(names) });
+        let names: BTreeSet<ResourceName> = (0..100)
+            .map(|n| ResourceName::new(format!("n{n}")))
+            .collect();
+
+        engine.subscribe(
+            id,
+            ResourceType::Endpoint,
+            Interest {
+                wildcard: false,
+                names: Arc::new(names),
+            },
+        );
+
         let mut release = Release::default();
         let start = Instant::now();
         release.begin_sweep_if_due(&mut engine, false, start);
@@ -88,6 +104,7 @@ mod tests {
         release.begin_sweep_if_due(&mut engine, false, start);
         assert_eq!(release.next(), Some(start + MIN_RETENTION));
         release.begin_sweep_if_due(&mut engine, false, start + MIN_RETENTION / 2);
+
         assert!(engine.sizes().results > 0);
         release.begin_sweep_if_due(&mut engine, true, start + MIN_RETENTION);
         assert!(engine.sizes().results > 0, "not while it is busy");

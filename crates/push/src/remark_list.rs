@@ -1,4 +1,5 @@
-//! The remarks of one computation, bounded: for an object with many faults the first few are listed, then their number.
+//! The remarks of one computation, bounded: for an object with many faults the first few are
+//! listed, then their number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -59,10 +60,15 @@ impl RemarkList {
     /// The remarks, followed by the number of those beyond the limits.
     pub(super) fn into_texts(self) -> Vec<Arc<str>> {
         let more = |(subject, count): (&Arc<str>, &usize)| {
-            let more = count.checked_sub(MAX_REMARKS_PER_SUBJECT).filter(|more| *more > 0)?;
+            let more = count
+                .checked_sub(MAX_REMARKS_PER_SUBJECT)
+                .filter(|more| *more > 0)?;
             Some(Arc::from(format!("{subject}: and {more} more")))
         };
-        let further = self.further.checked_sub(MAX_REMARKS_PER_SUBJECT).filter(|more| *more > 0);
+        let further = self
+            .further
+            .checked_sub(MAX_REMARKS_PER_SUBJECT)
+            .filter(|more| *more > 0);
         let further = further.map(|more| Arc::from(format!("and {more} more")));
         let more: Vec<Arc<str>> = self.counts.iter().filter_map(more).chain(further).collect();
         self.kept.into_iter().chain(more).collect()
@@ -79,7 +85,10 @@ pub(super) fn log_remarks(remarks: &BTreeSet<Arc<str>>) {
     }
     let more = remarks.len().saturating_sub(LOGGED_REMARKS);
     if more > 0 {
-        tracing::warn!(more, "more configuration skipped; /debug/push_status lists all of it");
+        tracing::warn!(
+            more,
+            "more configuration skipped; /debug/push_status lists all of it"
+        );
     }
 }
 
@@ -100,9 +109,18 @@ mod tests {
         all.push("EnvoyFilter shop/small: fault".into());
         let texts = all.into_texts();
         assert_eq!(texts.len(), MAX_REMARKS_PER_SUBJECT + 2);
-        assert_eq!(texts[MAX_REMARKS_PER_SUBJECT].as_ref(), "EnvoyFilter shop/small: fault");
-        assert_eq!(texts[MAX_REMARKS_PER_SUBJECT + 1].as_ref(), "EnvoyFilter shop/big: and 4990 more");
-        assert_eq!(*list("a", 2).into_texts(), [Arc::from("a: fault 0"), Arc::from("a: fault 1")]);
+        assert_eq!(
+            texts[MAX_REMARKS_PER_SUBJECT].as_ref(),
+            "EnvoyFilter shop/small: fault"
+        );
+        assert_eq!(
+            texts[MAX_REMARKS_PER_SUBJECT + 1].as_ref(),
+            "EnvoyFilter shop/big: and 4990 more"
+        );
+        assert_eq!(
+            *list("a", 2).into_texts(),
+            [Arc::from("a: fault 0"), Arc::from("a: fault 1")]
+        );
     }
 
     #[test]

@@ -42,15 +42,18 @@ impl RemoteChanges {
     /// The facts that changed objects affect.
     pub(super) fn facts(&self) -> impl Iterator<Item = FactKey> {
         let of = |(cluster, objects): (&ClusterId, &BTreeSet<ObjectRef>)| -> Vec<FactKey> {
-            let read = objects.iter().filter(|object| is_read_by_translators(object.kind, self.reads_workloads));
-            read.flat_map(|object| remote_object_facts(cluster, object)).collect()
+            let read = objects
+                .iter()
+                .filter(|object| is_read_by_translators(object.kind, self.reads_workloads));
+            read.flat_map(|object| remote_object_facts(cluster, object))
+                .collect()
         };
         self.objects.iter().flat_map(of)
     }
 }
 
-/// Whether objects of a kind are read in remote clusters, as by istiod. Mesh configuration comes from the configuration
-/// cluster only.
+/// Whether objects of a kind are read in remote clusters, as by istiod. Mesh configuration comes
+/// from the configuration cluster only.
 #[must_use]
 pub fn counts_in_remotes(kind: Kind) -> bool {
     matches!(
@@ -69,16 +72,26 @@ pub fn counts_in_remotes(kind: Kind) -> bool {
     )
 }
 
-/// Whether translators read objects of a kind in remote clusters: workload kinds only if ztunnel gets them.
+/// Whether translators read objects of a kind in remote clusters: workload kinds only if ztunnel
+/// gets them.
 fn is_read_by_translators(kind: Kind, workloads: bool) -> bool {
-    matches!(kind, Kind::Secret | Kind::Service | Kind::Namespace | Kind::KubernetesGateway)
-        || workloads && matches!(kind, Kind::Pod | Kind::Node | Kind::EndpointSlice | Kind::WorkloadEntry)
+    matches!(
+        kind,
+        Kind::Secret | Kind::Service | Kind::Namespace | Kind::KubernetesGateway
+    ) || workloads
+        && matches!(
+            kind,
+            Kind::Pod | Kind::Node | Kind::EndpointSlice | Kind::WorkloadEntry
+        )
 }
 
 impl Remotes {
     /// No remote clusters.
     pub(super) fn new(reads_workloads: bool) -> Self {
-        Self { reads_workloads, ..Self::default() }
+        Self {
+            reads_workloads,
+            ..Self::default()
+        }
     }
 
     /// The objects of discovered namespaces by cluster, at the last call of `take_changes`.
@@ -105,10 +118,18 @@ impl Remotes {
     pub(super) fn reset(&mut self, cluster: ClusterId, objects: Vec<AnyObject>) {
         let changed = self.changed.entry(cluster.clone()).or_default();
         if let Some(before) = self.clusters.remove(&cluster) {
-            changed.extend(before.seen().all_names().filter(|name| counts_in_remotes(name.kind)));
+            changed.extend(
+                before
+                    .seen()
+                    .all_names()
+                    .filter(|name| counts_in_remotes(name.kind)),
+            );
         }
         let discovery = of(&mut self.clusters, cluster, &self.selectors);
-        for object in objects.into_iter().filter(|object| counts_in_remotes(object.kind())) {
+        for object in objects
+            .into_iter()
+            .filter(|object| counts_in_remotes(object.kind()))
+        {
             discovery.put(object, changed);
         }
     }
@@ -127,9 +148,13 @@ impl Remotes {
         }
     }
 
-    /// The changes since the last call. An object that is removed and added again unchanged is not a change.
+    /// The changes since the last call. An object that is removed and added again unchanged is not
+    /// a change.
     pub(super) fn take_changes(&mut self) -> RemoteChanges {
-        let mut changes = RemoteChanges { reads_workloads: self.reads_workloads, ..RemoteChanges::default() };
+        let mut changes = RemoteChanges {
+            reads_workloads: self.reads_workloads,
+            ..RemoteChanges::default()
+        };
         for (cluster, mut changed) in std::mem::take(&mut self.changed) {
             let Some(objects) = self.clusters.get(&cluster) else {
                 let before = self.seen.remove(&cluster);
@@ -141,15 +166,19 @@ impl Remotes {
                 changes.objects.insert(cluster, gone.collect());
                 continue;
             };
+
             let now = objects.seen().clone();
+
             match self.seen.get(&cluster) {
                 Some(before) => changed.retain(|object| now.differs(before, object)),
                 None => changes.differ = true,
             }
+
             changes.differ |= !changed.is_empty();
             self.seen.insert(cluster.clone(), now);
             changes.objects.insert(cluster, changed);
         }
+
         changes
     }
 }

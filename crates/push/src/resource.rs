@@ -33,7 +33,8 @@ pub enum ResourceType {
     NameTable,
     /// PCDS: proxy config for the agent of a proxy, which contains the trusted roots.
     ProxyConfig,
-    /// Statuses of Gateway API objects, as JSON: for the control plane itself, not served to clients.
+    /// Statuses of Gateway API objects, as JSON: for the control plane itself, not served to
+    /// clients.
     ObjectStatus,
     /// Workloads and services by address, for ztunnel.
     Address,
@@ -53,7 +54,8 @@ pub struct Resource {
     pub name: ResourceName,
     /// The encoded message, without the `Any` around it.
     pub body: Bytes,
-    /// Hash of the body: equal content has an equal version, also after a restart and on every replica.
+    /// Hash of the body: equal content has an equal version, also after a restart and on every
+    /// replica.
     pub version: Version,
 }
 
@@ -68,8 +70,8 @@ pub struct Collection {
     pub kind: ResourceType,
     /// Sorted by name.
     pub resources: Resources,
-    /// The requested names without a resource, for types that are requested by address; `None` for wildcard
-    /// subscriptions and other types.
+    /// The requested names without a resource, for types that are requested by address; `None` for
+    /// wildcard subscriptions and other types.
     pub unknown: Option<Arc<BTreeSet<ResourceName>>>,
 }
 
@@ -116,7 +118,9 @@ impl ResourceType {
             Self::Route => "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
             Self::VirtualHost => "type.googleapis.com/envoy.config.route.v3.VirtualHost",
             Self::Secret => "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
-            Self::ExtensionConfig => "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
+            Self::ExtensionConfig => {
+                "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig"
+            }
             Self::NameTable => "type.googleapis.com/istio.networking.nds.v1.NameTable",
             Self::ProxyConfig => "type.googleapis.com/istio.mesh.v1alpha1.ProxyConfig",
             Self::ObjectStatus => "",
@@ -127,20 +131,27 @@ impl ResourceType {
         }
     }
 
-    /// The type URL of one resource: the URL of the type, except for objects, which have a common envelope.
+    /// The type URL of one resource: the URL of the type, except for objects, which have a common
+    /// envelope.
     #[must_use]
     pub fn resource_url(self) -> &'static str {
-        if matches!(self, Self::Object(_)) { mcp::RESOURCE_URL } else { self.type_url() }
+        if matches!(self, Self::Object(_)) {
+            mcp::RESOURCE_URL
+        } else {
+            self.type_url()
+        }
     }
 
     /// The type of this URL, if served.
     #[must_use]
     pub fn from_type_url(url: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| !url.is_empty() && kind.type_url() == url)
+        Self::ALL
+            .into_iter()
+            .find(|kind| !url.is_empty() && kind.type_url() == url)
     }
 
-    /// Istio's short name, as in `cds`. Istio uses the same name for [`Self::Workload`] and [`Self::Address`]; objects
-    /// of all kinds share one.
+    /// Istio's short name, as in `cds`. Istio uses the same name for [`Self::Workload`] and
+    /// [`Self::Address`]; objects of all kinds share one.
     #[must_use]
     pub fn short_name(self) -> &'static str {
         match self {
@@ -174,12 +185,16 @@ impl ResourceType {
             | Self::Workload
             | Self::Authorization
             | Self::Object(_) => true,
-            Self::Endpoint | Self::Route | Self::Secret | Self::ExtensionConfig | Self::ObjectStatus => false,
+            Self::Endpoint
+            | Self::Route
+            | Self::Secret
+            | Self::ExtensionConfig
+            | Self::ObjectStatus => false,
         }
     }
 
-    /// Whether the type contains workloads and services by address: such a resource is also found by other names than
-    /// its own, and a requested name can match several.
+    /// Whether the type contains workloads and services by address: such a resource is also found
+    /// by other names than its own, and a requested name can match several.
     #[must_use]
     pub fn is_by_address(self) -> bool {
         matches!(self, Self::Address | Self::Workload)
@@ -196,7 +211,11 @@ impl Collection {
     /// A collection for a subscription by name, or for a wildcard subscription.
     #[must_use]
     pub fn new(kind: ResourceType, resources: Resources) -> Self {
-        Self { kind, resources, unknown: None }
+        Self {
+            kind,
+            resources,
+            unknown: None,
+        }
     }
 }
 
@@ -205,7 +224,12 @@ impl Resource {
     #[must_use]
     pub fn new(kind: ResourceType, name: ResourceName, body: Bytes) -> Self {
         let version = Version::of(&body);
-        Self { kind, name, body, version }
+        Self {
+            kind,
+            name,
+            body,
+            version,
+        }
     }
 }
 
@@ -242,7 +266,12 @@ impl Version {
         if pairs.len() != 16 || !rest.is_empty() {
             return None;
         }
-        let digit = |byte: u8| DIGITS.get(usize::from(byte)).copied().filter(|digit| *digit < 16);
+        let digit = |byte: u8| {
+            DIGITS
+                .get(usize::from(byte))
+                .copied()
+                .filter(|digit| *digit < 16)
+        };
         let mut bytes = [0; 16];
         for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
             *byte = digit(*high)? << 4 | digit(*low)?;
@@ -251,8 +280,8 @@ impl Version {
     }
 }
 
-/// The value of each byte as a hexadecimal digit; 16 or more if it is not one. Digits of hashes are unpredictable, so a
-/// branch per digit would be mispredicted often.
+/// The value of each byte as a hexadecimal digit; 16 or more if it is not one. Digits of hashes are
+/// unpredictable, so a branch per digit would be mispredicted often.
 const DIGITS: [u8; 256] = {
     const fn value(byte: u8) -> u8 {
         match byte {
@@ -263,7 +292,8 @@ const DIGITS: [u8; 256] = {
         }
     }
     let mut digits = [0; 256];
-    let (mut rest, mut byte): (&mut [u8], u8) = (&mut digits, 0);
+    let mut rest: &mut [u8] = &mut digits;
+    let mut byte: u8 = 0;
     while let Some((digit, others)) = rest.split_first_mut() {
         *digit = value(byte);
         byte = byte.wrapping_add(1);
@@ -287,7 +317,14 @@ impl fmt::Debug for Version {
 // Bodies can contain private keys (SDS): they are not shown.
 impl fmt::Debug for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} @{} ({} bytes)", self.kind.short_name(), self.name, self.version, self.body.len())
+        write!(
+            f,
+            "{} {} @{} ({} bytes)",
+            self.kind.short_name(),
+            self.name,
+            self.version,
+            self.body.len()
+        )
     }
 }
 

@@ -1,5 +1,5 @@
-//! The resources of a collection: a sorted list in pieces. Collections before and after a change share all pieces that
-//! did not change.
+//! The resources of a collection: a sorted list in pieces. Collections before and after a change
+//! share all pieces that did not change.
 
 use std::fmt;
 use std::iter::FlatMap;
@@ -13,7 +13,8 @@ use navarch_api::names::ResourceName;
 /// Consecutive resources of a collection, sorted by name.
 pub type Piece = Arc<Vec<Arc<Resource>>>;
 
-/// Resources sorted by name, each at most once. Collecting an iterator makes one piece: the items must be sorted.
+/// Resources sorted by name, each at most once. Collecting an iterator makes one piece: the items
+/// must be sorted.
 #[derive(Clone, Default)]
 pub struct Resources {
     /// In order; no piece is empty.
@@ -32,7 +33,10 @@ impl Resources {
     /// The resources of consecutive pieces.
     #[must_use]
     pub fn of_pieces(pieces: impl IntoIterator<Item = Piece>) -> Self {
-        let pieces: Vec<Piece> = pieces.into_iter().filter(|piece| !piece.is_empty()).collect();
+        let pieces: Vec<Piece> = pieces
+            .into_iter()
+            .filter(|piece| !piece.is_empty())
+            .collect();
         let count = pieces.iter().map(|piece| piece.len()).sum();
         Self { pieces, count }
     }
@@ -63,20 +67,36 @@ impl Resources {
     /// The resource of this name.
     #[must_use]
     pub fn find(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
-        let after = self.pieces.partition_point(|piece| piece.first().is_some_and(|first| first.name <= *name));
+        let after = self
+            .pieces
+            .partition_point(|piece| piece.first().is_some_and(|first| first.name <= *name));
         let piece = self.pieces.get(after.checked_sub(1)?)?;
-        let at = piece.binary_search_by(|resource| resource.name.cmp(name)).ok()?;
+        let at = piece
+            .binary_search_by(|resource| resource.name.cmp(name))
+            .ok()?;
         piece.get(at)
     }
 
-    /// The resources of each list, by name, that are in no shared piece: all differences are among them. The cost is
-    /// proportional to the number of pieces and of these resources.
-    pub fn apart<'a>(&'a self, other: &'a Self) -> [impl Iterator<Item = &'a Arc<Resource>> + Clone + use<'a>; 2] {
-        let places = |of: &Self| of.pieces.iter().map(|piece| Arc::as_ptr(piece).addr()).collect::<KeyedSet<usize>>();
-        let (own, others) = (places(self), places(other));
+    /// The resources of each list, by name, that are in no shared piece: all differences are among
+    /// them. The cost is proportional to the number of pieces and of these resources.
+    pub fn apart<'a>(
+        &'a self,
+        other: &'a Self,
+    ) -> [impl Iterator<Item = &'a Arc<Resource>> + Clone + use<'a>; 2] {
+        let places = |of: &Self| {
+            of.pieces
+                .iter()
+                .map(|piece| Arc::as_ptr(piece).addr())
+                .collect::<KeyedSet<usize>>()
+        };
+        let own = places(self);
+        let others = places(other);
         let walk = |of: &'a Self, in_other: KeyedSet<usize>| {
-            let pieces: Vec<&'a Piece> =
-                of.pieces.iter().filter(|piece| !in_other.contains(&Arc::as_ptr(piece).addr())).collect();
+            let pieces: Vec<&'a Piece> = of
+                .pieces
+                .iter()
+                .filter(|piece| !in_other.contains(&Arc::as_ptr(piece).addr()))
+                .collect();
             pieces.into_iter().flat_map(|piece| piece.iter())
         };
         [walk(self, others), walk(other, own)]
@@ -124,7 +144,11 @@ mod tests {
     fn piece(resources: &[(&str, &str)]) -> Piece {
         let one = |(name, body): &(&str, &str)| {
             let body = Bytes::copy_from_slice(body.as_bytes());
-            Arc::new(Resource::new(ResourceType::Cluster, ResourceName::new(name), body))
+            Arc::new(Resource::new(
+                ResourceType::Cluster,
+                ResourceName::new(name),
+                body,
+            ))
         };
         Arc::new(resources.iter().map(one).collect())
     }
@@ -135,21 +159,43 @@ mod tests {
 
     #[test]
     fn pieces_are_one_list() {
-        let pieces = [piece(&[]), piece(&[("b", "1"), ("d", "1")]), piece(&[]), piece(&[("f", "1")])];
+        let pieces = [
+            piece(&[]),
+            piece(&[("b", "1"), ("d", "1")]),
+            piece(&[]),
+            piece(&[("f", "1")]),
+        ];
+
         let all = Resources::of_pieces(pieces);
-        assert_eq!((all.len(), all.is_empty(), names(all.iter())), (3, false, vec!["b", "d", "f"]));
+        assert_eq!(
+            (all.len(), all.is_empty(), names(all.iter())),
+            (3, false, vec!["b", "d", "f"])
+        );
         assert_eq!(all.first().map(|first| first.name.as_str()), Some("b"));
-        for (name, there) in
-            [("a", false), ("b", true), ("c", false), ("d", true), ("e", false), ("f", true), ("g", false)]
-        {
-            assert_eq!(all.find(&ResourceName::new(name)).map(|found| found.name.as_str()), there.then_some(name));
+
+        for (name, there) in [
+            ("a", false),
+            ("b", true),
+            ("c", false),
+            ("d", true),
+            ("e", false),
+            ("f", true),
+            ("g", false),
+        ] {
+            assert_eq!(
+                all.find(&ResourceName::new(name))
+                    .map(|found| found.name.as_str()),
+                there.then_some(name)
+            );
         }
+
         assert!(Resources::default().find(&ResourceName::new("a")).is_none());
     }
 
     #[test]
     fn lists_are_equal_however_they_are_cut() {
-        let (a, b) = (piece(&[("a", "1")]), piece(&[("b", "1")]));
+        let a = piece(&[("a", "1")]);
+        let b = piece(&[("b", "1")]);
         let cut = Resources::of_pieces([a.clone(), b]);
         let whole: Resources = piece(&[("a", "1"), ("b", "1")]).iter().cloned().collect();
         assert_eq!(cut, whole);
@@ -159,7 +205,8 @@ mod tests {
 
     #[test]
     fn a_diff_skips_shared_pieces() {
-        let (a, c) = (piece(&[("a", "1")]), piece(&[("c", "1"), ("d", "1")]));
+        let a = piece(&[("a", "1")]);
+        let c = piece(&[("c", "1"), ("d", "1")]);
         let old = Resources::of_pieces([a.clone(), piece(&[("b", "1")]), c.clone()]);
         let new = Resources::of_pieces([a, piece(&[("b", "2")]), piece(&[("bb", "1")]), c]);
         let [before, after] = old.apart(&new);

@@ -1,12 +1,14 @@
-//! Staged rollouts: during one, some proxies see the new version of an object, the others the previous one.
+//! Staged rollouts: during one, some proxies see the new version of an object, the others the
+//! previous one.
 //!
 //! ```text
 //! Change::Put ─▶ the new version is stored ─▶ stage by stage more proxies see it ─▶ it replaces the previous version
 //!                                               └─ stopped: no proxy sees it until the object is edited
 //! ```
 //!
-//! Whether a proxy sees the new version is an attribute of the proxy (`SeesNew`): proxies with the same answer share all
-//! results built from the object, and without a rollout the attribute is not read.
+//! Whether a proxy sees the new version is an attribute of the proxy (`SeesNew`): proxies with the
+//! same answer share all results built from the object, and without a rollout the attribute is not
+//! read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +24,8 @@ use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_api::rollout::{RolloutPlan, RolloutSettings, Share, is_staged};
 use navarch_store::{Discovery, Objects};
 
-/// The client name with which the control plane requests the statuses of objects. It sees new versions from the first stage on.
+/// The client name with which the control plane requests the statuses of objects. It sees new
+/// versions from the first stage on.
 pub const STATUS_CLIENT: &str = "status.navarch";
 
 /// A change of an object that applies to some proxies only.
@@ -51,7 +54,8 @@ pub enum RolloutProgress {
     Stage {
         /// Index of the stage.
         at: usize,
-        /// Proxies that see the new version in addition to the stage's share: at least one of each workload.
+        /// Proxies that see the new version in addition to the stage's share: at least one of each
+        /// workload.
         chosen: Arc<BTreeSet<Arc<str>>>,
     },
     /// No proxy sees the new version any more, for this reason.
@@ -106,7 +110,8 @@ pub(super) struct Rollouts {
     gone: BTreeMap<ObjectRef, RemovedObject>,
     /// The last serial.
     serial: u64,
-    /// Objects whose version may have changed for some proxies since changed facts were last reported.
+    /// Objects whose version may have changed for some proxies since changed facts were last
+    /// reported.
     touched: BTreeSet<ObjectRef>,
     /// Rollouts whose stage has changed since changed facts were last reported.
     moved: BTreeSet<ObjectRef>,
@@ -134,13 +139,17 @@ impl Rollout {
         }
     }
 
-    /// Whether the proxy of this name sees the new version. A proxy that sees it at one stage also sees it at all later
-    /// ones.
+    /// Whether the proxy of this name sees the new version. A proxy that sees it at one stage also
+    /// sees it at all later ones.
     #[must_use]
     pub fn is_seen_by(&self, proxy: &str) -> bool {
-        let RolloutProgress::Stage { chosen, .. } = &self.progress else { return false };
+        let RolloutProgress::Stage { chosen, .. } = &self.progress else {
+            return false;
+        };
         let share = self.share();
-        share.is_some_and(|share| share.contains(self.rank(proxy))) || chosen.contains(proxy) || proxy == STATUS_CLIENT
+        share.is_some_and(|share| share.contains(self.rank(proxy)))
+            || chosen.contains(proxy)
+            || proxy == STATUS_CLIENT
     }
 
     /// The position of a proxy in the order of the rollout; the same in every process.
@@ -170,7 +179,11 @@ impl Query for SeesNew {
 
     fn compute(&self, view: &View<'_>) -> bool {
         let context = view.read(FactKey::Rollout(self.0.clone()));
-        match context.rollouts.get(&self.0).map(|rollout| (rollout, rollout.share())) {
+        match context
+            .rollouts
+            .get(&self.0)
+            .map(|rollout| (rollout, rollout.share()))
+        {
             None | Some((_, None)) => false,
             Some((_, Some(Share::ALL))) => true,
             Some((rollout, Some(_))) => rollout.is_seen_by(&view.proxy().name()),
@@ -183,7 +196,11 @@ impl ProxyQuery for SeesNew {}
 impl Rollouts {
     /// The state of a snapshot; further changes are not staged.
     pub(super) fn of(all: &OrdMap<ObjectRef, Arc<Rollout>>, new: &Objects) -> Self {
-        Self { all: all.clone(), new: new.clone(), ..Self::default() }
+        Self {
+            all: all.clone(),
+            new: new.clone(),
+            ..Self::default()
+        }
     }
 
     pub(super) fn all(&self) -> &OrdMap<ObjectRef, Arc<Rollout>> {
@@ -213,13 +230,23 @@ impl Rollouts {
                 None
             }
             // If proxies reject an object during its rollout, they reject the new version.
-            Change::Quarantine(name, message) => match self.all.get(&name).map(|rollout| rollout.serial) {
-                Some(serial) => {
-                    self.order(name, RolloutOrder::Stop { serial: Some(serial), reason: message }, in_force, settings)
+            Change::Quarantine(name, message) => {
+                match self.all.get(&name).map(|rollout| rollout.serial) {
+                    Some(serial) => self.order(
+                        name,
+                        RolloutOrder::Stop {
+                            serial: Some(serial),
+                            reason: message,
+                        },
+                        in_force,
+                        settings,
+                    ),
+                    None => Some(Change::Quarantine(name, message)),
                 }
-                None => Some(Change::Quarantine(name, message)),
-            },
-            Change::Rollout(name, order) => self.order(name, Arc::unwrap_or_clone(order), in_force, settings),
+            }
+            Change::Rollout(name, order) => {
+                self.order(name, Arc::unwrap_or_clone(order), in_force, settings)
+            }
             other @ (Change::Remote(..)
             | Change::Mesh(_)
             | Change::Networks(_)
@@ -243,12 +270,17 @@ impl Rollouts {
         let plan = RolloutPlan::of(name.kind, object.meta(), settings)
             .filter(|_| self.is_on && in_force.objects.counts(&name));
         let before = in_force.objects.seen().any(&name);
+
         if let Some(rollout) = self.all.get(&name).cloned() {
             let new = self.new.any(&name);
             let is_same = new.as_ref().is_some_and(|new| new.same_content(&object));
-            let is_alike = new.is_some_and(|new| new.same_effect(&object)) && plan.as_ref() == Some(&rollout.plan);
+            let is_alike = new.is_some_and(|new| new.same_effect(&object))
+                && plan.as_ref() == Some(&rollout.plan);
             if is_same || is_alike {
-                let rollout = Rollout { generation: object.meta().generation, ..(*rollout).clone() };
+                let rollout = Rollout {
+                    generation: object.meta().generation,
+                    ..(*rollout).clone()
+                };
                 self.all.insert(name.clone(), Arc::new(rollout));
                 self.new.put_any(object);
                 if !is_same {
@@ -256,6 +288,7 @@ impl Rollouts {
                 }
                 return None;
             }
+
             self.end(&name);
         } else if let Some((new, before, progress)) = self.awaited.remove(&name) {
             let plan = RolloutPlan::of(name.kind, object.meta(), settings);
@@ -265,10 +298,22 @@ impl Rollouts {
                 return None;
             }
         }
-        let says_the_same = || before.as_ref().is_some_and(|before| before.same_effect(&object));
+
+        let says_the_same = || {
+            before
+                .as_ref()
+                .is_some_and(|before| before.same_effect(&object))
+        };
+
         match plan {
             Some(plan) if !says_the_same() => {
-                self.begin(name, object, plan, before.as_ref(), RolloutProgress::Waiting);
+                self.begin(
+                    name,
+                    object,
+                    plan,
+                    before.as_ref(),
+                    RolloutProgress::Waiting,
+                );
                 None
             }
             Some(_) | None => Some(object),
@@ -285,12 +330,29 @@ impl Rollouts {
         progress: RolloutProgress,
     ) {
         self.serial += 1;
-        let (kind, namespace) = (name.kind.as_str().as_bytes(), name.name.namespace.as_str().as_bytes());
-        let seed = [kind, namespace, name.name.name.as_bytes(), new.meta().uid.to_string().as_bytes()]
-            .into_iter()
-            .fold(0, |seed, part| mixed(part, seed));
-        let (generation, before) = (new.meta().generation, before.map(|before| before.meta().generation));
-        let rollout = Rollout { plan, serial: self.serial, generation, before, progress, seed };
+        let kind = name.kind.as_str().as_bytes();
+        let namespace = name.name.namespace.as_str().as_bytes();
+        let seed = [
+            kind,
+            namespace,
+            name.name.name.as_bytes(),
+            new.meta().uid.to_string().as_bytes(),
+        ]
+        .into_iter()
+        .fold(0, |seed, part| mixed(part, seed));
+        let (generation, before) = (
+            new.meta().generation,
+            before.map(|before| before.meta().generation),
+        );
+        let rollout = Rollout {
+            plan,
+            serial: self.serial,
+            generation,
+            before,
+            progress,
+            seed,
+        };
+
         self.all.insert(name.clone(), Arc::new(rollout));
         self.new.put_any(new);
         self.touched.insert(name);
@@ -314,13 +376,16 @@ impl Rollouts {
         let rollout = self.all.get(name).cloned();
         let rollout = rollout.map(|rollout| (rollout, self.end(name)));
         if before.is_some() || rollout.is_some() {
-            self.gone.insert(name.clone(), RemovedObject { before, rollout });
+            self.gone
+                .insert(name.clone(), RemovedObject { before, rollout });
         }
     }
 
     /// Undoes the removal of an object that is added again in the same batch.
     fn undo_removal(&mut self, name: &ObjectRef, in_force: &mut CurrentObjects<'_>) {
-        let Some(RemovedObject { before, rollout }) = self.gone.remove(name) else { return };
+        let Some(RemovedObject { before, rollout }) = self.gone.remove(name) else {
+            return;
+        };
         if before.is_some() {
             set(name, before, in_force);
         }
@@ -353,14 +418,23 @@ impl Rollouts {
                 rollout.as_ref().filter(|one| one.is_for_serial(serial))?;
                 return self.end(&name).map(Change::Put);
             }
-            RolloutOrder::Restore { new, before, progress } => {
+            RolloutOrder::Restore {
+                new,
+                before,
+                progress,
+            } => {
                 self.restore(name, (new, before, progress), in_force, settings);
                 return None;
             }
         };
-        let rollout = Rollout { progress, ..Arc::unwrap_or_clone(rollout?) };
+
+        let rollout = Rollout {
+            progress,
+            ..Arc::unwrap_or_clone(rollout?)
+        };
         self.all.insert(name.clone(), Arc::new(rollout));
         self.moved.insert(name);
+
         None
     }
 
@@ -372,8 +446,13 @@ impl Rollouts {
         in_force: &mut CurrentObjects<'_>,
         settings: &RolloutSettings,
     ) {
-        let written = self.new.any(&name).or_else(|| in_force.objects.seen().any(&name));
-        let is_written = written.as_ref().is_some_and(|written| is_version(&new, written));
+        let written = self
+            .new
+            .any(&name)
+            .or_else(|| in_force.objects.seen().any(&name));
+        let is_written = written
+            .as_ref()
+            .is_some_and(|written| is_version(&new, written));
         // The annotation of the current object applies.
         let plan = RolloutPlan::of(name.kind, written.as_ref().unwrap_or(&new).meta(), settings);
         match (written, plan) {
@@ -386,24 +465,37 @@ impl Rollouts {
         }
     }
 
-    /// Ends the batch and returns the changed facts except those of objects in force. Objects of namespaces that are no
-    /// longer discovered have no rollout.
+    /// Ends the batch and returns the changed facts except those of objects in force. Objects of
+    /// namespaces that are no longer discovered have no rollout.
     pub(super) fn settle(&mut self, in_force: &mut CurrentObjects<'_>) -> Vec<FactKey> {
         self.gone.clear();
-        let hidden: Vec<ObjectRef> = self.all.keys().filter(|name| !in_force.objects.counts(name)).cloned().collect();
+        let hidden: Vec<ObjectRef> = self
+            .all
+            .keys()
+            .filter(|name| !in_force.objects.counts(name))
+            .cloned()
+            .collect();
+
         for name in hidden {
             if let Some(new) = self.end(&name) {
                 in_force.objects.put(new, in_force.changed);
             }
         }
-        let moved = std::mem::take(&mut self.moved).into_iter().map(FactKey::Rollout);
+
+        let moved = std::mem::take(&mut self.moved)
+            .into_iter()
+            .map(FactKey::Rollout);
         let mut facts: Vec<FactKey> = moved.collect();
         for name in std::mem::take(&mut self.touched) {
             facts.extend(super::context::object_facts(&name));
             facts.push(FactKey::Names(name.kind));
-            facts.push(FactKey::NamesIn(name.kind, super::name_parts::part_of(&name.name)));
+            facts.push(FactKey::NamesIn(
+                name.kind,
+                super::name_parts::part_of(&name.name),
+            ));
             facts.push(FactKey::Rollout(name));
         }
+
         facts
     }
 }
@@ -413,8 +505,12 @@ pub(super) fn of_kind(
     all: &OrdMap<ObjectRef, Arc<Rollout>>,
     kind: Kind,
 ) -> impl Iterator<Item = (&ObjectRef, &Arc<Rollout>)> {
-    let from = ObjectRef { kind, name: NamespacedName::default() };
-    all.range(from..).take_while(move |(name, _)| name.kind == kind)
+    let from = ObjectRef {
+        kind,
+        name: NamespacedName::default(),
+    };
+    all.range(from..)
+        .take_while(move |(name, _)| name.kind == kind)
 }
 
 /// Whether an object equals the stored version: it may have been edited and reverted since.
@@ -430,7 +526,8 @@ fn set(name: &ObjectRef, version: Option<AnyObject>, in_force: &mut CurrentObjec
     }
 }
 
-/// A hash without a key (FNV-1a, finalized as in SplitMix64 so that all bits are mixed): the same on every replica.
+/// A hash without a key (FNV-1a, finalized as in SplitMix64 so that all bits are mixed): the same
+/// on every replica.
 fn mixed(bytes: &[u8], seed: u64) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let mut hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325 ^ seed, step);

@@ -1,7 +1,7 @@
 //! The decision tree that finds a query's node for a proxy.
 //!
-//! A tree reads exactly the attributes that computations read, in the same order; a leaf is reached exactly if the
-//! recorded answers are the proxy's answers.
+//! A tree reads exactly the attributes that computations read, in the same order; a leaf is reached
+//! exactly if the recorded answers are the proxy's answers.
 
 use super::memo::{AttrId, NodeId, ValueId};
 use navarch_api::hash::KeyedMap;
@@ -23,7 +23,8 @@ pub(super) struct Branch {
     pub(super) children: Children,
 }
 
-/// Subtrees by answer. Most attributes only ever have one answer, for which a table would allocate room for four.
+/// Subtrees by answer. Most attributes only ever have one answer, for which a table would allocate
+/// room for four.
 #[derive(Clone)]
 pub(super) enum Children {
     /// One answer.
@@ -55,7 +56,8 @@ impl Children {
         }
     }
 
-    /// Removes `node` from the path of an answer and `rest`. Returns whether the table is now empty.
+    /// Removes `node` from the path of an answer and `rest`. Returns whether the table is now
+    /// empty.
     fn remove(&mut self, value: ValueId, rest: &[(AttrId, ValueId)], node: NodeId) -> bool {
         match self {
             Self::One(known, tree) => {
@@ -80,13 +82,19 @@ impl Children {
 impl Tree {
     /// A path through all `attrs` to `node`.
     fn path(attrs: &[(AttrId, ValueId)], node: NodeId) -> Self {
-        attrs.iter().rev().fold(Self::Leaf(node), |below, (attr, value)| {
-            Self::Branch(Box::new(Branch { attr: *attr, children: Children::One(*value, Box::new(Some(below))) }))
-        })
+        attrs
+            .iter()
+            .rev()
+            .fold(Self::Leaf(node), |below, (attr, value)| {
+                Self::Branch(Box::new(Branch {
+                    attr: *attr,
+                    children: Children::One(*value, Box::new(Some(below))),
+                }))
+            })
     }
 
-    /// Inserts `node` at the path of `attrs`. Leaves with other attributes on this path are out of date and are added
-    /// to `dropped`.
+    /// Inserts `node` at the path of `attrs`. Leaves with other attributes on this path are out of
+    /// date and are added to `dropped`.
     pub(super) fn insert(
         slot: &mut Option<Self>,
         attrs: &[(AttrId, ValueId)],
@@ -129,7 +137,10 @@ impl Tree {
             Self::Leaf(id) => into.push(*id),
             Self::Branch(branch) => match &branch.children {
                 Children::One(_, child) => child.iter().for_each(|child| child.leaves(into)),
-                Children::Many(trees) => trees.values().flatten().for_each(|child| child.leaves(into)),
+                Children::Many(trees) => trees
+                    .values()
+                    .flatten()
+                    .for_each(|child| child.leaves(into)),
             },
         }
     }
@@ -159,21 +170,33 @@ mod tests {
     fn each_answer_selects_its_own_node() {
         let mut tree = None;
         let mut dropped = Vec::new();
-        let paths = [[ask(1, 1), ask(2, 1)], [ask(1, 1), ask(2, 2)], [ask(1, 2), ask(3, 1)]];
+        let paths = [
+            [ask(1, 1), ask(2, 1)],
+            [ask(1, 1), ask(2, 2)],
+            [ask(1, 2), ask(3, 1)],
+        ];
         for (node, path) in paths.iter().enumerate() {
             Tree::insert(&mut tree, path, NodeId(node as u64), &mut dropped);
         }
+
         assert!(dropped.is_empty());
         for (node, path) in paths.iter().enumerate() {
             assert_eq!(find(tree.as_ref(), path), Some(node as u64));
         }
+
         assert_eq!(find(tree.as_ref(), &[ask(1, 3), ask(2, 1)]), None);
         Tree::remove(&mut tree, &paths[1], NodeId(7));
-        assert_eq!(find(tree.as_ref(), &paths[1]), Some(1), "that was another node");
+        assert_eq!(
+            find(tree.as_ref(), &paths[1]),
+            Some(1),
+            "that was another node"
+        );
+
         for (node, path) in paths.iter().enumerate() {
             Tree::remove(&mut tree, path, NodeId(node as u64));
             assert_eq!(find(tree.as_ref(), path), None);
         }
+
         assert!(tree.is_none());
     }
 

@@ -1,5 +1,5 @@
-//! Reads of objects through a view. Each returns the version that the proxy sees, which during a staged rollout is the
-//! new one for some proxies.
+//! Reads of objects through a view. Each returns the version that the proxy sees, which during a
+//! staged rollout is the new one for some proxies.
 
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -14,28 +14,42 @@ use navarch_api::object::{NamespacedName, Object, ObjectRef};
 use navarch_store::Stored;
 
 impl View<'_> {
-    /// The version that the proxy sees. `None` if the object does not exist, or is new and not rolled out to the proxy.
+    /// The version that the proxy sees. `None` if the object does not exist, or is new and not
+    /// rolled out to the proxy.
     #[must_use]
     pub fn object<T: Stored>(&self, name: &NamespacedName) -> Option<&Arc<Object<T>>> {
         let found = T::table(&self.context.objects).get(name);
         // The object's own name, not an equal one of a request: it is kept as long as the result.
         let name = found.map_or_else(|| name.clone(), |object| object.meta.key());
-        let object = ObjectRef { kind: T::KIND, name: name.clone() };
+        let object = ObjectRef {
+            kind: T::KIND,
+            name: name.clone(),
+        };
         let context = self.read(FactKey::Object(object.clone()));
         let is_staged = context.rollouts.contains_key(&object);
         let sees_new = is_staged && *self.derived(&SeesNew(object));
-        if sees_new { T::table(&context.new_versions).get(&name) } else { found }
+        if sees_new {
+            T::table(&context.new_versions).get(&name)
+        } else {
+            found
+        }
     }
 
-    /// The names of all objects of a kind, in order. Contents of objects affect the reader only if it reads them.
+    /// The names of all objects of a kind, in order. Contents of objects affect the reader only if
+    /// it reads them.
     pub fn names<T: Stored>(&self) -> impl Iterator<Item = &NamespacedName> {
-        let old = T::table(&self.read(FactKey::Names(T::KIND)).objects).iter().map(|object| &object.meta.key);
+        let old = T::table(&self.read(FactKey::Names(T::KIND)).objects)
+            .iter()
+            .map(|object| &object.meta.key);
         Merged::new(old, self.new_names::<T>(|_| true))
     }
 
     /// The names of the objects of a kind in one part, in order; for kinds with parts.
     pub fn names_in<T: Stored>(&self, part: u8) -> impl Iterator<Item = &NamespacedName> {
-        let old = self.read(FactKey::NamesIn(T::KIND, part)).name_parts.get(T::KIND, part);
+        let old = self
+            .read(FactKey::NamesIn(T::KIND, part))
+            .name_parts
+            .get(T::KIND, part);
         Merged::new(old, self.new_names::<T>(|name| part_of(name) == part))
     }
 
@@ -43,7 +57,10 @@ impl View<'_> {
     pub fn list<T: Stored>(&self, namespace: &Namespace) -> impl Iterator<Item = &Arc<Object<T>>> {
         let fact = FactKey::List(T::KIND, namespace.clone());
         let old = T::table(&self.read(fact).objects).in_namespace(namespace);
-        Merged::new(old, self.new_objects::<T>(|name| name.namespace == *namespace))
+        Merged::new(
+            old,
+            self.new_objects::<T>(|name| name.namespace == *namespace),
+        )
     }
 
     /// All objects of a kind, by namespace and name.
@@ -52,20 +69,34 @@ impl View<'_> {
         Merged::new(old, self.new_objects::<T>(|_| true))
     }
 
-    /// The names of objects that exist only as new versions of rollouts that the proxy sees, in order.
-    fn new_names<T: Stored>(&self, is_listed: impl Fn(&NamespacedName) -> bool) -> Vec<&NamespacedName> {
-        let is_new = |name: &NamespacedName| T::table(&self.context.objects).get(name).is_none() && is_listed(name);
-        self.new_objects::<T>(is_new).into_iter().map(|object| &object.meta.key).collect()
+    /// The names of objects that exist only as new versions of rollouts that the proxy sees, in
+    /// order.
+    fn new_names<T: Stored>(
+        &self,
+        is_listed: impl Fn(&NamespacedName) -> bool,
+    ) -> Vec<&NamespacedName> {
+        let is_new = |name: &NamespacedName| {
+            T::table(&self.context.objects).get(name).is_none() && is_listed(name)
+        };
+        self.new_objects::<T>(is_new)
+            .into_iter()
+            .map(|object| &object.meta.key)
+            .collect()
     }
 
     /// The objects of which the proxy sees the new version of a rollout, in order.
-    fn new_objects<T: Stored>(&self, is_listed: impl Fn(&NamespacedName) -> bool) -> Vec<&Arc<Object<T>>> {
+    fn new_objects<T: Stored>(
+        &self,
+        is_listed: impl Fn(&NamespacedName) -> bool,
+    ) -> Vec<&Arc<Object<T>>> {
         if self.context.rollouts.is_empty() {
             return Vec::new();
         }
         let staged = of_kind(&self.context.rollouts, T::KIND).map(|(name, _)| name);
-        let seen = staged.filter(|name| is_listed(&name.name) && *self.derived(&SeesNew((*name).clone())));
-        seen.filter_map(|name| T::table(&self.context.new_versions).get(&name.name)).collect()
+        let seen =
+            staged.filter(|name| is_listed(&name.name) && *self.derived(&SeesNew((*name).clone())));
+        seen.filter_map(|name| T::table(&self.context.new_versions).get(&name.name))
+            .collect()
     }
 }
 
@@ -94,7 +125,10 @@ struct Merged<I: Iterator> {
 
 impl<I: Iterator> Merged<I> {
     fn new(old: I, new: Vec<I::Item>) -> Self {
-        Self { old: old.peekable(), new: new.into_iter().peekable() }
+        Self {
+            old: old.peekable(),
+            new: new.into_iter().peekable(),
+        }
     }
 }
 
@@ -102,7 +136,9 @@ impl<I: Iterator<Item: Named>> Iterator for Merged<I> {
     type Item = I::Item;
 
     fn next(&mut self) -> Option<I::Item> {
-        let Some(new) = self.new.peek() else { return self.old.next() };
+        let Some(new) = self.new.peek() else {
+            return self.old.next();
+        };
         match self.old.peek().map(|old| old.name().cmp(new.name())) {
             Some(std::cmp::Ordering::Less) => self.old.next(),
             Some(std::cmp::Ordering::Equal) => {

@@ -1,6 +1,9 @@
 //! The recording view: the only access of translators to the snapshot and the proxy.
 
-#![expect(clippy::result_large_err, reason = "errors are rare, and contain the panic to attribute it")]
+#![expect(
+    clippy::result_large_err,
+    reason = "errors are rare, and contain the panic to attribute it"
+)]
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -25,15 +28,15 @@ pub trait Translator: Send + Sync {
     /// The names of all resources of a type in the wildcard subscription of the view's proxy.
     fn names(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName>;
 
-    /// Further names in the wildcard subscription beside [`names`](Self::names): those of types with so many resources that the
-    /// list is maintained incrementally.
+    /// Further names in the wildcard subscription beside [`names`](Self::names): those of types
+    /// with so many resources that the list is maintained incrementally.
     fn further_names(&self, kind: ResourceType, view: &View<'_>) -> Option<NameList> {
         let _ = (kind, view);
         None
     }
 
-    /// The resource names that the requested names refer to, if they are different; `None` if names are used as they
-    /// are.
+    /// The resource names that the requested names refer to, if they are different; `None` if names
+    /// are used as they are.
     fn referenced_names(
         &self,
         kind: ResourceType,
@@ -44,24 +47,37 @@ pub trait Translator: Send + Sync {
         None
     }
 
-    /// The resource names of a type that belong to another name: the virtual hosts of the route configuration `of`, the
-    /// workloads and services at the address `of`, or the service `of` and its workloads.
+    /// The resource names of a type that belong to another name: the virtual hosts of the route
+    /// configuration `of`, the workloads and services at the address `of`, or the service `of` and
+    /// its workloads.
     fn members(&self, kind: ResourceType, of: &ResourceName, view: &View<'_>) -> Vec<ResourceName> {
         let _ = (kind, of, view);
         Vec::new()
     }
 
-    /// The names of resources of a type that the view's proxy gets in addition to those that it requests.
+    /// The names of resources of a type that the view's proxy gets in addition to those that it
+    /// requests.
     fn unnamed(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
         let _ = (kind, view);
         Vec::new()
     }
 
     /// The encoded resource of this name for the view's proxy; `None` if it does not exist.
-    fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<bytes::Bytes>;
+    fn resource(
+        &self,
+        kind: ResourceType,
+        name: &ResourceName,
+        view: &View<'_>,
+    ) -> Option<bytes::Bytes>;
 
-    /// As [`resource`](Self::resource), for a client that requests some workloads by address instead of all.
-    fn resource_on_demand(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<bytes::Bytes> {
+    /// As [`resource`](Self::resource), for a client that requests some workloads by address
+    /// instead of all.
+    fn resource_on_demand(
+        &self,
+        kind: ResourceType,
+        name: &ResourceName,
+        view: &View<'_>,
+    ) -> Option<bytes::Bytes> {
         self.resource(kind, name, view)
     }
 }
@@ -79,7 +95,9 @@ const MAX_DEPTH: usize = 100;
 
 impl std::fmt::Debug for View<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("View").field("proxy", &self.proxy).finish_non_exhaustive()
+        f.debug_struct("View")
+            .field("proxy", &self.proxy)
+            .finish_non_exhaustive()
     }
 }
 
@@ -104,7 +122,8 @@ impl View<'_> {
         }
     }
 
-    /// The value of a proxy query, recorded as an attribute: only its value, not its inputs, distinguishes proxies.
+    /// The value of a proxy query, recorded as an attribute: only its value, not its inputs,
+    /// distinguishes proxies.
     ///
     /// # Panics
     /// As [`View::get`].
@@ -114,14 +133,26 @@ impl View<'_> {
             let id = core.query_id(query);
             core.derived_attr(id, attr_value::<Q>)
         };
-        let known = self.core.borrow().proxies.get(&self.proxy).and_then(|state| state.answers.get(&attr).copied());
+
+        let known = self
+            .core
+            .borrow()
+            .proxies
+            .get(&self.proxy)
+            .and_then(|state| state.answers.get(&attr).copied());
+
         let value = known.unwrap_or_else(|| self.derive(attr));
         let mut core = self.core.borrow_mut();
         if let Some(frame) = core.frames.last_mut() {
             frame.read_attribute(attr, value);
         }
-        let answer = core.proxies.get(&self.proxy).and_then(|state| state.derived.get(&attr).cloned());
+
+        let answer = core
+            .proxies
+            .get(&self.proxy)
+            .and_then(|state| state.derived.get(&attr).cloned());
         drop(core);
+
         match answer {
             Some(Derived::From(node)) => self.typed::<Q>(node),
             Some(Derived::Failed(text)) => resume_unwind(Box::new(text.to_string())),
@@ -137,7 +168,9 @@ impl View<'_> {
         if let (Some(value), Some(frame)) = (answered, core.frames.last_mut()) {
             frame.read_attribute(id, value);
         }
-        core.proxies.get(&self.proxy).map_or(AttrValue::Absent, |state| attr.of(&state.proxy))
+        core.proxies
+            .get(&self.proxy)
+            .map_or(AttrValue::Absent, |state| attr.of(&state.proxy))
     }
 
     /// Records the read of a fact and returns the snapshot to read it from.
@@ -150,8 +183,9 @@ impl View<'_> {
         self.context
     }
 
-    /// Records a remark for the author of a configuration object that is ignored in part: what is wrong, in which object, and
-    /// the consequence. It is kept with the result, logged once and served at `/debug/push_status`.
+    /// Records a remark for the author of a configuration object that is ignored in part: what is
+    /// wrong, in which object, and the consequence. It is kept with the result, logged once and
+    /// served at `/debug/push_status`.
     pub fn remark(&self, text: impl Into<Arc<str>>) {
         if let Some(frame) = self.core.borrow_mut().frames.last_mut() {
             frame.remarks.push(text.into());
@@ -167,12 +201,18 @@ impl View<'_> {
 
     /// Records a subject of a gauge, as [`Self::notice`].
     pub fn count(&self, gauge: &'static str, subject: impl Into<Arc<str>>) {
-        self.notice(Notice::Subject { gauge, subject: subject.into() });
+        self.notice(Notice::Subject {
+            gauge,
+            subject: subject.into(),
+        });
     }
 
     /// Records a failed lookup, as [`Self::notice`].
     pub fn fail(&self, what: Unavailable, subject: impl Into<Arc<str>>) {
-        self.notice(Notice::Failed { what, subject: subject.into() });
+        self.notice(Notice::Failed {
+            what,
+            subject: subject.into(),
+        });
     }
 
     /// The translator, for the engine's own queries.
@@ -182,17 +222,27 @@ impl View<'_> {
 
     /// The value of a node, of its query's type.
     fn typed<Q: Query>(&self, node: NodeId) -> Arc<Q::Value> {
-        self.value(node).downcast::<Q::Value>().expect("a query's nodes hold values of its type")
+        self.value(node)
+            .downcast::<Q::Value>()
+            .expect("a query's nodes hold values of its type")
     }
 
     fn value(&self, node: NodeId) -> Value {
-        self.core.borrow().nodes.get(&node).expect("a node is kept while it is read").value.clone()
+        self.core
+            .borrow()
+            .nodes
+            .get(&node)
+            .expect("a node is kept while it is read")
+            .value
+            .clone()
     }
 
     /// Records the read of a node in the current trace.
     fn record_node(&self, id: NodeId) {
         let mut core = self.core.borrow_mut();
-        let Some(attrs) = core.nodes.get(&id).map(|node| node.attrs.clone()) else { return };
+        let Some(attrs) = core.nodes.get(&id).map(|node| node.attrs.clone()) else {
+            return;
+        };
         if let Some(frame) = core.frames.last_mut() {
             frame.read(Dep::Node(id));
             for (attr, value) in attrs.iter() {
@@ -210,7 +260,8 @@ impl View<'_> {
                 Lookup::Node(id) if self.settle_gates_below(id) => {}
                 Lookup::Node(id) => {
                     let found = self.refresh(id);
-                    self.core.borrow_mut().reused += u64::from(found.as_ref().is_ok_and(|found| *found == id));
+                    self.core.borrow_mut().reused +=
+                        u64::from(found.as_ref().is_ok_and(|found| *found == id));
                     return found;
                 }
                 Lookup::Nothing => return self.compute(query, None),
@@ -219,22 +270,30 @@ impl View<'_> {
         }
     }
 
-    /// Computes a derived attribute for this proxy, in a trace of its own, and has the proxy watch the node.
+    /// Computes a derived attribute for this proxy, in a trace of its own, and has the proxy watch
+    /// the node.
     ///
-    /// If that fails, the last good answer is kept, or the proxy is marked as failing; the engine retries at every
-    /// change.
+    /// If that fails, the last good answer is kept, or the proxy is marked as failing; the engine
+    /// retries at every change.
     pub(super) fn derive(&self, attr: AttrId) -> ValueId {
         let definition = self.core.borrow().attr(attr);
         let outcome = match definition {
-            Some(AttrDef::Derived { query, answer }) => self.node_of(query).map(|node| (node, answer)),
-            Some(AttrDef::Plain(_)) | None => {
-                Err(Failure::new("a result that is not derived has a key of a derived one"))
+            Some(AttrDef::Derived { query, answer }) => {
+                self.node_of(query).map(|node| (node, answer))
             }
+            Some(AttrDef::Plain(_)) | None => Err(Failure::new(
+                "a result that is not derived has a key of a derived one",
+            )),
         };
+
         let mut core = self.core.borrow_mut();
+
         match outcome {
             Ok((node, answer)) => {
-                let value = core.nodes.get(&node).map_or(AttrValue::Absent, |node| answer(&node.value));
+                let value = core
+                    .nodes
+                    .get(&node)
+                    .map_or(AttrValue::Absent, |node| answer(&node.value));
                 let value = core.value_id(value);
                 core.watch(self.proxy, attr, node, value);
                 value
@@ -242,7 +301,11 @@ impl View<'_> {
             Err(failure) => {
                 // The facts that were read determine the objects to blame.
                 if let Some(frame) = core.frames.last_mut() {
-                    let facts = failure.frame.deps.iter().filter(|dep| matches!(dep, Dep::Fact(_)));
+                    let facts = failure
+                        .frame
+                        .deps
+                        .iter()
+                        .filter(|dep| matches!(dep, Dep::Fact(_)));
                     facts.for_each(|fact| frame.read(*fact));
                 }
                 core.keep_answer(self.proxy, attr, failure.text())
@@ -250,9 +313,15 @@ impl View<'_> {
         }
     }
 
-    /// Settles the gates that are lower than a node; false if there are none. The node may depend on them without being marked.
+    /// Settles the gates that are lower than a node; false if there are none. The node may depend
+    /// on them without being marked.
     fn settle_gates_below(&self, id: NodeId) -> bool {
-        let height = self.core.borrow().nodes.get(&id).map_or(0, |node| node.height);
+        let height = self
+            .core
+            .borrow()
+            .nodes
+            .get(&id)
+            .map_or(0, |node| node.height);
         self.settle_gates(height)
     }
 
@@ -260,7 +329,9 @@ impl View<'_> {
     pub(super) fn settle_gates(&self, below: u16) -> bool {
         let mut is_any = false;
         while !self.core.borrow().gates.is_empty() {
-            let Some(gate) = self.core.borrow_mut().next_gate(below) else { break };
+            let Some(gate) = self.core.borrow_mut().next_gate(below) else {
+                break;
+            };
             is_any = true;
             if let Some(proxy) = gate.proxy {
                 // If it fails, its dependents are marked, and get the failure themselves.
@@ -271,8 +342,8 @@ impl View<'_> {
         is_any
     }
 
-    /// Updates a node for this proxy, whose answers match its trace. Returns the node that answers now: the same one unless the
-    /// attributes that are read have changed.
+    /// Updates a node for this proxy, whose answers match its trace. Returns the node that answers
+    /// now: the same one unless the attributes that are read have changed.
     pub(super) fn refresh(&self, id: NodeId) -> Result<NodeId, Failure> {
         let (query, deps, verified_at) = {
             let core = self.core.borrow();
@@ -282,27 +353,36 @@ impl View<'_> {
                 None => return Err(Failure::new("a query reads a result that was dropped")),
             }
         };
+
         for (at, dep) in (1..).zip(deps.iter()) {
             if self.has_changed(dep, verified_at) {
                 self.core.borrow_mut().looked += at;
                 return self.compute(query, Some(id));
             }
         }
+
         let mut core = self.core.borrow_mut();
         core.looked += deps.len() as u64;
         core.close_unchanged(id);
         let revision = core.revision;
+
         if let Some(node) = core.nodes.get_mut(&id) {
             node.dirty = false;
             node.verified_at = revision;
         }
+
         Ok(id)
     }
 
     /// Whether a dependency's value has changed since `since`.
     fn has_changed(&self, dep: Dep, since: u64) -> bool {
         match dep {
-            Dep::Fact(fact) => self.core.borrow().facts.get(fact.0).is_none_or(|fact| fact.changed_at > since),
+            Dep::Fact(fact) => self
+                .core
+                .borrow()
+                .facts
+                .get(fact.0)
+                .is_none_or(|fact| fact.changed_at > since),
             Dep::Node(child) => {
                 let dirty = match self.core.borrow().nodes.get(&child) {
                     None => return true,
@@ -311,7 +391,11 @@ impl View<'_> {
                 if dirty && self.refresh(child).ok() != Some(child) {
                     return true;
                 }
-                self.core.borrow().nodes.get(&child).is_none_or(|node| node.changed_at > since)
+                self.core
+                    .borrow()
+                    .nodes
+                    .get(&child)
+                    .is_none_or(|node| node.changed_at > since)
             }
         }
     }
@@ -325,33 +409,46 @@ impl View<'_> {
             }
             core.frames.push(Frame::default());
             core.computed += 1;
-            let before = old.and_then(|old| core.nodes.get(&old)).map(|node| node.value.clone());
+            let before = old
+                .and_then(|old| core.nodes.get(&old))
+                .map(|node| node.value.clone());
             (core.query(query), core.frames.len(), before)
         };
+
         let result = catch_unwind(AssertUnwindSafe(|| code.compute(before.as_ref(), self)));
         let mut core = self.core.borrow_mut();
-        // A panic below may have left inner traces on the stack: their reads belong to this one, too.
+
+        // A panic below may have left inner traces on the stack: their reads belong to this one,
+        // too.
         while core.frames.len() > depth {
             let inner = core.frames.pop().unwrap_or_default();
             if let Some(frame) = core.frames.last_mut() {
                 frame.absorb(inner);
             }
         }
+
         let mut frame = core.frames.pop().unwrap_or_default();
-        let before = old.and_then(|old| core.nodes.get(&old)).map(|node| (node.value.clone(), node.attrs.clone()));
+        let before = old
+            .and_then(|old| core.nodes.get(&old))
+            .map(|node| (node.value.clone(), node.attrs.clone()));
         let previous = before.as_ref().map(|(value, _)| value);
         let (value, fault) = match result {
             Ok(value) => (value, None),
             Err(panic) => match code.rescue(previous) {
                 Some(value) => {
-                    // The fallback value depends on these answers: proxies with other answers must not get it.
+                    // The fallback value depends on these answers: proxies with other answers must
+                    // not get it.
                     frame.prepend_attributes(before.as_ref().map_or(&[], |(_, attrs)| attrs));
                     (value, Some(panic_text(&*panic)))
                 }
                 None => return Err(Failure { panic, frame }),
             },
         };
-        let same_trace = before.as_ref().is_some_and(|(_, attrs)| **attrs == *frame.attrs);
+
+        let same_trace = before
+            .as_ref()
+            .is_some_and(|(_, attrs)| **attrs == *frame.attrs);
+
         match old {
             Some(old) if same_trace => {
                 let same_value = previous.is_some_and(|previous| code.same(previous, &value));
@@ -366,29 +463,49 @@ impl View<'_> {
         }
     }
 
-    /// Stores the outcome of a computation in its node. If the value is equal the old one stays, so that dependents stay valid.
-    fn replace(core: &mut Core, id: NodeId, value: Value, same: bool, frame: Frame, fault: Option<Arc<str>>) {
+    /// Stores the outcome of a computation in its node. If the value is equal the old one stays, so
+    /// that dependents stay valid.
+    fn replace(
+        core: &mut Core,
+        id: NodeId,
+        value: Value,
+        same: bool,
+        frame: Frame,
+        fault: Option<Arc<str>>,
+    ) {
         let revision = core.revision;
         let remarks = frame.remarks.into_texts();
-        if core.nodes.get(&id).is_some_and(|node| node.rare().remarks != remarks) {
+
+        if core
+            .nodes
+            .get(&id)
+            .is_some_and(|node| node.rare().remarks != remarks)
+        {
             core.fresh_remarks.extend(remarks.iter().cloned());
         }
         core.notices.set(id, frame.notices);
         core.looked += frame.deps.len() as u64;
+
         match same {
             true => core.close_unchanged(id),
             false => core.open(id),
         }
-        let Some(node) = core.nodes.get_mut(&id) else { return };
+
+        let Some(node) = core.nodes.get_mut(&id) else {
+            return;
+        };
+
         let old = std::mem::replace(&mut node.deps, frame.deps.into_iter().collect());
         let deps = node.deps.clone();
         node.dirty = false;
         node.verified_at = revision;
         node.set_faults(fault, remarks);
+
         if !same {
             node.value = value;
             node.changed_at = revision;
         }
+
         if old != deps {
             let known: KeyedSet<Dep> = old.iter().collect();
             core.add_parent(deps.iter().filter(|dep| !known.contains(dep)), id);

@@ -1,9 +1,10 @@
-//! The push thread: owns mesh state and engine, handles requests before changes, and debounces changes.
+//! The push thread: owns mesh state and engine, handles requests before changes, and debounces
+//! changes.
 //!
-//! The first change after a quiet period is pushed at once; changes that arrive during a push form the next one, after
-//! a pause in proportion to that push's duration: under a flood of changes the thread, and the proxies, work a bounded
-//! share of the time. With `PILOT_DEBOUNCE_AFTER` set, changes wait for that quiet time, `PILOT_DEBOUNCE_MAX` at the
-//! longest, as in istiod.
+//! The first change after a quiet period is pushed at once; changes that arrive during a push form
+//! the next one, after a pause in proportion to that push's duration: under a flood of changes the
+//! thread, and the proxies, work a bounded share of the time. With `PILOT_DEBOUNCE_AFTER` set,
+//! changes wait for that quiet time, `PILOT_DEBOUNCE_MAX` at the longest, as in istiod.
 
 mod answering;
 mod arrivals;
@@ -41,10 +42,11 @@ use navarch_api::settings::Settings;
 pub use current::CurrentSnapshot;
 pub use push_record::{ChangedObject, PushRecord};
 
-/// Capacity of the command channel. A full channel makes senders wait: sources slow down, streams stop reading
-/// requests.
+/// Capacity of the command channel. A full channel makes senders wait: sources slow down, streams
+/// stop reading requests.
 const COMMAND_QUEUE_SIZE: usize = 16_384;
-/// Maximum number of commands handled before subscriptions are answered and debounced changes are pushed.
+/// Maximum number of commands handled before subscriptions are answered and debounced changes are
+/// pushed.
 const MAX_COMMANDS_PER_ROUND: usize = 4_096;
 /// How long subscriptions are answered before commands are handled again.
 const SUBSCRIPTION_WORK_TIME: Duration = Duration::from_millis(4);
@@ -83,7 +85,12 @@ type Inspection = Box<dyn FnOnce(&Inspect<'_>) + Send>;
 /// A command to the push thread.
 enum Command {
     /// A stream began; with the client's address.
-    Connect(Arc<Proxy>, Option<IpAddr>, Arc<dyn Sink>, oneshot::Sender<Unclaimed>),
+    Connect(
+        Arc<Proxy>,
+        Option<IpAddr>,
+        Arc<dyn Sink>,
+        oneshot::Sender<Unclaimed>,
+    ),
     /// Streams have ended: those in the list [`EndedStreams`].
     Disconnected,
     /// A stream subscribes to resources of a type.
@@ -137,7 +144,8 @@ struct Worker {
     /// Publishes the notices of results in force.
     notices: watch::Sender<Arc<BTreeSet<Notice>>>,
     ended_streams: EndedStreams,
-    /// Unanswered subscriptions. Those that arrive before the initial state is complete wait for it.
+    /// Unanswered subscriptions. Those that arrive before the initial state is complete wait for
+    /// it.
     queue: FairQueue,
     /// The last pushes, oldest first.
     pushes: VecDeque<PushRecord>,
@@ -178,37 +186,55 @@ pub fn start_watched(
     let mesh_state = MeshState::new(settings);
     let (context_sender, context) = watch::channel(mesh_state.context());
     let (notices_sender, notices) = watch::channel(Arc::default());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    let thread = std::thread::Builder::new().name("push".to_owned()).stack_size(16 << 20).spawn(move || {
-        let mut engine = Engine::new(mesh_state.context(), translator);
-        if observer.is_some() {
-            engine.keep_published();
-        }
-        let worker = Worker {
-            mesh_state,
-            engine,
-            debounce,
-            pending: Vec::new(),
-            since: None,
-            arrivals: Arrivals::default(),
-            paused_until: Instant::now(),
-            synced: sender,
-            context: context_sender,
-            notices: notices_sender,
-            ended_streams: of_worker,
-            queue: FairQueue::default(),
-            pushes: VecDeque::new(),
-            release: Release::default(),
-            metrics,
-            observer,
-        };
-        runtime.block_on(worker.run(inbox));
-    })?;
-    Ok((PushHandle { commands, ended_streams: gone, synced, current: CurrentSnapshot { context, notices } }, thread))
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()?;
+
+    let thread = std::thread::Builder::new()
+        .name("push".to_owned())
+        .stack_size(16 << 20)
+        .spawn(move || {
+            let mut engine = Engine::new(mesh_state.context(), translator);
+            if observer.is_some() {
+                engine.keep_published();
+            }
+
+            let worker = Worker {
+                mesh_state,
+                engine,
+                debounce,
+                pending: Vec::new(),
+                since: None,
+                arrivals: Arrivals::default(),
+                paused_until: Instant::now(),
+                synced: sender,
+                context: context_sender,
+                notices: notices_sender,
+                ended_streams: of_worker,
+                queue: FairQueue::default(),
+                pushes: VecDeque::new(),
+                release: Release::default(),
+                metrics,
+                observer,
+            };
+
+            runtime.block_on(worker.run(inbox));
+        })?;
+
+    Ok((
+        PushHandle {
+            commands,
+            ended_streams: gone,
+            synced,
+            current: CurrentSnapshot { context, notices },
+        },
+        thread,
+    ))
 }
 
 impl PushHandle {
-    /// Adds a proxy whose collections are published to `sink`. All proxies of one address share one client's share of the thread.
+    /// Adds a proxy whose collections are published to `sink`. All proxies of one address share one
+    /// client's share of the thread.
     ///
     /// # Errors
     /// If the thread has ended.
@@ -219,7 +245,8 @@ impl PushHandle {
         sink: Arc<dyn Sink>,
     ) -> Result<ProxyId, Ended> {
         let (answer, id) = oneshot::channel();
-        self.send(Command::Connect(proxy, address, sink, answer)).await?;
+        self.send(Command::Connect(proxy, address, sink, answer))
+            .await?;
         id.await.ok().and_then(Unclaimed::claim).ok_or(Ended)
     }
 
@@ -230,12 +257,17 @@ impl PushHandle {
         let _ = self.commands.try_send(Command::Disconnected);
     }
 
-    /// Sets the subscription of a proxy to one type. One publish answers it, and replaces earlier unanswered ones of the type:
-    /// they are skipped.
+    /// Sets the subscription of a proxy to one type. One publish answers it, and replaces earlier
+    /// unanswered ones of the type: they are skipped.
     ///
     /// # Errors
     /// When the thread has ended.
-    pub async fn subscribe(&self, id: ProxyId, kind: ResourceType, interest: Interest) -> Result<(), Ended> {
+    pub async fn subscribe(
+        &self,
+        id: ProxyId,
+        kind: ResourceType,
+        interest: Interest,
+    ) -> Result<(), Ended> {
         self.send(Command::Subscribe(id, kind, interest)).await
     }
 
@@ -293,10 +325,15 @@ impl PushHandle {
     /// When the thread ends before.
     pub async fn wait_synced(&self) -> Result<(), Ended> {
         let mut synced = self.synced.clone();
-        synced.wait_for(|synced| *synced).await.map(|_| ()).map_err(|_| Ended)
+        synced
+            .wait_for(|synced| *synced)
+            .await
+            .map(|_| ())
+            .map_err(|_| Ended)
     }
 
-    /// Recomputes all results and publishes those that differ: none, unless a dependency was missed.
+    /// Recomputes all results and publishes those that differ: none, unless a dependency was
+    /// missed.
     ///
     /// # Errors
     /// When the thread has ended.
@@ -331,7 +368,9 @@ impl PushHandle {
 
 impl std::fmt::Debug for PushHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PushHandle").field("synced", &self.is_synced()).finish_non_exhaustive()
+        f.debug_struct("PushHandle")
+            .field("synced", &self.is_synced())
+            .finish_non_exhaustive()
     }
 }
 
@@ -355,6 +394,7 @@ impl Worker {
                     Err(_) => None,
                 },
             };
+
             if let Some(command) = command {
                 self.take(command);
                 for _ in 0..MAX_COMMANDS_PER_ROUND {
@@ -364,16 +404,26 @@ impl Worker {
                     }
                 }
             }
+
             self.remove_ended_streams();
             self.work();
-            if self.deadline().is_some_and(|deadline| deadline <= Instant::now()) {
+            if self
+                .deadline()
+                .is_some_and(|deadline| deadline <= Instant::now())
+            {
                 self.push();
             }
             let is_busy = self.has_work();
-            self.release.begin_sweep_if_due(&mut self.engine, is_busy, Instant::now());
+            self.release
+                .begin_sweep_if_due(&mut self.engine, is_busy, Instant::now());
             let until = Instant::now() + SWEEP_TIME;
             self.engine.continue_sweep(|| Instant::now() < until);
-            self.metrics.set_sizes(self.engine.sizes(), self.engine.reads(), self.mesh_state.pending_pods());
+
+            self.metrics.set_sizes(
+                self.engine.sizes(),
+                self.engine.reads(),
+                self.mesh_state.pending_pods(),
+            );
             self.metrics.failed(self.engine.take_failed());
             log_remarks(&self.engine.take_fresh_remarks());
             if let Some(notices) = self.engine.take_changed_notices() {
@@ -439,7 +489,11 @@ impl Worker {
                 let _ = done.send(());
             }
             Command::Inspection(look) => {
-                look(&Inspect { mesh_state: &self.mesh_state, engine: &self.engine, pushes: &self.pushes });
+                look(&Inspect {
+                    mesh_state: &self.mesh_state,
+                    engine: &self.engine,
+                    pushes: &self.pushes,
+                });
             }
         }
     }
@@ -448,47 +502,83 @@ impl Worker {
     #[tracing::instrument(skip_all, level = "debug")]
     fn push(&mut self) {
         let started = Instant::now();
-        let gathered = self.since.take().map(|(first, _)| started.saturating_duration_since(first));
-        let (pending, arrivals) = (std::mem::take(&mut self.pending), std::mem::take(&mut self.arrivals));
-        self.metrics.count_changes(&pending, &self.engine.context().objects);
-        let observed = if self.observer.is_some() { pending.clone() } else { Vec::new() };
+        let gathered = self
+            .since
+            .take()
+            .map(|(first, _)| started.saturating_duration_since(first));
+        let pending = std::mem::take(&mut self.pending);
+        let arrivals = std::mem::take(&mut self.arrivals);
+        self.metrics
+            .count_changes(&pending, &self.engine.context().objects);
+
+        let observed = if self.observer.is_some() {
+            pending.clone()
+        } else {
+            Vec::new()
+        };
+
         let changed = self.mesh_state.apply(pending);
         if changed.is_empty() {
-            // The snapshot is replaced even if no fact differs: it may differ in the generation of an unchanged object.
+            // The snapshot is replaced even if no fact differs: it may differ in the generation of
+            // an unchanged object.
             self.context.send_replace(self.mesh_state.context());
             if !observed.is_empty() {
                 self.notify_applied(observed);
             }
             return;
         }
+
         let context = self.mesh_state.context();
         let taken_in = started.elapsed();
-        self.metrics.observe_applied(gathered.unwrap_or_default(), taken_in);
+        self.metrics
+            .observe_applied(gathered.unwrap_or_default(), taken_in);
         self.context.send_replace(context.clone());
-        let (facts, first) = (changed.len(), changed.iter().take(REMEMBERED_FACTS).cloned().collect());
+        let facts = changed.len();
+        let first = changed.iter().take(REMEMBERED_FACTS).cloned().collect();
         let triggers = triggers(&changed);
+
         let objects = objects_of(&context, &changed, &arrivals);
         let settled = self.engine.apply(context, changed);
         let took = started.elapsed();
         self.paused_until = started + took + pause::after(took);
         self.metrics.pushed(triggers, settled.published);
         self.notify_applied(observed);
-        tracing::debug!(facts, published = settled.published, ?took, "push completed");
+        tracing::debug!(
+            facts,
+            published = settled.published,
+            ?took,
+            "push completed"
+        );
+
         if self.pushes.len() >= PUSH_HISTORY {
             self.pushes.pop_front();
         }
+
         let revision = self.engine.revision();
-        let (received_at, began) = (arrivals.first(), started);
-        let record =
-            PushRecord { revision, facts, changed: first, objects, received_at, began, taken_in, settled, took };
+        let received_at = arrivals.first();
+        let began = started;
+        let record = PushRecord {
+            revision,
+            facts,
+            changed: first,
+            objects,
+            received_at,
+            began,
+            taken_in,
+            settled,
+            took,
+        };
+
         self.pushes.push_back(record);
     }
 }
 
 /// Whether a change concerns access to secrets, or enables the search for peers.
 fn is_awaited(change: &Change) -> bool {
-    let is_about_readers =
-        matches!(change, Change::SecretReader(..) | Change::Remote(_, RemoteChange::SecretReader(..)));
+    let is_about_readers = matches!(
+        change,
+        Change::SecretReader(..) | Change::Remote(_, RemoteChange::SecretReader(..))
+    );
     is_about_readers || matches!(change, Change::FindPeers)
 }
 

@@ -1,6 +1,7 @@
 //! The digest of a collection: a sum over its resources, so that updating it costs what differs.
 //!
-//! Resources that depend on Secrets are included by name only: a recording has no secrets, so a replay builds different bytes.
+//! Resources that depend on Secrets are included by name only: a recording has no secrets, so a
+//! replay builds different bytes.
 
 use memchr::memmem;
 use sha2::{Digest as _, Sha256};
@@ -64,7 +65,11 @@ pub(crate) fn depends_on_secrets(resource: &Resource) -> bool {
 /// The summand of one resource.
 fn part(resource: &Resource) -> u128 {
     let name = resource.name.as_str().as_bytes();
-    if depends_on_secrets(resource) { hash(&[name]) } else { hash(&[name, resource.version.bytes()]) }
+    if depends_on_secrets(resource) {
+        hash(&[name])
+    } else {
+        hash(&[name, resource.version.bytes()])
+    }
 }
 
 /// The first 128 bits of the SHA-256 of parts, each with its length.
@@ -75,7 +80,9 @@ fn hash(parts: &[&[u8]]) -> u128 {
         hasher.update(part);
     }
     let all = hasher.finalize();
-    all.iter().take(16).fold(0, |sum, byte| sum << 8 | u128::from(*byte))
+    all.iter()
+        .take(16)
+        .fold(0, |sum, byte| sum << 8 | u128::from(*byte))
 }
 
 #[cfg(test)]
@@ -90,7 +97,11 @@ mod tests {
 
     fn collection(kind: ResourceType, resources: &[(&str, &str)]) -> Collection {
         let one = |(name, body): &(&str, &str)| {
-            Arc::new(Resource::new(kind, ResourceName::new(name), Bytes::copy_from_slice(body.as_bytes())))
+            Arc::new(Resource::new(
+                kind,
+                ResourceName::new(name),
+                Bytes::copy_from_slice(body.as_bytes()),
+            ))
         };
         Collection::new(kind, resources.iter().map(one).collect::<Resources>())
     }
@@ -103,13 +114,17 @@ mod tests {
         let digest = Digest::of(&before);
         assert_eq!(digest.after(&before, &after), Digest::of(&after));
         assert_ne!(digest, Digest::of(&after));
-        assert_ne!(Digest::of(&collection(cds, &[("a", "b")])), Digest::of(&collection(cds, &[("ab", "")])));
+        assert_ne!(
+            Digest::of(&collection(cds, &[("a", "b")])),
+            Digest::of(&collection(cds, &[("ab", "")]))
+        );
     }
 
     #[test]
     fn digests_of_secrets_depend_only_on_names() {
         let sds = ResourceType::Secret;
-        let digests = [&[("a", "1")], &[("a", "2")], &[("b", "1")]].map(|all| Digest::of(&collection(sds, all)));
+        let digests = [&[("a", "1")], &[("a", "2")], &[("b", "1")]]
+            .map(|all| Digest::of(&collection(sds, all)));
         assert_eq!(digests[0], digests[1]);
         assert_ne!(digests[0], digests[2]);
     }

@@ -1,7 +1,9 @@
-//! The recording format: JSON lines, each an object with one member, whose key is the type of the line.
+//! The recording format: JSON lines, each an object with one member, whose key is the type of the
+//! line.
 //!
-//! A segment starts with a [`Header`], the initial state (inputs, proxies and subscriptions), and a [`Complete`]. Then come
-//! events; inputs are applied by the [`Push`](Line::Push) that follows them.
+//! A segment starts with a [`Header`], the initial state (inputs, proxies and subscriptions), and a
+//! [`Complete`]. Then come events; inputs are applied by the [`Push`](Line::Push) that follows
+//! them.
 
 use std::net::IpAddr;
 
@@ -27,7 +29,10 @@ impl Serialize for Moment {
 
 impl<'de> Deserialize<'de> for Moment {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map(Self).map_err(de::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map(Self)
+            .map_err(de::Error::custom)
     }
 }
 

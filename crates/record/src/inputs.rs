@@ -62,17 +62,27 @@ impl Inputs {
         match change {
             RemoteChange::Gone => _ = self.remotes.remove(cluster),
             RemoteChange::SecretReader(account, may) => {
-                set(&mut self.remote_readers, &(cluster.clone(), account.clone()), may.as_ref());
+                set(
+                    &mut self.remote_readers,
+                    &(cluster.clone(), account.clone()),
+                    may.as_ref(),
+                );
             }
             RemoteChange::Put(object) => {
                 let objects = self.remotes.entry(cluster.clone()).or_default();
                 objects.insert(object.object_ref(), object.clone());
             }
             RemoteChange::Removed(name) => {
-                self.remotes.entry(cluster.clone()).or_default().remove(name);
+                self.remotes
+                    .entry(cluster.clone())
+                    .or_default()
+                    .remove(name);
             }
             RemoteChange::Reset(objects) => {
-                let all = objects.iter().map(|object| (object.object_ref(), object.clone())).collect();
+                let all = objects
+                    .iter()
+                    .map(|object| (object.object_ref(), object.clone()))
+                    .collect();
                 self.remotes.insert(cluster.clone(), all);
             }
         }
@@ -80,37 +90,81 @@ impl Inputs {
 
     /// Changes that recreate the current inputs, the quarantine of this snapshot included.
     pub(crate) fn all(&self, context: &PushContext, before: &Before) -> Vec<Change> {
-        let mut all: Vec<Change> = self.mesh.iter().map(|config| Change::Mesh(config.clone())).collect();
-        all.extend(self.networks.iter().map(|networks| Change::Networks(networks.clone())));
+        let mut all: Vec<Change> = self
+            .mesh
+            .iter()
+            .map(|config| Change::Mesh(config.clone()))
+            .collect();
+
+        all.extend(
+            self.networks
+                .iter()
+                .map(|networks| Change::Networks(networks.clone())),
+        );
         all.push(Change::TrustBundle(self.roots.clone()));
-        all.extend(self.readers.iter().map(|(account, may)| Change::SecretReader(account.clone(), Some(*may))));
-        all.extend(self.keys.iter().map(|(source, keys)| Change::Keys(source.clone(), Some(keys.clone()))));
+        all.extend(
+            self.readers
+                .iter()
+                .map(|(account, may)| Change::SecretReader(account.clone(), Some(*may))),
+        );
+
+        all.extend(
+            self.keys
+                .iter()
+                .map(|(source, keys)| Change::Keys(source.clone(), Some(keys.clone()))),
+        );
         let hosts = self.hosts.iter();
-        all.extend(hosts.map(|(host, addresses)| Change::GatewayHost(host.clone(), Some(addresses.clone()))));
+        all.extend(
+            hosts.map(|(host, addresses)| {
+                Change::GatewayHost(host.clone(), Some(addresses.clone()))
+            }),
+        );
+
         let remembered: BTreeMap<&ObjectRef, &Option<AnyObject>> =
             before.iter().map(|(name, good)| (name, good)).collect();
-        let others = self.objects.iter().filter(|(name, _)| !remembered.contains_key(name));
+        let others = self
+            .objects
+            .iter()
+            .filter(|(name, _)| !remembered.contains_key(name));
         all.extend(others.map(|(_, object)| Change::Put(object.clone())));
+
         // In the order of eviction: first the previous versions, then the current ones.
         for (name, good) in &**before {
             all.extend(good.iter().cloned().map(Change::Put));
             all.extend(self.objects.get(name).cloned().map(Change::Put));
         }
+
         for (cluster, objects) in &self.remotes {
             let reset = RemoteChange::Reset(objects.values().cloned().collect());
             all.push(Change::Remote(cluster.clone(), reset));
         }
+
         for ((cluster, account), may) in &self.remote_readers {
             let reader = RemoteChange::SecretReader(account.clone(), Some(*may));
             all.push(Change::Remote(cluster.clone(), reader));
         }
+
         let quarantined = context.quarantined.iter();
-        all.extend(quarantined.map(|(name, how)| Change::Quarantine(name.clone(), how.message.clone())));
+        all.extend(
+            quarantined.map(|(name, how)| Change::Quarantine(name.clone(), how.message.clone())),
+        );
+
         for (name, rollout) in &context.rollouts {
-            let Some(new) = context.new_versions.any(name) else { continue };
-            let (before, progress) = (context.objects.any(name), rollout.progress.clone());
-            all.push(Change::Rollout(name.clone(), Arc::new(RolloutOrder::Restore { new, before, progress })));
+            let Some(new) = context.new_versions.any(name) else {
+                continue;
+            };
+            let before = context.objects.any(name);
+            let progress = rollout.progress.clone();
+            all.push(Change::Rollout(
+                name.clone(),
+                Arc::new(RolloutOrder::Restore {
+                    new,
+                    before,
+                    progress,
+                }),
+            ));
         }
+
         all.extend(self.stages.then_some(Change::Stages));
         all.extend(self.finds_peers.then_some(Change::FindPeers));
         all
@@ -156,7 +210,9 @@ pub(crate) fn written(change: &Change, redactor: &Redactor) -> Result<Input, ser
         Change::Quarantine(name, message) => Input::Quarantine(name_of(name), message.to_string()),
         Change::Stages => Input::Stages,
         Change::FindPeers => Input::FindPeers,
-        Change::Rollout(name, order) => Input::Rollout(name_of(name), Box::new(rollout::written(order, object)?)),
+        Change::Rollout(name, order) => {
+            Input::Rollout(name_of(name), Box::new(rollout::written(order, object)?))
+        }
         Change::GatewayHost(host, addresses) => {
             Input::GatewayHost(host.to_string(), addresses.as_ref().map(|all| all.to_vec()))
         }
@@ -188,22 +244,34 @@ pub(crate) fn read(input: Input, restorer: &Restorer) -> Result<Change, InputErr
         Input::Mesh(config) => Change::Mesh(Arc::new(*config)),
         Input::Networks(networks) => Change::Networks(Arc::new(networks)),
         Input::SecretReader(of, may) => Change::SecretReader(account(of), may),
-        Input::Keys(KeyPlace::Uri(uri), keys) => Change::Keys(KeySource::Uri(uri.into()), keys.map(Into::into)),
-        Input::Keys(KeyPlace::Issuer(of), keys) => Change::Keys(KeySource::Issuer(of.into()), keys.map(Into::into)),
+        Input::Keys(KeyPlace::Uri(uri), keys) => {
+            Change::Keys(KeySource::Uri(uri.into()), keys.map(Into::into))
+        }
+        Input::Keys(KeyPlace::Issuer(of), keys) => {
+            Change::Keys(KeySource::Issuer(of.into()), keys.map(Into::into))
+        }
         Input::Roots(roots) => Change::TrustBundle(roots.into_iter().map(Arc::from).collect()),
         Input::Quarantine(name, message) => Change::Quarantine(ref_of(&name)?, message.into()),
-        Input::GatewayHost(host, addresses) => Change::GatewayHost(host.into(), addresses.map(Into::into)),
+        Input::GatewayHost(host, addresses) => {
+            Change::GatewayHost(host.into(), addresses.map(Into::into))
+        }
         Input::Stages => Change::Stages,
         Input::FindPeers => Change::FindPeers,
-        Input::Rollout(name, line) => Change::Rollout(ref_of(&name)?, Arc::new(rollout::read(*line, object)?)),
+        Input::Rollout(name, line) => {
+            Change::Rollout(ref_of(&name)?, Arc::new(rollout::read(*line, object)?))
+        }
         Input::RemotePut(cluster, value) => remote(cluster, RemoteChange::Put(object(value)?)),
-        Input::RemoteRemoved(cluster, name) => remote(cluster, RemoteChange::Removed(ref_of(&name)?)),
+        Input::RemoteRemoved(cluster, name) => {
+            remote(cluster, RemoteChange::Removed(ref_of(&name)?))
+        }
         Input::RemoteReset(cluster, all) => {
             let all = all.into_iter().map(object).collect::<Result<_, _>>()?;
             remote(cluster, RemoteChange::Reset(all))
         }
         Input::RemoteGone(cluster) => remote(cluster, RemoteChange::Gone),
-        Input::RemoteSecretReader(cluster, of, may) => remote(cluster, RemoteChange::SecretReader(account(of), may)),
+        Input::RemoteSecretReader(cluster, of, may) => {
+            remote(cluster, RemoteChange::SecretReader(account(of), may))
+        }
     })
 }
 
@@ -213,7 +281,10 @@ fn object_of(value: &serde_json::Value) -> Result<AnyObject, InputError> {
     match outcome {
         Outcome::Read { object, .. } => Ok(object),
         Outcome::Ignored => Err(InputError::Kind(subject.to_string())),
-        Outcome::Rejected(error) => Err(InputError::Object { object: subject.to_string(), reason: error.to_string() }),
+        Outcome::Rejected(error) => Err(InputError::Object {
+            object: subject.to_string(),
+            reason: error.to_string(),
+        }),
     }
 }
 
@@ -227,13 +298,23 @@ fn name_of(name: &ObjectRef) -> ObjectName {
 }
 
 fn ref_of(name: &ObjectName) -> Result<ObjectRef, InputError> {
-    let kind = Kind::ALL.into_iter().find(|kind| kind.as_str() == name.kind && kind.group() == name.group);
-    let kind = kind.ok_or_else(|| InputError::Kind(format!("{} {}/{}", name.kind, name.namespace, name.name)))?;
-    Ok(ObjectRef { kind, name: NamespacedName::new(&name.namespace, &name.name) })
+    let kind = Kind::ALL
+        .into_iter()
+        .find(|kind| kind.as_str() == name.kind && kind.group() == name.group);
+    let kind = kind.ok_or_else(|| {
+        InputError::Kind(format!("{} {}/{}", name.kind, name.namespace, name.name))
+    })?;
+    Ok(ObjectRef {
+        kind,
+        name: NamespacedName::new(&name.namespace, &name.name),
+    })
 }
 
 fn account_of(account: &NamespacedName) -> Account {
-    Account { namespace: account.namespace.as_str().to_owned(), name: account.name.to_string() }
+    Account {
+        namespace: account.namespace.as_str().to_owned(),
+        name: account.name.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -242,10 +323,15 @@ mod tests {
 
     #[test]
     fn changes_are_read_as_they_were() {
-        let name = ObjectRef { kind: Kind::KubernetesGateway, name: NamespacedName::new("shop", "web") };
-        let (account, cluster) = (NamespacedName::new("shop", "web"), ClusterId::new("east"));
+        let name = ObjectRef {
+            kind: Kind::KubernetesGateway,
+            name: NamespacedName::new("shop", "web"),
+        };
+        let account = NamespacedName::new("shop", "web");
+        let cluster = ClusterId::new("east");
         let remote = |change| Change::Remote(cluster.clone(), change);
         let order = |order| Change::Rollout(name.clone(), Arc::new(order));
+
         let changes = [
             Change::Removed(name.clone()),
             Change::Mesh(Arc::new(MeshConfig::istio_defaults())),
@@ -256,18 +342,31 @@ mod tests {
             Change::Keys(KeySource::Uri("u".into()), None),
             Change::TrustBundle(vec![Arc::from("root")].into()),
             Change::Quarantine(name.clone(), "no".into()),
-            Change::GatewayHost("host".into(), Some(vec![IpAddr::from([10, 0, 0, 1])].into())),
+            Change::GatewayHost(
+                "host".into(),
+                Some(vec![IpAddr::from([10, 0, 0, 1])].into()),
+            ),
             Change::Stages,
             Change::FindPeers,
-            order(RolloutOrder::Stage { serial: None, at: 1, chosen: Arc::new([Arc::from("p.shop")].into()) }),
-            order(RolloutOrder::Stop { serial: None, reason: "no".into() }),
+            order(RolloutOrder::Stage {
+                serial: None,
+                at: 1,
+                chosen: Arc::new([Arc::from("p.shop")].into()),
+            }),
+            order(RolloutOrder::Stop {
+                serial: None,
+                reason: "no".into(),
+            }),
             order(RolloutOrder::Complete { serial: None }),
             remote(RemoteChange::Removed(name.clone())),
             remote(RemoteChange::Reset(Vec::new())),
             remote(RemoteChange::Gone),
             remote(RemoteChange::SecretReader(account, Some(false))),
         ];
-        let (redactor, restorer) = (Redactor::new(), Restorer::new().unwrap());
+
+        let redactor = Redactor::new();
+        let restorer = Restorer::new().unwrap();
+
         for change in changes {
             let text = serde_json::to_string(&written(&change, &redactor).unwrap()).unwrap();
             let back = read(serde_json::from_str(&text).unwrap(), &restorer).unwrap();

@@ -15,8 +15,8 @@ use navarch_push::proxy::Proxy;
 use navarch_push::resource::ResourceType;
 
 use super::format::{
-    At, Complete, Gone, Header, Line, Lost, Moment, OfProxy, ProxyLine, Push, PushGroup, Refused, Took, VERSION, Watch,
-    ranges,
+    At, Complete, Gone, Header, Line, Lost, Moment, OfProxy, ProxyLine, Push, PushGroup, Refused,
+    Took, VERSION, Watch, ranges,
 };
 use super::inputs::{Inputs, written};
 use super::name_sets::NameSets;
@@ -69,35 +69,82 @@ impl Journal {
     }
 
     /// Writes the initial state of a segment.
-    pub(crate) fn begin(&mut self, segment: u64, now: Timestamp, out: &mut dyn Write) -> io::Result<()> {
+    pub(crate) fn begin(
+        &mut self,
+        segment: u64,
+        now: Timestamp,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
         self.names = NameSets::default();
-        let (format, navarch, at) = (VERSION, self.version.to_owned(), Moment(now));
-        let (run, settings) = (self.run.clone(), self.settings.clone());
-        let header = Header { format, navarch, run, segment, at, settings };
+        let format = VERSION;
+        let navarch = self.version.to_owned();
+        let at = Moment(now);
+        let run = self.run.clone();
+        let settings = self.settings.clone();
+        let header = Header {
+            format,
+            navarch,
+            run,
+            segment,
+            at,
+            settings,
+        };
+
         line(out, &Line::Header(Box::new(header)))?;
         let mut revision = 0;
+
         if let Some((context, before, of)) = &self.force {
             revision = *of;
             for change in self.inputs.all(context, before) {
-                line(out, &Line::Input(Box::new(written(&change, &self.redactor)?)))?;
+                line(
+                    out,
+                    &Line::Input(Box::new(written(&change, &self.redactor)?)),
+                )?;
             }
         }
+
         for (number, connected) in &self.proxies {
             line(out, &proxy_line(*number, connected))?;
         }
+
         for ((proxy, kind), interest) in &self.interests {
             let pushes = Vec::new();
-            watch((now, *proxy, *kind), Some(interest), (&mut self.names, None), pushes, out)?;
+            watch(
+                (now, *proxy, *kind),
+                Some(interest),
+                (&mut self.names, None),
+                pushes,
+                out,
+            )?;
         }
-        line(out, &Line::Complete(Complete { at, revision, synced: self.is_synced, pushes: self.groups.all() }))
+
+        line(
+            out,
+            &Line::Complete(Complete {
+                at,
+                revision,
+                synced: self.is_synced,
+                pushes: self.groups.all(),
+            }),
+        )
     }
 
     /// Applies an event to the state, and writes it.
-    pub(crate) fn note(&mut self, now: Timestamp, event: Event, out: &mut dyn Write) -> io::Result<()> {
+    pub(crate) fn note(
+        &mut self,
+        now: Timestamp,
+        event: Event,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
         let at = Moment(now);
+
         match event {
             Event::Connected(id, proxy, peer) => {
-                let connected = Connected { proxy, peer, at: now };
+                let connected = Connected {
+                    proxy,
+                    peer,
+                    at: now,
+                };
                 let entry = proxy_line(id.number(), &connected);
                 self.proxies.insert(id.number(), connected);
                 line(out, &entry)
@@ -107,24 +154,52 @@ impl Journal {
                 self.proxies.remove(&number);
                 self.groups.forget_all(number);
                 self.interests.retain(|(proxy, _), _| *proxy != number);
-                line(out, &Line::Gone(Gone { at, proxies: ranges([number]) }))
+                line(
+                    out,
+                    &Line::Gone(Gone {
+                        at,
+                        proxies: ranges([number]),
+                    }),
+                )
             }
-            Event::Subscribed { proxy, kind, interest, shown } => {
-                self.note_subscribed(now, (proxy.number(), kind), interest, shown, out)
-            }
+            Event::Subscribed {
+                proxy,
+                kind,
+                interest,
+                shown,
+            } => self.note_subscribed(now, (proxy.number(), kind), interest, shown, out),
             Event::Unsubscribed(proxy, kind) => {
                 self.unwatch(proxy.number(), kind);
-                let (proxy, r#type) = (proxy.number(), kind.short_name().to_owned());
+                let proxy = proxy.number();
+                let r#type = kind.short_name().to_owned();
                 line(out, &Line::Unwatch(OfProxy { at, proxy, r#type }))
             }
-            Event::Applied { changes, context, before, revision, shown } => {
+            Event::Applied {
+                changes,
+                context,
+                before,
+                revision,
+                shown,
+            } => {
                 for change in &changes {
                     self.inputs.apply(change);
-                    line(out, &Line::Input(Box::new(written(change, &self.redactor)?)))?;
+                    line(
+                        out,
+                        &Line::Input(Box::new(written(change, &self.redactor)?)),
+                    )?;
                 }
+
                 self.force = Some((context, before, revision));
                 let pushes = self.show(shown);
-                line(out, &Line::Push(Push { at, revision, anew: false, pushes }))
+                line(
+                    out,
+                    &Line::Push(Push {
+                        at,
+                        revision,
+                        anew: false,
+                        pushes,
+                    }),
+                )
             }
             Event::Recomputed(shown) => {
                 let revision = self.force.as_mut().map_or(0, |(_, _, revision)| {
@@ -132,7 +207,16 @@ impl Journal {
                     *revision
                 });
                 let pushes = self.show(shown);
-                line(out, &Line::Push(Push { at, revision, anew: true, pushes }))
+
+                line(
+                    out,
+                    &Line::Push(Push {
+                        at,
+                        revision,
+                        anew: true,
+                        pushes,
+                    }),
+                )
             }
             Event::Synced => {
                 self.is_synced = true;
@@ -140,9 +224,18 @@ impl Journal {
             }
             Event::Taken(proxy, kind) => self.note_taken(now, &[(proxy, kind)], out),
             Event::Refused(proxy, kind, message) => {
-                let (proxy, r#type) = (proxy.number(), kind.short_name().to_owned());
+                let proxy = proxy.number();
+                let r#type = kind.short_name().to_owned();
                 let said = message.chars().take(MAX_NACK_MESSAGE).collect();
-                line(out, &Line::Refused(Refused { at, proxy, r#type, said }))
+                line(
+                    out,
+                    &Line::Refused(Refused {
+                        at,
+                        proxy,
+                        r#type,
+                        said,
+                    }),
+                )
             }
         }
     }
@@ -156,7 +249,10 @@ impl Journal {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let pushes = self.show(shown);
-        let before = self.interests.get(&(proxy, kind)).map(|interest| interest.names.clone());
+        let before = self
+            .interests
+            .get(&(proxy, kind))
+            .map(|interest| interest.names.clone());
         let names = (&mut self.names, before.as_ref());
         watch((now, proxy, kind), interest.as_ref(), names, pushes, out)?;
         match interest {
@@ -178,19 +274,37 @@ impl Journal {
             of.entry(*kind).or_default().push(proxy.number());
         }
         for (kind, proxies) in of {
-            let (at, r#type) = (Moment(now), kind.short_name().to_owned());
-            line(out, &Line::Took(Took { at, r#type, proxies: ranges(proxies) }))?;
+            let at = Moment(now);
+            let r#type = kind.short_name().to_owned();
+            line(
+                out,
+                &Line::Took(Took {
+                    at,
+                    r#type,
+                    proxies: ranges(proxies),
+                }),
+            )?;
         }
         Ok(())
     }
 
     /// Writes that the events from here on are missing.
     pub(crate) fn note_lost(now: Timestamp, reason: &str, out: &mut dyn Write) -> io::Result<()> {
-        line(out, &Line::Lost(Lost { at: Moment(now), why: reason.to_owned() }))
+        line(
+            out,
+            &Line::Lost(Lost {
+                at: Moment(now),
+                why: reason.to_owned(),
+            }),
+        )
     }
 
     fn show(&mut self, shown: Vec<PublishedCollection>) -> Vec<PushGroup> {
-        self.groups.show(shown.into_iter().map(|shown| (shown.proxy.number(), shown.collection)))
+        self.groups.show(
+            shown
+                .into_iter()
+                .map(|shown| (shown.proxy.number(), shown.collection)),
+        )
     }
 
     fn unwatch(&mut self, proxy: u64, kind: ResourceType) {
@@ -207,7 +321,9 @@ fn watch(
     pushes: Vec<PushGroup>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let requested = interest.map(|interest| &interest.names).filter(|names| !names.is_empty());
+    let requested = interest
+        .map(|interest| &interest.names)
+        .filter(|names| !names.is_empty());
     let set = match requested {
         None => None,
         Some(subscribed) => {
@@ -218,9 +334,22 @@ fn watch(
             Some(number)
         }
     };
-    let (wildcard, given_up) = (interest.is_some_and(|interest| interest.wildcard), interest.is_none());
+
+    let wildcard = interest.is_some_and(|interest| interest.wildcard);
+    let given_up = interest.is_none();
     let r#type = kind.short_name().to_owned();
-    line(out, &Line::Watch(Watch { at: Moment(now), proxy, r#type, wildcard, set, given_up, pushes }))
+    line(
+        out,
+        &Line::Watch(Watch {
+            at: Moment(now),
+            proxy,
+            r#type,
+            wildcard,
+            set,
+            given_up,
+            pushes,
+        }),
+    )
 }
 
 /// A proxy in the recording format.

@@ -5,12 +5,16 @@
 //! streams     ─┴▶ Recorder ─▶ Journal ─▶ Ring ─▶ segment 8 ├─▶ read ─▶ Player (a mesh state and an engine) ─▶ the same pushes?
 //! ```
 //!
-//! A record is a directory of segments: files of JSON lines ([`mod@format`]), each of which begins with all that was known when
-//! it was begun, so that old ones can go. Private keys and all else that is in Secrets is no part of it.
+//! A record is a directory of segments: files of JSON lines ([`mod@format`]), each of which begins
+//! with all that was known when it was begun, so that old ones can go. Private keys and all else
+//! that is in Secrets is no part of it.
 
 #![cfg_attr(
     test,
-    allow(clippy::needless_pass_by_value, reason = "builders of test values read better if they take values")
+    allow(
+        clippy::needless_pass_by_value,
+        reason = "builders of test values read better if they take values"
+    )
 )]
 
 mod digest;

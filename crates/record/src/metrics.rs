@@ -4,7 +4,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// Handles of all metrics that are registered here. Cloning shares them; by default nobody sees them.
+/// Handles of all metrics that are registered here. Cloning shares them; by default nobody sees
+/// them.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     /// `navarch_record_bytes_total`.
@@ -20,9 +21,24 @@ impl Metrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let m = metrics.clone();
-        registry.register("navarch_record_bytes", "Bytes written to the recording (`--record`)", m.bytes);
-        registry.register("navarch_record_failures", "Failed writes of the recording", m.failures);
-        registry.register("navarch_record_active", "1 while all inputs are recorded", m.active);
+        registry.register(
+            "navarch_record_bytes",
+            "Bytes written to the recording (`--record`)",
+            m.bytes,
+        );
+
+        registry.register(
+            "navarch_record_failures",
+            "Failed writes of the recording",
+            m.failures,
+        );
+
+        registry.register(
+            "navarch_record_active",
+            "1 while all inputs are recorded",
+            m.active,
+        );
+
         metrics
     }
 }

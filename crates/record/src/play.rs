@@ -92,7 +92,10 @@ impl Sink for NullSink {
 impl State {
     fn new(header: &Header) -> Self {
         let mesh_state = MeshState::new(header.settings.clone());
-        let mut engine = Engine::new(mesh_state.context(), Arc::new(AmbientTranslator(EnvoyTranslator)));
+        let mut engine = Engine::new(
+            mesh_state.context(),
+            Arc::new(AmbientTranslator(EnvoyTranslator)),
+        );
         engine.keep_published();
         Self {
             mesh_state,
@@ -107,12 +110,18 @@ impl State {
     }
 
     fn name(&self, proxy: u64) -> String {
-        self.proxies.get(&proxy).map_or_else(|| format!("proxy {proxy}"), |(_, proxy)| proxy.name.to_string())
+        self.proxies.get(&proxy).map_or_else(
+            || format!("proxy {proxy}"),
+            |(_, proxy)| proxy.name.to_string(),
+        )
     }
 
     /// The first names of proxies.
     fn names(&self, ranges: &[[u64; 2]]) -> Vec<String> {
-        numbers(ranges).take(MAX_NAMES).map(|proxy| self.name(proxy)).collect()
+        numbers(ranges)
+            .take(MAX_NAMES)
+            .map(|proxy| self.name(proxy))
+            .collect()
     }
 
     fn connect(&mut self, line: ProxyLine) -> Result<(), PlayError> {
@@ -135,8 +144,14 @@ impl State {
     /// The interest of a subscription.
     fn interest(&self, watch: &Watch) -> Result<Interest, PlayError> {
         let unknown = |set: u64| PlayError::Unknown(format!("set {set} of names"));
-        let names = watch.set.map(|set| self.sets.get(set).cloned().ok_or_else(|| unknown(set))).transpose()?;
-        Ok(Interest { wildcard: watch.wildcard, names: names.unwrap_or_default() })
+        let names = watch
+            .set
+            .map(|set| self.sets.get(set).cloned().ok_or_else(|| unknown(set)))
+            .transpose()?;
+        Ok(Interest {
+            wildcard: watch.wildcard,
+            names: names.unwrap_or_default(),
+        })
     }
 
     /// Applies pending inputs.
@@ -154,10 +169,24 @@ impl State {
             .into_iter()
             .filter_map(|shown| Some((*self.numbers.get(&shown.proxy)?, shown.collection)))
             .collect();
-        let before: BTreeMap<(u64, ResourceType), Option<Arc<Collection>>> =
-            shown.iter().map(|(proxy, now)| ((*proxy, now.kind), self.groups.of(*proxy, now.kind).cloned())).collect();
+        let before: BTreeMap<(u64, ResourceType), Option<Arc<Collection>>> = shown
+            .iter()
+            .map(|(proxy, now)| {
+                (
+                    (*proxy, now.kind),
+                    self.groups.of(*proxy, now.kind).cloned(),
+                )
+            })
+            .collect();
+
         let groups = self.groups.show(shown);
-        (groups.iter().map(|group| self.played_push(group, &before)).collect(), groups)
+        (
+            groups
+                .iter()
+                .map(|group| self.played_push(group, &before))
+                .collect(),
+            groups,
+        )
     }
 }
 
@@ -168,7 +197,13 @@ impl Player {
     /// When the replacement for private keys cannot be generated.
     pub fn new() -> Result<Self, PlayError> {
         let restorer = Restorer::new().map_err(|error| PlayError::Key(error.to_string()))?;
-        Ok(Self { restorer, file: PathBuf::new(), last: None, state: None, part: SegmentSection::Done })
+        Ok(Self {
+            restorer,
+            file: PathBuf::new(),
+            last: None,
+            state: None,
+            part: SegmentSection::Done,
+        })
     }
 
     /// Discards the state after a gap: replay continues with the initial state of the next segment.
@@ -180,13 +215,23 @@ impl Player {
     ///
     /// # Errors
     /// When the line is invalid.
-    pub fn play(&mut self, file: &Path, offset: usize, line: Line) -> Result<Option<PlayedStep>, PlayError> {
+    pub fn play(
+        &mut self,
+        file: &Path,
+        offset: usize,
+        line: Line,
+    ) -> Result<Option<PlayedStep>, PlayError> {
         if let Line::Header(header) = line {
             self.begin(file, *header);
             return Ok(None);
         }
-        let Some(state) = &mut self.state else { return Err(PlayError::Unknown("no segment".to_owned())) };
+
+        let Some(state) = &mut self.state else {
+            return Err(PlayError::Unknown("no segment".to_owned()));
+        };
+
         let of = (&*self.file, offset);
+
         match std::mem::take(&mut self.part) {
             SegmentSection::Begins(navarch) => {
                 let step = state.load(of, line, &navarch, &self.restorer)?;
@@ -206,10 +251,12 @@ impl Player {
                     };
                     return Ok(difference.map(step));
                 }
+
                 self.part = SegmentSection::Known;
                 if let Line::Names(set) = line {
                     state.add_name_set(set)?;
                 }
+
                 Ok(None)
             }
             SegmentSection::Done => {
@@ -224,7 +271,10 @@ impl Player {
     /// Starts a segment.
     fn begin(&mut self, file: &Path, header: Header) {
         file.clone_into(&mut self.file);
-        let follows = self.last.as_ref().is_some_and(|(run, last)| *run == header.run && last + 1 == header.segment);
+        let follows = self
+            .last
+            .as_ref()
+            .is_some_and(|(run, last)| *run == header.run && last + 1 == header.segment);
         match &mut self.state {
             Some(state) if follows => {
                 state.sets = DefinedSets::default();
@@ -253,21 +303,37 @@ impl State {
             Line::Proxy(proxy) => self.connect(*proxy)?,
             Line::Names(set) => self.add_name_set(set)?,
             Line::Watch(watch) => {
-                let (kind, interest) = (kind_of(&watch.r#type)?, self.interest(&watch)?);
+                let kind = kind_of(&watch.r#type)?;
+                let interest = self.interest(&watch)?;
                 self.watches.push((watch.proxy, kind, interest));
             }
             Line::Complete(complete) => {
-                let (inputs, proxies) = (self.pending.len(), self.proxies.len());
+                let inputs = self.pending.len();
+                let proxies = self.proxies.len();
                 self.apply();
+
                 for (proxy, kind, interest) in std::mem::take(&mut self.watches) {
                     let id = self.id(proxy)?;
                     self.engine.subscribe(id, kind, interest);
                 }
+
                 self.published();
                 let difference = self.compare(of, &complete.pushes, &self.groups.all());
-                let (file, navarch) = (of.0.to_owned(), navarch.to_owned());
-                let what = Played::Begun { file, navarch, inputs, proxies };
-                return Ok(Some(PlayedStep { at: complete.at, what, pushes: Vec::new(), difference }));
+                let file = of.0.to_owned();
+                let navarch = navarch.to_owned();
+                let what = Played::Begun {
+                    file,
+                    navarch,
+                    inputs,
+                    proxies,
+                };
+
+                return Ok(Some(PlayedStep {
+                    at: complete.at,
+                    what,
+                    pushes: Vec::new(),
+                    difference,
+                }));
             }
             Line::Header(_)
             | Line::Unwatch(_)
@@ -278,11 +344,17 @@ impl State {
             | Line::Refused(_)
             | Line::Lost(_) => {}
         }
+
         Ok(None)
     }
 
     /// Replays an event.
-    fn redo(&mut self, of: (&Path, usize), line: Line, restorer: &Restorer) -> Result<Option<PlayedStep>, PlayError> {
+    fn redo(
+        &mut self,
+        of: (&Path, usize),
+        line: Line,
+        restorer: &Restorer,
+    ) -> Result<Option<PlayedStep>, PlayError> {
         let (at, what) = match line {
             Line::Input(input) => {
                 self.pending.push(inputs::read(*input, restorer)?);
@@ -295,15 +367,28 @@ impl State {
             Line::Watch(watch) => return self.watch(of, &watch).map(Some),
             Line::Push(push) => return Ok(Some(self.push(of, &push))),
             Line::Proxy(line) => {
-                let (at, number) = (line.at, line.number);
+                let at = line.at;
+                let number = line.number;
                 self.connect(*line)?;
-                (at, Played::Connected { proxy: self.name(number) })
+                (
+                    at,
+                    Played::Connected {
+                        proxy: self.name(number),
+                    },
+                )
             }
             Line::Unwatch(line) => {
-                let (id, kind) = (self.id(line.proxy)?, kind_of(&line.r#type)?);
+                let id = self.id(line.proxy)?;
+                let kind = kind_of(&line.r#type)?;
                 self.engine.unsubscribe(id, kind);
                 self.groups.forget(line.proxy, kind);
-                (line.at, Played::Unsubscribed { proxy: self.name(line.proxy), r#type: line.r#type })
+                (
+                    line.at,
+                    Played::Unsubscribed {
+                        proxy: self.name(line.proxy),
+                        r#type: line.r#type,
+                    },
+                )
             }
             Line::Gone(gone) => {
                 let proxies = self.names(&gone.proxies);
@@ -312,17 +397,37 @@ impl State {
             }
             Line::Took(took) => {
                 let (proxies, names) = (numbers(&took.proxies).count(), self.names(&took.proxies));
-                (took.at, Played::Took { r#type: took.r#type, proxies, names })
+                (
+                    took.at,
+                    Played::Took {
+                        r#type: took.r#type,
+                        proxies,
+                        names,
+                    },
+                )
             }
             Line::Refused(refused) => {
                 let proxy = self.name(refused.proxy);
-                (refused.at, Played::Refused { proxy, r#type: refused.r#type, said: refused.said })
+                (
+                    refused.at,
+                    Played::Refused {
+                        proxy,
+                        r#type: refused.r#type,
+                        said: refused.said,
+                    },
+                )
             }
             Line::Synced(at) => (at.at, Played::Synced),
             Line::Lost(lost) => (lost.at, Played::Lost { why: lost.why }),
             Line::Header(_) | Line::Complete(_) => return Ok(None),
         };
-        Ok(Some(PlayedStep { at, what, pushes: Vec::new(), difference: None }))
+
+        Ok(Some(PlayedStep {
+            at,
+            what,
+            pushes: Vec::new(),
+            difference: None,
+        }))
     }
 
     fn push(&mut self, of: (&Path, usize), push: &Push) -> PlayedStep {
@@ -331,19 +436,35 @@ impl State {
             self.engine.recompute();
             Played::Anew { revision }
         } else {
-            let inputs: Vec<String> = self.pending.iter().take(MAX_NAMES).map(describe::input).collect();
+            let inputs: Vec<String> = self
+                .pending
+                .iter()
+                .take(MAX_NAMES)
+                .map(describe::input)
+                .collect();
             let more = self.pending.len() - inputs.len();
             self.apply();
-            Played::Changed { revision, inputs, more }
+            Played::Changed {
+                revision,
+                inputs,
+                more,
+            }
         };
+
         self.step(of, push.at, what, &push.pushes)
     }
 
     fn watch(&mut self, of: (&Path, usize), watch: &Watch) -> Result<PlayedStep, PlayError> {
-        let (id, kind, interest) = (self.id(watch.proxy)?, kind_of(&watch.r#type)?, self.interest(watch)?);
+        let id = self.id(watch.proxy)?;
+        let kind = kind_of(&watch.r#type)?;
+        let interest = self.interest(watch)?;
         let names = (!interest.wildcard).then_some(interest.names.len());
         self.engine.subscribe(id, kind, interest);
-        let what = Played::Subscribed { proxy: self.name(watch.proxy), r#type: watch.r#type.clone(), names };
+        let what = Played::Subscribed {
+            proxy: self.name(watch.proxy),
+            r#type: watch.r#type.clone(),
+            names,
+        };
         let step = self.step(of, watch.at, what, &watch.pushes);
         if watch.given_up {
             self.engine.unsubscribe(id, kind);
@@ -352,34 +473,78 @@ impl State {
         Ok(step)
     }
 
-    fn step(&mut self, of: (&Path, usize), at: Moment, what: Played, recorded: &[PushGroup]) -> PlayedStep {
+    fn step(
+        &mut self,
+        of: (&Path, usize),
+        at: Moment,
+        what: Played,
+        recorded: &[PushGroup],
+    ) -> PlayedStep {
         let (pushes, played) = self.published();
-        PlayedStep { at, what, pushes, difference: self.compare(of, recorded, &played) }
+        PlayedStep {
+            at,
+            what,
+            pushes,
+            difference: self.compare(of, recorded, &played),
+        }
     }
 
     fn add_name_set(&mut self, set: super::format::NameSet) -> Result<(), PlayError> {
         let from = set.from.unwrap_or_default();
-        if self.sets.add(set) { Ok(()) } else { Err(PlayError::Unknown(format!("set {from} of names"))) }
+        if self.sets.add(set) {
+            Ok(())
+        } else {
+            Err(PlayError::Unknown(format!("set {from} of names")))
+        }
     }
 
     fn id(&self, proxy: u64) -> Result<ProxyId, PlayError> {
         let unknown = || PlayError::Unknown(format!("proxy {proxy}"));
-        self.proxies.get(&proxy).map(|(id, _)| *id).ok_or_else(unknown)
+        self.proxies
+            .get(&proxy)
+            .map(|(id, _)| *id)
+            .ok_or_else(unknown)
     }
 }
 
 /// The type of a short name.
 fn kind_of(name: &str) -> Result<ResourceType, PlayError> {
-    let found = ResourceType::ALL.into_iter().find(|kind| kind.short_name() == name);
+    let found = ResourceType::ALL
+        .into_iter()
+        .find(|kind| kind.short_name() == name);
     found.ok_or_else(|| PlayError::Unknown(format!("type {name}")))
 }
 
 fn proxy_of(line: ProxyLine) -> Result<Proxy, String> {
     let [region, zone, sub_zone] = line.locality.map(Arc::from);
-    let parsed = Proxy::parse(&line.node, line.metadata, Locality { region, zone, sub_zone });
+    let parsed = Proxy::parse(
+        &line.node,
+        line.metadata,
+        Locality {
+            region,
+            zone,
+            sub_zone,
+        },
+    );
+
     let proxy = parsed.map_err(|error| error.to_string())?;
-    let identity = line.identity.as_deref().map(Identity::parse).transpose().map_err(|error| error.to_string())?;
-    let extensions = line.extensions.map(|all| Arc::new(all.into_iter().map(Arc::from).collect()));
+    let identity = line
+        .identity
+        .as_deref()
+        .map(Identity::parse)
+        .transpose()
+        .map_err(|error| error.to_string())?;
+
+    let extensions = line
+        .extensions
+        .map(|all| Arc::new(all.into_iter().map(Arc::from).collect()));
     let service_cluster = Arc::from(line.cluster);
-    Ok(Proxy { service_cluster, extensions, identity, uses_delta: line.deltas, ..proxy })
+
+    Ok(Proxy {
+        service_cluster,
+        extensions,
+        identity,
+        uses_delta: line.deltas,
+        ..proxy
+    })
 }

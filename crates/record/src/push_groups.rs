@@ -28,18 +28,29 @@ pub(crate) struct PushGroups {
 }
 
 impl PushGroups {
-    /// Sets the collections of proxies, by number. Returns the groups, in an order that does not depend on that of the input.
-    pub(crate) fn show(&mut self, shown: impl IntoIterator<Item = (u64, Arc<Collection>)>) -> Vec<PushGroup> {
+    /// Sets the collections of proxies, by number. Returns the groups, in an order that does not
+    /// depend on that of the input.
+    pub(crate) fn show(
+        &mut self,
+        shown: impl IntoIterator<Item = (u64, Arc<Collection>)>,
+    ) -> Vec<PushGroup> {
         // Of several collections of one proxy and type the last is used.
-        let shown: KeyedMap<_, _> =
-            shown.into_iter().map(|(proxy, collection)| ((proxy, collection.kind), collection)).collect();
+        let shown: KeyedMap<_, _> = shown
+            .into_iter()
+            .map(|(proxy, collection)| ((proxy, collection.kind), collection))
+            .collect();
         let mut groups: BTreeMap<usize, (Arc<PublishedEntry>, Vec<u64>)> = BTreeMap::new();
+
         // A group moves from one collection to another.
         let mut steps: KeyedMap<(usize, usize), Arc<PublishedEntry>> = KeyedMap::default();
+
         for (key, collection) in shown {
             let before = self.of.get(&key).cloned();
             let place = |collection: &Arc<Collection>| Arc::as_ptr(collection).addr();
-            let step = (before.as_ref().map_or(0, |had| place(&had.collection)), place(&collection));
+            let step = (
+                before.as_ref().map_or(0, |had| place(&had.collection)),
+                place(&collection),
+            );
             let had = match steps.get(&step) {
                 Some(had) => had.clone(),
                 None => {
@@ -48,9 +59,15 @@ impl PushGroups {
                     had
                 }
             };
+
             self.of.insert(key, had.clone());
-            groups.entry(step.1).or_insert_with(|| (had, Vec::new())).1.push(key.0);
+            groups
+                .entry(step.1)
+                .or_insert_with(|| (had, Vec::new()))
+                .1
+                .push(key.0);
         }
+
         merged_groups(groups.into_values())
     }
 
@@ -59,7 +76,11 @@ impl PushGroups {
         let mut groups: BTreeMap<usize, (Arc<PublishedEntry>, Vec<u64>)> = BTreeMap::new();
         for ((proxy, _), had) in &self.of {
             let place = Arc::as_ptr(&had.collection).addr();
-            groups.entry(place).or_insert_with(|| (had.clone(), Vec::new())).1.push(*proxy);
+            groups
+                .entry(place)
+                .or_insert_with(|| (had.clone(), Vec::new()))
+                .1
+                .push(*proxy);
         }
         merged_groups(groups.into_values())
     }
@@ -81,7 +102,11 @@ impl PushGroups {
     }
 
     /// A collection with its digest, computed incrementally from the previous one.
-    fn had(&mut self, before: Option<Arc<PublishedEntry>>, collection: Arc<Collection>) -> Arc<PublishedEntry> {
+    fn had(
+        &mut self,
+        before: Option<Arc<PublishedEntry>>,
+        collection: Arc<Collection>,
+    ) -> Arc<PublishedEntry> {
         let place = Arc::as_ptr(&collection).addr();
         // An entry that is alive keeps its address from being reused.
         if let Some(had) = self.known.get(&place).and_then(Weak::upgrade) {
@@ -103,16 +128,24 @@ impl PushGroups {
 /// Groups in the recording format; equal ones are merged.
 fn merged_groups(groups: impl Iterator<Item = (Arc<PublishedEntry>, Vec<u64>)>) -> Vec<PushGroup> {
     let mut by_group: BTreeMap<(&str, String, usize), Vec<u64>> = BTreeMap::new();
+
     for (had, proxies) in groups {
-        let (kind, count) = (had.collection.kind.short_name(), had.collection.resources.len());
-        by_group.entry((kind, had.digest.to_string(), count)).or_default().extend(proxies);
+        let kind = had.collection.kind.short_name();
+        let count = had.collection.resources.len();
+        by_group
+            .entry((kind, had.digest.to_string(), count))
+            .or_default()
+            .extend(proxies);
     }
-    let group = |((kind, digest, resources), proxies): ((&str, String, usize), Vec<u64>)| PushGroup {
-        r#type: kind.to_owned(),
-        proxies: ranges(proxies),
-        resources,
-        digest,
-    };
+
+    let group =
+        |((kind, digest, resources), proxies): ((&str, String, usize), Vec<u64>)| PushGroup {
+            r#type: kind.to_owned(),
+            proxies: ranges(proxies),
+            resources,
+            digest,
+        };
+
     let mut all: Vec<PushGroup> = by_group.into_iter().map(group).collect();
     all.sort();
     all

@@ -27,7 +27,10 @@ fn number_of(name: &str) -> Option<u64> {
 /// Whether a file has the name of a segment.
 #[must_use]
 pub fn is_segment(path: &Path) -> bool {
-    path.file_name().and_then(|name| name.to_str()).and_then(number_of).is_some()
+    path.file_name()
+        .and_then(|name| name.to_str())
+        .and_then(number_of)
+        .is_some()
 }
 
 /// The segments of a directory, with their numbers, the oldest first.
@@ -55,17 +58,26 @@ pub struct Broken {
     pub offset: usize,
     /// The error.
     pub reason: String,
-    /// Whether it is the truncated last line of the last segment, as when the process was killed: no error.
+    /// Whether it is the truncated last line of the last segment, as when the process was killed:
+    /// no error.
     pub is_torn: bool,
 }
 
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.is_torn {
-            true => "it is truncated, since the process ended while writing it; the lines before it are used",
+            true => {
+                "it is truncated, since the process ended while writing it; the lines before it are used"
+            }
             false => "the rest of this segment is skipped",
         };
-        write!(f, "{} at byte {}: {}; {what}", self.file.display(), self.offset, self.reason)
+        write!(
+            f,
+            "{} at byte {}: {}; {what}",
+            self.file.display(),
+            self.offset,
+            self.reason
+        )
     }
 }
 
@@ -95,7 +107,13 @@ impl Segment {
     /// When it cannot be read.
     pub fn open(file: &Path, is_last: bool) -> io::Result<Self> {
         let text = regular_file::read(file, MAX_SEGMENT_BYTES)?;
-        Ok(Self { file: file.to_owned(), text, at: 0, is_last, is_first_line: true })
+        Ok(Self {
+            file: file.to_owned(),
+            text,
+            at: 0,
+            is_last,
+            is_first_line: true,
+        })
     }
 
     /// The next line; `None` at the end.
@@ -104,17 +122,26 @@ impl Segment {
     /// When it cannot be read; nothing comes after.
     pub fn next_line(&mut self) -> Result<Option<RecordLine>, Broken> {
         let offset = self.at;
-        let rest = self.text.get(offset..).expect("a line ends within the text");
+        let rest = self
+            .text
+            .get(offset..)
+            .expect("a line ends within the text");
         if rest.is_empty() {
             return Ok(None);
         }
+
         let end = memchr::memchr(b'\n', rest);
         let is_torn = end.is_none() && self.is_last;
         let text = rest.split_at(end.unwrap_or(rest.len())).0;
         let read = serde_json::from_slice::<Line>(text).map_err(|error| error.to_string());
         let is_first = std::mem::take(&mut self.is_first_line);
         let checked = read.and_then(|line| check(is_first, line));
-        let checked = if end.is_none() { Err("the line is not terminated".to_owned()) } else { checked };
+        let checked = if end.is_none() {
+            Err("the line is not terminated".to_owned())
+        } else {
+            checked
+        };
+
         match checked {
             Ok(line) => {
                 self.at = offset + text.len() + 1;
@@ -122,7 +149,12 @@ impl Segment {
             }
             Err(reason) => {
                 self.at = self.text.len();
-                Err(Broken { file: self.file.clone(), offset, reason, is_torn })
+                Err(Broken {
+                    file: self.file.clone(),
+                    offset,
+                    reason,
+                    is_torn,
+                })
             }
         }
     }
@@ -131,14 +163,23 @@ impl Segment {
     #[must_use]
     pub fn broken(&mut self, offset: usize, reason: String) -> Broken {
         self.at = self.text.len();
-        Broken { file: self.file.clone(), offset, reason, is_torn: false }
+        Broken {
+            file: self.file.clone(),
+            offset,
+            reason,
+            is_torn: false,
+        }
     }
 }
 
 /// Whether a line is allowed at its position.
 fn check(is_first: bool, line: Line) -> Result<Line, String> {
     let Line::Header(header) = &line else {
-        return if is_first { Err("it does not start with a header".to_owned()) } else { Ok(line) };
+        return if is_first {
+            Err("it does not start with a header".to_owned())
+        } else {
+            Ok(line)
+        };
     };
     if !is_first {
         return Err("a header within a segment".to_owned());
@@ -164,23 +205,33 @@ mod tests {
         Segment::open(&file, is_last).unwrap()
     }
 
-    const HEADER: &str =
-        r#"{"header":{"format":1,"navarch":"1","run":"r","segment":7,"at":"2026-01-01T00:00:00Z","settings":{}}}"#;
+    const HEADER: &str = r#"{"header":{"format":1,"navarch":"1","run":"r","segment":7,"at":"2026-01-01T00:00:00Z","settings":{}}}"#;
 
     #[test]
     fn corruption_is_reported_with_its_position() {
         let mut torn = open(&format!("{HEADER}\n{{\"synced\":{{\"at\""), true);
-        assert!(matches!(torn.next_line(), Ok(Some(RecordLine { offset: 0, .. }))));
+        assert!(matches!(
+            torn.next_line(),
+            Ok(Some(RecordLine { offset: 0, .. }))
+        ));
         let broken = torn.next_line().unwrap_err();
         assert_eq!((broken.offset, broken.is_torn), (HEADER.len() + 1, true));
         assert!(torn.next_line().unwrap().is_none());
+
         let mut middle = open(&format!("{HEADER}\nnonsense\n{HEADER}\n"), true);
         middle.next_line().unwrap();
         let broken = middle.next_line().unwrap_err();
         assert!(!broken.is_torn);
         let text = broken.to_string();
-        assert!(text.contains("record-0000000007.jsonl at byte") && text.contains("is skipped"), "{text}");
-        assert!(!open("{\"synced\"", false).next_line().unwrap_err().is_torn, "not the last segment");
+        assert!(
+            text.contains("record-0000000007.jsonl at byte") && text.contains("is skipped"),
+            "{text}"
+        );
+
+        assert!(
+            !open("{\"synced\"", false).next_line().unwrap_err().is_torn,
+            "not the last segment"
+        );
     }
 
     #[test]
@@ -188,7 +239,9 @@ mod tests {
         let other = HEADER.replace("\"format\":1", "\"format\":2");
         let broken = open(&format!("{other}\n"), true).next_line().unwrap_err();
         assert!(broken.reason.contains("version 2"), "{}", broken.reason);
-        let broken = open("{\"synced\":{\"at\":\"2026-01-01T00:00:00Z\"}}\n", true).next_line().unwrap_err();
+        let broken = open("{\"synced\":{\"at\":\"2026-01-01T00:00:00Z\"}}\n", true)
+            .next_line()
+            .unwrap_err();
         assert_eq!(broken.reason, "it does not start with a header");
     }
 }

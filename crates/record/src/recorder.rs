@@ -88,12 +88,29 @@ impl Recorder {
     /// When the thread cannot be spawned.
     pub fn start(config: RecorderConfig) -> io::Result<Arc<Self>> {
         let clock = config.clock;
-        let shared = Arc::new(Shared { clock, queue: Mutex::default(), ended: Condvar::new() });
+        let shared = Arc::new(Shared {
+            clock,
+            queue: Mutex::default(),
+            ended: Condvar::new(),
+        });
         let of_thread = shared.clone();
         let journal = Journal::new(config.settings.clone(), config.version, clock());
-        let writer = Writer { config, journal, ring: None, retry_at: Timestamp::UNIX_EPOCH, has_logged: false };
-        let thread = std::thread::Builder::new().name("record".to_owned()).spawn(move || writer.run(&of_thread))?;
-        Ok(Arc::new(Self { shared, thread: Mutex::new(Some(thread)) }))
+
+        let writer = Writer {
+            config,
+            journal,
+            ring: None,
+            retry_at: Timestamp::UNIX_EPOCH,
+            has_logged: false,
+        };
+
+        let thread = std::thread::Builder::new()
+            .name("record".to_owned())
+            .spawn(move || writer.run(&of_thread))?;
+        Ok(Arc::new(Self {
+            shared,
+            thread: Mutex::new(Some(thread)),
+        }))
     }
 
     /// Writes pending events, and ends.
@@ -157,7 +174,9 @@ impl Writer {
             if !queue.is_ended {
                 shared.ended.wait_for(&mut queue, WRITE_INTERVAL);
             }
-            let (events, is_overrun) = (std::mem::take(&mut queue.events), queue.is_overrun);
+
+            let events = std::mem::take(&mut queue.events);
+            let is_overrun = queue.is_overrun;
             let taken = std::mem::take(&mut queue.taken);
             queue.weight = 0;
             let is_ended = queue.is_ended;
@@ -166,6 +185,7 @@ impl Writer {
             if is_overrun {
                 self.stop_after_overrun((shared.clock)());
             }
+
             if is_ended || is_overrun {
                 if let Some(Err(error)) = self.ring.as_mut().map(Ring::finish) {
                     self.fail(&error, (shared.clock)());
@@ -175,19 +195,28 @@ impl Writer {
         }
     }
 
-    fn write(&mut self, events: Vec<(Timestamp, Event)>, taken: &[(ProxyId, ResourceType)], now: Timestamp) {
+    fn write(
+        &mut self,
+        events: Vec<(Timestamp, Event)>,
+        taken: &[(ProxyId, ResourceType)],
+        now: Timestamp,
+    ) {
         if self.ring.is_none() && now >= self.retry_at {
             self.begin(now);
         }
+
         if events.is_empty() && taken.is_empty() {
             return;
         }
+
         let mut lines = Vec::new();
+
         for (at, event) in events {
             lines.clear();
             let noted = self.journal.note(at, event, &mut lines);
             self.append(noted.map(|()| lines.as_slice()), at);
         }
+
         lines.clear();
         let noted = self.journal.note_taken(now, taken, &mut lines);
         self.append(noted.map(|()| lines.as_slice()), now);
@@ -244,9 +273,12 @@ impl Writer {
     fn try_begin(&mut self, now: Timestamp) -> io::Result<()> {
         let ring = match &mut self.ring {
             Some(ring) => ring,
-            None => self.ring.insert(Ring::open(&self.config.dir, self.config.max_size)?),
+            None => self
+                .ring
+                .insert(Ring::open(&self.config.dir, self.config.max_size)?),
         };
-        let (journal, segment) = (&mut self.journal, ring.next());
+        let journal = &mut self.journal;
+        let segment = ring.next();
         let mut bytes = 0;
         ring.begin(|out| {
             let mut counted = Counted { out, bytes: 0 };
@@ -310,10 +342,23 @@ mod tests {
             metrics: Metrics::default(),
             clock: || Timestamp::UNIX_EPOCH,
         };
+
         let journal = Journal::new(Settings::default(), "test", Timestamp::UNIX_EPOCH);
-        let (failures, active) = (config.metrics.failures.clone(), config.metrics.active.clone());
-        let mut writer = Writer { config, journal, ring: None, retry_at: Timestamp::UNIX_EPOCH, has_logged: false };
-        writer.write(vec![(Timestamp::UNIX_EPOCH, Event::Synced)], &[], Timestamp::UNIX_EPOCH);
+        let failures = config.metrics.failures.clone();
+        let active = config.metrics.active.clone();
+        let mut writer = Writer {
+            config,
+            journal,
+            ring: None,
+            retry_at: Timestamp::UNIX_EPOCH,
+            has_logged: false,
+        };
+
+        writer.write(
+            vec![(Timestamp::UNIX_EPOCH, Event::Synced)],
+            &[],
+            Timestamp::UNIX_EPOCH,
+        );
         writer.stop_after_overrun(Timestamp::UNIX_EPOCH);
         writer.ring.as_mut().unwrap().finish().unwrap();
         assert_eq!((failures.get(), active.get()), (1, 0));
@@ -321,7 +366,10 @@ mod tests {
         let (_, file) = segments(dir.path()).unwrap().pop().unwrap();
         let mut segment = Segment::open(&file, true).unwrap();
         let lines = std::iter::from_fn(|| segment.next_line().unwrap());
-        let Some(Line::Lost(lost)) = lines.last().map(|line| line.line) else { panic!("nothing is missing") };
+        let Some(Line::Lost(lost)) = lines.last().map(|line| line.line) else {
+            panic!("nothing is missing")
+        };
+
         assert_eq!(lost.why, "the disk is too slow");
     }
 }

@@ -1,4 +1,5 @@
-//! Redaction of secrets in a recording: certificates are kept, everything else is replaced by a digest with an ephemeral key.
+//! Redaction of secrets in a recording: certificates are kept, everything else is replaced by a
+//! digest with an ephemeral key.
 
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use navarch_api::kubernetes::{Secret, SecretBytes};
 use navarch_api::object::Object;
 use navarch_envoy::gateway_api::check_pair;
 
-/// Prefix of a redacted private key with certificates in the same Secret; followed by the name of their entry, and a space.
+/// Prefix of a redacted private key with certificates in the same Secret; followed by the name of
+/// their entry, and a space.
 pub(crate) const KEY_OF: &str = "redacted key of ";
 /// Prefix of any other redacted value.
 const REDACTED: &str = "redacted ";
@@ -35,7 +37,9 @@ impl Redactor {
         for number in 0..4_u64 {
             hasher.update(keyed_hash(&("record", number)).to_le_bytes());
         }
-        Self { key: hasher.finalize().into() }
+        Self {
+            key: hasher.finalize().into(),
+        }
     }
 
     /// The redacted object.
@@ -49,12 +53,17 @@ impl Redactor {
     fn secret(&self, secret: &Object<Secret>) -> Object<Secret> {
         let mut redacted = secret.clone();
         let data = &secret.spec.data;
-        redacted.spec.data =
-            data.iter().map(|(name, value)| (name.clone(), self.value(name, value, &secret.spec))).collect();
+        redacted.spec.data = data
+            .iter()
+            .map(|(name, value)| (name.clone(), self.value(name, value, &secret.spec)))
+            .collect();
         let annotations = secret.meta.annotations.iter();
-        let kept =
-            annotations.filter(|(key, value)| key.as_ref() != LAST_APPLIED && !contains_secret(value, &secret.spec));
-        redacted.meta.annotations = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let kept = annotations.filter(|(key, value)| {
+            key.as_ref() != LAST_APPLIED && !contains_secret(value, &secret.spec)
+        });
+        redacted.meta.annotations = kept
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
         redacted
     }
 
@@ -64,17 +73,27 @@ impl Redactor {
         if is_public(bytes) {
             return value.clone();
         }
+
         let mut hasher = Sha256::new();
         hasher.update(self.key);
         hasher.update(bytes);
-        let digest: String = hasher.finalize().iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+        let digest: String = hasher
+            .finalize()
+            .iter()
+            .take(12)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+
         let pair = secret.data.iter().find(|(other, chain)| {
-            ***other != *name && is_public(chain.expose()) && check_pair(chain.expose(), bytes).is_ok()
+            ***other != *name
+                && is_public(chain.expose())
+                && check_pair(chain.expose(), bytes).is_ok()
         });
         let text = match pair {
             Some((chain, _)) => format!("{KEY_OF}{chain} {digest}"),
             None => format!("{REDACTED}{digest}"),
         };
+
         SecretBytes::new(text.into_bytes())
     }
 }
@@ -97,11 +116,15 @@ fn contains_secret(annotation: &str, secret: &Secret) -> bool {
 
 /// Whether bytes are only certificates and revocation lists in PEM, and whitespace.
 fn is_public(bytes: &[u8]) -> bool {
-    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return false;
+    };
+
     let mut rest = text.trim();
     if rest.is_empty() {
         return false;
     }
+
     while !rest.is_empty() {
         let block = PUBLIC.iter().find_map(|label| {
             let inner = rest.strip_prefix(&format!("-----BEGIN {label}-----"))?;
@@ -113,6 +136,7 @@ fn is_public(bytes: &[u8]) -> bool {
             None => return false,
         }
     }
+
     true
 }
 
@@ -126,8 +150,13 @@ mod tests {
     use crate::restore::Restorer;
 
     fn secret(values: &[(&str, &str)], annotation: &str) -> Object<Secret> {
-        let mut secret = Object { meta: Default::default(), spec: Secret::default() };
-        let values = values.iter().map(|(key, value)| (Arc::from(*key), SecretBytes::new(value.as_bytes().to_vec())));
+        let mut secret = Object {
+            meta: Default::default(),
+            spec: Secret::default(),
+        };
+        let values = values
+            .iter()
+            .map(|(key, value)| (Arc::from(*key), SecretBytes::new(value.as_bytes().to_vec())));
         secret.spec.data = values.collect();
         secret.meta.annotations = [(Arc::from("note"), Arc::from(annotation))].into();
         secret
@@ -135,25 +164,50 @@ mod tests {
 
     fn written(secret: &Object<Secret>) -> String {
         let redacted = Redactor::new().secret(secret);
-        let values = redacted.spec.data.values().map(|value| String::from_utf8_lossy(value.expose()).into_owned());
-        values.chain(redacted.meta.annotations.values().map(ToString::to_string)).collect::<Vec<_>>().join("\n")
+        let values = redacted
+            .spec
+            .data
+            .values()
+            .map(|value| String::from_utf8_lossy(value.expose()).into_owned());
+        values
+            .chain(redacted.meta.annotations.values().map(ToString::to_string))
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     #[test]
     fn keys_and_passwords_are_replaced_and_certificates_are_not() {
         let pair = rcgen::generate_simple_self_signed(vec!["a.example".to_owned()]).unwrap();
-        let (chain, key) = (pair.cert.pem(), pair.signing_key.serialize_pem());
-        let all =
-            secret(&[("tls.crt", &chain), ("tls.key", &key), ("password", "hunter2hunter2")], "says hunter2hunter2");
+        let chain = pair.cert.pem();
+        let key = pair.signing_key.serialize_pem();
+        let all = secret(
+            &[
+                ("tls.crt", &chain),
+                ("tls.key", &key),
+                ("password", "hunter2hunter2"),
+            ],
+            "says hunter2hunter2",
+        );
+
         let text = written(&all);
-        assert!(text.contains(&chain) && text.contains("redacted key of tls.crt "), "{text}");
+        assert!(
+            text.contains(&chain) && text.contains("redacted key of tls.crt "),
+            "{text}"
+        );
         for hidden in ["PRIVATE KEY", "hunter2"] {
             assert!(!text.contains(hidden), "{hidden}: {text}");
         }
+
         let hidden_in_public = secret(&[("ca.crt", &format!("{chain}\n{key}"))], "");
-        assert!(!written(&hidden_in_public).contains("PRIVATE"), "a key behind a certificate");
+        assert!(
+            !written(&hidden_in_public).contains("PRIVATE"),
+            "a key behind a certificate"
+        );
+
         // A replay gets a valid pair instead.
-        let restored = Restorer::new().unwrap().secret(&Redactor::new().secret(&all));
+        let restored = Restorer::new()
+            .unwrap()
+            .secret(&Redactor::new().secret(&all));
         let value = |key: &str| restored.spec.data[key].expose().clone();
         assert_eq!(check_pair(&value("tls.crt"), &value("tls.key")), Ok(()));
     }

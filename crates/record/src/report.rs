@@ -158,9 +158,22 @@ impl fmt::Display for Difference {
             Some((count, digest)) => format!("{count} resources with the digest {digest}"),
             None => "nothing".to_owned(),
         };
-        let Self { file, offset, proxy, r#type, recorded, played } = self;
-        let (file, recorded, played) = (file.display(), describe_push(recorded), describe_push(played));
-        write!(f, "{file} at byte {offset}: {proxy} was sent {recorded} of {type}, but the replay gives {played}")
+        let Self {
+            file,
+            offset,
+            proxy,
+            r#type,
+            recorded,
+            played,
+        } = self;
+
+        let file = file.display();
+        let recorded = describe_push(recorded);
+        let played = describe_push(played);
+        write!(
+            f,
+            "{file} at byte {offset}: {proxy} was sent {recorded} of {type}, but the replay gives {played}"
+        )
     }
 }
 
@@ -175,36 +188,87 @@ fn some(names: &[String], count: usize) -> String {
 impl fmt::Display for PlayedStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}  ", self.at.0.strftime("%Y-%m-%dT%H:%M:%S%.3fZ"))?;
+
         match &self.what {
-            Played::Begun { file, navarch, inputs, proxies } => {
+            Played::Begun {
+                file,
+                navarch,
+                inputs,
+                proxies,
+            } => {
                 let file = file.display();
-                writeln!(f, "{file} of navarch {navarch} begins with {inputs} inputs and {proxies} proxies")?;
+                writeln!(
+                    f,
+                    "{file} of navarch {navarch} begins with {inputs} inputs and {proxies} proxies"
+                )?;
             }
-            Played::Changed { revision, inputs, more } => {
-                let all = if inputs.is_empty() { "nothing".to_owned() } else { some(inputs, inputs.len() + more) };
+            Played::Changed {
+                revision,
+                inputs,
+                more,
+            } => {
+                let all = if inputs.is_empty() {
+                    "nothing".to_owned()
+                } else {
+                    some(inputs, inputs.len() + more)
+                };
                 writeln!(f, "push {revision} for {all}")?;
             }
             Played::Anew { revision } => writeln!(f, "push {revision}: everything was recomputed")?,
             Played::Connected { proxy } => writeln!(f, "{proxy} connects")?,
             Played::Gone { proxies } => writeln!(f, "{} gone", proxies.join(", "))?,
-            Played::Subscribed { proxy, r#type, names: None } => writeln!(f, "{proxy} subscribes to all of {type}")?,
-            Played::Subscribed { proxy, r#type, names: Some(names) } => {
+            Played::Subscribed {
+                proxy,
+                r#type,
+                names: None,
+            } => writeln!(f, "{proxy} subscribes to all of {type}")?,
+            Played::Subscribed {
+                proxy,
+                r#type,
+                names: Some(names),
+            } => {
                 writeln!(f, "{proxy} subscribes to {names} names of {type}")?;
             }
-            Played::Unsubscribed { proxy, r#type } => writeln!(f, "{proxy} unsubscribes from {type}")?,
-            Played::Took { r#type, proxies, names } => writeln!(f, "ACK of {type} by {}", some(names, *proxies))?,
-            Played::Refused { proxy, r#type, said } => writeln!(f, "NACK of {type} by {proxy}: {said}")?,
+            Played::Unsubscribed { proxy, r#type } => {
+                writeln!(f, "{proxy} unsubscribes from {type}")?
+            }
+            Played::Took {
+                r#type,
+                proxies,
+                names,
+            } => writeln!(f, "ACK of {type} by {}", some(names, *proxies))?,
+            Played::Refused {
+                proxy,
+                r#type,
+                said,
+            } => writeln!(f, "NACK of {type} by {proxy}: {said}")?,
             Played::Synced => writeln!(f, "the initial configuration was read")?,
             Played::Lost { why } => writeln!(f, "the recording is incomplete from here: {why}")?,
         }
+
         for push in &self.pushes {
-            let PlayedPush { r#type, added, changed, removed, bytes, .. } = push;
+            let PlayedPush {
+                r#type,
+                added,
+                changed,
+                removed,
+                bytes,
+                ..
+            } = push;
+
             let touched = some(&push.touched, added + changed + removed);
             let proxies = some(&push.names, push.proxies);
-            let parts = format!("{added} added, {changed} changed, {removed} removed, {bytes} bytes");
-            let touched = if touched.is_empty() { String::new() } else { format!(" ({touched})") };
+            let parts =
+                format!("{added} added, {changed} changed, {removed} removed, {bytes} bytes");
+            let touched = if touched.is_empty() {
+                String::new()
+            } else {
+                format!(" ({touched})")
+            };
+
             writeln!(f, "    {type}: {parts}{touched} to {proxies}")?;
         }
+
         match &self.difference {
             Some(difference) => writeln!(f, "    DIFFERS  {difference}"),
             None => Ok(()),

@@ -1,12 +1,13 @@
-//! The names of workloads and services that ztunnel can request, maintained incrementally, and an index of objects by address,
-//! node, label and pod.
+//! The names of workloads and services that ztunnel can request, maintained incrementally, and an
+//! index of objects by address, node, label and pod.
 //!
 //! ```text
 //! object before ─┐
 //! object now ────┴─▶ keys and names of either ─▶ what differs ─▶ AddressIndex + AddressChange
 //! ```
 //!
-//! The index finds candidates: readers check whether an object matches. The cost of a change depends only on what it changes.
+//! The index finds candidates: readers check whether an object matches. The cost of a change
+//! depends only on what it changes.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -30,7 +31,11 @@ use navarch_store::Objects;
 /// The label of EndpointSlices that names their Service.
 const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 /// Labels with many values that no selector uses: they are not indexed.
-const UNSELECTED: [&str; 3] = ["pod-template-hash", "controller-revision-hash", "pod-template-generation"];
+const UNSELECTED: [&str; 3] = [
+    "pod-template-hash",
+    "controller-revision-hash",
+    "pod-template-generation",
+];
 
 /// A key of the index.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,7 +50,8 @@ pub enum AddressKey {
     Label(LabelKey),
 }
 
-/// A label within a namespace. Two labels may have the same key, which is a hash within this process.
+/// A label within a namespace. Two labels may have the same key, which is a hash within this
+/// process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LabelKey(u64);
 
@@ -92,7 +98,8 @@ pub enum Coverage {
     },
     /// Services: a remote cluster in another network.
     Services,
-    /// Pods and WorkloadEntries by address, without names: proxies request the metadata of peers, and nothing else uses the index.
+    /// Pods and WorkloadEntries by address, without names: proxies request the metadata of peers,
+    /// and nothing else uses the index.
     Peers,
 }
 
@@ -117,15 +124,20 @@ impl LabelKey {
     }
 
     /// The keys of a selector's labels; none if it has only labels that are not indexed.
-    pub fn of_selector<'a>(namespace: &'a Namespace, selector: &'a Labels) -> impl Iterator<Item = Self> + 'a {
-        let kept = selector.iter().filter(|(key, _)| !UNSELECTED.contains(&&***key));
+    pub fn of_selector<'a>(
+        namespace: &'a Namespace,
+        selector: &'a Labels,
+    ) -> impl Iterator<Item = Self> + 'a {
+        let kept = selector
+            .iter()
+            .filter(|(key, _)| !UNSELECTED.contains(&&***key));
         kept.map(|(key, value)| Self::of_pods(namespace, key, value))
     }
 }
 
 impl AddressIndex {
-    /// Applies changes of objects. `before` and `now` are the objects; `changed` are those that may differ. An index has one
-    /// scope for its lifetime, unless it is emptied in between.
+    /// Applies changes of objects. `before` and `now` are the objects; `changed` are those that may
+    /// differ. An index has one scope for its lifetime, unless it is emptied in between.
     pub fn apply(
         &mut self,
         before: &Objects,
@@ -134,10 +146,18 @@ impl AddressIndex {
         scope: &IndexScope<'_>,
     ) -> AddressChange {
         let mut change = AddressChange::default();
-        for object in changed.iter().filter(|object| scope.coverage.has(object.kind)) {
-            let traits =
-                |objects: &Objects| objects.any(object).map(|object| Traits::of(&object, scope)).unwrap_or_default();
-            let (old, new) = (traits(before), traits(now));
+        for object in changed
+            .iter()
+            .filter(|object| scope.coverage.has(object.kind))
+        {
+            let traits = |objects: &Objects| {
+                objects
+                    .any(object)
+                    .map(|object| Traits::of(&object, scope))
+                    .unwrap_or_default()
+            };
+            let old = traits(before);
+            let new = traits(now);
             for key in old.keys.difference(&new.keys) {
                 self.objects.remove(keyed_hash(key), object);
                 change.keys.insert(key.clone());
@@ -153,6 +173,7 @@ impl AddressIndex {
                 self.add_name_reference(name, object.kind, &mut change);
             }
         }
+
         change
     }
 
@@ -169,12 +190,17 @@ impl AddressIndex {
 
     /// The pods on a node.
     pub fn on(&self, node: &Arc<str>) -> impl Iterator<Item = NamespacedName> + use<'_> {
-        self.with_key(&AddressKey::Node(node.clone())).map(|pod| pod.name)
+        self.with_key(&AddressKey::Node(node.clone()))
+            .map(|pod| pod.name)
     }
 
     /// The EndpointSlices that list a pod.
-    pub fn slices_of(&self, pod: &NamespacedName) -> impl Iterator<Item = NamespacedName> + use<'_> {
-        self.with_key(&AddressKey::Pod(pod.clone())).map(|slice| slice.name)
+    pub fn slices_of(
+        &self,
+        pod: &NamespacedName,
+    ) -> impl Iterator<Item = NamespacedName> + use<'_> {
+        self.with_key(&AddressKey::Pod(pod.clone()))
+            .map(|slice| slice.name)
     }
 
     /// The objects with a label.
@@ -188,7 +214,11 @@ impl AddressIndex {
     }
 
     fn add_name_reference(&mut self, name: &ResourceName, kind: Kind, change: &mut AddressChange) {
-        let count = if kind == Kind::Pod { 0 } else { self.brought.get(name).copied().unwrap_or_default() };
+        let count = if kind == Kind::Pod {
+            0
+        } else {
+            self.brought.get(name).copied().unwrap_or_default()
+        };
         if kind != Kind::Pod {
             self.brought.insert(name.clone(), count + 1);
         }
@@ -200,7 +230,11 @@ impl AddressIndex {
 
     /// Removes a reference to a name.
     fn take_name(&mut self, name: &ResourceName, kind: Kind, change: &mut AddressChange) {
-        let count = if kind == Kind::Pod { 1 } else { self.brought.get(name).copied().unwrap_or_default() };
+        let count = if kind == Kind::Pod {
+            1
+        } else {
+            self.brought.get(name).copied().unwrap_or_default()
+        };
         if count > 1 {
             self.brought.insert(name.clone(), count - 1);
             return;
@@ -248,14 +282,20 @@ impl Traits {
     )]
     fn of(object: &AnyObject, scope: &IndexScope<'_>) -> Self {
         let mut traits = Self::default();
+
         if scope.coverage == Coverage::Peers {
             match object {
-                AnyObject::Pod(pod) => traits.add_addresses(addresses_of(&pod.spec).iter().copied()),
-                AnyObject::WorkloadEntry(entry) => traits.add_addresses(entry.spec.address.parse().ok()),
+                AnyObject::Pod(pod) => {
+                    traits.add_addresses(addresses_of(&pod.spec).iter().copied())
+                }
+                AnyObject::WorkloadEntry(entry) => {
+                    traits.add_addresses(entry.spec.address.parse().ok())
+                }
                 _ => {}
             }
             return traits;
         }
+
         match object {
             AnyObject::Pod(pod) => traits.add_pod(pod, scope),
             AnyObject::Service(service) => traits.add_service(service, scope),
@@ -266,20 +306,39 @@ impl Traits {
             }
             AnyObject::EndpointSlice(slice) => traits.add_slice(slice, scope),
             AnyObject::KubernetesGateway(gateway) => {
-                for RemoteGateway { network, address, port, service_account: _ } in remote_gateways(gateway) {
+                for RemoteGateway {
+                    network,
+                    address,
+                    port,
+                    service_account: _,
+                } in remote_gateways(gateway)
+                {
                     traits.add_addresses(address.parse().ok());
-                    traits.add_name(&AddressName::NetworkGateway { network, address, port }, scope);
+                    traits.add_name(
+                        &AddressName::NetworkGateway {
+                            network,
+                            address,
+                            port,
+                        },
+                        scope,
+                    );
                 }
             }
             _ => {}
         }
+
         traits
     }
 
-    /// Adds the keys and name of a pod. A pod that has ended is not a workload, but may have supplied the identity of a waypoint.
+    /// Adds the keys and name of a pod. A pod that has ended is not a workload, but may have
+    /// supplied the identity of a waypoint.
     fn add_pod(&mut self, pod: &Object<Pod>, scope: &IndexScope<'_>) {
-        let (meta, spec) = (&pod.meta, &pod.spec);
-        let labels = meta.labels.iter().filter(|(key, _)| !UNSELECTED.contains(&&***key));
+        let meta = &pod.meta;
+        let spec = &pod.spec;
+        let labels = meta
+            .labels
+            .iter()
+            .filter(|(key, _)| !UNSELECTED.contains(&&***key));
         let labels = labels.map(|(key, value)| LabelKey::of_pods(&meta.key.namespace, key, value));
         self.keys.extend(labels.map(AddressKey::Label));
         let addresses = addresses_of(spec);
@@ -303,35 +362,74 @@ impl Traits {
 
     /// Adds the keys and names of a ServiceEntry and its endpoints.
     fn add_entry(&mut self, entry: &Object<ServiceEntry>, scope: &IndexScope<'_>) {
-        let (meta, spec) = (&entry.meta, &entry.spec);
+        let meta = &entry.meta;
+        let spec = &entry.spec;
         for host in &spec.hosts {
             self.add_host(&meta.key.namespace, host, scope);
         }
-        let ranges = spec.addresses.iter().filter_map(|text| Cidr::parse_range_or_address(text));
-        self.keys.extend(ranges.map(|range| AddressKey::Address(range.masked().address)));
-        self.add_addresses(spec.allocated.iter().filter_map(|one| one.value.parse().ok()));
+
+        let ranges = spec
+            .addresses
+            .iter()
+            .filter_map(|text| Cidr::parse_range_or_address(text));
+        self.keys
+            .extend(ranges.map(|range| AddressKey::Address(range.masked().address)));
+        self.add_addresses(
+            spec.allocated
+                .iter()
+                .filter_map(|one| one.value.parse().ok()),
+        );
+
         let mut add = |address: &str| {
             self.add_addresses(address.parse().ok());
-            self.add_name(&AddressName::Endpoint { entry: meta.key(), address: Arc::from(address) }, scope);
+            self.add_name(
+                &AddressName::Endpoint {
+                    entry: meta.key(),
+                    address: Arc::from(address),
+                },
+                scope,
+            );
         };
+
         if entry.spec.has_implicit_endpoints() {
             spec.hosts.iter().for_each(|host| add(host));
         } else {
-            spec.endpoints.iter().for_each(|endpoint| add(&endpoint.address));
+            spec.endpoints
+                .iter()
+                .for_each(|endpoint| add(&endpoint.address));
         }
     }
 
-    /// Adds the keys and names of an EndpointSlice: of the pods that it lists, and of its endpoints that are not pods.
+    /// Adds the keys and names of an EndpointSlice: of the pods that it lists, and of its endpoints
+    /// that are not pods.
     fn add_slice(&mut self, slice: &Object<EndpointSlice>, scope: &IndexScope<'_>) {
-        let (meta, spec) = (&slice.meta, &slice.spec);
-        let Some(service) = spec.service.as_ref().filter(|_| spec.address_type != AddressType::Fqdn) else { return };
-        self.keys.insert(AddressKey::Label(LabelKey::of_slices(&meta.key.namespace, service)));
+        let meta = &slice.meta;
+        let spec = &slice.spec;
+        let Some(service) = spec
+            .service
+            .as_ref()
+            .filter(|_| spec.address_type != AddressType::Fqdn)
+        else {
+            return;
+        };
+
+        self.keys.insert(AddressKey::Label(LabelKey::of_slices(
+            &meta.key.namespace,
+            service,
+        )));
+
         for endpoint in &spec.endpoints {
             match (&endpoint.pod, endpoint.addresses.first()) {
                 (Some(pod), _) => _ = self.keys.insert(AddressKey::Pod(pod.clone())),
                 (None, Some(address)) => {
                     self.add_addresses(endpoint.addresses.iter().copied());
-                    self.add_name(&AddressName::SliceEndpoint { slice: meta.key(), address: *address }, scope);
+                    self.add_name(
+                        &AddressName::SliceEndpoint {
+                            slice: meta.key(),
+                            address: *address,
+                        },
+                        scope,
+                    );
                 }
                 (None, None) => {}
             }
@@ -340,12 +438,16 @@ impl Traits {
 
     /// Adds a service by its host.
     fn add_host(&mut self, namespace: &Namespace, host: &str, scope: &IndexScope<'_>) {
-        let key = ServiceKey { namespace: namespace.clone(), hostname: Hostname::new(host) };
+        let key = ServiceKey {
+            namespace: namespace.clone(),
+            hostname: Hostname::new(host),
+        };
         self.add_name(&AddressName::Service(key), scope);
     }
 
     fn add_addresses(&mut self, addresses: impl IntoIterator<Item = IpAddr>) {
-        self.keys.extend(addresses.into_iter().map(AddressKey::Address));
+        self.keys
+            .extend(addresses.into_iter().map(AddressKey::Address));
     }
 
     fn add_name(&mut self, name: &AddressName, scope: &IndexScope<'_>) {

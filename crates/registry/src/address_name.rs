@@ -1,6 +1,7 @@
 //! Resource names of workloads and services as ztunnel requests them.
 //!
-//! Agrees with Istio's `pilot/pkg/serviceregistry/ambient/helpers.go` (`generatePodUID` and similar functions).
+//! Agrees with Istio's `pilot/pkg/serviceregistry/ambient/helpers.go` (`generatePodUID` and similar
+//! functions).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -82,34 +83,57 @@ pub struct NetworkAddress {
 }
 
 impl AddressName {
-    /// Parses a name; `cluster` is the cluster of this control plane. `None` if malformed. A `network/address` parses as a
-    /// service, which does not exist.
+    /// Parses a name; `cluster` is the cluster of this control plane. `None` if malformed. A
+    /// `network/address` parses as a service, which does not exist.
     #[must_use]
     pub fn parse(text: &str, cluster: &ClusterId) -> Option<Self> {
         if let Some(rest) = text.strip_prefix(NETWORK_GATEWAY) {
             let (rest, port) = rest.rsplit_once('/')?;
             let (network, address) = rest.split_once('/')?;
-            let (network, address, port) = (NetworkId::new(network), Arc::from(address), port.parse().ok()?);
-            return Some(Self::NetworkGateway { network, address, port });
+            let network = NetworkId::new(network);
+            let address = Arc::from(address);
+            let port = port.parse().ok()?;
+            return Some(Self::NetworkGateway {
+                network,
+                address,
+                port,
+            });
         }
+
         if let Some((network, rest)) = text.split_once(SPLIT_HORIZON) {
             let mut parts = rest.rsplitn(3, '/');
-            let (host, namespace, gateway) = (parts.next()?, parts.next()?, parts.next()?);
-            let (network, gateway) = (NetworkId::new(network), Arc::from(gateway));
-            return Some(Self::SplitHorizon { network, gateway, service: ServiceKey::new(namespace, host) });
+            let host = parts.next()?;
+            let namespace = parts.next()?;
+            let gateway = parts.next()?;
+            let network = NetworkId::new(network);
+            let gateway = Arc::from(gateway);
+            return Some(Self::SplitHorizon {
+                network,
+                gateway,
+                service: ServiceKey::new(namespace, host),
+            });
         }
-        let of_cluster = text.strip_prefix(cluster.as_str()).and_then(|rest| rest.strip_prefix('/'));
+
+        let of_cluster = text
+            .strip_prefix(cluster.as_str())
+            .and_then(|rest| rest.strip_prefix('/'));
         if let Some(workload) = of_cluster.and_then(Self::parse_workload) {
             return Some(workload);
         }
+
         let (first, rest) = text.split_once('/')?;
         if let Some(workload) = Self::parse_workload(rest).filter(Self::may_be_remote) {
             return Some(workload.of_remote(&ClusterId::new(first)));
         }
+
         if rest.contains('/') {
             return None;
         }
-        Some(Self::Service(ServiceKey { namespace: Namespace::new(first), hostname: Hostname::new(rest) }))
+
+        Some(Self::Service(ServiceKey {
+            namespace: Namespace::new(first),
+            hostname: Hostname::new(rest),
+        }))
     }
 
     /// Parses the part after the cluster.
@@ -117,32 +141,49 @@ impl AddressName {
         if let Some(name) = text.strip_prefix(POD) {
             return Some(Self::Pod(object(name)?));
         }
+
         if let Some(name) = text.strip_prefix(WORKLOAD_ENTRY) {
             return Some(Self::WorkloadEntry(object(name)?));
         }
+
         // Addresses of endpoints may be paths of Unix sockets.
         let part = |rest: &str| {
             let mut parts = rest.splitn(3, '/').map(str::to_owned);
             Some((parts.next()?, parts.next()?, parts.next()?))
         };
+
         if let Some(rest) = text.strip_prefix(SERVICE_ENTRY) {
             let (namespace, name, address) = part(rest)?;
-            return Some(Self::Endpoint { entry: NamespacedName::new(&namespace, &name), address: Arc::from(address) });
+            return Some(Self::Endpoint {
+                entry: NamespacedName::new(&namespace, &name),
+                address: Arc::from(address),
+            });
         }
+
         let (namespace, name, address) = part(text.strip_prefix(ENDPOINT_SLICE)?)?;
         let address = address.parse().ok()?;
-        Some(Self::SliceEndpoint { slice: NamespacedName::new(&namespace, &name), address })
+        Some(Self::SliceEndpoint {
+            slice: NamespacedName::new(&namespace, &name),
+            address,
+        })
     }
 
     /// The name of this workload in a remote cluster.
     #[must_use]
     pub fn of_remote(self, cluster: &ClusterId) -> Self {
-        Self::Remote { cluster: cluster.clone(), workload: Box::new(self) }
+        Self::Remote {
+            cluster: cluster.clone(),
+            workload: Box::new(self),
+        }
     }
 
-    /// Whether remote clusters have such workloads. ServiceEntries are only read in the configuration cluster.
+    /// Whether remote clusters have such workloads. ServiceEntries are only read in the
+    /// configuration cluster.
     fn may_be_remote(&self) -> bool {
-        matches!(self, Self::Pod(_) | Self::WorkloadEntry(_) | Self::SliceEndpoint { .. })
+        matches!(
+            self,
+            Self::Pod(_) | Self::WorkloadEntry(_) | Self::SliceEndpoint { .. }
+        )
     }
 
     /// The name as clients request it; `cluster` is the cluster of this control plane.
@@ -150,16 +191,36 @@ impl AddressName {
     pub fn to_resource_name(&self, cluster: &ClusterId) -> ResourceName {
         ResourceName::from(Arc::<str>::from(match self {
             Self::Pod(pod) => format!("{cluster}/{POD}{}/{}", pod.namespace, pod.name),
-            Self::WorkloadEntry(entry) => format!("{cluster}/{WORKLOAD_ENTRY}{}/{}", entry.namespace, entry.name),
+            Self::WorkloadEntry(entry) => format!(
+                "{cluster}/{WORKLOAD_ENTRY}{}/{}",
+                entry.namespace, entry.name
+            ),
             Self::Endpoint { entry, address } => {
-                format!("{cluster}/{SERVICE_ENTRY}{}/{}/{address}", entry.namespace, entry.name)
+                format!(
+                    "{cluster}/{SERVICE_ENTRY}{}/{}/{address}",
+                    entry.namespace, entry.name
+                )
             }
             Self::SliceEndpoint { slice, address } => {
-                format!("{cluster}/{ENDPOINT_SLICE}{}/{}/{address}", slice.namespace, slice.name)
+                format!(
+                    "{cluster}/{ENDPOINT_SLICE}{}/{}/{address}",
+                    slice.namespace, slice.name
+                )
             }
-            Self::NetworkGateway { network, address, port } => format!("{NETWORK_GATEWAY}{network}/{address}/{port}"),
-            Self::SplitHorizon { network, gateway, service } => {
-                format!("{network}{SPLIT_HORIZON}{gateway}/{}/{}", service.namespace, service.hostname)
+            Self::NetworkGateway {
+                network,
+                address,
+                port,
+            } => format!("{NETWORK_GATEWAY}{network}/{address}/{port}"),
+            Self::SplitHorizon {
+                network,
+                gateway,
+                service,
+            } => {
+                format!(
+                    "{network}{SPLIT_HORIZON}{gateway}/{}/{}",
+                    service.namespace, service.hostname
+                )
             }
             Self::Remote { cluster, workload } => return workload.to_resource_name(cluster),
             Self::Service(key) => format!("{}/{}", key.namespace, key.hostname),
@@ -172,13 +233,18 @@ impl NetworkAddress {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (network, address) = text.split_once('/')?;
-        Some(Self { network: NetworkId::new(network), address: address.parse().ok()? })
+        Some(Self {
+            network: NetworkId::new(network),
+            address: address.parse().ok()?,
+        })
     }
 }
 
 /// Reads `namespace/name`.
 fn object(text: &str) -> Option<NamespacedName> {
-    let (namespace, name) = text.split_once('/').filter(|(_, name)| !name.contains('/'))?;
+    let (namespace, name) = text
+        .split_once('/')
+        .filter(|(_, name)| !name.contains('/'))?;
     Some(NamespacedName::new(namespace, name))
 }
 
@@ -191,24 +257,41 @@ mod tests {
         let cluster = ClusterId::new("Kubernetes");
         let name = NamespacedName::new("shop", "web");
         let address = || Arc::from("10.0.0.1");
+
         for (named, text) in [
             (AddressName::Pod(name.clone()), "Kubernetes//Pod/shop/web"),
-            (AddressName::Pod(name.clone()).of_remote(&ClusterId::new("two")), "two//Pod/shop/web"),
+            (
+                AddressName::Pod(name.clone()).of_remote(&ClusterId::new("two")),
+                "two//Pod/shop/web",
+            ),
             (
                 AddressName::WorkloadEntry(name.clone()).of_remote(&ClusterId::new("two")),
                 "two/networking.istio.io/WorkloadEntry/shop/web",
             ),
-            (AddressName::WorkloadEntry(name.clone()), "Kubernetes/networking.istio.io/WorkloadEntry/shop/web"),
             (
-                AddressName::Endpoint { entry: name.clone(), address: Arc::from("unix:///run/web") },
+                AddressName::WorkloadEntry(name.clone()),
+                "Kubernetes/networking.istio.io/WorkloadEntry/shop/web",
+            ),
+            (
+                AddressName::Endpoint {
+                    entry: name.clone(),
+                    address: Arc::from("unix:///run/web"),
+                },
                 "Kubernetes/networking.istio.io/ServiceEntry/shop/web/unix:///run/web",
             ),
             (
-                AddressName::SliceEndpoint { slice: name, address: [10, 0, 0, 1].into() },
+                AddressName::SliceEndpoint {
+                    slice: name,
+                    address: [10, 0, 0, 1].into(),
+                },
                 "Kubernetes/discovery.k8s.io/EndpointSlice/shop/web/10.0.0.1",
             ),
             (
-                AddressName::NetworkGateway { network: NetworkId::new("n"), address: address(), port: 15008 },
+                AddressName::NetworkGateway {
+                    network: NetworkId::new("n"),
+                    address: address(),
+                    port: 15008,
+                },
                 "NetworkGateway/n/10.0.0.1/15008",
             ),
             (
@@ -219,9 +302,16 @@ mod tests {
                 },
                 "n2/SplitHorizonWorkload/istio-system/east-west/10.0.0.1/shop/web.example.com",
             ),
-            (AddressName::Service(ServiceKey::new("shop", "web.example.com")), "shop/web.example.com"),
+            (
+                AddressName::Service(ServiceKey::new("shop", "web.example.com")),
+                "shop/web.example.com",
+            ),
         ] {
-            assert_eq!(AddressName::parse(text, &cluster), Some(named.clone()), "{text}");
+            assert_eq!(
+                AddressName::parse(text, &cluster),
+                Some(named.clone()),
+                "{text}"
+            );
             assert_eq!(named.to_resource_name(&cluster).as_str(), text);
         }
     }
@@ -229,15 +319,34 @@ mod tests {
     #[test]
     fn invalid_address_names_are_not_parsed() {
         let cluster = ClusterId::new("Kubernetes");
-        for text in ["", "web", "a/b/c", "Kubernetes//Pod/shop", "NetworkGateway/n/10.0.0.1", "Kubernetes//Pod/a/b/c"] {
+
+        for text in [
+            "",
+            "web",
+            "a/b/c",
+            "Kubernetes//Pod/shop",
+            "NetworkGateway/n/10.0.0.1",
+            "Kubernetes//Pod/a/b/c",
+        ] {
             assert_eq!(AddressName::parse(text, &cluster), None, "{text}");
         }
+
         // ServiceEntries of remote clusters are ignored.
-        for text in ["two//Pod/shop", "two/networking.istio.io/ServiceEntry/shop/web/10.0.0.1"] {
+        for text in [
+            "two//Pod/shop",
+            "two/networking.istio.io/ServiceEntry/shop/web/10.0.0.1",
+        ] {
             assert_eq!(AddressName::parse(text, &cluster), None, "{text}");
         }
-        let one = NetworkAddress { network: NetworkId::default(), address: [10, 9, 9, 9].into() };
+
+        let one = NetworkAddress {
+            network: NetworkId::default(),
+            address: [10, 9, 9, 9].into(),
+        };
         assert_eq!(NetworkAddress::parse("/10.9.9.9"), Some(one));
-        assert_eq!(NetworkAddress::parse("shop/web.shop.svc.cluster.local"), None);
+        assert_eq!(
+            NetworkAddress::parse("shop/web.shop.svc.cluster.local"),
+            None
+        );
     }
 }

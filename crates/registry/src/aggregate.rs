@@ -1,12 +1,14 @@
-//! The services, endpoints and workloads of all clusters merged (Istio's `serviceregistry/aggregate`).
+//! The services, endpoints and workloads of all clusters merged (Istio's
+//! `serviceregistry/aggregate`).
 //!
 //! ```text
 //! objects of the cluster that configures the mesh ─▶ its Registry ─┐
 //! objects of each remote cluster ───────────────────▶ its Registry ─┴─▶ merged by host ─▶ Directory + DirectoryChange
 //! ```
 //!
-//! Services of one namespace and name are one service, whose endpoints are those of all clusters. While there is one cluster
-//! only, its registry's directory is used as it is, and merging costs nothing.
+//! Services of one namespace and name are one service, whose endpoints are those of all clusters.
+//! While there is one cluster only, its registry's directory is used as it is, and merging costs
+//! nothing.
 
 mod merge;
 
@@ -27,7 +29,8 @@ use navarch_store::Objects;
 
 /// The registries of all clusters, and the merged directory.
 ///
-/// After any sequence of changes the directory equals that of a fresh aggregate on the same objects.
+/// After any sequence of changes the directory equals that of a fresh aggregate on the same
+/// objects.
 #[derive(Clone, Debug)]
 pub struct Aggregate {
     /// The configuration cluster. ServiceEntries of other clusters are not read.
@@ -57,8 +60,11 @@ impl ClusterChanges {
 
     /// The names of all objects of a kind, whatever their cluster.
     fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &NamespacedName> {
-        let all = std::iter::once(&self.own).chain(self.remotes.values()).flatten();
-        all.filter(move |object| object.kind == kind).map(|object| &object.name)
+        let all = std::iter::once(&self.own)
+            .chain(self.remotes.values())
+            .flatten();
+        all.filter(move |object| object.kind == kind)
+            .map(|object| &object.name)
     }
 }
 
@@ -77,7 +83,12 @@ impl Aggregate {
     pub fn new(settings: Settings) -> Self {
         let imports = settings.clusters.mcs >= McsMode::Hosts;
         let own = Registry::new(settings);
-        Self { own, remotes: Others::new(), imports, directory: Directory::default() }
+        Self {
+            own,
+            remotes: Others::new(),
+            imports,
+            directory: Directory::default(),
+        }
     }
 
     /// All services, endpoints and workloads.
@@ -86,10 +97,14 @@ impl Aggregate {
         &self.directory
     }
 
-    /// Number of endpoints in EndpointSlices of all clusters that are omitted because their pods are missing.
+    /// Number of endpoints in EndpointSlices of all clusters that are omitted because their pods
+    /// are missing.
     #[must_use]
     pub fn pending_pods(&self) -> usize {
-        std::iter::once(&self.own).chain(self.remotes.values()).map(Registry::pending_pods).sum()
+        std::iter::once(&self.own)
+            .chain(self.remotes.values())
+            .map(Registry::pending_pods)
+            .sum()
     }
 
     /// Sets mesh config and networks. Rebuilds the directory if they affect services or endpoints.
@@ -99,7 +114,9 @@ impl Aggregate {
         networks: &MeshNetworks,
         objects: ClusterObjects<'_>,
     ) -> DirectoryChange {
-        let own = self.own.set_mesh(mesh, networks, objects.own, &self.remotes);
+        let own = self
+            .own
+            .set_mesh(mesh, networks, objects.own, &self.remotes);
         let mut outcomes = Outcomes::of_own(own);
         for (cluster, registry) in &mut self.remotes {
             if let Some(objects) = objects.remotes.get(cluster) {
@@ -107,44 +124,80 @@ impl Aggregate {
             }
         }
         let touched = std::mem::take(&mut outcomes.touched);
-        let again = self.own.apply(objects.own, &BTreeSet::new(), &self.remotes, &touched);
+        let again = self
+            .own
+            .apply(objects.own, &BTreeSet::new(), &self.remotes, &touched);
         outcomes.own(again);
         self.conclude(outcomes, BTreeSet::new(), objects)
     }
 
     /// Applies changes of objects, and added or removed clusters.
-    pub fn apply(&mut self, objects: ClusterObjects<'_>, changed: &ClusterChanges) -> DirectoryChange {
+    pub fn apply(
+        &mut self,
+        objects: ClusterObjects<'_>,
+        changed: &ClusterChanges,
+    ) -> DirectoryChange {
         let mut outcomes = Outcomes::default();
         let mut imports: BTreeSet<NamespacedName> = BTreeSet::new();
         if self.imports {
             imports.extend(changed.of_kind(Kind::ServiceImport).cloned());
         }
-        let gone = self.remotes.keys().filter(|cluster| !objects.remotes.contains_key(*cluster));
+
+        let gone = self
+            .remotes
+            .keys()
+            .filter(|cluster| !objects.remotes.contains_key(*cluster));
         for cluster in gone.cloned().collect::<Vec<_>>() {
             if let Some(registry) = self.remotes.remove(&cluster) {
-                outcomes.whole(&cluster, &registry, registry.directory().change_to(&Directory::default()));
+                outcomes.whole(
+                    &cluster,
+                    &registry,
+                    registry.directory().change_to(&Directory::default()),
+                );
             }
         }
+
         for (cluster, objects) in objects.remotes {
             if let Some(registry) = self.remotes.get_mut(cluster) {
                 if let Some(changed) = changed.remotes.get(cluster) {
-                    outcomes.add(cluster, registry.apply(objects, changed, &Others::new(), &[]));
+                    outcomes.add(
+                        cluster,
+                        registry.apply(objects, changed, &Others::new(), &[]),
+                    );
                 }
                 continue;
             }
+
             let registry = self.own.of_remote(cluster, objects);
-            outcomes.whole(cluster, &registry, Directory::default().change_to(registry.directory()));
+            outcomes.whole(
+                cluster,
+                &registry,
+                Directory::default().change_to(registry.directory()),
+            );
+
             if self.imports {
-                imports.extend(objects.service_imports.iter().map(|import| import.meta.key()));
+                imports.extend(
+                    objects
+                        .service_imports
+                        .iter()
+                        .map(|import| import.meta.key()),
+                );
             }
+
             self.remotes.insert(cluster.clone(), registry);
         }
+
         let touched = std::mem::take(&mut outcomes.touched);
-        outcomes.own(self.own.apply(objects.own, &changed.own, &self.remotes, &touched));
+        outcomes.own(
+            self.own
+                .apply(objects.own, &changed.own, &self.remotes, &touched),
+        );
+
         self.conclude(outcomes, imports, objects)
     }
 
-    /// Merges the changes, and updates the services of imports: of `imports` and of those whose Services changed.
+    /// Merges the changes, and updates the services of imports: of `imports` and of those whose
+    /// Services changed.
     fn conclude(
         &mut self,
         outcomes: Outcomes,
@@ -154,29 +207,43 @@ impl Aggregate {
         let before = self.directory.clone();
         let is_alone = self.remotes.is_empty() && !outcomes.clusters;
         let mut change = self.merge(outcomes);
+
         if !self.imports {
             if !is_alone {
                 change.settle(&before, &self.directory);
             }
             return change;
         }
+
         for key in &change.services {
             // Names of Services have no dots.
             let name = key.hostname.as_str().split('.').next().unwrap_or_default();
             imports.insert(NamespacedName::new(key.namespace.as_str(), name));
         }
+
         let directory = self.directory.clone();
         let domain = self.own.domain_suffix().to_owned();
-        let real = |name: &NamespacedName| -> Option<Arc<Service>> { merge::real_service(&directory, name, &domain) };
+        let real = |name: &NamespacedName| -> Option<Arc<Service>> {
+            merge::real_service(&directory, name, &domain)
+        };
         let mut outcomes = Outcomes::of_own(DirectoryChange::default());
+
         for (cluster, registry) in &mut self.remotes {
             if let Some(objects) = objects.remotes.get(cluster) {
-                outcomes.add(cluster, registry.update_imports(objects, &imports, real, &Others::new()));
+                outcomes.add(
+                    cluster,
+                    registry.update_imports(objects, &imports, real, &Others::new()),
+                );
             }
         }
-        outcomes.own(self.own.update_imports(objects.own, &imports, real, &self.remotes));
+
+        outcomes.own(
+            self.own
+                .update_imports(objects.own, &imports, real, &self.remotes),
+        );
         change.extend(self.merge(outcomes));
         change.settle(&before, &self.directory);
+
         change
     }
 }
@@ -197,7 +264,10 @@ struct Outcomes {
 impl Outcomes {
     /// The outcome in the configuration cluster.
     fn of_own(change: DirectoryChange) -> Self {
-        Self { own: change, ..Self::default() }
+        Self {
+            own: change,
+            ..Self::default()
+        }
     }
 
     /// Adds the outcome of the configuration cluster.
@@ -208,7 +278,10 @@ impl Outcomes {
 
     /// Adds the outcome of a remote cluster.
     fn add(&mut self, cluster: &ClusterId, outcome: Outcome) {
-        self.remotes.entry(cluster.clone()).or_default().extend(outcome.change);
+        self.remotes
+            .entry(cluster.clone())
+            .or_default()
+            .extend(outcome.change);
         self.touched.extend(outcome.touched);
         self.aliased.extend(outcome.aliased);
     }

@@ -13,10 +13,15 @@ pub(super) fn resolve_aliases(
     aliases: impl IntoIterator<Item = (ServiceKey, Hostname)>,
 ) -> BTreeMap<Hostname, Vec<ServiceKey>> {
     let aliases: BTreeMap<ServiceKey, Hostname> = aliases.into_iter().collect();
-    let by_host: BTreeMap<&Hostname, &Hostname> = aliases.iter().map(|(key, host)| (&key.hostname, host)).collect();
+    let by_host: BTreeMap<&Hostname, &Hostname> = aliases
+        .iter()
+        .map(|(key, host)| (&key.hostname, host))
+        .collect();
+
     // The final host of each alias; `None` for cycles, and while it is being resolved.
     let mut ends: BTreeMap<&Hostname, Option<&Hostname>> = BTreeMap::new();
     let mut resolved: BTreeMap<Hostname, Vec<ServiceKey>> = BTreeMap::new();
+
     for alias in aliases.keys() {
         let mut path = Vec::new();
         let mut at = &alias.hostname;
@@ -31,11 +36,13 @@ pub(super) fn resolve_aliases(
                 }
             }
         };
+
         ends.extend(path.into_iter().map(|name| (name, end)));
         if let Some(end) = end {
             resolved.entry(end.clone()).or_default().push(alias.clone());
         }
     }
+
     resolved
 }
 
@@ -55,6 +62,9 @@ mod tests {
             (key("self"), host("self")),
         ];
         let resolved = resolve_aliases(aliases);
-        assert_eq!(resolved, BTreeMap::from([(host("web"), vec![key("first"), key("second")])]));
+        assert_eq!(
+            resolved,
+            BTreeMap::from([(host("web"), vec![key("first"), key("second")])])
+        );
     }
 }

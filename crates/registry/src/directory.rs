@@ -7,15 +7,18 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 
-use super::model::{Endpoint, Service, ServiceEndpoints, ServiceKey, ServicePort, ServiceTarget, Workload};
+use super::model::{
+    Endpoint, Service, ServiceEndpoints, ServiceKey, ServicePort, ServiceTarget, Workload,
+};
 use navarch_api::names::{ClusterId, Hostname, Namespace, NetworkId};
 use navarch_api::object::NamespacedName;
 
 /// All services, endpoints and workloads at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Directory {
-    /// Services by key. More than one only where several objects declare the same host in one namespace; the first is the one
-    /// that lookups return (Kubernetes before ServiceEntry, then the oldest).
+    /// Services by key. More than one only where several objects declare the same host in one
+    /// namespace; the first is the one that lookups return (Kubernetes before ServiceEntry, then
+    /// the oldest).
     pub services: OrdMap<ServiceKey, Arc<[Arc<Service>]>>,
     /// Endpoints over all ports of a service. Services without endpoints are absent.
     pub endpoints: OrdMap<ServiceKey, Arc<ServiceEndpoints>>,
@@ -29,18 +32,19 @@ pub struct Directory {
     pub workloads: OrdMap<NamespacedName, Arc<Workload>>,
     /// Gateways that reach each network, sorted.
     pub network_gateways: OrdMap<NetworkId, Arc<[NetworkGateway]>>,
-    /// `pod_targets`, `targets` and `workloads` of each remote cluster. Those of the cluster that configures the mesh are in
-    /// the fields above.
+    /// `pod_targets`, `targets` and `workloads` of each remote cluster. Those of the cluster that
+    /// configures the mesh are in the fields above.
     pub remotes: OrdMap<ClusterId, Arc<Directory>>,
 }
 
 /// Service ports of the workloads at one address, other than those of pods by Kubernetes Services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetsAt {
-    /// WorkloadEntries at the address, by name, with their targets by Kubernetes Services. If there are any, the proxy at this
-    /// address is one of them, and not a pod.
+    /// WorkloadEntries at the address, by name, with their targets by Kubernetes Services. If there
+    /// are any, the proxy at this address is one of them, and not a pod.
     pub entries: Vec<EntryTargets>,
-    /// Targets of workloads at the address by ServiceEntries, in all namespaces, in the order of the ServiceEntries' names.
+    /// Targets of workloads at the address by ServiceEntries, in all namespaces, in the order of
+    /// the ServiceEntries' names.
     pub by_service_entry: Vec<ListedTargets>,
     /// The workload at the address by ServiceEntries, by their namespace: the first of each.
     pub workloads: BTreeMap<Namespace, Arc<Workload>>,
@@ -48,8 +52,9 @@ pub struct TargetsAt {
     pub pods: Vec<NamespacedName>,
 }
 
-/// The targets of one ServiceEntry at one address: each of the endpoints serves each of the services. Both lists are kept, because
-/// their product is large for many hosts with many endpoints.
+/// The targets of one ServiceEntry at one address: each of the endpoints serves each of the
+/// services. Both lists are kept, because their product is large for many hosts with many
+/// endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedTargets {
     /// The services of the ServiceEntry, which differ only in host and address.
@@ -68,19 +73,31 @@ impl ListedTargets {
     /// The first endpoint with a service port.
     pub(super) fn first(&self) -> Option<&Arc<Endpoint>> {
         let service = self.services.first()?;
-        self.endpoints.iter().find(|endpoint| service.port(endpoint.legacy_port_key).is_some())
+        self.endpoints
+            .iter()
+            .find(|endpoint| service.port(endpoint.legacy_port_key).is_some())
     }
 
     /// All service ports, endpoint by endpoint.
     #[must_use]
     pub fn targets(&self) -> Vec<ServiceTarget> {
         let mut ports: BTreeMap<u16, &ServicePort> = BTreeMap::new();
-        for port in self.services.first().map(|service| &service.ports).into_iter().flatten() {
+
+        for port in self
+            .services
+            .first()
+            .map(|service| &service.ports)
+            .into_iter()
+            .flatten()
+        {
             ports.entry(port.port).or_insert(port);
         }
         let mut targets = Vec::new();
+
         for endpoint in &*self.endpoints {
-            let Some(port) = ports.get(&endpoint.legacy_port_key) else { continue };
+            let Some(port) = ports.get(&endpoint.legacy_port_key) else {
+                continue;
+            };
             let target = |service: &Arc<Service>| ServiceTarget {
                 service: service.clone(),
                 port: (*port).clone(),
@@ -88,6 +105,7 @@ impl ListedTargets {
             };
             targets.extend(self.services.iter().map(target));
         }
+
         targets
     }
 }
@@ -158,22 +176,29 @@ impl DirectoryChange {
 impl DirectoryChange {
     /// Removes entries that are equal in `before` and `after`: several steps may undo each other.
     pub(super) fn settle(&mut self, before: &Directory, after: &Directory) {
-        self.services.retain(|key| before.services.get(key) != after.services.get(key));
-        self.endpoints.retain(|key| before.endpoints.get(key) != after.endpoints.get(key));
-        self.pod_targets.retain(|pod| before.pod_targets.get(pod) != after.pod_targets.get(pod));
-        self.targets.retain(|address| before.targets.get(address) != after.targets.get(address));
-        self.workloads.retain(|pod| before.workloads.get(pod) != after.workloads.get(pod));
+        self.services
+            .retain(|key| before.services.get(key) != after.services.get(key));
+        self.endpoints
+            .retain(|key| before.endpoints.get(key) != after.endpoints.get(key));
+        self.pod_targets
+            .retain(|pod| before.pod_targets.get(pod) != after.pod_targets.get(pod));
+        self.targets
+            .retain(|address| before.targets.get(address) != after.targets.get(address));
+        self.workloads
+            .retain(|pod| before.workloads.get(pod) != after.workloads.get(pod));
         self.network_gateways &= before.network_gateways != after.network_gateways;
         let none = Arc::new(Directory::default());
         for (cluster, change) in &mut self.remotes {
-            let of = |directory: &Directory| directory.remotes.get(cluster).unwrap_or(&none).clone();
+            let of =
+                |directory: &Directory| directory.remotes.get(cluster).unwrap_or(&none).clone();
             change.settle(&of(before), &of(after));
         }
     }
 }
 
 impl Directory {
-    /// The changes from this directory to `other`. If both share their parts the cost depends on the difference, otherwise on the size.
+    /// The changes from this directory to `other`. If both share their parts the cost depends on
+    /// the difference, otherwise on the size.
     #[must_use]
     pub fn change_to(&self, other: &Self) -> DirectoryChange {
         DirectoryChange {
@@ -189,9 +214,14 @@ impl Directory {
 }
 
 /// The keys with different values, or with a value in only one of the maps.
-fn changed_keys<K: Ord + Clone, V: PartialEq>(old: &OrdMap<K, V>, new: &OrdMap<K, V>) -> BTreeSet<K> {
+fn changed_keys<K: Ord + Clone, V: PartialEq>(
+    old: &OrdMap<K, V>,
+    new: &OrdMap<K, V>,
+) -> BTreeSet<K> {
     let key = |item: DiffItem<'_, '_, K, V>| match item {
-        DiffItem::Add(key, _) | DiffItem::Remove(key, _) | DiffItem::Update { new: (key, _), .. } => key.clone(),
+        DiffItem::Add(key, _)
+        | DiffItem::Remove(key, _)
+        | DiffItem::Update { new: (key, _), .. } => key.clone(),
     };
     old.diff(new).map(key).collect()
 }

@@ -26,7 +26,9 @@ impl Instance {
     /// Its main address, if it is an IP address.
     #[must_use]
     pub(super) fn ip(&self) -> Option<IpAddr> {
-        self.addresses.first().and_then(|address| address.parse().ok())
+        self.addresses
+            .first()
+            .and_then(|address| address.parse().ok())
     }
 }
 
@@ -38,20 +40,26 @@ impl HasName for Instance {
 
 impl EntryIndex {
     /// Sets or removes a WorkloadEntry. Returns the previous one.
-    pub(super) fn put(&mut self, name: &NamespacedName, entry: Option<Arc<Instance>>) -> Option<Arc<Instance>> {
+    pub(super) fn put(
+        &mut self,
+        name: &NamespacedName,
+        entry: Option<Arc<Instance>>,
+    ) -> Option<Arc<Instance>> {
         let old = self.entries.remove(name);
         if let Some((number, old)) = &old {
             if let Some(ip) = old.ip() {
                 self.by_address.remove(&ip, *number);
             }
-            self.by_label.remove(&name.namespace, old.workload.labels(), *number);
+            self.by_label
+                .remove(&name.namespace, old.workload.labels(), *number);
         }
         if let Some(entry) = entry {
             let (number, _) = self.entries.put(entry.clone());
             if let Some(ip) = entry.ip() {
                 self.by_address.insert(&ip, number);
             }
-            self.by_label.insert(&name.namespace, entry.workload.labels(), number);
+            self.by_label
+                .insert(&name.namespace, entry.workload.labels(), number);
         }
         old.map(|(_, old)| old)
     }
@@ -68,13 +76,18 @@ impl EntryIndex {
 
     /// The WorkloadEntries at an address, by name.
     pub(super) fn at(&self, address: IpAddr) -> Vec<&Arc<Instance>> {
-        self.entries.by_name(self.by_address.get(&address), |entry| entry.ip() == Some(address))
+        self.entries
+            .by_name(self.by_address.get(&address), |entry| {
+                entry.ip() == Some(address)
+            })
     }
 
     /// The WorkloadEntries of a namespace that match a selector, by name.
     pub(super) fn selected(&self, namespace: &Namespace, selector: &Labels) -> Vec<&Arc<Instance>> {
-        let wanted =
-            |entry: &Arc<Instance>| entry.name.namespace == *namespace && selects(selector, entry.workload.labels());
-        self.entries.by_name(self.by_label.candidates(namespace, selector), wanted)
+        let wanted = |entry: &Arc<Instance>| {
+            entry.name.namespace == *namespace && selects(selector, entry.workload.labels())
+        };
+        self.entries
+            .by_name(self.by_label.candidates(namespace, selector), wanted)
     }
 }

@@ -9,7 +9,9 @@ impl ExportTo {
     #[must_use]
     pub fn parse<'a>(items: impl IntoIterator<Item = &'a str>, namespace: &Namespace) -> Self {
         let mut namespaces = Vec::new();
-        let (mut public, mut nobody) = (false, false);
+        let mut public = false;
+        let mut nobody = false;
+
         for item in items {
             match item {
                 "*" => public = true,
@@ -18,15 +20,19 @@ impl ExportTo {
                 name => namespaces.push(Namespace::new(name)),
             }
         }
+
         if public {
             return Self::Public;
         }
+
         if nobody {
             return Self::Nobody;
         }
+
         if namespaces.is_empty() {
             return Self::Unset;
         }
+
         namespaces.sort_unstable();
         namespaces.dedup();
         Self::Namespaces(namespaces)
@@ -34,7 +40,12 @@ impl ExportTo {
 
     /// Restricted by the mesh-wide visibility policy for a ServiceEntry of `namespace`.
     #[must_use]
-    pub(super) fn capped(self, visibility: Visibility, namespace: &Namespace, default: &Self) -> Self {
+    pub(super) fn capped(
+        self,
+        visibility: Visibility,
+        namespace: &Namespace,
+        default: &Self,
+    ) -> Self {
         match visibility {
             Visibility::Unspecified | Visibility::Public => self,
             Visibility::None => Self::Nobody,
@@ -46,14 +57,21 @@ impl ExportTo {
     }
 }
 
-/// The visibility of ServiceEntries in a namespace with these labels. Ambient mode always applies it, sidecars and gateways only if
-/// it is configured for them.
+/// The visibility of ServiceEntries in a namespace with these labels. Ambient mode always applies
+/// it, sidecars and gateways only if it is configured for them.
 #[must_use]
 pub fn visibility_in(policies: Option<&ServiceEntryVisibility>, labels: &Labels) -> Visibility {
-    let Some(visibility) = policies else { return Visibility::Public };
+    let Some(visibility) = policies else {
+        return Visibility::Public;
+    };
     let policy = visibility.policies.iter().find(|policy| {
-        // A rule without a selector comes from a newer version of the API: it must not match by accident.
-        policy.matching_rules.iter().all(|rule| rule.namespace_selector.as_ref().is_some_and(|s| s.selects(labels)))
+        // A rule without a selector comes from a newer version of the API: it must not match by
+        // accident.
+        policy.matching_rules.iter().all(|rule| {
+            rule.namespace_selector
+                .as_ref()
+                .is_some_and(|s| s.selects(labels))
+        })
     });
     policy.map_or(visibility.default_visibility, |policy| policy.visibility)
 }
@@ -71,7 +89,10 @@ mod tests {
         assert_eq!(parse(&["~", "*"]), ExportTo::Public);
         assert_eq!(parse(&["bank", "~"]), ExportTo::Nobody);
         let namespaces = vec![Namespace::new("bank"), Namespace::new("shop")];
-        assert_eq!(parse(&[".", "bank", "shop"]), ExportTo::Namespaces(namespaces));
+        assert_eq!(
+            parse(&[".", "bank", "shop"]),
+            ExportTo::Namespaces(namespaces)
+        );
     }
 
     #[test]
@@ -80,26 +101,61 @@ mod tests {
         let capped = |export: ExportTo, cap| export.capped(cap, &own, &ExportTo::Unset);
         let private = ExportTo::Namespaces(vec![own.clone()]);
         assert_eq!(capped(ExportTo::Unset, Visibility::Namespace), private);
-        assert_eq!(capped(ExportTo::Namespaces(vec![Namespace::new("bank")]), Visibility::Namespace), ExportTo::Nobody);
+        assert_eq!(
+            capped(
+                ExportTo::Namespaces(vec![Namespace::new("bank")]),
+                Visibility::Namespace
+            ),
+            ExportTo::Nobody
+        );
         assert_eq!(capped(ExportTo::Public, Visibility::None), ExportTo::Nobody);
-        assert_eq!(capped(ExportTo::Nobody, Visibility::Public), ExportTo::Nobody);
+        assert_eq!(
+            capped(ExportTo::Nobody, Visibility::Public),
+            ExportTo::Nobody
+        );
     }
 
     #[test]
     fn the_first_policy_that_matches_the_namespace_holds() {
         let policy = |labels: &[(&str, &str)], visibility| {
-            let match_labels = labels.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
-            let selector = LabelSelector { match_labels, match_expressions: vec![] };
-            let matching_rules = vec![ServiceEntryMatchRule { namespace_selector: Some(selector) }];
-            ServiceEntryVisibilityPolicy { visibility, matching_rules }
+            let match_labels = labels
+                .iter()
+                .map(|(key, value)| ((*key).into(), (*value).into()))
+                .collect();
+            let selector = LabelSelector {
+                match_labels,
+                match_expressions: vec![],
+            };
+
+            let matching_rules = vec![ServiceEntryMatchRule {
+                namespace_selector: Some(selector),
+            }];
+            ServiceEntryVisibilityPolicy {
+                visibility,
+                matching_rules,
+            }
         };
-        let policies = vec![policy(&[("team", "a")], Visibility::None), policy(&[], Visibility::Namespace)];
-        let mut visibility =
-            ServiceEntryVisibility { default_visibility: Visibility::Public, apply_to_sidecars: false, policies };
+
+        let policies = vec![
+            policy(&[("team", "a")], Visibility::None),
+            policy(&[], Visibility::Namespace),
+        ];
+        let mut visibility = ServiceEntryVisibility {
+            default_visibility: Visibility::Public,
+            apply_to_sidecars: false,
+            policies,
+        };
+
         let labels = Labels::from([("team".into(), "a".into())]);
         assert_eq!(visibility_in(Some(&visibility), &labels), Visibility::None);
-        assert_eq!(visibility_in(Some(&visibility), &Labels::new()), Visibility::Namespace);
+        assert_eq!(
+            visibility_in(Some(&visibility), &Labels::new()),
+            Visibility::Namespace
+        );
         visibility.policies.clear();
-        assert_eq!(visibility_in(Some(&visibility), &labels), Visibility::Public);
+        assert_eq!(
+            visibility_in(Some(&visibility), &labels),
+            Visibility::Public
+        );
     }
 }

@@ -39,7 +39,12 @@ pub(super) struct Instance {
 impl Instance {
     /// The workload as endpoint of one service port.
     #[must_use]
-    pub(super) fn endpoint(&self, port_name: &PortName, legacy_port_key: u16, port: u16) -> Endpoint {
+    pub(super) fn endpoint(
+        &self,
+        port_name: &PortName,
+        legacy_port_key: u16,
+        port: u16,
+    ) -> Endpoint {
         Endpoint {
             addresses: self.addresses.clone(),
             port_name: port_name.clone(),

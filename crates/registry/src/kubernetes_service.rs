@@ -5,11 +5,14 @@ use std::sync::Arc;
 use super::identity::spiffe_id;
 use super::mesh_inputs::MeshInputs;
 use super::model::{
-    ExportTo, KubernetesAttributes, Labels, Registry, Resolution, Service, ServiceKey, ServicePort, TrafficDistribution,
+    ExportTo, KubernetesAttributes, Labels, Registry, Resolution, Service, ServiceKey, ServicePort,
+    TrafficDistribution,
 };
 use super::port_protocol::protocol_of_port;
 use super::traffic_distribution::traffic_distribution;
-use navarch_api::kubernetes::{LoadBalancerIngress, Service as Declared, ServiceType, TrafficPolicy};
+use navarch_api::kubernetes::{
+    LoadBalancerIngress, Service as Declared, ServiceType, TrafficPolicy,
+};
 use navarch_api::object::{Kind, Object, ObjectMeta, ObjectRef};
 use navarch_api::settings::Settings;
 use navarch_api::small_map::SmallMap;
@@ -32,7 +35,8 @@ pub(super) fn convert_service(
     namespace: Option<&ObjectMeta>,
     mesh_inputs: &MeshInputs,
 ) -> Service {
-    let (meta, spec) = (&object.meta, &object.spec);
+    let meta = &object.meta;
+    let spec = &object.spec;
     let cluster = &mesh_inputs.settings.cluster_id;
     let name = meta.key();
     let vips = virtual_addresses(spec);
@@ -41,9 +45,16 @@ pub(super) fn convert_service(
         ServiceType::ExternalName(name) => Some(name),
         ServiceType::ClusterIp | ServiceType::NodePort | ServiceType::LoadBalancer => None,
     };
+
     Service {
-        key: ServiceKey { namespace: meta.key.namespace.clone(), hostname: mesh_inputs.host_of(&name) },
-        origin: ObjectRef { kind: Kind::Service, name },
+        key: ServiceKey {
+            namespace: meta.key.namespace.clone(),
+            hostname: mesh_inputs.host_of(&name),
+        },
+        origin: ObjectRef {
+            kind: Kind::Service,
+            name,
+        },
         name: meta.key.name.clone(),
         registry: Registry::Kubernetes,
         created: meta.created,
@@ -52,7 +63,10 @@ pub(super) fn convert_service(
         resolution: resolution(spec),
         mesh_external: external_name.is_some(),
         export_to: export_to(meta),
-        default_address: vips.first().cloned().unwrap_or_else(|| Arc::from(UNSPECIFIED)),
+        default_address: vips
+            .first()
+            .cloned()
+            .unwrap_or_else(|| Arc::from(UNSPECIFIED)),
         cluster_vips: [(cluster.clone(), vips)].into_iter().collect(),
         auto_ipv4: None,
         auto_ipv6: None,
@@ -63,12 +77,17 @@ pub(super) fn convert_service(
             .filter(|(_, found)| !found.is_empty())
             .into_iter()
             .collect(),
-        external_ports: node_ports(object).map(|ports| (cluster.clone(), ports)).into_iter().collect(),
+        external_ports: node_ports(object)
+            .map(|ports| (cluster.clone(), ports))
+            .into_iter()
+            .collect(),
         passthrough_target_ports: SmallMap::default(),
         races_connections: false,
         kubernetes: KubernetesAttributes {
             service_type: spec.service_type.as_str(),
-            external_name: external_name.map(|name| Arc::from(name.as_str())).unwrap_or_default(),
+            external_name: external_name
+                .map(|name| Arc::from(name.as_str()))
+                .unwrap_or_default(),
             node_local: spec.internal_traffic_policy == TrafficPolicy::Local,
             traffic_distribution: traffic_distribution(spec.traffic_distribution, meta, namespace),
             publish_not_ready: spec.publish_not_ready_addresses,
@@ -77,7 +96,11 @@ pub(super) fn convert_service(
 }
 
 fn convert_port(port: &navarch_api::kubernetes::ServicePort) -> ServicePort {
-    ServicePort { name: port.name.clone(), port: port.port, protocol: protocol_of_port(port) }
+    ServicePort {
+        name: port.name.clone(),
+        port: port.port,
+        protocol: protocol_of_port(port),
+    }
 }
 
 /// How endpoints are found. A headless service is never load-balanced, whatever its type.
@@ -85,7 +108,9 @@ fn resolution(spec: &Declared) -> Resolution {
     match spec.service_type {
         _ if spec.is_headless() => Resolution::Passthrough,
         ServiceType::ExternalName(_) => Resolution::Alias,
-        ServiceType::ClusterIp | ServiceType::NodePort | ServiceType::LoadBalancer => Resolution::ClientSideLb,
+        ServiceType::ClusterIp | ServiceType::NodePort | ServiceType::LoadBalancer => {
+            Resolution::ClientSideLb
+        }
     }
 }
 
@@ -93,11 +118,15 @@ fn resolution(spec: &Declared) -> Resolution {
 fn virtual_addresses(spec: &Declared) -> Vec<Arc<str>> {
     match spec.cluster_ips.addresses() {
         [] => vec![Arc::from(UNSPECIFIED)],
-        addresses => addresses.iter().map(|address| Arc::from(address.to_string())).collect(),
+        addresses => addresses
+            .iter()
+            .map(|address| Arc::from(address.to_string()))
+            .collect(),
     }
 }
 
-/// Addresses by which the service is reached from outside: those of load balancers, then external IPs.
+/// Addresses by which the service is reached from outside: those of load balancers, then external
+/// IPs.
 fn external_addresses(spec: &Declared) -> Vec<Arc<str>> {
     let balancer = |ingress: &LoadBalancerIngress| match (&ingress.ip, &ingress.hostname) {
         (Some(ip), _) => Some(Arc::from(ip.to_string())),
@@ -109,22 +138,33 @@ fn external_addresses(spec: &Declared) -> Vec<Arc<str>> {
         ServiceType::ClusterIp | ServiceType::NodePort | ServiceType::ExternalName(_) => &[],
     };
     let external = spec.external_ips.iter().map(|ip| Arc::from(ip.to_string()));
-    balancers.iter().filter_map(balancer).chain(external).collect()
+    balancers
+        .iter()
+        .filter_map(balancer)
+        .chain(external)
+        .collect()
 }
 
 /// Node ports by service port, of gateway services that are reached through nodes.
 fn node_ports(object: &Object<Declared>) -> Option<SmallMap<u16, u16>> {
-    let is_gateway = object.meta.annotations.contains_key(NODE_SELECTOR_ANNOTATION);
+    let is_gateway = object
+        .meta
+        .annotations
+        .contains_key(NODE_SELECTOR_ANNOTATION);
     (object.spec.service_type == ServiceType::NodePort && is_gateway).then(|| {
         let ports = object.spec.ports.iter();
-        ports.map(|port| (port.port, port.node_port.unwrap_or(0))).collect()
+        ports
+            .map(|port| (port.port, port.node_port.unwrap_or(0)))
+            .collect()
     })
 }
 
 /// The visibility of the service, from its annotation.
 fn export_to(meta: &ObjectMeta) -> ExportTo {
     match meta.annotations.get(EXPORT_TO_ANNOTATION) {
-        Some(list) if !list.is_empty() => ExportTo::parse(list.split(',').map(str::trim), &meta.key.namespace),
+        Some(list) if !list.is_empty() => {
+            ExportTo::parse(list.split(',').map(str::trim), &meta.key.namespace)
+        }
         Some(_) | None => ExportTo::Unset,
     }
 }
@@ -132,24 +172,32 @@ fn export_to(meta: &ObjectMeta) -> ExportTo {
 /// The SPIFFE ids that annotations allow to run the service.
 fn service_accounts(meta: &ObjectMeta, trust_domain: &str) -> Vec<Arc<str>> {
     let items = |annotation: &str| {
-        let list = meta.annotations.get(annotation).filter(|list| !list.is_empty());
+        let list = meta
+            .annotations
+            .get(annotation)
+            .filter(|list| !list.is_empty());
         list.into_iter().flat_map(|list| list.split(','))
     };
     let ids = items(CANONICAL_ACCOUNTS_ANNOTATION).map(Arc::from);
     let accounts = items(KUBERNETES_ACCOUNTS_ANNOTATION);
-    let mut ids: Vec<Arc<str>> =
-        ids.chain(accounts.map(|account| spiffe_id(trust_domain, meta.key.namespace.as_str(), account))).collect();
+    let mut ids: Vec<Arc<str>> = ids
+        .chain(
+            accounts.map(|account| spiffe_id(trust_domain, meta.key.namespace.as_str(), account)),
+        )
+        .collect();
     ids.sort_unstable();
     ids.dedup();
     ids
 }
 
 impl Service {
-    /// Whether endpoints that shut down keep their sessions: the service has one of the persistent-session labels.
+    /// Whether endpoints that shut down keep their sessions: the service has one of the
+    /// persistent-session labels.
     #[must_use]
     pub(super) fn drains(&self, settings: &Settings) -> bool {
         let has_label = |label: &str| !label.is_empty() && has_text(&self.labels, label);
-        has_label(&settings.persistent_session_label) || has_label(&settings.persistent_session_header_label)
+        has_label(&settings.persistent_session_label)
+            || has_label(&settings.persistent_session_header_label)
     }
 
     /// Whether its unhealthy endpoints are sent, because locality preferences depend on them.

@@ -6,8 +6,9 @@
 //! Objects + names of what changed ─▶ Registry of each cluster (indexes, conversions) ─▶ Aggregate ─▶ Directory + DirectoryChange
 //! ```
 //!
-//! A `Registry` owns the state of one cluster between changes, [`Aggregate`] those of all clusters; conversions are pure
-//! functions, one file per kind; the [`Directory`] is an immutable value that snapshots share.
+//! A `Registry` owns the state of one cluster between changes, [`Aggregate`] those of all clusters;
+//! conversions are pure functions, one file per kind; the [`Directory`] is an immutable value that
+//! snapshots share.
 
 pub mod address_index;
 pub mod address_name;

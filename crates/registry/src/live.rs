@@ -5,8 +5,9 @@
 //!                                                 └─▶ slots, endpoints by service ─▶ targets, gateways ─▶ Directory
 //! ```
 //!
-//! Each step processes the work that earlier steps queued, recomputes values, compares them with the previous ones, and queues
-//! work for later steps only if they differ. So a changed pod costs its slices and its services' endpoints, nothing else.
+//! Each step processes the work that earlier steps queued, recomputes values, compares them with
+//! the previous ones, and queues work for later steps only if they differ. So a changed pod costs
+//! its slices and its services' endpoints, nothing else.
 
 mod cluster_set;
 mod endpoints;
@@ -115,7 +116,8 @@ struct ServiceEntryState {
     endpoints: EntryEndpoints,
     /// Number of selected workloads beyond the limit, which get no endpoints.
     left_out: usize,
-    /// The collected endpoints, which all hosts share, with the number of services of a host that they are for.
+    /// The collected endpoints, which all hosts share, with the number of services of a host that
+    /// they are for.
     gathered: OnceLock<(usize, Option<Arc<ServiceEndpoints>>)>,
 }
 
@@ -124,7 +126,12 @@ impl Registry {
     #[must_use]
     pub(super) fn new(settings: Settings) -> Self {
         let objects = Objects::default();
-        Self::of_world(MeshInputs::new(settings, &MeshConfig::default(), &MeshNetworks::default(), &objects))
+        Self::of_world(MeshInputs::new(
+            settings,
+            &MeshConfig::default(),
+            &MeshNetworks::default(),
+            &objects,
+        ))
     }
 
     /// An empty registry in this world.
@@ -177,7 +184,8 @@ impl Registry {
         objects: &Objects,
         others: &Others,
     ) -> DirectoryChange {
-        let mesh_inputs = MeshInputs::new(self.mesh_inputs.settings.clone(), mesh, networks, objects);
+        let mesh_inputs =
+            MeshInputs::new(self.mesh_inputs.settings.clone(), mesh, networks, objects);
         if mesh_inputs == self.mesh_inputs {
             DirectoryChange::default()
         } else {
@@ -185,9 +193,12 @@ impl Registry {
         }
     }
 
-    /// Sets the mesh-wide configuration of a remote cluster's registry to that of the configuration cluster.
+    /// Sets the mesh-wide configuration of a remote cluster's registry to that of the configuration
+    /// cluster.
     pub(super) fn follow(&mut self, config: &Self, objects: &Objects) -> Outcome {
-        let mesh_inputs = config.mesh_inputs.of_remote(&self.mesh_inputs.settings.cluster_id, objects);
+        let mesh_inputs = config
+            .mesh_inputs
+            .of_remote(&self.mesh_inputs.settings.cluster_id, objects);
         if mesh_inputs == self.mesh_inputs {
             Outcome::default()
         } else {
@@ -195,9 +206,9 @@ impl Registry {
         }
     }
 
-    /// Applies changes of objects. `objects` is the new state, `changed` are objects that may have been added, changed or
-    /// removed. `others` are the registries of remote clusters, whose workloads ServiceEntries select, and `touched` the
-    /// changed ones of these workloads.
+    /// Applies changes of objects. `objects` is the new state, `changed` are objects that may have
+    /// been added, changed or removed. `others` are the registries of remote clusters, whose
+    /// workloads ServiceEntries select, and `touched` the changed ones of these workloads.
     pub(super) fn apply(
         &mut self,
         objects: &Objects,
@@ -205,24 +216,32 @@ impl Registry {
         others: &Others,
         touched: &[Arc<Workload>],
     ) -> Outcome {
-        // The network label of the system namespace affects every endpoint, as does the trust domain of a remote cluster.
+        // The network label of the system namespace affects every endpoint, as does the trust
+        // domain of a remote cluster.
         let system = &self.mesh_inputs.settings.system_namespace;
         let is_remote = self.mesh_inputs.role == Role::Remote;
         let moves = |object: &ObjectRef| {
             object.kind == Kind::Namespace && *object.name.name == *system.as_str()
-                || is_remote && object.kind == Kind::ConfigMap && object.name == self.mesh_inputs.mesh_config_map()
+                || is_remote
+                    && object.kind == Kind::ConfigMap
+                    && object.name == self.mesh_inputs.mesh_config_map()
         };
+
         if changed.iter().any(moves) {
             let mesh_inputs = self.mesh_inputs.moved_to(objects);
             if mesh_inputs != self.mesh_inputs {
                 return self.rebuild(mesh_inputs, objects, others);
             }
         }
+
         let mut work = Work::sort(changed);
+
         for workload in touched {
             let entries = self.entries_selecting(&workload.namespace, workload.labels());
-            work.entry_endpoints.extend(entries.into_iter().map(|entry| entry.name().clone()));
+            work.entry_endpoints
+                .extend(entries.into_iter().map(|entry| entry.name().clone()));
         }
+
         self.run(objects, work, others)
     }
 
@@ -236,13 +255,18 @@ impl Registry {
         self.update_exports(&mut work);
         self.update_service_entries(objects, &mut work);
         self.update_slices(objects, &mut work);
+
         self.update_entry_endpoints(&mut work, others);
         self.update_slots(&mut work, &mut change);
         self.update_endpoints(objects, &work, &mut change);
         self.update_targets(&work, &mut change);
         self.update_workloads(&work, &mut change);
         self.update_gateways(objects, &work, &mut change);
-        Outcome { change, touched: work.touched, aliased: work.aliased }
+        Outcome {
+            change,
+            touched: work.touched,
+            aliased: work.aliased,
+        }
     }
 
     /// Rebuilds everything with other mesh-wide configuration, and returns the changes.
@@ -253,12 +277,19 @@ impl Registry {
         let mut aliased = ran.aliased;
         aliased.extend(self.names.aliased().cloned());
         *self = fresh;
-        Outcome { change, touched: ran.touched, aliased }
+        Outcome {
+            change,
+            touched: ran.touched,
+            aliased,
+        }
     }
 
     /// All workloads that ServiceEntries may select.
     pub(super) fn workloads(&self) -> impl Iterator<Item = &Arc<Workload>> {
-        self.pods.iter().map(|pod| &pod.workload).chain(self.entries.iter().map(|entry| &entry.workload))
+        self.pods
+            .iter()
+            .map(|pod| &pod.workload)
+            .chain(self.entries.iter().map(|entry| &entry.workload))
     }
 
     /// The DNS suffix of Kubernetes services.
@@ -275,8 +306,14 @@ impl Registry {
     /// The hosts that have an alias in this cluster.
     pub(super) fn hosts_with_alias(&self, alias: &ServiceKey) -> impl Iterator<Item = &Hostname> {
         let slot = self.directory.services.get(alias);
-        let is_alias = slot.is_some_and(|slot| slot.iter().any(|service| service.resolution == Resolution::Alias));
-        is_alias.then(|| self.names.hosts_with_alias(alias)).into_iter().flatten()
+        let is_alias = slot.is_some_and(|slot| {
+            slot.iter()
+                .any(|service| service.resolution == Resolution::Alias)
+        });
+        is_alias
+            .then(|| self.names.hosts_with_alias(alias))
+            .into_iter()
+            .flatten()
     }
 
     /// The hosts with aliases in this cluster.
@@ -286,25 +323,52 @@ impl Registry {
 
     /// The key of a Kubernetes Service, whether or not it exists.
     fn key_of(&self, service: &NamespacedName) -> ServiceKey {
-        let known = self.services.get(service).map(|state| state.service.key.clone());
+        let known = self
+            .services
+            .get(service)
+            .map(|state| state.service.key.clone());
         let namespace = service.namespace.clone();
-        known.unwrap_or_else(|| ServiceKey { namespace, hostname: self.mesh_inputs.host_of(service) })
+        known.unwrap_or_else(|| ServiceKey {
+            namespace,
+            hostname: self.mesh_inputs.host_of(service),
+        })
     }
 
     /// The Kubernetes Services of a namespace that select these labels, by name.
-    fn services_selecting(&self, namespace: &Namespace, labels: WorkloadLabels<'_>) -> Vec<&ServiceState> {
-        self.services.by_name(&self.service_selectors.candidates(namespace, labels), |state| {
-            let is_here = state.object.meta.key.namespace == *namespace;
-            is_here && state.selector().is_some_and(|selector| selects(selector, labels))
-        })
+    fn services_selecting(
+        &self,
+        namespace: &Namespace,
+        labels: WorkloadLabels<'_>,
+    ) -> Vec<&ServiceState> {
+        self.services.by_name(
+            &self.service_selectors.candidates(namespace, labels),
+            |state| {
+                let is_here = state.object.meta.key.namespace == *namespace;
+                is_here
+                    && state
+                        .selector()
+                        .is_some_and(|selector| selects(selector, labels))
+            },
+        )
     }
 
     /// The ServiceEntries of a namespace that select these labels, by name.
-    fn entries_selecting(&self, namespace: &Namespace, labels: WorkloadLabels<'_>) -> Vec<&ServiceEntryState> {
-        self.service_entries.by_name(&self.entry_selectors.candidates(namespace, labels), |state| {
-            let is_here = state.object.meta.key.namespace == *namespace;
-            is_here && state.selector.as_ref().is_some_and(|selector| selects(selector, labels))
-        })
+    fn entries_selecting(
+        &self,
+        namespace: &Namespace,
+        labels: WorkloadLabels<'_>,
+    ) -> Vec<&ServiceEntryState> {
+        self.service_entries.by_name(
+            &self.entry_selectors.candidates(namespace, labels),
+            |state| {
+                let is_here = state.object.meta.key.namespace == *namespace;
+                is_here
+                    && state
+                        .selector
+                        .as_ref()
+                        .is_some_and(|selector| selects(selector, labels))
+            },
+        )
     }
 }
 

@@ -11,16 +11,20 @@ pub const REGION_LABEL: &str = "topology.kubernetes.io/region";
 /// Kubernetes sets it on nodes; takes precedence over `failure-domain.beta.kubernetes.io/zone`.
 pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 /// The label of a region, and its former name.
-pub(super) const REGION_LABELS: [&str; 2] = [REGION_LABEL, "failure-domain.beta.kubernetes.io/region"];
+pub(super) const REGION_LABELS: [&str; 2] =
+    [REGION_LABEL, "failure-domain.beta.kubernetes.io/region"];
 /// The label of a zone, and its former name.
 pub(super) const ZONE_LABELS: [&str; 2] = [ZONE_LABEL, "failure-domain.beta.kubernetes.io/zone"];
 /// The label of a sub-zone.
 pub const SUBZONE_LABEL: &str = "topology.istio.io/subzone";
 
-/// The locality from a workload's own labels, if any. Label values cannot contain `/`, so `.` replaces it.
+/// The locality from a workload's own labels, if any. Label values cannot contain `/`, so `.`
+/// replaces it.
 #[must_use]
 pub(super) fn locality_of_labels(labels: &Labels) -> Option<Cow<'_, str>> {
-    let value = LOCALITY_LABELS.iter().find_map(|label| labels.get(*label))?;
+    let value = LOCALITY_LABELS
+        .iter()
+        .find_map(|label| labels.get(*label))?;
     match &**value {
         "" => None,
         text if text.contains('/') => Some(Cow::Borrowed(text)),
@@ -28,8 +32,8 @@ pub(super) fn locality_of_labels(labels: &Labels) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Region, zone and sub-zone from a proxy's labels of either form; `None` if there are none. Unlike in labels of pods, dots are
-/// not replaced.
+/// Region, zone and sub-zone from a proxy's labels of either form; `None` if there are none. Unlike
+/// in labels of pods, dots are not replaced.
 #[must_use]
 pub fn locality_of_proxy(labels: &Labels) -> Option<[&str; 3]> {
     let [[region, _], [zone, _]] = [REGION_LABELS, ZONE_LABELS];
@@ -37,7 +41,9 @@ pub fn locality_of_proxy(labels: &Labels) -> Option<[&str; 3]> {
     if parts.iter().any(Option::is_some) {
         return Some(parts.map(|part| part.map_or("", |part| &**part)));
     }
-    let whole = LOCALITY_LABELS.iter().find_map(|label| labels.get(*label))?;
+    let whole = LOCALITY_LABELS
+        .iter()
+        .find_map(|label| labels.get(*label))?;
     (!whole.is_empty()).then(|| split_locality(whole))
 }
 
@@ -45,9 +51,14 @@ pub fn locality_of_proxy(labels: &Labels) -> Option<[&str; 3]> {
 #[must_use]
 pub(super) fn locality_of_node(labels: &Labels) -> String {
     let first = |names: &[&str]| {
-        names.iter().find_map(|name| labels.get(*name).filter(|value| !value.is_empty())).map_or("", |value| &**value)
+        names
+            .iter()
+            .find_map(|name| labels.get(*name).filter(|value| !value.is_empty()))
+            .map_or("", |value| &**value)
     };
-    let (region, zone, subzone) = (first(&REGION_LABELS), first(&ZONE_LABELS), first(&[SUBZONE_LABEL]));
+    let region = first(&REGION_LABELS);
+    let zone = first(&ZONE_LABELS);
+    let subzone = first(&[SUBZONE_LABEL]);
     if region.is_empty() && zone.is_empty() && subzone.is_empty() {
         return String::new();
     }
@@ -66,29 +77,56 @@ mod tests {
     use super::*;
 
     fn labels(pairs: &[(&str, &str)]) -> Labels {
-        pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+        pairs
+            .iter()
+            .map(|(key, value)| ((*key).into(), (*value).into()))
+            .collect()
     }
 
     #[test]
     fn dots_in_locality_labels_become_slashes() {
-        assert_eq!(locality_of_labels(&labels(&[("istio-locality", "r.z.s")])).as_deref(), Some("r/z/s"));
-        assert_eq!(locality_of_labels(&labels(&[("istio-locality", "r/z.1")])).as_deref(), Some("r/z.1"));
-        let both = labels(&[("istio-locality", "old"), ("topology.istio.io/locality", "new")]);
+        assert_eq!(
+            locality_of_labels(&labels(&[("istio-locality", "r.z.s")])).as_deref(),
+            Some("r/z/s")
+        );
+        assert_eq!(
+            locality_of_labels(&labels(&[("istio-locality", "r/z.1")])).as_deref(),
+            Some("r/z.1")
+        );
+        let both = labels(&[
+            ("istio-locality", "old"),
+            ("topology.istio.io/locality", "new"),
+        ]);
         assert_eq!(locality_of_labels(&both).as_deref(), Some("new"));
     }
 
     #[test]
     fn proxy_locality_is_read_from_parts_or_one_label() {
-        let parts = labels(&[("topology.kubernetes.io/zone", "z"), ("istio-locality", "r/y")]);
+        let parts = labels(&[
+            ("topology.kubernetes.io/zone", "z"),
+            ("istio-locality", "r/y"),
+        ]);
         assert_eq!(locality_of_proxy(&parts), Some(["", "z", ""]));
-        assert_eq!(locality_of_proxy(&labels(&[("istio-locality", "r/z.1/s/t")])), Some(["r", "z.1", "s"]));
-        assert_eq!(locality_of_proxy(&labels(&[("app", "web"), ("istio-locality", "")])), None);
+        assert_eq!(
+            locality_of_proxy(&labels(&[("istio-locality", "r/z.1/s/t")])),
+            Some(["r", "z.1", "s"])
+        );
+        assert_eq!(
+            locality_of_proxy(&labels(&[("app", "web"), ("istio-locality", "")])),
+            None
+        );
     }
 
     #[test]
     fn node_labels_set_region_zone_and_subzone() {
-        assert_eq!(locality_of_node(&labels(&[("topology.kubernetes.io/zone", "z")])), "/z/");
-        let former = labels(&[("failure-domain.beta.kubernetes.io/region", "r"), (SUBZONE_LABEL, "s")]);
+        assert_eq!(
+            locality_of_node(&labels(&[("topology.kubernetes.io/zone", "z")])),
+            "/z/"
+        );
+        let former = labels(&[
+            ("failure-domain.beta.kubernetes.io/region", "r"),
+            (SUBZONE_LABEL, "s"),
+        ]);
         assert_eq!(locality_of_node(&former), "r//s");
         assert_eq!(locality_of_node(&labels(&[])), "");
     }

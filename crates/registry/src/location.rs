@@ -36,7 +36,8 @@ impl Location {
         }
     }
 
-    /// Whether this is the location of `place`, with the network label if and only if `adds_network` is set.
+    /// Whether this is the location of `place`, with the network label if and only if
+    /// `adds_network` is set.
     fn is(&self, place: &WorkloadLocation<'_>, adds_network: bool) -> bool {
         self.cluster == *place.cluster
             && self.network == *place.network
@@ -54,10 +55,19 @@ impl Locations {
     /// The location of a workload with these own labels.
     pub(super) fn of(&self, place: &WorkloadLocation<'_>, own: &Labels) -> Arc<Location> {
         let adds_network = place.adds_network(own);
-        let parts = (place.cluster.as_str(), place.network.as_str(), place.locality, place.node, adds_network);
-        let (is_it, is_used) =
-            (|kept: &Arc<Location>| kept.is(place, adds_network), |kept: &Arc<Location>| Arc::strong_count(kept) > 1);
-        self.0.get_or_insert(keyed_hash(&parts), is_it, is_used, || Arc::new(Location::new(place, own)))
+        let parts = (
+            place.cluster.as_str(),
+            place.network.as_str(),
+            place.locality,
+            place.node,
+            adds_network,
+        );
+        let is_it = |kept: &Arc<Location>| kept.is(place, adds_network);
+        let is_used = |kept: &Arc<Location>| Arc::strong_count(kept) > 1;
+        self.0
+            .get_or_insert(keyed_hash(&parts), is_it, is_used, || {
+                Arc::new(Location::new(place, own))
+            })
     }
 }
 
@@ -67,13 +77,29 @@ mod tests {
 
     #[test]
     fn workloads_of_one_node_share_their_location() {
-        let (cluster, network, locations) = (ClusterId::new("c"), NetworkId::new("n"), Locations::default());
-        let place = |node| WorkloadLocation { cluster: &cluster, locality: "r/z", node, network: &network };
-        let (own, none) = (Labels::from([(NETWORK_LABEL.into(), "own".into())]), Labels::new());
+        let cluster = ClusterId::new("c");
+        let network = NetworkId::new("n");
+        let locations = Locations::default();
+        let place = |node| WorkloadLocation {
+            cluster: &cluster,
+            locality: "r/z",
+            node,
+            network: &network,
+        };
+
+        let own = Labels::from([(NETWORK_LABEL.into(), "own".into())]);
+        let none = Labels::new();
         let first = locations.of(&place("a"), &none);
         assert!(Arc::ptr_eq(&first, &locations.of(&place("a"), &none)));
-        assert_eq!(first.labels.get(NETWORK_LABEL).map(|name| &**name), Some("n"));
+        assert_eq!(
+            first.labels.get(NETWORK_LABEL).map(|name| &**name),
+            Some("n")
+        );
+
         let with_own = locations.of(&place("a"), &own);
-        assert_eq!((with_own.labels.get(NETWORK_LABEL), &with_own.network), (None, &network));
+        assert_eq!(
+            (with_own.labels.get(NETWORK_LABEL), &with_own.network),
+            (None, &network)
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! The one model of services and endpoints that translators read.
 //!
-//! Agrees with Istio's `pilot/pkg/model/service.go` in meaning. All values are immutable once published and are compared by
-//! value: an object rewritten with equal content gives an equal value, hence no change.
+//! Agrees with Istio's `pilot/pkg/model/service.go` in meaning. All values are immutable once
+//! published and are compared by value: an object rewritten with equal content gives an equal
+//! value, hence no change.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -36,7 +37,8 @@ pub struct Service {
     pub key: ServiceKey,
     /// The object that declares it (Kubernetes Service or ServiceEntry).
     pub origin: ObjectRef,
-    /// `destination.service.name` (Istio's `Attributes.Name`): object name for Kubernetes, the host for a ServiceEntry.
+    /// `destination.service.name` (Istio's `Attributes.Name`): object name for Kubernetes, the host
+    /// for a ServiceEntry.
     pub name: Arc<str>,
     /// The registry that it comes from.
     pub registry: Registry,
@@ -52,7 +54,8 @@ pub struct Service {
     pub mesh_external: bool,
     /// Which namespaces may see it.
     pub export_to: ExportTo,
-    /// The address that proxies match by default: the first VIP or CIDR, `0.0.0.0` if there is none.
+    /// The address that proxies match by default: the first VIP or CIDR, `0.0.0.0` if there is
+    /// none.
     pub default_address: Arc<str>,
     /// VIPs by cluster, in declared order (dual stack: both families).
     pub cluster_vips: SmallMap<ClusterId, Vec<Arc<str>>>,
@@ -62,18 +65,21 @@ pub struct Service {
     pub auto_ipv6: Option<IpAddr>,
     /// Labels that select its workloads; empty selects none.
     pub selector: Labels,
-    /// SPIFFE ids that may run the service, sorted (`subjectAltNames`, `alpha.istio.io/…serviceaccounts` annotations).
+    /// SPIFFE ids that may run the service, sorted (`subjectAltNames`,
+    /// `alpha.istio.io/…serviceaccounts` annotations).
     pub service_accounts: Vec<Arc<str>>,
     /// Other hosts that are aliases of this one (ExternalName), sorted.
     pub aliases: Vec<ServiceKey>,
     /// Load-balancer and node-port addresses by cluster, for gateways of other networks.
     pub external_addresses: SmallMap<ClusterId, Vec<Arc<str>>>,
-    /// Service port to node port by cluster, if the service is reached from outside through node ports.
+    /// Service port to node port by cluster, if the service is reached from outside through node
+    /// ports.
     pub external_ports: SmallMap<ClusterId, SmallMap<u16, u16>>,
-    /// Service port to target port where a service without endpoints of its own (resolution NONE) renames ports.
+    /// Service port to target port where a service without endpoints of its own (resolution NONE)
+    /// renames ports.
     pub passthrough_target_ports: SmallMap<u16, u16>,
-    /// Connections to all addresses of a DNS response are tried in parallel; the first established one is used (ServiceEntry
-    /// annotation).
+    /// Connections to all addresses of a DNS response are tried in parallel; the first established
+    /// one is used (ServiceEntry annotation).
     pub races_connections: bool,
     /// Attributes of Kubernetes Services only.
     pub kubernetes: KubernetesAttributes,
@@ -106,7 +112,8 @@ pub enum TrafficDistribution {
     PreferSameNode,
 }
 
-/// A port that clients of a service use. Ports on the workloads are in [`Endpoint`] and [`ServiceTarget`].
+/// A port that clients of a service use. Ports on the workloads are in [`Endpoint`] and
+/// [`ServiceTarget`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServicePort {
     /// Its name, unique in the service.
@@ -168,11 +175,13 @@ pub struct ServiceEndpoints {
 /// One workload port behind a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Addresses, the first is the main one; more for dual stack. A path for Unix sockets, a DNS name for DNS resolution.
+    /// Addresses, the first is the main one; more for dual stack. A path for Unix sockets, a DNS
+    /// name for DNS resolution.
     pub addresses: Vec<Arc<str>>,
     /// The service port that it serves.
     pub port_name: PortName,
-    /// Service port number by which clusters matched it historically (ServiceEntry); 0 if it is matched by name.
+    /// Service port number by which clusters matched it historically (ServiceEntry); 0 if it is
+    /// matched by name.
     pub legacy_port_key: u16,
     /// The port on the workload; 0 for Unix sockets.
     pub port: u16,
@@ -231,7 +240,8 @@ pub enum TlsMode {
 /// Health of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Health {
-    /// Not reported (ServiceEntries and WorkloadEntries): it gets traffic, and its health status is not set.
+    /// Not reported (ServiceEntries and WorkloadEntries): it gets traffic, and its health status is
+    /// not set.
     #[default]
     Unknown,
     /// Ready.
@@ -256,7 +266,8 @@ pub enum Discoverability {
     OwnNode,
 }
 
-/// A service port that a workload serves: what inbound listeners and clusters are made from (Istio's `ServiceTarget`).
+/// A service port that a workload serves: what inbound listeners and clusters are made from
+/// (Istio's `ServiceTarget`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServiceTarget {
     /// Has an endpoint on `target_port` of the workload.
@@ -271,16 +282,21 @@ impl ServiceKey {
     /// From namespace and host.
     #[must_use]
     pub fn new(namespace: &str, hostname: &str) -> Self {
-        Self { namespace: Namespace::new(namespace), hostname: Hostname::new(hostname) }
+        Self {
+            namespace: Namespace::new(namespace),
+            hostname: Hostname::new(hostname),
+        }
     }
 }
 
 impl Service {
-    /// The port of this number. UDP ports are skipped, because proxies do not support UDP, and a UDP port may precede a TCP port of
-    /// the same number, as in kube-dns (Istio's `GetByPort`).
+    /// The port of this number. UDP ports are skipped, because proxies do not support UDP, and a
+    /// UDP port may precede a TCP port of the same number, as in kube-dns (Istio's `GetByPort`).
     #[must_use]
     pub fn port(&self, number: u16) -> Option<&ServicePort> {
-        self.ports.iter().find(|port| port.port == number && port.protocol != Protocol::Udp)
+        self.ports
+            .iter()
+            .find(|port| port.port == number && port.protocol != Protocol::Udp)
     }
 
     /// The port of this name.
@@ -292,7 +308,11 @@ impl Service {
     /// The ports by name, the first of each name, for many lookups.
     #[must_use]
     pub fn ports_by_name(&self) -> BTreeMap<&str, &ServicePort> {
-        self.ports.iter().rev().map(|port| (port.name.as_str(), port)).collect()
+        self.ports
+            .iter()
+            .rev()
+            .map(|port| (port.name.as_str(), port))
+            .collect()
     }
 
     /// A Kubernetes service without a VIP that has a selector or endpoints of its own.
@@ -303,11 +323,16 @@ impl Service {
 }
 
 impl Endpoint {
-    /// The network of the endpoint in ambient mode, where `of_cluster` is the network of its cluster: a WorkloadEntry sets its own, a
-    /// pod is in the network of its cluster, whatever its labels.
+    /// The network of the endpoint in ambient mode, where `of_cluster` is the network of its
+    /// cluster: a WorkloadEntry sets its own, a pod is in the network of its cluster, whatever its
+    /// labels.
     #[must_use]
     pub fn ambient_network<'a>(&'a self, of_cluster: &'a NetworkId) -> &'a NetworkId {
-        if self.health == Health::Unknown { &self.workload.location.network } else { of_cluster }
+        if self.health == Health::Unknown {
+            &self.workload.location.network
+        } else {
+            of_cluster
+        }
     }
 }
 
@@ -320,13 +345,16 @@ impl Workload {
 }
 
 impl ExportTo {
-    /// Whether an object that is exported like this is visible in `namespace`; `default` replaces [`ExportTo::Unset`].
+    /// Whether an object that is exported like this is visible in `namespace`; `default` replaces
+    /// [`ExportTo::Unset`].
     #[must_use]
     pub fn is_exported_to(&self, namespace: &Namespace, default: &Self) -> bool {
         match self {
             Self::Unset => match default {
                 Self::Unset => true,
-                Self::Public | Self::Nobody | Self::Namespaces(_) => default.is_exported_to(namespace, &Self::Public),
+                Self::Public | Self::Nobody | Self::Namespaces(_) => {
+                    default.is_exported_to(namespace, &Self::Public)
+                }
             },
             Self::Public => true,
             Self::Nobody => false,

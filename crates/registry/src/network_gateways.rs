@@ -1,4 +1,5 @@
-//! Gateways into networks from other networks: those of mesh networks, and services with a network label.
+//! Gateways into networks from other networks: those of mesh networks, and services with a network
+//! label.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -49,13 +50,20 @@ pub(super) fn gateways_of_service<'a>(
     if gateway_addresses.is_empty() {
         return BTreeSet::new();
     }
+
     let cluster = &mesh_inputs.settings.cluster_id;
     let addresses = match service.external_addresses.get(cluster) {
         Some(addresses) => addresses.clone(),
         None => node_addresses(declared, nodes),
     };
     let node_ports = service.external_ports.get(cluster);
-    let outer_port = |port: u16| node_ports.and_then(|ports| ports.get(&port)).copied().unwrap_or(port);
+    let outer_port = |port: u16| {
+        node_ports
+            .and_then(|ports| ports.get(&port))
+            .copied()
+            .unwrap_or(port)
+    };
+
     let gateway = |address: &Arc<str>, entry: &GatewayAddress| NetworkGateway {
         network: entry.network.clone(),
         cluster: cluster.clone(),
@@ -64,28 +72,51 @@ pub(super) fn gateways_of_service<'a>(
         hbone_port: entry.hbone_port,
         service_account: NamespacedName::default(),
     };
-    addresses.iter().flat_map(|address| gateway_addresses.iter().map(move |entry| gateway(address, entry))).collect()
+
+    addresses
+        .iter()
+        .flat_map(|address| {
+            gateway_addresses
+                .iter()
+                .map(move |entry| gateway(address, entry))
+        })
+        .collect()
 }
 
-/// The network gateways that a Gateway of the Gateway API declares: one for each of its addresses and listeners that pass mutual
-/// TLS through or accept HBONE. Gateways that represent gateways of other networks are only used in the configuration cluster.
+/// The network gateways that a Gateway of the Gateway API declares: one for each of its addresses
+/// and listeners that pass mutual TLS through or accept HBONE. Gateways that represent gateways of
+/// other networks are only used in the configuration cluster.
 #[must_use]
 pub(super) fn gateways_of_object(
     object: &Object<KubernetesGateway>,
     mesh_inputs: &MeshInputs,
 ) -> BTreeSet<NetworkGateway> {
-    let (labels, spec) = (&object.meta.labels, &object.spec);
-    let network = labels.get(NETWORK_LABEL).filter(|network| !network.is_empty());
+    let labels = &object.meta.labels;
+    let spec = &object.spec;
+    let network = labels
+        .get(NETWORK_LABEL)
+        .filter(|network| !network.is_empty());
     let elsewhere = spec.gateway_class_name == REMOTE_CLASS && mesh_inputs.role == Role::Remote;
-    let Some(network) = network.filter(|_| mesh_inputs.settings.clusters.gateways_by_gateway_api && !elsewhere) else {
+    let Some(network) =
+        network.filter(|_| mesh_inputs.settings.clusters.gateways_by_gateway_api && !elsewhere)
+    else {
         return BTreeSet::new();
     };
+
     let account = service_account(object);
     let service_account = NamespacedName::new(object.meta.key.namespace.as_str(), account.as_str());
     let mut gateways = BTreeSet::new();
-    for address in spec.addresses.iter().filter(|one| matches!(&*one.kind, "IPAddress" | "Hostname")) {
+
+    for address in spec
+        .addresses
+        .iter()
+        .filter(|one| matches!(&*one.kind, "IPAddress" | "Hostname"))
+    {
         for listener in &spec.listeners {
-            let Ok(port) = u16::try_from(listener.port) else { continue };
+            let Ok(port) = u16::try_from(listener.port) else {
+                continue;
+            };
+
             let takes_hbone = listener.protocol == HBONE;
             if takes_hbone || passes_tls_on(labels, listener) {
                 gateways.insert(NetworkGateway {
@@ -99,42 +130,84 @@ pub(super) fn gateways_of_object(
             }
         }
     }
+
     gateways
 }
 
 /// Whether a listener passes TLS through to the cluster in the SNI (Istio's `IsAutoPassthrough`).
 fn passes_tls_on(labels: &Labels, listener: &Listener) -> bool {
-    let Some(tls) = &listener.tls else { return false };
-    if tls.options.get(MODE_OPTION).is_some_and(|mode| mode == "auto-passthrough") {
+    let Some(tls) = &listener.tls else {
+        return false;
+    };
+    if tls
+        .options
+        .get(MODE_OPTION)
+        .is_some_and(|mode| mode == "auto-passthrough")
+    {
         return true;
     }
     let own = listener.port.to_string();
-    labels.get(PORT_LABEL).map_or(own == DEFAULT_PORT.to_string(), |port| **port == *own)
+    labels
+        .get(PORT_LABEL)
+        .map_or(own == DEFAULT_PORT.to_string(), |port| **port == *own)
 }
 
 /// The networks that a service leads into: by its label, else by mesh networks that refer to it.
 fn gateway_addresses(service: &Service, mesh_inputs: &MeshInputs) -> Vec<GatewayAddress> {
-    if let Some(network) = service.labels.get(NETWORK_LABEL).filter(|label| !label.is_empty()) {
-        let labelled = service.labels.get(PORT_LABEL).and_then(|port| port.parse().ok());
-        let open = |port: u16| if service.port(port).is_some() { port } else { 0 };
-        let (port, hbone_port) = (open(labelled.unwrap_or(DEFAULT_PORT)), open(HBONE_PORT));
+    if let Some(network) = service
+        .labels
+        .get(NETWORK_LABEL)
+        .filter(|label| !label.is_empty())
+    {
+        let labelled = service
+            .labels
+            .get(PORT_LABEL)
+            .and_then(|port| port.parse().ok());
+        let open = |port: u16| {
+            if service.port(port).is_some() {
+                port
+            } else {
+                0
+            }
+        };
+        let port = open(labelled.unwrap_or(DEFAULT_PORT));
+        let hbone_port = open(HBONE_PORT);
         if port == 0 && hbone_port == 0 {
             return Vec::new();
         }
-        return vec![GatewayAddress { network: NetworkId::new(network), port, hbone_port }];
+        return vec![GatewayAddress {
+            network: NetworkId::new(network),
+            port,
+            hbone_port,
+        }];
     }
+
     let own = mesh_inputs.networks.networks.iter().filter(|(_, network)| {
-        let registries = network.endpoints.iter().filter_map(|endpoints| endpoints.from_registry.as_deref());
-        registries.into_iter().any(|registry| registry == mesh_inputs.settings.cluster_id.as_str())
+        let registries = network
+            .endpoints
+            .iter()
+            .filter_map(|endpoints| endpoints.from_registry.as_deref());
+        registries
+            .into_iter()
+            .any(|registry| registry == mesh_inputs.settings.cluster_id.as_str())
     });
+
     let gateway_addresses = own.flat_map(|(id, network)| {
         let named = network.gateways.iter().filter(|gateway| {
-            gateway.registry_service_name.as_deref().is_some_and(|name| name == service.key.hostname.as_str())
+            gateway
+                .registry_service_name
+                .as_deref()
+                .is_some_and(|name| name == service.key.hostname.as_str())
         });
         named.filter_map(move |gateway| {
-            Some(GatewayAddress { network: NetworkId::new(id), port: u16::try_from(gateway.port).ok()?, hbone_port: 0 })
+            Some(GatewayAddress {
+                network: NetworkId::new(id),
+                port: u16::try_from(gateway.port).ok()?,
+                hbone_port: 0,
+            })
         })
     });
+
     gateway_addresses.collect()
 }
 
@@ -143,15 +216,26 @@ fn node_addresses<'a>(
     declared: &Object<Declared>,
     nodes: impl IntoIterator<Item = &'a Arc<Object<Node>>>,
 ) -> Vec<Arc<str>> {
-    let Some(selector) = node_selector(declared) else { return Vec::new() };
-    let chosen =
-        |node: &&Arc<Object<Node>>| selector.iter().all(|(key, value)| node.meta.labels.get(key) == Some(value));
+    let Some(selector) = node_selector(declared) else {
+        return Vec::new();
+    };
+    let chosen = |node: &&Arc<Object<Node>>| {
+        selector
+            .iter()
+            .all(|(key, value)| node.meta.labels.get(key) == Some(value))
+    };
     let nodes = nodes.into_iter().filter(chosen);
-    nodes.filter_map(|node| node.spec.address(NodeAddressType::ExternalIp).map(Arc::from)).collect()
+    nodes
+        .filter_map(|node| {
+            node.spec
+                .address(NodeAddressType::ExternalIp)
+                .map(Arc::from)
+        })
+        .collect()
 }
 
-/// The labels of the nodes of a node-port gateway; `None` for other services. Text that is not an object of labels selects all
-/// nodes, as in Istio.
+/// The labels of the nodes of a node-port gateway; `None` for other services. Text that is not an
+/// object of labels selects all nodes, as in Istio.
 #[must_use]
 pub(super) fn node_selector(declared: &Object<Declared>) -> Option<Labels> {
     let text = declared.meta.annotations.get(NODE_SELECTOR_ANNOTATION)?;
@@ -159,19 +243,29 @@ pub(super) fn node_selector(declared: &Object<Declared>) -> Option<Labels> {
         return None;
     }
     let selector: BTreeMap<String, String> = serde_json::from_str(text).unwrap_or_default();
-    Some(selector.into_iter().map(|(key, value)| (Arc::from(key), Arc::from(value))).collect())
+    Some(
+        selector
+            .into_iter()
+            .map(|(key, value)| (Arc::from(key), Arc::from(value)))
+            .collect(),
+    )
 }
 
-/// All gateways by network, each sorted by address and port: those of mesh networks and those of services.
+/// All gateways by network, each sorted by address and port: those of mesh networks and those of
+/// services.
 #[must_use]
 pub(super) fn gateways_by_network<'a>(
     networks: &MeshNetworks,
     services: impl IntoIterator<Item = &'a BTreeSet<NetworkGateway>>,
 ) -> OrdMap<NetworkId, Arc<[NetworkGateway]>> {
     let mut all: BTreeSet<NetworkGateway> = services.into_iter().flatten().cloned().collect();
+
     for (id, network) in &networks.networks {
         for gateway in &network.gateways {
-            let address = gateway.address.as_deref().filter(|address| !address.is_empty());
+            let address = gateway
+                .address
+                .as_deref()
+                .filter(|address| !address.is_empty());
             if let (Some(address), Ok(port)) = (address, u16::try_from(gateway.port)) {
                 all.insert(NetworkGateway {
                     network: NetworkId::new(id),
@@ -184,10 +278,16 @@ pub(super) fn gateways_by_network<'a>(
             }
         }
     }
+
     let mut by_network: BTreeMap<NetworkId, Vec<NetworkGateway>> = BTreeMap::new();
+
     for gateway in all {
-        by_network.entry(gateway.network.clone()).or_default().push(gateway);
+        by_network
+            .entry(gateway.network.clone())
+            .or_default()
+            .push(gateway);
     }
+
     let sorted = by_network.into_iter().map(|(network, mut gateways)| {
         gateways.sort_by(|a, b| (&a.address, a.port).cmp(&(&b.address, b.port)));
         (network, Arc::from(gateways))

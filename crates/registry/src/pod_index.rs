@@ -27,23 +27,41 @@ pub(super) struct PodIndex {
 
 impl PodIndex {
     /// Sets or removes the state of a pod. Returns the previous one.
-    pub(super) fn put(&mut self, name: &NamespacedName, state: Option<PodState>) -> Option<PodState> {
+    pub(super) fn put(
+        &mut self,
+        name: &NamespacedName,
+        state: Option<PodState>,
+    ) -> Option<PodState> {
         let (number, old) = match state {
             Some(state) => self.pods.put(state),
-            None => self.pods.remove(name).map(|(number, old)| (number, Some(old)))?,
+            None => self
+                .pods
+                .remove(name)
+                .map(|(number, old)| (number, Some(old)))?,
         };
+
         let new = self.pods.at(number);
-        let of = |state: Option<&PodState>| (state.and_then(PodState::ip), state.and_then(PodState::node).cloned());
-        let ((old_ip, old_node), (new_ip, new_node)) = (of(old.as_ref()), of(new));
+        let of = |state: Option<&PodState>| {
+            (
+                state.and_then(PodState::ip),
+                state.and_then(PodState::node).cloned(),
+            )
+        };
+
+        let (old_ip, old_node) = of(old.as_ref());
+        let (new_ip, new_node) = of(new);
         if old_ip != new_ip {
             old_ip.inspect(|ip| self.by_address.remove(ip, number));
             new_ip.inspect(|ip| self.by_address.insert(ip, number));
         }
+
         if old_node != new_node {
             old_node.inspect(|node| self.by_node.remove(&**node, number));
             new_node.inspect(|node| self.by_node.insert(&**node, number));
         }
-        let (was, is) = (old.as_ref().map(PodState::labels), new.map(PodState::labels));
+
+        let was = old.as_ref().map(PodState::labels);
+        let is = new.map(PodState::labels);
         if was != is {
             if let Some(was) = was {
                 self.by_label.remove(&name.namespace, was, number);
@@ -52,10 +70,12 @@ impl PodIndex {
                 self.by_label.insert(&name.namespace, is, number);
             }
         }
+
         old
     }
 
-    /// Replaces the object of a pod without a relevant change, to release the memory of the previous object.
+    /// Replaces the object of a pod without a relevant change, to release the memory of the
+    /// previous object.
     pub(super) fn refresh(&mut self, object: Arc<Object<Pod>>) {
         if let Some(state) = self.pods.get_mut(&object.meta.key) {
             state.object = object;
@@ -71,34 +91,53 @@ impl PodIndex {
         self.pods.get(name)
     }
 
-    /// A ready pod of a namespace at an address: the first by name, because pods in the host network share their address.
+    /// A ready pod of a namespace at an address: the first by name, because pods in the host
+    /// network share their address.
     #[must_use]
     pub(super) fn ready_at(&self, namespace: &Namespace, address: IpAddr) -> Option<&PodState> {
-        self.at(address).into_iter().find(|pod| pod.name().namespace == *namespace && pod.is_ready())
+        self.at(address)
+            .into_iter()
+            .find(|pod| pod.name().namespace == *namespace && pod.is_ready())
     }
 
     /// The pods whose main address this is, by name.
     pub(super) fn at(&self, address: IpAddr) -> Vec<&PodState> {
-        self.pods.by_name(self.by_address.get(&address), |pod| pod.ip() == Some(address))
+        self.pods.by_name(self.by_address.get(&address), |pod| {
+            pod.ip() == Some(address)
+        })
     }
 
     /// The pods that run on a node, by name.
     pub(super) fn on_node(&self, node: &str) -> Vec<&PodState> {
-        self.pods.by_name(self.by_node.get(node), |pod| pod.node().is_some_and(|other| **other == *node))
+        self.pods.by_name(self.by_node.get(node), |pod| {
+            pod.node().is_some_and(|other| **other == *node)
+        })
     }
 
     /// The pods of a namespace that match a selector, by name.
     pub(super) fn selected(&self, namespace: &Namespace, selector: &Labels) -> Vec<&PodState> {
-        let wanted = |pod: &PodState| pod.name().namespace == *namespace && selects(selector, pod.labels());
-        self.pods.by_name(self.by_label.candidates(namespace, selector), wanted)
+        let wanted =
+            |pod: &PodState| pod.name().namespace == *namespace && selects(selector, pod.labels());
+        self.pods
+            .by_name(self.by_label.candidates(namespace, selector), wanted)
     }
 
-    /// The pods of a namespace whose workload matches a selector, including the labels of its location; by name.
+    /// The pods of a namespace whose workload matches a selector, including the labels of its
+    /// location; by name.
     #[must_use]
-    pub(super) fn selected_by_workload(&self, namespace: &Namespace, selector: &Labels) -> Vec<&PodState> {
+    pub(super) fn selected_by_workload(
+        &self,
+        namespace: &Namespace,
+        selector: &Labels,
+    ) -> Vec<&PodState> {
         let own = selector.iter().filter(|(label, _)| !is_of_place(label));
-        let own: Labels = own.map(|(label, value)| (label.clone(), value.clone())).collect();
-        let wanted = |pod: &PodState| pod.name().namespace == *namespace && selects(selector, pod.workload.labels());
-        self.pods.by_name(self.by_label.candidates(namespace, &own), wanted)
+        let own: Labels = own
+            .map(|(label, value)| (label.clone(), value.clone()))
+            .collect();
+        let wanted = |pod: &PodState| {
+            pod.name().namespace == *namespace && selects(selector, pod.workload.labels())
+        };
+        self.pods
+            .by_name(self.by_label.candidates(namespace, &own), wanted)
     }
 }

@@ -40,16 +40,22 @@ impl PodState {
         }
         let mut workload = workload_of_pod(object, node, mesh_inputs);
         workload.share(texts);
-        Some(Self { object: object.clone(), workload: Arc::new(workload) })
+        Some(Self {
+            object: object.clone(),
+            workload: Arc::new(workload),
+        })
     }
 
     /// Whether two states are equal in everything that the registry uses.
     #[must_use]
     pub(super) fn same(&self, other: &Self) -> bool {
-        let (a, b) = (&self.object, &other.object);
+        let a = &self.object;
+        let b = &other.object;
         self.workload == other.workload
             && (Arc::ptr_eq(a, b)
-                || a.spec == b.spec && a.meta.labels == b.meta.labels && a.meta.deleting == b.meta.deleting)
+                || a.spec == b.spec
+                    && a.meta.labels == b.meta.labels
+                    && a.meta.deleting == b.meta.deleting)
     }
 
     /// The main address.
@@ -82,12 +88,26 @@ impl PodState {
     pub(super) fn instance(&self, mesh_inputs: &MeshInputs) -> Option<Instance> {
         let ip = self.ip().filter(|_| self.is_ready())?;
         let ips = &self.object.spec.pod_ips;
-        let ips: &[IpAddr] = if mesh_inputs.settings.dual_stack { ips } else { &[ip] };
+        let ips: &[IpAddr] = if mesh_inputs.settings.dual_stack {
+            ips
+        } else {
+            &[ip]
+        };
+
         let mut ports = BTreeMap::new();
-        for port in self.object.spec.ports.iter().filter(|port| port.protocol == Protocol::Tcp && !port.name.is_empty())
+
+        for port in self
+            .object
+            .spec
+            .ports
+            .iter()
+            .filter(|port| port.protocol == Protocol::Tcp && !port.name.is_empty())
         {
-            ports.entry(Arc::from(port.name.as_str())).or_insert(port.port);
+            ports
+                .entry(Arc::from(port.name.as_str()))
+                .or_insert(port.port);
         }
+
         Some(Instance {
             name: self.object.meta.key(),
             kind: InstanceKind::Pod,
@@ -120,30 +140,59 @@ impl TlsMode {
     /// The mode in the labels of a workload; `None` if the label is missing.
     #[must_use]
     pub(super) fn of_labels(labels: &Labels) -> Option<Self> {
-        labels.get(TLS_MODE_LABEL).map(|mode| if &**mode == "istio" { Self::Istio } else { Self::Disabled })
+        labels.get(TLS_MODE_LABEL).map(|mode| {
+            if &**mode == "istio" {
+                Self::Istio
+            } else {
+                Self::Disabled
+            }
+        })
     }
 }
 
-fn workload_of_pod(pod: &Object<Pod>, node: Option<&Object<Node>>, mesh_inputs: &MeshInputs) -> Workload {
-    let (meta, spec) = (&pod.meta, &pod.spec);
+fn workload_of_pod(
+    pod: &Object<Pod>,
+    node: Option<&Object<Node>>,
+    mesh_inputs: &MeshInputs,
+) -> Workload {
+    let meta = &pod.meta;
+    let spec = &pod.spec;
     let locality = match locality_of_labels(&meta.labels) {
         Some(locality) => locality.into_owned(),
-        None => node.map(|node| locality_of_node(&node.meta.labels)).unwrap_or_default(),
+        None => node
+            .map(|node| locality_of_node(&node.meta.labels))
+            .unwrap_or_default(),
     };
-    let network = mesh_inputs.finder.find(&meta.labels, spec.pod_ips.first().copied());
+
+    let network = mesh_inputs
+        .finder
+        .find(&meta.labels, spec.pod_ips.first().copied());
     let node = spec.node.as_deref().unwrap_or_default();
-    let place =
-        WorkloadLocation { cluster: &mesh_inputs.settings.cluster_id, locality: &locality, node, network: &network };
+    let place = WorkloadLocation {
+        cluster: &mesh_inputs.settings.cluster_id,
+        locality: &locality,
+        node,
+        network: &network,
+    };
+
     // The host name is only used within a subdomain, and defaults to the pod's name.
     let dns_name = spec.dns.as_ref().and_then(|dns| {
         let hostname = dns.hostname.as_ref().unwrap_or(&meta.key.name).clone();
-        Some(Box::new(PodDnsName { hostname, subdomain: dns.subdomain.clone()? }))
+        Some(Box::new(PodDnsName {
+            hostname,
+            subdomain: dns.subdomain.clone()?,
+        }))
     });
+
     Workload {
         own_labels: meta.labels.clone(),
         namespace: meta.key.namespace.clone(),
         name: workload_name_of_pod(pod),
-        identity: spiffe_id(&mesh_inputs.trust_domain, meta.key.namespace.as_str(), spec.service_account.as_str()),
+        identity: spiffe_id(
+            &mesh_inputs.trust_domain,
+            meta.key.namespace.as_str(),
+            spec.service_account.as_str(),
+        ),
         service_account: spec.service_account.clone(),
         location: mesh_inputs.locations.of(&place, &meta.labels),
         tls_mode: TlsMode::of_labels(&meta.labels).unwrap_or_default(),

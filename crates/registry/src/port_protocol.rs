@@ -6,7 +6,8 @@ use navarch_api::kubernetes::{Protocol as Transport, ServicePort};
 /// Ports of server-first protocols: sniffing would break them, so they are opaque unless declared.
 const SERVER_FIRST_PORTS: [u16; 4] = [25, 53, 3306, 27017];
 
-/// The protocol of a Kubernetes port: `appProtocol`, else the prefix of its name, else the default for its number.
+/// The protocol of a Kubernetes port: `appProtocol`, else the prefix of its name, else the default
+/// for its number.
 #[must_use]
 pub fn protocol_of_port(port: &ServicePort) -> Protocol {
     if port.protocol == Transport::Udp {
@@ -21,13 +22,20 @@ pub fn protocol_of_port(port: &ServicePort) -> Protocol {
     };
     let protocol = protocol_of_prefix(declared);
     let sniffed = protocol.is_unsupported() && !SERVER_FIRST_PORTS.contains(&port.port);
-    if protocol.is_unsupported() && !sniffed { Protocol::Tcp } else { protocol }
+    if protocol.is_unsupported() && !sniffed {
+        Protocol::Tcp
+    } else {
+        protocol
+    }
 }
 
 /// The protocol of a name's prefix: the part before the first hyphen, except for `grpc-web`.
 fn protocol_of_prefix(name: &str) -> Protocol {
     let grpc_web = Protocol::GrpcWeb.as_str();
-    if name.get(..grpc_web.len()).is_some_and(|prefix| prefix.eq_ignore_ascii_case(grpc_web)) {
+    if name
+        .get(..grpc_web.len())
+        .is_some_and(|prefix| prefix.eq_ignore_ascii_case(grpc_web))
+    {
         return Protocol::GrpcWeb;
     }
     Protocol::parse(name.split_once('-').map_or(name, |(prefix, _)| prefix))
@@ -76,16 +84,26 @@ mod tests {
             ("https", Protocol::Https),
             ("example.com/own", Protocol::Unsupported),
         ] {
-            assert_eq!(protocol_of_port(&port("tcp-x", 80, Some(declared))), expected, "{declared}");
+            assert_eq!(
+                protocol_of_port(&port("tcp-x", 80, Some(declared))),
+                expected,
+                "{declared}"
+            );
         }
     }
 
     #[test]
     fn servers_that_speak_first_are_not_sniffed() {
         assert_eq!(protocol_of_port(&port("db", 3306, None)), Protocol::Tcp);
-        assert_eq!(protocol_of_port(&port("http-db", 3306, None)), Protocol::Http);
         assert_eq!(
-            protocol_of_port(&ServicePort { protocol: Transport::Udp, ..port("http", 53, None) }),
+            protocol_of_port(&port("http-db", 3306, None)),
+            Protocol::Http
+        );
+        assert_eq!(
+            protocol_of_port(&ServicePort {
+                protocol: Transport::Udp,
+                ..port("http", 53, None)
+            }),
             Protocol::Udp
         );
     }

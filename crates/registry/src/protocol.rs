@@ -82,7 +82,10 @@ impl Protocol {
     /// HTTP in clear text of any version.
     #[must_use]
     pub fn is_http(self) -> bool {
-        matches!(self, Self::Http | Self::Http2 | Self::HttpProxy | Self::Grpc | Self::GrpcWeb)
+        matches!(
+            self,
+            Self::Http | Self::Http2 | Self::HttpProxy | Self::Grpc | Self::GrpcWeb
+        )
     }
 
     /// HTTP, or possibly HTTP once sniffed.
@@ -94,7 +97,10 @@ impl Protocol {
     /// Carried as opaque bytes (TCP and the protocols on it that are not HTTP).
     #[must_use]
     pub fn is_tcp(self) -> bool {
-        matches!(self, Self::Tcp | Self::Https | Self::Tls | Self::Mongo | Self::Redis | Self::MySql)
+        matches!(
+            self,
+            Self::Tcp | Self::Https | Self::Tls | Self::Mongo | Self::Redis | Self::MySql
+        )
     }
 
     /// TLS from the first byte: HTTPS or TLS.
@@ -115,7 +121,8 @@ impl Protocol {
         self == Self::Unsupported
     }
 
-    /// What the proxy reads after it ended TLS: HTTP for HTTPS, TCP for TLS, otherwise the protocol itself.
+    /// What the proxy reads after it ended TLS: HTTP for HTTPS, TCP for TLS, otherwise the protocol
+    /// itself.
     #[must_use]
     pub fn after_tls_termination(self) -> Self {
         match self {

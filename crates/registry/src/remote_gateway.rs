@@ -1,4 +1,5 @@
-//! Gateways of the Gateway API that lead into other networks (Istio's `serviceregistry/ambient/networks.go`).
+//! Gateways of the Gateway API that lead into other networks (Istio's
+//! `serviceregistry/ambient/networks.go`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,17 +50,22 @@ impl KnownGateway {
     /// Its key: object and address.
     #[must_use]
     pub fn name(&self) -> String {
-        format!("{}/{}/{}", self.source.namespace, self.source.name, self.gateway.address)
+        format!(
+            "{}/{}/{}",
+            self.source.namespace, self.source.name, self.gateway.address
+        )
     }
 }
 
 impl KnownGateways {
-    /// Adds a Gateway of the configuration cluster. All of these must be added before those of remote clusters.
+    /// Adds a Gateway of the configuration cluster. All of these must be added before those of
+    /// remote clusters.
     pub fn add_own(&mut self, cluster: &ClusterId, gateway: &Object<KubernetesGateway>) {
         self.add(cluster, &gateway.meta.key(), remote_gateways(gateway));
     }
 
-    /// Adds a Gateway of a remote cluster if its class is `istio-east-west` and it terminates HBONE.
+    /// Adds a Gateway of a remote cluster if its class is `istio-east-west` and it terminates
+    /// HBONE.
     pub fn add_remote(&mut self, cluster: &ClusterId, gateway: &Object<KubernetesGateway>) {
         self.add(cluster, &gateway.meta.key(), declared_gateways(gateway));
     }
@@ -68,8 +74,15 @@ impl KnownGateways {
         for gateway in gateways {
             let into = self.0.entry(gateway.network.clone()).or_default();
             // The same object and address in two clusters is one gateway.
-            if !into.iter().any(|one| one.source == *source && one.gateway.address == gateway.address) {
-                into.push(KnownGateway { gateway, source: source.clone(), cluster: cluster.clone() });
+            if !into
+                .iter()
+                .any(|one| one.source == *source && one.gateway.address == gateway.address)
+            {
+                into.push(KnownGateway {
+                    gateway,
+                    source: source.clone(),
+                    cluster: cluster.clone(),
+                });
             }
         }
     }
@@ -89,26 +102,49 @@ impl KnownGateways {
 /// The network gateways that a Gateway declares, one for each of its addresses.
 #[must_use]
 pub fn remote_gateways(gateway: &Object<KubernetesGateway>) -> Vec<RemoteGateway> {
-    let (meta, spec) = (&gateway.meta, &gateway.spec);
-    let network = meta.labels.get(NETWORK_LABEL).filter(|network| !network.is_empty());
-    let listener = spec.listeners.iter().find(|listener| listener.protocol == HBONE);
+    let meta = &gateway.meta;
+    let spec = &gateway.spec;
+    let network = meta
+        .labels
+        .get(NETWORK_LABEL)
+        .filter(|network| !network.is_empty());
+    let listener = spec
+        .listeners
+        .iter()
+        .find(|listener| listener.protocol == HBONE);
     let port = listener.and_then(|listener| u16::try_from(listener.port).ok());
-    let (Some(network), Some(port)) = (network.filter(|_| spec.gateway_class_name == REMOTE_CLASS), port) else {
+    let (Some(network), Some(port)) = (
+        network.filter(|_| spec.gateway_class_name == REMOTE_CLASS),
+        port,
+    ) else {
         return Vec::new();
     };
+
     by_address(gateway, network, port)
 }
 
-/// The gateways into another network that a Gateway of a remote cluster declares, one for each of its addresses. As in istiod, they
-/// have no port.
+/// The gateways into another network that a Gateway of a remote cluster declares, one for each of
+/// its addresses. As in istiod, they have no port.
 fn declared_gateways(gateway: &Object<KubernetesGateway>) -> Vec<RemoteGateway> {
-    let (meta, spec) = (&gateway.meta, &gateway.spec);
+    let meta = &gateway.meta;
+    let spec = &gateway.spec;
     let ends_tunnels = |listener: &Listener| {
-        listener.protocol == HBONE && listener.tls.as_ref().is_some_and(|tls| tls.mode == "Terminate")
+        listener.protocol == HBONE
+            && listener
+                .tls
+                .as_ref()
+                .is_some_and(|tls| tls.mode == "Terminate")
     };
-    let network = meta.labels.get(NETWORK_LABEL).filter(|network| !network.is_empty());
+
+    let network = meta
+        .labels
+        .get(NETWORK_LABEL)
+        .filter(|network| !network.is_empty());
     match network {
-        Some(network) if spec.gateway_class_name == EAST_WEST_CLASS && spec.listeners.iter().any(ends_tunnels) => {
+        Some(network)
+            if spec.gateway_class_name == EAST_WEST_CLASS
+                && spec.listeners.iter().any(ends_tunnels) =>
+        {
             by_address(gateway, network, 0)
         }
         Some(_) | None => Vec::new(),
@@ -117,8 +153,13 @@ fn declared_gateways(gateway: &Object<KubernetesGateway>) -> Vec<RemoteGateway> 
 
 /// The ServiceAccount of a Gateway's proxies, in its namespace (Istio's `GatewaySA`).
 pub(super) fn service_account(gateway: &Object<KubernetesGateway>) -> ServiceAccount {
-    let (meta, spec) = (&gateway.meta, &gateway.spec);
-    match meta.annotations.get(ACCOUNT_ANNOTATION).filter(|name| !name.is_empty()) {
+    let meta = &gateway.meta;
+    let spec = &gateway.spec;
+    match meta
+        .annotations
+        .get(ACCOUNT_ANNOTATION)
+        .filter(|name| !name.is_empty())
+    {
         Some(name) => ServiceAccount::new(name),
         None if spec.gateway_class_name == REMOTE_CLASS => {
             ServiceAccount::new(format!("{}-{REMOTE_CLASS}", meta.key.name))
@@ -130,7 +171,12 @@ pub(super) fn service_account(gateway: &Object<KubernetesGateway>) -> ServiceAcc
 /// The gateway into a network for each of a Gateway's addresses.
 fn by_address(gateway: &Object<KubernetesGateway>, network: &str, port: u16) -> Vec<RemoteGateway> {
     let service_account = service_account(gateway);
-    let addresses = gateway.spec.status.addresses.iter().filter(|one| matches!(&*one.kind, "IPAddress" | "Hostname"));
+    let addresses = gateway
+        .spec
+        .status
+        .addresses
+        .iter()
+        .filter(|one| matches!(&*one.kind, "IPAddress" | "Hostname"));
     let at = |address: &str| RemoteGateway {
         network: NetworkId::new(network),
         address: Arc::from(address),

@@ -1,7 +1,9 @@
-//! The names of the workloads that represent other networks, maintained as endpoints and gateways change.
+//! The names of the workloads that represent other networks, maintained as endpoints and gateways
+//! change.
 //!
-//! ztunnel gets one workload for each service and remote network, named after the gateway into the network. Whether a service
-//! reaches beyond its network is only checked when the workload is built, so there may be more names than workloads.
+//! ztunnel gets one workload for each service and remote network, named after the gateway into the
+//! network. Whether a service reaches beyond its network is only checked when the workload is
+//! built, so there may be more names than workloads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,7 +34,8 @@ pub struct NameChange {
 }
 
 impl RemoteNetworkNames {
-    /// Sets the networks of all clusters and the gateways; returns whether they changed. Then all services must be updated.
+    /// Sets the networks of all clusters and the gateways; returns whether they changed. Then all
+    /// services must be updated.
     pub fn set_networks(
         &mut self,
         own: NetworkId,
@@ -49,32 +52,52 @@ impl RemoteNetworkNames {
         self.names.keys()
     }
 
-    /// Updates the names of a service from its endpoints. The cost depends on the number of endpoints.
+    /// Updates the names of a service from its endpoints. The cost depends on the number of
+    /// endpoints.
     pub fn update(&mut self, key: &ServiceKey, directory: &Directory, change: &mut NameChange) {
-        let endpoints = directory.endpoints.get(key).into_iter().flat_map(|endpoints| &endpoints.endpoints);
-        let networks = endpoints.map(|endpoint| self.network(endpoint)).filter(|network| **network != self.own);
+        let endpoints = directory
+            .endpoints
+            .get(key)
+            .into_iter()
+            .flat_map(|endpoints| &endpoints.endpoints);
+        let networks = endpoints
+            .map(|endpoint| self.network(endpoint))
+            .filter(|network| **network != self.own);
         let networks: BTreeSet<&NetworkId> = networks.collect();
+
         let name = |network: &NetworkId| {
             let gateway = Arc::from(self.gateways.into_network(network).first()?.name());
-            let name = AddressName::SplitHorizon { network: network.clone(), gateway, service: key.clone() };
+            let name = AddressName::SplitHorizon {
+                network: network.clone(),
+                gateway,
+                service: key.clone(),
+            };
             // Such a name does not contain the cluster.
             Some(name.to_resource_name(&ClusterId::default()))
         };
+
         let new: BTreeSet<ResourceName> = networks.into_iter().filter_map(name).collect();
         let old = match new.is_empty() {
             true => self.names.remove(key),
             false => self.names.insert(key.clone(), new.clone()),
         };
         let old = old.unwrap_or_default();
-        old.difference(&new).for_each(|name| change.remove(name.clone()));
-        new.difference(&old).for_each(|name| change.add(name.clone()));
+        old.difference(&new)
+            .for_each(|name| change.remove(name.clone()));
+
+        new.difference(&old)
+            .for_each(|name| change.add(name.clone()));
     }
 }
 
 impl RemoteNetworkNames {
     /// The network of an endpoint for ztunnel.
     fn network<'a>(&'a self, endpoint: &'a Endpoint) -> &'a NetworkId {
-        endpoint.ambient_network(self.clusters.get(&endpoint.workload.location.cluster).unwrap_or(&self.own))
+        endpoint.ambient_network(
+            self.clusters
+                .get(&endpoint.workload.location.cluster)
+                .unwrap_or(&self.own),
+        )
     }
 }
 

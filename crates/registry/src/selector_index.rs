@@ -11,12 +11,22 @@ use navarch_api::names::Namespace;
 #[must_use]
 pub fn selects<'a>(selector: &Labels, labels: impl Into<WorkloadLabels<'a>>) -> bool {
     let labels = labels.into();
-    selector.len() <= labels.max_len() && selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+    selector.len() <= labels.max_len()
+        && selector
+            .iter()
+            .all(|(key, value)| labels.get(key) == Some(value))
 }
 
-/// The key of one label within a namespace. `None` is the key of empty selectors, which match every workload.
-fn key<'a>(namespace: &'a Namespace, label: Option<(&'a Arc<str>, &'a Arc<str>)>) -> impl std::hash::Hash + 'a {
-    (namespace.as_str(), label.map(|(key, value)| (&**key, &**value)))
+/// The key of one label within a namespace. `None` is the key of empty selectors, which match every
+/// workload.
+fn key<'a>(
+    namespace: &'a Namespace,
+    label: Option<(&'a Arc<str>, &'a Arc<str>)>,
+) -> impl std::hash::Hash + 'a {
+    (
+        namespace.as_str(),
+        label.map(|(key, value)| (&**key, &**value)),
+    )
 }
 
 /// The numbers of objects with a selector, each by the first label of its selector.
@@ -28,19 +38,29 @@ pub(super) struct SelectorIndex {
 impl SelectorIndex {
     /// Adds the selector of an object.
     pub(super) fn insert(&mut self, namespace: &Namespace, selector: &Labels, number: u32) {
-        self.by_label.insert(&key(namespace, selector.iter().next()), number);
+        self.by_label
+            .insert(&key(namespace, selector.iter().next()), number);
     }
 
     /// Removes the selector of an object.
     pub(super) fn remove(&mut self, namespace: &Namespace, selector: &Labels, number: u32) {
-        self.by_label.remove(&key(namespace, selector.iter().next()), number);
+        self.by_label
+            .remove(&key(namespace, selector.iter().next()), number);
     }
 
-    /// The objects whose selectors may match these labels in a namespace. The caller must check each.
+    /// The objects whose selectors may match these labels in a namespace. The caller must check
+    /// each.
     #[must_use]
-    pub(super) fn candidates<'a>(&self, namespace: &Namespace, labels: impl Into<WorkloadLabels<'a>>) -> Vec<u32> {
+    pub(super) fn candidates<'a>(
+        &self,
+        namespace: &Namespace,
+        labels: impl Into<WorkloadLabels<'a>>,
+    ) -> Vec<u32> {
         let labels = labels.into().iter().map(Some).chain([None]);
-        let mut found: Vec<u32> = labels.flat_map(|label| self.by_label.get(&key(namespace, label))).copied().collect();
+        let mut found: Vec<u32> = labels
+            .flat_map(|label| self.by_label.get(&key(namespace, label)))
+            .copied()
+            .collect();
         found.sort_unstable();
         found.dedup();
         found
@@ -56,24 +76,39 @@ pub(super) struct LabelIndex {
 
 impl LabelIndex {
     /// Adds an object with these labels.
-    pub(super) fn insert<'a>(&mut self, namespace: &Namespace, labels: impl Into<WorkloadLabels<'a>>, number: u32) {
+    pub(super) fn insert<'a>(
+        &mut self,
+        namespace: &Namespace,
+        labels: impl Into<WorkloadLabels<'a>>,
+        number: u32,
+    ) {
         for label in labels.into().iter().map(Some).chain([None]) {
             self.by_label.insert(&key(namespace, label), number);
         }
     }
 
     /// Removes an object that had these labels.
-    pub(super) fn remove<'a>(&mut self, namespace: &Namespace, labels: impl Into<WorkloadLabels<'a>>, number: u32) {
+    pub(super) fn remove<'a>(
+        &mut self,
+        namespace: &Namespace,
+        labels: impl Into<WorkloadLabels<'a>>,
+        number: u32,
+    ) {
         for label in labels.into().iter().map(Some).chain([None]) {
             self.by_label.remove(&key(namespace, label), number);
         }
     }
 
-    /// The objects that a selector may match: all that have the rarest of its labels. The caller must check each.
+    /// The objects that a selector may match: all that have the rarest of its labels. The caller
+    /// must check each.
     #[must_use]
     pub(super) fn candidates(&self, namespace: &Namespace, selector: &Labels) -> &[u32] {
         let of = |label| self.by_label.get(&key(namespace, label));
-        selector.iter().map(|label| of(Some(label))).min_by_key(|found| found.len()).unwrap_or_else(|| of(None))
+        selector
+            .iter()
+            .map(|label| of(Some(label)))
+            .min_by_key(|found| found.len())
+            .unwrap_or_else(|| of(None))
     }
 }
 
@@ -82,7 +117,10 @@ mod tests {
     use super::*;
 
     fn labels(pairs: &[(&str, &str)]) -> Labels {
-        pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+        pairs
+            .iter()
+            .map(|(key, value)| ((*key).into(), (*value).into()))
+            .collect()
     }
 
     #[test]
@@ -92,7 +130,8 @@ mod tests {
         index.insert(&shop, &labels(&[("app", "web"), ("tier", "1")]), 1);
         index.insert(&shop, &Labels::new(), 2);
         index.insert(&Namespace::new("bank"), &labels(&[("app", "web")]), 3);
-        let found = |index: &SelectorIndex, pairs: &[(&str, &str)]| index.candidates(&shop, &labels(pairs));
+        let found =
+            |index: &SelectorIndex, pairs: &[(&str, &str)]| index.candidates(&shop, &labels(pairs));
         assert_eq!(found(&index, &[("app", "web"), ("x", "y")]), [1, 2]);
         assert_eq!(found(&index, &[("tier", "1")]), [2]);
         index.remove(&shop, &Labels::new(), 2);
@@ -103,12 +142,24 @@ mod tests {
     fn candidates_have_the_rarest_label() {
         let mut index = LabelIndex::default();
         let shop = Namespace::new("shop");
+
         for number in 0..5 {
-            index.insert(&shop, &labels(&[("app", "web"), ("id", &number.to_string())]), number);
+            index.insert(
+                &shop,
+                &labels(&[("app", "web"), ("id", &number.to_string())]),
+                number,
+            );
         }
-        let found = |index: &LabelIndex, pairs: &[(&str, &str)]| index.candidates(&shop, &labels(pairs)).to_vec();
+
+        let found = |index: &LabelIndex, pairs: &[(&str, &str)]| {
+            index.candidates(&shop, &labels(pairs)).to_vec()
+        };
         assert_eq!(found(&index, &[("app", "web"), ("id", "3")]), [3]);
-        assert_eq!(found(&index, &[("app", "bank"), ("id", "3")]), [] as [u32; 0]);
+        assert_eq!(
+            found(&index, &[("app", "bank"), ("id", "3")]),
+            [] as [u32; 0]
+        );
+
         index.remove(&shop, &labels(&[("app", "web"), ("id", "3")]), 3);
         assert_eq!(found(&index, &[]), [0, 1, 2, 4]);
     }

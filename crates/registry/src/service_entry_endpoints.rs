@@ -76,18 +76,30 @@ impl Resolution {
 
 /// The endpoints that a ServiceEntry without selector declares.
 #[must_use]
-pub(super) fn declared_endpoints(object: &Object<ServiceEntry>, mesh_inputs: &MeshInputs) -> EntryEndpoints {
-    let (meta, spec) = (&object.meta, &object.spec);
+pub(super) fn declared_endpoints(
+    object: &Object<ServiceEntry>,
+    mesh_inputs: &MeshInputs,
+) -> EntryEndpoints {
+    let meta = &object.meta;
+    let spec = &object.spec;
     let ports = entry_ports(spec);
-    let by_dns = matches!(spec.resolution, DeclaredResolution::Dns | DeclaredResolution::DnsRoundRobin);
+    let by_dns = matches!(
+        spec.resolution,
+        DeclaredResolution::Dns | DeclaredResolution::DnsRoundRobin
+    );
+
     if spec.endpoints.is_empty() && by_dns {
         let workload = Workload {
             namespace: meta.key.namespace.clone(),
             name: meta.key.name.clone(),
-            location: Arc::new(Location { cluster: mesh_inputs.settings.cluster_id.clone(), ..Location::default() }),
+            location: Arc::new(Location {
+                cluster: mesh_inputs.settings.cluster_id.clone(),
+                ..Location::default()
+            }),
             tls_mode: TlsMode::Disabled,
             ..Workload::default()
         };
+
         let port = |port: EntryPort| HostPort {
             target: port.target.unwrap_or(port.port.port),
             name: port.port.name,
@@ -95,40 +107,70 @@ pub(super) fn declared_endpoints(object: &Object<ServiceEntry>, mesh_inputs: &Me
         };
         return EntryEndpoints::OwnHost(Arc::new(workload), ports.into_iter().map(port).collect());
     }
+
     let instance = |(index, endpoint)| {
         // Endpoints have no name, so they are numbered, as in Istio.
         let name = Arc::from(format!("{}-{index}", meta.key.name));
-        let meta = ObjectMeta { key: NamespacedName::of(meta.key.namespace.clone(), name), ..ObjectMeta::default() };
+        let meta = ObjectMeta {
+            key: NamespacedName::of(meta.key.namespace.clone(), name),
+            ..ObjectMeta::default()
+        };
         instance_of_endpoint(endpoint, &meta, mesh_inputs)
     };
+
     let served = ServedLists::of(spec, spec.endpoints.len()).endpoints;
     let instances = spec.endpoints.iter().take(served).enumerate().map(instance);
-    EntryEndpoints::Listed(instances.flat_map(|instance| bind(&instance, &ports)).collect())
+    EntryEndpoints::Listed(
+        instances
+            .flat_map(|instance| bind(&instance, &ports))
+            .collect(),
+    )
 }
 
-/// The endpoints of a ServiceEntry that selects these workloads, and the number of workloads beyond the limit, which are omitted.
+/// The endpoints of a ServiceEntry that selects these workloads, and the number of workloads beyond
+/// the limit, which are omitted.
 #[must_use]
-pub(super) fn selected_endpoints(spec: &ServiceEntry, mut instances: Vec<Arc<Instance>>) -> (EntryEndpoints, usize) {
+pub(super) fn selected_endpoints(
+    spec: &ServiceEntry,
+    mut instances: Vec<Arc<Instance>>,
+) -> (EntryEndpoints, usize) {
     let ports = entry_ports(spec);
-    let by_dns = matches!(spec.resolution, DeclaredResolution::Dns | DeclaredResolution::DnsRoundRobin);
+    let by_dns = matches!(
+        spec.resolution,
+        DeclaredResolution::Dns | DeclaredResolution::DnsRoundRobin
+    );
     instances.retain(|instance| by_dns || !instance.only_by_dns);
     instances.sort_by(|a, b| {
-        (a.kind, &a.name, &a.workload.location.cluster).cmp(&(b.kind, &b.name, &b.workload.location.cluster))
+        (a.kind, &a.name, &a.workload.location.cluster).cmp(&(
+            b.kind,
+            &b.name,
+            &b.workload.location.cluster,
+        ))
     });
+
     let served = ServedLists::of(spec, instances.len()).endpoints;
     let left_out = instances.len() - served;
-    let endpoints = instances.iter().take(served).flat_map(|instance| bind(instance, &ports));
+    let endpoints = instances
+        .iter()
+        .take(served)
+        .flat_map(|instance| bind(instance, &ports));
+
     (EntryEndpoints::Listed(endpoints.collect()), left_out)
 }
 
-/// One endpoint per port. A socket has no port; otherwise the workload's port of that name precedes the target port.
+/// One endpoint per port. A socket has no port; otherwise the workload's port of that name precedes
+/// the target port.
 fn bind(instance: &Instance, ports: &[EntryPort]) -> Vec<Arc<Endpoint>> {
     let socket = match instance.addresses.as_slice() {
         [address] => address.strip_prefix(UNIX_PREFIX),
         _ => None,
     };
     let endpoint = |EntryPort { port, target }: &EntryPort| {
-        let own = instance.ports.get(port.name.as_str()).copied().filter(|number| *number > 0);
+        let own = instance
+            .ports
+            .get(port.name.as_str())
+            .copied()
+            .filter(|number| *number > 0);
         let number = own.or(*target).unwrap_or(port.port);
         let mut endpoint = instance.endpoint(&port.name, port.port, number);
         if let Some(path) = socket {
@@ -137,10 +179,12 @@ fn bind(instance: &Instance, ports: &[EntryPort]) -> Vec<Arc<Endpoint>> {
         }
         Arc::new(endpoint)
     };
+
     ports.iter().map(endpoint).collect()
 }
 
-/// The endpoints of all services of one key, each with those of its ServiceEntry, the oldest ServiceEntry first.
+/// The endpoints of all services of one key, each with those of its ServiceEntry, the oldest
+/// ServiceEntry first.
 ///
 /// Of endpoints that are resolved by DNS round robin, only one per port is used.
 #[must_use]

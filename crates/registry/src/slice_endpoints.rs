@@ -30,25 +30,29 @@ impl SliceRules {
         Self {
             drains: service.drains(&mesh_inputs.settings),
             sends_unhealthy: service.sends_unhealthy(&mesh_inputs.settings),
-            dual_stack: mesh_inputs.settings.dual_stack && declared.cluster_ips.addresses().len() > 1,
+            dual_stack: mesh_inputs.settings.dual_stack
+                && declared.cluster_ips.addresses().len() > 1,
         }
     }
 }
 
-/// The health of an endpoint. A missing condition counts as true. Without a Service no endpoint is shutting down.
+/// The health of an endpoint. A missing condition counts as true. Without a Service no endpoint is
+/// shutting down.
 fn health_of(conditions: EndpointConditions, rules: Option<SliceRules>) -> Health {
     let is_true = |condition: Option<bool>| condition.unwrap_or(true);
     let terminating = is_true(conditions.terminating);
     match rules {
         _ if is_true(conditions.ready) => Health::Healthy,
-        Some(rules) if rules.drains && terminating && is_true(conditions.serving) => Health::Draining,
+        Some(rules) if rules.drains && terminating && is_true(conditions.serving) => {
+            Health::Draining
+        }
         Some(_) if terminating => Health::Terminating,
         Some(_) | None => Health::Unhealthy,
     }
 }
 
-/// The endpoints of a slice, one per endpoint, address and port. An endpoint whose pod is missing is omitted, because its metadata
-/// would be wrong.
+/// The endpoints of a slice, one per endpoint, address and port. An endpoint whose pod is missing
+/// is omitted, because its metadata would be wrong.
 #[must_use]
 pub(super) fn endpoints_of_slice(
     slice: &Object<EndpointSlice>,
@@ -63,10 +67,14 @@ pub(super) fn endpoints_of_slice(
     let mut endpoints = Vec::new();
     for endpoint in &slice.spec.endpoints {
         let health = health_of(endpoint.conditions, rules);
+
         for address in &endpoint.addresses {
-            let Some((addresses, workload)) = resolve(slice, endpoint, *address, dual_stack, pods, mesh_inputs) else {
+            let Some((addresses, workload)) =
+                resolve(slice, endpoint, *address, dual_stack, pods, mesh_inputs)
+            else {
                 continue;
             };
+
             for port in &slice.spec.ports {
                 endpoints.push(Arc::new(Endpoint {
                     addresses: addresses.clone(),
@@ -82,6 +90,7 @@ pub(super) fn endpoints_of_slice(
             }
         }
     }
+
     endpoints
 }
 
@@ -96,45 +105,72 @@ fn resolve(
 ) -> Option<(Vec<Arc<str>>, Arc<Workload>)> {
     let one = vec![Arc::from(address.to_string())];
     let Some(name) = &endpoint.pod else {
-        // The slice refers to no pod, so another controller writes it. A pod at that address is the best guess.
+        // The slice refers to no pod, so another controller writes it. A pod at that address is the
+        // best guess.
         let workload = match pods.ready_at(&slice.meta.key.namespace, address) {
             Some(pod) => located(pod, address, mesh_inputs),
             None => Arc::new(workload_at(address, mesh_inputs)),
         };
         return Some((one, workload));
     };
+
     let pod = pods.named(name)?;
     let ips = &pod.object.spec.pod_ips;
     if !dual_stack || ips.len() < 2 {
         return Some((one, located(pod, address, mesh_inputs)));
     }
+
     // The pod's slice of the other family already contains this endpoint.
     if slice.spec.address_type == AddressType::Ipv6 {
         return None;
     }
-    Some((ips.iter().map(|ip| Arc::from(ip.to_string())).collect(), located(pod, address, mesh_inputs)))
+
+    Some((
+        ips.iter().map(|ip| Arc::from(ip.to_string())).collect(),
+        located(pod, address, mesh_inputs),
+    ))
 }
 
-/// The workload of a pod. If its network is unknown, the network is found by the endpoint's address.
+/// The workload of a pod. If its network is unknown, the network is found by the endpoint's
+/// address.
 fn located(pod: &PodState, address: IpAddr, mesh_inputs: &MeshInputs) -> Arc<Workload> {
     if !pod.workload.location.network.is_empty() {
         return pod.workload.clone();
     }
-    let network = mesh_inputs.finder.find(&pod.workload.own_labels, Some(address));
+
+    let network = mesh_inputs
+        .finder
+        .find(&pod.workload.own_labels, Some(address));
     if network.is_empty() {
         return pod.workload.clone();
     }
+
     let known = &pod.workload.location;
-    let place =
-        WorkloadLocation { cluster: &known.cluster, locality: &known.locality, node: &known.node, network: &network };
+    let place = WorkloadLocation {
+        cluster: &known.cluster,
+        locality: &known.locality,
+        node: &known.node,
+        network: &network,
+    };
+
     let location = mesh_inputs.locations.of(&place, &pod.workload.own_labels);
-    Arc::new(Workload { location, ..(*pod.workload).clone() })
+    Arc::new(Workload {
+        location,
+        ..(*pod.workload).clone()
+    })
 }
 
 /// A workload of which only the address is known.
 fn workload_at(address: IpAddr, mesh_inputs: &MeshInputs) -> Workload {
     let network = mesh_inputs.finder.find(&Labels::new(), Some(address));
-    let place =
-        WorkloadLocation { cluster: &mesh_inputs.settings.cluster_id, locality: "", node: "", network: &network };
-    Workload { location: mesh_inputs.locations.of(&place, &Labels::new()), ..Workload::default() }
+    let place = WorkloadLocation {
+        cluster: &mesh_inputs.settings.cluster_id,
+        locality: "",
+        node: "",
+        network: &network,
+    };
+    Workload {
+        location: mesh_inputs.locations.of(&place, &Labels::new()),
+        ..Workload::default()
+    }
 }

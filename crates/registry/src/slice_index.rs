@@ -10,7 +10,8 @@ use navarch_api::kubernetes::EndpointSlice;
 use navarch_api::named_table::{HasName, NamedTable};
 use navarch_api::object::{NamespacedName, Object};
 
-/// The label of slices that mirror those of another cluster. They belong to no Service of this cluster.
+/// The label of slices that mirror those of another cluster. They belong to no Service of this
+/// cluster.
 const MIRROR_LABEL: &str = "multicluster.kubernetes.io/service-name";
 
 /// A slice of a Service, with its endpoints.
@@ -48,8 +49,16 @@ pub(super) fn service_of_slice(slice: &Object<EndpointSlice>) -> Option<Namespac
 impl SliceState {
     /// The state of a slice that belongs to a Service.
     #[must_use]
-    pub(super) fn new(object: Arc<Object<EndpointSlice>>, endpoints: Vec<Arc<Endpoint>>, pending: usize) -> Self {
-        Self { object, endpoints: endpoints.into(), pending }
+    pub(super) fn new(
+        object: Arc<Object<EndpointSlice>>,
+        endpoints: Vec<Arc<Endpoint>>,
+        pending: usize,
+    ) -> Self {
+        Self {
+            object,
+            endpoints: endpoints.into(),
+            pending,
+        }
     }
 
     /// The Service that it belongs to.
@@ -61,18 +70,30 @@ impl SliceState {
 
     /// Namespace and name of that Service.
     fn service_parts(&self) -> (&str, &str) {
-        (self.object.meta.key.namespace.as_str(), self.object.spec.service.as_deref().unwrap_or_default())
+        (
+            self.object.meta.key.namespace.as_str(),
+            self.object.spec.service.as_deref().unwrap_or_default(),
+        )
     }
 
     /// All addresses in it, sorted and unique.
     #[must_use]
     pub(super) fn addresses(&self) -> BTreeSet<IpAddr> {
-        self.object.spec.endpoints.iter().flat_map(|endpoint| endpoint.addresses.iter().copied()).collect()
+        self.object
+            .spec
+            .endpoints
+            .iter()
+            .flat_map(|endpoint| endpoint.addresses.iter().copied())
+            .collect()
     }
 
     /// The pods that it lists, including missing ones.
     fn pods(&self) -> impl Iterator<Item = &NamespacedName> {
-        self.object.spec.endpoints.iter().filter_map(|endpoint| endpoint.pod.as_ref())
+        self.object
+            .spec
+            .endpoints
+            .iter()
+            .filter_map(|endpoint| endpoint.pod.as_ref())
     }
 }
 
@@ -84,21 +105,32 @@ impl HasName for SliceState {
 
 impl SliceIndex {
     /// Sets or removes a slice. Returns the previous state.
-    pub(super) fn put(&mut self, name: &NamespacedName, state: Option<SliceState>) -> Option<SliceState> {
+    pub(super) fn put(
+        &mut self,
+        name: &NamespacedName,
+        state: Option<SliceState>,
+    ) -> Option<SliceState> {
         let old = self.slices.remove(name);
         if let Some((number, old)) = &old {
             self.by_service.remove(&old.service_parts(), *number);
             old.pods().for_each(|pod| self.by_pod.remove(pod, *number));
-            old.addresses().iter().for_each(|address| self.by_address.remove(address, *number));
+            old.addresses()
+                .iter()
+                .for_each(|address| self.by_address.remove(address, *number));
         }
+
         if let Some(state) = state {
             let (number, _) = self.slices.put(state);
             if let Some(state) = self.slices.at(number) {
                 self.by_service.insert(&state.service_parts(), number);
                 state.pods().for_each(|pod| self.by_pod.insert(pod, number));
-                state.addresses().iter().for_each(|address| self.by_address.insert(address, number));
+                state
+                    .addresses()
+                    .iter()
+                    .for_each(|address| self.by_address.insert(address, number));
             }
         }
+
         old.map(|(_, old)| old)
     }
 
@@ -109,7 +141,9 @@ impl SliceIndex {
 
     pub(super) fn of_service(&self, service: &NamespacedName) -> Vec<&SliceState> {
         let parts = (service.namespace.as_str(), &*service.name);
-        self.slices.by_name(self.by_service.get(&parts), |slice| slice.service_parts() == parts)
+        self.slices.by_name(self.by_service.get(&parts), |slice| {
+            slice.service_parts() == parts
+        })
     }
 
     /// The slices that list a pod or contain an address, and possibly others with the same hash.
@@ -118,21 +152,31 @@ impl SliceIndex {
         pod: &NamespacedName,
         addresses: impl IntoIterator<Item = IpAddr>,
     ) -> BTreeSet<NamespacedName> {
-        let by_address = addresses.into_iter().flat_map(|address| self.by_address.get(&address));
+        let by_address = addresses
+            .into_iter()
+            .flat_map(|address| self.by_address.get(&address));
         let numbers = self.by_pod.get(pod).iter().chain(by_address);
-        numbers.filter_map(|number| self.slices.at(*number)).map(|slice| slice.name().clone()).collect()
+        numbers
+            .filter_map(|number| self.slices.at(*number))
+            .map(|slice| slice.name().clone())
+            .collect()
     }
 
     /// The slices that contain an address, by name.
     pub(super) fn at(&self, address: IpAddr) -> Vec<&SliceState> {
         let contains = |slice: &SliceState| {
-            slice.object.spec.endpoints.iter().any(|endpoint| endpoint.addresses.contains(&address))
+            slice
+                .object
+                .spec
+                .endpoints
+                .iter()
+                .any(|endpoint| endpoint.addresses.contains(&address))
         };
         self.slices.by_name(self.by_address.get(&address), contains)
     }
 
-    /// The endpoints of a Service over all of its slices. A pod that moves from one slice to another may be in both for a while:
-    /// the first is used.
+    /// The endpoints of a Service over all of its slices. A pod that moves from one slice to
+    /// another may be in both for a while: the first is used.
     #[must_use]
     pub(super) fn endpoints(&self, service: &NamespacedName) -> Vec<Arc<Endpoint>> {
         let mut seen = BTreeSet::new();

@@ -22,9 +22,18 @@ pub(super) const UNIX_PREFIX: &str = "unix://";
 
 /// A WorkloadEntry as an instance. Labels of the metadata override those of the spec.
 #[must_use]
-pub(super) fn instance_of_entry(object: &Object<WorkloadEntry>, mesh_inputs: &MeshInputs) -> Instance {
+pub(super) fn instance_of_entry(
+    object: &Object<WorkloadEntry>,
+    mesh_inputs: &MeshInputs,
+) -> Instance {
     let mut labels = labels_of_spec(&object.spec);
-    labels.extend(object.meta.labels.iter().map(|(key, value)| (key.clone(), value.clone())));
+    labels.extend(
+        object
+            .meta
+            .labels
+            .iter()
+            .map(|(key, value)| (key.clone(), value.clone())),
+    );
     build(&object.spec, &object.meta, &labels, mesh_inputs)
 }
 
@@ -32,25 +41,41 @@ pub(super) fn instance_of_entry(object: &Object<WorkloadEntry>, mesh_inputs: &Me
 #[must_use]
 pub(super) fn counts(object: &Object<WorkloadEntry>, settings: &Settings) -> bool {
     let checked = object.meta.annotations.get(HEALTH_ANNOTATION);
-    let checked = checked.is_some_and(|value| matches!(&**value, "1" | "t" | "T" | "true" | "TRUE" | "True"));
+    let checked =
+        checked.is_some_and(|value| matches!(&**value, "1" | "t" | "T" | "true" | "TRUE" | "True"));
     !settings.workload_entry_health_checks || !checked || object.spec.healthy
 }
 
 /// An endpoint within a ServiceEntry; `meta` has its name.
 #[must_use]
-pub(super) fn instance_of_endpoint(endpoint: &WorkloadEntry, meta: &ObjectMeta, mesh_inputs: &MeshInputs) -> Instance {
+pub(super) fn instance_of_endpoint(
+    endpoint: &WorkloadEntry,
+    meta: &ObjectMeta,
+    mesh_inputs: &MeshInputs,
+) -> Instance {
     build(endpoint, meta, &labels_of_spec(endpoint), mesh_inputs)
 }
 
 fn labels_of_spec(spec: &WorkloadEntry) -> Labels {
-    spec.labels.iter().map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect()
+    spec.labels
+        .iter()
+        .map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str())))
+        .collect()
 }
 
-fn build(spec: &WorkloadEntry, meta: &ObjectMeta, labels: &Labels, mesh_inputs: &MeshInputs) -> Instance {
+fn build(
+    spec: &WorkloadEntry,
+    meta: &ObjectMeta,
+    labels: &Labels,
+    mesh_inputs: &MeshInputs,
+) -> Instance {
     let locality = match &*spec.locality {
-        "" => locality_of_labels(labels).map(|locality| locality.into_owned()).unwrap_or_default(),
+        "" => locality_of_labels(labels)
+            .map(|locality| locality.into_owned())
+            .unwrap_or_default(),
         locality => locality.to_owned(),
     };
+
     let network = NetworkId::new(&spec.network);
     let place = WorkloadLocation {
         cluster: &mesh_inputs.settings.cluster_id,
@@ -58,12 +83,24 @@ fn build(spec: &WorkloadEntry, meta: &ObjectMeta, labels: &Labels, mesh_inputs: 
         node: "",
         network: &network,
     };
+
     let identity = match &*spec.service_account {
         "" => Arc::from(""),
-        account => spiffe_id(&mesh_inputs.trust_domain, meta.key.namespace.as_str(), account),
+        account => spiffe_id(
+            &mesh_inputs.trust_domain,
+            meta.key.namespace.as_str(),
+            account,
+        ),
     };
-    // A workload with a ServiceAccount is assumed to have a sidecar, unless its label sets the TLS mode.
-    let assumed = if spec.service_account.is_empty() { TlsMode::Disabled } else { TlsMode::Istio };
+
+    // A workload with a ServiceAccount is assumed to have a sidecar, unless its label sets the TLS
+    // mode.
+    let assumed = if spec.service_account.is_empty() {
+        TlsMode::Disabled
+    } else {
+        TlsMode::Istio
+    };
+
     let workload = Workload {
         own_labels: labels.clone(),
         namespace: meta.key.namespace.clone(),
@@ -74,8 +111,11 @@ fn build(spec: &WorkloadEntry, meta: &ObjectMeta, labels: &Labels, mesh_inputs: 
         tls_mode: TlsMode::of_labels(labels).unwrap_or(assumed),
         dns_name: None,
     };
+
     let address = &*spec.address;
-    let port = |(name, number): (&String, &u32)| Some((Arc::from(name.as_str()), u16::try_from(*number).ok()?));
+    let port = |(name, number): (&String, &u32)| {
+        Some((Arc::from(name.as_str()), u16::try_from(*number).ok()?))
+    };
     Instance {
         name: meta.key(),
         kind: InstanceKind::WorkloadEntry,

@@ -19,8 +19,8 @@ pub(super) fn is_of_place(label: &str) -> bool {
     places.contains(&label) || REGION_LABELS.contains(&label) || ZONE_LABELS.contains(&label)
 }
 
-/// Labels of a workload, overridden by those of its location. They are merged on read, because a merged map of each workload would
-/// take 200 bytes.
+/// Labels of a workload, overridden by those of its location. They are merged on read, because a
+/// merged map of each workload would take 200 bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkloadLabels<'a> {
     own: &'a Labels,
@@ -42,13 +42,18 @@ pub struct WorkloadLocation<'a> {
 
 impl<'a> WorkloadLabels<'a> {
     pub(super) fn new(own: &'a Labels, location: &'a Labels) -> Self {
-        Self { own, location: Some(location) }
+        Self {
+            own,
+            location: Some(location),
+        }
     }
 
     /// The value of a label.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&'a Arc<str>> {
-        self.location.and_then(|labels| labels.get(key)).or_else(|| self.own.get(key))
+        self.location
+            .and_then(|labels| labels.get(key))
+            .or_else(|| self.own.get(key))
     }
 
     /// Whether a label is set.
@@ -73,13 +78,18 @@ impl<'a> WorkloadLabels<'a> {
     /// Copies the labels to a map.
     #[must_use]
     pub fn to_map(self) -> Labels {
-        self.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
+        self.iter()
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
     }
 }
 
 impl<'a> From<&'a Labels> for WorkloadLabels<'a> {
     fn from(own: &'a Labels) -> Self {
-        Self { own, location: None }
+        Self {
+            own,
+            location: None,
+        }
     }
 }
 
@@ -88,18 +98,25 @@ impl WorkloadLocation<'_> {
     #[must_use]
     pub fn label(&self, own: &Labels) -> Labels {
         let mut labels = own.clone();
-        labels.extend(self.entries(own).map(|(label, value)| (label.into(), value.into())));
+        labels.extend(
+            self.entries(own)
+                .map(|(label, value)| (label.into(), value.into())),
+        );
         labels
     }
 
     /// The labels that the location adds to `own`.
     pub(super) fn labels(&self, own: &Labels) -> Labels {
-        self.entries(own).map(|(label, value)| (label.into(), value.into())).collect()
+        self.entries(own)
+            .map(|(label, value)| (label.into(), value.into()))
+            .collect()
     }
 
     /// Whether the location adds the network label to `own`.
     pub(super) fn adds_network(&self, own: &Labels) -> bool {
-        let has_network = own.get(NETWORK_LABEL).is_some_and(|network| !network.is_empty());
+        let has_network = own
+            .get(NETWORK_LABEL)
+            .is_some_and(|network| !network.is_empty());
         !self.network.is_empty() && !has_network
     }
 
@@ -116,7 +133,10 @@ impl WorkloadLocation<'_> {
             (NODE_LABEL, self.node),
         ];
         let here = here.into_iter().filter(|(_, value)| !value.is_empty());
-        here.chain(self.adds_network(own).then_some((NETWORK_LABEL, self.network.as_str())))
+        here.chain(
+            self.adds_network(own)
+                .then_some((NETWORK_LABEL, self.network.as_str())),
+        )
     }
 }
 
@@ -126,15 +146,43 @@ mod tests {
 
     #[test]
     fn a_missing_locality_is_added_and_a_set_network_kept() {
-        let (cluster, network) = (ClusterId::new("c"), NetworkId::new("n"));
-        let place = WorkloadLocation { cluster: &cluster, locality: "r/z", node: "node-1", network: &network };
-        let own = Labels::from([("app".into(), "web".into()), (NETWORK_LABEL.into(), "own".into())]);
+        let cluster = ClusterId::new("c");
+        let network = NetworkId::new("n");
+        let place = WorkloadLocation {
+            cluster: &cluster,
+            locality: "r/z",
+            node: "node-1",
+            network: &network,
+        };
+
+        let own = Labels::from([
+            ("app".into(), "web".into()),
+            (NETWORK_LABEL.into(), "own".into()),
+        ]);
         let here = place.labels(&own);
         let merged = WorkloadLabels::new(&own, &here);
         assert_eq!(merged.to_map(), place.label(&own));
-        assert!(merged.iter().all(|(key, value)| merged.get(key) == Some(value)) && merged.iter().count() == 6);
-        assert_eq!((merged.get("app").map(|app| &**app), merged.contains_key("x")), (Some("web"), false));
-        let labels: Vec<_> = place.label(&own).into_iter().map(|(key, value)| format!("{key}={value}")).collect();
+        assert!(
+            merged
+                .iter()
+                .all(|(key, value)| merged.get(key) == Some(value))
+                && merged.iter().count() == 6
+        );
+
+        assert_eq!(
+            (
+                merged.get("app").map(|app| &**app),
+                merged.contains_key("x")
+            ),
+            (Some("web"), false)
+        );
+
+        let labels: Vec<_> = place
+            .label(&own)
+            .into_iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+
         assert_eq!(
             labels,
             [

@@ -1,6 +1,8 @@
-//! Authenticates callers: by client certificate, by token, or by a trusted gateway's header. The first success is used.
+//! Authenticates callers: by client certificate, by token, or by a trusted gateway's header. The
+//! first success is used.
 //!
-//! Agrees with istiod's authenticators (`security/pkg/server/ca/authenticate`) in meaning and order.
+//! Agrees with istiod's authenticators (`security/pkg/server/ca/authenticate`) in meaning and
+//! order.
 
 mod certificate;
 pub mod jwks;
@@ -44,7 +46,8 @@ pub struct MeshSnapshot {
     pub remotes: OrdMap<ClusterId, Objects>,
     /// The trust domain of this mesh.
     pub trust_domain: TrustDomain,
-    /// `trustDomainAliases` of mesh config: identities of these domains count as identities of this mesh.
+    /// `trustDomainAliases` of mesh config: identities of these domains count as identities of this
+    /// mesh.
     pub aliases: Vec<TrustDomain>,
     /// The cluster that Navarch runs in.
     pub cluster: ClusterId,
@@ -120,7 +123,13 @@ impl Authenticator {
         trusted: TrustedNetworks,
     ) -> Self {
         let remotes = RemoteServers::default();
-        Self { snapshots, jwt: jwt.map(Arc::new), reviews: reviews.map(Arc::new), remotes, trusted }
+        Self {
+            snapshots,
+            jwt: jwt.map(Arc::new),
+            reviews: reviews.map(Arc::new),
+            remotes,
+            trusted,
+        }
     }
 
     /// Sets the API servers for callers of remote clusters.
@@ -136,12 +145,14 @@ impl Authenticator {
     pub async fn admit(&self, shown: Credentials<'_>) -> Result<Caller, Unknown> {
         let snapshot = self.snapshots.snapshot();
         let mut faults = Vec::new();
+
         if !shown.certificates.is_empty() {
             match certificate::caller(shown.certificates, &snapshot, jiff::Timestamp::now()) {
                 Ok(caller) => return Ok(caller),
                 Err(reason) => faults.push(Fault::Certificate(reason)),
             }
         }
+
         if let Some(token) = bearer(shown.headers) {
             match token {
                 Ok(token) => match self.by_token(token, shown, &snapshot).await {
@@ -151,12 +162,14 @@ impl Authenticator {
                 Err(reason) => faults.push(Fault::Token(reason.to_owned())),
             }
         }
+
         if !self.trusted.is_empty() && shown.headers.contains_key(xfcc::HEADER) {
             match xfcc::caller(shown, &self.trusted, &snapshot) {
                 Ok(caller) => return Ok(caller),
                 Err(reason) => faults.push(Fault::Forwarded(reason)),
             }
         }
+
         Err(Unknown(faults))
     }
 
@@ -168,15 +181,23 @@ impl Authenticator {
         snapshot: &MeshSnapshot,
     ) -> Result<Caller, Vec<String>> {
         let mut reasons = Vec::new();
+
         if let Some(jwt) = &self.jwt {
             match jwt.caller(token, snapshot).await {
                 Ok(caller) => return Ok(caller),
                 Err(reason) => reasons.push(reason),
             }
         }
-        let cluster = shown.headers.get(CLUSTER).and_then(|value| value.to_str().ok()).unwrap_or_default();
+
+        let cluster = shown
+            .headers
+            .get(CLUSTER)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
+
         match self.reviews_of(cluster, snapshot) {
-            Ok(Some((cluster, reviews))) => match reviews.caller(token, shown.peer, snapshot).await {
+            Ok(Some((cluster, reviews))) => match reviews.caller(token, shown.peer, snapshot).await
+            {
                 Ok(mut caller) => {
                     if let Some(pod) = &mut caller.pod {
                         pod.cluster = cluster;
@@ -188,23 +209,34 @@ impl Authenticator {
             Ok(None) => {}
             Err(reason) => reasons.push(reason),
         }
+
         if reasons.is_empty() {
             reasons.push(
                 "tokens are not supported: there is no API server for TokenReviews, and JWT_RULE is not set".to_owned(),
             );
         }
+
         Err(reasons)
     }
 }
 
 impl Authenticator {
-    /// The reviewer of the tokens of a cluster, and the cluster's ID if it is remote. `None` if there is no reviewer.
-    fn reviews_of(&self, cluster: &str, snapshot: &MeshSnapshot) -> Result<Option<Reviewers>, String> {
+    /// The reviewer of the tokens of a cluster, and the cluster's ID if it is remote. `None` if
+    /// there is no reviewer.
+    fn reviews_of(
+        &self,
+        cluster: &str,
+        snapshot: &MeshSnapshot,
+    ) -> Result<Option<Reviewers>, String> {
         let cluster_id = self.remotes.resolve(cluster);
         if cluster.is_empty() || snapshot.cluster == *cluster || snapshot.cluster == cluster_id {
             return Ok(self.reviews.clone().map(|reviews| (None, reviews)));
         }
-        let of = |cluster: ClusterId| self.remotes.reviews(&cluster).map(|reviews| (Some(cluster), reviews));
+        let of = |cluster: ClusterId| {
+            self.remotes
+                .reviews(&cluster)
+                .map(|reviews| (Some(cluster), reviews))
+        };
         let reviews = of(ClusterId::new(cluster)).or_else(|| of(cluster_id));
         if reviews.is_none() && self.reviews.is_some() {
             let cluster: String = cluster.chars().take(SHOWN).collect();
@@ -221,7 +253,11 @@ fn bearer(headers: &HeaderMap) -> Option<Result<&str, &'static str>> {
     if !scheme.eq_ignore_ascii_case(BEARER) {
         return None;
     }
-    Some(if token.len() > MAX_TOKEN { Err("it is too long") } else { Ok(token.trim()) })
+    Some(if token.len() > MAX_TOKEN {
+        Err("it is too long")
+    } else {
+        Ok(token.trim())
+    })
 }
 
 impl fmt::Debug for Authenticator {

@@ -16,7 +16,9 @@ pub use bundle::{Bundle, BundleError};
 pub use metrics::Metrics;
 pub use plugged_in::PluggedIn;
 pub use receipts::Receipts;
-pub use registration::{MeshRoots, Registration, RegistrationConfig, RegistrationError, ServerChain};
+pub use registration::{
+    MeshRoots, Registration, RegistrationConfig, RegistrationError, ServerChain,
+};
 pub use sign::{Authority, Lifetimes, SignError, Subject};
 
 use std::sync::Arc;
@@ -67,8 +69,19 @@ pub fn in_force(authority: Authority) -> (AuthoritySwitch, CurrentAuthority) {
     let (roots_sender, roots) = watch::channel(authority.roots().0.clone());
     let (revocations_sender, revocations) = watch::channel(authority.revocations().clone());
     let (sender, receiver) = watch::channel(Arc::new(authority));
-    let switch = AuthoritySwitch { authority: sender, roots: roots_sender, revocations: revocations_sender };
-    (switch, CurrentAuthority { authority: receiver, roots, revocations })
+    let switch = AuthoritySwitch {
+        authority: sender,
+        roots: roots_sender,
+        revocations: revocations_sender,
+    };
+    (
+        switch,
+        CurrentAuthority {
+            authority: receiver,
+            roots,
+            revocations,
+        },
+    )
 }
 
 impl CurrentAuthority {

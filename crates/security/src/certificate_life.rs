@@ -29,8 +29,11 @@ impl CertificateLife {
                 None
             })
         });
+
         let subject = Some(certificate.subject().to_string()).filter(|subject| !subject.is_empty());
-        // Certificates that do not expire end with the year 9999 (RFC 5280), which exceeds the range of `Timestamp`.
+
+        // Certificates that do not expire end with the year 9999 (RFC 5280), which exceeds the
+        // range of `Timestamp`.
         let moment = |seconds| Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX);
         Some(Self {
             subject: subject.or(first).unwrap_or_default(),

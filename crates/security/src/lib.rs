@@ -7,12 +7,15 @@
 //! connection and headers ─▶ Authenticator (certificate, JWT, TokenReview, XFCC) ─▶ Caller
 //! ```
 //!
-//! One [`ca::Authority`] is current at a time and is replaced as a whole; each signature uses the one that is current then. The types of
-//! private keys print nothing.
+//! One [`ca::Authority`] is current at a time and is replaced as a whole; each signature uses the
+//! one that is current then. The types of private keys print nothing.
 
 #![cfg_attr(
     test,
-    allow(clippy::needless_pass_by_value, reason = "builders of test values read better if they take values")
+    allow(
+        clippy::needless_pass_by_value,
+        reason = "builders of test values read better if they take values"
+    )
 )]
 
 use std::time::SystemTime;

@@ -1,4 +1,5 @@
-//! The API servers of remote clusters: each reviews the tokens and permissions of its own cluster's proxies.
+//! The API servers of remote clusters: each reviews the tokens and permissions of its own cluster's
+//! proxies.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,7 +32,10 @@ impl RemoteServers {
     /// No servers; clusters have these aliases.
     #[must_use]
     pub fn new(aliases: BTreeMap<ClusterId, ClusterId>) -> Self {
-        Self { aliases: Arc::new(aliases), servers: Arc::default() }
+        Self {
+            aliases: Arc::new(aliases),
+            servers: Arc::default(),
+        }
     }
 
     /// Sets the client for a cluster, and the audiences of its tokens.
@@ -42,12 +46,21 @@ impl RemoteServers {
     }
 
     /// Sets the server and the reviewer of a cluster.
-    pub(super) fn insert(&self, cluster: ClusterId, server: Option<ApiServer>, reviews: TokenReviews) {
-        let remote = RemoteServer { server, reviews: Arc::new(reviews) };
+    pub(super) fn insert(
+        &self,
+        cluster: ClusterId,
+        server: Option<ApiServer>,
+        reviews: TokenReviews,
+    ) {
+        let remote = RemoteServer {
+            server,
+            reviews: Arc::new(reviews),
+        };
         self.servers.write().insert(cluster, remote);
     }
 
-    /// Afterwards tokens and permissions in `cluster` are not reviewed. No effect if it is not there.
+    /// Afterwards tokens and permissions in `cluster` are not reviewed. No effect if it is not
+    /// there.
     pub fn remove(&self, cluster: &ClusterId) {
         self.servers.write().remove(cluster);
     }
@@ -67,7 +80,10 @@ impl RemoteServers {
 
     /// The reviewer of a cluster's tokens, if there is one.
     pub(super) fn reviews(&self, cluster: &ClusterId) -> Option<Arc<TokenReviews>> {
-        self.servers.read().get(cluster).map(|remote| remote.reviews.clone())
+        self.servers
+            .read()
+            .get(cluster)
+            .map(|remote| remote.reviews.clone())
     }
 }
 

@@ -19,7 +19,8 @@ pub enum Rule {
     Anyone,
     /// Authenticated callers; the content depends on their namespace.
     Proved,
-    /// Read-only callers on the same machine, and callers of the control plane's namespace or of a namespace that is allowed by name.
+    /// Read-only callers on the same machine, and callers of the control plane's namespace or of a
+    /// namespace that is allowed by name.
     Operator,
     /// As [`Rule::Operator`], and other callers for proxies of their own namespace.
     OperatorOrOwnNamespace,
@@ -36,12 +37,20 @@ struct Row {
 
 /// The row of an xDS type.
 const fn xds(what: &'static str, rule: Rule) -> Row {
-    Row { interface: Interface::Xds, what, rule }
+    Row {
+        interface: Interface::Xds,
+        what,
+        rule,
+    }
 }
 
 /// The row of a debug page.
 const fn debug(what: &'static str, rule: Rule) -> Row {
-    Row { interface: Interface::Debug, what, rule }
+    Row {
+        interface: Interface::Debug,
+        what,
+        rule,
+    }
 }
 
 const TABLE: [Row; 58] = [
@@ -55,7 +64,8 @@ const TABLE: [Row; 58] = [
     xds("nds", Rule::Anyone),
     xds("pcds", Rule::Anyone),
     xds("wds", Rule::Anyone),
-    // Without ambient mode, it is requested by address only, and contains only data that endpoints contain, too.
+    // Without ambient mode, it is requested by address only, and contains only data that endpoints
+    // contain, too.
     xds("wlds", Rule::Anyone),
     xds("wads", Rule::Anyone),
     xds("mcp", Rule::RootNamespace),
@@ -110,7 +120,10 @@ const TABLE: [Row; 58] = [
 /// The rule for a type or page; `None` if there is none.
 #[must_use]
 pub fn rule(interface: Interface, what: &str) -> Option<Rule> {
-    TABLE.iter().find(|row| row.interface == interface && row.what == what).map(|row| row.rule)
+    TABLE
+        .iter()
+        .find(|row| row.interface == interface && row.what == what)
+        .map(|row| row.rule)
 }
 
 /// Whether a caller, authenticated or not, may subscribe to a type at all.
@@ -119,7 +132,9 @@ pub fn may_subscribe(short_name: &str, identity: Option<&Identity>, root_namespa
     match rule(Interface::Xds, short_name) {
         Some(Rule::Anyone) => true,
         Some(Rule::Proved) => identity.is_some(),
-        Some(Rule::RootNamespace) => identity.is_some_and(|identity| *identity.namespace.as_str() == *root_namespace),
+        Some(Rule::RootNamespace) => {
+            identity.is_some_and(|identity| *identity.namespace.as_str() == *root_namespace)
+        }
         Some(Rule::Operator | Rule::OperatorOrOwnNamespace) | None => false,
     }
 }
@@ -135,15 +150,23 @@ pub enum Visibility {
     Nothing,
 }
 
-/// What a remote caller may see of a debug page; `operators` are the namespaces that may see everything.
+/// What a remote caller may see of a debug page; `operators` are the namespaces that may see
+/// everything.
 #[must_use]
 pub fn visibility(page: &str, caller: &Caller, operators: &[Namespace]) -> Visibility {
-    let mut namespaces: Vec<Namespace> = caller.identities.iter().map(|one| one.namespace.clone()).collect();
+    let mut namespaces: Vec<Namespace> = caller
+        .identities
+        .iter()
+        .map(|one| one.namespace.clone())
+        .collect();
     namespaces.dedup();
+
     match rule(Interface::Debug, page) {
         Some(Rule::Anyone) => Visibility::Everything,
         Some(Rule::Operator | Rule::OperatorOrOwnNamespace | Rule::Proved)
-            if namespaces.iter().any(|namespace| operators.contains(namespace)) =>
+            if namespaces
+                .iter()
+                .any(|namespace| operators.contains(namespace)) =>
         {
             Visibility::Everything
         }
@@ -158,8 +181,8 @@ mod tests {
 
     #[test]
     fn secret_subscriptions_need_authentication_and_unknown_kinds_are_denied() {
-        let [web, other] =
-            ["shop", "istio-system"].map(|of| Identity::parse(&format!("spiffe://td/ns/{of}/sa/a")).unwrap());
+        let [web, other] = ["shop", "istio-system"]
+            .map(|of| Identity::parse(&format!("spiffe://td/ns/{of}/sa/a")).unwrap());
         let may = |what: &str, identity| may_subscribe(what, identity, "istio-system");
         assert!(may("cds", None) && may("sds", Some(&web)) && !may("sds", None));
         assert!(may("mcp", Some(&other)) && !may("mcp", Some(&web)) && !may("mcp", None));
@@ -170,14 +193,31 @@ mod tests {
     fn workloads_see_their_own_namespace_and_operators_everything() {
         let caller = |namespace: &str| {
             let text = format!("spiffe://td/ns/{namespace}/sa/web");
-            Caller { identities: vec![Identity::parse(&text).unwrap()], ..Caller::default() }
+            Caller {
+                identities: vec![Identity::parse(&text).unwrap()],
+                ..Caller::default()
+            }
         };
+
         let operators = [Namespace::new("istio-system")];
         let shop = Visibility::Namespaces(vec![Namespace::new("shop")]);
         assert_eq!(visibility("config_dump", &caller("shop"), &operators), shop);
-        assert_eq!(visibility("syncz", &caller("shop"), &operators), Visibility::Nothing);
-        assert_eq!(visibility("syncz", &caller("istio-system"), &operators), Visibility::Everything);
-        assert_eq!(visibility("unknown", &caller("istio-system"), &operators), Visibility::Nothing);
-        assert_eq!(visibility("config_dump", &Caller::default(), &operators), Visibility::Namespaces(Vec::new()));
+        assert_eq!(
+            visibility("syncz", &caller("shop"), &operators),
+            Visibility::Nothing
+        );
+        assert_eq!(
+            visibility("syncz", &caller("istio-system"), &operators),
+            Visibility::Everything
+        );
+
+        assert_eq!(
+            visibility("unknown", &caller("istio-system"), &operators),
+            Visibility::Nothing
+        );
+        assert_eq!(
+            visibility("config_dump", &Caller::default(), &operators),
+            Visibility::Namespaces(Vec::new())
+        );
     }
 }

@@ -1,12 +1,16 @@
-//! Which service accounts may read the secrets of their namespace: those that the API server lets list them.
+//! Which service accounts may read the secrets of their namespace: those that the API server lets
+//! list them.
 //!
-//! Agrees with `pilot/pkg/credentials/kube`: positive results are cached for five minutes, negative ones for one.
+//! Agrees with `pilot/pkg/credentials/kube`: positive results are cached for five minutes, negative
+//! ones for one.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
 use kube::api::PostParams;
 
 use super::api_server::ApiServer;
@@ -38,14 +42,23 @@ impl AccessReviewer for ApiServer {
                         resource: Some("secrets".to_owned()),
                         ..ResourceAttributes::default()
                     }),
-                    user: Some(format!("system:serviceaccount:{}:{}", account.namespace, account.name)),
+                    user: Some(format!(
+                        "system:serviceaccount:{}:{}",
+                        account.namespace, account.name
+                    )),
                     ..SubjectAccessReviewSpec::default()
                 },
                 ..SubjectAccessReview::default()
             };
-            let (params, reviews) = (PostParams::default(), self.reviews::<SubjectAccessReview>());
-            let result = tokio::time::timeout(REVIEW_TIMEOUT, reviews.create(&params, &review)).await;
-            let answer = result.map_err(|_| "timed out".to_owned())?.map_err(|error| error.to_string())?;
+
+            let params = PostParams::default();
+            let reviews = self.reviews::<SubjectAccessReview>();
+            let result =
+                tokio::time::timeout(REVIEW_TIMEOUT, reviews.create(&params, &review)).await;
+            let answer = result
+                .map_err(|_| "timed out".to_owned())?
+                .map_err(|error| error.to_string())?;
+
             Ok(answer.status.is_some_and(|status| status.allowed))
         })
     }

@@ -1,5 +1,5 @@
-//! TLS of Navarch's own ports: the server certificate and the roots for client certificates. Both are replaced without closing
-//! connections.
+//! TLS of Navarch's own ports: the server certificate and the roots for client certificates. Both
+//! are replaced without closing connections.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Clock;
-use super::ca::{Authority, CurrentAuthority, Registration, RegistrationError, ServerChain, SignError, Subject};
+use super::ca::{
+    Authority, CurrentAuthority, Registration, RegistrationError, ServerChain, SignError, Subject,
+};
 use super::tls_rules::TlsRules;
 use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
 use navarch_api::kubernetes::SecretBytes;
@@ -104,7 +106,8 @@ pub struct ServerRequest {
 pub struct ConfiguredFiles {
     /// The chain, leaf first.
     pub chain: PathBuf,
-    /// The private key in PEM: `--tls-key-file`, or istiod's path `./var/run/secrets/istiod/tls/tls.key`.
+    /// The private key in PEM: `--tls-key-file`, or istiod's path
+    /// `./var/run/secrets/istiod/tls/tls.key`.
     pub key: PathBuf,
     /// Its roots; the CA's, if there are none.
     pub roots: Option<PathBuf>,
@@ -149,8 +152,8 @@ impl ServingTls {
         self.served.borrow().chain.clone()
     }
 
-    /// A watch of the root certificates of the server certificate, as PEM. New roots are published before a certificate that they
-    /// sign is served.
+    /// A watch of the root certificates of the server certificate, as PEM. New roots are published
+    /// before a certificate that they sign is served.
     #[must_use]
     pub fn roots(&self) -> watch::Receiver<Arc<str>> {
         self.known_by.clone()
@@ -177,19 +180,28 @@ impl fmt::Debug for ServingTls {
 /// Navarch's DNS names: istiod's, so that agents and charts find it.
 #[must_use]
 pub fn host_names(namespace: &str, revision: &str, custom: &str) -> Vec<String> {
-    let mut names: Vec<String> =
-        ["istiod", "istiod-remote", "istio-pilot"].iter().map(|name| format!("{name}.{namespace}.svc")).collect();
+    let mut names: Vec<String> = ["istiod", "istiod-remote", "istio-pilot"]
+        .iter()
+        .map(|name| format!("{name}.{namespace}.svc"))
+        .collect();
     if !matches!(revision, "" | "default") {
         names.push(format!("istiod-{revision}.{namespace}.svc"));
     }
-    names.extend(custom.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned));
+    names.extend(
+        custom
+            .split(',')
+            .map(str::trim)
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned),
+    );
     names.sort_unstable();
     names.dedup();
     names
 }
 
-/// TLS with a certificate of this source, and the task that renews it: at half its lifetime and when the authority changes if
-/// the authority issues it, when files change if it is in files, when the signer's roots change if Kubernetes signs.
+/// TLS with a certificate of this source, and the task that renews it: at half its lifetime and
+/// when the authority changes if the authority issues it, when files change if it is in files, when
+/// the signer's roots change if Kubernetes signs.
 ///
 /// # Errors
 /// If the first certificate cannot be issued or loaded.
@@ -200,10 +212,26 @@ pub async fn start(
 ) -> Result<(ServingTls, impl Future<Output = ()> + Send + 'static), ServingError> {
     let files = Files::read(&config);
     let requested = request(&config).await?;
-    let first = configure(&authority.get(), &config, &files, requested.as_ref(), clock())?;
+    let first = configure(
+        &authority.get(),
+        &config,
+        &files,
+        requested.as_ref(),
+        clock(),
+    )?;
+
     let (roots, known_by) = watch::channel(first.web.roots.clone());
     let (sender, served) = watch::channel(first);
-    let renewal = Renewal { authority, config, files, requested, sender, roots, clock };
+    let renewal = Renewal {
+        authority,
+        config,
+        files,
+        requested,
+        sender,
+        roots,
+        clock,
+    };
+
     Ok((ServingTls { served, known_by }, renewal.run()))
 }
 
@@ -217,12 +245,17 @@ impl Files {
         let given = match &config.certificate {
             ServerCertificate::Issued(_) | ServerCertificate::Requested(_) => Vec::new(),
             ServerCertificate::Given(ConfiguredFiles { chain, key, roots }) => {
-                [Some(chain), Some(key), roots.as_ref()].into_iter().flatten().collect()
+                [Some(chain), Some(key), roots.as_ref()]
+                    .into_iter()
+                    .flatten()
+                    .collect()
             }
         };
         let all = given.into_iter().chain(&config.further_roots);
         let read = |path: &PathBuf| {
-            regular_file::read(path, MAX_SETTINGS_BYTES).map(SecretBytes::new).map_err(|error| error.kind())
+            regular_file::read(path, MAX_SETTINGS_BYTES)
+                .map(SecretBytes::new)
+                .map_err(|error| error.kind())
         };
         Self(all.map(|path| (path.clone(), read(path))).collect())
     }
@@ -262,13 +295,24 @@ struct Renewal {
 impl Renewal {
     /// Renews until the process ends.
     async fn run(self) {
-        let Self { mut authority, config, mut files, mut requested, sender, roots, clock } = self;
+        let Self {
+            mut authority,
+            config,
+            mut files,
+            mut requested,
+            sender,
+            roots,
+            clock,
+        } = self;
+
         let mut due = Instant::now() + half_life(&authority.get(), requested.as_ref(), clock());
         let mut ends = false;
         let mut events = FileEvents::of_files(files.0.keys().map(PathBuf::as_path));
+
         loop {
             tokio::select! {
-                // The last authority stays in use when there will be no other; its certificates must still be renewed.
+                // The last authority stays in use when there will be no other; its certificates
+                // must still be renewed.
                 changed = authority.changed(), if !ends => {
                     ends = !changed;
                     if ends {
@@ -279,13 +323,21 @@ impl Renewal {
                 () = files_change(&config, &mut files, &mut events) => {}
                 () = roots_change(&config, requested.as_ref()) => {}
             }
+
             let renewed = match request(&config).await {
                 Ok(chain) => {
                     requested = chain.or(requested);
-                    configure(&authority.get(), &config, &files, requested.as_ref(), clock())
+                    configure(
+                        &authority.get(),
+                        &config,
+                        &files,
+                        requested.as_ref(),
+                        clock(),
+                    )
                 }
                 Err(error) => Err(error),
             };
+
             let wait = match renewed {
                 Ok(served) => {
                     roots.send_if_modified(|current| {
@@ -299,16 +351,21 @@ impl Renewal {
                 }
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
-                    tracing::error!(error, "failed to renew the server certificate; keeping the current one");
+                    tracing::error!(
+                        error,
+                        "failed to renew the server certificate; keeping the current one"
+                    );
                     RETRY
                 }
             };
+
             due = Instant::now() + wait;
         }
     }
 }
 
-/// Waits until files have changed and settled: the files of a mounted Secret are not all replaced at once.
+/// Waits until files have changed and settled: the files of a mounted Secret are not all replaced
+/// at once.
 async fn files_change(config: &ServingConfig, files: &mut Files, events: &mut FileEvents) {
     if files.0.is_empty() {
         return std::future::pending().await;
@@ -329,9 +386,17 @@ async fn files_change(config: &ServingConfig, files: &mut Files, events: &mut Fi
 
 /// Has Kubernetes sign a certificate, if it is the source.
 async fn request(config: &ServingConfig) -> Result<Option<ServerChain>, ServingError> {
-    let ServerCertificate::Requested(request) = &config.certificate else { return Ok(None) };
-    let ServerRequest { names, signer, registration } = &**request;
-    Ok(Some(registration.sign_server(names, signer, LIFETIME).await?))
+    let ServerCertificate::Requested(request) = &config.certificate else {
+        return Ok(None);
+    };
+    let ServerRequest {
+        names,
+        signer,
+        registration,
+    } = &**request;
+    Ok(Some(
+        registration.sign_server(names, signer, LIFETIME).await?,
+    ))
 }
 
 /// Waits until mesh config has other roots of the signer than those of its last certificate.
@@ -341,14 +406,18 @@ async fn roots_change(config: &ServingConfig, held: Option<&ServerChain>) {
     };
     loop {
         tokio::time::sleep(POLL_INTERVAL).await;
-        if request.registration.server_roots(&request.signer).is_ok_and(|roots| roots != held.roots) {
+        if request
+            .registration
+            .server_roots(&request.signer)
+            .is_ok_and(|roots| roots != held.roots)
+        {
             return;
         }
     }
 }
 
-/// When a certificate issued now is to be renewed: at half of its lifetime. A certificate of the CA expires with the CA's own at
-/// the latest; a signer of Kubernetes may grant less than requested.
+/// When a certificate issued now is to be renewed: at half of its lifetime. A certificate of the CA
+/// expires with the CA's own at the latest; a signer of Kubernetes may grant less than requested.
 fn half_life(authority: &Authority, requested: Option<&ServerChain>, now: SystemTime) -> Duration {
     let end = match requested {
         None => authority.not_after(),
@@ -378,7 +447,9 @@ fn configure(
                 None => own(),
                 Some(path) => {
                     files.certificates(path)?;
-                    String::from_utf8_lossy(files.get(path)?.expose()).as_ref().into()
+                    String::from_utf8_lossy(files.get(path)?.expose())
+                        .as_ref()
+                        .into()
                 }
             };
             (files.certificates(&given.chain)?, key, known_by)
@@ -386,11 +457,20 @@ fn configure(
         ServerCertificate::Requested(request) => {
             let none = || RegistrationError::NoMeshRoot(request.signer.clone());
             let held = requested.ok_or_else(none)?;
-            (held.chain.clone(), PrivateKeyDer::from(held.key.clone_key()), Arc::from(held.roots.as_str()))
+            (
+                held.chain.clone(),
+                PrivateKeyDer::from(held.key.clone_key()),
+                Arc::from(held.roots.as_str()),
+            )
         }
     };
-    let web = WebTls { config: web_config(chain.clone(), key.clone_key(), &config.rules)?, roots: known_by };
+
+    let web = WebTls {
+        config: web_config(chain.clone(), key.clone_key(), &config.rules)?,
+        roots: known_by,
+    };
     let mut trusted = authority.root_certificates().to_vec();
+
     for path in &config.further_roots {
         match files.certificates(path) {
             Ok(roots) => trusted.extend(roots),
@@ -400,36 +480,61 @@ fn configure(
             ),
         }
     }
-    if let ServerCertificate::Given(ConfiguredFiles { roots: Some(path), .. }) = &config.certificate {
+
+    if let ServerCertificate::Given(ConfiguredFiles {
+        roots: Some(path), ..
+    }) = &config.certificate
+    {
         trusted.extend(files.certificates(path)?);
     }
+
     if let Some(held) = requested {
         // The signer may also sign for workloads.
-        trusted.extend(pem::readable_certificates(held.roots.as_bytes(), "the signer's roots").unwrap_or_default());
+        trusted.extend(
+            pem::readable_certificates(held.roots.as_bytes(), "the signer's roots")
+                .unwrap_or_default(),
+        );
     }
+
     let shown = Arc::from(chain.as_slice());
-    Ok(Served { mesh: server_config(chain, key, &trusted, authority.revocations(), &config.rules)?, web, chain: shown })
+    Ok(Served {
+        mesh: server_config(chain, key, &trusted, authority.revocations(), &config.rules)?,
+        web,
+        chain: shown,
+    })
 }
 
-/// The usable CRLs of a PEM text for client verification. Invalid ones are skipped, as they would block all clients.
+/// The usable CRLs of a PEM text for client verification. Invalid ones are skipped, as they would
+/// block all clients.
 fn revocations(
     pem: &str,
     usable: impl Fn(&[CertificateRevocationListDer<'static>]) -> Result<(), VerifierBuilderError>,
 ) -> Vec<CertificateRevocationListDer<'static>> {
     let mut lists = Vec::new();
     for list in pem::crls(pem.as_bytes(), "the CA's lists") {
-        let checked = list.map_err(|error| error.to_string()).map(|list| vec![list]);
-        match checked.and_then(|list| usable(&list).map(|()| list).map_err(|error| error.to_string())) {
+        let checked = list
+            .map_err(|error| error.to_string())
+            .map(|list| vec![list]);
+        match checked.and_then(|list| {
+            usable(&list)
+                .map(|()| list)
+                .map_err(|error| error.to_string())
+        }) {
             Ok(list) => lists.extend(list),
-            Err(error) => tracing::error!(error, "failed to parse a certificate revocation list of the CA"),
+            Err(error) => tracing::error!(
+                error,
+                "failed to parse a certificate revocation list of the CA"
+            ),
         }
     }
+
     lists
 }
 
 /// TLS for a server with this certificate. Client certificates of these roots are optional.
 ///
-/// Sessions are not resumed: a client's certificate would not be verified again, even if it has expired or been revoked.
+/// Sessions are not resumed: a client's certificate would not be verified again, even if it has
+/// expired or been revoked.
 fn server_config(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -442,24 +547,31 @@ fn server_config(
     for root in roots {
         store.add(root.clone())?;
     }
+
     let store = Arc::new(store);
     let builder = || WebPkiClientVerifier::builder_with_provider(store.clone(), provider.clone());
-    let revoked = revocations(revoked, |list| builder().with_crls(list.to_vec()).build().map(drop));
+    let revoked = revocations(revoked, |list| {
+        builder().with_crls(list.to_vec()).build().map(drop)
+    });
+
     // Not every CA of a chain has a CRL.
-    let verifier = builder().with_crls(revoked).allow_unknown_revocation_status();
+    let verifier = builder()
+        .with_crls(revoked)
+        .allow_unknown_revocation_status();
     let verifier = verifier.allow_unauthenticated().build()?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(rules.versions())?
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)?;
     config.session_storage = Arc::new(NoServerSessionStorage {});
+
     config.send_tls13_tickets = 0;
     config.alpn_protocols = vec![H2.to_vec()];
     Ok(Arc::new(config))
 }
 
-/// TLS for a server with this certificate. Client certificates are not requested: an API server might send one of its own
-/// root.
+/// TLS for a server with this certificate. Client certificates are not requested: an API server
+/// might send one of its own root.
 fn web_config(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -481,9 +593,13 @@ mod tests {
     /// A certificate for a name, by an authority, put into files.
     fn put(folder: &Path, authority: &Authority, name: &str) -> Vec<CertificateDer<'static>> {
         let now = jiff::Timestamp::now().into();
-        let (chain, key) = authority.issue(&Subject::Server(vec![name.to_owned()]), LIFETIME, now).unwrap();
+        let (chain, key) = authority
+            .issue(&Subject::Server(vec![name.to_owned()]), LIFETIME, now)
+            .unwrap();
         let pem: String = chain.iter().map(|one| pem::encode(one)).collect();
-        let key = rcgen::KeyPair::try_from(&PrivateKeyDer::from(key)).unwrap().serialize_pem();
+        let key = rcgen::KeyPair::try_from(&PrivateKeyDer::from(key))
+            .unwrap()
+            .serialize_pem();
         std::fs::write(folder.join("tls.key"), key).unwrap();
         std::fs::write(folder.join("tls.crt"), pem).unwrap();
         std::fs::write(folder.join("ca.crt"), authority.roots().pem()).unwrap();
@@ -494,6 +610,7 @@ mod tests {
     async fn a_given_certificate_is_shown_and_replaced_with_its_files() {
         use super::super::ca::{Bundle, in_force};
         use navarch_pki::KeyType;
+
         let clock: Clock = || jiff::Timestamp::now().into();
         let authority = || {
             let bundle = Bundle::self_signed("td", KeyType::P256, LIFETIME, clock()).unwrap();
@@ -501,14 +618,23 @@ mod tests {
         };
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        let given = ConfiguredFiles { chain: path("tls.crt"), key: path("tls.key"), roots: Some(path("ca.crt")) };
+        let given = ConfiguredFiles {
+            chain: path("tls.crt"),
+            key: path("tls.key"),
+            roots: Some(path("ca.crt")),
+        };
+
         let config = ServingConfig {
             certificate: ServerCertificate::Given(given),
             further_roots: Vec::new(),
             rules: TlsRules::default(),
         };
         let (_switch, current) = in_force(authority());
-        assert!(start(current.clone(), config.clone(), clock).await.is_err(), "there are no files yet");
+        assert!(
+            start(current.clone(), config.clone(), clock).await.is_err(),
+            "there are no files yet"
+        );
+
         let outer = authority();
         put(folder.path(), &outer, "one.example");
         let (mut tls, renewing) = start(current, config, clock).await.unwrap();
@@ -517,10 +643,16 @@ mod tests {
         tasks.spawn(renewing);
         let other = authority();
         std::fs::write(path("tls.crt"), "nonsense").unwrap();
+
         tokio::time::sleep(Duration::from_millis(10)).await;
         put(folder.path(), &other, "two.example");
-        tokio::time::timeout(Duration::from_secs(20), tls.changed()).await.unwrap();
-        assert_eq!((&*tls.web().roots, &**tls.roots().borrow()), (other.roots().pem(), other.roots().pem()));
+        tokio::time::timeout(Duration::from_secs(20), tls.changed())
+            .await
+            .unwrap();
+        assert_eq!(
+            (&*tls.web().roots, &**tls.roots().borrow()),
+            (other.roots().pem(), other.roots().pem())
+        );
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! All trusted roots of the mesh: those of the CA, of mesh config, and of the SPIFFE endpoints in mesh config.
+//! All trusted roots of the mesh: those of the CA, of mesh config, and of the SPIFFE endpoints in
+//! mesh config.
 //!
-//! Agrees with `pilot/pkg/trustbundle` in the trusted roots; differs in that an invalid root is skipped and reported, and does
-//! not invalidate others.
+//! Agrees with `pilot/pkg/trustbundle` in the trusted roots; differs in that an invalid root is
+//! skipped and reported, and does not invalidate others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -46,24 +47,37 @@ pub struct TrustBundle {
 /// # Errors
 /// If a certificate is invalid, or not of a CA.
 pub fn split(text: &str, place: &str) -> Result<Vec<Arc<str>>, TrustError> {
-    pem::certificates(text.as_bytes(), place)?.iter().map(|one| check(one, place)).collect()
+    pem::certificates(text.as_bytes(), place)?
+        .iter()
+        .map(|one| check(one, place))
+        .collect()
 }
 
 /// Encodes a CA certificate as PEM.
 fn check(certificate: &CertificateDer<'_>, place: &str) -> Result<Arc<str>, TrustError> {
     let parsed = X509Certificate::from_der(certificate);
     let (_, parsed) = parsed.map_err(|_| PemError::Unreadable(place.to_owned()))?;
-    if parsed.is_ca() { Ok(Arc::from(pem::encode(certificate))) } else { Err(TrustError::NoCa(place.to_owned())) }
+    if parsed.is_ca() {
+        Ok(Arc::from(pem::encode(certificate)))
+    } else {
+        Err(TrustError::NoCa(place.to_owned()))
+    }
 }
 
 /// The SPIFFE endpoints in mesh config.
 #[must_use]
 pub fn endpoints(mesh: &[CertificateData]) -> BTreeSet<String> {
-    let without_pem = mesh.iter().filter(|data| data.pem.as_deref().unwrap_or_default().is_empty());
-    without_pem.filter_map(|data| data.spiffe_bundle_url.clone()).filter(|url| !url.is_empty()).collect()
+    let without_pem = mesh
+        .iter()
+        .filter(|data| data.pem.as_deref().unwrap_or_default().is_empty());
+    without_pem
+        .filter_map(|data| data.spiffe_bundle_url.clone())
+        .filter(|url| !url.is_empty())
+        .collect()
 }
 
-/// Merges the trusted roots: the CA's own, those of the mesh config, and those of its SPIFFE endpoints.
+/// Merges the trusted roots: the CA's own, those of the mesh config, and those of its SPIFFE
+/// endpoints.
 #[must_use]
 pub fn assemble(own: &str, mesh: &[CertificateData], fetched: &Fetched) -> TrustBundle {
     let mut roots: BTreeSet<Arc<str>> = BTreeSet::new();
@@ -75,17 +89,26 @@ pub fn assemble(own: &str, mesh: &[CertificateData], fetched: &Fetched) -> Trust
     if !own.is_empty() {
         add(split(own, "the CA"));
     }
+
     for (index, data) in mesh.iter().enumerate() {
         if let Some(pem) = data.pem.as_deref().filter(|pem| !pem.is_empty()) {
-            add(split(pem, &format!("caCertificates[{index}] of the mesh config")));
+            add(split(
+                pem,
+                &format!("caCertificates[{index}] of the mesh config"),
+            ));
         }
     }
+
     for endpoint in endpoints(mesh) {
         if let Some(found) = fetched.get(&endpoint) {
             add(Ok(found.to_vec()));
         }
     }
-    TrustBundle { roots: roots.into_iter().collect(), faults }
+
+    TrustBundle {
+        roots: roots.into_iter().collect(),
+        faults,
+    }
 }
 
 /// The roots in a SPIFFE bundle: each key for `x509-svid` has one certificate.
@@ -94,15 +117,33 @@ pub fn assemble(own: &str, mesh: &[CertificateData], fetched: &Fetched) -> Trust
 /// If there is none, or an invalid one.
 pub fn from_spiffe(document: &str) -> Result<Arc<[Arc<str>]>, TrustError> {
     let document: Value = serde_json::from_str(document).map_err(|_| TrustError::NoBundle)?;
-    let keys = document.get("keys").and_then(Value::as_array).ok_or(TrustError::NoBundle)?;
+    let keys = document
+        .get("keys")
+        .and_then(Value::as_array)
+        .ok_or(TrustError::NoBundle)?;
     let mut roots = Vec::new();
-    for key in keys.iter().filter(|key| key.get("use").and_then(Value::as_str) == Some("x509-svid")) {
+    for key in keys
+        .iter()
+        .filter(|key| key.get("use").and_then(Value::as_str) == Some("x509-svid"))
+    {
         let certificates = key.get("x5c").and_then(Value::as_array).map(Vec::as_slice);
-        let Some([Value::String(certificate)]) = certificates else { return Err(TrustError::NoBundle) };
-        let certificate = STANDARD.decode(certificate).map_err(|_| TrustError::NoBundle)?;
-        roots.push(check(&CertificateDer::from(certificate), "the SPIFFE bundle")?);
+        let Some([Value::String(certificate)]) = certificates else {
+            return Err(TrustError::NoBundle);
+        };
+        let certificate = STANDARD
+            .decode(certificate)
+            .map_err(|_| TrustError::NoBundle)?;
+        roots.push(check(
+            &CertificateDer::from(certificate),
+            "the SPIFFE bundle",
+        )?);
     }
-    if roots.is_empty() { Err(TrustError::NoBundle) } else { Ok(roots.into()) }
+
+    if roots.is_empty() {
+        Err(TrustError::NoBundle)
+    } else {
+        Ok(roots.into())
+    }
 }
 
 #[cfg(test)]
@@ -113,25 +154,45 @@ mod tests {
 
     fn root() -> String {
         let now = jiff::Timestamp::now().into();
-        Bundle::self_signed("td", KeyType::P256, std::time::Duration::from_secs(3600), now).unwrap().certificate
+        Bundle::self_signed(
+            "td",
+            KeyType::P256,
+            std::time::Duration::from_secs(3600),
+            now,
+        )
+        .unwrap()
+        .certificate
     }
 
     fn in_pem(text: &str) -> CertificateData {
-        CertificateData { pem: Some(text.to_owned()), ..CertificateData::default() }
+        CertificateData {
+            pem: Some(text.to_owned()),
+            ..CertificateData::default()
+        }
     }
 
     #[test]
     fn roots_of_all_sources_are_deduplicated_and_errors_reported() {
-        let (own, mesh, remote) = (root(), root(), root());
+        let own = root();
+        let mesh = root();
+        let remote = root();
         let url = "https://td.example/bundle";
-        let endpoint = CertificateData { spiffe_bundle_url: Some(url.to_owned()), ..CertificateData::default() };
+        let endpoint = CertificateData {
+            spiffe_bundle_url: Some(url.to_owned()),
+            ..CertificateData::default()
+        };
         let config = [in_pem(&mesh), in_pem(&own), in_pem("nonsense"), endpoint];
+
         let fetched = Fetched::from([(url.to_owned(), split(&remote, "").unwrap().into())]);
         let bundle = assemble(&own, &config, &fetched);
         assert_eq!(bundle.roots.len(), 3);
         assert!(bundle.roots.is_sorted());
         let fault = bundle.faults.into_iter().next().unwrap().to_string();
-        assert_eq!(fault, "no PEM certificate in caCertificates[2] of the mesh config");
+        assert_eq!(
+            fault,
+            "no PEM certificate in caCertificates[2] of the mesh config"
+        );
+
         // The roots of an endpoint that is no longer configured are dropped.
         assert_eq!(assemble(&own, &[], &fetched).roots.len(), 1);
     }
@@ -140,10 +201,24 @@ mod tests {
     fn a_spiffe_bundle_gives_its_certificates() {
         let root = root();
         let encoded = STANDARD.encode(&pem::certificates(root.as_bytes(), "").unwrap()[0]);
-        let good = format!(r#"{{"keys":[{{"use":"x509-svid","x5c":["{encoded}"]}},{{"use":"jwt-svid"}}]}}"#);
-        assert_eq!(&*from_spiffe(&good).unwrap(), split(&root, "").unwrap().as_slice());
+        let good = format!(
+            r#"{{"keys":[{{"use":"x509-svid","x5c":["{encoded}"]}},{{"use":"jwt-svid"}}]}}"#
+        );
+        assert_eq!(
+            &*from_spiffe(&good).unwrap(),
+            split(&root, "").unwrap().as_slice()
+        );
+
         let two = format!(r#"{{"keys":[{{"use":"x509-svid","x5c":["{encoded}","{encoded}"]}}]}}"#);
-        for broken in ["", "null", "{}", r#"{"keys":[]}"#, r#"{"keys":[{"use":"x509-svid","x5c":["!"]}]}"#, &two] {
+
+        for broken in [
+            "",
+            "null",
+            "{}",
+            r#"{"keys":[]}"#,
+            r#"{"keys":[{"use":"x509-svid","x5c":["!"]}]}"#,
+            &two,
+        ] {
             assert_eq!(from_spiffe(broken), Err(TrustError::NoBundle), "{broken}");
         }
     }

@@ -1,5 +1,5 @@
-//! Merges several sources. If two have an object of the same name, the first source in order wins, and the other object is
-//! reported as a duplicate until the first one is deleted.
+//! Merges several sources. If two have an object of the same name, the first source in order wins,
+//! and the other object is reported as a duplicate until the first one is deleted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,17 +28,26 @@ impl Aggregate {
         Self { sources }
     }
 
-    /// Forwards events until all sources have ended or the receiver is closed. Reports a full sync once all sources are in sync.
+    /// Forwards events until all sources have ended or the receiver is closed. Reports a full sync
+    /// once all sources are in sync.
     pub async fn run(self, events: mpsc::Sender<Batch>) {
-        let mut state = Merged { names: Vec::new(), holders: BTreeMap::new(), unsynced: self.sources.len() };
+        let mut state = Merged {
+            names: Vec::new(),
+            holders: BTreeMap::new(),
+            unsynced: self.sources.len(),
+        };
         let mut batches = StreamMap::new();
+
         for (index, (name, source)) in self.sources.into_iter().enumerate() {
             state.names.push(name);
             batches.insert(index, ReceiverStream::new(source));
         }
+
         while let Some((source, batch)) = batches.next().await {
             let mut merged = Batch::new();
-            batch.into_iter().for_each(|event| state.apply(source, event, &mut merged));
+            batch
+                .into_iter()
+                .for_each(|event| state.apply(source, event, &mut merged));
             if !merged.is_empty() && events.send(merged).await.is_err() {
                 return;
             }
@@ -59,7 +68,9 @@ struct Merged {
 impl Merged {
     fn apply(&mut self, source: usize, event: SourceEvent, batch: &mut Batch) {
         match event {
-            SourceEvent::Added(object) | SourceEvent::Updated(object) => self.put(source, object, batch),
+            SourceEvent::Added(object) | SourceEvent::Updated(object) => {
+                self.put(source, object, batch)
+            }
             SourceEvent::Deleted(name) => self.remove(source, &name, batch),
             SourceEvent::FullSync => {
                 self.unsynced = self.unsynced.saturating_sub(1);
@@ -90,7 +101,9 @@ impl Merged {
     }
 
     fn remove(&mut self, source: usize, name: &ObjectRef, batch: &mut Batch) {
-        let Some(holders) = self.holders.get_mut(name) else { return };
+        let Some(holders) = self.holders.get_mut(name) else {
+            return;
+        };
         let before = holders.first_key_value().map(|(_, object)| object.clone());
         let was_duplicate = holders.len() > 1;
         holders.remove(&source);
@@ -109,26 +122,45 @@ impl Merged {
         let holders = self.holders.get(name);
         let first = holders.and_then(|holders| holders.keys().next().copied());
         let holder = first.and_then(|first| self.names.get(first));
+
         for (index, source) in self.names.iter().enumerate() {
             let place: Arc<str> = Arc::from(format!("{source} ({name})"));
-            let in_vain = first != Some(index) && holders.is_some_and(|holders| holders.contains_key(&index));
+            let in_vain =
+                first != Some(index) && holders.is_some_and(|holders| holders.contains_key(&index));
             let problem = holder.filter(|_| in_vain).map(|holder| Problem {
-                place: FilePosition { file: place.clone(), line: 0 },
+                place: FilePosition {
+                    file: place.clone(),
+                    line: 0,
+                },
                 subject: Subject {
                     api_version: name.kind.group().to_owned(),
                     kind: name.kind.to_string(),
                     namespace: name.name.namespace.to_string(),
                     name: name.name.name.to_string(),
                 },
-                fault: Fault::Duplicate { holder: FilePosition { file: holder.clone(), line: 0 } },
+                fault: Fault::Duplicate {
+                    holder: FilePosition {
+                        file: holder.clone(),
+                        line: 0,
+                    },
+                },
             });
-            batch.push(SourceEvent::Problems { place, problems: problem.into_iter().collect() });
+
+            batch.push(SourceEvent::Problems {
+                place,
+                problems: problem.into_iter().collect(),
+            });
         }
     }
 }
 
 /// Sends the change of the winning object, if any.
-fn send_change(name: &ObjectRef, before: Option<AnyObject>, now: Option<AnyObject>, batch: &mut Batch) {
+fn send_change(
+    name: &ObjectRef,
+    before: Option<AnyObject>,
+    now: Option<AnyObject>,
+    batch: &mut Batch,
+) {
     match (before, now) {
         (None, Some(now)) => batch.push(SourceEvent::Added(now)),
         (Some(before), Some(now)) if before.same_content(&now) => {}
@@ -154,8 +186,12 @@ mod tests {
 
     #[test]
     fn the_first_source_takes_precedence_until_it_removes_the_object() {
-        let mut merged =
-            Merged { names: vec![Arc::from("fs:///a"), Arc::from("k8s://")], holders: BTreeMap::new(), unsynced: 2 };
+        let mut merged = Merged {
+            names: vec![Arc::from("fs:///a"), Arc::from("k8s://")],
+            holders: BTreeMap::new(),
+            unsynced: 2,
+        };
+
         let mut applied = |source, event| {
             let mut batch = Batch::new();
             merged.apply(source, event, &mut batch);
@@ -165,19 +201,29 @@ mod tests {
                 SourceEvent::Deleted(_) => "-".to_owned(),
                 SourceEvent::Problems { place, problems } => format!("{place}: {}", problems.len()),
                 SourceEvent::FullSync => "synced".to_owned(),
-                SourceEvent::MeshConfig(_) | SourceEvent::MeshNetworks(_) | SourceEvent::Keys(..) => String::new(),
+                SourceEvent::MeshConfig(_)
+                | SourceEvent::MeshNetworks(_)
+                | SourceEvent::Keys(..) => String::new(),
             };
             batch.into_iter().map(brief).collect::<Vec<_>>().join(", ")
         };
+
         let name = object("k").object_ref();
         assert_eq!(applied(1, SourceEvent::Added(object("k"))), "+k");
         assert_eq!(applied(1, SourceEvent::FullSync), "");
         let duplicate = "fs:///a (Namespace shop): 0, k8s:// (Namespace shop): 1";
-        assert_eq!(applied(0, SourceEvent::Added(object("f"))), format!("{duplicate}, ~f"));
+        assert_eq!(
+            applied(0, SourceEvent::Added(object("f"))),
+            format!("{duplicate}, ~f")
+        );
+
         assert_eq!(applied(0, SourceEvent::FullSync), "synced");
         assert_eq!(applied(1, SourceEvent::Updated(object("l"))), "");
         let well = "fs:///a (Namespace shop): 0, k8s:// (Namespace shop): 0";
-        assert_eq!(applied(0, SourceEvent::Deleted(name.clone())), format!("{well}, ~l"));
+        assert_eq!(
+            applied(0, SourceEvent::Deleted(name.clone())),
+            format!("{well}, ~l")
+        );
         assert_eq!(applied(1, SourceEvent::Deleted(name)), "-");
     }
 }

@@ -29,7 +29,8 @@ pub(super) trait SourceUnderTest: Sized {
     /// Where the source tells what it finds.
     fn events(&mut self) -> &mut mpsc::Receiver<Batch>;
 
-    /// Puts a version of an object that cannot be read in its place: its name is good, its content is not.
+    /// Puts a version of an object that cannot be read in its place: its name is good, its content
+    /// is not.
     async fn put_broken(&mut self, object: &Value) {
         let mut broken = object.clone();
         broken["spec"] = json!("broken");
@@ -59,17 +60,29 @@ impl<S: SourceUnderTest> Listener<S> {
     /// Listens to a source.
     pub(super) fn over(source: S) -> Self {
         let (waiting, objects, problems) = Default::default();
-        Self { source, waiting, objects, problems, synced: false }
+        Self {
+            source,
+            waiting,
+            objects,
+            problems,
+            synced: false,
+        }
     }
 
     /// The next event. What a source may never say fails the test.
     pub(super) async fn next(&mut self) -> SourceEvent {
         while self.waiting.is_empty() {
             let batch = timeout(TIMEOUT, self.source.events().recv()).await;
-            let batch = batch
-                .unwrap_or_else(|_| panic!("nothing came; so far: {:#?}, {:#?}", self.objects.keys(), self.problems));
+            let batch = batch.unwrap_or_else(|_| {
+                panic!(
+                    "nothing came; so far: {:#?}, {:#?}",
+                    self.objects.keys(),
+                    self.problems
+                )
+            });
             self.waiting.extend(batch.expect("the source ended"));
         }
+
         let event = self.waiting.pop_front().unwrap();
         match &event {
             SourceEvent::Added(object) => {
@@ -79,7 +92,8 @@ impl<S: SourceUnderTest> Listener<S> {
             SourceEvent::Updated(object) => {
                 let before = self.objects.insert(object.object_ref(), object.clone());
                 let before = before.expect("updated before it was added");
-                let is_same = before.same_content(object) && before.meta().generation == object.meta().generation;
+                let is_same = before.same_content(object)
+                    && before.meta().generation == object.meta().generation;
                 assert!(!is_same, "updated to the same");
                 // A generation that grew without a change of content is sent as an update.
                 if before.same_content(object) {
@@ -87,14 +101,20 @@ impl<S: SourceUnderTest> Listener<S> {
                 }
             }
             SourceEvent::Deleted(reference) => {
-                assert!(self.objects.remove(reference).is_some(), "deleted twice: {reference}");
+                assert!(
+                    self.objects.remove(reference).is_some(),
+                    "deleted twice: {reference}"
+                );
             }
             SourceEvent::Problems { place, problems } => {
                 self.problems.insert(place.to_string(), problems.clone());
             }
-            SourceEvent::FullSync => assert!(!std::mem::replace(&mut self.synced, true), "in sync twice"),
+            SourceEvent::FullSync => {
+                assert!(!std::mem::replace(&mut self.synced, true), "in sync twice")
+            }
             SourceEvent::MeshConfig(_) | SourceEvent::MeshNetworks(_) | SourceEvent::Keys(..) => {}
         }
+
         event
     }
 
@@ -116,7 +136,8 @@ impl<S: SourceUnderTest> Listener<S> {
 
     /// The next event about an object, problems left out, in brief: `+Namespace a` and the like.
     pub(super) async fn next_change(&mut self) -> String {
-        let brief = |sign: char, reference: &dyn Debug| format!("{sign}{reference:?}").replace('"', "");
+        let brief =
+            |sign: char, reference: &dyn Debug| format!("{sign}{reference:?}").replace('"', "");
         loop {
             return match self.next().await {
                 SourceEvent::Added(object) => brief('+', &object.object_ref().to_string()),
@@ -138,7 +159,8 @@ impl<S: SourceUnderTest> Listener<S> {
         }
     }
 
-    /// Puts a marker object and waits for its event: by then all events of earlier changes were sent.
+    /// Puts a marker object and waits for its event: by then all events of earlier changes were
+    /// sent.
     pub(super) async fn expect_quiet(&mut self, marker: &str) {
         self.source.put(&namespace(marker, "marker")).await;
         assert_eq!(self.next_change().await, format!("+Namespace {marker}"));
@@ -160,9 +182,12 @@ pub(super) fn virtual_service(name: &str, host: &str) -> Value {
 
 /// The initial objects are sent before the source reports that it is in sync.
 pub(super) async fn initial_objects_are_sent_before_sync<S: SourceUnderTest>() {
-    let mut listener = Listener::<S>::start(&[namespace("shop", "1"), virtual_service("a", "a")]).await;
+    let mut listener =
+        Listener::<S>::start(&[namespace("shop", "1"), virtual_service("a", "a")]).await;
     let name = |event| {
-        let SourceEvent::Added(object) = event else { panic!("{event:?}") };
+        let SourceEvent::Added(object) = event else {
+            panic!("{event:?}")
+        };
         object.object_ref().to_string()
     };
     let mut added: Vec<_> = listener.sync().await.into_iter().map(name).collect();
@@ -183,7 +208,10 @@ pub(super) async fn changes_are_reported<S: SourceUnderTest>() {
     assert_eq!(listener.next_change().await, "+VirtualService shop/a");
     listener.source.put(&virtual_service("a", "two")).await;
     assert_eq!(listener.next_change().await, "~VirtualService shop/a");
-    assert_eq!(listener.hosts(), BTreeMap::from([("a".to_owned(), "two".to_owned())]));
+    assert_eq!(
+        listener.hosts(),
+        BTreeMap::from([("a".to_owned(), "two".to_owned())])
+    );
     listener.source.delete(&virtual_service("a", "two")).await;
     assert_eq!(listener.next_change().await, "-VirtualService shop/a");
 }
@@ -196,9 +224,19 @@ pub(super) async fn equal_content_causes_no_event<S: SourceUnderTest>() {
     listener.expect_quiet("m").await;
 }
 
-/// An invalid version is reported, and the last valid one stays until the object is repaired or deleted.
+/// An invalid version is reported, and the last valid one stays until the object is repaired or
+/// deleted.
 pub(super) async fn a_broken_version_leaves_the_last_good_one<S: SourceUnderTest>() {
-    let rejects = |problems: &[&Problem]| matches!(problems, [Problem { fault: Fault::Rejected(_), .. }]);
+    let rejects = |problems: &[&Problem]| {
+        matches!(
+            problems,
+            [Problem {
+                fault: Fault::Rejected(_),
+                ..
+            }]
+        )
+    };
+
     let good = virtual_service("a", "one");
     let mut listener = Listener::<S>::start(&[good.clone(), namespace("shop", "1")]).await;
     listener.sync().await;
@@ -206,31 +244,43 @@ pub(super) async fn a_broken_version_leaves_the_last_good_one<S: SourceUnderTest
     listener.until_problems(rejects).await;
     listener.expect_quiet("m1").await;
     listener.source.put(&good).await;
-    listener.until_problems(|problems| problems.is_empty()).await;
+    listener
+        .until_problems(|problems| problems.is_empty())
+        .await;
+
     listener.expect_quiet("m2").await;
     listener.source.put_broken(&good).await;
     listener.until_problems(rejects).await;
     listener.source.put(&virtual_service("a", "two")).await;
     assert_eq!(listener.next_change().await, "~VirtualService shop/a");
-    listener.until_problems(|problems| problems.is_empty()).await;
+    listener
+        .until_problems(|problems| problems.is_empty())
+        .await;
+
     listener.source.put_broken(&good).await;
     listener.until_problems(rejects).await;
     listener.source.delete(&good).await;
     assert_eq!(listener.next_change().await, "-VirtualService shop/a");
-    listener.until_problems(|problems| problems.is_empty()).await;
+    listener
+        .until_problems(|problems| problems.is_empty())
+        .await;
 }
 
 /// An object that is invalid from the start is reported and affects no other object.
 pub(super) async fn a_broken_object_harms_no_other<S: SourceUnderTest>() {
     let mut broken = virtual_service("b", "b");
     broken["spec"]["hosts"] = json!({ "no": "list" });
-    let mut listener = Listener::<S>::start(&[virtual_service("a", "a"), broken, virtual_service("c", "c")]).await;
+    let mut listener =
+        Listener::<S>::start(&[virtual_service("a", "a"), broken, virtual_service("c", "c")]).await;
     listener.sync().await;
     assert_eq!(listener.objects.len(), 2);
     let problems: Vec<_> = listener.problems.values().flatten().collect();
     assert_eq!(problems.len(), 1, "{problems:?}");
     assert_eq!(problems[0].subject.to_string(), "VirtualService shop/b");
-    assert!(matches!(&problems[0].fault, Fault::Rejected(error) if error.path == "spec.hosts"), "{problems:?}");
+    assert!(
+        matches!(&problems[0].fault, Fault::Rejected(error) if error.path == "spec.hosts"),
+        "{problems:?}"
+    );
 }
 
 /// An unknown field is reported and ignored.
@@ -239,25 +289,37 @@ pub(super) async fn unknown_fields_are_reported<S: SourceUnderTest>() {
     odd["spec"]["hots"] = json!(["b"]);
     let mut listener = Listener::<S>::start(&[odd]).await;
     listener.sync().await;
-    let faults: Vec<_> = listener.problems.values().flatten().map(|problem| problem.fault.clone()).collect();
+    let faults: Vec<_> = listener
+        .problems
+        .values()
+        .flatten()
+        .map(|problem| problem.fault.clone())
+        .collect();
     assert_eq!(faults, [Fault::UnknownField("spec.hots".to_owned())]);
     assert_eq!(listener.objects.len(), 1);
 }
 
-/// After any changes, in any order and at any speed, the sum of the events equals the current objects.
+/// After any changes, in any order and at any speed, the sum of the events equals the current
+/// objects.
 pub(super) async fn reported_events_add_up<S: SourceUnderTest>() {
     for seed in 1..=4_u64 {
         let mut random = seed;
         let mut below = |bound: usize| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             usize::try_from(random >> 33).unwrap() % bound
         };
+
         let mut listener = Listener::<S>::start(&[]).await;
         listener.sync().await;
         let mut held: BTreeMap<String, String> = BTreeMap::new();
+
         for step in 0..60 {
-            let (name, host) = (format!("v{}", below(6)), format!("h{}", below(3)));
+            let name = format!("v{}", below(6));
+            let host = format!("h{}", below(3));
             let object = virtual_service(&name, &host);
+
             match below(4) {
                 0 if held.contains_key(&name) => {
                     listener.source.delete(&object).await;
@@ -275,6 +337,7 @@ pub(super) async fn reported_events_add_up<S: SourceUnderTest>() {
                 }
             }
         }
+
         listener.until_contains(&held).await;
         listener.expect_quiet("m").await;
     }
@@ -284,8 +347,13 @@ impl<S: SourceUnderTest> Listener<S> {
     /// The hosts of the VirtualServices that are held, by name.
     pub(super) fn hosts(&self) -> BTreeMap<String, String> {
         let hosts = |object: &AnyObject| {
-            let AnyObject::VirtualService(service) = object else { return None };
-            Some((service.meta.key.name.to_string(), service.spec.hosts.concat()))
+            let AnyObject::VirtualService(service) = object else {
+                return None;
+            };
+            Some((
+                service.meta.key.name.to_string(),
+                service.spec.hosts.concat(),
+            ))
         };
         self.objects.values().filter_map(hosts).collect()
     }

@@ -4,8 +4,9 @@
 //! file system ─▶ inbox ─▶ agenda ─▶ read what is due ─▶ index ─▶ batch of events
 //! ```
 //!
-//! One thread owns all state: it waits for file system events, reads and decodes changed files, and sends the differences. Only
-//! changed files are read; the whole tree is only scanned when its structure changes.
+//! One thread owns all state: it waits for file system events, reads and decodes changed files, and
+//! sends the differences. Only changed files are read; the whole tree is only scanned when its
+//! structure changes.
 
 mod agenda;
 mod index;
@@ -40,9 +41,11 @@ pub struct FileSourceConfig {
     pub root: PathBuf,
 }
 
-/// A directory as a source: files that end in `.yaml`, `.yml` or `.json`, each with any number of objects.
+/// A directory as a source: files that end in `.yaml`, `.yml` or `.json`, each with any number of
+/// objects.
 ///
-/// Until the directory is readable, nothing is synced; when it becomes unreadable, its objects stay in force.
+/// Until the directory is readable, nothing is synced; when it becomes unreadable, its objects stay
+/// in force.
 #[derive(Debug)]
 pub struct FileSource {
     config: FileSourceConfig,
@@ -55,14 +58,18 @@ impl FileSource {
         Self { config }
     }
 
-    /// Sends the objects of the directory and then changes, until the receiver is closed or the future is dropped. When `reload` is
-    /// notified, every file is read again.
+    /// Sends the objects of the directory and then changes, until the receiver is closed or the
+    /// future is dropped. When `reload` is notified, every file is read again.
     ///
     /// It blocks when the channel is full: changes in the meantime are merged.
     ///
     /// # Errors
     /// If the reader thread fails.
-    pub async fn run(self, events: mpsc::Sender<Batch>, reload: Arc<Notify>) -> Result<(), SourceError> {
+    pub async fn run(
+        self,
+        events: mpsc::Sender<Batch>,
+        reload: Arc<Notify>,
+    ) -> Result<(), SourceError> {
         let inbox = Arc::new(Inbox::default());
         let place = self.config.root.display().to_string();
         let worker = Worker::new(self.config.root, inbox.clone(), events.clone());
@@ -70,7 +77,8 @@ impl FileSource {
     }
 }
 
-/// Runs a reader on a thread of its own until the receiver is closed or the future is dropped, and forwards `reload` to it.
+/// Runs a reader on a thread of its own until the receiver is closed or the future is dropped, and
+/// forwards `reload` to it.
 pub(super) async fn run_thread(
     place: String,
     inbox: Arc<Inbox>,
@@ -88,7 +96,11 @@ pub(super) async fn run_thread(
     }
 
     let close = Close(inbox);
-    let mut thread = start_thread(reader).map_err(|source| SourceError::Thread { place: place.clone(), source })?;
+    let mut thread = start_thread(reader).map_err(|source| SourceError::Thread {
+        place: place.clone(),
+        source,
+    })?;
+
     loop {
         tokio::select! {
             ended = &mut thread => return ended.map_err(|_| SourceError::Panicked(place)),
@@ -98,7 +110,8 @@ pub(super) async fn run_thread(
     }
 }
 
-/// Starts a thread that process exit does not wait for, because a file system may hang. An error of the receiver means a panic.
+/// Starts a thread that process exit does not wait for, because a file system may hang. An error of
+/// the receiver means a panic.
 fn start_thread(reader: impl FnOnce() + Send + 'static) -> std::io::Result<oneshot::Receiver<()>> {
     let (sender, ended) = oneshot::channel();
     let run = move || {
@@ -106,7 +119,9 @@ fn start_thread(reader: impl FnOnce() + Send + 'static) -> std::io::Result<onesh
         // The receiver may be dropped with the source.
         sender.send(()).unwrap_or_default();
     };
-    std::thread::Builder::new().name("file reader".to_owned()).spawn(run)?;
+    std::thread::Builder::new()
+        .name("file reader".to_owned())
+        .spawn(run)?;
     Ok(ended)
 }
 
@@ -153,30 +168,37 @@ impl Worker {
             if news.closed {
                 return;
             }
+
             let now = Instant::now();
             for (path, signal) in news.files {
                 self.agenda.note_file(path, signal, now);
             }
+
             if news.tree {
                 self.agenda.note_tree(now);
             }
+
             let mut due = self.agenda.take_due(now);
             let looked = (due.walk || news.reload) && self.scan_tree(&mut due.files, news.reload);
             for path in due.files {
                 self.apply(&path, now);
             }
+
             let mut batch = self.index.settle();
+
             if looked && !self.synced {
                 self.synced = true;
                 batch.push(SourceEvent::FullSync);
             }
+
             if !batch.is_empty() && self.events.blocking_send(batch).is_err() {
                 return;
             }
         }
     }
 
-    /// Scans the tree; schedules changed files, or `all`, for reading. Returns whether the scan succeeded.
+    /// Scans the tree; schedules changed files, or `all`, for reading. Returns whether the scan
+    /// succeeded.
     fn scan_tree(&mut self, due: &mut Vec<PathBuf>, all: bool) -> bool {
         // Watch first, so that changes after the scan cause events.
         let deaf = self.listen().err();
@@ -185,22 +207,39 @@ impl Worker {
         let root: Arc<str> = Arc::from(self.root.display().to_string());
         let problem = match (&walk, deaf) {
             (Err(error), _) => Some(error.to_string()),
-            (Ok(_), Some(error)) => Some(format!("changes are detected late, because it cannot be watched: {error}")),
+            (Ok(_), Some(error)) => Some(format!(
+                "changes are detected late, because it cannot be watched: {error}"
+            )),
             (Ok(_), None) => None,
         };
+
         self.index.set_problem(&root, problem);
         let Ok(walk) = walk else { return false };
         self.note_unreadable(&walk);
         if let Some(watch) = &mut self.watch {
             watch.set_link_targets(walk.link_targets);
         }
-        let changed = walk.files.iter().filter(|(path, stamp)| all || self.stamps.get(*path) != Some(*stamp));
+
+        let changed = walk
+            .files
+            .iter()
+            .filter(|(path, stamp)| all || self.stamps.get(*path) != Some(*stamp));
         due.extend(changed.map(|(path, _)| path.clone()));
-        let kept = |path: &&PathBuf| !walk.unreadable.keys().any(|folder| path.starts_with(folder));
-        let gone = self.stamps.keys().filter(|path| !walk.files.contains_key(*path));
+        let kept = |path: &&PathBuf| {
+            !walk
+                .unreadable
+                .keys()
+                .any(|folder| path.starts_with(folder))
+        };
+
+        let gone = self
+            .stamps
+            .keys()
+            .filter(|path| !walk.files.contains_key(*path));
         due.extend(gone.filter(kept).cloned());
         due.sort();
         due.dedup();
+
         true
     }
 
@@ -231,28 +270,40 @@ impl Worker {
     fn apply(&mut self, path: &Path, now: Instant) {
         let file: Arc<str> = Arc::from(path.display().to_string());
         let stamp = scan::stamp(path);
-        let reading = catch_unwind(AssertUnwindSafe(|| scan::read(path, stamp, self.index.hash(&file))));
+        let reading = catch_unwind(AssertUnwindSafe(|| {
+            scan::read(path, stamp, self.index.hash(&file))
+        }));
+
         // A bug that one file triggers must not affect other files.
-        let reading = reading.unwrap_or_else(|_| Reading::Unreadable("BUG: panic while reading the file".to_owned()));
+        let reading = reading.unwrap_or_else(|_| {
+            Reading::Unreadable("BUG: panic while reading the file".to_owned())
+        });
         let is_reported_at_once = matches!(reading, Reading::Unfit(_));
-        if matches!(reading, Reading::Changing) || (!is_reported_at_once && scan::stamp(path) != stamp) {
+        if matches!(reading, Reading::Changing)
+            || (!is_reported_at_once && scan::stamp(path) != stamp)
+        {
             self.agenda.note_file(path.to_owned(), Signal::Touched, now);
             return;
         }
+
         // The last scan could not read the file, but it is readable now.
         let is_faulty = matches!(reading, Reading::Failed(_) | Reading::Unfit(_));
         if !is_faulty && self.unreadable.remove(path) {
             self.index.set_problem(&file, None);
         }
+
         let before = self.index.contents(&file);
         let (contents, hash) = match reading {
             Reading::Same => {
                 self.agenda.forget_loss(path);
                 self.index.set_missing(&file, false);
-                self.stamps.extend(stamp.map(|stamp| (path.to_owned(), stamp)));
+                self.stamps
+                    .extend(stamp.map(|stamp| (path.to_owned(), stamp)));
                 return;
             }
-            Reading::Objects(decoded, hash) => (Some(Contents::read(&file, decoded, &before)), Some(hash)),
+            Reading::Objects(decoded, hash) => {
+                (Some(Contents::read(&file, decoded, &before)), Some(hash))
+            }
             Reading::Failed(reason) => {
                 self.agenda.note_file(path.to_owned(), Signal::Failed, now);
                 (Some(Contents::unreadable(&file, reason, &before)), None)
@@ -266,6 +317,7 @@ impl Worker {
             }
             Reading::Gone | Reading::Changing => (None, None),
         };
+
         let loses = match &contents {
             Some(contents) => contents.has_deletions_since(&before),
             None => !before.slots.is_empty(),
@@ -274,11 +326,14 @@ impl Worker {
             self.index.set_missing(&file, contents.is_none());
             return;
         }
+
         self.agenda.forget_loss(path);
+
         match stamp.filter(|_| contents.is_some()) {
             Some(stamp) => self.stamps.insert(path.to_owned(), stamp),
             None => self.stamps.remove(path),
         };
+
         match contents {
             Some(contents) => self.index.put(&file, contents, hash),
             None if self.index.contains(&file) => self.index.remove(&file),

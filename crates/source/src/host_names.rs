@@ -1,7 +1,9 @@
-//! Host names, resolved here instead of by proxies: those of gateways between networks, which proxies cannot resolve in endpoints.
+//! Host names, resolved here instead of by proxies: those of gateways between networks, which
+//! proxies cannot resolve in endpoints.
 //!
-//! Agrees with `networkGatewayNameCache` of `pilot/pkg/model/network.go`: addresses of both families, for the TTL of their records,
-//! but at least 30 seconds and at most an hour; the last addresses are kept while no resolver responds.
+//! Agrees with `networkGatewayNameCache` of `pilot/pkg/model/network.go`: addresses of both
+//! families, for the TTL of their records, but at least 30 seconds and at most an hour; the last
+//! addresses are kept while no resolver responds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -45,32 +47,55 @@ impl HostNames {
     /// Uses these resolvers, each only if those before it fail.
     #[must_use]
     pub fn new(resolvers: Vec<SocketAddr>) -> Self {
-        Self { resolvers, known: BTreeMap::new() }
+        Self {
+            resolvers,
+            known: BTreeMap::new(),
+        }
     }
 
-    /// Resolves those of the wanted hosts that are new or due, and removes all hosts that are not wanted. Returns the changes: new
-    /// addresses of a host, or `None` for a removed host.
-    pub async fn refresh(&mut self, wanted: &BTreeSet<Arc<str>>) -> Vec<(Arc<str>, Option<HostAddresses>)> {
+    /// Resolves those of the wanted hosts that are new or due, and removes all hosts that are not
+    /// wanted. Returns the changes: new addresses of a host, or `None` for a removed host.
+    pub async fn refresh(
+        &mut self,
+        wanted: &BTreeSet<Arc<str>>,
+    ) -> Vec<(Arc<str>, Option<HostAddresses>)> {
         let gone = self.known.extract_if(.., |host, _| !wanted.contains(host));
         let mut news: Vec<_> = gone.map(|(host, _)| (host, None)).collect();
+
         for host in wanted {
             let known = self.known.get(host);
             if known.is_some_and(|known| known.due > Instant::now()) {
                 continue;
             }
+
             let before = known.map(|known| known.addresses.clone());
             let (addresses, lifetime) = match resolve(&self.resolvers, host).await {
-                Some((addresses, lifetime)) => (HostAddresses::from(addresses), lifetime.max(MIN_TTL)),
+                Some((addresses, lifetime)) => {
+                    (HostAddresses::from(addresses), lifetime.max(MIN_TTL))
+                }
                 None => (before.clone().unwrap_or_default(), MIN_TTL),
             };
+
             if addresses.is_empty() {
-                tracing::warn!(host = &**host, "failed to resolve the host name of a network gateway");
+                tracing::warn!(
+                    host = &**host,
+                    "failed to resolve the host name of a network gateway"
+                );
             }
+
             if before.as_ref() != Some(&addresses) {
                 news.push((host.clone(), Some(addresses.clone())));
             }
-            self.known.insert(host.clone(), CachedHost { addresses, due: Instant::now() + lifetime });
+
+            self.known.insert(
+                host.clone(),
+                CachedHost {
+                    addresses,
+                    due: Instant::now() + lifetime,
+                },
+            );
         }
+
         news
     }
 
@@ -81,7 +106,8 @@ impl HostNames {
     }
 }
 
-/// The addresses of a host in both families, sorted, and their lifetime; `None` if no resolver responds for either.
+/// The addresses of a host in both families, sorted, and their lifetime; `None` if no resolver
+/// responds for either.
 async fn resolve(resolvers: &[SocketAddr], host: &str) -> Option<(Vec<IpAddr>, Duration)> {
     let name = Name::from_ascii(format!("{}.", host.trim_end_matches('.'))).ok()?;
     let (four, six) = tokio::join!(
@@ -112,15 +138,30 @@ fn address(record: &Record) -> Option<IpAddr> {
     }
 }
 
-/// The lifetime of a response: the shortest TTL of its records. A response without records has the minimum.
+/// The lifetime of a response: the shortest TTL of its records. A response without records has the
+/// minimum.
 fn lifetime_of(answer: &Message) -> Duration {
-    let records = answer.answers.iter().chain(&answer.authorities).chain(&answer.additionals);
-    records.map(|record| Duration::from_secs(record.ttl.into())).min().unwrap_or(MIN_TTL).min(MAX_TTL)
+    let records = answer
+        .answers
+        .iter()
+        .chain(&answer.authorities)
+        .chain(&answer.additionals);
+    records
+        .map(|record| Duration::from_secs(record.ttl.into()))
+        .min()
+        .unwrap_or(MIN_TTL)
+        .min(MAX_TTL)
 }
 
-/// The response of the first resolver that has the host. A response such as NXDOMAIN is only used if no other resolver has it.
-async fn query_resolvers(resolvers: &[SocketAddr], name: &Name, kind: RecordType) -> Option<Message> {
+/// The response of the first resolver that has the host. A response such as NXDOMAIN is only used
+/// if no other resolver has it.
+async fn query_resolvers(
+    resolvers: &[SocketAddr],
+    name: &Name,
+    kind: RecordType,
+) -> Option<Message> {
     let mut id = [0; 2];
+
     // The socket is used for this query only, so a forged response must match its port as well.
     let _ = aws_lc_rs::default_provider().secure_random.fill(&mut id);
     let mut question = Message::new(u16::from_be_bytes(id), MessageType::Query, OpCode::Query);
@@ -128,28 +169,39 @@ async fn query_resolvers(resolvers: &[SocketAddr], name: &Name, kind: RecordType
     question.add_query(Query::query(name.clone(), kind));
     let question = question.to_vec().ok()?;
     let mut answered = None;
+
     for resolver in resolvers {
         let answer = tokio::time::timeout(LOOKUP_TIMEOUT, exchange(*resolver, &question)).await;
         match answer.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
             Ok(answer) if answer.metadata.response_code == ResponseCode::ServFail => {}
-            Ok(answer) if answer.metadata.response_code == ResponseCode::NoError => return Some(answer),
+            Ok(answer) if answer.metadata.response_code == ResponseCode::NoError => {
+                return Some(answer);
+            }
             Ok(answer) => answered = Some(answer),
             Err(error) => tracing::debug!(%resolver, %error, "failed to query the DNS resolver"),
         }
     }
+
     answered
 }
 
 /// Queries one resolver; over TCP if the response does not fit in a datagram.
 async fn exchange(resolver: SocketAddr, question: &[u8]) -> io::Result<Message> {
-    let any = if resolver.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let any = if resolver.is_ipv4() {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        Ipv6Addr::UNSPECIFIED.into()
+    };
+
     let socket = UdpSocket::bind(SocketAddr::new(any, 0)).await?;
     socket.connect(resolver).await?;
     socket.send(question).await?;
     let mut buffer = vec![0; usize::from(u16::MAX)];
     let answer = loop {
         let length = socket.recv(&mut buffer).await?;
-        let datagram = buffer.get(..length).expect("recv returns at most the length of its buffer");
+        let datagram = buffer
+            .get(..length)
+            .expect("recv returns at most the length of its buffer");
         // A datagram with another id is not the response to this query.
         if datagram.get(..2) == question.get(..2)
             && let Ok(answer) = Message::from_vec(datagram)
@@ -157,14 +209,19 @@ async fn exchange(resolver: SocketAddr, question: &[u8]) -> io::Result<Message> 
             break answer;
         }
     };
+
     if !answer.metadata.truncation {
         return Ok(answer);
     }
+
     let mut stream = TcpStream::connect(resolver).await?;
     let length = u16::try_from(question.len()).map_err(io::Error::other)?;
-    stream.write_all(&[&length.to_be_bytes()[..], question].concat()).await?;
+    stream
+        .write_all(&[&length.to_be_bytes()[..], question].concat())
+        .await?;
     let mut whole = vec![0; usize::from(stream.read_u16().await?)];
     stream.read_exact(&mut whole).await?;
+
     Message::from_vec(&whole).map_err(io::Error::other)
 }
 
@@ -187,13 +244,17 @@ mod tests {
         #[expect(clippy::disallowed_methods, reason = "the resolver ends with the test")]
         async fn serve(&self) -> SocketAddr {
             let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-            let (address, zone) = (socket.local_addr().unwrap(), self.clone());
+            let address = socket.local_addr().unwrap();
+            let zone = self.clone();
             tokio::spawn(async move {
                 let mut buffer = [0; 512];
                 loop {
                     let (length, peer) = socket.recv_from(&mut buffer).await.unwrap();
                     let query = Message::from_vec(&buffer[..length]).unwrap();
-                    socket.send_to(&zone.answer(&query).to_vec().unwrap(), peer).await.unwrap();
+                    socket
+                        .send_to(&zone.answer(&query).to_vec().unwrap(), peer)
+                        .await
+                        .unwrap();
                 }
             });
             address
@@ -203,6 +264,7 @@ mod tests {
             let question = &query.queries[0];
             let mut reply = Message::response(query.metadata.id, OpCode::Query);
             reply.add_query(question.clone());
+
             match &*self.0.lock() {
                 None => reply.metadata.response_code = ResponseCode::ServFail,
                 Some(records) => {
@@ -212,10 +274,15 @@ mod tests {
                             (IpAddr::V6(ip), RecordType::AAAA) => RData::AAAA(AAAA(*ip)),
                             _ => continue,
                         };
-                        reply.answers.push(Record::from_rdata(question.name().clone(), *seconds, data));
+                        reply.answers.push(Record::from_rdata(
+                            question.name().clone(),
+                            *seconds,
+                            data,
+                        ));
                     }
                 }
             }
+
             reply
         }
     }
@@ -229,10 +296,17 @@ mod tests {
         let zone = Zone::default();
         let ips: [IpAddr; 3] = ["10.0.0.2", "10.0.0.1", "fd00::1"].map(|ip| ip.parse().unwrap());
         *zone.0.lock() = Some(ips.map(|ip| (ip, 60)).to_vec());
+
         // The first resolver is down.
-        let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let silent = UdpSocket::bind("127.0.0.1:0")
+            .await
+            .unwrap()
+            .local_addr()
+            .unwrap();
         let mut names = HostNames::new(vec![silent, zone.serve().await]);
-        let (host, all) = (Arc::<str>::from("gw.example.com"), wanted(&["gw.example.com"]));
+        let host = Arc::<str>::from("gw.example.com");
+
+        let all = wanted(&["gw.example.com"]);
         let news = names.refresh(&all).await;
         let sorted: HostAddresses = Arc::from([ips[1], ips[0], ips[2]]);
         assert_eq!(news, [(host.clone(), Some(sorted.clone()))]);
@@ -246,7 +320,12 @@ mod tests {
         assert_eq!(names.known[&host].addresses, sorted);
         *zone.0.lock() = Some(Vec::new());
         names.known.get_mut(&host).unwrap().due = Instant::now();
-        assert_eq!(names.refresh(&all).await, [(host.clone(), Some(Arc::from([])))], "it has none");
+        assert_eq!(
+            names.refresh(&all).await,
+            [(host.clone(), Some(Arc::from([])))],
+            "it has none"
+        );
+
         assert_eq!(names.refresh(&wanted(&[])).await, [(host, None)]);
         assert_eq!(names.due(), None);
     }

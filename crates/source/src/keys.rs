@@ -4,9 +4,9 @@
 //! RequestAuthentications ─▶ ring: what is wanted, what is due ─▶ fetch (address policy, no redirects) ─▶ Keys
 //! ```
 //!
-//! Keys are fetched once for all policies with the same source, again after the refresh interval, and after failures at increasing
-//! intervals. Valid keys are kept while fetching fails, up to a week. A source whose keys were never fetched has none, and no token
-//! of its issuer is accepted.
+//! Keys are fetched once for all policies with the same source, again after the refresh interval,
+//! and after failures at increasing intervals. Valid keys are kept while fetching fails, up to a
+//! week. A source whose keys were never fetched has none, and no token of its issuer is accepted.
 
 mod fetch;
 mod ring;
@@ -33,7 +33,8 @@ use navarch_net::fair_semaphore::FairSemaphore;
 /// The timeout of a fetch if the rule sets none.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum number of concurrent fetches: a user with many sources must not cause as many connections.
+/// Maximum number of concurrent fetches: a user with many sources must not cause as many
+/// connections.
 const AT_ONCE: usize = 32;
 /// How long the first fetches may delay readiness: many sources may be slow or never respond.
 const INITIAL_FETCH_TIMEOUT: Duration = Duration::from_secs(30);
@@ -92,7 +93,8 @@ type Fetched = (KeySource, Result<Arc<str>, FetchError>);
 impl Fetches {
     /// Starts to fetch a source.
     fn begin(&mut self, due: Due) {
-        let (fetcher, turns) = (self.fetcher.clone(), self.turns.clone());
+        let fetcher = self.fetcher.clone();
+        let turns = self.turns.clone();
         let source = due.source.clone();
         let handle = self.tasks.spawn(async move {
             let _turn = turns.take(due.namespace).await;
@@ -134,7 +136,11 @@ impl KeyFetching {
             tasks: JoinSet::new(),
             handles: BTreeMap::new(),
         };
-        Self { ring: Ring::new(config.refresh), fetches, metrics: KeyMetrics::default() }
+        Self {
+            ring: Ring::new(config.refresh),
+            fetches,
+            metrics: KeyMetrics::default(),
+        }
     }
 
     /// The same with other metrics.
@@ -143,23 +149,32 @@ impl KeyFetching {
         Self { metrics, ..self }
     }
 
-    /// Runs until the channel of demands or of events is closed. Reports a full sync once all initially wanted keys were tried, or
-    /// after a timeout: reconnecting proxies must not get empty key sets while the fetches are in flight.
+    /// Runs until the channel of demands or of events is closed. Reports a full sync once all
+    /// initially wanted keys were tried, or after a timeout: reconnecting proxies must not get
+    /// empty key sets while the fetches are in flight.
     pub async fn run(mut self, mut demands: mpsc::Receiver<Demand>, out: mpsc::Sender<Batch>) {
         let mut complete = None;
         let mut synced = false;
-        // Pending events wait here: the sender of demands also receives events, so a full channel must not block both.
+
+        // Pending events wait here: the sender of demands also receives events, so a full channel
+        // must not block both.
         let mut events: Batch = Vec::new();
+
         loop {
             for due in self.ring.take_due(Instant::now()) {
                 self.fetches.begin(due);
             }
+
             let last = complete.map(|since: Instant| since + INITIAL_FETCH_TIMEOUT);
             if !synced && last.is_some_and(|last| self.ring.all_tried() || last <= Instant::now()) {
                 synced = true;
                 events.push(SourceEvent::FullSync);
             }
-            let next = [self.ring.next_due(), last.filter(|_| !synced)].into_iter().flatten().min();
+
+            let next = [self.ring.next_due(), last.filter(|_| !synced)]
+                .into_iter()
+                .flatten()
+                .min();
             let wait = next.map(|next| next.saturating_duration_since(Instant::now()));
             let news = tokio::select! {
                 room = out.reserve(), if !events.is_empty() => match room {
@@ -186,12 +201,20 @@ impl KeyFetching {
                 }
                 () = sleep(wait) => Vec::new(),
             };
-            events.extend(news.into_iter().map(|(source, keys)| SourceEvent::Keys(source, keys)));
+
+            events.extend(
+                news.into_iter()
+                    .map(|(source, keys)| SourceEvent::Keys(source, keys)),
+            );
         }
     }
 
     /// Sets the sources that a policy wants.
-    fn demand(&mut self, policy: &NamespacedName, sources: BTreeMap<KeySource, Duration>) -> Vec<KeyUpdate> {
+    fn demand(
+        &mut self,
+        policy: &NamespacedName,
+        sources: BTreeMap<KeySource, Duration>,
+    ) -> Vec<KeyUpdate> {
         let gone = self.ring.demand(policy, sources, Instant::now());
         for (source, _) in &gone {
             self.fetches.cancel(source);
@@ -217,7 +240,9 @@ mod tests {
 
     /// What a policy of a namespace wants.
     fn demand(namespace: &str, places: impl IntoIterator<Item = String>) -> Demand {
-        let places = places.into_iter().map(|place| (KeySource::Uri(Arc::from(place)), Duration::from_mins(1)));
+        let places = places
+            .into_iter()
+            .map(|place| (KeySource::Uri(Arc::from(place)), Duration::from_mins(1)));
         Demand::Of(NamespacedName::new(namespace, "jwt"), places.collect())
     }
 
@@ -226,25 +251,46 @@ mod tests {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = silent.local_addr().unwrap();
-        let addresses = AddressPolicy { allow_loopback: true, ..AddressPolicy::default() };
-        let fetching = KeyFetching::new(KeyConfig { refresh: Duration::from_mins(20), addresses });
+        let addresses = AddressPolicy {
+            allow_loopback: true,
+            ..AddressPolicy::default()
+        };
+        let fetching = KeyFetching::new(KeyConfig {
+            refresh: Duration::from_mins(20),
+            addresses,
+        });
+
         let (demands, wanted) = mpsc::channel(8);
         let (out, _results) = mpsc::channel(8);
         let mut tasks = JoinSet::new();
         tasks.spawn(fetching.run(wanted, out));
-        demands.send(demand("flood", (0..1000).map(|n| format!("http://{at}/{n}")))).await.unwrap();
+        demands
+            .send(demand(
+                "flood",
+                (0..1000).map(|n| format!("http://{at}/{n}")),
+            ))
+            .await
+            .unwrap();
+
         let mut held = vec![silent.accept().await.unwrap()];
         let place = format!("http://{}/keys", other.local_addr().unwrap());
         demands.send(demand("shop", [place])).await.unwrap();
-        // Its place is asked though none of the others has answered, and by then all that will be asked of those have been.
+
+        // Its place is asked though none of the others has answered, and by then all that will be
+        // asked of those have been.
         let (_connection, _) = other.accept().await.unwrap();
         while let Some(more) = silent.accept().now_or_never() {
             held.push(more.unwrap());
         }
+
         assert!(held.len() <= AT_ONCE, "{}", held.len());
+
         // What nobody wants any more makes room.
         demands.send(demand("flood", [])).await.unwrap();
-        demands.send(demand("flood", [format!("http://{at}/last")])).await.unwrap();
+        demands
+            .send(demand("flood", [format!("http://{at}/last")]))
+            .await
+            .unwrap();
         silent.accept().await.unwrap();
     }
 }

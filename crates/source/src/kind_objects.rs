@@ -54,12 +54,21 @@ impl HasName for Entry {
 impl KindObjects {
     /// No objects yet.
     pub(super) fn new(kind: Kind, source: Arc<str>) -> Self {
-        Self { kind, source, objects: NamedTable::default(), round: 0, tags: Tags::default() }
+        Self {
+            kind,
+            source,
+            objects: NamedTable::default(),
+            round: 0,
+            tags: Tags::default(),
+        }
     }
 
     /// Number of objects in force.
     pub(super) fn len(&self) -> usize {
-        self.objects.iter().filter(|entry| matches!(entry.last_valid, LastValid::Object(_))).count()
+        self.objects
+            .iter()
+            .filter(|entry| matches!(entry.last_valid, LastValid::Object(_)))
+            .count()
     }
 
     /// Sets the tags of this revision. Objects that were sent before are not filtered again.
@@ -74,7 +83,11 @@ impl KindObjects {
 
     /// Ends a pass over all objects: objects that were not seen in it are deleted.
     pub(super) fn end_round(&mut self, batch: &mut Batch) {
-        let unseen = self.objects.iter().filter(|entry| entry.seen != self.round).map(|entry| entry.name().clone());
+        let unseen = self
+            .objects
+            .iter()
+            .filter(|entry| entry.seen != self.round)
+            .map(|entry| entry.name().clone());
         let mut unseen: Vec<_> = unseen.collect();
         unseen.sort();
         for name in unseen {
@@ -85,7 +98,10 @@ impl KindObjects {
     /// Adds or updates an object.
     pub(super) fn put(&mut self, stored: StoredObject, scope: &KubernetesScope, batch: &mut Batch) {
         match stored.outcome {
-            Outcome::Read { object, unknown_fields } if scope.is_ours(self.kind, object.meta(), &self.tags) => {
+            Outcome::Read {
+                object,
+                unknown_fields,
+            } if scope.is_ours(self.kind, object.meta(), &self.tags) => {
                 let verdict = validate_any(&object);
                 let is_valid = verdict.is_valid();
                 let faults = faults_of(unknown_fields, verdict);
@@ -97,7 +113,9 @@ impl KindObjects {
             }
             // An object of another revision counts as deleted.
             Outcome::Read { object, .. } => self.remove(&object.meta().key(), batch),
-            Outcome::Rejected(error) => self.put_broken(&stored.subject, vec![Fault::Rejected(error)], batch),
+            Outcome::Rejected(error) => {
+                self.put_broken(&stored.subject, vec![Fault::Rejected(error)], batch)
+            }
             // A kind without subscription.
             Outcome::Ignored => {}
         }
@@ -108,24 +126,38 @@ impl KindObjects {
         let unhealthy = !faults.is_empty();
         let known = self.objects.get_mut(&object.meta().key);
         if unhealthy || known.as_ref().is_some_and(|entry| entry.unhealthy) {
-            batch.push(problems(&self.source, &subject(self.kind, &object.meta().key), faults));
+            batch.push(problems(
+                &self.source,
+                &subject(self.kind, &object.meta().key),
+                faults,
+            ));
         }
+
         let Some(entry) = known else {
             batch.push(SourceEvent::Added(object.clone()));
-            self.objects.put(Entry { last_valid: LastValid::Object(object), unhealthy, seen: self.round });
+            self.objects.put(Entry {
+                last_valid: LastValid::Object(object),
+                unhealthy,
+                seen: self.round,
+            });
             return;
         };
+
         (entry.seen, entry.unhealthy) = (self.round, unhealthy);
+
         match &entry.last_valid {
             LastValid::Nothing(_) => batch.push(SourceEvent::Added(object.clone())),
-            // The sent object stays: replacing it by an equal one would hold everything twice after a relist.
+            // The sent object stays: replacing it by an equal one would hold everything twice after
+            // a relist.
             LastValid::Object(before)
-                if before.same_content(&object) && before.meta().generation == object.meta().generation =>
+                if before.same_content(&object)
+                    && before.meta().generation == object.meta().generation =>
             {
                 return;
             }
             LastValid::Object(_) => batch.push(SourceEvent::Updated(object.clone())),
         }
+
         entry.last_valid = LastValid::Object(object);
     }
 
@@ -135,19 +167,32 @@ impl KindObjects {
         match self.objects.get_mut(&name) {
             Some(entry) => (entry.seen, entry.unhealthy) = (self.round, true),
             None => {
-                _ = self.objects.put(Entry { last_valid: LastValid::Nothing(name), unhealthy: true, seen: self.round })
+                _ = self.objects.put(Entry {
+                    last_valid: LastValid::Nothing(name),
+                    unhealthy: true,
+                    seen: self.round,
+                })
             }
         }
         batch.push(problems(&self.source, subject, faults));
     }
 
     pub(super) fn remove(&mut self, name: &NamespacedName, batch: &mut Batch) {
-        let Some((_, entry)) = self.objects.remove(name) else { return };
+        let Some((_, entry)) = self.objects.remove(name) else {
+            return;
+        };
         if matches!(entry.last_valid, LastValid::Object(_)) {
-            batch.push(SourceEvent::Deleted(ObjectRef { kind: self.kind, name: name.clone() }));
+            batch.push(SourceEvent::Deleted(ObjectRef {
+                kind: self.kind,
+                name: name.clone(),
+            }));
         }
         if entry.unhealthy {
-            batch.push(problems(&self.source, &subject(self.kind, name), Vec::new()));
+            batch.push(problems(
+                &self.source,
+                &subject(self.kind, name),
+                Vec::new(),
+            ));
         }
     }
 }
@@ -165,23 +210,43 @@ fn subject(kind: Kind, name: &NamespacedName) -> Subject {
 /// The place of an object's problems: `k8s://VirtualService/shop/reviews`.
 fn place(source: &str, subject: &Subject) -> Arc<str> {
     let parts = [&subject.kind, &subject.namespace, &subject.name];
-    let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).map(String::as_str).collect();
+    let parts: Vec<&str> = parts
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .map(String::as_str)
+        .collect();
     Arc::from(format!("{source}{}", parts.join("/")))
 }
 
 /// All problems of an object.
 fn problems(source: &str, subject: &Subject, faults: Vec<Fault>) -> SourceEvent {
     let file = place(source, subject);
-    let problem =
-        |fault| Problem { place: FilePosition { file: file.clone(), line: 0 }, subject: subject.clone(), fault };
-    SourceEvent::Problems { place: file.clone(), problems: faults.into_iter().map(problem).collect() }
+    let problem = |fault| Problem {
+        place: FilePosition {
+            file: file.clone(),
+            line: 0,
+        },
+        subject: subject.clone(),
+        fault,
+    };
+    SourceEvent::Problems {
+        place: file.clone(),
+        problems: faults.into_iter().map(problem).collect(),
+    }
 }
 
 /// The problem of a kind as a whole; `None` clears it.
 pub(super) fn kind_problem(source: &str, kind: Kind, reason: Option<String>) -> SourceEvent {
-    let subject =
-        Subject { api_version: kind.group().to_owned(), kind: kind.as_str().to_owned(), ..Subject::default() };
-    problems(source, &subject, reason.map(Fault::Unreadable).into_iter().collect())
+    let subject = Subject {
+        api_version: kind.group().to_owned(),
+        kind: kind.as_str().to_owned(),
+        ..Subject::default()
+    };
+    problems(
+        source,
+        &subject,
+        reason.map(Fault::Unreadable).into_iter().collect(),
+    )
 }
 
 #[cfg(test)]
@@ -216,21 +281,45 @@ mod tests {
 
     #[test]
     fn a_relist_reports_only_differences() {
-        let (mut held, scope) = (KindObjects::new(Kind::VirtualService, "k8s://".into()), KubernetesScope::default());
+        let mut held = KindObjects::new(Kind::VirtualService, "k8s://".into());
+        let scope = KubernetesScope::default();
         let mut round = |objects: Vec<StoredObject>| {
             let mut batch = Batch::new();
             held.begin_round();
-            objects.into_iter().for_each(|object| held.put(object, &scope, &mut batch));
+            objects
+                .into_iter()
+                .for_each(|object| held.put(object, &scope, &mut batch));
             held.end_round(&mut batch);
             brief(batch)
         };
-        let hosts =
-            |host: &str| json!({ "hosts": [host], "http": [{ "route": [{ "destination": { "host": host } }] }] });
-        assert_eq!(round(vec![stored("a", hosts("a"), "1"), stored("b", hosts("b"), "2")]), ["+shop/a", "+shop/b"]);
-        assert_eq!(round(vec![stored("b", hosts("b"), "3"), stored("a", hosts("x"), "4")]), ["~shop/a"]);
+
+        let hosts = |host: &str| json!({ "hosts": [host], "http": [{ "route": [{ "destination": { "host": host } }] }] });
+        assert_eq!(
+            round(vec![
+                stored("a", hosts("a"), "1"),
+                stored("b", hosts("b"), "2")
+            ]),
+            ["+shop/a", "+shop/b"]
+        );
+
+        assert_eq!(
+            round(vec![
+                stored("b", hosts("b"), "3"),
+                stored("a", hosts("x"), "4")
+            ]),
+            ["~shop/a"]
+        );
+
         let place = "k8s://VirtualService/shop/a";
-        assert_eq!(round(vec![stored("a", json!("broken"), "5")]), [format!("{place}: 1"), "-shop/b".to_owned()]);
-        assert_eq!(round(vec![stored("a", hosts("x"), "6")]), [format!("{place}: 0")]);
+        assert_eq!(
+            round(vec![stored("a", json!("broken"), "5")]),
+            [format!("{place}: 1"), "-shop/b".to_owned()]
+        );
+        assert_eq!(
+            round(vec![stored("a", hosts("x"), "6")]),
+            [format!("{place}: 0")]
+        );
+
         assert_eq!(round(vec![]), ["-shop/a"]);
     }
 }

@@ -5,10 +5,11 @@
 //!            ─ definitions of kinds ────▶ kinds that come later
 //! ```
 //!
-//! Each kind is read by its own task: first all objects, streamed as events if the server supports it (Kubernetes 1.32), else in
-//! pages; then changes. Objects are decoded directly into the form in which they are stored. Broken or idle connections,
-//! restarts and errors of the server, expired versions and kinds that are not served (yet) cost time but no data: the objects
-//! stay in force, and after the next success only differences are sent. `reflector.rs` explains why this is not
+//! Each kind is read by its own task: first all objects, streamed as events if the server supports
+//! it (Kubernetes 1.32), else in pages; then changes. Objects are decoded directly into the form in
+//! which they are stored. Broken or idle connections, restarts and errors of the server, expired
+//! versions and kinds that are not served (yet) cost time but no data: the objects stay in force,
+//! and after the next success only differences are sent. `reflector.rs` explains why this is not
 //! `kube::runtime::watcher`.
 
 mod definitions;
@@ -55,15 +56,18 @@ pub struct KubernetesSourceConfig {
 
 impl std::fmt::Debug for KubernetesSourceConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KubernetesSourceConfig").field("scope", &self.scope).finish_non_exhaustive()
+        f.debug_struct("KubernetesSourceConfig")
+            .field("scope", &self.scope)
+            .finish_non_exhaustive()
     }
 }
 
 /// The objects of an API server as a source.
 ///
-/// It is in sync when every kind was read once; a kind that is not served has no objects. A kind that it may not read keeps it from
-/// being in sync, because an incomplete configuration is worse than an older one. This is reported as a problem of the kind
-/// (`k8s://VirtualService`), as are problems of an object (`k8s://VirtualService/shop/reviews`).
+/// It is in sync when every kind was read once; a kind that is not served has no objects. A kind
+/// that it may not read keeps it from being in sync, because an incomplete configuration is worse
+/// than an older one. This is reported as a problem of the kind (`k8s://VirtualService`), as are
+/// problems of an object (`k8s://VirtualService/shop/reviews`).
 #[derive(Debug)]
 pub struct KubernetesSource {
     config: KubernetesSourceConfig,
@@ -76,7 +80,8 @@ impl KubernetesSource {
         Self { config }
     }
 
-    /// Sends the objects of the API server and then changes, until the receiver is closed or the future is dropped.
+    /// Sends the objects of the API server and then changes, until the receiver is closed or the
+    /// future is dropped.
     ///
     /// When the channel is full it waits, and changes accumulate at the API server.
     ///
@@ -84,7 +89,9 @@ impl KubernetesSource {
     /// If a task fails, which is a bug.
     pub async fn run(self, events: mpsc::Sender<Batch>) -> Result<(), SourceError> {
         let scope = Arc::new(self.config.scope);
-        // Without a revision all objects are read, and tags do not matter; nor do they if no kind with revisions is read.
+
+        // Without a revision all objects are read, and tags do not matter; nor do they if no kind
+        // with revisions is read.
         let without_tags = scope.revision.is_empty() || matches!(scope.kinds, ReadKinds::Remote(_));
         let (to_tags, tags) = watch::channel(without_tags.then(Tags::default));
         let client = self.config.client.clone();
@@ -92,20 +99,28 @@ impl KubernetesSource {
         let kinds: Vec<Kind> = scope.kinds().collect();
         let (to_sync, mut synced) = mpsc::channel(1);
         let mut waiting = BTreeMap::new();
+
         let pods = PodNames::default();
+
         // Dropped with the future, which aborts all tasks.
         let mut readers = JoinSet::new();
+
         for kind in &kinds {
             let redefined = Arc::new(Notify::new());
             if scope::is_defined(*kind) {
                 waiting.insert(scope::definition(*kind), redefined.clone());
             }
+
             let target = Target {
                 kind: *kind,
-                paths: scope::versions(*kind).iter().map(|version| scope.path(*kind, version)).collect(),
+                paths: scope::versions(*kind)
+                    .iter()
+                    .map(|version| scope.path(*kind, version))
+                    .collect(),
                 selector: scope.selector(*kind),
                 optional: scope.is_optional(*kind),
             };
+
             let reader = Reflector::new(
                 target,
                 (scope.clone(), tags.clone()),
@@ -115,18 +130,23 @@ impl KubernetesSource {
                 to_sync.clone(),
                 SharedTexts::with_pods(pods.clone()),
             );
+
             readers.spawn(reader.run());
         }
+
         drop(to_sync);
+
         if without_tags {
             drop(to_tags);
         } else {
             readers.spawn(tags::watch(client, scope.clone(), to_tags));
         }
+
         readers.spawn(async move {
             definitions::watch(connection, waiting).await;
         });
         let mut unsynced = kinds.len();
+
         loop {
             tokio::select! {
                 Some(_) = synced.recv() => {

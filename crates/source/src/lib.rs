@@ -7,13 +7,16 @@
 //! other control planes  ─┘
 //! ```
 //!
-//! A source keeps the state that it has sent: it sends an object when it is new or has changed, and the reference of a
-//! deleted one. Unreadable input is sent as a problem of its place, and the last valid version stays in force.
-//! Sources do not interpret the objects.
+//! A source keeps the state that it has sent: it sends an object when it is new or has changed, and
+//! the reference of a deleted one. Unreadable input is sent as a problem of its place, and the last
+//! valid version stays in force. Sources do not interpret the objects.
 
 #![cfg_attr(
     test,
-    allow(clippy::needless_pass_by_value, reason = "builders of test values read better if they take values")
+    allow(
+        clippy::needless_pass_by_value,
+        reason = "builders of test values read better if they take values"
+    )
 )]
 
 mod aggregate;
@@ -43,22 +46,24 @@ pub use aggregate::Aggregate;
 pub use files::{FileSource, FileSourceConfig};
 pub use host_names::{HostAddresses, HostNames};
 pub use keys::{
-    DEFAULT_TIMEOUT as DEFAULT_KEY_TIMEOUT, Demand, FetchError, Fetcher, KeyConfig, KeyFetching, KeyMetrics,
+    DEFAULT_TIMEOUT as DEFAULT_KEY_TIMEOUT, Demand, FetchError, Fetcher, KeyConfig, KeyFetching,
+    KeyMetrics,
 };
 pub use kubernetes::{
-    IDLE_TIMEOUT, KubernetesScope, KubernetesSource, KubernetesSourceConfig, MeshMapSource, MeshMapSourceConfig,
-    ReadKind, ReadKinds, RemoteKinds,
+    IDLE_TIMEOUT, KubernetesScope, KubernetesSource, KubernetesSourceConfig, MeshMapSource,
+    MeshMapSourceConfig, ReadKind, ReadKinds, RemoteKinds,
 };
 pub use mesh_files::{MeshFileSource, MeshFileSourceConfig};
 pub use mesh_layers::MeshLayers;
 pub use problem::{Fault, FilePosition, Problem};
 pub use xds::{XdsMetrics, XdsSource, XdsSourceConfig};
 
-/// Delays between attempts to reach a server: short enough to notice a recovery soon, long enough not to overload one that is down.
+/// Delays between attempts to reach a server: short enough to notice a recovery soon, long enough
+/// not to overload one that is down.
 const RETRY: Backoff = Backoff::jittered(Duration::from_millis(50), Duration::from_secs(5));
 
-/// Changes that happened together, in order. A batch is to be applied as a whole: a file that moves objects around, or a mount that
-/// swaps all of its files, is one.
+/// Changes that happened together, in order. A batch is to be applied as a whole: a file that moves
+/// objects around, or a mount that swaps all of its files, is one.
 pub type Batch = Vec<SourceEvent>;
 
 /// One change of a source.
@@ -74,9 +79,11 @@ pub enum SourceEvent {
     MeshConfig(Arc<MeshConfig>),
     /// The networks of the mesh, at start and whenever they change.
     MeshNetworks(Arc<MeshNetworks>),
-    /// The keys of a token issuer, at first and whenever they change; `None` if they are no longer trusted.
+    /// The keys of a token issuer, at first and whenever they change; `None` if they are no longer
+    /// trusted.
     Keys(KeySource, Option<Arc<str>>),
-    /// All problems of one place; they replace the earlier ones. Empty when the place is valid again.
+    /// All problems of one place; they replace the earlier ones. Empty when the place is valid
+    /// again.
     Problems {
         /// The file, or another place that the source reads.
         place: Arc<str>,

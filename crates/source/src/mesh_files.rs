@@ -1,8 +1,9 @@
 //! Mesh config and mesh networks from files.
 //!
-//! The files are read at start and whenever they change. An invalid file is reported as a problem, and its last valid content stays
-//! in force. Without a file the defaults apply. If a file is invalid at start, the source waits for a valid one: with defaults,
-//! perhaps of another trust domain, every certificate would be wrong.
+//! The files are read at start and whenever they change. An invalid file is reported as a problem,
+//! and its last valid content stays in force. Without a file the defaults apply. If a file is
+//! invalid at start, the source waits for a valid one: with defaults, perhaps of another trust
+//! domain, every certificate would be wrong.
 
 #[cfg(test)]
 mod tests;
@@ -26,7 +27,8 @@ use navarch_api::mesh::{MeshConfig, MeshNetworks};
 pub struct MeshFileSourceConfig {
     /// The file of the mesh config, applied over `base`.
     pub mesh: Option<PathBuf>,
-    /// `--networks-config`: a YAML file with `networks`. `None` if networks are not read from a file.
+    /// `--networks-config`: a YAML file with `networks`. `None` if networks are not read from a
+    /// file.
     pub networks: Option<PathBuf>,
     /// The values of fields that the file does not set.
     pub base: MeshConfig,
@@ -45,15 +47,22 @@ impl MeshFileSource {
         Self { config }
     }
 
-    /// Sends mesh config and networks, and then every change, until the receiver is closed or the future is dropped. When `reload`
-    /// is notified, both are read again.
+    /// Sends mesh config and networks, and then every change, until the receiver is closed or the
+    /// future is dropped. When `reload` is notified, both are read again.
     ///
     /// # Errors
     /// If the thread that reads fails.
-    pub async fn run(self, events: mpsc::Sender<Batch>, reload: Arc<Notify>) -> Result<(), SourceError> {
+    pub async fn run(
+        self,
+        events: mpsc::Sender<Batch>,
+        reload: Arc<Notify>,
+    ) -> Result<(), SourceError> {
         let inbox = Arc::new(Inbox::default());
         let worker = Worker::new(self.config, inbox.clone(), events.clone());
-        run_thread("mesh config".to_owned(), inbox, events, reload, move || worker.run()).await
+        run_thread("mesh config".to_owned(), inbox, events, reload, move || {
+            worker.run()
+        })
+        .await
     }
 }
 
@@ -97,12 +106,19 @@ struct Worker {
 impl TextFile {
     /// A file that was not read yet.
     fn new(path: PathBuf) -> Self {
-        Self { path, text: None, is_broken: false, problems: Vec::new() }
+        Self {
+            path,
+            text: None,
+            is_broken: false,
+            problems: Vec::new(),
+        }
     }
 
     /// Whether it had content when it was last read.
     fn had_content(&self) -> bool {
-        self.text.as_ref().is_some_and(|text| !text.trim().is_empty())
+        self.text
+            .as_ref()
+            .is_some_and(|text| !text.trim().is_empty())
     }
 
     /// Reads the file; `None` if it is unchanged, or if missing content may come back.
@@ -123,7 +139,8 @@ impl TextFile {
         (!same).then_some(look)
     }
 
-    /// The events for the difference between the sent state and the file; `event` makes the event of a new value.
+    /// The events for the difference between the sent state and the file; `event` makes the event
+    /// of a new value.
     fn apply<T>(
         &mut self,
         look: FileRead,
@@ -141,7 +158,10 @@ impl TextFile {
                         batch.push(event(Arc::new(value)));
                         oddities
                     }
-                    Err(errors) => errors.into_iter().map(|error| (error.line, Fault::Rejected(error.field))).collect(),
+                    Err(errors) => errors
+                        .into_iter()
+                        .map(|error| (error.line, Fault::Rejected(error.field)))
+                        .collect(),
                 }
             }
             FileRead::Unreadable(reason) => {
@@ -150,6 +170,7 @@ impl TextFile {
                 vec![(0, Fault::Unreadable(reason))]
             }
         };
+
         batch.extend(self.changed_problems(faults));
         batch
     }
@@ -158,27 +179,41 @@ impl TextFile {
     fn changed_problems(&mut self, faults: Vec<(usize, Fault)>) -> Option<SourceEvent> {
         let file: Arc<str> = Arc::from(self.path.display().to_string());
         let problem = |(line, fault)| Problem {
-            place: FilePosition { file: file.clone(), line },
+            place: FilePosition {
+                file: file.clone(),
+                line,
+            },
             subject: Subject::default(),
             fault,
         };
+
         let problems: Vec<_> = faults.into_iter().map(problem).collect();
         if problems == self.problems {
             return None;
         }
+
         self.problems.clone_from(&problems);
-        Some(SourceEvent::Problems { place: file, problems })
+        Some(SourceEvent::Problems {
+            place: file,
+            problems,
+        })
     }
 }
 
 fn folder(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    path.parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
 }
 
 impl Worker {
     /// A reader that has read nothing.
     fn new(config: MeshFileSourceConfig, inbox: Arc<Inbox>, events: mpsc::Sender<Batch>) -> Self {
-        let MeshFileSourceConfig { mesh, networks, base } = config;
+        let MeshFileSourceConfig {
+            mesh,
+            networks,
+            base,
+        } = config;
         Self {
             base,
             mesh: mesh.map(TextFile::new),
@@ -194,29 +229,35 @@ impl Worker {
     fn run(mut self) {
         // The events to send once no file is broken; then `None`.
         let mut held = Some(self.defaults());
+
         loop {
             let news = self.inbox.wait(self.agenda.next());
             if news.closed {
                 return;
             }
+
             let now = Instant::now();
             for (path, signal) in news.files {
                 self.agenda.note_file(path, signal, now);
             }
+
             let mut due = self.agenda.take_due(now);
             if due.walk || news.reload {
                 let deaf = self.listen().is_err();
                 self.agenda.set_unwatched(deaf);
                 due.files = self.files().map(|file| file.path.clone()).collect();
             }
+
             let mut batch = Batch::new();
             for path in due.files {
                 batch.extend(self.apply(&path, now));
             }
+
             let is_broken = self.files().any(|file| file.is_broken);
             if let Some(held) = held.as_mut().filter(|_| is_broken) {
-                let (problems, values) =
-                    batch.into_iter().partition(|event| matches!(event, SourceEvent::Problems { .. }));
+                let (problems, values) = batch
+                    .into_iter()
+                    .partition(|event| matches!(event, SourceEvent::Problems { .. }));
                 held.extend::<Batch>(values);
                 batch = problems;
             } else if let Some(mut all) = held.take() {
@@ -224,6 +265,7 @@ impl Worker {
                 all.push(SourceEvent::FullSync);
                 batch = all;
             }
+
             if !batch.is_empty() && self.events.blocking_send(batch).is_err() {
                 return;
             }
@@ -245,20 +287,30 @@ impl Worker {
     /// Watches the directories of the files, and those of the targets of links.
     fn listen(&mut self) -> notify::Result<()> {
         let mut paths: Vec<PathBuf> = self.files().map(|file| file.path.clone()).collect();
-        let targets: Vec<_> = paths.iter().filter_map(|path| std::fs::canonicalize(path).ok()).collect();
+        let targets: Vec<_> = paths
+            .iter()
+            .filter_map(|path| std::fs::canonicalize(path).ok())
+            .collect();
         paths.extend(targets);
         let files: Vec<PathBuf> = self.files().map(|file| file.path.clone()).collect();
-        let (inbox, ours) = (self.inbox.clone(), paths.clone());
+        let inbox = self.inbox.clone();
+
+        let ours = paths.clone();
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
             // An error means that an event was lost.
             let signal = event.map_or(Some(Signal::Settled), |event| hear(&ours, &event));
             if let Some(signal) = signal {
-                inbox.add(|news| news.files.extend(files.iter().map(|path| (path.clone(), signal))));
+                inbox.add(|news| {
+                    news.files
+                        .extend(files.iter().map(|path| (path.clone(), signal)))
+                });
             }
         })?;
+
         for path in &paths {
             watcher.watch(folder(path), RecursiveMode::NonRecursive)?;
         }
+
         self.watcher = Some(watcher);
         Ok(())
     }
@@ -266,25 +318,36 @@ impl Worker {
     /// Reads a file and applies its content.
     fn apply(&mut self, path: &Path, now: Instant) -> Batch {
         let mut batch = Batch::new();
-        let (agenda, base) = (&mut self.agenda, &self.base);
+        let agenda = &mut self.agenda;
+        let base = &self.base;
         if let Some(file) = self.mesh.as_mut().filter(|file| file.path == path)
             && let Some(look) = file.read_if_changed(agenda, now)
         {
-            batch.extend(file.apply(look, |text| parse_mesh_config(base, text), SourceEvent::MeshConfig));
+            batch.extend(file.apply(
+                look,
+                |text| parse_mesh_config(base, text),
+                SourceEvent::MeshConfig,
+            ));
         }
+
         if let Some(file) = self.networks.as_mut().filter(|file| file.path == path)
             && let Some(look) = file.read_if_changed(agenda, now)
         {
             batch.extend(file.apply(look, parse_mesh_networks, SourceEvent::MeshNetworks));
         }
+
         batch
     }
 }
 
-/// The signal of an event for our files: mounted ConfigMaps swap a link whose name starts with two dots.
+/// The signal of an event for our files: mounted ConfigMaps swap a link whose name starts with two
+/// dots.
 fn hear(ours: &[PathBuf], event: &Event) -> Option<Signal> {
     let signal = signal_of(event.kind)?;
-    let is_link = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".."));
+    let is_link = |path: &PathBuf| {
+        path.file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(b".."))
+    };
     let is_ours = |path: &PathBuf| ours.contains(path) || is_link(path);
     (event.need_rescan() || event.paths.iter().any(is_ours)).then_some(signal)
 }

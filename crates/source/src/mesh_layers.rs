@@ -1,7 +1,8 @@
 //! Mesh config and mesh networks from both files and ConfigMaps.
 //!
-//! As in istiod, and separately for config and networks: a file replaces the revision's ConfigMap, and either overrides the shared
-//! ConfigMap, if it exists. Of networks, only the first that exist are used.
+//! As in istiod, and separately for config and networks: a file replaces the revision's ConfigMap,
+//! and either overrides the shared ConfigMap, if it exists. Of networks, only the first that exist
+//! are used.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -82,21 +83,34 @@ impl Layers {
         if !(self.shared.synced && self.maps.synced && self.file.synced) {
             return;
         }
+
         let (mesh_file, networks_file) = self.files;
-        let mesh = if mesh_file { self.file.mesh.clone() } else { self.maps.mesh.clone() };
-        let of_shared = self.shared.networks.clone().filter(|networks| **networks != MeshNetworks::default());
+        let mesh = if mesh_file {
+            self.file.mesh.clone()
+        } else {
+            self.maps.mesh.clone()
+        };
+
+        let of_shared = self
+            .shared
+            .networks
+            .clone()
+            .filter(|networks| **networks != MeshNetworks::default());
         let networks = match networks_file {
             true => of_shared.or_else(|| self.file.networks.clone()),
             false => self.maps.networks.clone(),
         };
+
         if mesh.is_some() && mesh != self.passed.mesh {
             on.extend(mesh.clone().map(SourceEvent::MeshConfig));
             self.passed.mesh = mesh;
         }
+
         if networks.is_some() && networks != self.passed.networks {
             on.extend(networks.clone().map(SourceEvent::MeshNetworks));
             self.passed.networks = networks;
         }
+
         if !std::mem::replace(&mut self.passed.synced, true) {
             on.push(SourceEvent::FullSync);
         }
@@ -104,36 +118,76 @@ impl Layers {
 }
 
 impl MeshLayers {
-    /// Sends mesh config and networks, and then every change, until the receiver is closed or the future is dropped. When `reload`
-    /// is notified, the files are read again.
+    /// Sends mesh config and networks, and then every change, until the receiver is closed or the
+    /// future is dropped. When `reload` is notified, the files are read again.
     ///
     /// # Errors
     /// If a reader fails, which is a bug.
-    pub async fn run(self, events: mpsc::Sender<Batch>, reload: Arc<Notify>) -> Result<(), SourceError> {
+    pub async fn run(
+        self,
+        events: mpsc::Sender<Batch>,
+        reload: Arc<Notify>,
+    ) -> Result<(), SourceError> {
         let (to_shared, mut from_shared) = mpsc::channel(BATCHES);
         let (to_maps, mut from_maps) = mpsc::channel(BATCHES);
         let (to_files, mut from_files) = mpsc::channel(BATCHES);
-        let absent = || Layer { synced: true, ..Layer::default() };
+        let absent = || Layer {
+            synced: true,
+            ..Layer::default()
+        };
         let needs_maps = self.mesh.is_none() || self.networks.is_none();
+
         let mut layers = Layers {
             files: (self.mesh.is_some(), self.networks.is_some()),
-            shared: if self.shared.is_some() { Layer::default() } else { absent() },
-            maps: if needs_maps { Layer::default() } else { absent() },
+            shared: if self.shared.is_some() {
+                Layer::default()
+            } else {
+                absent()
+            },
+            maps: if needs_maps {
+                Layer::default()
+            } else {
+                absent()
+            },
             file: Layer::default(),
             passed: Layer::default(),
         };
+
         let names = self.shared.iter().cloned().collect::<Vec<_>>();
-        let of_shared = MeshMapSourceConfig { names, ..self.maps.clone() };
-        let mut shared = source(self.shared.is_some(), MeshMapSource::new(of_shared), to_shared);
-        let counting = Counting { mesh: self.mesh.is_none(), networks: self.networks.is_none() };
-        let mut maps = source(needs_maps, MeshMapSource::counting(self.maps.clone(), counting), to_maps);
+        let of_shared = MeshMapSourceConfig {
+            names,
+            ..self.maps.clone()
+        };
+        let mut shared = source(
+            self.shared.is_some(),
+            MeshMapSource::new(of_shared),
+            to_shared,
+        );
+
+        let counting = Counting {
+            mesh: self.mesh.is_none(),
+            networks: self.networks.is_none(),
+        };
+        let mut maps = source(
+            needs_maps,
+            MeshMapSource::counting(self.maps.clone(), counting),
+            to_maps,
+        );
+
         let read = |base: &MeshConfig| -> Reader {
-            let (mesh, networks) = (self.mesh.clone(), self.networks.clone());
-            let files = MeshFileSource::new(MeshFileSourceConfig { mesh, networks, base: base.clone() });
+            let mesh = self.mesh.clone();
+            let networks = self.networks.clone();
+            let files = MeshFileSource::new(MeshFileSourceConfig {
+                mesh,
+                networks,
+                base: base.clone(),
+            });
             Box::pin(files.run(to_files.clone(), reload.clone()))
         };
+
         let mut base = Arc::new(self.maps.base.clone());
         let mut files = read(&base);
+
         loop {
             let mut on = Batch::new();
             tokio::select! {
@@ -142,7 +196,8 @@ impl MeshLayers {
                     // The file overrides it.
                     if let Some(below) = layers.shared.mesh.clone().filter(|below| *below != base) {
                         base = below;
-                        // Once they were valid, they do not delay other changes if they are invalid over this base.
+                        // Once they were valid, they do not delay other changes if they are invalid
+                        // over this base.
                         layers.file = Layer { synced: layers.passed.synced, ..Layer::default() };
                         files = read(&base);
                     }
@@ -154,6 +209,7 @@ impl MeshLayers {
                 ended = &mut maps => return ended,
                 () = events.closed() => return Ok(()),
             }
+
             layers.settle(&mut on);
             if !on.is_empty() && events.send(on).await.is_err() {
                 return Ok(());
@@ -164,7 +220,11 @@ impl MeshLayers {
 
 /// A reader of ConfigMaps, or if nothing is to be read, one that never sends anything.
 fn source(is_read: bool, maps: MeshMapSource, events: mpsc::Sender<Batch>) -> Reader {
-    if is_read { Box::pin(maps.run(events)) } else { Box::pin(std::future::pending()) }
+    if is_read {
+        Box::pin(maps.run(events))
+    } else {
+        Box::pin(std::future::pending())
+    }
 }
 
 #[cfg(test)]
@@ -173,8 +233,15 @@ mod tests {
 
     /// All that a source has to tell.
     fn layer(root: &str) -> Layer {
-        let config = MeshConfig { root_namespace: root.to_owned(), ..MeshConfig::istio_defaults() };
-        Layer { mesh: Some(Arc::new(config)), networks: Some(Arc::default()), synced: true }
+        let config = MeshConfig {
+            root_namespace: root.to_owned(),
+            ..MeshConfig::istio_defaults()
+        };
+        Layer {
+            mesh: Some(Arc::new(config)),
+            networks: Some(Arc::default()),
+            synced: true,
+        }
     }
 
     #[test]
@@ -187,14 +254,17 @@ mod tests {
                 file: layer("file"),
                 passed: Layer::default(),
             };
+
             let mut on = Batch::new();
             layers.settle(&mut on);
             assert_eq!(on.last(), Some(&SourceEvent::FullSync));
             let mut again = Batch::new();
             layers.settle(&mut again);
             assert_eq!(again, [], "nothing is reported twice");
+
             layers.passed.mesh.unwrap().root_namespace.clone()
         };
+
         assert_eq!(root((true, false)), "file");
         assert_eq!(root((false, true)), "map");
     }

@@ -34,15 +34,29 @@ pub(super) fn parse_mesh_networks(text: &str) -> Parsed<MeshNetworks> {
 
 /// Returns a valid value, or the errors with the lines of the text.
 fn valid_or_errors<T>(text: &str, typed: Typed<T>, verdict: Verdict) -> Parsed<T> {
-    let place = |field: String, reason: String| TextError::in_field(text, FieldError::new(field, reason));
+    let place =
+        |field: String, reason: String| TextError::in_field(text, FieldError::new(field, reason));
+
     if !verdict.is_valid() {
-        return Err(verdict.errors.into_iter().map(|problem| place(problem.field, problem.message)).collect());
+        return Err(verdict
+            .errors
+            .into_iter()
+            .map(|problem| place(problem.field, problem.message))
+            .collect());
     }
+
     let line = |field: &str| line_of(text, field).unwrap_or_default();
-    let unknown = typed.unknown_fields.into_iter().map(|field| (line(&field), Fault::UnknownField(field)));
+    let unknown = typed
+        .unknown_fields
+        .into_iter()
+        .map(|field| (line(&field), Fault::UnknownField(field)));
     let warnings = verdict.warnings.into_iter().map(|problem| {
         let error = place(problem.field, problem.message);
         (error.line, Fault::Warning(error.field))
     });
-    Ok(Valid { value: typed.value, oddities: unknown.chain(warnings).collect() })
+
+    Ok(Valid {
+        value: typed.value,
+        oddities: unknown.chain(warnings).collect(),
+    })
 }

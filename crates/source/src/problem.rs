@@ -36,7 +36,8 @@ pub enum Fault {
     UnknownField(String),
     /// The kind is not read; the object is ignored.
     UnknownKind,
-    /// The object is already defined elsewhere, and that definition is in force until it is removed.
+    /// The object is already defined elsewhere, and that definition is in force until it is
+    /// removed.
     Duplicate {
         /// The place of that definition.
         holder: FilePosition,
@@ -50,14 +51,39 @@ pub enum Fault {
 /// Maximum number of reported faults of one sort per object.
 const MAX_FAULTS_PER_SORT: usize = 10;
 
-/// The faults of an object: unknown fields, then errors, then warnings. Reports a few of each sort, and the number of the others.
+/// The faults of an object: unknown fields, then errors, then warnings. Reports a few of each sort,
+/// and the number of the others.
 pub(super) fn faults_of(unknown_fields: Vec<String>, verdict: Verdict) -> Vec<Fault> {
     let mut faults = Vec::new();
     let warn = |more: String| Fault::Warning(FieldError::new("", more));
     let refuse = |more: String| Fault::Rejected(FieldError::new("", more));
-    add(&mut faults, unknown_fields.into_iter().map(Fault::UnknownField), "unknown fields", warn);
-    add(&mut faults, verdict.errors.into_iter().map(|error| Fault::Rejected(error.into())), "errors", refuse);
-    add(&mut faults, verdict.warnings.into_iter().map(|warning| Fault::Warning(warning.into())), "warnings", warn);
+    add(
+        &mut faults,
+        unknown_fields.into_iter().map(Fault::UnknownField),
+        "unknown fields",
+        warn,
+    );
+
+    add(
+        &mut faults,
+        verdict
+            .errors
+            .into_iter()
+            .map(|error| Fault::Rejected(error.into())),
+        "errors",
+        refuse,
+    );
+
+    add(
+        &mut faults,
+        verdict
+            .warnings
+            .into_iter()
+            .map(|warning| Fault::Warning(warning.into())),
+        "warnings",
+        warn,
+    );
+
     faults
 }
 
@@ -77,13 +103,17 @@ fn add(
 impl fmt::Display for FilePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.file)?;
-        if self.line > 0 { write!(f, ":{}", self.line) } else { Ok(()) }
+        if self.line > 0 {
+            write!(f, ":{}", self.line)
+        } else {
+            Ok(())
+        }
     }
 }
 
 impl fmt::Display for Problem {
-    /// `mesh/a.yaml:7: VirtualService shop/reviews: spec.hosts: …`. An object of the Kubernetes API is named by its place alone:
-    /// `k8s://VirtualService/shop/reviews: spec.hosts: …`.
+    /// `mesh/a.yaml:7: VirtualService shop/reviews: spec.hosts: …`. An object of the Kubernetes API
+    /// is named by its place alone: `k8s://VirtualService/shop/reviews: spec.hosts: …`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.place)?;
         let object = match self.place.file.split_once("://") {
@@ -92,7 +122,9 @@ impl fmt::Display for Problem {
             Some(_) | None => None,
         };
         let object = object.map(|object| object.replacen('/', " ", 1));
-        if self.subject != Subject::default() && object.is_none_or(|object| object != self.subject.to_string()) {
+        if self.subject != Subject::default()
+            && object.is_none_or(|object| object != self.subject.to_string())
+        {
             write!(f, "{}: ", self.subject)?;
         }
         self.fault.fmt(f)
@@ -105,7 +137,9 @@ impl fmt::Display for Fault {
             Self::Rejected(error) | Self::Warning(error) => error.fmt(f),
             Self::UnknownField(path) => write!(f, "unknown field \"{path}\""),
             Self::UnknownKind => f.write_str("unsupported kind"),
-            Self::Duplicate { holder } => write!(f, "is already defined in {holder}, which takes precedence"),
+            Self::Duplicate { holder } => {
+                write!(f, "is already defined in {holder}, which takes precedence")
+            }
             Self::Unreadable(reason) => write!(f, "cannot be read: {reason}"),
         }
     }

@@ -1,13 +1,14 @@
-//! Another control plane as a source: Istio's objects over xDS (MCP), as istiod's `configSources` has it.
+//! Another control plane as a source: Istio's objects over xDS (MCP), as istiod's `configSources`
+//! has it.
 //!
 //! ```text
 //! server ═ one stream ═▶ all objects of a type ─▶ diff to the sent state ─▶ batch of events
 //!        ◀── ACK, or NACK with object, field and reason
 //! ```
 //!
-//! Each response contains all objects of its type. Invalid objects are rejected by name, and their last valid versions stay in force
-//! beside the valid ones. When the server is unreachable the objects stay in force; after the next success only differences
-//! are sent.
+//! Each response contains all objects of its type. Invalid objects are rejected by name, and their
+//! last valid versions stay in force beside the valid ones. When the server is unreachable the
+//! objects stay in force; after the next success only differences are sent.
 
 mod connection;
 mod metrics;
@@ -86,13 +87,17 @@ pub(super) struct KindSubscription {
 impl std::fmt::Debug for XdsSourceConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // TLS settings can contain keys.
-        f.debug_struct("XdsSourceConfig").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("XdsSourceConfig")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
     }
 }
 
 impl std::fmt::Debug for XdsSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("XdsSource").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("XdsSource")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -105,14 +110,27 @@ impl XdsSource {
         let kinds = mcp::kinds().filter(|kind| !config.services_alone || services.contains(kind));
         let prefix: Arc<str> = Arc::from(format!("{name}/"));
         let held = kinds
-            .map(|kind| KindSubscription { kind, held: KindObjects::new(kind, prefix.clone()), answered: false })
+            .map(|kind| KindSubscription {
+                kind,
+                held: KindObjects::new(kind, prefix.clone()),
+                answered: false,
+            })
             .collect();
-        Self { config, name, held, synced: false, unhealthy: false, max_response: MAX_RESPONSE }
+
+        Self {
+            config,
+            name,
+            held,
+            synced: false,
+            unhealthy: false,
+            max_response: MAX_RESPONSE,
+        }
     }
 
     /// Sends the objects of the server and then changes, until the receiver is closed.
     pub async fn run(mut self, events: mpsc::Sender<Batch>) {
         let mut backoff = RETRY;
+
         loop {
             let begun = Instant::now();
             let ended = match self.connect().await {
@@ -125,13 +143,16 @@ impl XdsSource {
                 Ended::Broken(reason) => reason,
             };
             tracing::warn!(source = %self.name, reason, "disconnected from the config source; keeping the last received configuration");
+
             self.unhealthy = true;
             if events.send(vec![self.problem(Some(reason))]).await.is_err() {
                 return;
             }
+
             if begun.elapsed() >= STABLE_AFTER {
                 backoff.reset();
             }
+
             tokio::select! {
                 () = tokio::time::sleep(backoff.next_delay()) => {}
                 () = events.closed() => return,
@@ -141,9 +162,17 @@ impl XdsSource {
 
     /// Connects with the current files and Secrets.
     async fn connect(&self) -> Result<tonic::transport::Channel, connection::ConnectError> {
-        let XdsSourceConfig { address, tls, secrets, scope, .. } = &self.config;
+        let XdsSourceConfig {
+            address,
+            tls,
+            secrets,
+            scope,
+            ..
+        } = &self.config;
         let tls = match tls {
-            Some(settings) => tls::client(settings, secrets.as_ref(), &scope.system_namespace).await?,
+            Some(settings) => {
+                tls::client(settings, secrets.as_ref(), &scope.system_namespace).await?
+            }
             None => None,
         };
         connection::connect(address, tls).await
@@ -151,9 +180,18 @@ impl XdsSource {
 
     /// The problem of the source as a whole; `None` clears it.
     fn problem(&self, reason: Option<String>) -> SourceEvent {
-        let place = FilePosition { file: self.name.clone(), line: 0 };
-        let problem =
-            |reason| Problem { place: place.clone(), subject: Subject::default(), fault: Fault::Unreadable(reason) };
-        SourceEvent::Problems { place: self.name.clone(), problems: reason.map(problem).into_iter().collect() }
+        let place = FilePosition {
+            file: self.name.clone(),
+            line: 0,
+        };
+        let problem = |reason| Problem {
+            place: place.clone(),
+            subject: Subject::default(),
+            fault: Fault::Unreadable(reason),
+        };
+        SourceEvent::Problems {
+            place: self.name.clone(),
+            problems: reason.map(problem).into_iter().collect(),
+        }
     }
 }

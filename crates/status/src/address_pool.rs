@@ -18,9 +18,15 @@ pub(super) struct AddressPool {
 
 impl Range {
     /// Istio's range of IPv4 addresses: reserved and not routed.
-    pub const IPV4: Self = Self(Cidr { address: IpAddr::V4(Ipv4Addr::new(240, 240, 0, 0)), bits: 16 });
+    pub const IPV4: Self = Self(Cidr {
+        address: IpAddr::V4(Ipv4Addr::new(240, 240, 0, 0)),
+        bits: 16,
+    });
     /// Istio's range of IPv6 addresses: for benchmarks and not routed.
-    pub const IPV6: Self = Self(Cidr { address: IpAddr::V6(Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0)), bits: 48 });
+    pub const IPV6: Self = Self(Cidr {
+        address: IpAddr::V6(Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0)),
+        bits: 48,
+    });
 
     /// Parses `address/prefix`; the host bits are cleared.
     #[must_use]
@@ -40,7 +46,9 @@ impl Range {
 
     /// The number of addresses; `u128::MAX` for the whole of IPv6.
     fn size(self) -> u128 {
-        1_u128.checked_shl(width(self.first()) - u32::from(self.0.bits)).unwrap_or(u128::MAX)
+        1_u128
+            .checked_shl(width(self.first()) - u32::from(self.0.bits))
+            .unwrap_or(u128::MAX)
     }
 }
 
@@ -96,12 +104,25 @@ mod tests {
         let mut pool = AddressPool::new(range);
         let mut taken = BTreeSet::from(["10.0.0.10".parse::<IpAddr>().unwrap()]);
         let mut given = Vec::new();
+
         while let Some(address) = pool.take(|address| taken.contains(&address)) {
             assert!(range.contains(address));
             taken.insert(address);
             given.push(address.to_string());
         }
-        assert_eq!(given, ["10.0.0.9", "10.0.0.11", "10.0.0.12", "10.0.0.13", "10.0.0.14", "10.0.0.15"]);
+
+        assert_eq!(
+            given,
+            [
+                "10.0.0.9",
+                "10.0.0.11",
+                "10.0.0.12",
+                "10.0.0.13",
+                "10.0.0.14",
+                "10.0.0.15"
+            ]
+        );
+
         let back = "10.0.0.12".parse().unwrap();
         taken.remove(&back);
         assert_eq!(pool.take(|address| taken.contains(&address)), Some(back));
@@ -110,7 +131,10 @@ mod tests {
     #[test]
     fn the_usual_ranges_start_where_istios_do() {
         let first = |range| AddressPool::new(range).take(|_| false).unwrap().to_string();
-        assert_eq!((first(Range::IPV4), first(Range::IPV6)), ("240.240.0.1".to_owned(), "2001:2::1".to_owned()));
+        assert_eq!(
+            (first(Range::IPV4), first(Range::IPV6)),
+            ("240.240.0.1".to_owned(), "2001:2::1".to_owned())
+        );
         assert_eq!(Range::parse("240.240.0.0/16"), Some(Range::IPV4));
         assert!(!Range::IPV4.contains("240.241.0.0".parse().unwrap()));
         assert!(!Range::IPV6.contains("240.240.0.1".parse().unwrap()));

@@ -1,7 +1,8 @@
-//! Allocates addresses for the hosts of ServiceEntries (Istio's `pilot/pkg/controllers/ipallocate`).
+//! Allocates addresses for the hosts of ServiceEntries (Istio's
+//! `pilot/pkg/controllers/ipallocate`).
 //!
-//! An allocated address is kept. If two entries have the same, an address in a spec wins, then the oldest entry; the others get
-//! new addresses.
+//! An allocated address is kept. If two entries have the same, an address in a spec wins, then the
+//! oldest entry; the others get new addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -61,7 +62,10 @@ impl Entry {
 
     /// Whether its hosts get addresses.
     fn needs_addresses(&self) -> bool {
-        let refused = self.switch.as_ref().is_some_and(|value| value.eq_ignore_ascii_case("false"));
+        let refused = self
+            .switch
+            .as_ref()
+            .is_some_and(|value| value.eq_ignore_ascii_case("false"));
         !refused && self.resolution != Resolution::None && self.addresses.is_empty()
     }
 
@@ -79,7 +83,9 @@ impl Entry {
 
     /// Its valid allocated addresses.
     fn given(&self) -> impl Iterator<Item = IpAddr> {
-        self.given.iter().filter_map(|address| parse(&address.value))
+        self.given
+            .iter()
+            .filter_map(|address| parse(&address.value))
     }
 }
 
@@ -111,7 +117,8 @@ impl Allocation {
                 let holders = self.claims.entry(address).or_default();
                 holders.insert(claim);
                 if holders.len() > 1 {
-                    self.due.extend(holders.iter().map(|claim| claim.owner().clone()));
+                    self.due
+                        .extend(holders.iter().map(|claim| claim.owner().clone()));
                 }
             }
         }
@@ -146,35 +153,55 @@ impl Allocation {
         due
     }
 
-    /// The addresses that an entry's status should have, if they differ. They are allocated from then on.
+    /// The addresses that an entry's status should have, if they differ. They are allocated from
+    /// then on.
     pub(super) fn plan(&mut self, name: &NamespacedName) -> Option<Vec<ServiceEntryAddress>> {
         let entry = self.entries.get(name)?.clone();
         if !entry.needs_addresses() {
             return (!entry.given.is_empty()).then(|| self.grant(name, entry, Vec::new()));
         }
-        let lost = entry.given().any(|address| !self.wins(name, &entry, address));
+
+        let lost = entry
+            .given()
+            .any(|address| !self.wins(name, &entry, address));
         let hosts = entry.wanted();
-        let known: BTreeSet<&String> =
-            entry.given.iter().filter(|address| parse(&address.value).is_some()).map(|address| &address.host).collect();
+        let known: BTreeSet<&String> = entry
+            .given
+            .iter()
+            .filter(|address| parse(&address.value).is_some())
+            .map(|address| &address.host)
+            .collect();
+
         if !lost && known == hosts.iter().copied().collect() {
             return None;
         }
+
         let mut granted = Vec::new();
         let mut fresh = BTreeSet::new();
+
         for host in hosts {
             // As in Istio, an entry that lost one address gets new ones for all hosts.
-            let kept = entry.given.iter().filter(|address| !lost && address.host == *host);
-            let kept: Vec<_> = kept.filter(|address| parse(&address.value).is_some()).cloned().collect();
+            let kept = entry
+                .given
+                .iter()
+                .filter(|address| !lost && address.host == *host);
+            let kept: Vec<_> = kept
+                .filter(|address| parse(&address.value).is_some())
+                .cloned()
+                .collect();
+
             if kept.is_empty() {
                 let addresses = self.fresh(&fresh);
                 fresh.extend(addresses.iter().copied());
-                granted.extend(
-                    addresses.iter().map(|ip| ServiceEntryAddress { value: ip.to_string(), host: host.clone() }),
-                );
+                granted.extend(addresses.iter().map(|ip| ServiceEntryAddress {
+                    value: ip.to_string(),
+                    host: host.clone(),
+                }));
             } else {
                 granted.extend(kept);
             }
         }
+
         Some(self.grant(name, entry, granted))
     }
 
@@ -188,7 +215,10 @@ impl Allocation {
     fn fresh(&mut self, also_taken: &BTreeSet<IpAddr>) -> Vec<IpAddr> {
         let claims = &self.claims;
         let taken = |address| claims.contains_key(&address) || also_taken.contains(&address);
-        self.pools.iter_mut().filter_map(|(_, pool)| pool.take(taken)).collect()
+        self.pools
+            .iter_mut()
+            .filter_map(|(_, pool)| pool.take(taken))
+            .collect()
     }
 
     /// Records addresses that are about to be written, so that they are not allocated again.
@@ -219,13 +249,17 @@ impl Claim {
 fn claims(name: &NamespacedName, entry: &Entry) -> Vec<(IpAddr, Claim)> {
     let written = entry.addresses.iter().filter_map(|address| parse(address));
     let written = written.map(|address| (address, Claim::Written(name.clone())));
-    let given = entry.given().map(|address| (address, Claim::Given(entry.created, name.clone())));
+    let given = entry
+        .given()
+        .map(|address| (address, Claim::Given(entry.created, name.clone())));
     written.chain(given).collect()
 }
 
 /// Parses an address; an IPv4-mapped IPv6 address is converted to IPv4.
 fn parse(text: &str) -> Option<IpAddr> {
-    text.parse::<IpAddr>().ok().map(|address| address.to_canonical())
+    text.parse::<IpAddr>()
+        .ok()
+        .map(|address| address.to_canonical())
 }
 
 #[cfg(test)]
@@ -252,9 +286,15 @@ mod tests {
     /// Plans all that is due and gives it as texts.
     fn settle(allocation: &mut Allocation) -> Vec<String> {
         let due = allocation.take_due();
-        let plans = due.iter().filter_map(|name| Some((name.clone(), allocation.plan(name)?))).collect::<Vec<_>>();
+        let plans = due
+            .iter()
+            .filter_map(|name| Some((name.clone(), allocation.plan(name)?)))
+            .collect::<Vec<_>>();
         let line = |(name, granted): (NamespacedName, Vec<ServiceEntryAddress>)| {
-            let granted: Vec<_> = granted.iter().map(|address| format!("{}={}", address.host, address.value)).collect();
+            let granted: Vec<_> = granted
+                .iter()
+                .map(|address| format!("{}={}", address.host, address.value))
+                .collect();
             format!("{name}: {}", granted.join(" "))
         };
         plans.into_iter().map(line).collect()
@@ -264,7 +304,10 @@ mod tests {
     fn the_oldest_entry_has_the_first_addresses_and_keeps_them() {
         let mut all = allocation();
         all.put(name("a"), entry(1, &["a.com"]));
-        all.put(name("b"), entry(2, &["b.com", "*.b.com", "b2.com", "b.com"]));
+        all.put(
+            name("b"),
+            entry(2, &["b.com", "*.b.com", "b2.com", "b.com"]),
+        );
         assert_eq!(
             settle(&mut all),
             [
@@ -272,26 +315,51 @@ mod tests {
                 "shop/a: a.com=240.240.0.3 a.com=2001:2::3",
             ]
         );
+
         let mut more = all.entry(&name("a")).unwrap().clone();
         more.hosts.push("a2.com".to_owned());
         all.put(name("a"), more);
-        assert_eq!(settle(&mut all), ["shop/a: a.com=240.240.0.3 a.com=2001:2::3 a2.com=240.240.0.4 a2.com=2001:2::4"]);
+        assert_eq!(
+            settle(&mut all),
+            ["shop/a: a.com=240.240.0.3 a.com=2001:2::3 a2.com=240.240.0.4 a2.com=2001:2::4"]
+        );
         assert_eq!(settle(&mut all), Vec::<String>::new());
     }
 
     #[test]
     fn the_loser_of_an_address_conflict_gets_new_addresses() {
         let given = |entry: Entry, ip: &str| {
-            let given = vec![ServiceEntryAddress { value: ip.to_owned(), host: entry.hosts[0].clone() }];
-            Entry { given, has_status: true, ..entry }
+            let given = vec![ServiceEntryAddress {
+                value: ip.to_owned(),
+                host: entry.hosts[0].clone(),
+            }];
+            Entry {
+                given,
+                has_status: true,
+                ..entry
+            }
         };
+
         let mut all = allocation();
-        all.put(name("young"), given(entry(1, &["young.com"]), "240.240.0.1"));
+        all.put(
+            name("young"),
+            given(entry(1, &["young.com"]), "240.240.0.1"),
+        );
         all.put(name("old"), given(entry(9, &["old.com"]), "240.240.0.1"));
-        assert_eq!(settle(&mut all), ["shop/young: young.com=240.240.0.2 young.com=2001:2::1"]);
-        let written = Entry { addresses: vec!["240.240.0.1".to_owned()], ..entry(0, &["written.com"]) };
+        assert_eq!(
+            settle(&mut all),
+            ["shop/young: young.com=240.240.0.2 young.com=2001:2::1"]
+        );
+
+        let written = Entry {
+            addresses: vec!["240.240.0.1".to_owned()],
+            ..entry(0, &["written.com"])
+        };
         all.put(name("written"), written);
-        assert_eq!(settle(&mut all), ["shop/old: old.com=240.240.0.3 old.com=2001:2::2"]);
+        assert_eq!(
+            settle(&mut all),
+            ["shop/old: old.com=240.240.0.3 old.com=2001:2::2"]
+        );
     }
 
     #[test]
@@ -316,7 +384,16 @@ mod tests {
     fn wildcards_get_addresses_only_with_dynamic_dns() {
         let mut all = allocation();
         all.put(name("a"), entry(1, &["*.com"]));
-        all.put(name("b"), Entry { resolution: Resolution::DynamicDns, ..entry(1, &["*.org"]) });
-        assert_eq!(settle(&mut all), ["shop/b: *.org=240.240.0.1 *.org=2001:2::1"]);
+        all.put(
+            name("b"),
+            Entry {
+                resolution: Resolution::DynamicDns,
+                ..entry(1, &["*.org"])
+            },
+        );
+        assert_eq!(
+            settle(&mut all),
+            ["shop/b: *.org=240.240.0.1 *.org=2001:2::1"]
+        );
     }
 }

@@ -25,7 +25,8 @@ use navarch_kubernetes::{InWords, is_stale, status_patch};
 /// Retry delay.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Allocates addresses for the hosts of ServiceEntries without addresses (`PILOT_ENABLE_IP_AUTOALLOCATE`).
+/// Allocates addresses for the hosts of ServiceEntries without addresses
+/// (`PILOT_ENABLE_IP_AUTOALLOCATE`).
 #[derive(Clone, Debug)]
 pub struct AddressAllocation {
     /// The client of the API server.
@@ -58,7 +59,12 @@ impl ClusterState {
             Event::InitDone => {
                 self.complete = true;
                 let listed = std::mem::take(&mut self.listed);
-                let gone: Vec<_> = self.allocation.names().filter(|name| !listed.contains(*name)).cloned().collect();
+                let gone: Vec<_> = self
+                    .allocation
+                    .names()
+                    .filter(|name| !listed.contains(*name))
+                    .cloned()
+                    .collect();
                 gone.iter().for_each(|name| self.allocation.remove(name));
             }
             Event::Apply(object) => self.put(&object),
@@ -76,8 +82,14 @@ impl ClusterState {
 
     /// Schedules all entries of these namespaces.
     fn due_in(&mut self, counts: impl Fn(&str) -> bool) {
-        let due: Vec<_> = self.allocation.names().filter(|name| counts(name.namespace.as_str())).cloned().collect();
-        due.into_iter().for_each(|name| self.allocation.is_due(name));
+        let due: Vec<_> = self
+            .allocation
+            .names()
+            .filter(|name| counts(name.namespace.as_str()))
+            .cloned()
+            .collect();
+        due.into_iter()
+            .for_each(|name| self.allocation.is_due(name));
     }
 }
 
@@ -86,15 +98,18 @@ impl AddressAllocation {
     pub async fn run(mut self, stop: CancellationToken) {
         let mut namespaces = namespaces::watch(&self.cluster);
         let entries = Api::<DynamicObject>::all_with(self.cluster.0.clone(), &resource());
-        let mut entries = std::pin::pin!(watcher(entries, watcher::Config::default()).default_backoff());
+        let mut entries =
+            std::pin::pin!(watcher(entries, watcher::Config::default()).default_backoff());
         let mut cluster_state = ClusterState {
             namespaces: Namespaces::default(),
             allocation: Allocation::new(self.ranges),
             listed: BTreeSet::new(),
             complete: false,
         };
+
         let mut failed = false;
         let mut last = None;
+
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -107,13 +122,15 @@ impl AddressAllocation {
                 },
                 event = entries.next() => match event {
                     Some(Ok(event)) => cluster_state.take(event),
-                    // Without the CustomResourceDefinition there are no objects; the watch keeps retrying.
+                    // Without the CustomResourceDefinition there are no objects; the watch keeps
+                    // retrying.
                     Some(Err(error)) => tracing::debug!(error = %InWords(&error), "failed to watch ServiceEntries"),
                     None => return,
                 },
                 Ok(()) = self.scope.changed() => {}
                 () = tokio::time::sleep(RETRY), if failed => {}
             }
+
             if cluster_state.complete && cluster_state.namespaces.complete {
                 let scope = self.scope.borrow_and_update().clone();
                 // The scope may have changed together with the event.
@@ -132,18 +149,25 @@ impl AddressAllocation {
     /// Writes the scheduled entries; returns whether a write must be retried.
     async fn settle(&self, cluster_state: &mut ClusterState, scope: &NamespaceScope) -> bool {
         let mut failed = false;
+
         for name in cluster_state.allocation.take_due() {
-            if !cluster_state.namespaces.counts(name.namespace.as_str(), scope) {
+            if !cluster_state
+                .namespaces
+                .counts(name.namespace.as_str(), scope)
+            {
                 continue;
             }
             let Some(before) = cluster_state.allocation.entry(&name).cloned() else {
                 continue;
             };
+
             let Some(granted) = cluster_state.allocation.plan(&name) else {
                 continue;
             };
+
             if let Err(error) = self.write(&name, &before, &granted).await {
-                // The planned addresses are released; the current version decides what to do, here or through the watch.
+                // The planned addresses are released; the current version decides what to do, here
+                // or through the watch.
                 cluster_state.allocation.put(name.clone(), before);
                 if is_stale(&error) {
                     tracing::debug!(ns = %name.namespace, name = %name.name, error = %InWords(&error), "ServiceEntry changed concurrently; retrying");
@@ -153,6 +177,7 @@ impl AddressAllocation {
                 failed = true;
             }
         }
+
         failed
     }
 
@@ -164,10 +189,20 @@ impl AddressAllocation {
         granted: &[ServiceEntryAddress],
     ) -> Result<(), kube::Error> {
         let addresses = [("addresses", json!(granted))];
-        let patch = status_patch(before.resource_version.clone(), before.has_status, addresses)?;
-        let entries =
-            Api::<DynamicObject>::namespaced_with(self.cluster.0.clone(), name.namespace.as_str(), &resource());
-        entries.patch_status(&name.name, &PatchParams::default(), &patch).await.map(drop)
+        let patch = status_patch(
+            before.resource_version.clone(),
+            before.has_status,
+            addresses,
+        )?;
+        let entries = Api::<DynamicObject>::namespaced_with(
+            self.cluster.0.clone(),
+            name.namespace.as_str(),
+            &resource(),
+        );
+        entries
+            .patch_status(&name.name, &PatchParams::default(), &patch)
+            .await
+            .map(drop)
     }
 }
 
@@ -183,9 +218,13 @@ fn name(object: &DynamicObject) -> NamespacedName {
 
 /// The relevant fields of an object; `None` if its spec is invalid.
 fn entry(object: &DynamicObject) -> Option<Entry> {
-    let spec = Typed::<ServiceEntry>::from_proto_json(object.data.get("spec").unwrap_or(&Value::Null)).ok()?.value;
+    let spec =
+        Typed::<ServiceEntry>::from_proto_json(object.data.get("spec").unwrap_or(&Value::Null))
+            .ok()?
+            .value;
     let status = object.data.get("status");
     let given = status.and_then(|status| Typed::<ServiceEntryStatus>::from_proto_json(status).ok());
+
     Some(Entry {
         created: object.creation_timestamp().map(|time| time.0),
         resource_version: object.resource_version().unwrap_or_default(),
@@ -194,6 +233,8 @@ fn entry(object: &DynamicObject) -> Option<Entry> {
         addresses: spec.addresses,
         resolution: spec.resolution,
         has_status: status.is_some(),
-        given: given.map(|status| status.value.addresses).unwrap_or_default(),
+        given: given
+            .map(|status| status.value.addresses)
+            .unwrap_or_default(),
     })
 }

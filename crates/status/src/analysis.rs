@@ -1,6 +1,7 @@
 //! Writes analysis findings into the status of Istio's objects.
 //!
-//! Agrees with Istio's `pkg/config/analysis/incluster`, except for the mesh config, which istiod's analyzers do not read.
+//! Agrees with Istio's `pkg/config/analysis/incluster`, except for the mesh config, which istiod's
+//! analyzers do not read.
 
 mod findings;
 mod objects;
@@ -94,7 +95,12 @@ struct Pending {
 impl Pending {
     /// Records a change.
     fn note(pending: &mut Option<Self>, now: Instant) {
-        pending.get_or_insert(Self { first: now, last: now }).last = now;
+        pending
+            .get_or_insert(Self {
+                first: now,
+                last: now,
+            })
+            .last = now;
     }
 
     /// When analyzers run, given the maximum delay.
@@ -107,18 +113,26 @@ impl Analysis {
     /// Runs until `stop` is cancelled.
     pub async fn run(mut self, stop: CancellationToken) {
         let only = self.scope.borrow().only.clone();
-        let mut events = stream::select_all(live::kinds().map(|kind| self.watch(kind, only.as_deref())));
+        let mut events =
+            stream::select_all(live::kinds().map(|kind| self.watch(kind, only.as_deref())));
         let objects = Arc::new(Objects::new(&self.revision, &self.namespace));
-        let mut standing = AnalysisState { objects, ..AnalysisState::default() };
+        let mut standing = AnalysisState {
+            objects,
+            ..AnalysisState::default()
+        };
         let mut pending: Option<Pending> = None;
+
         loop {
-            let due = pending.filter(|_| standing.objects.is_complete()).map(|pending| pending.due(self.interval));
+            let due = pending
+                .filter(|_| standing.objects.is_complete())
+                .map(|pending| pending.due(self.interval));
             let wait = async {
                 match due {
                     Some(due) => sleep_until(due).await,
                     None => std::future::pending().await,
                 }
             };
+
             let settings = tokio::select! {
                 () = stop.cancelled() => return,
                 event = events.next() => {
@@ -142,10 +156,12 @@ impl Analysis {
                     continue;
                 }
             };
+
             // The sender of the settings ends at shutdown.
             if settings.is_err() {
                 return;
             }
+
             Arc::make_mut(&mut standing.objects).note_settings();
             Pending::note(&mut pending, Instant::now());
         }
@@ -158,33 +174,52 @@ impl Analysis {
         only: Option<&str>,
     ) -> BoxStream<'static, (Kind, Result<Event<DynamicObject>, watcher::Error>)> {
         let resource = resource(kind);
-        let namespace = live::only_namespace(kind, &self.namespace).or(only).filter(|_| !kind.is_cluster_scoped());
+        let namespace = live::only_namespace(kind, &self.namespace)
+            .or(only)
+            .filter(|_| !kind.is_cluster_scoped());
         let objects = match namespace {
-            Some(namespace) => Api::<DynamicObject>::namespaced_with(self.cluster.0.clone(), namespace, &resource),
+            Some(namespace) => {
+                Api::<DynamicObject>::namespaced_with(self.cluster.0.clone(), namespace, &resource)
+            }
             None => Api::all_with(self.cluster.0.clone(), &resource),
         };
-        let config =
-            live::field_selector(kind).iter().fold(watcher::Config::default(), |config, fields| config.fields(fields));
-        watcher(objects, config).default_backoff().map(move |event| (kind, event)).boxed()
+
+        let config = live::field_selector(kind)
+            .iter()
+            .fold(watcher::Config::default(), |config, fields| {
+                config.fields(fields)
+            });
+
+        watcher(objects, config)
+            .default_backoff()
+            .map(move |event| (kind, event))
+            .boxed()
     }
 
-    /// Analyzes the changes, and writes the findings. Returns whether all were written or cannot be written at all.
+    /// Analyzes the changes, and writes the findings. Returns whether all were written or cannot be
+    /// written at all.
     async fn analyze(&mut self, standing: &mut AnalysisState) -> bool {
         let changed = Arc::make_mut(&mut standing.objects).take_changed();
-        let (mesh, scope) = (self.mesh.borrow_and_update().clone(), self.scope.borrow_and_update().clone());
-        let (objects, mut found) = (Arc::clone(&standing.objects), std::mem::take(&mut standing.found));
+        let mesh = self.mesh.borrow_and_update().clone();
+        let scope = self.scope.borrow_and_update().clone();
+        let objects = Arc::clone(&standing.objects);
+        let mut found = std::mem::take(&mut standing.found);
         let looked = tokio::task::spawn_blocking(move || {
             found.update(&objects.context(mesh, &scope), &changed);
             let messages = found.messages();
             let due = due(&objects, &scope, &messages);
             (found, messages, due)
         });
+
         match looked.await {
             Ok((found, messages, due)) => {
                 standing.found = found;
                 log_messages(&mut standing.logged, &messages);
-                let failures: Vec<_> =
-                    stream::iter(due).map(|due| self.write(due)).buffer_unordered(AT_ONCE).collect().await;
+                let failures: Vec<_> = stream::iter(due)
+                    .map(|due| self.write(due))
+                    .buffer_unordered(AT_ONCE)
+                    .collect()
+                    .await;
                 let mut is_done = true;
                 for failure in failures.into_iter().filter_map(Result::err) {
                     is_done &= log_failure(&mut standing.unwritten, &failure);
@@ -198,15 +233,28 @@ impl Analysis {
         }
     }
 
-    /// Corrects a status, if the object is still the analyzed version. Other fields keep their values.
+    /// Corrects a status, if the object is still the analyzed version. Other fields keep their
+    /// values.
     async fn write(&self, due: StatusCorrection) -> Result<(), Failure> {
-        let StatusCorrection { key, resource_version, has_status, correction } = due;
+        let StatusCorrection {
+            key,
+            resource_version,
+            has_status,
+            correction,
+        } = due;
+
         let cluster = self.cluster.0.clone();
-        let objects = Api::<DynamicObject>::namespaced_with(cluster, &key.namespace, &resource(key.kind));
+        let objects =
+            Api::<DynamicObject>::namespaced_with(cluster, &key.namespace, &resource(key.kind));
         let written = match status_patch(resource_version, has_status, correction) {
-            Ok(patch) => objects.patch_status(&key.name, &PatchParams::default(), &patch).await,
+            Ok(patch) => {
+                objects
+                    .patch_status(&key.name, &PatchParams::default(), &patch)
+                    .await
+            }
             Err(error) => Err(error),
         };
+
         written.map(drop).map_err(|error| Failure { key, error })
     }
 }
@@ -214,7 +262,10 @@ impl Analysis {
 /// Logs a failed write; returns whether it need not be retried before a change.
 fn log_failure(unwritten: &mut BTreeSet<Kind>, failure: &Failure) -> bool {
     let Failure { key, error } = failure;
-    let (kind, ns, name, text) = (key.kind.as_str(), &key.namespace, &key.name, InWords(error));
+    let kind = key.kind.as_str();
+    let ns = &key.namespace;
+    let name = &key.name;
+    let text = InWords(error);
     if is_stale(error) {
         // Another writer has changed it; the watch will report that.
         tracing::debug!(kind, ns, name, error = %text, "object changed concurrently; retrying");
@@ -230,19 +281,30 @@ fn log_failure(unwritten: &mut BTreeSet<Kind>, failure: &Failure) -> bool {
 
 fn resource(kind: Kind) -> ApiResource {
     let version = kind.versions().first().copied().unwrap_or("v1");
-    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(kind.group(), version, kind.as_str()), kind.plural())
+    ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk(kind.group(), version, kind.as_str()),
+        kind.plural(),
+    )
 }
 
 /// The objects whose status differs from the findings.
 fn due(objects: &Objects, scope: &NamespaceScope, messages: &[Message]) -> Vec<StatusCorrection> {
     let mut found: BTreeMap<Key, Vec<&Message>> = BTreeMap::new();
+
     for message in messages {
-        found.entry(message.resource.key()).or_default().push(message);
+        found
+            .entry(message.resource.key())
+            .or_default()
+            .push(message);
     }
-    let istio = objects.within(scope).filter(|object| object.resource.kind.is_istio());
+
+    let istio = objects
+        .within(scope)
+        .filter(|object| object.resource.kind.is_istio());
     istio
         .filter_map(|object| {
-            let (key, status) = (object.resource.key(), object.resource.status());
+            let key = object.resource.key();
+            let status = object.resource.status();
             let messages = found.get(&key).map(Vec::as_slice).unwrap_or_default();
             let correction = findings::correction(status, object.generation, messages)?;
             Some(StatusCorrection {
@@ -257,7 +319,10 @@ fn due(objects: &Objects, scope: &NamespaceScope, messages: &[Message]) -> Vec<S
 
 /// Logs new findings and resolved ones.
 fn log_messages(logged: &mut BTreeSet<String>, messages: &[Message]) {
-    let grave = messages.iter().filter(|message| message.level() <= Level::Warning).take(MAX_LOGGED);
+    let grave = messages
+        .iter()
+        .filter(|message| message.level() <= Level::Warning)
+        .take(MAX_LOGGED);
     let now: BTreeSet<_> = grave.map(ToString::to_string).collect();
     for finding in now.difference(logged) {
         tracing::warn!(finding, "configuration analysis finding");
@@ -274,7 +339,8 @@ mod tests {
 
     #[test]
     fn changes_are_gathered_until_none_come_but_not_for_ever() {
-        let (begun, interval) = (Instant::now(), Duration::from_secs(3));
+        let begun = Instant::now();
+        let interval = Duration::from_secs(3);
         let mut pending = None;
         Pending::note(&mut pending, begun);
         assert_eq!(pending.unwrap().due(interval), begun + DEBOUNCE);

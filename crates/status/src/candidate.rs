@@ -71,7 +71,8 @@ impl Candidate {
         self.location == Location::Local && location == Location::Remote
     }
 
-    /// The action for a lock that was unchanged for `unchanged`. Only this candidate's clock is used, as others may be wrong.
+    /// The action for a lock that was unchanged for `unchanged`. Only this candidate's clock is
+    /// used, as others may be wrong.
     pub(super) fn step(
         &self,
         scope: Scope,
@@ -80,7 +81,8 @@ impl Candidate {
         ttl: Duration,
         default_revision: &str,
     ) -> LockAction {
-        let precedes = || scope == Scope::Mesh && self.precedes(&record.holder_key, default_revision);
+        let precedes =
+            || scope == Scope::Mesh && self.precedes(&record.holder_key, default_revision);
         if record.holder_identity == self.identity {
             LockAction::Renew
         } else if record.holder_identity.is_empty() || unchanged >= ttl || precedes() {
@@ -90,8 +92,15 @@ impl Candidate {
         }
     }
 
-    /// The record of a lock that the candidate holds from now on; `before` is the previous record, if any.
-    pub(super) fn hold(&self, scope: Scope, before: Option<&Record>, ttl: Duration, now: Timestamp) -> Record {
+    /// The record of a lock that the candidate holds from now on; `before` is the previous record,
+    /// if any.
+    pub(super) fn hold(
+        &self,
+        scope: Scope,
+        before: Option<&Record>,
+        ttl: Duration,
+        now: Timestamp,
+    ) -> Record {
         let own = before.filter(|before| before.holder_identity == self.identity);
         Record {
             holder_identity: self.identity.clone(),
@@ -100,8 +109,11 @@ impl Candidate {
             acquire_time: own.map_or(Some(Time(now)), |own| own.acquire_time.clone()),
             renew_time: Some(Time(now)),
             // The first holder is not a transition.
-            leader_transitions: before
-                .map_or(0, |before| before.leader_transitions.saturating_add(i32::from(own.is_none()))),
+            leader_transitions: before.map_or(0, |before| {
+                before
+                    .leader_transitions
+                    .saturating_add(i32::from(own.is_none()))
+            }),
         }
     }
 }
@@ -124,7 +136,11 @@ mod tests {
     const TTL: Duration = Duration::from_secs(30);
 
     fn candidate(identity: &str, revision: &str, location: Location) -> Candidate {
-        Candidate { identity: identity.to_owned(), revision: revision.to_owned(), location }
+        Candidate {
+            identity: identity.to_owned(),
+            revision: revision.to_owned(),
+            location,
+        }
     }
 
     fn held_by(holder: &Candidate, scope: Scope) -> Record {
@@ -137,6 +153,7 @@ mod tests {
         let remote = |revision| candidate("a", revision, Location::Remote);
         let other = |revision| candidate("b", revision, Location::Local);
         let far = |revision| candidate("b", revision, Location::Remote);
+
         for (who, holder, default_revision, step) in [
             (local("blue"), other("green"), "blue", LockAction::Take),
             (remote("blue"), other("green"), "blue", LockAction::Take),
@@ -151,26 +168,45 @@ mod tests {
             let found = who.step(Scope::Mesh, &record, Duration::ZERO, TTL, default_revision);
             assert_eq!(found, step, "{who:?} {holder:?} {default_revision}");
         }
+
         let record = held_by(&other("green"), Scope::Revision);
-        assert_eq!(local("blue").step(Scope::Revision, &record, Duration::ZERO, TTL, "blue"), LockAction::Wait);
+        assert_eq!(
+            local("blue").step(Scope::Revision, &record, Duration::ZERO, TTL, "blue"),
+            LockAction::Wait
+        );
     }
 
     #[test]
     fn a_free_or_expired_lock_is_acquired() {
-        let (a, b) = (candidate("a", "default", Location::Local), candidate("b", "default", Location::Local));
+        let a = candidate("a", "default", Location::Local);
+        let b = candidate("b", "default", Location::Local);
         let record = held_by(&a, Scope::Mesh);
         assert_eq!(record.leader_transitions, 0);
-        let step = |who: &Candidate, record: &Record, unchanged| who.step(Scope::Mesh, record, unchanged, TTL, "");
+        let step = |who: &Candidate, record: &Record, unchanged| {
+            who.step(Scope::Mesh, record, unchanged, TTL, "")
+        };
         assert_eq!(step(&a, &record, Duration::ZERO), LockAction::Renew);
-        assert_eq!(step(&b, &record, TTL - Duration::from_secs(1)), LockAction::Wait);
+
+        assert_eq!(
+            step(&b, &record, TTL - Duration::from_secs(1)),
+            LockAction::Wait
+        );
         assert_eq!(step(&b, &record, TTL), LockAction::Take);
         let record = released(&record, Timestamp::UNIX_EPOCH);
         assert_eq!(step(&b, &record, Duration::ZERO), LockAction::Take);
         let taken = b.hold(Scope::Mesh, Some(&record), TTL, Timestamp::UNIX_EPOCH);
-        assert_eq!((taken.holder_identity.as_str(), taken.leader_transitions), ("b", 1));
+
+        assert_eq!(
+            (taken.holder_identity.as_str(), taken.leader_transitions),
+            ("b", 1)
+        );
         let later = Timestamp::from_second(30).unwrap();
         let renewed = b.hold(Scope::Mesh, Some(&taken), TTL, later);
-        assert_eq!((renewed.acquire_time, renewed.leader_transitions), (taken.acquire_time, 1));
+        assert_eq!(
+            (renewed.acquire_time, renewed.leader_transitions),
+            (taken.acquire_time, 1)
+        );
+
         assert_eq!(renewed.renew_time, Some(Time(later)));
     }
 }

@@ -10,6 +10,8 @@ pub struct Cluster(pub Client);
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cluster").field("namespace", &self.0.default_namespace()).finish_non_exhaustive()
+        f.debug_struct("Cluster")
+            .field("namespace", &self.0.default_namespace())
+            .finish_non_exhaustive()
     }
 }

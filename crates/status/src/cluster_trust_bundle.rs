@@ -41,6 +41,7 @@ impl TrustBundleObject {
         let mine = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
         let mut events = std::pin::pin!(watcher(all, mine).default_backoff());
         let mut failed = false;
+
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -55,10 +56,12 @@ impl TrustBundleObject {
                 Ok(()) = self.roots.changed() => {}
                 () = tokio::time::sleep(RETRY), if failed => {}
             }
+
             let roots = self.roots.borrow_and_update().clone();
             if roots.is_empty() {
                 continue;
             }
+
             let outcome = tokio::select! {
                 () = stop.cancelled() => return,
                 outcome = self.write(&roots) => outcome,
@@ -75,13 +78,24 @@ impl TrustBundleObject {
         let api = Api::<ClusterTrustBundle>::all(self.cluster.0.clone());
         let parameters = PostParams::default();
         let Some(mut bundle) = api.get_opt(NAME).await? else {
-            let metadata = ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
-            let spec = ClusterTrustBundleSpec { signer_name: Some(SIGNER.to_owned()), trust_bundle: roots.to_owned() };
-            return api.create(&parameters, &ClusterTrustBundle { metadata, spec }).await.map(drop);
+            let metadata = ObjectMeta {
+                name: Some(NAME.to_owned()),
+                ..ObjectMeta::default()
+            };
+            let spec = ClusterTrustBundleSpec {
+                signer_name: Some(SIGNER.to_owned()),
+                trust_bundle: roots.to_owned(),
+            };
+            return api
+                .create(&parameters, &ClusterTrustBundle { metadata, spec })
+                .await
+                .map(drop);
         };
+
         if bundle.spec.trust_bundle == roots {
             return Ok(());
         }
+
         roots.clone_into(&mut bundle.spec.trust_bundle);
         api.replace(NAME, &parameters, &bundle).await.map(drop)
     }

@@ -12,9 +12,13 @@ pub(super) struct Conditions {
 impl Conditions {
     /// The conditions of a status; our own has this type.
     pub(super) fn of(status: Option<&Value>, type_: &str) -> Self {
-        let all = status.and_then(|status| status.get("conditions")).and_then(Value::as_array);
+        let all = status
+            .and_then(|status| status.get("conditions"))
+            .and_then(Value::as_array);
         let all = all.cloned().unwrap_or_default();
-        let place = all.iter().position(|condition| condition.get("type").is_some_and(|one| one == type_));
+        let place = all
+            .iter()
+            .position(|condition| condition.get("type").is_some_and(|one| one == type_));
         Self { all, place }
     }
 

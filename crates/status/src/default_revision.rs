@@ -14,9 +14,11 @@ use tokio_util::sync::CancellationToken;
 use super::cluster::Cluster;
 use navarch_kubernetes::InWords;
 
-/// The name of the webhook configuration for pods without a revision: its revision is the default one.
+/// The name of the webhook configuration for pods without a revision: its revision is the default
+/// one.
 pub(crate) const DEFAULT_TAG: &str = "istio-revision-tag-default";
-/// In this namespace, webhook configurations have plain names; in others, the namespace is a suffix.
+/// In this namespace, webhook configurations have plain names; in others, the namespace is a
+/// suffix.
 const UNSUFFIXED_NAMESPACE: &str = "istio-system";
 /// The label of a revision or tag.
 pub(crate) const REVISION: &str = "istio.io/rev";
@@ -43,13 +45,16 @@ impl DefaultRevision {
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
         let mut events = std::pin::pin!(watcher(webhooks, config).default_backoff());
         let mut found = String::new();
+
         loop {
             let event = tokio::select! {
                 () = stop.cancelled() => return,
                 event = events.next() => event,
             };
             let now = match event {
-                Some(Ok(Event::Apply(webhook) | Event::InitApply(webhook))) => revision(webhook.metadata.labels),
+                Some(Ok(Event::Apply(webhook) | Event::InitApply(webhook))) => {
+                    revision(webhook.metadata.labels)
+                }
                 Some(Ok(Event::Init)) => {
                     found.clear();
                     continue;
@@ -62,6 +67,7 @@ impl DefaultRevision {
                 }
                 None => return,
             };
+
             found.clone_from(&now);
             sender.send_if_modified(|sender| std::mem::replace(sender, now.clone()) != now);
         }
@@ -69,5 +75,7 @@ impl DefaultRevision {
 }
 
 fn revision(labels: Option<BTreeMap<String, String>>) -> String {
-    labels.and_then(|mut labels| labels.remove(REVISION)).unwrap_or_default()
+    labels
+        .and_then(|mut labels| labels.remove(REVISION))
+        .unwrap_or_default()
 }

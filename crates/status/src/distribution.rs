@@ -1,4 +1,5 @@
-//! Writes the number of proxies that have acknowledged an object into the status of Istio's objects.
+//! Writes the number of proxies that have acknowledged an object into the status of Istio's
+//! objects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,9 +50,13 @@ impl Distribution {
         let resources: BTreeMap<&str, ApiResource> = crds::kinds()
             .map(|kind| {
                 let name = GroupVersionKind::gvk(&kind.group, kind.version, kind.kind);
-                (kind.kind, ApiResource::from_gvk_with_plural(&name, kind.plural))
+                (
+                    kind.kind,
+                    ApiResource::from_gvk_with_plural(&name, kind.plural),
+                )
             })
             .collect();
+
         let maps = Api::<ConfigMap>::namespaced(self.cluster.0.clone(), &self.namespace);
         let config = watcher::Config::default().labels(&format!("{}=true", report::LABEL));
         let mut events = std::pin::pin!(watcher(maps.clone(), config).default_backoff());
@@ -59,6 +64,7 @@ impl Distribution {
         let mut rounds = tokio::time::interval(STALE / 4);
         let mut written: BTreeMap<ObjectRef, Progress> = BTreeMap::new();
         self.progresses.mark_changed();
+
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -74,24 +80,41 @@ impl Distribution {
                 _ = rounds.tick() => {
                     for name in reports.stale(Instant::now()) {
                         tracing::info!(name, "deleting the distribution report of a stopped replica");
-                        // Failed deletions are retried in the next round, and the report is ignored from now on.
+                        // Failed deletions are retried in the next round, and the report is ignored
+                        // from now on.
                         drop(maps.delete(&name, &DeleteParams::default()).await);
                     }
                 }
             }
-            let now = report::sum(&self.progresses.borrow_and_update().clone(), reports.fresh(Instant::now()));
+
+            let now = report::sum(
+                &self.progresses.borrow_and_update().clone(),
+                reports.fresh(Instant::now()),
+            );
             written.retain(|object, _| now.contains_key(object));
-            let is_due = |(object, progress): &(&ObjectRef, &Progress)| written.get(*object) != Some(*progress);
-            let due: Vec<(ObjectRef, Progress)> =
-                now.iter().filter(is_due).map(|(object, progress)| (object.clone(), *progress)).collect();
+            let is_due = |(object, progress): &(&ObjectRef, &Progress)| {
+                written.get(*object) != Some(*progress)
+            };
+
+            let due: Vec<(ObjectRef, Progress)> = now
+                .iter()
+                .filter(is_due)
+                .map(|(object, progress)| (object.clone(), *progress))
+                .collect();
+
             let write = |(object, progress): (ObjectRef, Progress)| {
-                let (cluster, resource) = (self.cluster.clone(), resources.get(Kind::as_str(object.kind)).cloned());
+                let cluster = self.cluster.clone();
+                let resource = resources.get(Kind::as_str(object.kind)).cloned();
                 async move {
                     let done = write(&cluster, &resource?, &object.name, progress).await;
                     done.then_some((object, progress))
                 }
             };
-            let writes = stream::iter(due).map(write).buffer_unordered(AT_ONCE).collect::<Vec<_>>();
+
+            let writes = stream::iter(due)
+                .map(write)
+                .buffer_unordered(AT_ONCE)
+                .collect::<Vec<_>>();
             tokio::select! {
                 () = stop.cancelled() => return,
                 done = writes => written.extend(done.into_iter().flatten()),
@@ -101,22 +124,45 @@ impl Distribution {
 }
 
 /// Updates the condition of an object; returns whether it is up to date for this generation.
-async fn write(cluster: &Cluster, resource: &ApiResource, name: &NamespacedName, progress: Progress) -> bool {
-    let objects = Api::<DynamicObject>::namespaced_with(cluster.0.clone(), name.namespace.as_str(), resource);
+async fn write(
+    cluster: &Cluster,
+    resource: &ApiResource,
+    name: &NamespacedName,
+    progress: Progress,
+) -> bool {
+    let objects =
+        Api::<DynamicObject>::namespaced_with(cluster.0.clone(), name.namespace.as_str(), resource);
     let outcome = async {
-        let Some(object) = objects.get_opt(&name.name).await? else { return Ok(true) };
+        let Some(object) = objects.get_opt(&name.name).await? else {
+            return Ok(true);
+        };
+
         // The generation in use differs from the stored one: the next round decides.
         if object.metadata.generation != Some(progress.generation) {
             return Ok(false);
         }
+
         let status = object.data.get("status").cloned();
-        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let Some(conditions) = reconciled::correction(status.as_ref(), progress, &now) else { return Ok(true) };
+        let now = jiff::Timestamp::now()
+            .strftime("%Y-%m-%dT%H:%M:%SZ")
+            .to_string();
+        let Some(conditions) = reconciled::correction(status.as_ref(), progress, &now) else {
+            return Ok(true);
+        };
+
         let conditions = [("conditions", json!(conditions))];
-        let patch = status_patch(object.metadata.resource_version.clone(), status.is_some(), conditions)?;
-        objects.patch_status(&name.name, &PatchParams::default(), &patch).await?;
+        let patch = status_patch(
+            object.metadata.resource_version.clone(),
+            status.is_some(),
+            conditions,
+        )?;
+        objects
+            .patch_status(&name.name, &PatchParams::default(), &patch)
+            .await?;
+
         Ok(true)
     };
+
     match outcome.await {
         Ok(done) => done,
         // Another writer has changed it; the next round reads it again.

@@ -23,7 +23,9 @@ pub struct Timing {
 impl Default for Timing {
     /// istiod's timing: 30 seconds.
     fn default() -> Self {
-        Self { ttl: Duration::from_secs(30) }
+        Self {
+            ttl: Duration::from_secs(30),
+        }
     }
 }
 
@@ -44,7 +46,8 @@ impl Timing {
 pub struct Election {
     /// The API of the lock objects.
     objects: LockObjects,
-    /// The name of istiod's lock object, such as `istio-status-leader`: both contend for the same lock.
+    /// The name of istiod's lock object, such as `istio-status-leader`: both contend for the same
+    /// lock.
     pub name: String,
     /// What the holder does, which decides the name and the kind of the lock object.
     pub lock: Lock,
@@ -94,18 +97,20 @@ impl Election {
         }
     }
 
-    /// Runs `work` while this control plane is the leader, until `stop` is cancelled. The token of `work` is cancelled when the lock
-    /// is lost; the lock is released only after `work` has ended.
+    /// Runs `work` while this control plane is the leader, until `stop` is cancelled. The token of
+    /// `work` is cancelled when the lock is lost; the lock is released only after `work` has ended.
     pub async fn run<W, F>(mut self, stop: CancellationToken, work: W)
     where
         W: Fn(CancellationToken) -> F,
         F: Future<Output = ()>,
     {
         let mut seen = None;
+
         while !stop.is_cancelled() {
             if !self.acquire(&mut seen, &stop).await {
                 return;
             }
+
             tracing::info!(lock = %self.name, identity = %self.candidate.identity, "acquired leader lock");
             let led = stop.child_token();
             let ended = {
@@ -121,6 +126,7 @@ impl Election {
                 }
                 ended
             };
+
             tracing::info!(lock = %self.name, identity = %self.candidate.identity, "lost leader lock");
             self.release(&mut seen).await;
             if ended == Ended::Done {
@@ -143,6 +149,7 @@ impl Election {
                 }
                 false
             };
+
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return false,
@@ -190,25 +197,51 @@ impl Election {
 
     /// As [`attempt`](Self::attempt), with the error.
     async fn try_lock(&self, seen: &mut Option<ObservedLock>) -> Result<bool, kube::Error> {
-        let (scope, ttl) = (self.lock.scope(), self.timing.ttl);
-        let hold = |before: Option<&Record>| self.candidate.hold(scope, before, ttl, jiff::Timestamp::now());
+        let scope = self.lock.scope();
+        let ttl = self.timing.ttl;
+        let hold = |before: Option<&Record>| {
+            self.candidate
+                .hold(scope, before, ttl, jiff::Timestamp::now())
+        };
         let Some(object) = self.objects.get(&self.name).await? else {
             let object = self.objects.create(&self.name, hold(None)).await?;
-            *seen = Some(ObservedLock { object, since: Instant::now() });
+            *seen = Some(ObservedLock {
+                object,
+                since: Instant::now(),
+            });
             return Ok(true);
         };
+
         let since = match seen {
             Some(seen) if seen.object.version() == object.version() => seen.since,
             _ => Instant::now(),
         };
         let default_revision = self.default_revision.borrow().clone();
-        let step = self.candidate.step(scope, &object.record, since.elapsed(), ttl, &default_revision);
-        *seen = Some(ObservedLock { object: object.clone(), since });
+        let step = self.candidate.step(
+            scope,
+            &object.record,
+            since.elapsed(),
+            ttl,
+            &default_revision,
+        );
+
+        *seen = Some(ObservedLock {
+            object: object.clone(),
+            since,
+        });
         if step == LockAction::Wait {
             return Ok(false);
         }
-        let object = self.objects.replace(&self.name, &object, hold(Some(&object.record))).await?;
-        *seen = Some(ObservedLock { object, since: Instant::now() });
+
+        let object = self
+            .objects
+            .replace(&self.name, &object, hold(Some(&object.record)))
+            .await?;
+        *seen = Some(ObservedLock {
+            object,
+            since: Instant::now(),
+        });
+
         Ok(true)
     }
 

@@ -39,11 +39,25 @@ pub(crate) struct Warning<'a> {
 }
 
 impl Events {
-    /// Writes a new Event. kube's recorder would count an Event with a different note as a repetition, and keep the first note.
-    pub(crate) async fn warn(&self, regarding: ObjectReference, warning: Warning<'_>) -> Result<(), kube::Error> {
-        let namespace = regarding.namespace.clone().unwrap_or_else(|| NO_NAMESPACE.to_owned());
+    /// Writes a new Event. kube's recorder would count an Event with a different note as a
+    /// repetition, and keep the first note.
+    pub(crate) async fn warn(
+        &self,
+        regarding: ObjectReference,
+        warning: Warning<'_>,
+    ) -> Result<(), kube::Error> {
+        let namespace = regarding
+            .namespace
+            .clone()
+            .unwrap_or_else(|| NO_NAMESPACE.to_owned());
         let events = Api::<Event>::namespaced(self.cluster.0.clone(), &namespace);
-        events.create(&PostParams::default(), &self.event(regarding, warning, namespace)).await.map(drop)
+        events
+            .create(
+                &PostParams::default(),
+                &self.event(regarding, warning, namespace),
+            )
+            .await
+            .map(drop)
     }
 
     fn event(&self, regarding: ObjectReference, warning: Warning<'_>, namespace: String) -> Event {

@@ -6,8 +6,9 @@
 //!   templates of injection, ConfigMaps
 //! ```
 //!
-//! The objects of a Gateway are a pure function of the state ([`ClusterState::plan`]). The Gateway owns them, so that Kubernetes deletes them
-//! with it. An object of the same name without the label of these controllers is foreign, and never written.
+//! The objects of a Gateway are a pure function of the state ([`ClusterState::plan`]). The Gateway
+//! owns them, so that Kubernetes deletes them with it. An object of the same name without the label
+//! of these controllers is foreign, and never written.
 
 mod classes;
 mod cluster_state;

@@ -1,8 +1,9 @@
-//! The Services of InferencePools (istiod's `inferencepool_collection.go`): routes to a pool refer to its Service, and Kubernetes
-//! finds the endpoints by the pool's selector.
+//! The Services of InferencePools (istiod's `inferencepool_collection.go`): routes to a pool refer
+//! to its Service, and Kubernetes finds the endpoints by the pool's selector.
 //!
-//! A pool has a Service once its status has a parent Gateway of this control plane. The pool owns the Service, so that Kubernetes
-//! deletes it with the pool. A Service of the same name without the label of pools is foreign, and never written.
+//! A pool has a Service once its status has a parent Gateway of this control plane. The pool owns
+//! the Service, so that Kubernetes deletes it with the pool. A Service of the same name without the
+//! label of pools is foreign, and never written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -16,8 +17,8 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Config, Error, Event, watcher};
 use kube::{Api, ResourceExt as _};
 use navarch_api::gateway_api::{
-    InferencePool, PICKER_FAILURE_MODE_LABEL, PICKER_PORT_LABEL, PICKER_SERVICE_LABEL, POOL_LABEL, POOL_SEMANTICS,
-    SEMANTICS_LABEL, pool_service_name,
+    InferencePool, PICKER_FAILURE_MODE_LABEL, PICKER_PORT_LABEL, PICKER_SERVICE_LABEL, POOL_LABEL,
+    POOL_SEMANTICS, SEMANTICS_LABEL, pool_service_name,
 };
 use navarch_api::object::NamespacedName;
 use navarch_kubernetes::{InWords, is_absent, is_stale};
@@ -73,8 +74,13 @@ impl Pool {
     /// Extracts a pool.
     fn read(object: &DynamicObject) -> Result<Self, serde_json::Error> {
         let spec = object.data.get("spec").cloned().unwrap_or_default();
-        let (uid, revision) = (object.uid().unwrap_or_default(), object.labels().get(REVISION).cloned());
-        Ok(Self { uid, revision, spec: serde_json::from_value(spec)? })
+        let uid = object.uid().unwrap_or_default();
+        let revision = object.labels().get(REVISION).cloned();
+        Ok(Self {
+            uid,
+            revision,
+            spec: serde_json::from_value(spec)?,
+        })
     }
 }
 
@@ -97,7 +103,8 @@ impl ClusterState {
         self.applied.retain(|name, _| self.pools.contains_key(name));
     }
 
-    /// Adds or updates a pool. It is scheduled when it gets a parent Gateway, and when it changes afterwards.
+    /// Adds or updates a pool. It is scheduled when it gets a parent Gateway, and when it changes
+    /// afterwards.
     fn put(&mut self, object: &DynamicObject, now: Instant) {
         let name = name_of(object);
         if object.metadata.deletion_timestamp.is_some() || !has_gateway(&object.data) {
@@ -118,17 +125,22 @@ impl ClusterState {
         }
     }
 
-    /// Applies an event about the Service of a pool: a Service that differs from the applied version is applied again.
+    /// Applies an event about the Service of a pool: a Service that differs from the applied
+    /// version is applied again.
     fn take_service(&mut self, event: Event<PartialObjectMeta<Service>>, now: Instant) {
         let (service, is_gone) = match event {
             Event::InitApply(service) | Event::Apply(service) => (service, false),
             Event::Delete(service) => (service, true),
             Event::Init | Event::InitDone => return,
         };
-        let Some(pool) = service.labels().get(POOL_LABEL) else { return };
+        let Some(pool) = service.labels().get(POOL_LABEL) else {
+            return;
+        };
         let pool = NamespacedName::new(&service.namespace().unwrap_or_default(), pool);
-        let is_own =
-            self.applied.get(&pool).is_some_and(|version| Some(version) == service.resource_version().as_ref());
+        let is_own = self
+            .applied
+            .get(&pool)
+            .is_some_and(|version| Some(version) == service.resource_version().as_ref());
         if self.pools.contains_key(&pool) && (is_gone || !is_own) {
             self.due.insert(pool, now);
         }
@@ -136,7 +148,8 @@ impl ClusterState {
 
     /// Schedules all pools.
     fn all_due(&mut self, now: Instant) {
-        self.due.extend(self.pools.keys().map(|name| (name.clone(), now)));
+        self.due
+            .extend(self.pools.keys().map(|name| (name.clone(), now)));
     }
 
     /// The due time of the next pool.
@@ -146,7 +159,10 @@ impl ClusterState {
 
     /// Removes and returns the due pools.
     fn take_due(&mut self, now: Instant) -> Vec<NamespacedName> {
-        self.due.extract_if(.., |_, at| *at <= now).map(|(name, _)| name).collect()
+        self.due
+            .extract_if(.., |_, at| *at <= now)
+            .map(|(name, _)| name)
+            .collect()
     }
 }
 
@@ -154,11 +170,24 @@ impl InferencePoolServices {
     /// Runs until `stop` is cancelled.
     pub async fn run(mut self, stop: CancellationToken) {
         let client = self.cluster.0.clone();
-        let kind = resource("inference.networking.k8s.io", "v1", "InferencePool", "inferencepools");
-        let mut pools = watch(Api::<DynamicObject>::all_with(client.clone(), &kind), Config::default());
+        let kind = resource(
+            "inference.networking.k8s.io",
+            "v1",
+            "InferencePool",
+            "inferencepools",
+        );
+
+        let mut pools = watch(
+            Api::<DynamicObject>::all_with(client.clone(), &kind),
+            Config::default(),
+        );
         let labels = Config::default().labels(&format!("{SEMANTICS_LABEL}={POOL_SEMANTICS}"));
-        let mut services = watch(Api::<PartialObjectMeta<Service>>::all(client.clone()), labels);
+        let mut services = watch(
+            Api::<PartialObjectMeta<Service>>::all(client.clone()),
+            labels,
+        );
         let mut cluster_state = ClusterState::default();
+
         loop {
             let next = cluster_state.next();
             tokio::select! {
@@ -188,12 +217,19 @@ impl InferencePoolServices {
 
     /// The Service for a pool of this control plane.
     fn wanted(&self, name: &NamespacedName, pool: &Pool) -> Option<Value> {
-        let is_ours = self.responsibility.has(name.namespace.as_str(), pool.revision.as_deref());
+        let is_ours = self
+            .responsibility
+            .has(name.namespace.as_str(), pool.revision.as_deref());
         is_ours.then(|| service(name, pool)).flatten()
     }
 
-    /// Applies the Service of a pool. Returns its resource version, or `None` if a foreign Service has the name.
-    async fn apply(&self, pool: &NamespacedName, mut wanted: Value) -> Result<Option<String>, kube::Error> {
+    /// Applies the Service of a pool. Returns its resource version, or `None` if a foreign Service
+    /// has the name.
+    async fn apply(
+        &self,
+        pool: &NamespacedName,
+        mut wanted: Value,
+    ) -> Result<Option<String>, kube::Error> {
         let services = Api::<Service>::namespaced(self.cluster.0.clone(), pool.namespace.as_str());
         let name = pool_service_name(&pool.name);
         if let Some(there) = services.get_metadata_opt(&name).await? {
@@ -202,11 +238,17 @@ impl InferencePoolServices {
             }
             // The write must fail if the Service is no longer the one that was checked.
             if let Some(meta) = wanted.get_mut("metadata").and_then(Value::as_object_mut) {
-                meta.insert("resourceVersion".to_owned(), json!(there.resource_version()));
+                meta.insert(
+                    "resourceVersion".to_owned(),
+                    json!(there.resource_version()),
+                );
             }
         }
+
         let parameters = PatchParams::apply(MANAGER).force();
-        let applied = services.patch(&name, &parameters, &Patch::Apply(wanted)).await?;
+        let applied = services
+            .patch(&name, &parameters, &Patch::Apply(wanted))
+            .await?;
         Ok(Some(applied.resource_version().unwrap_or_default()))
     }
 }
@@ -220,7 +262,11 @@ where
 }
 
 /// Records the outcome for a pool.
-fn note(cluster_state: &mut ClusterState, pool: NamespacedName, outcome: Result<Option<String>, kube::Error>) {
+fn note(
+    cluster_state: &mut ClusterState,
+    pool: NamespacedName,
+    outcome: Result<Option<String>, kube::Error>,
+) {
     match outcome {
         Ok(Some(version)) => {
             tracing::debug!(%pool, "applied the Service of an InferencePool");
@@ -253,14 +299,18 @@ fn has_gateway(pool: &Value) -> bool {
     let parents = pool.pointer("/status/parents").and_then(Value::as_array);
     let is_ours = |parent: &Value| {
         let reference = parent.get("parentRef");
-        let is =
-            |field: &str, value: &str| reference.and_then(|parent| parent.get(field)).is_some_and(|text| text == value);
+        let is = |field: &str, value: &str| {
+            reference
+                .and_then(|parent| parent.get(field))
+                .is_some_and(|text| text == value)
+        };
         is("group", ISTIO_GROUP) && is("kind", "Gateway")
     };
     parents.is_some_and(|parents| parents.iter().any(is_ours))
 }
 
-/// The Service for a pool; `None` if its status has no parent Gateway of this control plane, or its spec lacks required fields.
+/// The Service for a pool; `None` if its status has no parent Gateway of this control plane, or its
+/// spec lacks required fields.
 #[must_use]
 pub fn service_of_pool(pool: &DynamicObject) -> Option<Value> {
     let read = has_gateway(&pool.data).then(|| Pool::read(pool))?.ok()?;
@@ -274,6 +324,7 @@ fn service(name: &NamespacedName, pool: &Pool) -> Option<Value> {
         tracing::warn!(pool = %name, "no Service for an InferencePool: spec.endpointPickerRef.port is missing");
         return None;
     };
+
     let ports = pool.spec.target_ports.iter().enumerate().map(|(at, target)| {
         let mut port = json!({
             "name": format!("http-{at}"), "protocol": "TCP", "port": FIRST_PORT + at, "targetPort": target.number,
@@ -284,6 +335,7 @@ fn service(name: &NamespacedName, pool: &Pool) -> Option<Value> {
         }
         port
     });
+
     Some(json!({
         "apiVersion": "v1",
         "kind": "Service",
@@ -348,26 +400,83 @@ mod tests {
 
     #[tokio::test]
     async fn a_pool_is_due_when_a_gateway_leads_to_it_and_when_it_or_its_service_changes() {
-        let (mut cluster_state, now) = (ClusterState::default(), Instant::now());
-        let mut due_after = |event: Result<Event<DynamicObject>, Event<PartialObjectMeta<Service>>>, applied: &str| {
-            match event {
-                Ok(event) => cluster_state.take_pool(event, now),
-                Err(event) => cluster_state.take_service(event, now),
-            }
-            let due = cluster_state.take_due(now);
-            due.iter().for_each(|name| _ = cluster_state.applied.insert(name.clone(), applied.to_owned()));
-            due.len()
-        };
-        assert_eq!(due_after(Ok(Event::Apply(pool(&[], 8000))), "1"), 0, "no Gateway leads to it");
-        assert_eq!(due_after(Ok(Event::Apply(pool(&["example.com"], 8000))), "1"), 0, "somebody else's does");
-        assert_eq!(due_after(Ok(Event::Apply(pool(&["example.com", ISTIO_GROUP], 8000))), "1"), 1);
-        assert_eq!(due_after(Err(Event::Apply(made("1"))), "1"), 0, "it is as it was applied");
-        assert_eq!(due_after(Ok(Event::Apply(pool(&[ISTIO_GROUP], 8000))), "2"), 0, "nothing of it has changed");
-        assert_eq!(due_after(Ok(Event::Apply(pool(&[ISTIO_GROUP], 9000))), "2"), 1, "its ports have");
-        assert_eq!(due_after(Err(Event::Apply(made("3"))), "4"), 1, "somebody has changed the Service");
-        assert_eq!(due_after(Err(Event::Delete(made("4"))), "5"), 1, "somebody has deleted the Service");
-        assert_eq!(due_after(Ok(Event::Delete(pool(&[ISTIO_GROUP], 9000))), "5"), 0);
-        assert_eq!(due_after(Err(Event::Delete(made("5"))), "5"), 0, "it went with the pool");
+        let mut cluster_state = ClusterState::default();
+        let now = Instant::now();
+        let mut due_after =
+            |event: Result<Event<DynamicObject>, Event<PartialObjectMeta<Service>>>,
+             applied: &str| {
+                match event {
+                    Ok(event) => cluster_state.take_pool(event, now),
+                    Err(event) => cluster_state.take_service(event, now),
+                }
+                let due = cluster_state.take_due(now);
+                due.iter().for_each(|name| {
+                    _ = cluster_state
+                        .applied
+                        .insert(name.clone(), applied.to_owned())
+                });
+                due.len()
+            };
+
+        assert_eq!(
+            due_after(Ok(Event::Apply(pool(&[], 8000))), "1"),
+            0,
+            "no Gateway leads to it"
+        );
+
+        assert_eq!(
+            due_after(Ok(Event::Apply(pool(&["example.com"], 8000))), "1"),
+            0,
+            "somebody else's does"
+        );
+
+        assert_eq!(
+            due_after(
+                Ok(Event::Apply(pool(&["example.com", ISTIO_GROUP], 8000))),
+                "1"
+            ),
+            1
+        );
+
+        assert_eq!(
+            due_after(Err(Event::Apply(made("1"))), "1"),
+            0,
+            "it is as it was applied"
+        );
+
+        assert_eq!(
+            due_after(Ok(Event::Apply(pool(&[ISTIO_GROUP], 8000))), "2"),
+            0,
+            "nothing of it has changed"
+        );
+
+        assert_eq!(
+            due_after(Ok(Event::Apply(pool(&[ISTIO_GROUP], 9000))), "2"),
+            1,
+            "its ports have"
+        );
+
+        assert_eq!(
+            due_after(Err(Event::Apply(made("3"))), "4"),
+            1,
+            "somebody has changed the Service"
+        );
+
+        assert_eq!(
+            due_after(Err(Event::Delete(made("4"))), "5"),
+            1,
+            "somebody has deleted the Service"
+        );
+        assert_eq!(
+            due_after(Ok(Event::Delete(pool(&[ISTIO_GROUP], 9000))), "5"),
+            0
+        );
+
+        assert_eq!(
+            due_after(Err(Event::Delete(made("5"))), "5"),
+            0,
+            "it went with the pool"
+        );
     }
 
     #[test]
@@ -398,6 +507,7 @@ mod tests {
                 ],
             },
         });
+
         assert_eq!(service(name, pool), Some(expected));
     }
 }

@@ -48,7 +48,8 @@ struct Live {
     listed: BTreeSet<NamespacedName>,
     /// Whether the initial list is complete.
     complete: bool,
-    /// Ingresses that were served before: their addresses are removed when they are not served any more.
+    /// Ingresses that were served before: their addresses are removed when they are not served any
+    /// more.
     served: BTreeSet<NamespacedName>,
 }
 
@@ -65,7 +66,9 @@ impl IngressAddress {
     /// Reads an entry of a status.
     fn read(ingress: &IngressLoadBalancerIngress) -> Option<Self> {
         let there = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-        there(&ingress.hostname).map(Self::Hostname).or_else(|| there(&ingress.ip).map(Self::Ip))
+        there(&ingress.hostname)
+            .map(Self::Hostname)
+            .or_else(|| there(&ingress.ip).map(Self::Ip))
     }
 
     /// The entry of a status.
@@ -103,9 +106,17 @@ impl Live {
     fn put(&mut self, ingress: Ingress) {
         let name = name(&ingress);
         let balancer = ingress.status.and_then(|status| status.load_balancer);
-        let addresses = balancer.and_then(|balancer| balancer.ingress).unwrap_or_default();
+        let addresses = balancer
+            .and_then(|balancer| balancer.ingress)
+            .unwrap_or_default();
         let addresses = addresses.iter().filter_map(IngressAddress::read).collect();
-        self.ingresses.insert(name, (ingress.metadata.resource_version.unwrap_or_default(), addresses));
+        self.ingresses.insert(
+            name,
+            (
+                ingress.metadata.resource_version.unwrap_or_default(),
+                addresses,
+            ),
+        );
     }
 
     /// The Ingresses to write: name, version and addresses.
@@ -135,8 +146,10 @@ impl IngressStatus {
     /// Runs until `stop` is cancelled.
     pub async fn run(mut self, stop: CancellationToken) {
         let ingresses = Api::<Ingress>::all(self.cluster.0.clone());
-        let mut events = std::pin::pin!(watcher(ingresses, watcher::Config::default()).default_backoff());
+        let mut events =
+            std::pin::pin!(watcher(ingresses, watcher::Config::default()).default_backoff());
         let mut live = Live::default();
+
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -147,6 +160,7 @@ impl IngressStatus {
                 },
                 changed = self.wanted.changed() => if changed.is_err() { return },
             }
+
             let wanted = self.wanted.borrow_and_update().clone();
             for (name, version, addresses) in live.due(&wanted) {
                 tokio::select! {
@@ -164,7 +178,10 @@ impl IngressStatus {
             "metadata": { "resourceVersion": version }, "status": { "loadBalancer": { "ingress": addresses } },
         });
         let ingresses = Api::<Ingress>::namespaced(self.cluster.0.clone(), name.namespace.as_str());
-        match ingresses.patch_status(&name.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+        match ingresses
+            .patch_status(&name.name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+        {
             Ok(_) => {}
             // Another writer has changed it; the watch will report that.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
@@ -177,7 +194,10 @@ impl IngressStatus {
 
 fn name(ingress: &Ingress) -> NamespacedName {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    NamespacedName::new(&text(&ingress.metadata.namespace), &text(&ingress.metadata.name))
+    NamespacedName::new(
+        &text(&ingress.metadata.namespace),
+        &text(&ingress.metadata.name),
+    )
 }
 
 #[cfg(test)]
@@ -203,11 +223,25 @@ mod tests {
         assert_eq!(live.due(&wanted), [], "not all are known");
         live.take(Event::InitDone);
         assert_eq!(live.due(&BTreeMap::new()), [], "another controller's");
-        assert_eq!(live.due(&wanted), [(web.clone(), "7".to_owned(), vec![IngressAddress::new("192.0.2.2")])]);
+
+        assert_eq!(
+            live.due(&wanted),
+            [(
+                web.clone(),
+                "7".to_owned(),
+                vec![IngressAddress::new("192.0.2.2")]
+            )]
+        );
+
         live.take(Event::Apply(ingress("192.0.2.2")));
         assert_eq!(live.due(&wanted), []);
-        assert_eq!(live.due(&BTreeMap::new()), [(web, "7".to_owned(), vec![])], "it is served no more");
+        assert_eq!(
+            live.due(&BTreeMap::new()),
+            [(web, "7".to_owned(), vec![])],
+            "it is served no more"
+        );
         live.take(Event::Delete(ingress("192.0.2.2")));
+
         assert_eq!(live.due(&BTreeMap::new()), []);
     }
 }

@@ -20,12 +20,16 @@
 //! Registrar         (a WorkloadEntry for each workload that is not a pod, on the replica with the connection)
 //! ```
 //!
-//! Each controller is a loop over its own watches that ends with its token; the server spawns and awaits it. Decisions are pure
-//! functions of the observed state. The server provides the state of proxies.
+//! Each controller is a loop over its own watches that ends with its token; the server spawns and
+//! awaits it. Decisions are pure functions of the observed state. The server provides the state of
+//! proxies.
 
 #![cfg_attr(
     test,
-    allow(clippy::needless_pass_by_value, reason = "builders of test values read better if they take values")
+    allow(
+        clippy::needless_pass_by_value,
+        reason = "builders of test values read better if they take values"
+    )
 )]
 
 mod address_pool;
@@ -79,8 +83,8 @@ pub use object_reports::{ObjectReport, ObjectReports, ReportedCondition, Reporte
 pub use object_status::{DesiredStatus, DesiredStatuses, ObjectStatuses, Share, status_correction};
 pub use reconciled::Progress;
 pub use registration::{
-    Claim, KnownObjects, Registered, Registrar, RegistrationConfig, RegistrationError, RegistrationMetrics, Workload,
-    WorkloadHealth,
+    Claim, KnownObjects, Registered, Registrar, RegistrationConfig, RegistrationError,
+    RegistrationMetrics, Workload, WorkloadHealth,
 };
 pub use reporter::Reporter;
 pub use revisions::{OwnObjects, Responsibility, RevisionObjects};

@@ -45,7 +45,8 @@ impl Lock {
         }
     }
 
-    /// The kind of the lock object. It is istiod's, so that an istiod and a Navarch contend for the same lock.
+    /// The kind of the lock object. It is istiod's, so that an istiod and a Navarch contend for the
+    /// same lock.
     pub(super) fn kind(self) -> LockKind {
         match self {
             Self::Namespaces
@@ -63,7 +64,8 @@ impl Lock {
     #[must_use]
     pub fn name(self, candidate: &Candidate) -> String {
         let name = match self {
-            // One lock for both, because a control plane publishes its roots in only one of the two objects.
+            // One lock for both, because a control plane publishes its roots in only one of the two
+            // objects.
             Self::Namespaces | Self::TrustBundle => "istio-namespace-controller-election",
             Self::IpAllocation => "istio-ip-autoallocate",
             Self::Status => "istio-status-leader",

@@ -1,5 +1,6 @@
-//! The objects that store locks: Leases, or ConfigMaps where istiod uses them (`pilot/pkg/leaderelection`, and `k8sresourcelock`
-//! below it). Both control planes then contend for the same lock.
+//! The objects that store locks: Leases, or ConfigMaps where istiod uses them
+//! (`pilot/pkg/leaderelection`, and `k8sresourcelock` below it). Both control planes then contend
+//! for the same lock.
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -70,7 +71,10 @@ impl LockObjects {
             LockKind::ConfigMap => ApiResource::erase::<ConfigMap>(&()),
             LockKind::Lease => ApiResource::erase::<Lease>(&()),
         };
-        Self { api: Api::namespaced_with(cluster.0.clone(), namespace, &resource), kind }
+        Self {
+            api: Api::namespaced_with(cluster.0.clone(), namespace, &resource),
+            kind,
+        }
     }
 
     /// The object with this name, if it exists.
@@ -95,20 +99,39 @@ impl LockObjects {
         Ok(self.read(self.api.create(&PostParams::default(), &object).await?))
     }
 
-    /// Writes a record into an object with the version that was read: one of two concurrent writers fails.
+    /// Writes a record into an object with the version that was read: one of two concurrent writers
+    /// fails.
     ///
     /// # Errors
     /// If the request fails, or the object has changed.
-    pub(super) async fn replace(&self, name: &str, held: &LockObject, record: Record) -> Result<LockObject, Error> {
+    pub(super) async fn replace(
+        &self,
+        name: &str,
+        held: &LockObject,
+        record: Record,
+    ) -> Result<LockObject, Error> {
         let object = self.written(held.object.clone(), &record)?;
-        Ok(self.read(self.api.replace(name, &PostParams::default(), &object).await?))
+        Ok(self.read(
+            self.api
+                .replace(name, &PostParams::default(), &object)
+                .await?,
+        ))
     }
 
     /// Reads the record of an object.
     fn read(&self, object: DynamicObject) -> LockObject {
-        let annotation = |name: &str| object.metadata.annotations.as_ref().and_then(|all| all.get(name));
+        let annotation = |name: &str| {
+            object
+                .metadata
+                .annotations
+                .as_ref()
+                .and_then(|all| all.get(name))
+        };
+
         let record = match self.kind {
-            LockKind::ConfigMap => annotation(RECORD).map_or(Ok(Record::default()), |text| serde_json::from_str(text)),
+            LockKind::ConfigMap => {
+                annotation(RECORD).map_or(Ok(Record::default()), |text| serde_json::from_str(text))
+            }
             LockKind::Lease => spec(&object).map(|spec| Record {
                 holder_identity: spec.holder_identity.unwrap_or_default(),
                 holder_key: annotation(HOLDER_KEY).cloned().unwrap_or_default(),
@@ -118,12 +141,17 @@ impl LockObjects {
                 leader_transitions: spec.lease_transitions.unwrap_or_default(),
             }),
         };
-        let record = record.unwrap_or_else(|_| Record { holder_identity: UNREADABLE.to_owned(), ..Record::default() });
+
+        let record = record.unwrap_or_else(|_| Record {
+            holder_identity: UNREADABLE.to_owned(),
+            ..Record::default()
+        });
         LockObject { object, record }
     }
 
     fn written(&self, mut object: DynamicObject, record: &Record) -> Result<DynamicObject, Error> {
         let annotations = object.metadata.annotations.get_or_insert_default();
+
         match self.kind {
             LockKind::ConfigMap => {
                 let text = serde_json::to_string(record).map_err(Error::SerdeError)?;
@@ -134,6 +162,7 @@ impl LockObjects {
                     "" => annotations.remove(HOLDER_KEY),
                     key => annotations.insert(HOLDER_KEY.to_owned(), key.to_owned()),
                 };
+
                 let spec = LeaseSpec {
                     holder_identity: Some(record.holder_identity.clone()),
                     lease_duration_seconds: Some(record.lease_duration_seconds),
@@ -142,7 +171,9 @@ impl LockObjects {
                     lease_transitions: Some(record.leader_transitions),
                     ..spec(&object).unwrap_or_default()
                 };
+
                 let spec = serde_json::to_value(spec).map_err(Error::SerdeError)?;
+
                 if let Value::Object(data) = &mut object.data {
                     data.insert("spec".to_owned(), spec);
                 } else {
@@ -150,12 +181,18 @@ impl LockObjects {
                 }
             }
         }
+
         Ok(object)
     }
 }
 
 fn spec(object: &DynamicObject) -> Result<LeaseSpec, serde_json::Error> {
-    object.data.get("spec").map_or(Ok(LeaseSpec::default()), |spec| serde_json::from_value(spec.clone()))
+    object
+        .data
+        .get("spec")
+        .map_or(Ok(LeaseSpec::default()), |spec| {
+            serde_json::from_value(spec.clone())
+        })
 }
 
 #[cfg(test)]
@@ -166,7 +203,9 @@ mod tests {
 
     /// The objects of a kind. Sends no request.
     fn objects(kind: LockKind) -> LockObjects {
-        let client = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let client =
+            kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap()))
+                .unwrap();
         LockObjects::new(&Cluster(client), "istio-system", kind)
     }
 
@@ -180,14 +219,23 @@ mod tests {
             renew_time: Some(Time(Timestamp::from_second(1_700_000_030).unwrap())),
             leader_transitions: 2,
         };
+
         for kind in [LockKind::ConfigMap, LockKind::Lease] {
             let objects = objects(kind);
             let mut object = DynamicObject::new("lock", &ApiResource::erase::<Lease>(&()));
             object.metadata.annotations = Some([("other".to_owned(), "1".to_owned())].into());
             object.metadata.resource_version = Some("7".to_owned());
             let read = objects.read(objects.written(object, &record).unwrap());
-            assert_eq!((&read.record, read.version()), (&record, Some("7")), "{kind:?}");
-            assert_eq!(read.object.metadata.annotations.as_ref().unwrap()["other"], "1");
+            assert_eq!(
+                (&read.record, read.version()),
+                (&record, Some("7")),
+                "{kind:?}"
+            );
+
+            assert_eq!(
+                read.object.metadata.annotations.as_ref().unwrap()["other"],
+                "1"
+            );
             let nobody = objects.read(objects.written(read.object, &Record::default()).unwrap());
             assert_eq!(nobody.record, Record::default(), "{kind:?}");
         }
@@ -197,30 +245,58 @@ mod tests {
     async fn records_are_in_istiods_form() {
         let objects = objects(LockKind::ConfigMap);
         let read = |text: &str| {
-            let mut object = DynamicObject::new("istio-leader", &ApiResource::erase::<ConfigMap>(&()));
+            let mut object =
+                DynamicObject::new("istio-leader", &ApiResource::erase::<ConfigMap>(&()));
             object.metadata.annotations = Some([(RECORD.to_owned(), text.to_owned())].into());
             objects.read(object).record
         };
+
         let istiods = read(
             r#"{"holderIdentity":"istiod-a","holderKey":"default","leaseDurationSeconds":30,"acquireTime":"2026-08-01T10:00:00Z","renewTime":"2026-08-01T10:00:30Z","leaderTransitions":4}"#,
         );
-        assert_eq!((istiods.holder_identity.as_str(), istiods.holder_key.as_str()), ("istiod-a", "default"));
-        assert_eq!((istiods.lease_duration_seconds, istiods.leader_transitions), (30, 4));
+        assert_eq!(
+            (
+                istiods.holder_identity.as_str(),
+                istiods.holder_key.as_str()
+            ),
+            ("istiod-a", "default")
+        );
+
+        assert_eq!(
+            (istiods.lease_duration_seconds, istiods.leader_transitions),
+            (30, 4)
+        );
+
         // Go writes no time as null, and releases with an empty holder.
         let released = read(
             r#"{"holderIdentity":"","holderKey":"","leaseDurationSeconds":1,"acquireTime":null,"renewTime":null,"leaderTransitions":4}"#,
         );
-        assert_eq!((released.holder_identity.as_str(), released.acquire_time), ("", None));
+        assert_eq!(
+            (released.holder_identity.as_str(), released.acquire_time),
+            ("", None)
+        );
+
         // An unreadable record counts as held until it is not renewed any more.
         assert_eq!(read("{").holder_identity, UNREADABLE);
-        let written =
-            objects.written(DynamicObject::new("istio-leader", &ApiResource::erase::<ConfigMap>(&())), &istiods);
-        let written: Value = serde_json::from_str(&written.unwrap().metadata.annotations.unwrap()[RECORD]).unwrap();
+        let written = objects.written(
+            DynamicObject::new("istio-leader", &ApiResource::erase::<ConfigMap>(&())),
+            &istiods,
+        );
+        let written: Value =
+            serde_json::from_str(&written.unwrap().metadata.annotations.unwrap()[RECORD]).unwrap();
         assert_eq!(written["renewTime"], "2026-08-01T10:00:30Z");
+
         let mut names: Vec<&String> = written.as_object().unwrap().keys().collect();
         names.sort();
-        let all =
-            ["acquireTime", "holderIdentity", "holderKey", "leaderTransitions", "leaseDurationSeconds", "renewTime"];
+        let all = [
+            "acquireTime",
+            "holderIdentity",
+            "holderKey",
+            "leaderTransitions",
+            "leaseDurationSeconds",
+            "renewTime",
+        ];
+
         assert_eq!(names, all);
     }
 }

@@ -27,12 +27,17 @@ pub(super) struct Change<T> {
 
 impl<T> Default for Mirror<T> {
     fn default() -> Self {
-        Self { items: BTreeMap::new(), listed: BTreeSet::new(), complete: false }
+        Self {
+            items: BTreeMap::new(),
+            listed: BTreeSet::new(),
+            complete: false,
+        }
     }
 }
 
 impl<T: PartialEq> Mirror<T> {
-    /// Applies an event. `read` extracts the mirrored value of an object; `None` counts as a missing object.
+    /// Applies an event. `read` extracts the mirrored value of an object; `None` counts as a
+    /// missing object.
     pub(super) fn take(
         &mut self,
         event: Event<DynamicObject>,
@@ -53,8 +58,15 @@ impl<T: PartialEq> Mirror<T> {
             Event::InitDone => {
                 self.complete = true;
                 let listed = std::mem::take(&mut self.listed);
-                let gone: Vec<_> = self.items.keys().filter(|name| !listed.contains(*name)).cloned().collect();
-                gone.into_iter().filter_map(|name| self.put(name, None)).collect()
+                let gone: Vec<_> = self
+                    .items
+                    .keys()
+                    .filter(|name| !listed.contains(*name))
+                    .cloned()
+                    .collect();
+                gone.into_iter()
+                    .filter_map(|name| self.put(name, None))
+                    .collect()
             }
         }
     }

@@ -28,7 +28,11 @@ impl NamespaceScope {
     /// Whether a namespace with these labels, `None` if unknown, is within the scope.
     #[must_use]
     pub fn includes(&self, name: &str, labels: Option<&TextMap>) -> bool {
-        let is_selected = |labels: &TextMap| self.selectors.iter().any(|selector| selector.selects(labels));
+        let is_selected = |labels: &TextMap| {
+            self.selectors
+                .iter()
+                .any(|selector| selector.selects(labels))
+        };
         self.only.as_ref().is_none_or(|only| only == name)
             && (self.selectors.is_empty() || labels.is_some_and(is_selected))
     }
@@ -38,8 +42,11 @@ impl NamespaceScope {
 pub(super) fn watch(cluster: &Cluster) -> BoxStream<'static, Event<PartialObjectMeta<Namespace>>> {
     let all = Api::<PartialObjectMeta<Namespace>>::all(cluster.0.clone());
     let events = watcher(all, watcher::Config::default()).default_backoff();
-    let events = events.inspect_err(|error| tracing::warn!(error = %InWords(error), "failed to watch namespaces"));
-    events.filter_map(|event| std::future::ready(event.ok())).boxed()
+    let events = events
+        .inspect_err(|error| tracing::warn!(error = %InWords(error), "failed to watch namespaces"));
+    events
+        .filter_map(|event| std::future::ready(event.ok()))
+        .boxed()
 }
 
 /// The namespaces of the cluster, from a watch.
@@ -88,7 +95,10 @@ impl Namespaces {
             return None;
         }
         let labels = namespace.metadata.labels.unwrap_or_default();
-        let labels = labels.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let labels = labels
+            .into_iter()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect();
         self.labels.insert(name.clone(), labels);
         Some(name)
     }

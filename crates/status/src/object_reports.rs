@@ -1,5 +1,5 @@
-//! Reports whether all proxies have an object as it is written: by a condition in the object's status, for Gateway API routes in the
-//! status of each parent, and by an Event.
+//! Reports whether all proxies have an object as it is written: by a condition in the object's
+//! status, for Gateway API routes in the status of each parent, and by an Event.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -94,14 +94,22 @@ impl ReportedCondition {
             Self::Quarantined => (false, "Edited"),
             Self::RolledOut => (true, "Complete"),
         };
-        ObjectReport { is_true, reason, message: Arc::default(), warning: None }
+        ObjectReport {
+            is_true,
+            reason,
+            message: Arc::default(),
+            warning: None,
+        }
     }
 }
 
 impl ObjectReports {
     /// Runs until `stop` is cancelled. Failed writes are logged and retried.
     pub async fn run(mut self, stop: CancellationToken) {
-        let events = Events { cluster: self.cluster.clone(), identity: self.identity.clone() };
+        let events = Events {
+            cluster: self.cluster.clone(),
+            identity: self.identity.clone(),
+        };
         let mut written = WrittenReports::default();
         loop {
             let now = self.reported.borrow_and_update().clone();
@@ -122,10 +130,12 @@ impl ObjectReports {
         written: &mut WrittenReports,
     ) -> bool {
         let mut are_all_written = true;
+
         for (name, report) in now {
             if written.conditions.get(name) == Some(report) {
                 continue;
             }
+
             let warns = written.events.get(name) != Some(report);
             match self.write_report(events, name, (Some(report), warns)).await {
                 Ok(is_there) => {
@@ -139,7 +149,14 @@ impl ObjectReports {
                 Err(error) => are_all_written = failed(name, &error),
             }
         }
-        let gone: Vec<ObjectRef> = written.events.keys().filter(|name| !now.contains_key(*name)).cloned().collect();
+
+        let gone: Vec<ObjectRef> = written
+            .events
+            .keys()
+            .filter(|name| !now.contains_key(*name))
+            .cloned()
+            .collect();
+
         for name in gone {
             match self.write_report(events, &name, (None, false)).await {
                 Ok(_) => {
@@ -149,35 +166,52 @@ impl ObjectReports {
                 Err(error) => are_all_written = failed(&name, &error),
             }
         }
+
         are_all_written
     }
 
-    /// Writes the condition of one object or clears it, and creates a warning Event if wanted. Returns whether the object has a
-    /// place for the condition.
+    /// Writes the condition of one object or clears it, and creates a warning Event if wanted.
+    /// Returns whether the object has a place for the condition.
     async fn write_report(
         &self,
         events: &Events,
         name: &ObjectRef,
         (report, warns): (Option<&ObjectReport>, bool),
     ) -> Result<bool, kube::Error> {
-        let Some(resource) = resource_of(name.kind) else { return Ok(true) };
-        let objects =
-            Api::<DynamicObject>::namespaced_with(self.cluster.0.clone(), name.name.namespace.as_str(), &resource);
-        let Some(object) = objects.get_opt(&name.name.name).await? else { return Ok(true) };
-        let warning = report.filter(|_| warns).and_then(|report| Some((report, report.warning.as_ref()?)));
+        let Some(resource) = resource_of(name.kind) else {
+            return Ok(true);
+        };
+
+        let objects = Api::<DynamicObject>::namespaced_with(
+            self.cluster.0.clone(),
+            name.name.namespace.as_str(),
+            &resource,
+        );
+        let Some(object) = objects.get_opt(&name.name.name).await? else {
+            return Ok(true);
+        };
+
+        let warning = report
+            .filter(|_| warns)
+            .and_then(|report| Some((report, report.warning.as_ref()?)));
         if let Some((report, warning)) = warning {
             let reason = match self.condition {
                 ReportedCondition::Quarantined => self.condition.name(),
                 ReportedCondition::RolledOut => report.reason,
             };
-            let warning = Warning { reason, action: self.condition.action(), note: warning };
+            let warning = Warning {
+                reason,
+                action: self.condition.action(),
+                note: warning,
+            };
             events.warn(object.object_ref(&resource), warning).await?;
         }
+
         self.write(&objects, object, name, report).await
     }
 
-    /// Writes the condition into the status of an object. Returns whether the status has a place for it. Conflicts with other writers of
-    /// the status are retried at once.
+    /// Writes the condition into the status of an object. Returns whether the status has a place
+    /// for it. Conflicts with other writers of the status are retried at once.
     async fn write(
         &self,
         objects: &Api<DynamicObject>,
@@ -190,13 +224,16 @@ impl ObjectReports {
                 Err(error) if is_stale(&error) => {}
                 outcome => return outcome,
             }
-            let Some(now) = objects.get_opt(&name.name.name).await? else { return Ok(true) };
+            let Some(now) = objects.get_opt(&name.name.name).await? else {
+                return Ok(true);
+            };
             object = now;
         }
         self.patch(objects, &object, name, report).await
     }
 
-    /// Writes the condition, if the object is unchanged. Returns whether the status has a place for it.
+    /// Writes the condition, if the object is unchanged. Returns whether the status has a place for
+    /// it.
     async fn patch(
         &self,
         objects: &Api<DynamicObject>,
@@ -205,20 +242,38 @@ impl ObjectReports {
         report: Option<&ObjectReport>,
     ) -> Result<bool, kube::Error> {
         let status = object.data.get("status");
-        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let now = jiff::Timestamp::now()
+            .strftime("%Y-%m-%dT%H:%M:%SZ")
+            .to_string();
         let corrections = if is_route(name.kind) {
-            let of_parents = parents_corrections(status, (self.condition, report), &now, &self.controller);
-            let Some(of_parents) = of_parents else { return Ok(false) };
+            let of_parents =
+                parents_corrections(status, (self.condition, report), &now, &self.controller);
+            let Some(of_parents) = of_parents else {
+                return Ok(false);
+            };
             of_parents
         } else {
             let of_all = correction(status, (self.condition, report), &now);
-            of_all.map(|conditions| ("conditions".to_owned(), conditions)).into_iter().collect()
+            of_all
+                .map(|conditions| ("conditions".to_owned(), conditions))
+                .into_iter()
+                .collect()
         };
+
         if corrections.is_empty() {
             return Ok(true);
         }
-        let patch = status_patch(object.metadata.resource_version.clone(), status.is_some(), corrections)?;
-        objects.patch_status(&name.name.name, &PatchParams::default(), &patch).await.map(|_| true)
+
+        let patch = status_patch(
+            object.metadata.resource_version.clone(),
+            status.is_some(),
+            corrections,
+        )?;
+
+        objects
+            .patch_status(&name.name.name, &PatchParams::default(), &patch)
+            .await
+            .map(|_| true)
     }
 }
 
@@ -232,9 +287,14 @@ fn failed(name: &ObjectRef, error: &kube::Error) -> bool {
 fn resource_of(kind: Kind) -> Option<ApiResource> {
     if is_route(kind) {
         let version = served_versions(kind).first()?;
-        return Some(ApiResource::from_gvk(&GroupVersionKind::gvk(kind.group(), version, kind.as_str())));
+        return Some(ApiResource::from_gvk(&GroupVersionKind::gvk(
+            kind.group(),
+            version,
+            kind.as_str(),
+        )));
     }
-    let defined = crds::kinds().find(|defined| defined.kind == kind.as_str() && defined.group == kind.group())?;
+    let defined = crds::kinds()
+        .find(|defined| defined.kind == kind.as_str() && defined.group == kind.group())?;
     let gvk = GroupVersionKind::gvk(&defined.group, defined.version, defined.kind);
     Some(ApiResource::from_gvk_with_plural(&gvk, defined.plural))
 }
@@ -244,16 +304,30 @@ fn is_route(kind: Kind) -> bool {
     matches!(kind, Kind::HttpRoute | Kind::GrpcRoute)
 }
 
-/// The corrected conditions of the parents in the entries of a controller, each with its path in the status; `None` if it has no entries.
+/// The corrected conditions of the parents in the entries of a controller, each with its path in
+/// the status; `None` if it has no entries.
 fn parents_corrections(
     status: Option<&Value>,
     report: (ReportedCondition, Option<&ObjectReport>),
     now: &str,
     controller: &str,
 ) -> Option<Vec<(String, Vec<Value>)>> {
-    let parents = status.and_then(|status| status.get("parents")).and_then(Value::as_array);
-    let ours = |(_, entry): &(usize, &Value)| entry.get("controllerName").is_some_and(|name| name == controller);
-    let parents: Vec<(usize, &Value)> = parents.into_iter().flatten().enumerate().filter(ours).collect();
+    let parents = status
+        .and_then(|status| status.get("parents"))
+        .and_then(Value::as_array);
+    let ours = |(_, entry): &(usize, &Value)| {
+        entry
+            .get("controllerName")
+            .is_some_and(|name| name == controller)
+    };
+
+    let parents: Vec<(usize, &Value)> = parents
+        .into_iter()
+        .flatten()
+        .enumerate()
+        .filter(ours)
+        .collect();
+
     let correct = |(at, entry): (usize, &Value)| {
         let mut conditions = correction(Some(entry), report, now)?;
         // The schema of these conditions has no time besides `lastTransitionTime`.
@@ -262,10 +336,12 @@ fn parents_corrections(
         }
         Some((format!("parents/{at}/conditions"), conditions))
     };
+
     (!parents.is_empty()).then(|| parents.into_iter().filter_map(correct).collect())
 }
 
-/// The corrected conditions of a status; `None` if it is up to date. Other conditions keep their content and order.
+/// The corrected conditions of a status; `None` if it is up to date. Other conditions keep their
+/// content and order.
 fn correction(
     status: Option<&Value>,
     (condition, report): (ReportedCondition, Option<&ObjectReport>),
@@ -295,27 +371,58 @@ mod tests {
     use super::*;
 
     fn refusal(message: &str) -> ObjectReport {
-        ObjectReport { is_true: true, reason: "RefusedByProxies", message: message.into(), warning: None }
+        ObjectReport {
+            is_true: true,
+            reason: "RefusedByProxies",
+            message: message.into(),
+            warning: None,
+        }
     }
 
     #[test]
     fn route_status_has_an_entry_for_each_own_parent() {
         let entry = |controller: &str| json!({ "controllerName": controller, "conditions": [{ "type": "Accepted" }] });
         let status = json!({ "parents": [entry("other"), entry("ours"), entry("ours")] });
-        let corrections =
-            parents_corrections(Some(&status), (Quarantined, Some(&refusal("no such filter"))), "t1", "ours").unwrap();
-        let places: Vec<&str> = corrections.iter().map(|(place, _)| place.as_str()).collect();
+        let corrections = parents_corrections(
+            Some(&status),
+            (Quarantined, Some(&refusal("no such filter"))),
+            "t1",
+            "ours",
+        )
+        .unwrap();
+        let places: Vec<&str> = corrections
+            .iter()
+            .map(|(place, _)| place.as_str())
+            .collect();
         assert_eq!(places, ["parents/1/conditions", "parents/2/conditions"]);
         let (_, conditions) = &corrections[0];
-        assert_eq!((&conditions[0]["type"], &conditions[1]["status"]), (&json!("Accepted"), &json!("True")));
+        assert_eq!(
+            (&conditions[0]["type"], &conditions[1]["status"]),
+            (&json!("Accepted"), &json!("True"))
+        );
+
         assert_eq!(conditions[1].get("lastProbeTime"), None);
-        assert_eq!(parents_corrections(Some(&status), (Quarantined, None), "t2", "ours"), Some(Vec::new()));
+        assert_eq!(
+            parents_corrections(Some(&status), (Quarantined, None), "t2", "ours"),
+            Some(Vec::new())
+        );
+
         // Before the controller has written of its parents there is no place.
         let empty = json!({ "parents": [entry("other")] });
         for status in [None, Some(&empty)] {
-            assert_eq!(parents_corrections(status, (Quarantined, Some(&refusal("no"))), "t3", "ours"), None);
+            assert_eq!(
+                parents_corrections(status, (Quarantined, Some(&refusal("no"))), "t3", "ours"),
+                None
+            );
         }
-        assert_eq!(resource_of(Kind::HttpRoute).map(|resource| resource.plural).as_deref(), Some("httproutes"));
+
+        assert_eq!(
+            resource_of(Kind::HttpRoute)
+                .map(|resource| resource.plural)
+                .as_deref(),
+            Some("httproutes")
+        );
+
         assert_eq!(resource_of(Kind::Pod), None);
     }
 
@@ -323,23 +430,71 @@ mod tests {
     fn one_condition_is_kept_right_among_those_of_others() {
         let theirs = json!({ "type": "Mine", "status": "True" });
         let report = refusal("no such filter");
-        assert_eq!(correction(Some(&json!({ "conditions": [theirs] })), (Quarantined, None), "t0"), None);
-        let first = correction(Some(&json!({ "conditions": [theirs] })), (Quarantined, Some(&report)), "t1").unwrap();
+        assert_eq!(
+            correction(
+                Some(&json!({ "conditions": [theirs] })),
+                (Quarantined, None),
+                "t0"
+            ),
+            None
+        );
+
+        let first = correction(
+            Some(&json!({ "conditions": [theirs] })),
+            (Quarantined, Some(&report)),
+            "t1",
+        )
+        .unwrap();
         assert_eq!(
             (&first[0], &first[1]["status"], &first[1]["message"]),
             (&theirs, &json!("True"), &json!("no such filter"))
         );
+
         let status = json!({ "conditions": first });
-        assert_eq!(correction(Some(&status), (Quarantined, Some(&report)), "t2"), None);
+        assert_eq!(
+            correction(Some(&status), (Quarantined, Some(&report)), "t2"),
+            None
+        );
         let ended = correction(Some(&status), (Quarantined, None), "t3").unwrap();
-        assert_eq!((&ended[1]["status"], &ended[1]["reason"]), (&json!("False"), &json!("Edited")));
-        assert_eq!(correction(Some(&json!({ "conditions": ended })), (Quarantined, None), "t4"), None);
+        assert_eq!(
+            (&ended[1]["status"], &ended[1]["reason"]),
+            (&json!("False"), &json!("Edited"))
+        );
+
+        assert_eq!(
+            correction(
+                Some(&json!({ "conditions": ended })),
+                (Quarantined, None),
+                "t4"
+            ),
+            None
+        );
+
         // Another condition stands beside it.
-        let stage = ObjectReport { is_true: false, reason: "Rolling", message: "stage 1 of 3".into(), warning: None };
-        let both = correction(Some(&status), (ReportedCondition::RolledOut, Some(&stage)), "t5").unwrap();
-        assert_eq!((&both[1]["type"], &both[2]["status"]), (&json!("Quarantined"), &json!("False")));
+        let stage = ObjectReport {
+            is_true: false,
+            reason: "Rolling",
+            message: "stage 1 of 3".into(),
+            warning: None,
+        };
+
+        let both = correction(
+            Some(&status),
+            (ReportedCondition::RolledOut, Some(&stage)),
+            "t5",
+        )
+        .unwrap();
+        assert_eq!(
+            (&both[1]["type"], &both[2]["status"]),
+            (&json!("Quarantined"), &json!("False"))
+        );
+
         let status = json!({ "conditions": both });
-        let complete = correction(Some(&status), (ReportedCondition::RolledOut, None), "t6").unwrap();
-        assert_eq!((&complete[2]["status"], &complete[2]["reason"]), (&json!("True"), &json!("Complete")));
+        let complete =
+            correction(Some(&status), (ReportedCondition::RolledOut, None), "t6").unwrap();
+        assert_eq!(
+            (&complete[2]["status"], &complete[2]["reason"]),
+            (&json!("True"), &json!("Complete"))
+        );
     }
 }

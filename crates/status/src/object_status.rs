@@ -1,6 +1,7 @@
-//! Writes the status of objects: the wanted status is received, the current one is watched, and differences are written. Each
-//! object is written at most once per change of either, and with growing delays while it keeps changing. Gateway API objects
-//! have their whole status written here, other objects their conditions only.
+//! Writes the status of objects: the wanted status is received, the current one is watched, and
+//! differences are written. Each object is written at most once per change of either, and with
+//! growing delays while it keeps changing. Gateway API objects have their whole status written
+//! here, other objects their conditions only.
 
 mod live;
 mod merge;
@@ -73,6 +74,7 @@ impl ObjectStatuses {
         let mut pace = Pace::default();
         let mut under_way = FuturesUnordered::new();
         self.wanted.mark_changed();
+
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -103,9 +105,14 @@ impl ObjectStatuses {
                     pace.due.extend(changed);
                 }
             }
+
             while under_way.len() < AT_ONCE {
-                let Some(object) = pace.next(Instant::now()) else { break };
-                let Some(write) = self.write_of(object.clone(), &wanted, &live) else { continue };
+                let Some(object) = pace.next(Instant::now()) else {
+                    break;
+                };
+                let Some(write) = self.write_of(object.clone(), &wanted, &live) else {
+                    continue;
+                };
                 pace.is_begun(object, Instant::now());
                 under_way.push(write_status(self.cluster.clone(), write));
             }
@@ -115,44 +122,84 @@ impl ObjectStatuses {
     /// The write for an object, if one is needed.
     fn write_of(&self, object: ObjectRef, wanted: &DesiredStatuses, live: &Live) -> Option<Write> {
         let seen = live.get(&object)?;
-        if !self.responsibility.has(object.name.namespace.as_str(), seen.revision.as_deref()) {
+        if !self
+            .responsibility
+            .has(object.name.namespace.as_str(), seen.revision.as_deref())
+        {
             return None;
         }
         let seen = seen.clone();
         let wanted: Map<String, Value> = serde_json::from_slice(wanted.get(&object)?).ok()?;
-        // The API server would reject a status for a later generation than the observed one, so the watch must report it first.
-        if seen.generation.is_some_and(|generation| wanted.values().any(|member| observes_later(member, generation))) {
+
+        // The API server would reject a status for a later generation than the observed one, so the
+        // watch must report it first.
+        if seen.generation.is_some_and(|generation| {
+            wanted
+                .values()
+                .any(|member| observes_later(member, generation))
+        }) {
             return None;
         }
-        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+
+        let now = jiff::Timestamp::now()
+            .strftime("%Y-%m-%dT%H:%M:%SZ")
+            .to_string();
         let controllers: Vec<&str> = self.controllers.iter().map(String::as_str).collect();
-        let members = status_correction(seen.status().as_ref(), &wanted, self.share, &controllers, &now)?;
-        Some(Write { object, seen, members })
+        let members = status_correction(
+            seen.status().as_ref(),
+            &wanted,
+            self.share,
+            &controllers,
+            &now,
+        )?;
+
+        Some(Write {
+            object,
+            seen,
+            members,
+        })
     }
 }
 
 /// Whether a wanted status has a condition of a later generation.
 fn observes_later(status: &Value, generation: i64) -> bool {
     match status {
-        Value::Object(members) => members.iter().any(|(name, value)| match (name.as_str(), value.as_i64()) {
-            ("observedGeneration", Some(observed)) => observed > generation,
-            _ => observes_later(value, generation),
-        }),
+        Value::Object(members) => {
+            members
+                .iter()
+                .any(|(name, value)| match (name.as_str(), value.as_i64()) {
+                    ("observedGeneration", Some(observed)) => observed > generation,
+                    _ => observes_later(value, generation),
+                })
+        }
         Value::Array(items) => items.iter().any(|item| observes_later(item, generation)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }
 
-/// Writes a status, if the object is still the observed version. Returns the object and the outcome.
+/// Writes a status, if the object is still the observed version. Returns the object and the
+/// outcome.
 async fn write_status(cluster: Cluster, write: Write) -> (ObjectRef, Outcome) {
-    let Write { object, seen, members } = write;
+    let Write {
+        object,
+        seen,
+        members,
+    } = write;
     let patch = json!({ "metadata": { "resourceVersion": seen.version }, "status": members });
     let name = &object.name;
     let objects = match object.kind.is_cluster_scoped() {
         true => Api::<DynamicObject>::all_with(cluster.0, &seen.resource),
-        false => Api::<DynamicObject>::namespaced_with(cluster.0, name.namespace.as_str(), &seen.resource),
+        false => Api::<DynamicObject>::namespaced_with(
+            cluster.0,
+            name.namespace.as_str(),
+            &seen.resource,
+        ),
     };
-    let outcome = match objects.patch_status(&name.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+
+    let outcome = match objects
+        .patch_status(&name.name, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+    {
         Ok(_) => Outcome::Taken,
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
             tracing::debug!(%object, "object changed concurrently; retrying");
@@ -163,6 +210,7 @@ async fn write_status(cluster: Cluster, write: Write) -> (ObjectRef, Outcome) {
             Outcome::Failed
         }
     };
+
     (object, outcome)
 }
 
@@ -172,7 +220,9 @@ fn changed_between(before: &DesiredStatuses, now: &DesiredStatuses) -> Vec<Objec
         .diff(now)
         .map(|item| match item {
             DiffItem::Add(object, _) | DiffItem::Remove(object, _) => object.clone(),
-            DiffItem::Update { new: (object, _), .. } => object.clone(),
+            DiffItem::Update {
+                new: (object, _), ..
+            } => object.clone(),
         })
         .collect()
 }

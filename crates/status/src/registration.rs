@@ -1,4 +1,5 @@
-//! Auto-registration of workloads that are not pods: each has a WorkloadEntry while its proxy is connected.
+//! Auto-registration of workloads that are not pods: each has a WorkloadEntry while its proxy is
+//! connected.
 //!
 //! ```text
 //! connect ──▶ create or annotate the entry ──▶ Registered ──reports──▶ condition Healthy
@@ -7,10 +8,10 @@
 //!                                   disconnectedAt ──grace──▶ delete, or forget the health
 //! ```
 //!
-//! Access to an entry is checked against the known state of the cluster (`permit`); only authorized workloads cause requests to
-//! the API server, a few at a time, fairly among service accounts. The control plane with the connection writes. It reads the
-//! entry from the API server, and writes only if it is unchanged, so that a workload that moves between control planes is never
-//! lost.
+//! Access to an entry is checked against the known state of the cluster (`permit`); only authorized
+//! workloads cause requests to the API server, a few at a time, fairly among service accounts. The
+//! control plane with the connection writes. It reads the entry from the API server, and writes
+//! only if it is unchanged, so that a workload that moves between control planes is never lost.
 
 mod entries;
 mod entry_state;
@@ -66,19 +67,27 @@ pub struct RegistrationConfig {
     pub auto_registers: bool,
     /// `PILOT_ENABLE_WORKLOAD_ENTRY_HEALTHCHECKS`: their health is written. Default true.
     pub tells_health: bool,
-    /// `ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY`: whether the identity of a workload must match its entry. Default true.
+    /// `ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY`: whether the identity of a workload must match its
+    /// entry. Default true.
     pub validates_identity: bool,
     /// `PILOT_WORKLOAD_ENTRY_GRACE_PERIOD`: how long a workload may be disconnected. Default 10 s.
     pub grace: Duration,
-    /// Maximum duration of a connection before the workload reconnects, with a margin. An entry with a longer connection was left behind
-    /// by a control plane that crashed. `None` disables the check.
+    /// Maximum duration of a connection before the workload reconnects, with a margin. An entry
+    /// with a longer connection was left behind by a control plane that crashed. `None` disables
+    /// the check.
     pub longest: Option<Duration>,
 }
 
 impl Default for RegistrationConfig {
     fn default() -> Self {
         let grace = Duration::from_secs(10);
-        Self { auto_registers: true, tells_health: true, validates_identity: true, grace, longest: None }
+        Self {
+            auto_registers: true,
+            tells_health: true,
+            validates_identity: true,
+            grace,
+            longest: None,
+        }
     }
 }
 
@@ -176,17 +185,32 @@ impl Registrar {
         metrics: RegistrationMetrics,
         stop: CancellationToken,
     ) -> Self {
-        let (present, tasks, turns) =
-            (Mutex::default(), TaskTracker::new(), FairSemaphore::new(REQUESTS.0, REQUESTS.1));
+        let present = Mutex::default();
+        let tasks = TaskTracker::new();
+        let turns = FairSemaphore::new(REQUESTS.0, REQUESTS.1);
         let instance = instance.to_owned();
-        Self(Arc::new(Inner { cluster, objects, turns, instance, config, metrics, present, tasks, stop }))
+        Self(Arc::new(Inner {
+            cluster,
+            objects,
+            turns,
+            instance,
+            config,
+            metrics,
+            present,
+            tasks,
+            stop,
+        }))
     }
 
     /// Registers a workload whose stream began at `at`; `None` if it needs no registration.
     ///
     /// # Errors
     /// If it has no access to its entry, or the entry cannot be written.
-    pub async fn connect(&self, workload: Workload, at: Timestamp) -> Result<Option<Registered>, RegistrationError> {
+    pub async fn connect(
+        &self,
+        workload: Workload,
+        at: Timestamp,
+    ) -> Result<Option<Registered>, RegistrationError> {
         let config = &self.0.config;
         let counts = match &workload.claim {
             Claim::Group(_) => config.auto_registers,
@@ -195,6 +219,7 @@ impl Registrar {
         if !counts {
             return Ok(None);
         }
+
         let name = workload.entry();
         match self.admit(&workload, &name, at).await {
             Ok(true) => {}
@@ -204,12 +229,18 @@ impl Registrar {
                 return Err(error);
             }
         }
+
         {
             let mut present = self.0.present.lock();
-            let here = present.entry(name).or_insert_with(|| Present { workload: workload.clone(), streams: 0, at });
+            let here = present.entry(name).or_insert_with(|| Present {
+                workload: workload.clone(),
+                streams: 0,
+                at,
+            });
             here.streams += 1;
             here.at = here.at.max(at);
         }
+
         let (reports, health) = watch::channel(None);
         self.0.tasks.spawn(self.clone().follow(workload, health));
         Ok(Some(Registered { reports }))
@@ -241,8 +272,14 @@ impl Registrar {
     }
 
     /// Follows a stream to its end, and then cleans up its entry.
-    async fn follow(self, workload: Workload, mut reported: watch::Receiver<Option<(WorkloadHealth, Timestamp)>>) {
-        let (name, payer) = (workload.entry(), workload.rate_limit_key());
+    async fn follow(
+        self,
+        workload: Workload,
+        mut reported: watch::Receiver<Option<(WorkloadHealth, Timestamp)>>,
+    ) {
+        let name = workload.entry();
+        let payer = workload.rate_limit_key();
+
         while reported.changed().await.is_ok() {
             let report = reported.borrow_and_update().clone();
             if let Some((health, at)) = report.filter(|_| self.0.config.tells_health) {
@@ -257,14 +294,23 @@ impl Registrar {
                 }
             }
         }
-        let Some(at) = self.remove_stream(&name) else { return };
+
+        let Some(at) = self.remove_stream(&name) else {
+            return;
+        };
+
         let now = Timestamp::now();
-        self.retry_until_success((&name, &payer), || self.write_disconnected(&workload, at, now)).await;
+        self.retry_until_success((&name, &payer), || {
+            self.write_disconnected(&workload, at, now)
+        })
+        .await;
         tokio::select! {
             () = tokio::time::sleep(self.0.config.grace) => {}
             () = self.0.stop.cancelled() => return,
         }
-        self.retry_until_success((&name, &payer), || self.clean(&name)).await;
+
+        self.retry_until_success((&name, &payer), || self.clean(&name))
+            .await;
     }
 
     /// Removes a stream. If it was the workload's last one, returns when its newest stream began.
@@ -290,6 +336,7 @@ impl Registrar {
             act().await
         };
         let mut backoff = RETRY;
+
         while let Err(error) = act().await {
             if is_stale(&error) {
                 tracing::debug!(%name, %error, "WorkloadEntry changed concurrently; retrying");
@@ -308,34 +355,69 @@ impl Registrar {
     }
 
     /// Writes that a workload is connected; `false` if it needs no registration.
-    async fn write_connected(&self, workload: &Workload, at: Timestamp) -> Result<bool, RegistrationError> {
-        let Inner { cluster, instance, metrics, .. } = &*self.0;
-        let (name, connection) = (workload.entry(), Connection { instance, at });
+    async fn write_connected(
+        &self,
+        workload: &Workload,
+        at: Timestamp,
+    ) -> Result<bool, RegistrationError> {
+        let Inner {
+            cluster,
+            instance,
+            metrics,
+            ..
+        } = &*self.0;
+
+        let name = workload.entry();
+        let connection = Connection { instance, at };
         let failed = |error| RegistrationError::Api(name.clone(), error);
+
         for _ in 0..MAX_ATTEMPTS {
             let found = entries::get(cluster, &name).await.map_err(failed)?;
             let is_new = found.is_none();
             let (outcome, counter) = match (found, &workload.claim) {
                 (Some(entry), claim) => {
                     let annotations = annotations(&entry);
-                    if matches!(claim, Claim::Entry(_)) && !annotations.contains_key(entry_state::CHECKED) {
+                    if matches!(claim, Claim::Entry(_))
+                        && !annotations.contains_key(entry_state::CHECKED)
+                    {
                         return Ok(false);
                     }
                     self.permits_spec(workload, &name, spec(&entry))?;
-                    let Some(annotations) = connection.begun(&annotations) else { return Ok(true) };
-                    (entries::annotate(cluster, &name, &entry, &annotations).await, &metrics.updated)
+                    let Some(annotations) = connection.begun(&annotations) else {
+                        return Ok(true);
+                    };
+
+                    (
+                        entries::annotate(cluster, &name, &entry, &annotations).await,
+                        &metrics.updated,
+                    )
                 }
                 (None, Claim::Entry(_)) => return Err(RegistrationError::NoEntry(name)),
                 (None, Claim::Group(group)) => {
                     let group_name = NamespacedName::new(workload.namespace.as_str(), group);
-                    let found = entries::get_group(cluster, &group_name).await.map_err(failed)?;
-                    let found = found.ok_or_else(|| RegistrationError::NoGroup(name.clone(), group_name))?;
+                    let found = entries::get_group(cluster, &group_name)
+                        .await
+                        .map_err(failed)?;
+                    let found = found
+                        .ok_or_else(|| RegistrationError::NoGroup(name.clone(), group_name))?;
                     let uid = found.uid().unwrap_or_default();
-                    let entry = workload.entry_of(&Group { name: group, uid: &uid, spec: spec(&found) }, &connection);
+                    let entry = workload.entry_of(
+                        &Group {
+                            name: group,
+                            uid: &uid,
+                            spec: spec(&found),
+                        },
+                        &connection,
+                    );
+
                     self.permits_spec(workload, &name, entry.get("spec").unwrap_or(&Value::Null))?;
-                    (entries::create(cluster, &name, entry).await, &metrics.created)
+                    (
+                        entries::create(cluster, &name, entry).await,
+                        &metrics.created,
+                    )
                 }
             };
+
             match outcome {
                 Ok(()) => {
                     counter.inc();
@@ -350,18 +432,38 @@ impl Registrar {
                 Err(error) => return Err(failed(error)),
             }
         }
+
         Err(RegistrationError::Busy(name))
     }
 
-    async fn write_disconnected(&self, workload: &Workload, at: Timestamp, now: Timestamp) -> Result<(), kube::Error> {
-        let Inner { cluster, instance, metrics, .. } = &*self.0;
+    async fn write_disconnected(
+        &self,
+        workload: &Workload,
+        at: Timestamp,
+        now: Timestamp,
+    ) -> Result<(), kube::Error> {
+        let Inner {
+            cluster,
+            instance,
+            metrics,
+            ..
+        } = &*self.0;
+
         let name = workload.entry();
-        let Some(entry) = entries::get(cluster, &name).await? else { return Ok(()) };
-        let Some(annotations) = (Connection { instance, at }).ended(&annotations(&entry), now) else { return Ok(()) };
+        let Some(entry) = entries::get(cluster, &name).await? else {
+            return Ok(());
+        };
+
+        let Some(annotations) = (Connection { instance, at }).ended(&annotations(&entry), now)
+        else {
+            return Ok(());
+        };
+
         entries::annotate(cluster, &name, &entry, &annotations).await?;
         if matches!(workload.claim, Claim::Group(_)) {
             metrics.ended.inc();
         }
+
         tracing::info!(%name, proxy = %workload.proxy, "registered workload disconnected");
         Ok(())
     }
@@ -373,12 +475,16 @@ impl Registrar {
         health: &WorkloadHealth,
         at: Timestamp,
     ) -> Result<(), kube::Error> {
-        let Some(entry) = entries::get(&self.0.cluster, name).await? else { return Ok(()) };
+        let Some(entry) = entries::get(&self.0.cluster, name).await? else {
+            return Ok(());
+        };
         if !entry_state::is_controller(&annotations(&entry), &self.0.instance) {
             return Ok(());
         }
         match entry_state::with_health(entry.data.get("status"), health, at) {
-            Some(conditions) => entries::write_conditions(&self.0.cluster, name, &entry, &conditions).await,
+            Some(conditions) => {
+                entries::write_conditions(&self.0.cluster, name, &entry, &conditions).await
+            }
             None => Ok(()),
         }
     }
@@ -386,11 +492,15 @@ impl Registrar {
 
 impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Inner").field("instance", &self.instance).field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("Inner")
+            .field("instance", &self.instance)
+            .field("config", &self.config)
+            .finish_non_exhaustive()
     }
 }
 
-/// Waits between reports, so that a flapping proxy causes few writes. False if there will be no more reports.
+/// Waits between reports, so that a flapping proxy causes few writes. False if there will be no
+/// more reports.
 async fn pause(health: &mut watch::Receiver<Option<(WorkloadHealth, Timestamp)>>) -> bool {
     let end = tokio::time::Instant::now() + REPORTS;
     let mut has_more = health.has_changed().unwrap_or(true);

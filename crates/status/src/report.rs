@@ -24,20 +24,30 @@ pub(super) type Report = BTreeMap<ObjectRef, Progress>;
 /// The texts of a report, each for a separate ConfigMap. There is at least one.
 pub(super) fn write(report: &BTreeMap<ObjectRef, Progress>) -> Vec<String> {
     let mut parts = vec![String::new()];
+
     for (object, progress) in report.iter().filter(|(_, progress)| progress.reached > 0) {
-        let Progress { generation, reached, current } = progress;
+        let Progress {
+            generation,
+            reached,
+            current,
+        } = progress;
         let mut line = String::new();
+
         // Writing to a `String` cannot fail.
         let _ = writeln!(
             line,
             "{} {} {} {generation} {reached} {current}",
             object.kind, object.name.namespace, object.name.name
         );
-        match parts.last_mut().filter(|part| part.len() + line.len() <= MAX_BYTES) {
+        match parts
+            .last_mut()
+            .filter(|part| part.len() + line.len() <= MAX_BYTES)
+        {
             Some(part) => part.push_str(&line),
             None => parts.push(line),
         }
     }
+
     parts
 }
 
@@ -60,12 +70,18 @@ fn line(line: &str) -> Option<(ObjectRef, Progress)> {
     Some((ObjectRef { kind, name }, progress))
 }
 
-/// The sum of this replica's progress and the others' reports. This replica determines the objects and their generations.
-pub(super) fn sum<'a>(own: &Progresses, others: impl Iterator<Item = &'a Report>) -> BTreeMap<ObjectRef, Progress> {
+/// The sum of this replica's progress and the others' reports. This replica determines the objects
+/// and their generations.
+pub(super) fn sum<'a>(
+    own: &Progresses,
+    others: impl Iterator<Item = &'a Report>,
+) -> BTreeMap<ObjectRef, Progress> {
     let mut sum = (**own).clone();
     for report in others {
         for (object, theirs) in report {
-            let Some(ours) = sum.get_mut(object) else { continue };
+            let Some(ours) = sum.get_mut(object) else {
+                continue;
+            };
             ours.reached += theirs.reached;
             // A report of another generation counts proxies of that generation.
             if theirs.generation == ours.generation {
@@ -83,18 +99,27 @@ mod tests {
     use super::*;
 
     fn object(name: &str) -> ObjectRef {
-        ObjectRef { kind: Kind::VirtualService, name: NamespacedName::new("shop", name) }
+        ObjectRef {
+            kind: Kind::VirtualService,
+            name: NamespacedName::new("shop", name),
+        }
     }
 
     fn progress(generation: i64, reached: usize, current: usize) -> Progress {
-        Progress { generation, reached, current }
+        Progress {
+            generation,
+            reached,
+            current,
+        }
     }
 
     #[test]
     fn reports_are_split_into_several_configmaps() {
         let none = write(&BTreeMap::from([(object("a"), progress(1, 0, 0))]));
         assert_eq!(none, [""], "who reaches nobody is not told of");
-        let many: Report = (0..20_000).map(|n| (object(&format!("service-{n:05}")), progress(3, 7, 5))).collect();
+        let many: Report = (0..20_000)
+            .map(|n| (object(&format!("service-{n:05}")), progress(3, 7, 5)))
+            .collect();
         let parts = write(&many);
         assert!(parts.len() > 1 && parts.iter().all(|part| part.len() <= MAX_BYTES));
         let back: Report = parts.iter().flat_map(|part| read(part)).collect();
@@ -104,10 +129,26 @@ mod tests {
 
     #[test]
     fn shares_are_summed_and_older_generations_are_not_current() {
-        let own = Arc::new(BTreeMap::from([(object("a"), progress(2, 3, 2)), (object("b"), progress(1, 0, 0))]));
-        let same = Report::from([(object("a"), progress(2, 4, 4)), (object("gone"), progress(1, 9, 9))]);
-        let behind = Report::from([(object("a"), progress(1, 5, 5)), (object("b"), progress(1, 1, 1))]);
+        let own = Arc::new(BTreeMap::from([
+            (object("a"), progress(2, 3, 2)),
+            (object("b"), progress(1, 0, 0)),
+        ]));
+        let same = Report::from([
+            (object("a"), progress(2, 4, 4)),
+            (object("gone"), progress(1, 9, 9)),
+        ]);
+
+        let behind = Report::from([
+            (object("a"), progress(1, 5, 5)),
+            (object("b"), progress(1, 1, 1)),
+        ]);
         let sum = sum(&own, [&same, &behind].into_iter());
-        assert_eq!(sum, BTreeMap::from([(object("a"), progress(2, 12, 6)), (object("b"), progress(1, 1, 1))]));
+        assert_eq!(
+            sum,
+            BTreeMap::from([
+                (object("a"), progress(2, 12, 6)),
+                (object("b"), progress(1, 1, 1))
+            ])
+        );
     }
 }

@@ -42,7 +42,9 @@ impl Reporter {
         let maps = Api::<ConfigMap>::namespaced(self.cluster.0.clone(), &self.namespace);
         let mut renewal = interval(RENEW_INTERVAL);
         renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut written, mut count) = (None, 0);
+        let mut written = None;
+        let mut count = 0;
+
         loop {
             let is_renewal = tokio::select! {
                 () = stop.cancelled() => break,
@@ -52,10 +54,12 @@ impl Reporter {
                 },
                 _ = renewal.tick() => true,
             };
+
             let now = report::write(&self.progresses.borrow_and_update().clone());
             if !is_renewal && written.as_ref() == Some(&now) {
                 continue;
             }
+
             let outcome = tokio::select! {
                 () = stop.cancelled() => break,
                 outcome = self.put(&maps, &now, count) => outcome,
@@ -71,27 +75,46 @@ impl Reporter {
                     written = None;
                 }
             }
+
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = tokio::time::sleep(DEBOUNCE) => {}
             }
         }
+
         // The leader would notice, but only later.
         drop(timeout(SHUTDOWN_GRACE, self.take_away(&maps, 0..count)).await);
     }
 
     /// Writes the parts, and deletes earlier parts that are not needed any more.
-    async fn put(&self, maps: &Api<ConfigMap>, parts: &[String], before: usize) -> Result<(), kube::Error> {
+    async fn put(
+        &self,
+        maps: &Api<ConfigMap>,
+        parts: &[String],
+        before: usize,
+    ) -> Result<(), kube::Error> {
         for (index, part) in parts.iter().enumerate() {
             let name = self.name(index);
             let data = BTreeMap::from([
                 (report::LINES.to_owned(), part.clone()),
                 (report::REPORTER.to_owned(), self.identity.clone()),
-                (report::RENEWED.to_owned(), jiff::Timestamp::now().to_string()),
+                (
+                    report::RENEWED.to_owned(),
+                    jiff::Timestamp::now().to_string(),
+                ),
             ]);
+
             let labels = BTreeMap::from([(report::LABEL.to_owned(), "true".to_owned())]);
-            let mut map = ConfigMap { data: Some(data), ..ConfigMap::default() };
-            map.metadata = ObjectMeta { name: Some(name.clone()), labels: Some(labels), ..ObjectMeta::default() };
+            let mut map = ConfigMap {
+                data: Some(data),
+                ..ConfigMap::default()
+            };
+            map.metadata = ObjectMeta {
+                name: Some(name.clone()),
+                labels: Some(labels),
+                ..ObjectMeta::default()
+            };
+
             // Without a version it replaces any existing object, as there is no other writer.
             match maps.replace(&name, &PostParams::default(), &map).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => {
@@ -100,6 +123,7 @@ impl Reporter {
                 outcome => drop(outcome?),
             }
         }
+
         self.take_away(maps, parts.len()..before).await;
         Ok(())
     }
@@ -107,7 +131,10 @@ impl Reporter {
     /// Deletes parts of the report.
     async fn take_away(&self, maps: &Api<ConfigMap>, parts: Range<usize>) {
         for index in parts {
-            drop(maps.delete(&self.name(index), &DeleteParams::default()).await);
+            drop(
+                maps.delete(&self.name(index), &DeleteParams::default())
+                    .await,
+            );
         }
     }
 

@@ -31,7 +31,8 @@ struct StoredReport {
 }
 
 impl Reports {
-    /// Applies an event about a ConfigMap; those of `own` are ignored, because this replica has its own current state.
+    /// Applies an event about a ConfigMap; those of `own` are ignored, because this replica has its
+    /// own current state.
     pub(super) fn take(&mut self, event: Event<ConfigMap>, own: &str, now: Instant) {
         match event {
             Event::Init => self.listed.clear(),
@@ -52,26 +53,59 @@ impl Reports {
 
     /// Adds or updates a ConfigMap.
     fn put(&mut self, map: ConfigMap, own: &str, now: Instant) {
-        let reporter = map.data.as_ref().and_then(|data| data.get(report::REPORTER));
-        let Some(name) = map.metadata.name.filter(|_| reporter.is_none_or(|reporter| reporter != own)) else { return };
+        let reporter = map
+            .data
+            .as_ref()
+            .and_then(|data| data.get(report::REPORTER));
+        let Some(name) = map
+            .metadata
+            .name
+            .filter(|_| reporter.is_none_or(|reporter| reporter != own))
+        else {
+            return;
+        };
+
         let version = map.metadata.resource_version;
-        if self.known.get(&name).is_some_and(|known| known.version == version) {
+
+        if self
+            .known
+            .get(&name)
+            .is_some_and(|known| known.version == version)
+        {
             return;
         }
-        let text = map.data.and_then(|mut data| data.remove(report::LINES)).unwrap_or_default();
-        self.known.insert(name, StoredReport { report: report::read(&text), version, since: now });
+        let text = map
+            .data
+            .and_then(|mut data| data.remove(report::LINES))
+            .unwrap_or_default();
+        self.known.insert(
+            name,
+            StoredReport {
+                report: report::read(&text),
+                version,
+                since: now,
+            },
+        );
     }
 
     /// The reports that are valid at `now`.
     pub(super) fn fresh(&self, now: Instant) -> impl Iterator<Item = &Report> {
-        let is_fresh = move |known: &&StoredReport| now.saturating_duration_since(known.since) < STALE;
-        self.known.values().filter(is_fresh).map(|known| &known.report)
+        let is_fresh =
+            move |known: &&StoredReport| now.saturating_duration_since(known.since) < STALE;
+        self.known
+            .values()
+            .filter(is_fresh)
+            .map(|known| &known.report)
     }
 
     /// The ConfigMaps of stopped replicas.
     pub(super) fn stale(&self, now: Instant) -> Vec<String> {
         let is_stale = |known: &StoredReport| now.saturating_duration_since(known.since) >= STALE;
-        self.known.iter().filter(|(_, known)| is_stale(known)).map(|(name, _)| name.clone()).collect()
+        self.known
+            .iter()
+            .filter(|(_, known)| is_stale(known))
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 }
 
@@ -84,7 +118,10 @@ mod tests {
         map.metadata.name = Some(format!("{name}-distribution"));
         map.metadata.resource_version = Some(version.to_owned());
         let data = [(report::REPORTER, name), (report::LINES, line)];
-        map.data = Some(data.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+        map.data = Some(
+            data.map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
+        );
         map
     }
 
@@ -99,6 +136,7 @@ mod tests {
         reports.take(Event::Apply(map("two", "3", line)), "me", begun);
         let later = begun + STALE / 2;
         reports.take(Event::Apply(map("one", "4", line)), "me", later);
+
         // A relist repeats known reports, which does not renew them.
         reports.take(Event::Init, "me", later);
         reports.take(Event::InitApply(map("one", "4", line)), "me", later);
@@ -106,7 +144,11 @@ mod tests {
         reports.take(Event::InitDone, "me", later);
         assert_eq!(reports.fresh(later).count(), 2);
         let end = begun + STALE;
-        assert_eq!((reports.fresh(end).count(), reports.stale(end)), (1, vec!["two-distribution".to_owned()]));
+        assert_eq!(
+            (reports.fresh(end).count(), reports.stale(end)),
+            (1, vec!["two-distribution".to_owned()])
+        );
+
         reports.take(Event::Delete(map("two", "5", line)), "me", end);
         assert!(reports.stale(end).is_empty());
     }

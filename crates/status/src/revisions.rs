@@ -1,5 +1,6 @@
-//! Which revision of the control plane an object belongs to (istiod's `pkg/revisions`, `TagWatcher`): the one in its label
-//! `istio.io/rev`, else in the label of its namespace, else the default revision. Tags are aliases of revisions.
+//! Which revision of the control plane an object belongs to (istiod's `pkg/revisions`,
+//! `TagWatcher`): the one in its label `istio.io/rev`, else in the label of its namespace, else the
+//! default revision. Tags are aliases of revisions.
 //!
 //! ```text
 //! webhooks, Services, namespaces ──▶ Known ──▶ OwnObjects ──▶ what writes statuses
@@ -78,11 +79,24 @@ struct Known {
 }
 
 impl RevisionObjects {
-    /// Sends the objects of the revision to `sender` once they are known and when they change, until `stop` is cancelled.
-    pub async fn run(self, sender: watch::Sender<Option<Arc<OwnObjects>>>, stop: CancellationToken) {
-        let mut events: SelectAll<_> = watches(&self.cluster, &self.namespace, |source| source).into_iter().collect();
-        let revision = if self.revision.is_empty() { "default" } else { &self.revision };
+    /// Sends the objects of the revision to `sender` once they are known and when they change,
+    /// until `stop` is cancelled.
+    pub async fn run(
+        self,
+        sender: watch::Sender<Option<Arc<OwnObjects>>>,
+        stop: CancellationToken,
+    ) {
+        let mut events: SelectAll<_> = watches(&self.cluster, &self.namespace, |source| source)
+            .into_iter()
+            .collect();
+        let revision = if self.revision.is_empty() {
+            "default"
+        } else {
+            &self.revision
+        };
+
         let mut known = Known::default();
+
         loop {
             let (source, event) = tokio::select! {
                 () = stop.cancelled() => return,
@@ -91,6 +105,7 @@ impl RevisionObjects {
                     None => return,
                 },
             };
+
             known.hear(source, event);
             let now = known.own(revision).map(Arc::new);
             sender.send_if_modified(|sender| {
@@ -105,9 +120,14 @@ impl RevisionObjects {
 }
 
 impl OwnObjects {
-    /// The own objects according to these objects only; `system_namespace` is the namespace of the control plane.
+    /// The own objects according to these objects only; `system_namespace` is the namespace of the
+    /// control plane.
     #[must_use]
-    pub fn of(revision: &str, system_namespace: &str, objects: impl IntoIterator<Item = DynamicObject>) -> Self {
+    pub fn of(
+        revision: &str,
+        system_namespace: &str,
+        objects: impl IntoIterator<Item = DynamicObject>,
+    ) -> Self {
         let mut known = Known::default();
         for object in objects {
             if let Some(source) = RevisionSource::of(&object, system_namespace) {
@@ -117,16 +137,25 @@ impl OwnObjects {
         known.current_objects(revision)
     }
 
-    /// Whether an object with this label `istio.io/rev` in a namespace (empty if cluster-scoped) belongs to the revision.
+    /// Whether an object with this label `istio.io/rev` in a namespace (empty if cluster-scoped)
+    /// belongs to the revision.
     #[must_use]
     pub fn has(&self, namespace: &str, label: Option<&str>) -> bool {
         let selected = match label {
             Some(label) => label,
             // A cluster-scoped object without the label belongs to every revision.
             None if namespace.is_empty() => return true,
-            None => self.namespaces.get(namespace).map(String::as_str).unwrap_or_default(),
+            None => self
+                .namespaces
+                .get(namespace)
+                .map(String::as_str)
+                .unwrap_or_default(),
         };
-        if selected.is_empty() { self.is_default } else { self.names.contains(selected) }
+        if selected.is_empty() {
+            self.is_default
+        } else {
+            self.names.contains(selected)
+        }
     }
 }
 
@@ -135,8 +164,12 @@ impl RevisionSource {
         let is_tag = object.labels().contains_key(TAG);
         match object.types.as_ref()?.kind.as_str() {
             "MutatingWebhookConfiguration" if is_tag => Some(Self::TagWebhooks),
-            "Service" if is_tag && object.namespace().as_deref() == Some(system_namespace) => Some(Self::TagServices),
-            "ValidatingWebhookConfiguration" if object.name_any() == DEFAULT_VALIDATOR => Some(Self::DefaultValidator),
+            "Service" if is_tag && object.namespace().as_deref() == Some(system_namespace) => {
+                Some(Self::TagServices)
+            }
+            "ValidatingWebhookConfiguration" if object.name_any() == DEFAULT_VALIDATOR => {
+                Some(Self::DefaultValidator)
+            }
             "Namespace" => Some(Self::Namespaces),
             _ => None,
         }
@@ -144,11 +177,15 @@ impl RevisionSource {
 }
 
 impl Responsibility {
-    /// Whether to write the status of an object with this label `istio.io/rev` in a namespace (empty if cluster-scoped).
+    /// Whether to write the status of an object with this label `istio.io/rev` in a namespace
+    /// (empty if cluster-scoped).
     pub(crate) fn has(&self, namespace: &str, label: Option<&str>) -> bool {
         match self {
             Self::All => true,
-            Self::Revision(own) => own.borrow().as_ref().is_some_and(|own| own.has(namespace, label)),
+            Self::Revision(own) => own
+                .borrow()
+                .as_ref()
+                .is_some_and(|own| own.has(namespace, label)),
         }
     }
 
@@ -171,7 +208,8 @@ impl Known {
             Ok(event) => self.take(source, event),
             Err(error) => {
                 tracing::warn!(?source, error = %InWords(&error), "failed to watch which objects are of this revision");
-                // Without permission to read tags there are no tags; this must not prevent all status writes.
+                // Without permission to read tags there are no tags; this must not prevent all
+                // status writes.
                 if is_absent(&error) || is_refused(&error) {
                     self.take(source, Event::Init);
                     self.take(source, Event::InitDone);
@@ -189,7 +227,9 @@ impl Known {
             RevisionSource::DefaultValidator => &mut self.tags.validator,
             RevisionSource::Namespaces => {
                 let named = |object: DynamicObject| object.metadata.labels?.remove(REVISION);
-                _ = self.namespaces.take(event, |object| named(object).filter(|named| !named.is_empty()));
+                _ = self.namespaces.take(event, |object| {
+                    named(object).filter(|named| !named.is_empty())
+                });
                 return;
             }
         };
@@ -198,12 +238,16 @@ impl Known {
 
     /// The objects of a revision; `None` until all sources are read.
     fn own(&self, revision: &str) -> Option<OwnObjects> {
-        (self.tags.are_complete() && self.namespaces.is_complete()).then(|| self.current_objects(revision))
+        (self.tags.are_complete() && self.namespaces.is_complete())
+            .then(|| self.current_objects(revision))
     }
 
     /// The objects of a revision according to the current state.
     fn current_objects(&self, revision: &str) -> OwnObjects {
-        let namespaces = self.namespaces.iter().map(|(name, named)| (name.name.clone(), named.clone()));
+        let namespaces = self
+            .namespaces
+            .iter()
+            .map(|(name, named)| (name.name.clone(), named.clone()));
         OwnObjects {
             names: self.tags.names_of(revision),
             is_default: self.tags.is_of(revision, ""),
@@ -212,24 +256,58 @@ impl Known {
     }
 }
 
-/// The watches of the sources, each event with the result of `of` for its source. `beside` is the namespace of the control plane.
+/// The watches of the sources, each event with the result of `of` for its source. `beside` is the
+/// namespace of the control plane.
 pub(crate) fn watches<S: Copy + Send + 'static>(
     cluster: &Cluster,
     beside: &str,
     of: impl Fn(RevisionSource) -> S,
 ) -> [SourceEvents<S>; 4] {
-    let webhook = |kind: &str, plural: &str| resource("admissionregistration.k8s.io", "v1", kind, plural);
-    let mutating = webhook("MutatingWebhookConfiguration", "mutatingwebhookconfigurations");
-    let validating = webhook("ValidatingWebhookConfiguration", "validatingwebhookconfigurations");
+    let webhook =
+        |kind: &str, plural: &str| resource("admissionregistration.k8s.io", "v1", kind, plural);
+    let mutating = webhook(
+        "MutatingWebhookConfiguration",
+        "mutatingwebhookconfigurations",
+    );
+    let validating = webhook(
+        "ValidatingWebhookConfiguration",
+        "validatingwebhookconfigurations",
+    );
+
     let namespaces = resource("", "v1", "Namespace", "namespaces");
     let services = resource("", "v1", "Service", "services");
     let tags = || Config::default().labels(TAG);
     let only_validator = Config::default().fields(&format!("metadata.name={DEFAULT_VALIDATOR}"));
+
     [
-        metadata_events(cluster, of(RevisionSource::TagWebhooks), None, &mutating, tags()),
-        metadata_events(cluster, of(RevisionSource::TagServices), Some(beside), &services, tags()),
-        metadata_events(cluster, of(RevisionSource::DefaultValidator), None, &validating, only_validator),
-        metadata_events(cluster, of(RevisionSource::Namespaces), None, &namespaces, Config::default()),
+        metadata_events(
+            cluster,
+            of(RevisionSource::TagWebhooks),
+            None,
+            &mutating,
+            tags(),
+        ),
+        metadata_events(
+            cluster,
+            of(RevisionSource::TagServices),
+            Some(beside),
+            &services,
+            tags(),
+        ),
+        metadata_events(
+            cluster,
+            of(RevisionSource::DefaultValidator),
+            None,
+            &validating,
+            only_validator,
+        ),
+        metadata_events(
+            cluster,
+            of(RevisionSource::Namespaces),
+            None,
+            &namespaces,
+            Config::default(),
+        ),
     ]
 }
 

@@ -1,5 +1,5 @@
-//! The store of rollouts that all replicas share: a ConfigMap for each, so that replicas agree, and find the previous version after
-//! a restart.
+//! The store of rollouts that all replicas share: a ConfigMap for each, so that replicas agree, and
+//! find the previous version after a restart.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +26,8 @@ const BEFORE: &str = "before.json";
 const STATE: &str = "state.json";
 /// Prefix of the keys of replicas with proxies that have not acknowledged the stage.
 const WAITS: &str = "waits.";
-/// Maximum number of ConfigMaps that are read: there are at most 16 rollouts in progress, and the stopped ones.
+/// Maximum number of ConfigMaps that are read: there are at most 16 rollouts in progress, and the
+/// stopped ones.
 const MAX_CONFIG_MAPS: u32 = 1_024;
 
 /// The shared state of a rollout.
@@ -61,7 +62,8 @@ pub struct KeptRollout {
     pub before: Option<AnyObject>,
     /// `state.json` of the ConfigMap, which all replicas follow.
     pub state: SharedState,
-    /// Replicas with proxies that have not acknowledged the stage, each with the time of its report.
+    /// Replicas with proxies that have not acknowledged the stage, each with the time of its
+    /// report.
     pub waits: BTreeMap<String, Timestamp>,
     /// The `resourceVersion` of the ConfigMap; `None` if there is none yet.
     pub version: Option<String>,
@@ -90,8 +92,13 @@ pub enum StoreError {
 impl From<kube::Error> for StoreError {
     fn from(error: kube::Error) -> Self {
         // It exists already, or has changed since it was read.
-        let is_stale = matches!(&error, kube::Error::Api(status) if status.code == 409 || status.code == 404);
-        if is_stale { Self::Stale } else { Self::Api(error) }
+        let is_stale =
+            matches!(&error, kube::Error::Api(status) if status.code == 409 || status.code == 404);
+        if is_stale {
+            Self::Stale
+        } else {
+            Self::Api(error)
+        }
     }
 }
 
@@ -106,7 +113,9 @@ impl KeptRollout {
     #[must_use]
     pub fn is_waited_for(&self, replica: &str, now: Timestamp, within: Duration) -> bool {
         let is_fresh = |at: &Timestamp| now.duration_since(*at).unsigned_abs() < within;
-        self.waits.iter().any(|(other, at)| other != replica && is_fresh(at))
+        self.waits
+            .iter()
+            .any(|(other, at)| other != replica && is_fresh(at))
     }
 }
 
@@ -114,7 +123,9 @@ impl RolloutStore {
     /// The store in the control plane's namespace.
     #[must_use]
     pub fn new(cluster: &Cluster, namespace: &str) -> Self {
-        Self { maps: Api::namespaced(cluster.0.clone(), namespace) }
+        Self {
+            maps: Api::namespaced(cluster.0.clone(), namespace),
+        }
     }
 
     /// All stored rollouts. Invalid ones are skipped.
@@ -128,13 +139,17 @@ impl RolloutStore {
         for map in maps {
             match read(&map) {
                 Some(kept) => _ = all.insert(kept.name(), kept),
-                None => tracing::warn!(name = map.metadata.name, "failed to decode the ConfigMap of a rollout"),
+                None => tracing::warn!(
+                    name = map.metadata.name,
+                    "failed to decode the ConfigMap of a rollout"
+                ),
             }
         }
         Ok(all)
     }
 
-    /// Stores a rollout, unless another replica has changed it since it was read. Returns the stored version.
+    /// Stores a rollout, unless another replica has changed it since it was read. Returns the
+    /// stored version.
     ///
     /// # Errors
     /// If another replica has changed it, or a request to the API server fails.
@@ -146,7 +161,10 @@ impl RolloutStore {
             Some(_) => self.maps.replace(&name, &params, &map).await?,
             None => self.maps.create(&params, &map).await?,
         };
-        Ok(KeptRollout { version: map.metadata.resource_version, ..kept.clone() })
+        Ok(KeptRollout {
+            version: map.metadata.resource_version,
+            ..kept.clone()
+        })
     }
 
     /// Deletes a rollout, unless another replica has changed it since it was read.
@@ -154,27 +172,52 @@ impl RolloutStore {
     /// # Errors
     /// If a request to the API server fails.
     pub async fn delete(&self, kept: &KeptRollout) -> Result<(), StoreError> {
-        let preconditions = Preconditions { resource_version: kept.version.clone(), uid: None };
-        let with = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        Ok(self.maps.delete(&map_name(&kept.name()), &with).await.map(drop)?)
+        let preconditions = Preconditions {
+            resource_version: kept.version.clone(),
+            uid: None,
+        };
+        let with = DeleteParams {
+            preconditions: Some(preconditions),
+            ..DeleteParams::default()
+        };
+        Ok(self
+            .maps
+            .delete(&map_name(&kept.name()), &with)
+            .await
+            .map(drop)?)
     }
 }
 
 /// The name of the ConfigMap of an object.
 fn map_name(name: &ObjectRef) -> String {
-    let hash = sha256_hex(format!("{}/{}/{}", name.kind.as_str(), name.name.namespace, name.name.name));
-    format!("navarch-rollout-{}", hash.get(..16).expect("a SHA-256 has 64 hexadecimal digits"))
+    let hash = sha256_hex(format!(
+        "{}/{}/{}",
+        name.kind.as_str(),
+        name.name.namespace,
+        name.name.name
+    ));
+    format!(
+        "navarch-rollout-{}",
+        hash.get(..16).expect("a SHA-256 has 64 hexadecimal digits")
+    )
 }
 
 /// Converts a rollout to a ConfigMap.
 fn written(kept: &KeptRollout, name: &str) -> Result<ConfigMap, serde_json::Error> {
     let text = |object: &AnyObject| encode_value(object).map(|value| value.to_string());
-    let mut data =
-        BTreeMap::from([(NEW.to_owned(), text(&kept.new)?), (STATE.to_owned(), serde_json::to_string(&kept.state)?)]);
+    let mut data = BTreeMap::from([
+        (NEW.to_owned(), text(&kept.new)?),
+        (STATE.to_owned(), serde_json::to_string(&kept.state)?),
+    ]);
     if let Some(before) = &kept.before {
         data.insert(BEFORE.to_owned(), text(before)?);
     }
-    data.extend(kept.waits.iter().map(|(replica, at)| (format!("{WAITS}{replica}"), at.to_string())));
+
+    data.extend(
+        kept.waits
+            .iter()
+            .map(|(replica, at)| (format!("{WAITS}{replica}"), at.to_string())),
+    );
     let labels = BTreeMap::from([(LABEL.to_owned(), "true".to_owned())]);
     let metadata = ObjectMeta {
         name: Some(name.to_owned()),
@@ -182,20 +225,33 @@ fn written(kept: &KeptRollout, name: &str) -> Result<ConfigMap, serde_json::Erro
         resource_version: kept.version.clone(),
         ..ObjectMeta::default()
     };
-    Ok(ConfigMap { data: Some(data), metadata, ..ConfigMap::default() })
+
+    Ok(ConfigMap {
+        data: Some(data),
+        metadata,
+        ..ConfigMap::default()
+    })
 }
 
 fn read(map: &ConfigMap) -> Option<KeptRollout> {
     let data = map.data.as_ref()?;
     let object = |key: &str| -> Option<AnyObject> {
         let value: Value = serde_json::from_str(data.get(key)?).ok()?;
-        if let (_, Outcome::Read { object, .. }) = decode_value(&value) { Some(object) } else { None }
+        if let (_, Outcome::Read { object, .. }) = decode_value(&value) {
+            Some(object)
+        } else {
+            None
+        }
     };
+
     let before = match data.contains_key(BEFORE) {
         true => Some(object(BEFORE)?),
         false => None,
     };
-    let wait = |(key, at): (&String, &String)| Some((key.strip_prefix(WAITS)?.to_owned(), at.parse().ok()?));
+    let wait = |(key, at): (&String, &String)| {
+        Some((key.strip_prefix(WAITS)?.to_owned(), at.parse().ok()?))
+    };
+
     Some(KeptRollout {
         new: object(NEW)?,
         before,
@@ -225,22 +281,55 @@ mod tests {
     #[test]
     fn a_stored_rollout_decodes_to_the_same() {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+
         for (before, state) in [
-            (Some(rule("old")), SharedState::Stage { at: 1, paused: true }),
-            (None, SharedState::Stopped { reason: "no".to_owned() }),
+            (
+                Some(rule("old")),
+                SharedState::Stage {
+                    at: 1,
+                    paused: true,
+                },
+            ),
+            (
+                None,
+                SharedState::Stopped {
+                    reason: "no".to_owned(),
+                },
+            ),
             (None, SharedState::Complete { since: now }),
         ] {
             let waits = [("istiod-1".to_owned(), now)].into();
-            let kept = KeptRollout { new: rule("new"), before, state, waits, version: Some("7".to_owned()) };
+            let kept = KeptRollout {
+                new: rule("new"),
+                before,
+                state,
+                waits,
+                version: Some("7".to_owned()),
+            };
             let back = read(&written(&kept, "x").unwrap()).unwrap();
             assert!(back.new.same_effect(&kept.new) && back.new.meta().generation == 3);
             assert_eq!(back.before.is_some(), kept.before.is_some());
-            assert!(back.before.iter().zip(&kept.before).all(|(back, kept)| back.same_effect(kept)));
-            assert_eq!((&back.state, &back.waits, &back.version), (&kept.state, &kept.waits, &kept.version));
+            assert!(
+                back.before
+                    .iter()
+                    .zip(&kept.before)
+                    .all(|(back, kept)| back.same_effect(kept))
+            );
+            assert_eq!(
+                (&back.state, &back.waits, &back.version),
+                (&kept.state, &kept.waits, &kept.version)
+            );
             let within = Duration::from_secs(15);
             let later = now + jiff::SignedDuration::from_secs(14);
-            assert!(kept.is_waited_for("istiod-2", later, within) && !kept.is_waited_for("istiod-1", later, within));
-            assert!(!kept.is_waited_for("istiod-2", now + jiff::SignedDuration::from_secs(16), within));
+            assert!(
+                kept.is_waited_for("istiod-2", later, within)
+                    && !kept.is_waited_for("istiod-1", later, within)
+            );
+            assert!(!kept.is_waited_for(
+                "istiod-2",
+                now + jiff::SignedDuration::from_secs(16),
+                within
+            ));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! A ConfigMap of the CA in every namespace: the mesh's roots, which workloads use to verify the control plane, or CRLs.
+//! A ConfigMap of the CA in every namespace: the mesh's roots, which workloads use to verify the
+//! control plane, or CRLs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +25,8 @@ pub const ROOTS_KEY: &str = "root-cert.pem";
 pub const REVOCATIONS: &str = "istio-ca-crl";
 /// The key of the CRLs.
 pub const REVOCATIONS_KEY: &str = "ca-crl.pem";
-/// Namespaces without workloads of the mesh. kube-system is not among them, as node agents of the mesh may run there.
+/// Namespaces without workloads of the mesh. kube-system is not among them, as node agents of the
+/// mesh may run there.
 const SKIPPED: [&str; 3] = ["kube-public", "kube-node-lease", "local-path-storage"];
 /// Maximum number of concurrent writes.
 const AT_ONCE: usize = 8;
@@ -74,7 +76,11 @@ impl World {
             Event::InitDone => {
                 self.complete = true;
                 let listed = std::mem::take(&mut self.listed);
-                let gone = self.maps.keys().filter(|namespace| !listed.contains(*namespace)).cloned();
+                let gone = self
+                    .maps
+                    .keys()
+                    .filter(|namespace| !listed.contains(*namespace))
+                    .cloned();
                 self.due.extend(gone);
                 self.maps.retain(|namespace, _| listed.contains(namespace));
             }
@@ -90,7 +96,8 @@ impl World {
     /// Adds or updates a ConfigMap.
     fn put(&mut self, map: &ConfigMap) {
         let namespace = map.metadata.namespace.clone().unwrap_or_default();
-        self.maps.insert(namespace.clone(), text_of(map, self.key).map(digest));
+        self.maps
+            .insert(namespace.clone(), text_of(map, self.key).map(digest));
         self.due.insert(namespace);
     }
 
@@ -99,7 +106,8 @@ impl World {
         self.due.extend(self.namespaces.names().cloned());
     }
 
-    /// The due namespaces whose ConfigMap must be written. None before the initial lists are complete.
+    /// The due namespaces whose ConfigMap must be written. None before the initial lists are
+    /// complete.
     fn take_due(&mut self, roots: &str, scope: &NamespaceScope) -> Vec<String> {
         if !self.complete || !self.namespaces.complete {
             return Vec::new();
@@ -122,9 +130,13 @@ impl RootCertificates {
         let mine = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
         let all = Api::<ConfigMap>::all(self.cluster.0.clone());
         let mut maps = std::pin::pin!(watcher(all, mine).default_backoff());
-        let mut world = World { key: self.key, ..World::default() };
+        let mut world = World {
+            key: self.key,
+            ..World::default()
+        };
         let mut failed = false;
         let mut last = None;
+
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -144,14 +156,17 @@ impl RootCertificates {
                 Ok(()) = self.scope.changed() => {}
                 () = tokio::time::sleep(RETRY), if failed => {}
             }
+
             let roots = self.roots.borrow_and_update().clone();
             let scope = self.scope.borrow_and_update().clone();
+
             // They may have changed together with the event.
             let now = Some((roots.clone(), scope.clone()));
             if last != now {
                 world.all_due();
                 last = now;
             }
+
             let due = world.take_due(&roots, &scope);
             let again = tokio::select! {
                 () = stop.cancelled() => return,
@@ -177,8 +192,13 @@ impl RootCertificates {
                 }
             }
         };
+
         let writes = futures_util::stream::iter(namespaces.into_iter().map(write));
-        writes.buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await
+        writes
+            .buffer_unordered(AT_ONCE)
+            .filter_map(std::future::ready)
+            .collect()
+            .await
     }
 
     /// Writes the ConfigMap of a namespace. Other keys keep their values.
@@ -187,22 +207,33 @@ impl RootCertificates {
         let Some(mut map) = maps.get_opt(&self.name).await? else {
             let labels = BTreeMap::from([("istio.io/config".to_owned(), "true".to_owned())]);
             let map = ConfigMap {
-                metadata: ObjectMeta { name: Some(self.name.clone()), labels: Some(labels), ..ObjectMeta::default() },
+                metadata: ObjectMeta {
+                    name: Some(self.name.clone()),
+                    labels: Some(labels),
+                    ..ObjectMeta::default()
+                },
                 data: Some(BTreeMap::from([(self.key.to_owned(), roots.to_owned())])),
                 ..ConfigMap::default()
             };
             return maps.create(&PostParams::default(), &map).await.map(drop);
         };
+
         if text_of(&map, self.key) == Some(roots) {
             return Ok(());
         }
-        map.data.get_or_insert_default().insert(self.key.to_owned(), roots.to_owned());
-        maps.replace(&self.name, &PostParams::default(), &map).await.map(drop)
+
+        map.data
+            .get_or_insert_default()
+            .insert(self.key.to_owned(), roots.to_owned());
+        maps.replace(&self.name, &PostParams::default(), &map)
+            .await
+            .map(drop)
     }
 }
 
-/// Whether a retry is pointless before a change: the namespace does not exist (404), or another writer has just changed the object
-/// (409), which the watch will report. A forbidden write may be allowed later.
+/// Whether a retry is pointless before a change: the namespace does not exist (404), or another
+/// writer has just changed the object (409), which the watch will report. A forbidden write may be
+/// allowed later.
 fn is_permanent(status: &kube::core::Status) -> bool {
     matches!(status.code, 404 | 409)
 }

@@ -30,8 +30,8 @@ const UNDEFINED_RETRY: Duration = Duration::from_secs(10);
 /// Returns whether a Service is not exported.
 pub type StaysLocal = Arc<dyn Fn(&NamespacedName) -> bool + Send + Sync>;
 
-/// Creates ServiceExports. Each is owned by its Service, and deleted with it. A deleted ServiceExport is not created again while this
-/// control plane is the leader.
+/// Creates ServiceExports. Each is owned by its Service, and deleted with it. A deleted
+/// ServiceExport is not created again while this control plane is the leader.
 #[derive(Clone)]
 pub struct ServiceExports {
     /// The client of the API server.
@@ -106,9 +106,14 @@ impl World {
             return Vec::new();
         }
         self.due.retain(|name| self.services.contains_key(name));
-        let counts = |name: &&NamespacedName| self.namespaces.counts(name.namespace.as_str(), scope);
+        let counts =
+            |name: &&NamespacedName| self.namespaces.counts(name.namespace.as_str(), scope);
         let now: Vec<NamespacedName> = self.due.iter().filter(counts).cloned().collect();
-        let uid = |name: NamespacedName| self.services.get(&name).map(|uid| (name.clone(), uid.clone()));
+        let uid = |name: NamespacedName| {
+            self.services
+                .get(&name)
+                .map(|uid| (name.clone(), uid.clone()))
+        };
         let found = now.iter().cloned().filter_map(uid).collect();
         now.iter().for_each(|name| _ = self.due.remove(name));
         found
@@ -120,9 +125,11 @@ impl ServiceExports {
     pub async fn run(mut self, stop: CancellationToken) {
         let mut namespaces = namespaces::watch(&self.cluster);
         let all = Api::<PartialObjectMeta<Service>>::all(self.cluster.0.clone());
-        let mut services = std::pin::pin!(watcher(all, watcher::Config::default()).default_backoff());
+        let mut services =
+            std::pin::pin!(watcher(all, watcher::Config::default()).default_backoff());
         let mut world = World::default();
         let mut wait = None;
+
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -138,15 +145,18 @@ impl ServiceExports {
                 Ok(()) = self.scope.changed() => {}
                 () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => wait = None,
             }
+
             if wait.is_some() {
                 continue;
             }
+
             let scope = self.scope.borrow_and_update().clone();
             let due = world.take_due(&scope);
             let outcomes = tokio::select! {
                 () = stop.cancelled() => return,
                 outcomes = self.export_all(due) => outcomes,
             };
+
             for (name, outcome) in outcomes {
                 wait = match outcome {
                     Outcome::Done => continue,
@@ -159,15 +169,21 @@ impl ServiceExports {
     }
 
     /// Creates the exports of these Services; returns the outcome of each.
-    async fn export_all(&self, services: Vec<(NamespacedName, String)>) -> Vec<(NamespacedName, Outcome)> {
+    async fn export_all(
+        &self,
+        services: Vec<(NamespacedName, String)>,
+    ) -> Vec<(NamespacedName, Outcome)> {
         let export = |(name, uid): (NamespacedName, String)| async move {
             if (self.stays_local)(&name) {
                 return (name, Outcome::Done);
             }
+
             let outcome = match self.export(&name, &uid).await {
                 Ok(true) => Outcome::Done,
                 Ok(false) => Outcome::Failed,
-                Err(kube::Error::Api(status)) if status.code == 404 && !is_about_namespace(&status) => {
+                Err(kube::Error::Api(status))
+                    if status.code == 404 && !is_about_namespace(&status) =>
+                {
                     tracing::debug!(
                         group = mcs::api().group,
                         "the cluster has no CustomResourceDefinition for ServiceExport"
@@ -175,7 +191,9 @@ impl ServiceExports {
                     Outcome::Undefined
                 }
                 // The namespace or the Service is being deleted.
-                Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) && is_about_namespace(&status) => {
+                Err(kube::Error::Api(status))
+                    if matches!(status.code, 403 | 404) && is_about_namespace(&status) =>
+                {
                     Outcome::Done
                 }
                 Err(error) => {
@@ -183,34 +201,47 @@ impl ServiceExports {
                     Outcome::Failed
                 }
             };
+
             (name, outcome)
         };
+
         let exports = futures_util::stream::iter(services.into_iter().map(export));
         exports.buffer_unordered(AT_ONCE).collect().await
     }
 
-    /// Creates the export of a Service. `false` if an earlier Service of the same name still has one, which Kubernetes will delete.
+    /// Creates the export of a Service. `false` if an earlier Service of the same name still has
+    /// one, which Kubernetes will delete.
     async fn export(&self, name: &NamespacedName, uid: &str) -> Result<bool, kube::Error> {
         let mcs::Api { group, version, .. } = mcs::api();
         let resource = ApiResource::from_gvk_with_plural(
             &GroupVersionKind::gvk(group, version, "ServiceExport"),
             "serviceexports",
         );
-        let exports = Api::<DynamicObject>::namespaced_with(self.cluster.0.clone(), name.namespace.as_str(), &resource);
+        let exports = Api::<DynamicObject>::namespaced_with(
+            self.cluster.0.clone(),
+            name.namespace.as_str(),
+            &resource,
+        );
+
         let mut export = DynamicObject::new(&name.name, &resource);
         export.metadata.owner_references = serde_json::from_value(json!([
             { "apiVersion": "v1", "kind": "Service", "name": &*name.name, "uid": uid }
         ]))
         .map_err(kube::Error::SerdeError)?;
+
         match exports.create(&PostParams::default(), &export).await {
             Ok(_) => {
                 tracing::debug!(service = %name, "created the ServiceExport");
                 Ok(true)
             }
             Err(kube::Error::Api(status)) if status.code == 409 => {
-                let Some(there) = exports.get_opt(&name.name).await? else { return Ok(false) };
+                let Some(there) = exports.get_opt(&name.name).await? else {
+                    return Ok(false);
+                };
                 let owners = there.metadata.owner_references.unwrap_or_default();
-                Ok(!owners.iter().any(|owner| owner.kind == "Service" && owner.uid != uid))
+                Ok(!owners
+                    .iter()
+                    .any(|owner| owner.kind == "Service" && owner.uid != uid))
             }
             Err(error) => Err(error),
         }
@@ -221,13 +252,20 @@ impl ServiceExports {
 fn is_about_namespace(status: &kube::core::Status) -> bool {
     let details = status.details.as_ref();
     details.is_some_and(|details| {
-        details.kind == "namespaces" || details.causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
+        details.kind == "namespaces"
+            || details
+                .causes
+                .iter()
+                .any(|cause| cause.reason == "NamespaceTerminating")
     })
 }
 
 fn name_of(service: &PartialObjectMeta<Service>) -> NamespacedName {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    NamespacedName::new(&text(&service.metadata.namespace), &text(&service.metadata.name))
+    NamespacedName::new(
+        &text(&service.metadata.namespace),
+        &text(&service.metadata.name),
+    )
 }
 
 #[cfg(test)]
@@ -246,8 +284,13 @@ mod tests {
         let mut world = World::default();
         let scope = NamespaceScope::default();
         let due = |world: &mut World| -> Vec<String> {
-            world.take_due(&scope).into_iter().map(|(name, uid)| format!("{name} {uid}")).collect()
+            world
+                .take_due(&scope)
+                .into_iter()
+                .map(|(name, uid)| format!("{name} {uid}"))
+                .collect()
         };
+
         world.take(Event::Apply(service("a", "1")));
         assert!(due(&mut world).is_empty(), "the namespaces are not known");
         world.namespaces.take(Event::InitDone);
@@ -256,6 +299,7 @@ mod tests {
             serde_json::from_value(json!({ "metadata": { "name": "shop" } })).unwrap();
         world.namespaces.take(Event::Apply(shop));
         assert_eq!(due(&mut world), ["shop/a 1"]);
+
         world.take(Event::Apply(service("a", "1")));
         assert!(due(&mut world).is_empty(), "it had its turn");
         world.take(Event::Apply(service("a", "2")));

@@ -1,5 +1,5 @@
-//! Writes an Event about why the control plane's own pod is not ready: for a failed probe, `kubectl describe` shows only the status
-//! code, not the body.
+//! Writes an Event about why the control plane's own pod is not ready: for a failed probe,
+//! `kubectl describe` shows only the status code, not the body.
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,7 +41,9 @@ pub struct UnreadyEvents {
 
 impl fmt::Debug for UnreadyEvents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UnreadyEvents").field("pod", &self.pod).finish_non_exhaustive()
+        f.debug_struct("UnreadyEvents")
+            .field("pod", &self.pod)
+            .finish_non_exhaustive()
     }
 }
 
@@ -59,14 +61,21 @@ impl EventHistory {
             self.since = None;
             return None;
         };
+
         let since = *self.since.get_or_insert(now);
         let is_repeated = self.last.as_ref().is_some_and(|(at, reported)| {
-            let wait = if *reported == missing { REPEAT_INTERVAL } else { MIN_INTERVAL };
+            let wait = if *reported == missing {
+                REPEAT_INTERVAL
+            } else {
+                MIN_INTERVAL
+            };
             now.duration_since(*at) < wait
         });
+
         if is_repeated || now.duration_since(since) < DELAY {
             return None;
         }
+
         self.last = Some((now, missing.clone()));
         Some(missing)
     }
@@ -76,12 +85,16 @@ impl UnreadyEvents {
     /// Runs until `stop` is cancelled. Events that cannot be written are logged.
     pub async fn run(self, stop: CancellationToken) {
         let mut history = EventHistory::default();
+
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = sleep(CHECK_INTERVAL) => {}
             }
-            let Some(note) = history.next((self.missing)(), Instant::now()) else { continue };
+            let Some(note) = history.next((self.missing)(), Instant::now()) else {
+                continue;
+            };
+
             tracing::warn!(missing = note, "not ready");
             let outcome = tokio::select! {
                 () = stop.cancelled() => return,
@@ -92,7 +105,12 @@ impl UnreadyEvents {
                 Ok(Err(error)) => InWords(&error).to_string(),
                 Err(late) => late.to_string(),
             };
-            tracing::warn!(pod = self.pod, error, "failed to write a readiness Event for this pod");
+
+            tracing::warn!(
+                pod = self.pod,
+                error,
+                "failed to write a readiness Event for this pod"
+            );
         }
     }
 
@@ -100,8 +118,20 @@ impl UnreadyEvents {
     async fn write_event(&self, note: &str) -> Result<(), kube::Error> {
         let pods = Api::<Pod>::namespaced(self.cluster.0.clone(), &self.namespace);
         let pod = pods.get(&self.pod).await?.object_ref(&());
-        let events = Events { cluster: self.cluster.clone(), identity: self.pod.clone() };
-        events.warn(pod, Warning { reason: "NotReady", action: "Start", note }).await
+        let events = Events {
+            cluster: self.cluster.clone(),
+            identity: self.pod.clone(),
+        };
+        events
+            .warn(
+                pod,
+                Warning {
+                    reason: "NotReady",
+                    action: "Start",
+                    note,
+                },
+            )
+            .await
     }
 }
 
@@ -111,9 +141,13 @@ mod tests {
 
     /// The seconds at which something is reported, given what is missing in each.
     fn reported(missing: impl Fn(u64) -> Option<&'static str>, seconds: u64) -> Vec<(u64, String)> {
-        let (begin, mut history) = (Instant::now(), EventHistory::default());
+        let begin = Instant::now();
+        let mut history = EventHistory::default();
         let look = |second| {
-            let note = history.next(missing(second).map(str::to_owned), begin + Duration::from_secs(second))?;
+            let note = history.next(
+                missing(second).map(str::to_owned),
+                begin + Duration::from_secs(second),
+            )?;
             Some((second, note))
         };
         (0..=seconds).filter_map(look).collect()
@@ -123,7 +157,10 @@ mod tests {
     async fn only_lasting_unreadiness_is_reported() {
         assert_eq!(reported(|second| (second < 9).then_some("a"), 100), []);
         let event = |second, note: &str| (second, note.to_owned());
-        assert_eq!(reported(|_| Some("a"), 2000), [event(10, "a"), event(1810, "a")]);
+        assert_eq!(
+            reported(|_| Some("a"), 2000),
+            [event(10, "a"), event(1810, "a")]
+        );
         // Even if the missing parts change each second, logs and Events stay few.
         let flapping = reported(|second| Some(if second % 2 == 0 { "a" } else { "b" }), 100);
         assert_eq!(flapping, [event(10, "a"), event(41, "b"), event(72, "a")]);

@@ -1,5 +1,6 @@
-//! Removes a taint from nodes once istio-cni is ready on them (istiod's `pilot/pkg/controllers/untaint`). Nodes are created with the
-//! taint, so that no pod starts before its traffic can be captured.
+//! Removes a taint from nodes once istio-cni is ready on them (istiod's
+//! `pilot/pkg/controllers/untaint`). Nodes are created with the taint, so that no pod starts before
+//! its traffic can be captured.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,7 +22,8 @@ const CNI: &str = "k8s-app=istio-cni-node";
 /// Retry delay.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Removes a taint from nodes on which istio-cni is ready (`PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS`).
+/// Removes a taint from nodes on which istio-cni is ready
+/// (`PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS`).
 #[derive(Clone, Debug)]
 pub struct NodeUntaint {
     /// The client of the API server.
@@ -70,7 +72,11 @@ impl World {
 
     /// Adds or updates a pod.
     fn put_pod(&mut self, pod: &Pod) {
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|_| is_ready(pod));
+        let node = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.node_name.clone())
+            .filter(|_| is_ready(pod));
         match node {
             Some(node) => _ = self.ready.insert(pod.name_any(), node),
             None => _ = self.ready.remove(&pod.name_any()),
@@ -85,7 +91,9 @@ impl World {
                 self.listed_nodes.insert(node.name_any());
                 self.put_node(&node, taint);
             }
-            Event::InitDone => self.tainted.retain(|name, _| self.listed_nodes.contains(name)),
+            Event::InitDone => self
+                .tainted
+                .retain(|name, _| self.listed_nodes.contains(name)),
             Event::Apply(node) => self.put_node(&node, taint),
             Event::Delete(node) => _ = self.tainted.remove(&node.name_any()),
         }
@@ -93,9 +101,19 @@ impl World {
 
     /// Adds or updates a node.
     fn put_node(&mut self, node: &Node, taint: &str) {
-        let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+        let taints = node
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.taints.clone())
+            .unwrap_or_default();
         if taints.iter().any(|one| one.key == taint) {
-            self.tainted.insert(node.name_any(), Tainted { version: node.resource_version(), taints });
+            self.tainted.insert(
+                node.name_any(),
+                Tainted {
+                    version: node.resource_version(),
+                    taints,
+                },
+            );
         } else {
             self.tainted.remove(&node.name_any());
         }
@@ -107,7 +125,11 @@ impl World {
             return Vec::new();
         }
         let ready: BTreeSet<&String> = self.ready.values().collect();
-        self.tainted.keys().filter(|node| ready.contains(node)).cloned().collect()
+        self.tainted
+            .keys()
+            .filter(|node| ready.contains(node))
+            .cloned()
+            .collect()
     }
 }
 
@@ -116,10 +138,13 @@ impl NodeUntaint {
     pub async fn run(self, stop: CancellationToken) {
         let pods = Api::<Pod>::namespaced(self.cluster.0.clone(), &self.namespace);
         let nodes = Api::<Node>::all(self.cluster.0.clone());
-        let mut pods = std::pin::pin!(watcher(pods, watcher::Config::default().labels(CNI)).default_backoff());
-        let mut all_nodes = std::pin::pin!(watcher(nodes.clone(), watcher::Config::default()).default_backoff());
+        let mut pods =
+            std::pin::pin!(watcher(pods, watcher::Config::default().labels(CNI)).default_backoff());
+        let mut all_nodes =
+            std::pin::pin!(watcher(nodes.clone(), watcher::Config::default()).default_backoff());
         let mut world = World::default();
         let mut failed = false;
+
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -133,7 +158,9 @@ impl NodeUntaint {
                 },
                 () = tokio::time::sleep(RETRY), if failed => {}
             }
+
             failed = false;
+
             for name in world.due() {
                 match self.untaint(&nodes, &name, world.tainted.get(&name)).await {
                     Ok(()) => _ = world.tainted.remove(&name),
@@ -149,21 +176,45 @@ impl NodeUntaint {
     }
 
     /// Removes the taint from a node as it was read.
-    async fn untaint(&self, nodes: &Api<Node>, name: &str, node: Option<&Tainted>) -> Result<(), kube::Error> {
+    async fn untaint(
+        &self,
+        nodes: &Api<Node>,
+        name: &str,
+        node: Option<&Tainted>,
+    ) -> Result<(), kube::Error> {
         let Some(node) = node else { return Ok(()) };
-        let kept: Vec<&Taint> = node.taints.iter().filter(|taint| taint.key != self.taint).collect();
+        let kept: Vec<&Taint> = node
+            .taints
+            .iter()
+            .filter(|taint| taint.key != self.taint)
+            .collect();
+
         // With the version, nothing is written if the node has changed.
-        let patch = json!({ "metadata": { "resourceVersion": node.version }, "spec": { "taints": kept } });
-        nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-        tracing::info!(node = name, taint = self.taint, "istio-cni is ready on the node; removed the taint");
+        let patch =
+            json!({ "metadata": { "resourceVersion": node.version }, "spec": { "taints": kept } });
+        nodes
+            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await?;
+        tracing::info!(
+            node = name,
+            taint = self.taint,
+            "istio-cni is ready on the node; removed the taint"
+        );
+
         Ok(())
     }
 }
 
 /// Whether a pod is ready.
 fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"))
+    let conditions = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref());
+    conditions.is_some_and(|all| {
+        all.iter()
+            .any(|one| one.type_ == "Ready" && one.status == "True")
+    })
 }
 
 #[cfg(test)]
@@ -181,8 +232,14 @@ mod tests {
     }
 
     fn node(name: &str, taints: &[&str]) -> Node {
-        let taints: Vec<_> = taints.iter().map(|key| json!({ "key": key, "effect": "NoSchedule" })).collect();
-        serde_json::from_value(json!({ "metadata": { "name": name }, "spec": { "taints": taints } })).unwrap()
+        let taints: Vec<_> = taints
+            .iter()
+            .map(|key| json!({ "key": key, "effect": "NoSchedule" }))
+            .collect();
+        serde_json::from_value(
+            json!({ "metadata": { "name": name }, "spec": { "taints": taints } }),
+        )
+        .unwrap()
     }
 
     #[test]

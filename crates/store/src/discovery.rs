@@ -1,7 +1,8 @@
 //! Discovery of namespaces: all, or those that mesh config selects (`discoverySelectors`).
 //!
-//! As in Istio, the filter applies to the Kubernetes API: configuration from files is not filtered. Objects of other namespaces
-//! are kept separately, since a changed label may add their namespace at any time.
+//! As in Istio, the filter applies to the Kubernetes API: configuration from files is not filtered.
+//! Objects of other namespaces are kept separately, since a changed label may add their namespace
+//! at any time.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +22,8 @@ pub enum DiscoveryScope {
     Everything,
 }
 
-/// All objects, separated by whether their namespace is discovered. Cluster-scoped objects always are.
+/// All objects, separated by whether their namespace is discovered. Cluster-scoped objects always
+/// are.
 #[derive(Clone, Debug, Default)]
 pub struct Discovery {
     /// The filtered kinds.
@@ -47,7 +49,10 @@ impl Discovery {
     /// No objects yet; all namespaces are discovered.
     #[must_use]
     pub fn new(scope: DiscoveryScope) -> Self {
-        Self { scope, ..Self::default() }
+        Self {
+            scope,
+            ..Self::default()
+        }
     }
 
     /// The objects of discovered namespaces, and of kinds that are not filtered.
@@ -80,9 +85,14 @@ impl Discovery {
         if self.selectors == selectors {
             return;
         }
-        let namespaces = self.seen.inhabited_namespaces().into_iter().chain(self.unseen.inhabited_namespaces());
-        let before: BTreeSet<(Namespace, bool)> =
-            namespaces.map(|name| (name.clone(), self.discovers(&name))).collect();
+        let namespaces = self
+            .seen
+            .inhabited_namespaces()
+            .into_iter()
+            .chain(self.unseen.inhabited_namespaces());
+        let before: BTreeSet<(Namespace, bool)> = namespaces
+            .map(|name| (name.clone(), self.discovers(&name)))
+            .collect();
         self.selectors = selectors.to_vec();
         for (namespace, discovered) in before {
             self.settle(&namespace, discovered, changed);
@@ -107,7 +117,12 @@ impl Discovery {
     }
 
     /// Moves the objects of a namespace after a change of its discovery.
-    fn settle(&mut self, namespace: &Namespace, discovered: bool, changed: &mut BTreeSet<ObjectRef>) {
+    fn settle(
+        &mut self,
+        namespace: &Namespace,
+        discovered: bool,
+        changed: &mut BTreeSet<ObjectRef>,
+    ) {
         let (from, to) = match (discovered, self.discovers(namespace)) {
             (true, false) => (&mut self.seen, &mut self.unseen),
             (false, true) => (&mut self.unseen, &mut self.seen),
@@ -127,8 +142,15 @@ impl Discovery {
         if self.selectors.is_empty() {
             return true;
         }
-        let known = self.seen.namespaces.get(&NamespacedName::new("", namespace.as_str()));
-        known.is_some_and(|known| self.selectors.iter().any(|selector| selector.selects(&known.meta.labels)))
+        let known = self
+            .seen
+            .namespaces
+            .get(&NamespacedName::new("", namespace.as_str()));
+        known.is_some_and(|known| {
+            self.selectors
+                .iter()
+                .any(|selector| selector.selects(&known.meta.labels))
+        })
     }
 }
 
@@ -154,7 +176,9 @@ mod tests {
     }
 
     fn secret(namespace: &str) -> AnyObject {
-        object(&format!("{{ apiVersion: v1, kind: Secret, metadata: {{ name: s, namespace: {namespace} }} }}"))
+        object(&format!(
+            "{{ apiVersion: v1, kind: Secret, metadata: {{ name: s, namespace: {namespace} }} }}"
+        ))
     }
 
     /// What is noted by a step.
@@ -165,31 +189,62 @@ mod tests {
     }
 
     fn team(name: &str) -> LabelSelector {
-        LabelSelector { match_labels: BTreeMap::from([("team".into(), name.into())]), match_expressions: vec![] }
+        LabelSelector {
+            match_labels: BTreeMap::from([("team".into(), name.into())]),
+            match_expressions: vec![],
+        }
     }
 
     #[test]
     fn selecting_a_namespace_selects_its_objects() {
         let mut all = Discovery::default();
-        for object in [namespace("shop", "a"), secret("shop"), secret("bank"), namespace("bank", "b")] {
+
+        for object in [
+            namespace("shop", "a"),
+            secret("shop"),
+            secret("bank"),
+            namespace("bank", "b"),
+        ] {
             all.put(object, &mut BTreeSet::new());
         }
-        assert_eq!(noted(|changed| all.select(&[team("a")], changed)), ["Secret bank/s"]);
-        assert_eq!(noted(|changed| all.put(secret("bank"), changed)), Vec::<String>::new());
+
+        assert_eq!(
+            noted(|changed| all.select(&[team("a")], changed)),
+            ["Secret bank/s"]
+        );
+        assert_eq!(
+            noted(|changed| all.put(secret("bank"), changed)),
+            Vec::<String>::new()
+        );
+
         assert_eq!(all.seen().secrets.len(), 1);
-        assert_eq!(noted(|changed| all.put(namespace("bank", "a"), changed)), ["Namespace bank", "Secret bank/s"]);
-        assert_eq!(noted(|changed| all.select(&[team("b")], changed)), ["Secret bank/s", "Secret shop/s"]);
-        assert_eq!(noted(|changed| all.remove(&secret("shop").object_ref(), changed)), Vec::<String>::new());
+        assert_eq!(
+            noted(|changed| all.put(namespace("bank", "a"), changed)),
+            ["Namespace bank", "Secret bank/s"]
+        );
+        assert_eq!(
+            noted(|changed| all.select(&[team("b")], changed)),
+            ["Secret bank/s", "Secret shop/s"]
+        );
+
+        assert_eq!(
+            noted(|changed| all.remove(&secret("shop").object_ref(), changed)),
+            Vec::<String>::new()
+        );
         assert_eq!(noted(|changed| all.select(&[], changed)), ["Secret bank/s"]);
     }
 
     #[test]
     fn discovery_selectors_hide_configuration_only_in_scope_everything() {
-        let sidecar =
-            || object("{ apiVersion: networking.istio.io/v1, kind: Sidecar, metadata: { name: s, namespace: shop } }");
-        for (scope, hidden) in
-            [(DiscoveryScope::Workloads, vec![]), (DiscoveryScope::Everything, vec!["Sidecar shop/s"])]
-        {
+        let sidecar = || {
+            object(
+                "{ apiVersion: networking.istio.io/v1, kind: Sidecar, metadata: { name: s, namespace: shop } }",
+            )
+        };
+        for (scope, hidden) in [
+            (DiscoveryScope::Workloads, vec![]),
+            (DiscoveryScope::Everything, vec!["Sidecar shop/s"]),
+        ] {
             let mut all = Discovery::new(scope);
             all.put(sidecar(), &mut BTreeSet::new());
             assert_eq!(noted(|changed| all.select(&[team("a")], changed)), hidden);
@@ -201,9 +256,15 @@ mod tests {
         let mut all = Discovery::default();
         all.select(&[team("a")], &mut BTreeSet::new());
         all.put(namespace("shop", "a"), &mut BTreeSet::new());
-        assert_eq!(noted(|changed| all.put(secret("shop"), changed)), ["Secret shop/s"]);
+        assert_eq!(
+            noted(|changed| all.put(secret("shop"), changed)),
+            ["Secret shop/s"]
+        );
         let name = namespace("shop", "a").object_ref();
-        assert_eq!(noted(|changed| all.remove(&name, changed)), ["Namespace shop", "Secret shop/s"]);
+        assert_eq!(
+            noted(|changed| all.remove(&name, changed)),
+            ["Namespace shop", "Secret shop/s"]
+        );
         assert_eq!(all.seen().secrets.len(), 0);
     }
 }

@@ -1,7 +1,7 @@
 //! The current objects by kind, namespace and name, immutable per version.
 //!
-//! Copies share all unchanged parts (persistent maps), so a snapshot costs a few reference counts. Depends only on the identity
-//! of objects, not on their source.
+//! Copies share all unchanged parts (persistent maps), so a snapshot costs a few reference counts.
+//! Depends only on the identity of objects, not on their source.
 
 mod discovery;
 mod table;
@@ -14,15 +14,17 @@ pub use table::Table;
 
 use navarch_api::any_object::AnyObject;
 use navarch_api::gateway_api::{
-    BackendTlsPolicy, GatewayClass, GrpcRoute, HttpRoute, InferencePool, KubernetesGateway, ListenerSet,
-    ReferenceGrant, TcpRoute, TlsRoute, XBackend, XBackendTrafficPolicy,
+    BackendTlsPolicy, GatewayClass, GrpcRoute, HttpRoute, InferencePool, KubernetesGateway,
+    ListenerSet, ReferenceGrant, TcpRoute, TlsRoute, XBackend, XBackendTrafficPolicy,
 };
 use navarch_api::istio::{
-    AuthorizationPolicy, DestinationRule, EnvoyFilter, Gateway, PeerAuthentication, ProxyConfig, RequestAuthentication,
-    ServiceEntry, Sidecar, Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry, WorkloadGroup,
+    AuthorizationPolicy, DestinationRule, EnvoyFilter, Gateway, PeerAuthentication, ProxyConfig,
+    RequestAuthentication, ServiceEntry, Sidecar, Telemetry, TrafficExtension, VirtualService,
+    WasmPlugin, WorkloadEntry, WorkloadGroup,
 };
 use navarch_api::kubernetes::{
-    ConfigMap, EndpointSlice, Ingress, IngressClass, Namespace, Node, Pod, Secret, Service, ServiceAccount,
+    ConfigMap, EndpointSlice, Ingress, IngressClass, Namespace, Node, Pod, Secret, Service,
+    ServiceAccount,
 };
 use navarch_api::mcs::{ServiceExport, ServiceImport};
 use navarch_api::names::Namespace as NamespaceName;
@@ -92,7 +94,8 @@ macro_rules! tables {
                 }
             }
 
-            /// Moves all objects of a namespace whose kinds are in the scope to `other`. Returns their names.
+            /// Moves all objects of a namespace whose kinds are in the scope to `other`. Returns
+            /// their names.
             fn move_namespace(
                 &mut self,
                 namespace: &NamespaceName,
@@ -171,7 +174,8 @@ macro_rules! tables {
 }
 
 tables! {
-    /// Cluster-scoped, so the namespace of their keys is empty. Labels select discovery, injection and waypoints.
+    /// Cluster-scoped, so the namespace of their keys is empty. Labels select discovery, injection
+    /// and waypoints.
     namespaces: Namespace,
     /// Cluster-scoped. Have the localities of pods, and kubelet versions for native sidecars.
     nodes: Node,
@@ -181,13 +185,16 @@ tables! {
     endpoint_slices: EndpointSlice,
     /// Labels, addresses, nodes and service accounts of workloads.
     pods: Pod,
-    /// Certificates of gateways and clients (`credentialName`), and credentials for images of Wasm modules.
+    /// Certificates of gateways and clients (`credentialName`), and credentials for images of Wasm
+    /// modules.
     secrets: Secret,
-    /// Roots of certificates (`configmap://`, BackendTLSPolicy), and the mesh config of remote clusters.
+    /// Roots of certificates (`configmap://`, BackendTLSPolicy), and the mesh config of remote
+    /// clusters.
     config_maps: ConfigMap,
     /// Not read from API servers, since istiod's permissions do not include them.
     service_accounts: ServiceAccount,
-    /// Of all classes: `ingressControllerMode` and `ingressClass` of mesh config decide which are served.
+    /// Of all classes: `ingressControllerMode` and `ingressClass` of mesh config decide which are
+    /// served.
     ingresses: Ingress,
     /// Cluster-scoped. Their `spec.controller` decides whether Ingresses of the class are served.
     ingress_classes: IngressClass,
@@ -211,7 +218,8 @@ tables! {
     workload_groups: WorkloadGroup,
     /// Whether workloads accept plain text, mutual TLS or both, also by port.
     peer_authentications: PeerAuthentication,
-    /// Which requests and connections to workloads are allowed, denied, audited, or passed to an external authorizer.
+    /// Which requests and connections to workloads are allowed, denied, audited, or passed to an
+    /// external authorizer.
     authorization_policies: AuthorizationPolicy,
     /// Which issuers of JWTs workloads trust, and where requests carry the tokens.
     request_authentications: RequestAuthentication,
@@ -233,13 +241,15 @@ tables! {
     tls_routes: TlsRoute,
     /// Routes of all connections to a listener.
     tcp_routes: TcpRoute,
-    /// Permit references from objects of other namespaces to Services, Secrets and others of their own.
+    /// Permit references from objects of other namespaces to Services, Secrets and others of their
+    /// own.
     reference_grants: ReferenceGrant,
     /// TLS settings for connections to Services: the expected host name, and roots that verify it.
     backend_tls_policies: BackendTlsPolicy,
     /// Further listeners of Gateways, also of Gateways in other namespaces.
     listener_sets: ListenerSet,
-    /// Retry limits and session persistence of requests to Services. Experimental in the Gateway API.
+    /// Retry limits and session persistence of requests to Services. Experimental in the Gateway
+    /// API.
     backend_traffic_policies: XBackendTrafficPolicy,
     /// Backends outside of the cluster, by DNS name. Experimental in the Gateway API.
     backends: XBackend,
@@ -258,7 +268,8 @@ impl Objects {
         T::table(self).get(key)
     }
 
-    /// Inserts an object, or replaces the object of the same name. Returns whether the content differs.
+    /// Inserts an object, or replaces the object of the same name. Returns whether the content
+    /// differs.
     pub fn put<T: Stored>(&mut self, object: Arc<Object<T>>) -> bool {
         T::table_mut(self).put(object)
     }

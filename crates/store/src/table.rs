@@ -17,13 +17,17 @@ pub struct Table<T> {
 
 impl<T> Clone for Table<T> {
     fn clone(&self) -> Self {
-        Self { objects: self.objects.clone() }
+        Self {
+            objects: self.objects.clone(),
+        }
     }
 }
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self { objects: OrdMap::new() }
+        Self {
+            objects: OrdMap::new(),
+        }
     }
 }
 
@@ -40,7 +44,10 @@ impl<T> Table<T> {
     }
 
     /// The objects of one namespace in order. The cost depends on their number.
-    pub fn in_namespace<'a>(&'a self, namespace: &Namespace) -> impl Iterator<Item = &'a Arc<Object<T>>> {
+    pub fn in_namespace<'a>(
+        &'a self,
+        namespace: &Namespace,
+    ) -> impl Iterator<Item = &'a Arc<Object<T>>> {
         let from = NamespacedName::of(namespace.clone(), Arc::default());
         let namespace = namespace.clone();
         self.objects
@@ -77,15 +84,20 @@ impl<T> Table<T> {
 }
 
 impl<T: PartialEq> Table<T> {
-    /// Inserts an object, or replaces the object of the same name. Returns whether the content differs.
+    /// Inserts an object, or replaces the object of the same name. Returns whether the content
+    /// differs.
     pub fn put(&mut self, object: Arc<Object<T>>) -> bool {
         let key = object.meta.key();
-        let changed = self.objects.get(&key).is_none_or(|old| !old.same_content(&object));
+        let changed = self
+            .objects
+            .get(&key)
+            .is_none_or(|old| !old.same_content(&object));
         self.objects.insert(key, object);
         changed
     }
 
-    /// Whether the object of this name differs from that in `other`, or is in one of the tables only.
+    /// Whether the object of this name differs from that in `other`, or is in one of the tables
+    /// only.
     #[must_use]
     pub fn differs(&self, other: &Self, key: &NamespacedName) -> bool {
         match (self.get(key), other.get(key)) {

@@ -10,22 +10,38 @@ use super::{Connection, matcher};
 /// How specifically a chain matches one criterion of a connection; `None` if it does not match.
 type Fit = Option<u32>;
 
-/// The chain for a connection: criterion by criterion, only the most specific chains are kept; dropped ones are not
-/// reconsidered. Falls back to the default chain.
+/// The chain for a connection: criterion by criterion, only the most specific chains are kept;
+/// dropped ones are not reconsidered. Falls back to the default chain.
 pub(super) fn find<'a>(listener: &'a Listener, connection: &Connection) -> Option<&'a FilterChain> {
     if let Some(tree) = &listener.filter_chain_matcher {
         return matcher::find(listener, tree, connection);
     }
+
     let nothing = FilterChainMatch::default();
     let mut left: Vec<&FilterChain> = listener.filter_chains.iter().collect();
-    let fits: [fn(&FilterChainMatch, &Connection) -> Fit; 6] =
-        [port_fit, address_fit, name_fit, transport_fit, protocol_fit, source_fit];
+    let fits: [fn(&FilterChainMatch, &Connection) -> Fit; 6] = [
+        port_fit,
+        address_fit,
+        name_fit,
+        transport_fit,
+        protocol_fit,
+        source_fit,
+    ];
+
     for fit in fits {
-        let of = |chain: &FilterChain| fit(chain.filter_chain_match.as_ref().unwrap_or(&nothing), connection);
+        let of = |chain: &FilterChain| {
+            fit(
+                chain.filter_chain_match.as_ref().unwrap_or(&nothing),
+                connection,
+            )
+        };
         let best = left.iter().filter_map(|chain| of(chain)).max();
         left.retain(|chain| best.is_some() && of(chain) == best);
     }
-    left.first().copied().or(listener.default_filter_chain.as_ref())
+
+    left.first()
+        .copied()
+        .or(listener.default_filter_chain.as_ref())
 }
 
 /// The destination's port.
@@ -54,19 +70,32 @@ fn ranges_fit(ranges: &[CidrRange], ip: IpAddr) -> Fit {
     if ranges.is_empty() {
         return Some(0);
     }
-    ranges.iter().filter(|range| contains(range, ip)).map(|range| 1 + range.prefix_len.unwrap_or_default()).max()
+    ranges
+        .iter()
+        .filter(|range| contains(range, ip))
+        .map(|range| 1 + range.prefix_len.unwrap_or_default())
+        .max()
 }
 
 /// Whether a range holds an address.
 pub(super) fn contains(range: &CidrRange, ip: IpAddr) -> bool {
-    range_fit(&range.address_prefix, range.prefix_len.unwrap_or_default(), ip).is_some()
+    range_fit(
+        &range.address_prefix,
+        range.prefix_len.unwrap_or_default(),
+        ip,
+    )
+    .is_some()
 }
 
 /// The prefix length of a range that contains an address.
 pub(super) fn range_fit(start: &str, length: u32, ip: IpAddr) -> Fit {
-    let same = |a: u128, b: u128, bits: u32| length == 0 || (length <= bits && (a ^ b) >> (bits - length) == 0);
+    let same = |a: u128, b: u128, bits: u32| {
+        length == 0 || (length <= bits && (a ^ b) >> (bits - length) == 0)
+    };
     let contains = match (start.parse::<IpAddr>(), ip) {
-        (Ok(IpAddr::V4(start)), IpAddr::V4(ip)) => same(u128::from(start.to_bits()), u128::from(ip.to_bits()), 32),
+        (Ok(IpAddr::V4(start)), IpAddr::V4(ip)) => {
+            same(u128::from(start.to_bits()), u128::from(ip.to_bits()), 32)
+        }
         (Ok(IpAddr::V6(start)), IpAddr::V6(ip)) => same(start.to_bits(), ip.to_bits(), 128),
         (Ok(IpAddr::V4(_) | IpAddr::V6(_)) | Err(_), _) => false,
     };
@@ -78,17 +107,29 @@ fn name_fit(wanted: &FilterChainMatch, connection: &Connection) -> Fit {
     if wanted.server_names.is_empty() {
         return Some(0);
     }
-    let sni = connection.tls.as_ref().map(|tls| tls.sni.to_ascii_lowercase())?;
-    let fits = wanted.server_names.iter().filter_map(|name| match name.strip_prefix('*') {
-        None => (*name == sni).then_some(u32::MAX),
-        Some(suffix) => sni.ends_with(suffix).then(|| u32::try_from(suffix.len()).unwrap_or(u32::MAX - 1)),
-    });
+    let sni = connection
+        .tls
+        .as_ref()
+        .map(|tls| tls.sni.to_ascii_lowercase())?;
+    let fits = wanted
+        .server_names
+        .iter()
+        .filter_map(|name| match name.strip_prefix('*') {
+            None => (*name == sni).then_some(u32::MAX),
+            Some(suffix) => sni
+                .ends_with(suffix)
+                .then(|| u32::try_from(suffix.len()).unwrap_or(u32::MAX - 1)),
+        });
     fits.max()
 }
 
 /// The transport protocol: TLS or not.
 fn transport_fit(wanted: &FilterChainMatch, connection: &Connection) -> Fit {
-    let shown = if connection.tls.is_some() { "tls" } else { "raw_buffer" };
+    let shown = if connection.tls.is_some() {
+        "tls"
+    } else {
+        "raw_buffer"
+    };
     match wanted.transport_protocol.as_str() {
         "" => Some(0),
         wanted => (wanted == shown).then_some(1),
@@ -106,7 +147,11 @@ fn protocol_fit(wanted: &FilterChainMatch, connection: &Connection) -> Fit {
         (None, Some(_)) => &plain,
         (None, None) => &[],
     };
-    wanted.application_protocols.iter().any(|protocol| shown.contains(protocol)).then_some(1)
+    wanted
+        .application_protocols
+        .iter()
+        .any(|protocol| shown.contains(protocol))
+        .then_some(1)
 }
 
 #[cfg(test)]
@@ -124,29 +169,52 @@ mod tests {
             }),
             ..FilterChain::default()
         };
-        let listener = Listener { filter_chains: vec![chain(first), chain(second)], ..Listener::default() };
+
+        let listener = Listener {
+            filter_chains: vec![chain(first), chain(second)],
+            ..Listener::default()
+        };
         let connection = Connection {
             entry: Entry::Direct,
             destination: "10.0.0.1:443".parse().unwrap(),
             source: None,
-            tls: Some(Tls { sni: sni.to_owned(), alpn: Vec::new() }),
+            tls: Some(Tls {
+                sni: sni.to_owned(),
+                alpn: Vec::new(),
+            }),
             http: None,
         };
+
         find(&listener, &connection).map(|chain| chain.name.clone())
     }
 
     #[test]
     fn the_most_specific_server_name_is_selected() {
-        assert_eq!(chosen("*.example", "*.a.example", "x.a.example").as_deref(), Some("*.a.example"));
-        assert_eq!(chosen("*.example", "a.example", "a.example").as_deref(), Some("a.example"));
+        assert_eq!(
+            chosen("*.example", "*.a.example", "x.a.example").as_deref(),
+            Some("*.a.example")
+        );
+        assert_eq!(
+            chosen("*.example", "a.example", "a.example").as_deref(),
+            Some("a.example")
+        );
         assert_eq!(chosen("*.example", "a.example", "other"), None);
     }
 
     #[test]
     fn cidr_ranges_contain_addresses_with_their_prefix() {
-        let range = |start: &str, length| CidrRange { address_prefix: start.to_owned(), prefix_len: Some(length) };
-        assert!(contains(&range("10.1.0.0", 16), "10.1.2.3".parse().unwrap()));
-        assert!(!contains(&range("10.1.0.0", 16), "10.2.2.3".parse().unwrap()));
+        let range = |start: &str, length| CidrRange {
+            address_prefix: start.to_owned(),
+            prefix_len: Some(length),
+        };
+        assert!(contains(
+            &range("10.1.0.0", 16),
+            "10.1.2.3".parse().unwrap()
+        ));
+        assert!(!contains(
+            &range("10.1.0.0", 16),
+            "10.2.2.3".parse().unwrap()
+        ));
         assert!(contains(&range("fd00::", 8), "fd00::1".parse().unwrap()));
         assert!(contains(&range("0.0.0.0", 0), "1.2.3.4".parse().unwrap()));
     }

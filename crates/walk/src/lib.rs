@@ -4,9 +4,10 @@
 //! connection ─▶ listener ─▶ filter chain ─▶ virtual host ─▶ route ─▶ cluster ─▶ endpoints
 //! ```
 //!
-//! Depends only on Envoy's messages, not on their source. Filters on the path are assumed to let the request pass ([`policy`],
-//! [`token`] and [`ztunnel`] evaluate those that depend on the client), weighted clusters are all listed rather than one drawn, and all
-//! hosts are taken to be healthy. A walk says what it cannot find out.
+//! Depends only on Envoy's messages, not on their source. Filters on the path are assumed to let
+//! the request pass ([`policy`], [`token`] and [`ztunnel`] evaluate those that depend on the
+//! client), weighted clusters are all listed rather than one drawn, and all hosts are taken to be
+//! healthy. A walk says what it cannot find out.
 
 mod chain;
 mod http;
@@ -192,9 +193,14 @@ impl Walk {
     /// The addresses of the lowest priority of each cluster with a share, sorted.
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
-        let Outcome::Forwarded(shares) = &self.outcome else { return Vec::new() };
-        let mut addresses: Vec<String> =
-            shares.iter().filter(|share| share.weight > 0).flat_map(Share::first_addresses).collect();
+        let Outcome::Forwarded(shares) = &self.outcome else {
+            return Vec::new();
+        };
+        let mut addresses: Vec<String> = shares
+            .iter()
+            .filter(|share| share.weight > 0)
+            .flat_map(Share::first_addresses)
+            .collect();
         addresses.sort_unstable();
         addresses.dedup();
         addresses
@@ -203,8 +209,13 @@ impl Walk {
     /// The clusters with a share, and their weights.
     #[must_use]
     pub fn clusters(&self) -> Vec<(&str, u32)> {
-        let Outcome::Forwarded(shares) = &self.outcome else { return Vec::new() };
-        shares.iter().map(|share| (share.cluster.as_str(), share.weight)).collect()
+        let Outcome::Forwarded(shares) = &self.outcome else {
+            return Vec::new();
+        };
+        shares
+            .iter()
+            .map(|share| (share.cluster.as_str(), share.weight))
+            .collect()
     }
 }
 
@@ -217,7 +228,9 @@ impl Share {
             Upstream::Named(host) => vec![host.clone()],
             Upstream::Endpoints(endpoints) => {
                 let first = endpoints.iter().map(|endpoint| endpoint.priority).min();
-                let used = endpoints.iter().filter(|endpoint| Some(endpoint.priority) == first);
+                let used = endpoints
+                    .iter()
+                    .filter(|endpoint| Some(endpoint.priority) == first);
                 used.map(|endpoint| endpoint.address.clone()).collect()
             }
         }
@@ -246,26 +259,42 @@ impl Resources {
             route: None,
             outcome: Outcome::Closed(reason.to_owned()),
         };
+
         let Some(listener) = listener::find(&self.listeners, connection) else {
             return closed("", "", "no listener matches the connection");
         };
+
         let Some(chain) = chain::find(listener, connection) else {
             return closed(&listener.name, "", "no filter chain matches the connection");
         };
+
         let (route, outcome) = self.through_filters(&chain.filters, connection);
-        Walk { listener: listener.name.clone(), chain: chain.name.clone(), route, outcome }
+        Walk {
+            listener: listener.name.clone(),
+            chain: chain.name.clone(),
+            route,
+            outcome,
+        }
     }
 
     /// Evaluates network filters up to the terminal one.
-    fn through_filters(&self, filters: &[Filter], connection: &Connection) -> (Option<String>, Outcome) {
+    fn through_filters(
+        &self,
+        filters: &[Filter],
+        connection: &Connection,
+    ) -> (Option<String>, Outcome) {
         for filter in filters {
-            let Some(filter::ConfigType::TypedConfig(config)) = &filter.config_type else { continue };
+            let Some(filter::ConfigType::TypedConfig(config)) = &filter.config_type else {
+                continue;
+            };
+
             if config.type_url.ends_with(".HttpConnectionManager") {
                 return match HttpConnectionManager::decode(config.value.as_slice()) {
                     Ok(manager) => self.through_manager(&manager, connection),
                     Err(error) => (None, Outcome::Closed(error.to_string())),
                 };
             }
+
             if config.type_url.ends_with(".tcp_proxy.v3.TcpProxy") {
                 let outcome = match TcpProxy::decode(config.value.as_slice()) {
                     Ok(proxy) => self.through_tcp(&proxy, connection),
@@ -274,30 +303,59 @@ impl Resources {
                 return (None, outcome);
             }
         }
-        (None, Outcome::Closed("the filter chain has no supported terminal filter".to_owned()))
+
+        (
+            None,
+            Outcome::Closed("the filter chain has no supported terminal filter".to_owned()),
+        )
     }
 
     /// Evaluates an HTTP connection manager.
-    fn through_manager(&self, manager: &HttpConnectionManager, connection: &Connection) -> (Option<String>, Outcome) {
+    fn through_manager(
+        &self,
+        manager: &HttpConnectionManager,
+        connection: &Connection,
+    ) -> (Option<String>, Outcome) {
         let Some(request) = &connection.http else {
             return (None, Outcome::Closed("the protocol is not HTTP".to_owned()));
         };
+
         let routes = match &manager.route_specifier {
             Some(RouteSpecifier::RouteConfig(routes)) => Some(Arc::new(Routes::from(routes))),
             Some(RouteSpecifier::Rds(rds)) => self.routes.get(&rds.route_config_name).cloned(),
             Some(RouteSpecifier::ScopedRoutes(_)) | None => None,
         };
+
         let Some(routes) = routes else {
-            return (None, Outcome::Closed("the route configuration is missing".to_owned()));
+            return (
+                None,
+                Outcome::Closed("the route configuration is missing".to_owned()),
+            );
         };
-        let Some(host) = routes.of_host(&request.host) else { return (None, Outcome::NotFound) };
+
+        let Some(host) = routes.of_host(&request.host) else {
+            return (None, Outcome::NotFound);
+        };
+
         if connection.tls.is_none() && http::requires_tls(host) {
             let location = format!("https://{}{}", request.host, request.path);
-            return (None, Outcome::Redirected { status: 301, location });
+            return (
+                None,
+                Outcome::Redirected {
+                    status: 301,
+                    location,
+                },
+            );
         }
+
         let claims = token::claims_at(manager, request);
-        let Some(route) = http::find(host, request, claims.as_ref()) else { return (None, Outcome::NotFound) };
-        let outcome = http::act(route, request, |cluster, weight| self.share(cluster, weight, connection));
+        let Some(route) = http::find(host, request, claims.as_ref()) else {
+            return (None, Outcome::NotFound);
+        };
+
+        let outcome = http::act(route, request, |cluster, weight| {
+            self.share(cluster, weight, connection)
+        });
         (Some(route.name.clone()), outcome)
     }
 
@@ -308,7 +366,10 @@ impl Resources {
                 Outcome::Forwarded(vec![self.share(cluster, 1, connection)])
             }
             Some(tcp_proxy::ClusterSpecifier::WeightedClusters(all)) => {
-                let shares = all.clusters.iter().map(|part| self.share(&part.name, part.weight, connection));
+                let shares = all
+                    .clusters
+                    .iter()
+                    .map(|part| self.share(&part.name, part.weight, connection));
                 Outcome::Forwarded(shares.collect())
             }
             None => Outcome::Closed("the TCP proxy has no cluster".to_owned()),
@@ -317,17 +378,32 @@ impl Resources {
 
     fn share(&self, cluster: &str, weight: u32, connection: &Connection) -> Share {
         let upstream = upstream::of(self, cluster, connection);
-        let transport = self.clusters.get(cluster).map(upstream::transport_of).unwrap_or_default();
-        Share { cluster: cluster.to_owned(), weight, upstream, transport }
+        let transport = self
+            .clusters
+            .get(cluster)
+            .map(upstream::transport_of)
+            .unwrap_or_default();
+        Share {
+            cluster: cluster.to_owned(),
+            weight,
+            upstream,
+            transport,
+        }
     }
 }
 
 /// The connection manager of a filter chain, if it has one.
 fn manager_of(chain: &FilterChain) -> Option<HttpConnectionManager> {
-    chain.filters.iter().find_map(|filter| match &filter.config_type {
-        Some(filter::ConfigType::TypedConfig(config)) if config.type_url.ends_with(".HttpConnectionManager") => {
-            HttpConnectionManager::decode(config.value.as_slice()).ok()
-        }
-        Some(filter::ConfigType::TypedConfig(_) | filter::ConfigType::ConfigDiscovery(_)) | None => None,
-    })
+    chain
+        .filters
+        .iter()
+        .find_map(|filter| match &filter.config_type {
+            Some(filter::ConfigType::TypedConfig(config))
+                if config.type_url.ends_with(".HttpConnectionManager") =>
+            {
+                HttpConnectionManager::decode(config.value.as_slice()).ok()
+            }
+            Some(filter::ConfigType::TypedConfig(_) | filter::ConfigType::ConfigDiscovery(_))
+            | None => None,
+        })
 }

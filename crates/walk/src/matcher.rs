@@ -1,9 +1,12 @@
-//! Selection of a filter chain by a listener's matcher tree: by address, port and protocol, as in waypoints.
+//! Selection of a filter chain by a listener's matcher tree: by address, port and protocol, as in
+//! waypoints.
 
 use navarch_proto::envoy::config::listener::v3::{FilterChain, Listener};
 use navarch_proto::xds::core::v3::TypedExtensionConfig;
 use navarch_proto::xds::r#type::matcher::v3::matcher::matcher_tree::TreeType;
-use navarch_proto::xds::r#type::matcher::v3::matcher::{MatcherTree, MatcherType, OnMatch, on_match};
+use navarch_proto::xds::r#type::matcher::v3::matcher::{
+    MatcherTree, MatcherType, OnMatch, on_match,
+};
 use navarch_proto::xds::r#type::matcher::v3::{IpMatcher, Matcher};
 use prost::Message as _;
 
@@ -11,9 +14,18 @@ use super::Connection;
 use super::chain::range_fit;
 
 /// The chain that a listener's matcher selects for a connection, else the default one.
-pub(super) fn find<'a>(listener: &'a Listener, tree: &Matcher, connection: &Connection) -> Option<&'a FilterChain> {
+pub(super) fn find<'a>(
+    listener: &'a Listener,
+    tree: &Matcher,
+    connection: &Connection,
+) -> Option<&'a FilterChain> {
     let named = chain_name(tree, connection);
-    let named = named.and_then(|name| listener.filter_chains.iter().find(|chain| chain.name == name));
+    let named = named.and_then(|name| {
+        listener
+            .filter_chains
+            .iter()
+            .find(|chain| chain.name == name)
+    });
     named.or(listener.default_filter_chain.as_ref())
 }
 
@@ -31,7 +43,9 @@ fn on_match(matched: &OnMatch, connection: &Connection) -> Option<String> {
     match matched.on_match.as_ref()? {
         on_match::OnMatch::Matcher(next) => chain_name(next, connection),
         on_match::OnMatch::Action(action) => {
-            String::decode(action.typed_config.as_ref()?.value.as_slice()).ok().filter(|name| !name.is_empty())
+            String::decode(action.typed_config.as_ref()?.value.as_slice())
+                .ok()
+                .filter(|name| !name.is_empty())
         }
     }
 }
@@ -39,28 +53,45 @@ fn on_match(matched: &OnMatch, connection: &Connection) -> Option<String> {
 /// The result of a matcher tree.
 fn in_tree(tree: &MatcherTree, connection: &Connection) -> Option<String> {
     let input = tree.input.as_ref()?;
+
     match tree.tree_type.as_ref()? {
         TreeType::ExactMatchMap(map) => {
             let texts = texts_of(input, connection);
-            texts.iter().find_map(|text| on_match(map.map.get(text)?, connection))
+            texts
+                .iter()
+                .find_map(|text| on_match(map.map.get(text)?, connection))
         }
-        TreeType::CustomMatch(custom) if is(input, "DestinationIPInput") && is(custom, "IPMatcher") => {
-            by_address(&IpMatcher::decode(custom.typed_config.as_ref()?.value.as_slice()).ok()?, connection)
+        TreeType::CustomMatch(custom)
+            if is(input, "DestinationIPInput") && is(custom, "IPMatcher") =>
+        {
+            by_address(
+                &IpMatcher::decode(custom.typed_config.as_ref()?.value.as_slice()).ok()?,
+                connection,
+            )
         }
         TreeType::CustomMatch(_) | TreeType::PrefixMatchMap(_) => None,
     }
 }
 
-/// The result of the most specific range that contains the destination; of wider ones if it has none.
+/// The result of the most specific range that contains the destination; of wider ones if it has
+/// none.
 fn by_address(matcher: &IpMatcher, connection: &Connection) -> Option<String> {
     let ip = connection.destination.ip();
     let fit = |range: &navarch_proto::xds::core::v3::CidrRange| {
-        range_fit(&range.address_prefix, range.prefix_len.unwrap_or_default(), ip)
+        range_fit(
+            &range.address_prefix,
+            range.prefix_len.unwrap_or_default(),
+            ip,
+        )
     };
-    let fits = matcher.range_matchers.iter().filter_map(|one| Some((one.ranges.iter().filter_map(fit).max()?, one)));
+    let fits = matcher
+        .range_matchers
+        .iter()
+        .filter_map(|one| Some((one.ranges.iter().filter_map(fit).max()?, one)));
     let mut fits: Vec<_> = fits.collect();
     fits.sort_by_key(|(length, _)| std::cmp::Reverse(*length));
-    fits.iter().find_map(|(_, one)| on_match(one.on_match.as_ref()?, connection))
+    fits.iter()
+        .find_map(|(_, one)| on_match(one.on_match.as_ref()?, connection))
 }
 
 /// The values of an input for a connection, any of which may match.
@@ -69,7 +100,11 @@ fn texts_of(input: &TypedExtensionConfig, connection: &Connection) -> Vec<String
         vec![connection.destination.port().to_string()]
     } else if is(input, "ApplicationProtocolInput") {
         match (&connection.tls, &connection.http) {
-            (Some(tls), _) => tls.alpn.iter().map(|protocol| format!("'{protocol}'")).collect(),
+            (Some(tls), _) => tls
+                .alpn
+                .iter()
+                .map(|protocol| format!("'{protocol}'"))
+                .collect(),
             (None, Some(_)) => vec!["'http/1.1'".to_owned()],
             (None, None) => Vec::new(),
         }
@@ -80,5 +115,8 @@ fn texts_of(input: &TypedExtensionConfig, connection: &Connection) -> Vec<String
 
 /// Whether a configuration is of the type of this name.
 fn is(config: &TypedExtensionConfig, name: &str) -> bool {
-    config.typed_config.as_ref().is_some_and(|typed| typed.type_url.rsplit('.').next() == Some(name))
+    config
+        .typed_config
+        .as_ref()
+        .is_some_and(|typed| typed.type_url.rsplit('.').next() == Some(name))
 }

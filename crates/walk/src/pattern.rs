@@ -10,7 +10,13 @@ use regex::Regex;
 
 /// Whether a text matches.
 pub(super) fn text(pattern: &StringMatcher, text: &str) -> bool {
-    let lower = |text: &str| if pattern.ignore_case { text.to_ascii_lowercase() } else { text.to_owned() };
+    let lower = |text: &str| {
+        if pattern.ignore_case {
+            text.to_ascii_lowercase()
+        } else {
+            text.to_owned()
+        }
+    };
     let shown = lower(text);
     match &pattern.match_pattern {
         Some(MatchPattern::Exact(wanted)) => shown == lower(wanted),
@@ -36,6 +42,7 @@ pub(super) fn header(matcher: &HeaderMatcher, headers: &BTreeMap<String, String>
     if let Some(HeaderMatchSpecifier::PresentMatch(wanted)) = &matcher.header_match_specifier {
         return (shown.is_some() == *wanted) != matcher.invert_match;
     }
+
     // With an absent header even an inverted matcher does not match.
     let Some(shown) = shown else { return false };
     let matches = match &matcher.header_match_specifier {
@@ -46,20 +53,28 @@ pub(super) fn header(matcher: &HeaderMatcher, headers: &BTreeMap<String, String>
         Some(HeaderMatchSpecifier::SuffixMatch(wanted)) => shown.ends_with(wanted),
         Some(HeaderMatchSpecifier::ContainsMatch(wanted)) => shown.contains(wanted),
         Some(HeaderMatchSpecifier::SafeRegexMatch(wanted)) => whole(&wanted.regex, shown),
-        Some(HeaderMatchSpecifier::RangeMatch(range)) => {
-            shown.parse::<i64>().is_ok_and(|number| (range.start..range.end).contains(&number))
-        }
+        Some(HeaderMatchSpecifier::RangeMatch(range)) => shown
+            .parse::<i64>()
+            .is_ok_and(|number| (range.start..range.end).contains(&number)),
         Some(HeaderMatchSpecifier::PresentMatch(_)) => false,
     };
+
     matches != matcher.invert_match
 }
 
 /// Whether query parameters match.
 pub(super) fn parameter(matcher: &QueryParameterMatcher, query: &str) -> bool {
-    let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    let shown = pairs.into_iter().find(|(name, _)| *name == matcher.name).map(|(_, value)| value);
+    let pairs = query
+        .split('&')
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let shown = pairs
+        .into_iter()
+        .find(|(name, _)| *name == matcher.name)
+        .map(|(_, value)| value);
     match &matcher.query_parameter_match_specifier {
-        Some(QueryParameterMatchSpecifier::StringMatch(pattern)) => shown.is_some_and(|shown| text(pattern, shown)),
+        Some(QueryParameterMatchSpecifier::StringMatch(pattern)) => {
+            shown.is_some_and(|shown| text(pattern, shown))
+        }
         Some(QueryParameterMatchSpecifier::PresentMatch(wanted)) => shown.is_some() == *wanted,
         None => shown.is_some(),
     }

@@ -1,5 +1,6 @@
-//! Evaluation of the authorization policies of a filter chain: Envoy's RBAC filters, as documented by Envoy. Unknown properties
-//! of the client yield `Unknown`, and so does what only the proxy itself can know.
+//! Evaluation of the authorization policies of a filter chain: Envoy's RBAC filters, as documented
+//! by Envoy. Unknown properties of the client yield `Unknown`, and so does what only the proxy
+//! itself can know.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,7 +15,9 @@ use navarch_proto::envoy::extensions::filters::network::http_connection_manager:
 };
 use navarch_proto::envoy::extensions::filters::network::rbac::v3::Rbac as NetworkRbac;
 use navarch_proto::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
-use navarch_proto::envoy::r#type::matcher::v3::{MetadataMatcher, StringMatcher, filter_state_matcher, path_matcher};
+use navarch_proto::envoy::r#type::matcher::v3::{
+    MetadataMatcher, StringMatcher, filter_state_matcher, path_matcher,
+};
 use prost::Message;
 
 use super::token::Claims;
@@ -75,24 +78,40 @@ pub enum Verdict {
     Unknown,
 }
 
-/// The rules of the RBAC filters of a chain: HTTP filters if the chain has a connection manager, else network filters.
+/// The rules of the RBAC filters of a chain: HTTP filters if the chain has a connection manager,
+/// else network filters.
 fn rules_of(chain: &FilterChain) -> Vec<Rbac> {
     let mut rules = Vec::new();
+
     for one in &chain.filters {
-        let Some(filter::ConfigType::TypedConfig(config)) = &one.config_type else { continue };
+        let Some(filter::ConfigType::TypedConfig(config)) = &one.config_type else {
+            continue;
+        };
+
         if config.type_url.ends_with("network.rbac.v3.RBAC") {
-            rules.extend(NetworkRbac::decode(config.value.as_slice()).ok().and_then(|rbac| rbac.rules));
+            rules.extend(
+                NetworkRbac::decode(config.value.as_slice())
+                    .ok()
+                    .and_then(|rbac| rbac.rules),
+            );
         } else if config.type_url.ends_with(".HttpConnectionManager")
             && let Ok(manager) = HttpConnectionManager::decode(config.value.as_slice())
         {
             for one in manager.http_filters {
-                let Some(http_filter::ConfigType::TypedConfig(config)) = one.config_type else { continue };
+                let Some(http_filter::ConfigType::TypedConfig(config)) = one.config_type else {
+                    continue;
+                };
                 if config.type_url.ends_with("http.rbac.v3.RBAC") {
-                    rules.extend(HttpRbac::decode(config.value.as_slice()).ok().and_then(|rbac| rbac.rules));
+                    rules.extend(
+                        HttpRbac::decode(config.value.as_slice())
+                            .ok()
+                            .and_then(|rbac| rbac.rules),
+                    );
                 }
             }
         }
     }
+
     rules
 }
 
@@ -100,11 +119,16 @@ fn rules_of(chain: &FilterChain) -> Vec<Rbac> {
 #[must_use]
 pub fn verdict(chain: &FilterChain, visitor: &Visitor<'_>) -> Verdict {
     let mut is_unknown = false;
+
     for rules in rules_of(chain) {
-        let named = rules.policies.iter().map(|(name, policy)| (name, fits(policy, visitor)));
+        let named = rules
+            .policies
+            .iter()
+            .map(|(name, policy)| (name, fits(policy, visitor)));
         let named: Vec<_> = named.collect();
         let fitting = named.iter().find(|(_, fits)| *fits == Some(true));
         let may_fit = named.iter().any(|(_, fits)| fits.is_none());
+
         match (rules.action(), fitting, may_fit) {
             (Action::Deny, Some((name, _)), _) => return Verdict::Denied((*name).clone()),
             (Action::Allow, None, false) => {
@@ -114,7 +138,12 @@ pub fn verdict(chain: &FilterChain, visitor: &Visitor<'_>) -> Verdict {
             (Action::Log, _, _) | (Action::Allow, Some(_), _) | (Action::Deny, None, false) => {}
         }
     }
-    if is_unknown { Verdict::Unknown } else { Verdict::Passes }
+
+    if is_unknown {
+        Verdict::Unknown
+    } else {
+        Verdict::Passes
+    }
 }
 
 /// Whether a policy matches; `None` if unknown.
@@ -155,6 +184,7 @@ pub(super) fn all(all: impl Iterator<Item = Option<bool>>) -> Option<bool> {
 #[expect(deprecated, reason = "deprecated forms of matchers are still in use")]
 fn permits(permission: &Permission, visitor: &Visitor<'_>) -> Option<bool> {
     use permission::Rule;
+
     match permission.rule.as_ref()? {
         Rule::AndRules(set) => all(set.rules.iter().map(|rule| permits(rule, visitor))),
         Rule::OrRules(set) => any(set.rules.iter().map(|rule| permits(rule, visitor))),
@@ -164,7 +194,10 @@ fn permits(permission: &Permission, visitor: &Visitor<'_>) -> Option<bool> {
         Rule::UrlPath(matcher) => {
             let path_matcher::Rule::Path(matcher) = matcher.rule.as_ref()?;
             let path = &visitor.http?.path;
-            Some(pattern::text(matcher, path.split_once('?').map_or(path.as_str(), |(path, _)| path)))
+            Some(pattern::text(
+                matcher,
+                path.split_once('?').map_or(path.as_str(), |(path, _)| path),
+            ))
         }
         Rule::DestinationIp(range) => Some(chain::contains(range, visitor.destination.0)),
         Rule::DestinationPort(port) => Some(u32::from(visitor.destination.1) == *port),
@@ -179,7 +212,10 @@ fn permits(permission: &Permission, visitor: &Visitor<'_>) -> Option<bool> {
 
 /// Whether a principal matches.
 #[expect(deprecated, reason = "deprecated forms of matchers are still in use")]
-#[expect(clippy::wildcard_enum_match_arm, reason = "anything that is not evaluated is unknown")]
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "anything that is not evaluated is unknown"
+)]
 fn is(principal: &Principal, visitor: &Visitor<'_>) -> Option<bool> {
     match principal.identifier.as_ref()? {
         Identifier::AndIds(set) => all(set.ids.iter().map(|id| is(id, visitor))),
@@ -194,13 +230,16 @@ fn is(principal: &Principal, visitor: &Visitor<'_>) -> Option<bool> {
             (Some(matcher), Peer::Somebody) => is_anybody(matcher),
         },
         // Behind the end of a tunnel the peer's identity is in filter state.
-        Identifier::FilterState(matcher) if matcher.key == PEER_PRINCIPAL => match (&matcher.matcher, visitor.peer) {
-            (Some(filter_state_matcher::Matcher::StringMatch(matcher)), Peer::Proven(identity)) => {
-                Some(pattern::text(matcher, identity))
+        Identifier::FilterState(matcher) if matcher.key == PEER_PRINCIPAL => {
+            match (&matcher.matcher, visitor.peer) {
+                (
+                    Some(filter_state_matcher::Matcher::StringMatch(matcher)),
+                    Peer::Proven(identity),
+                ) => Some(pattern::text(matcher, identity)),
+                (_, Peer::Nobody) => Some(false),
+                (_, Peer::Proven(_) | Peer::Somebody) => None,
             }
-            (_, Peer::Nobody) => Some(false),
-            (_, Peer::Proven(_) | Peer::Somebody) => None,
-        },
+        }
         Identifier::DirectRemoteIp(range) | Identifier::SourceIp(range) => {
             visitor.source.map(|source| chain::contains(range, source))
         }
@@ -217,7 +256,10 @@ fn is_anybody(matcher: &StringMatcher) -> Option<bool> {
         Some(MatchPattern::SafeRegex(wanted)) => wanted.regex == ".+",
         Some(MatchPattern::Prefix(wanted)) => wanted == "spiffe://",
         Some(
-            MatchPattern::Exact(_) | MatchPattern::Suffix(_) | MatchPattern::Contains(_) | MatchPattern::Custom(_),
+            MatchPattern::Exact(_)
+            | MatchPattern::Suffix(_)
+            | MatchPattern::Contains(_)
+            | MatchPattern::Custom(_),
         )
         | None => false,
     };
@@ -237,7 +279,11 @@ fn claimed(matcher: &MetadataMatcher, visitor: &Visitor<'_>) -> Option<bool> {
 fn headers(visitor: &Visitor<'_>) -> Option<BTreeMap<String, String>> {
     let request = visitor.http?;
     let mut headers = request.headers.clone();
-    for (name, value) in [(":authority", &request.host), (":method", &request.method), (":path", &request.path)] {
+    for (name, value) in [
+        (":authority", &request.host),
+        (":method", &request.method),
+        (":path", &request.path),
+    ] {
         headers.insert(name.to_owned(), value.clone());
     }
     Some(headers)

@@ -1,10 +1,13 @@
-//! Evaluation of the token (JWT) of a request: Envoy's filter `jwt_authn`, as documented. Tokens are assumed to be where
-//! providers look for them, correctly signed and not expired; the rest depends on the claims.
+//! Evaluation of the token (JWT) of a request: Envoy's filter `jwt_authn`, as documented. Tokens
+//! are assumed to be where providers look for them, correctly signed and not expired; the rest
+//! depends on the claims.
 
 use navarch_proto::envoy::config::listener::v3::FilterChain;
 use navarch_proto::envoy::extensions::filters::http::jwt_authn::v3::jwt_requirement::RequiresType;
 use navarch_proto::envoy::extensions::filters::http::jwt_authn::v3::requirement_rule::RequirementType;
-use navarch_proto::envoy::extensions::filters::http::jwt_authn::v3::{JwtAuthentication, JwtProvider, JwtRequirement};
+use navarch_proto::envoy::extensions::filters::http::jwt_authn::v3::{
+    JwtAuthentication, JwtProvider, JwtRequirement,
+};
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, http_filter,
 };
@@ -74,7 +77,9 @@ struct Check<'a> {
 /// What a filter chain makes of the token of a request.
 #[must_use]
 pub fn admission(chain: &FilterChain, request: &HttpRequest) -> Admission {
-    manager_of(chain).map_or(Admission::Unchecked, |manager| of_manager(&manager, request))
+    manager_of(chain).map_or(Admission::Unchecked, |manager| {
+        of_manager(&manager, request)
+    })
 }
 
 /// The claims that policies and routes behind a connection manager see of a request.
@@ -85,38 +90,64 @@ pub(super) fn claims_at(manager: &HttpConnectionManager, request: &HttpRequest) 
     }
 }
 
-/// What a connection manager makes of the token of a request: the first filter that looks at it decides.
+/// What a connection manager makes of the token of a request: the first filter that looks at it
+/// decides.
 fn of_manager(manager: &HttpConnectionManager, request: &HttpRequest) -> Admission {
     for one in &manager.http_filters {
-        let Some(http_filter::ConfigType::TypedConfig(config)) = &one.config_type else { continue };
+        let Some(http_filter::ConfigType::TypedConfig(config)) = &one.config_type else {
+            continue;
+        };
+
         if !config.type_url.ends_with("jwt_authn.v3.JwtAuthentication") {
             continue;
         }
-        let Ok(filter) = JwtAuthentication::decode(config.value.as_slice()) else { continue };
+
+        let Ok(filter) = JwtAuthentication::decode(config.value.as_slice()) else {
+            continue;
+        };
+
         match of_filter(&filter, request) {
             Admission::Unchecked => {}
-            admission @ (Admission::Missing { .. } | Admission::Believed { .. } | Admission::Refused { .. }) => {
+            admission @ (Admission::Missing { .. }
+            | Admission::Believed { .. }
+            | Admission::Refused { .. }) => {
                 return admission;
             }
         }
     }
+
     Admission::Unchecked
 }
 
 /// What one filter makes of it.
 fn of_filter(filter: &JwtAuthentication, request: &HttpRequest) -> Admission {
-    let rule = filter
-        .rules
-        .iter()
-        .find(|rule| rule.r#match.as_ref().is_some_and(|wanted| http::matches_rule(wanted, request)));
+    let rule = filter.rules.iter().find(|rule| {
+        rule.r#match
+            .as_ref()
+            .is_some_and(|wanted| http::matches_rule(wanted, request))
+    });
+
     let requirement = match rule.and_then(|rule| rule.requirement_type.as_ref()) {
         Some(RequirementType::Requires(requirement)) => Some(requirement),
         Some(RequirementType::RequirementName(name)) => filter.requirement_map.get(name),
         None => None,
     };
-    let Some(requirement) = requirement else { return Admission::Unchecked };
-    let check = Check { filter, claims: request.claims.as_ref() };
-    let issuers = || filter.providers.values().map(|provider| provider.issuer.clone()).collect();
+    let Some(requirement) = requirement else {
+        return Admission::Unchecked;
+    };
+
+    let check = Check {
+        filter,
+        claims: request.claims.as_ref(),
+    };
+    let issuers = || {
+        filter
+            .providers
+            .values()
+            .map(|provider| provider.issuer.clone())
+            .collect()
+    };
+
     match (check.requirement(requirement, MAX_DEPTH), &request.claims) {
         (Ok(Some(provider)), Some(claims)) => Admission::Believed {
             issuer: text_of(claims, "iss").unwrap_or_default().to_owned(),
@@ -132,7 +163,11 @@ fn of_filter(filter: &JwtAuthentication, request: &HttpRequest) -> Admission {
                 Unmet::UnknownIssuer => (401, "Jwt issuer is not configured"),
                 Unmet::WrongAudience => (403, "Audiences in Jwt are not allowed"),
             };
-            Admission::Refused { status, reason, issuers: issuers() }
+            Admission::Refused {
+                status,
+                reason,
+                issuers: issuers(),
+            }
         }
     }
 }
@@ -140,7 +175,10 @@ fn of_filter(filter: &JwtAuthentication, request: &HttpRequest) -> Admission {
 impl<'a> Check<'a> {
     /// Whether a requirement is met.
     fn requirement(&self, requirement: &JwtRequirement, depth: u32) -> Checked<'a> {
-        let Some(depth) = depth.checked_sub(1) else { return Ok(None) };
+        let Some(depth) = depth.checked_sub(1) else {
+            return Ok(None);
+        };
+
         match &requirement.requires_type {
             Some(RequiresType::ProviderName(name)) => self.provider(name, None),
             Some(RequiresType::ProviderAndAudiences(wanted)) => {
@@ -164,31 +202,53 @@ impl<'a> Check<'a> {
                 Ok(accepted)
             }
             Some(RequiresType::AllowMissing(())) => self.any_provider(),
-            Some(RequiresType::AllowMissingOrFailed(()) | RequiresType::ExtractOnlyWithoutValidation(_)) => {
-                Ok(self.any_provider().unwrap_or_default())
-            }
+            Some(
+                RequiresType::AllowMissingOrFailed(())
+                | RequiresType::ExtractOnlyWithoutValidation(_),
+            ) => Ok(self.any_provider().unwrap_or_default()),
             None => Ok(None),
         }
     }
 
     /// A token of one provider, for one of these audiences where they are said.
     fn provider(&self, name: &str, audiences: Option<&[String]>) -> Checked<'a> {
-        let Some(provider) = self.filter.providers.get(name) else { return Err(Unmet::UnknownIssuer) };
-        let Some(claims) = self.claims else { return Err(Unmet::Missing) };
+        let Some(provider) = self.filter.providers.get(name) else {
+            return Err(Unmet::UnknownIssuer);
+        };
+        let Some(claims) = self.claims else {
+            return Err(Unmet::Missing);
+        };
         if !is_issued_by(claims, provider) {
             return Err(Unmet::UnknownIssuer);
         }
-        let audiences = audiences.filter(|audiences| !audiences.is_empty()).unwrap_or(&provider.audiences);
-        if has_audience(claims, audiences) { Ok(Some(provider)) } else { Err(Unmet::WrongAudience) }
+        let audiences = audiences
+            .filter(|audiences| !audiences.is_empty())
+            .unwrap_or(&provider.audiences);
+        if has_audience(claims, audiences) {
+            Ok(Some(provider))
+        } else {
+            Err(Unmet::WrongAudience)
+        }
     }
 
     /// A token of any provider, or none.
     fn any_provider(&self) -> Checked<'a> {
-        let Some(claims) = self.claims else { return Ok(None) };
-        let Some(provider) = self.filter.providers.values().find(|provider| is_issued_by(claims, provider)) else {
+        let Some(claims) = self.claims else {
+            return Ok(None);
+        };
+        let Some(provider) = self
+            .filter
+            .providers
+            .values()
+            .find(|provider| is_issued_by(claims, provider))
+        else {
             return Err(Unmet::UnknownIssuer);
         };
-        if has_audience(claims, &provider.audiences) { Ok(Some(provider)) } else { Err(Unmet::WrongAudience) }
+        if has_audience(claims, &provider.audiences) {
+            Ok(Some(provider))
+        } else {
+            Err(Unmet::WrongAudience)
+        }
     }
 }
 
@@ -200,12 +260,18 @@ fn is_issued_by(claims: &Claims, provider: &JwtProvider) -> bool {
 /// Whether a token is for one of these; none is everybody. A slash at the end does not count.
 fn has_audience(claims: &Claims, audiences: &[String]) -> bool {
     let bare = |text: &str| text.trim_end_matches('/').to_owned();
-    let is_wanted = |audience: &str| audiences.iter().any(|wanted| bare(wanted) == bare(audience));
+    let is_wanted = |audience: &str| {
+        audiences
+            .iter()
+            .any(|wanted| bare(wanted) == bare(audience))
+    };
     audiences.is_empty()
         || match claims.get("aud") {
             Some(Value::String(audience)) => is_wanted(audience),
             Some(Value::Array(all)) => all.iter().filter_map(Value::as_str).any(is_wanted),
-            Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) | None => false,
+            Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) | None => {
+                false
+            }
         }
 }
 
@@ -219,7 +285,11 @@ fn normalized(claims: &Claims, provider: &JwtProvider) -> Claims {
         return Claims::new();
     }
     let mut claims = claims.clone();
-    for name in provider.normalize_payload_in_metadata.iter().flat_map(|how| &how.space_delimited_claims) {
+    for name in provider
+        .normalize_payload_in_metadata
+        .iter()
+        .flat_map(|how| &how.space_delimited_claims)
+    {
         if let Some(Value::String(text)) = claims.get(name) {
             let list = text.split(' ').map(Value::from).collect();
             claims.insert(name.clone(), Value::Array(list));
@@ -228,42 +298,62 @@ fn normalized(claims: &Claims, provider: &JwtProvider) -> Claims {
     claims
 }
 
-/// Whether the claims that were left are as a matcher of metadata demands; `None` where it is about something else.
+/// Whether the claims that were left are as a matcher of metadata demands; `None` where it is about
+/// something else.
 pub(super) fn fits(matcher: &MetadataMatcher, claims: Option<&Claims>) -> Option<bool> {
     if matcher.filter != FILTER {
         return None;
     }
+
     let keys: Option<Vec<&str>> = matcher
         .path
         .iter()
-        .map(|segment| segment.segment.as_ref().map(|path_segment::Segment::Key(key)| key.as_str()))
+        .map(|segment| {
+            segment
+                .segment
+                .as_ref()
+                .map(|path_segment::Segment::Key(key)| key.as_str())
+        })
         .collect();
+
     let keys = keys?;
+
     // The first names the place where providers leave the payload.
     let (_, path) = keys.split_first()?;
     let mut found: Option<&Value> = None;
+
     for (at, key) in path.iter().enumerate() {
-        found =
-            if at == 0 { claims.and_then(|claims| claims.get(*key)) } else { found.and_then(|value| value.get(*key)) };
+        found = if at == 0 {
+            claims.and_then(|claims| claims.get(*key))
+        } else {
+            found.and_then(|value| value.get(*key))
+        };
     }
+
     if path.is_empty() {
         return None;
     }
+
     Some(value_fits(matcher.value.as_ref()?, found)? != matcher.invert)
 }
 
-/// Whether a value, if there is one, is as a matcher demands; `None` where that is not evaluated here.
+/// Whether a value, if there is one, is as a matcher demands; `None` where that is not evaluated
+/// here.
 fn value_fits(matcher: &ValueMatcher, value: Option<&Value>) -> Option<bool> {
     Some(match matcher.match_pattern.as_ref()? {
         MatchPattern::NullMatch(_) => value == Some(&Value::Null),
-        MatchPattern::StringMatch(wanted) => {
-            value.and_then(Value::as_str).is_some_and(|text| pattern::text(wanted, text))
-        }
+        MatchPattern::StringMatch(wanted) => value
+            .and_then(Value::as_str)
+            .is_some_and(|text| pattern::text(wanted, text)),
         MatchPattern::BoolMatch(wanted) => value.and_then(Value::as_bool) == Some(*wanted),
         MatchPattern::PresentMatch(wanted) => value.is_some() == *wanted,
         MatchPattern::ListMatch(list) => {
-            let Some(list_matcher::MatchPattern::OneOf(wanted)) = &list.match_pattern else { return None };
-            let Some(Value::Array(all)) = value else { return Some(false) };
+            let Some(list_matcher::MatchPattern::OneOf(wanted)) = &list.match_pattern else {
+                return None;
+            };
+            let Some(Value::Array(all)) = value else {
+                return Some(false);
+            };
             let mut fits = false;
             for one in all {
                 fits |= value_fits(wanted, Some(one))?;

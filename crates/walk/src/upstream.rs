@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 
 use navarch_proto::envoy::config::cluster::v3::Cluster;
-use navarch_proto::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType, LbConfig};
+use navarch_proto::envoy::config::cluster::v3::cluster::{
+    ClusterDiscoveryType, DiscoveryType, LbConfig,
+};
 use navarch_proto::envoy::config::core::v3::{
     Address, Metadata, TransportSocket, address, socket_address, transport_socket,
 };
@@ -26,20 +28,35 @@ const TUNNEL: &str = "tunnel";
 
 /// Where the cluster of this name sends a connection to.
 pub(super) fn of(resources: &Resources, name: &str, connection: &Connection) -> Upstream {
-    let Some(cluster) = resources.clusters.get(name) else { return Upstream::NoCluster };
+    let Some(cluster) = resources.clusters.get(name) else {
+        return Upstream::NoCluster;
+    };
+
     match &cluster.cluster_discovery_type {
         Some(ClusterDiscoveryType::ClusterType(_)) => Upstream::Named(named_host(connection)),
-        Some(ClusterDiscoveryType::Type(kind)) if *kind == i32::from(DiscoveryType::OriginalDst) => {
+        Some(ClusterDiscoveryType::Type(kind))
+            if *kind == i32::from(DiscoveryType::OriginalDst) =>
+        {
             Upstream::Original(original(cluster, connection.destination))
         }
         Some(ClusterDiscoveryType::Type(kind)) if *kind == i32::from(DiscoveryType::Eds) => {
-            let service = cluster.eds_cluster_config.as_ref().map(|eds| eds.service_name.as_str()).unwrap_or_default();
+            let service = cluster
+                .eds_cluster_config
+                .as_ref()
+                .map(|eds| eds.service_name.as_str())
+                .unwrap_or_default();
             let name = if service.is_empty() { name } else { service };
-            let all = resources.endpoints.get(name).map(|assignment| endpoints(assignment, cluster));
+            let all = resources
+                .endpoints
+                .get(name)
+                .map(|assignment| endpoints(assignment, cluster));
             Upstream::Endpoints(all.unwrap_or_default())
         }
         Some(ClusterDiscoveryType::Type(_)) | None => {
-            let all = cluster.load_assignment.as_ref().map(|assignment| endpoints(assignment, cluster));
+            let all = cluster
+                .load_assignment
+                .as_ref()
+                .map(|assignment| endpoints(assignment, cluster));
             Upstream::Endpoints(all.unwrap_or_default())
         }
     }
@@ -48,7 +65,8 @@ pub(super) fn of(resources: &Resources, name: &str, connection: &Connection) -> 
 /// The host that a request names, or TLS.
 fn named_host(connection: &Connection) -> String {
     let http = connection.http.as_ref().map(|request| request.host.clone());
-    http.or_else(|| connection.tls.as_ref().map(|tls| tls.sni.clone())).unwrap_or_default()
+    http.or_else(|| connection.tls.as_ref().map(|tls| tls.sni.clone()))
+        .unwrap_or_default()
 }
 
 /// The original destination, on the port that the cluster puts in its place, if any.
@@ -57,7 +75,9 @@ fn original(cluster: &Cluster, destination: SocketAddr) -> SocketAddr {
         Some(LbConfig::OriginalDstLbConfig(config)) => config.upstream_port_override,
         Some(_) | None => None,
     };
-    let port = port.and_then(|port| u16::try_from(port).ok()).unwrap_or(destination.port());
+    let port = port
+        .and_then(|port| u16::try_from(port).ok())
+        .unwrap_or(destination.port());
     SocketAddr::new(destination.ip(), port)
 }
 
@@ -72,10 +92,18 @@ fn transport(cluster: &Cluster, metadata: Option<&Metadata>) -> Transport {
     let mut choices = cluster.transport_socket_matches.iter();
     let chosen = choices.find(|choice| {
         let mut wanted = choice.r#match.iter().flat_map(|wanted| &wanted.fields);
-        wanted.all(|(key, value)| socket_match.and_then(|socket_match| socket_match.fields.get(key)) == Some(value))
+        wanted.all(|(key, value)| {
+            socket_match.and_then(|socket_match| socket_match.fields.get(key)) == Some(value)
+        })
     });
+
     match chosen {
-        Some(choice) if choice.r#match.as_ref().is_some_and(|wanted| wanted.fields.contains_key(TUNNEL)) => {
+        Some(choice)
+            if choice
+                .r#match
+                .as_ref()
+                .is_some_and(|wanted| wanted.fields.contains_key(TUNNEL)) =>
+        {
             Transport::Tunnel
         }
         Some(choice) => spoken(choice.transport_socket.as_ref()),
@@ -85,53 +113,95 @@ fn transport(cluster: &Cluster, metadata: Option<&Metadata>) -> Transport {
 
 /// What a transport socket speaks; without one that is plain text.
 fn spoken(socket: Option<&TransportSocket>) -> Transport {
-    let Some(transport_socket::ConfigType::TypedConfig(config)) = socket.and_then(|socket| socket.config_type.as_ref())
+    let Some(transport_socket::ConfigType::TypedConfig(config)) =
+        socket.and_then(|socket| socket.config_type.as_ref())
     else {
         return Transport::Plain;
     };
+
     if config.type_url.ends_with(".UpstreamTlsContext") {
         let context = UpstreamTlsContext::decode(config.value.as_slice()).unwrap_or_default();
         // Istio's own mutual TLS is recognized by its ALPN protocols.
-        let offered = context.common_tls_context.map(|common| common.alpn_protocols).unwrap_or_default();
+        let offered = context
+            .common_tls_context
+            .map(|common| common.alpn_protocols)
+            .unwrap_or_default();
         let is_mutual = offered.iter().any(|protocol| protocol.starts_with("istio"));
-        return if is_mutual { Transport::Mutual } else { Transport::Tls };
+        return if is_mutual {
+            Transport::Mutual
+        } else {
+            Transport::Tls
+        };
     }
+
     if config.type_url.ends_with(".ProxyProtocolUpstreamTransport") {
-        let wrapper = ProxyProtocolUpstreamTransport::decode(config.value.as_slice()).unwrap_or_default();
+        let wrapper =
+            ProxyProtocolUpstreamTransport::decode(config.value.as_slice()).unwrap_or_default();
         return spoken(wrapper.transport_socket.as_ref());
     }
+
     Transport::Plain
 }
 
 fn endpoints(assignment: &ClusterLoadAssignment, cluster: &Cluster) -> Vec<Endpoint> {
     let mut all = Vec::new();
+
     for locality in &assignment.endpoints {
         for endpoint in &locality.lb_endpoints {
-            let Some(lb_endpoint::HostIdentifier::Endpoint(host)) = &endpoint.host_identifier else { continue };
+            let Some(lb_endpoint::HostIdentifier::Endpoint(host)) = &endpoint.host_identifier
+            else {
+                continue;
+            };
+
             let inner = |name: &str| tunnel(endpoint.metadata.as_ref()?, name);
             let address = inner("local").or_else(|| host.address.as_ref().and_then(shown));
             let Some(address) = address else { continue };
             let weight = endpoint.load_balancing_weight.unwrap_or(1);
             let is_internal = matches!(
-                host.address.as_ref().and_then(|address| address.address.as_ref()),
+                host.address
+                    .as_ref()
+                    .and_then(|address| address.address.as_ref()),
                 Some(address::Address::EnvoyInternalAddress(_))
             );
-            let transport =
-                if is_internal { Transport::Tunnel } else { transport(cluster, endpoint.metadata.as_ref()) };
-            let (waypoint, priority) = (inner("waypoint"), locality.priority);
-            all.push(Endpoint { address, waypoint, priority, weight, transport });
+
+            let transport = if is_internal {
+                Transport::Tunnel
+            } else {
+                transport(cluster, endpoint.metadata.as_ref())
+            };
+
+            let waypoint = inner("waypoint");
+            let priority = locality.priority;
+            all.push(Endpoint {
+                address,
+                waypoint,
+                priority,
+                weight,
+                transport,
+            });
         }
     }
+
     all
 }
 
-/// What an endpoint says of the tunnel to it: where it leads (`local`), or where it ends on the way (`waypoint`).
+/// What an endpoint says of the tunnel to it: where it leads (`local`), or where it ends on the way
+/// (`waypoint`).
 fn tunnel(metadata: &Metadata, name: &str) -> Option<String> {
-    match metadata.filter_metadata.get(ORIGINAL_DST)?.fields.get(name)?.kind.as_ref()? {
+    match metadata
+        .filter_metadata
+        .get(ORIGINAL_DST)?
+        .fields
+        .get(name)?
+        .kind
+        .as_ref()?
+    {
         Kind::StringValue(text) => Some(text.clone()),
-        Kind::NullValue(_) | Kind::NumberValue(_) | Kind::BoolValue(_) | Kind::StructValue(_) | Kind::ListValue(_) => {
-            None
-        }
+        Kind::NullValue(_)
+        | Kind::NumberValue(_)
+        | Kind::BoolValue(_)
+        | Kind::StructValue(_)
+        | Kind::ListValue(_) => None,
     }
 }
 

@@ -1,4 +1,5 @@
-//! Whether ztunnel lets a connection in to a workload: its policies, evaluated as ztunnel does (`src/rbac.rs` and `assert_rbac` there).
+//! Whether ztunnel lets a connection in to a workload: its policies, evaluated as ztunnel does
+//! (`src/rbac.rs` and `assert_rbac` there).
 //!
 //! It sees connections, not requests: who the peer is, addresses and ports.
 
@@ -37,15 +38,29 @@ impl<'a> Identity<'a> {
     fn read(text: &'a str) -> Self {
         let whole = text.strip_prefix(SPIFFE).unwrap_or_default();
         let mut parts = whole.split('/');
-        let (namespace, account) = match (parts.next(), parts.next(), parts.next(), parts.next(), parts.next()) {
-            (Some(_), Some("ns"), Some(namespace), Some("sa"), Some(account)) => (namespace, account),
+        let (namespace, account) = match (
+            parts.next(),
+            parts.next(),
+            parts.next(),
+            parts.next(),
+            parts.next(),
+        ) {
+            (Some(_), Some("ns"), Some(namespace), Some("sa"), Some(account)) => {
+                (namespace, account)
+            }
             _ => ("", ""),
         };
-        Self { whole, namespace, account }
+
+        Self {
+            whole,
+            namespace,
+            account,
+        }
     }
 }
 
-/// What the policies that ztunnel has say of a visitor of a workload. A policy is named as `namespace/name`.
+/// What the policies that ztunnel has say of a visitor of a workload. A policy is named as
+/// `namespace/name`.
 #[must_use]
 pub fn verdict<'a>(
     policies: impl IntoIterator<Item = &'a Authorization>,
@@ -53,15 +68,21 @@ pub fn verdict<'a>(
     visitor: &Visitor<'_>,
 ) -> Verdict {
     let mut is_unknown = false;
-    let (mut allowing, mut may_be_allowed) = (Vec::new(), false);
-    let holding = policies.into_iter().filter(|policy| !policy.dry_run && applies_to(policy, subject));
-    let (mut denies, mut allows) = (Vec::new(), Vec::new());
+    let mut allowing = Vec::new();
+    let mut may_be_allowed = false;
+    let holding = policies
+        .into_iter()
+        .filter(|policy| !policy.dry_run && applies_to(policy, subject));
+    let mut denies = Vec::new();
+    let mut allows = Vec::new();
+
     for policy in holding {
         match policy.action() {
             Action::Deny => denies.push(policy),
             Action::Allow => allows.push(policy),
         }
     }
+
     for policy in denies {
         match fits(policy, visitor) {
             Some(true) => return Verdict::Denied(name_of(policy)),
@@ -69,14 +90,22 @@ pub fn verdict<'a>(
             None => is_unknown = true,
         }
     }
+
     for policy in allows {
         match fits(policy, visitor) {
-            Some(true) => return if is_unknown { Verdict::Unknown } else { Verdict::Passes },
+            Some(true) => {
+                return if is_unknown {
+                    Verdict::Unknown
+                } else {
+                    Verdict::Passes
+                };
+            }
             Some(false) => {}
             None => may_be_allowed = true,
         }
         allowing.push(name_of(policy));
     }
+
     if allowing.is_empty() && !is_unknown {
         Verdict::Passes
     } else if !allowing.is_empty() && !may_be_allowed {
@@ -99,9 +128,13 @@ fn applies_to(policy: &Authorization, subject: Subject<'_>) -> bool {
     }
 }
 
-/// Whether a policy is about a visitor: one of its groups, all rules of that, one match of each; `None` where that cannot be known.
+/// Whether a policy is about a visitor: one of its groups, all rules of that, one match of each;
+/// `None` where that cannot be known.
 fn fits(policy: &Authorization, visitor: &Visitor<'_>) -> Option<bool> {
-    any(policy.groups.iter().map(|group| all(group.rules.iter().map(|rule| rule_fits(rule, visitor)))))
+    any(policy
+        .groups
+        .iter()
+        .map(|group| all(group.rules.iter().map(|rule| rule_fits(rule, visitor)))))
 }
 
 /// A rule without matches fits everybody, a match that says nothing nobody.
@@ -111,9 +144,16 @@ fn rule_fits(rule: &Rules, visitor: &Visitor<'_>) -> Option<bool> {
     }
     let says_something = |one: &&Match| {
         let extensions = Vec::new();
-        Match { extensions, ..(*one).clone() } != Match::default()
+        Match {
+            extensions,
+            ..(*one).clone()
+        } != Match::default()
     };
-    any(rule.matches.iter().filter(says_something).map(|one| match_fits(one, visitor)))
+    any(rule
+        .matches
+        .iter()
+        .filter(says_something)
+        .map(|one| match_fits(one, visitor)))
 }
 
 /// Whether all that a match says holds.
@@ -126,37 +166,59 @@ fn match_fits(wanted: &Match, visitor: &Visitor<'_>) -> Option<bool> {
         Peer::Proven(identity) => Some(Identity::read(identity)),
         Peer::Nobody | Peer::Somebody => None,
     };
+
     let is_known = visitor.peer != Peer::Somebody;
     let is_principal = |wanted: &StringMatch| match &identity {
         Some(identity) => Some(matches_text(wanted, identity.whole)),
         None if is_known => Some(false),
         None => is_anybody(wanted),
     };
+
     let is_of_namespace = |wanted: &StringMatch| match &identity {
         Some(identity) => Some(matches_text(wanted, identity.namespace)),
         // Nobody in particular is of the namespace without a name.
         None if is_known => Some(matches_text(wanted, "")),
         None => is_anybody(wanted),
     };
+
     let is_account = |wanted: &ServiceAccountMatch| match &identity {
-        Some(identity) => Some(identity.namespace == wanted.namespace && identity.account == wanted.service_account),
+        Some(identity) => Some(
+            identity.namespace == wanted.namespace && identity.account == wanted.service_account,
+        ),
         None => is_known.then_some(false),
     };
+
     let parts = [
         lists_fit(&wanted.destination_ips, &wanted.not_destination_ips, to),
         lists_fit(&wanted.source_ips, &wanted.not_source_ips, from),
-        lists_fit(&wanted.destination_ports, &wanted.not_destination_ports, on_port),
-        lists_fit(&wanted.service_accounts, &wanted.not_service_accounts, is_account),
+        lists_fit(
+            &wanted.destination_ports,
+            &wanted.not_destination_ports,
+            on_port,
+        ),
+        lists_fit(
+            &wanted.service_accounts,
+            &wanted.not_service_accounts,
+            is_account,
+        ),
         lists_fit(&wanted.principals, &wanted.not_principals, is_principal),
         lists_fit(&wanted.namespaces, &wanted.not_namespaces, is_of_namespace),
     ];
+
     all(parts.into_iter())
 }
 
 /// Whether one of some holds, where there are any, and none of the others.
 fn lists_fit<T>(wanted: &[T], unwanted: &[T], fits: impl Fn(&T) -> Option<bool>) -> Option<bool> {
-    let is_wanted = if wanted.is_empty() { Some(true) } else { any(wanted.iter().map(&fits)) };
-    both(is_wanted, any(unwanted.iter().map(&fits)).map(|is_unwanted| !is_unwanted))
+    let is_wanted = if wanted.is_empty() {
+        Some(true)
+    } else {
+        any(wanted.iter().map(&fits))
+    };
+    both(
+        is_wanted,
+        any(unwanted.iter().map(&fits)).map(|is_unwanted| !is_unwanted),
+    )
 }
 
 /// Whether everybody who is proven is as demanded; `None` where that depends on who it is.
@@ -190,7 +252,9 @@ mod tests {
     use crate::policy::TokenClaims;
 
     fn exact(text: &str) -> StringMatch {
-        StringMatch { match_type: Some(MatchType::Exact(text.to_owned())) }
+        StringMatch {
+            match_type: Some(MatchType::Exact(text.to_owned())),
+        }
     }
 
     /// A policy of `shop` with a rule of one match.
@@ -200,12 +264,17 @@ mod tests {
             namespace: "shop".to_owned(),
             scope: scope.into(),
             action: action.into(),
-            groups: vec![Group { rules: vec![Rules { matches: vec![wanted] }] }],
+            groups: vec![Group {
+                rules: vec![Rules {
+                    matches: vec![wanted],
+                }],
+            }],
             ..Authorization::default()
         }
     }
 
-    /// What policies say of a peer that comes from 10.1.0.4 to port 8080 of a workload of `shop` that lists `shop/listed`.
+    /// What policies say of a peer that comes from 10.1.0.4 to port 8080 of a workload of `shop`
+    /// that lists `shop/listed`.
     fn verdict_for(policies: &[&Authorization], peer: Peer<'_>) -> Verdict {
         let visitor = Visitor {
             peer,
@@ -215,7 +284,14 @@ mod tests {
             destination: ("10.1.0.1".parse().unwrap(), 8080),
             http: None,
         };
-        verdict(policies.iter().copied(), Subject { namespace: "shop", listed: &["shop/listed".to_owned()] }, &visitor)
+        verdict(
+            policies.iter().copied(),
+            Subject {
+                namespace: "shop",
+                listed: &["shop/listed".to_owned()],
+            },
+            &visitor,
+        )
     }
 
     const CLIENT: Peer<'_> = Peer::Proven("spiffe://cluster.local/ns/shop/sa/client");
@@ -223,53 +299,165 @@ mod tests {
     #[test]
     fn deny_policies_take_precedence_over_allow_policies() {
         let principals = vec![exact("cluster.local/ns/shop/sa/client")];
-        let all = Match { destination_ports: vec![8080], ..Match::default() };
-        let of_client = Match { principals, ..Match::default() };
+        let all = Match {
+            destination_ports: vec![8080],
+            ..Match::default()
+        };
+        let of_client = Match {
+            principals,
+            ..Match::default()
+        };
         let allows = policy("a", Action::Allow, Scope::Namespace, of_client.clone());
+
         let denies = policy("d", Action::Deny, Scope::Global, all);
         assert_eq!(verdict_for(&[&allows], CLIENT), Verdict::Passes);
-        assert_eq!(verdict_for(&[&allows], Peer::Nobody), Verdict::NotAllowed(vec!["shop/a".to_owned()]));
+        assert_eq!(
+            verdict_for(&[&allows], Peer::Nobody),
+            Verdict::NotAllowed(vec!["shop/a".to_owned()])
+        );
         assert_eq!(verdict_for(&[&allows], Peer::Somebody), Verdict::Unknown);
-        assert_eq!(verdict_for(&[&allows, &denies], CLIENT), Verdict::Denied("shop/d".to_owned()));
-        assert_eq!(verdict_for(&[&Authorization { dry_run: true, ..denies }], CLIENT), Verdict::Passes);
+        assert_eq!(
+            verdict_for(&[&allows, &denies], CLIENT),
+            Verdict::Denied("shop/d".to_owned())
+        );
+
+        assert_eq!(
+            verdict_for(
+                &[&Authorization {
+                    dry_run: true,
+                    ..denies
+                }],
+                CLIENT
+            ),
+            Verdict::Passes
+        );
+
         // Of those with a selector the listed ones count.
-        let other = policy("other", Action::Deny, Scope::WorkloadSelector, of_client.clone());
+        let other = policy(
+            "other",
+            Action::Deny,
+            Scope::WorkloadSelector,
+            of_client.clone(),
+        );
+
         let listed = policy("listed", Action::Deny, Scope::WorkloadSelector, of_client);
         assert_eq!(verdict_for(&[&other], CLIENT), Verdict::Passes);
-        assert_eq!(verdict_for(&[&other, &listed], CLIENT), Verdict::Denied("shop/listed".to_owned()));
+        assert_eq!(
+            verdict_for(&[&other, &listed], CLIENT),
+            Verdict::Denied("shop/listed".to_owned())
+        );
     }
 
     #[test]
     fn plain_text_has_no_identity_and_empty_matches_match_nothing() {
-        let anybody = StringMatch { match_type: Some(MatchType::Presence(())) };
-        let strict = Match { not_principals: vec![anybody], ..Match::default() };
+        let anybody = StringMatch {
+            match_type: Some(MatchType::Presence(())),
+        };
+        let strict = Match {
+            not_principals: vec![anybody],
+            ..Match::default()
+        };
         let strict = policy("strict", Action::Deny, Scope::Global, strict);
-        assert_eq!(verdict_for(&[&strict], Peer::Nobody), Verdict::Denied("shop/strict".to_owned()));
+
+        assert_eq!(
+            verdict_for(&[&strict], Peer::Nobody),
+            Verdict::Denied("shop/strict".to_owned())
+        );
         assert_eq!(verdict_for(&[&strict], CLIENT), Verdict::Passes);
         assert_eq!(verdict_for(&[&strict], Peer::Somebody), Verdict::Passes);
         let empty = policy("empty", Action::Allow, Scope::Namespace, Match::default());
-        assert_eq!(verdict_for(&[&empty], CLIENT), Verdict::NotAllowed(vec!["shop/empty".to_owned()]));
+        assert_eq!(
+            verdict_for(&[&empty], CLIENT),
+            Verdict::NotAllowed(vec!["shop/empty".to_owned()])
+        );
+
         // No rules at all are met by all, no groups by none.
-        let all = Authorization { groups: vec![Group::default()], ..empty.clone() };
+        let all = Authorization {
+            groups: vec![Group::default()],
+            ..empty.clone()
+        };
         assert_eq!(verdict_for(&[&all], CLIENT), Verdict::Passes);
-        assert_ne!(verdict_for(&[&Authorization { groups: Vec::new(), ..empty }], CLIENT), Verdict::Passes);
+        assert_ne!(
+            verdict_for(
+                &[&Authorization {
+                    groups: Vec::new(),
+                    ..empty
+                }],
+                CLIENT
+            ),
+            Verdict::Passes
+        );
     }
 
     #[test]
     fn addresses_accounts_and_namespaces_count() {
-        let range = |bytes: &[u8], length| Address { address: bytes.to_vec().into(), length };
-        let account = ServiceAccountMatch { namespace: "shop".to_owned(), service_account: "client".to_owned() };
+        let range = |bytes: &[u8], length| Address {
+            address: bytes.to_vec().into(),
+            length,
+        };
+        let account = ServiceAccountMatch {
+            namespace: "shop".to_owned(),
+            service_account: "client".to_owned(),
+        };
+
         for (wanted, passes) in [
-            (Match { source_ips: vec![range(&[10, 1, 0, 0], 16)], ..Match::default() }, true),
-            (Match { source_ips: vec![range(&[10, 2, 0, 0], 16)], ..Match::default() }, false),
-            (Match { not_destination_ips: vec![range(&[10, 1, 0, 1], 32)], ..Match::default() }, false),
-            (Match { service_accounts: vec![account.clone()], ..Match::default() }, true),
-            (Match { not_service_accounts: vec![account], ..Match::default() }, false),
-            (Match { namespaces: vec![exact("shop")], ..Match::default() }, true),
-            (Match { not_namespaces: vec![exact("bank")], destination_ports: vec![80], ..Match::default() }, false),
+            (
+                Match {
+                    source_ips: vec![range(&[10, 1, 0, 0], 16)],
+                    ..Match::default()
+                },
+                true,
+            ),
+            (
+                Match {
+                    source_ips: vec![range(&[10, 2, 0, 0], 16)],
+                    ..Match::default()
+                },
+                false,
+            ),
+            (
+                Match {
+                    not_destination_ips: vec![range(&[10, 1, 0, 1], 32)],
+                    ..Match::default()
+                },
+                false,
+            ),
+            (
+                Match {
+                    service_accounts: vec![account.clone()],
+                    ..Match::default()
+                },
+                true,
+            ),
+            (
+                Match {
+                    not_service_accounts: vec![account],
+                    ..Match::default()
+                },
+                false,
+            ),
+            (
+                Match {
+                    namespaces: vec![exact("shop")],
+                    ..Match::default()
+                },
+                true,
+            ),
+            (
+                Match {
+                    not_namespaces: vec![exact("bank")],
+                    destination_ports: vec![80],
+                    ..Match::default()
+                },
+                false,
+            ),
         ] {
             let one = policy("p", Action::Allow, Scope::Namespace, wanted.clone());
-            assert_eq!(verdict_for(&[&one], CLIENT) == Verdict::Passes, passes, "{wanted:?}");
+            assert_eq!(
+                verdict_for(&[&one], CLIENT) == Verdict::Passes,
+                passes,
+                "{wanted:?}"
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! `/plan`: reports the effects of an object that is about to be stored or deleted as admission warnings. It allows every
-//! object: `/validate` rejects invalid ones.
+//! `/plan`: reports the effects of an object that is about to be stored or deleted as admission
+//! warnings. It allows every object: `/validate` rejects invalid ones.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -39,7 +39,8 @@ pub enum Advice {
 }
 
 /// Returns the effects of an intent, within a time limit of its own.
-pub type Adviser = Arc<dyn Fn(Intent) -> Pin<Box<dyn Future<Output = Advice> + Send>> + Send + Sync>;
+pub type Adviser =
+    Arc<dyn Fn(Intent) -> Pin<Box<dyn Future<Output = Advice> + Send>> + Send + Sync>;
 
 impl Advice {
     /// The metric label of the outcome.
@@ -56,13 +57,18 @@ impl Advice {
     /// The warnings for the response.
     pub(super) fn lines(self) -> Vec<String> {
         match self {
-            Self::Warnings(lines) => lines.iter().take(WARNINGS).map(|line| cut(line, MAX_WARNING_LENGTH)).collect(),
+            Self::Warnings(lines) => lines
+                .iter()
+                .take(WARNINGS)
+                .map(|line| cut(line, MAX_WARNING_LENGTH))
+                .collect(),
             Self::Late | Self::Busy | Self::Unknown => Vec::new(),
         }
     }
 }
 
-/// Decodes a review. Returns a response that allows the object, and the intent to plan, if there is one.
+/// Decodes a review. Returns a response that allows the object, and the intent to plan, if there is
+/// one.
 pub(super) fn read(body: &[u8]) -> (PendingResponse, Option<Intent>) {
     let mut intent = None;
     let answer = review::answered(body, |request| {
@@ -83,11 +89,24 @@ fn intent_of(request: &Request) -> Option<Intent> {
         "DELETE" => {
             let kind = &request.kind;
             let api_version = format!("{}/{}", kind.group, kind.version);
-            let subject = Subject { api_version, kind: kind.kind.clone(), ..Subject::default() };
+            let subject = Subject {
+                api_version,
+                kind: kind.kind.clone(),
+                ..Subject::default()
+            };
             let kind = subject.known_kind()?;
+
             let name = request.name.as_deref().filter(|name| !name.is_empty())?;
-            let namespace = request.namespace.as_deref().filter(|_| !kind.is_cluster_scoped()).unwrap_or_default();
-            Some(Intent::Remove(ObjectRef { kind, name: NamespacedName::new(namespace, name) }))
+            let namespace = request
+                .namespace
+                .as_deref()
+                .filter(|_| !kind.is_cluster_scoped())
+                .unwrap_or_default();
+
+            Some(Intent::Remove(ObjectRef {
+                kind,
+                name: NamespacedName::new(namespace, name),
+            }))
         }
         _ => None,
     }
@@ -122,27 +141,37 @@ mod tests {
                 "spec": {"hosts": hosts, "http": [{"route": [{"destination": {"host": "reviews"}}]}]},
             })
         };
+
         let intent_of = |operation, object: &Value| {
             let (answer, intent) = read(&review(operation, object));
             let written: Value = serde_json::from_slice(&answer.write().unwrap()).unwrap();
             assert_eq!(written["response"], json!({"uid": "u", "allowed": true}));
             intent
         };
+
         let good = object(&json!(["reviews"]));
         assert!(
             matches!(intent_of("CREATE", &good), Some(Intent::Put(put)) if put.object_ref().name.name == "reviews".into())
         );
         assert!(intent_of("UPDATE", &object(&json!(["*.com", "a b"]))).is_none());
         let removed = intent_of("DELETE", &Value::Null);
-        assert!(matches!(removed, Some(Intent::Remove(name)) if name.to_string() == "VirtualService shop/reviews"));
-        assert!(intent_of("CONNECT", &good).is_none() && intent_of("CREATE", &Value::Null).is_none());
+        assert!(
+            matches!(removed, Some(Intent::Remove(name)) if name.to_string() == "VirtualService shop/reviews")
+        );
+
+        assert!(
+            intent_of("CONNECT", &good).is_none() && intent_of("CREATE", &Value::Null).is_none()
+        );
     }
 
     #[test]
     fn warnings_are_few_and_short() {
         let long = "ü".repeat(1000);
         let lines = Advice::Warnings(vec![long; 9]).lines();
-        assert!(lines.len() == 3 && lines.iter().all(|line| line.len() <= 256), "{lines:?}");
+        assert!(
+            lines.len() == 3 && lines.iter().all(|line| line.len() <= 256),
+            "{lines:?}"
+        );
         assert!(Advice::Late.lines().is_empty());
     }
 }

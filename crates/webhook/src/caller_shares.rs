@@ -1,4 +1,5 @@
-//! Limits the bytes of large reviews that one caller may send at once, so that other callers do not wait.
+//! Limits the bytes of large reviews that one caller may send at once, so that other callers do not
+//! wait.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -35,17 +36,38 @@ struct Entry {
 impl CallerShares {
     /// Shares of `bytes` for each caller.
     pub(super) fn new(bytes: usize) -> Arc<Self> {
-        Arc::new(Self { callers: Mutex::default(), kilobytes: kilobytes(bytes) })
+        Arc::new(Self {
+            callers: Mutex::default(),
+            kilobytes: kilobytes(bytes),
+        })
     }
 
-    /// Waits until a caller may send `bytes` more bytes; requests of one caller are served in order of arrival.
+    /// Waits until a caller may send `bytes` more bytes; requests of one caller are served in order
+    /// of arrival.
     pub(super) async fn take(self: &Arc<Self>, caller: IpAddr, bytes: usize) -> CallerShare {
         let caller = client_key(caller);
-        let semaphore = self.callers.lock().entry(caller).or_insert_with(|| self.semaphore()).clone();
-        let entry = Entry { shares: self.clone(), caller, semaphore: semaphore.clone() };
+        let semaphore = self
+            .callers
+            .lock()
+            .entry(caller)
+            .or_insert_with(|| self.semaphore())
+            .clone();
+
+        let entry = Entry {
+            shares: self.clone(),
+            caller,
+            semaphore: semaphore.clone(),
+        };
+
         // The semaphore is never closed.
-        let permit = semaphore.acquire_many_owned(kilobytes(bytes).min(self.kilobytes)).await.ok();
-        CallerShare { _permit: permit, _entry: entry }
+        let permit = semaphore
+            .acquire_many_owned(kilobytes(bytes).min(self.kilobytes))
+            .await
+            .ok();
+        CallerShare {
+            _permit: permit,
+            _entry: entry,
+        }
     }
 
     /// A full share.
@@ -63,7 +85,8 @@ impl CallerShares {
 impl Drop for Entry {
     fn drop(&mut self) {
         let mut callers = self.shares.callers.lock();
-        // One reference is in the map, one here: the caller has no other review, and none can start without the lock.
+        // One reference is in the map, one here: the caller has no other review, and none can start
+        // without the lock.
         if Arc::strong_count(&self.semaphore) == 2 {
             callers.remove(&self.caller);
         }

@@ -6,10 +6,11 @@
 //! pod ─▶ selected? ─▶ overlays (typed, or a template's text) ─▶ merged ─▶ overrides ─▶ finish ─▶ patch
 //! ```
 //!
-//! An overlay is the part of a pod that injection adds. Navarch builds the overlays of Istio's own template names
-//! (`sidecar`, `gateway`, `grpc-agent`, `grpc-simple`) as typed Kubernetes objects from the values, so that the text of an
-//! annotation always remains the text of one field. A template of the config replaces the built-in one of its name and is
-//! rendered as in istiod. All steps after the overlay are the same for both.
+//! An overlay is the part of a pod that injection adds. Navarch builds the overlays of Istio's own
+//! template names (`sidecar`, `gateway`, `grpc-agent`, `grpc-simple`) as typed Kubernetes objects
+//! from the values, so that the text of an annotation always remains the text of one field. A
+//! template of the config replaces the built-in one of its name and is rendered as in istiod. All
+//! steps after the overlay are the same for both.
 
 mod annotations;
 pub mod config;

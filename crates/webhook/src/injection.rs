@@ -21,7 +21,8 @@ const MAX_NOTE_LENGTH: usize = 1000;
 /// Maximum length of a rejection's reason, which can contain values that users wrote.
 const MAX_REASON_LENGTH: usize = 4000;
 
-/// Answers the body of a pod review. `path` is the path of the request; `objects` are the current objects.
+/// Answers the body of a pod review. `path` is the path of the request; `objects` are the current
+/// objects.
 ///
 /// # Errors
 /// If the response cannot be encoded.
@@ -61,8 +62,18 @@ fn answer(request: &Request, path: &str, injector: &Injector, objects: Option<&O
         return Answer::refuse("could not read the pod: request.object is not an object")
             .noting("injection", "refused");
     }
-    let text = |pointer: &str| request.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let pod = [text("/metadata/name"), text("/metadata/generateName")].into_iter().find(|name| !name.is_empty());
+
+    let text = |pointer: &str| {
+        request
+            .object
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+
+    let pod = [text("/metadata/name"), text("/metadata/generateName")]
+        .into_iter()
+        .find(|name| !name.is_empty());
     let pod = pod.unwrap_or_default();
     let namespace = request.namespace.as_deref().unwrap_or_default();
     let parameters = parameters(path);
@@ -73,14 +84,17 @@ fn answer(request: &Request, path: &str, injector: &Injector, objects: Option<&O
         namespace_annotations: namespace_annotations.as_ref(),
         parameters: &parameters,
     };
+
     let injection = match injector.inject(&inject_request) {
         Ok(injection) => injection,
         Err(error) => {
             let reason = error.to_string();
             tracing::warn!(namespace, pod, reason, "failed to inject pod");
-            return Answer::refuse(review::cut(&reason, MAX_REASON_LENGTH)).noting("injection", "refused");
+            return Answer::refuse(review::cut(&reason, MAX_REASON_LENGTH))
+                .noting("injection", "refused");
         }
     };
+
     let mut answer = match &injection.outcome {
         Outcome::Skipped(reason) => {
             tracing::debug!(namespace, pod, reason = reason.as_str(), "pod not injected");
@@ -88,7 +102,12 @@ fn answer(request: &Request, path: &str, injector: &Injector, objects: Option<&O
         }
         Outcome::Injected(patch) => match serde_json::to_vec(patch) {
             Ok(patch) => {
-                tracing::info!(namespace, pod, dry_run = request.is_dry_run(), "pod injected");
+                tracing::info!(
+                    namespace,
+                    pod,
+                    dry_run = request.is_dry_run(),
+                    "pod injected"
+                );
                 let mut answer = Answer::allow().noting("injection", "injected");
                 answer.patch = Some(BASE64_STANDARD.encode(patch));
                 answer.patch_type = Some("JSONPatch");
@@ -97,15 +116,25 @@ fn answer(request: &Request, path: &str, injector: &Injector, objects: Option<&O
             Err(error) => return Answer::refuse(format!("failed to encode the patch: {error}")),
         },
     };
-    answer.warnings = injection.warnings.iter().take(WARNINGS.0).map(|one| review::cut(one, WARNINGS.1)).collect();
+
+    answer.warnings = injection
+        .warnings
+        .iter()
+        .take(WARNINGS.0)
+        .map(|one| review::cut(one, WARNINGS.1))
+        .collect();
+
     for (name, value) in injection.audit {
         answer = answer.noting(name, review::cut(&value, MAX_NOTE_LENGTH));
     }
+
     answer
 }
 
 fn annotations(objects: &Objects, namespace: &str) -> Option<BTreeMap<String, String>> {
-    let found = objects.namespaces.get(&NamespacedName::new("", namespace))?;
+    let found = objects
+        .namespaces
+        .get(&NamespacedName::new("", namespace))?;
     let owned = |(key, value): (&Arc<str>, &Arc<str>)| (key.to_string(), value.to_string());
     Some(found.meta.annotations.iter().map(owned).collect())
 }

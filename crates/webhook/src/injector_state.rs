@@ -12,7 +12,8 @@ use super::inject::Injector;
 /// Whether pods can be injected.
 #[derive(Clone)]
 pub enum InjectorState {
-    /// Injection is disabled, or cannot be configured at all. As in istiod, the webhook does not exist then.
+    /// Injection is disabled, or cannot be configured at all. As in istiod, the webhook does not
+    /// exist then.
     Off(&'static str),
     /// The configuration is not read yet, and the reason.
     Pending(Arc<str>),
@@ -31,7 +32,8 @@ impl InjectorState {
     /// All values of [`InjectorState::label`].
     pub const LABELS: [&'static str; 5] = ["off", "pending", "failed", "ready", "stale"];
 
-    /// The state as a metric label: `off`, `pending`, `failed`, `ready`, or `stale` if a later configuration was rejected.
+    /// The state as a metric label: `off`, `pending`, `failed`, `ready`, or `stale` if a later
+    /// configuration was rejected.
     #[must_use]
     pub fn label(&self) -> &'static str {
         match self {
@@ -39,7 +41,9 @@ impl InjectorState {
             Self::Pending(_) => "pending",
             Self::Failed(_) => "failed",
             Self::Ready { refused: None, .. } => "ready",
-            Self::Ready { refused: Some(_), .. } => "stale",
+            Self::Ready {
+                refused: Some(_), ..
+            } => "stale",
         }
     }
 
@@ -56,18 +60,23 @@ impl InjectorState {
     /// The injector.
     ///
     /// # Errors
-    /// If there is no injector: the HTTP status and the message for the API server. A response that admits the pod would start it
-    /// without its proxy.
+    /// If there is no injector: the HTTP status and the message for the API server. A response that
+    /// admits the pod would start it without its proxy.
     pub fn injector(&self) -> Result<Arc<Injector>, (StatusCode, String)> {
         match self {
             Self::Ready { injector, .. } => Ok(injector.clone()),
-            Self::Off(reason) => Err((StatusCode::NOT_FOUND, format!("injection is disabled: {reason}"))),
-            Self::Pending(reason) => {
-                Err((StatusCode::SERVICE_UNAVAILABLE, format!("injection is not configured yet: {reason}")))
-            }
-            Self::Failed(reason) => {
-                Err((StatusCode::SERVICE_UNAVAILABLE, format!("injection is not configured: {reason}")))
-            }
+            Self::Off(reason) => Err((
+                StatusCode::NOT_FOUND,
+                format!("injection is disabled: {reason}"),
+            )),
+            Self::Pending(reason) => Err((
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("injection is not configured yet: {reason}"),
+            )),
+            Self::Failed(reason) => Err((
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("injection is not configured: {reason}"),
+            )),
         }
     }
 }
@@ -90,7 +99,10 @@ impl CurrentInjector {
     /// Starts with this state.
     #[must_use]
     pub fn new(state: InjectorState) -> Self {
-        Self { state: Arc::new(ArcSwap::from_pointee(state)), changed: watch::Sender::new(()) }
+        Self {
+            state: Arc::new(ArcSwap::from_pointee(state)),
+            changed: watch::Sender::new(()),
+        }
     }
 
     /// Does not block. The guard keeps this state even if another one is stored meanwhile.

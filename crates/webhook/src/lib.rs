@@ -1,4 +1,5 @@
-//! Injection and admission: the webhooks that the API server calls before it stores a pod or an Istio object.
+//! Injection and admission: the webhooks that the API server calls before it stores a pod or an
+//! Istio object.
 //!
 //! ```text
 //! API server ─▶ routes (limits, content type) ─▶ review (v1, v1beta1) ─┬▶ validation ─▶ verdict, neighbours
@@ -7,11 +8,15 @@
 //! registration ─▶ the API server's webhook configurations, with the roots of the webhooks' certificate
 //! ```
 //!
-//! Responses are pure functions of the request and, where other objects matter, of a snapshot. Does not depend on proxies.
+//! Responses are pure functions of the request and, where other objects matter, of a snapshot. Does
+//! not depend on proxies.
 
 #![cfg_attr(
     test,
-    allow(clippy::needless_pass_by_value, reason = "builders of test values read better if they take values")
+    allow(
+        clippy::needless_pass_by_value,
+        reason = "builders of test values read better if they take values"
+    )
 )]
 
 mod advice;

@@ -20,8 +20,8 @@ use navarch_net::rejections::Rejections;
 
 /// Maximum size of a review: twice the API server's limit of an object.
 pub const MAX_BODY: usize = 6 << 20;
-/// Size of a small review. The first bytes of each review are charged to a separate budget, so that large ones never block
-/// small ones.
+/// Size of a small review. The first bytes of each review are charged to a separate budget, so that
+/// large ones never block small ones.
 pub const SMALL_BODY: usize = 64 << 10;
 
 /// Limits of all callers together, and of each.
@@ -96,21 +96,40 @@ impl RejectReason {
 impl IntoResponse for RejectReason {
     fn into_response(self) -> Response {
         let (status, text) = match self {
-            Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "too many reviews at once; try again".to_owned()),
-            Self::Slow => (StatusCode::REQUEST_TIMEOUT, "timed out reading the body".to_owned()),
-            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, format!("the body is too large: limit is {MAX_BODY}")),
-            Self::Broken => (StatusCode::BAD_REQUEST, "the body could not be read".to_owned()),
+            Self::Busy => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too many reviews at once; try again".to_owned(),
+            ),
+            Self::Slow => (
+                StatusCode::REQUEST_TIMEOUT,
+                "timed out reading the body".to_owned(),
+            ),
+            Self::TooLarge => (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("the body is too large: limit is {MAX_BODY}"),
+            ),
+            Self::Broken => (
+                StatusCode::BAD_REQUEST,
+                "the body could not be read".to_owned(),
+            ),
             Self::Empty => (StatusCode::BAD_REQUEST, "no body found".to_owned()),
-            Self::WrongType => {
-                (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid Content-Type, want `application/json`".to_owned())
-            }
+            Self::WrongType => (
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "invalid Content-Type, want `application/json`".to_owned(),
+            ),
         };
+
         // The rest of the body is not read, so the connection must be closed.
         let close = matches!(self, Self::Slow | Self::TooLarge | Self::Broken);
         let mut response = (status, text).into_response();
+
         if close {
-            response.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+            response.headers_mut().insert(
+                header::CONNECTION,
+                header::HeaderValue::from_static("close"),
+            );
         }
+
         response
     }
 }
@@ -122,8 +141,8 @@ pub(super) struct ReviewReader {
     small: Arc<Budget>,
     /// Budget of the rest.
     large: Arc<Budget>,
-    /// Limits concurrent large reviews of each caller to those that are sure to finish: otherwise all of them might wait for memory
-    /// that the others hold.
+    /// Limits concurrent large reviews of each caller to those that are sure to finish: otherwise
+    /// all of them might wait for memory that the others hold.
     caller_shares: Arc<CallerShares>,
     limits: Limits,
 }
@@ -131,7 +150,8 @@ pub(super) struct ReviewReader {
 impl ReviewReader {
     /// An intake with these limits; one review of maximum size always fits.
     pub(super) fn new(limits: Limits) -> Self {
-        // A single caller may hold half of a budget; a quarter remains for it beside two other callers at their maximum.
+        // A single caller may hold half of a budget; a quarter remains for it beside two other
+        // callers at their maximum.
         let bytes = limits.bytes.max(4 * MAX_BODY);
         Self {
             small: Budget::new(limits.small_bytes.max(4 * SMALL_BODY)),
@@ -142,31 +162,53 @@ impl ReviewReader {
     }
 
     /// Reads a review, or counts the rejection.
-    pub(super) async fn take(&self, request: Request<Body>) -> Result<ReceivedReview, RejectReason> {
+    pub(super) async fn take(
+        &self,
+        request: Request<Body>,
+    ) -> Result<ReceivedReview, RejectReason> {
         let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
-        let peer = peer.map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |ConnectInfo(peer)| peer.ip());
+        let peer = peer.map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |ConnectInfo(peer)| {
+            peer.ip()
+        });
         let taken = self.read_review(peer, request).await;
         if let Err(not_taken) = &taken {
-            self.limits.rejections.count("https", not_taken.reason(), peer);
+            self.limits
+                .rejections
+                .count("https", not_taken.reason(), peer);
         }
         taken
     }
 
     /// Reads a review of a caller.
-    async fn read_review(&self, peer: IpAddr, request: Request<Body>) -> Result<ReceivedReview, RejectReason> {
+    async fn read_review(
+        &self,
+        peer: IpAddr,
+        request: Request<Body>,
+    ) -> Result<ReceivedReview, RejectReason> {
         let header = request.headers().get(header::CONTENT_LENGTH);
-        let header = header.and_then(|value| value.to_str().ok()).and_then(|text| text.parse::<usize>().ok());
+        let header = header
+            .and_then(|value| value.to_str().ok())
+            .and_then(|text| text.parse::<usize>().ok());
         if header.is_some_and(|length| length > MAX_BODY) {
             return Err(RejectReason::TooLarge);
         }
-        let is_json = request.headers().get(header::CONTENT_TYPE).is_some_and(is_json);
+
+        let is_json = request
+            .headers()
+            .get(header::CONTENT_TYPE)
+            .is_some_and(is_json);
         let share = match header {
             Some(..=SMALL_BODY) => None,
             large => {
                 let share = self.caller_shares.take(peer, large.unwrap_or(MAX_BODY));
-                Some(timeout(self.limits.turn, share).await.map_err(|_| RejectReason::Busy)?)
+                Some(
+                    timeout(self.limits.turn, share)
+                        .await
+                        .map_err(|_| RejectReason::Busy)?,
+                )
             }
         };
+
         let waits_for_room = AtomicBool::new(false);
         let reading = self.read(peer, request.into_body(), header, &waits_for_room);
         let (body, charges) = match timeout(self.limits.body, reading).await {
@@ -177,10 +219,17 @@ impl ReviewReader {
         if body.is_empty() {
             return Err(RejectReason::Empty);
         }
+
         if !is_json {
             return Err(RejectReason::WrongType);
         }
-        Ok(ReceivedReview { body, peer, _charges: charges, _share_of_caller: share })
+
+        Ok(ReceivedReview {
+            body,
+            peer,
+            _charges: charges,
+            _share_of_caller: share,
+        })
     }
 
     /// Reads a body; its bytes are charged as they arrive, whatever the announced length.
@@ -192,34 +241,56 @@ impl ReviewReader {
         waits_for_room: &AtomicBool,
     ) -> Result<(Bytes, [Charge; 2]), RejectReason> {
         let free = |budget: &Arc<Budget>| budget.charge(peer, 0).map_err(|_| RejectReason::Busy);
-        let (mut small, mut large) = (free(&self.small)?, free(&self.large)?);
+        let mut small = free(&self.small)?;
+        let mut large = free(&self.large)?;
         let mut bytes = Vec::with_capacity(content_length.unwrap_or_default().min(SMALL_BODY));
+
         while let Some(frame) = body.frame().await {
-            let Ok(data) = frame.map_err(|_| RejectReason::Broken)?.into_data() else { continue };
+            let Ok(data) = frame.map_err(|_| RejectReason::Broken)?.into_data() else {
+                continue;
+            };
+
             if bytes.len() + data.len() > MAX_BODY {
                 return Err(RejectReason::TooLarge);
             }
+
             let first = data.len().min(SMALL_BODY.saturating_sub(bytes.len()));
             waits_for_room.store(true, Ordering::Relaxed);
             let charged = async {
                 small.grow_when_free(first).await;
                 large.grow_when_free(data.len() - first).await;
             };
-            timeout(self.limits.turn, charged).await.map_err(|_| RejectReason::Busy)?;
+            timeout(self.limits.turn, charged)
+                .await
+                .map_err(|_| RejectReason::Busy)?;
+
             waits_for_room.store(false, Ordering::Relaxed);
+
             if bytes.len() + data.len() > bytes.capacity() {
                 // Untouched memory costs nothing, so the announced length may be reserved.
-                bytes.reserve_exact(content_length.unwrap_or_default().saturating_sub(bytes.len()).max(data.len()));
+                bytes.reserve_exact(
+                    content_length
+                        .unwrap_or_default()
+                        .saturating_sub(bytes.len())
+                        .max(data.len()),
+                );
             }
+
             bytes.extend_from_slice(&data);
         }
+
         Ok((bytes.into(), [small, large]))
     }
 }
 
 /// Whether a content type is JSON; parameters such as the character set do not matter.
 fn is_json(value: &header::HeaderValue) -> bool {
-    let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default();
+    let essence = value
+        .to_str()
+        .unwrap_or_default()
+        .split(';')
+        .next()
+        .unwrap_or_default();
     essence.trim().eq_ignore_ascii_case("application/json")
 }
 
@@ -233,8 +304,13 @@ mod tests {
 
     /// The limits, with less time.
     fn hasty() -> Limits {
-        let (turn, body) = (Duration::from_millis(100), Duration::from_secs(2));
-        Limits { turn, body, ..Limits::default() }
+        let turn = Duration::from_millis(100);
+        let body = Duration::from_secs(2);
+        Limits {
+            turn,
+            body,
+            ..Limits::default()
+        }
     }
 
     /// A client by the last part of its address.
@@ -245,7 +321,8 @@ mod tests {
     /// A review that announces a length and comes in pieces.
     fn review(announced: usize) -> (mpsc::Sender<Vec<u8>>, Request<Body>) {
         let (sender, receiver) = mpsc::channel(1000);
-        let body = ReceiverStream::new(receiver).map(|data: Vec<u8>| Ok::<_, std::io::Error>(Bytes::from(data)));
+        let body = ReceiverStream::new(receiver)
+            .map(|data: Vec<u8>| Ok::<_, std::io::Error>(Bytes::from(data)));
         let request = Request::post("/validate")
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::CONTENT_LENGTH, announced);
@@ -264,47 +341,105 @@ mod tests {
         let intake = Arc::new(ReviewReader::new(hasty()));
         let mut silent = tokio::task::JoinSet::new();
         let mut senders = Vec::new();
+
         for last in 1..=64 {
             let (sender, request) = review(MAX_BODY);
             senders.push(sender);
             let intake = intake.clone();
             silent.spawn(async move { intake.read_review(peer(last), request).await.map(drop) });
         }
+
         tokio::task::yield_now().await;
+
         for length in [2, MAX_BODY] {
             let taken = intake.read_review(peer(100), whole(length)).await.unwrap();
-            assert_eq!(taken.body.len(), length, "nothing has come, so nothing is charged");
+            assert_eq!(
+                taken.body.len(),
+                length,
+                "nothing has come, so nothing is charged"
+            );
         }
+
         while let Some(outcome) = silent.join_next().await {
             assert_eq!(outcome.unwrap(), Err(RejectReason::Slow));
         }
-        assert_eq!((intake.small.held(), intake.large.held(), intake.caller_shares.len()), (0, 0, 0));
+
+        assert_eq!(
+            (
+                intake.small.held(),
+                intake.large.held(),
+                intake.caller_shares.len()
+            ),
+            (0, 0, 0)
+        );
     }
 
     #[tokio::test]
     async fn a_client_with_large_bodies_waits_and_leaves_room_for_others() {
         let intake = ReviewReader::new(hasty());
         let mut held = Vec::new();
+
         // Two of the largest are what one caller may send at once.
         for _ in 0..2 {
             held.push(intake.read_review(peer(1), whole(MAX_BODY)).await.unwrap());
         }
-        assert_eq!(intake.read_review(peer(1), whole(MAX_BODY)).await.unwrap_err(), RejectReason::Busy);
-        held.push(intake.read_review(peer(1), whole(SMALL_BODY)).await.unwrap());
+
+        assert_eq!(
+            intake
+                .read_review(peer(1), whole(MAX_BODY))
+                .await
+                .unwrap_err(),
+            RejectReason::Busy
+        );
+
+        held.push(
+            intake
+                .read_review(peer(1), whole(SMALL_BODY))
+                .await
+                .unwrap(),
+        );
+
         for last in 2..4 {
-            held.push(intake.read_review(peer(last), whole(MAX_BODY)).await.unwrap());
+            held.push(
+                intake
+                    .read_review(peer(last), whole(MAX_BODY))
+                    .await
+                    .unwrap(),
+            );
         }
+
         drop(held);
-        assert_eq!(intake.read_review(peer(1), whole(MAX_BODY)).await.unwrap().body.len(), MAX_BODY);
-        assert_eq!((intake.small.held(), intake.large.held(), intake.caller_shares.len()), (0, 0, 0));
+        assert_eq!(
+            intake
+                .read_review(peer(1), whole(MAX_BODY))
+                .await
+                .unwrap()
+                .body
+                .len(),
+            MAX_BODY
+        );
+
+        assert_eq!(
+            (
+                intake.small.held(),
+                intake.large.held(),
+                intake.caller_shares.len()
+            ),
+            (0, 0, 0)
+        );
     }
 
     #[tokio::test]
     async fn small_reviews_are_accepted_while_large_ones_use_all_memory() {
-        let limits = Limits { bytes: 0, ..hasty() };
+        let limits = Limits {
+            bytes: 0,
+            ..hasty()
+        };
         let intake = ReviewReader::new(limits);
+
         // As many callers as it takes until no large review fits.
         let mut held = Vec::new();
+
         for last in 1..100 {
             match intake.read_review(peer(last), whole(MAX_BODY)).await {
                 Ok(taken) => held.push(taken),
@@ -314,9 +449,16 @@ mod tests {
                 }
             }
         }
+
         assert!((2..99).contains(&held.len()), "{}", held.len());
+
         for last in 100..200 {
-            held.push(intake.read_review(peer(last), whole(SMALL_BODY)).await.unwrap());
+            held.push(
+                intake
+                    .read_review(peer(last), whole(SMALL_BODY))
+                    .await
+                    .unwrap(),
+            );
         }
     }
 
@@ -325,14 +467,28 @@ mod tests {
         let intake = ReviewReader::new(hasty());
         let (sender, request) = review(100);
         sender.try_send(vec![b'{']).unwrap();
-        assert_eq!(intake.read_review(peer(1), request).await.unwrap_err(), RejectReason::Slow);
+        assert_eq!(
+            intake.read_review(peer(1), request).await.unwrap_err(),
+            RejectReason::Slow
+        );
         let (sender, mut request) = review(0);
         request.headers_mut().remove(header::CONTENT_LENGTH);
+
         for _ in 0..7 {
             sender.try_send(vec![b' '; 1 << 20]).unwrap();
         }
+
         drop(sender);
-        assert_eq!(intake.read_review(peer(1), request).await.unwrap_err(), RejectReason::TooLarge);
-        assert_eq!(intake.read_review(peer(1), whole(MAX_BODY + 1)).await.unwrap_err(), RejectReason::TooLarge);
+        assert_eq!(
+            intake.read_review(peer(1), request).await.unwrap_err(),
+            RejectReason::TooLarge
+        );
+        assert_eq!(
+            intake
+                .read_review(peer(1), whole(MAX_BODY + 1))
+                .await
+                .unwrap_err(),
+            RejectReason::TooLarge
+        );
     }
 }

@@ -118,26 +118,65 @@ impl Metrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let m = metrics.clone();
-        registry.register("galley_validation_passed", "Objects accepted by validation", m.passed);
-        registry.register("galley_validation_failed", "Objects rejected by validation, by reason", m.failed);
+        registry.register(
+            "galley_validation_passed",
+            "Objects accepted by validation",
+            m.passed,
+        );
+
+        registry.register(
+            "galley_validation_failed",
+            "Objects rejected by validation, by reason",
+            m.failed,
+        );
+
         registry.register(
             "galley_validation_http_error",
             "AdmissionReviews rejected with an HTTP error, by status",
             m.http_errors,
         );
         let help = "Updates of ValidatingWebhookConfigurations";
-        registry.register("galley_validation_config_updates", help, m.validation_updates);
+        registry.register(
+            "galley_validation_config_updates",
+            help,
+            m.validation_updates,
+        );
+
         let help = "Failed updates of ValidatingWebhookConfigurations";
-        registry.register("galley_validation_config_update_error", help, m.validation_update_errors);
-        registry.register("webhook_patch_attempts", "Updates of MutatingWebhookConfigurations", m.injection_updates);
+        registry.register(
+            "galley_validation_config_update_error",
+            help,
+            m.validation_update_errors,
+        );
+
+        registry.register(
+            "webhook_patch_attempts",
+            "Updates of MutatingWebhookConfigurations",
+            m.injection_updates,
+        );
         let help = "Failed updates of MutatingWebhookConfigurations";
         registry.register("webhook_patch_failures", help, m.injection_update_errors);
         let help = "Retried updates of MutatingWebhookConfigurations";
         registry.register("webhook_patch_retries", help, m.injection_retries);
-        registry.register("sidecar_injection_requests", "Injection requests", m.requests);
+
+        registry.register(
+            "sidecar_injection_requests",
+            "Injection requests",
+            m.requests,
+        );
         registry.register("sidecar_injection_success", "Pods injected", m.injected);
-        registry.register("sidecar_injection_failure", "Pods that failed to be injected", m.not_injectable);
-        registry.register("sidecar_injection_skip", "Pods not injected by policy", m.skipped);
+        registry.register(
+            "sidecar_injection_failure",
+            "Pods that failed to be injected",
+            m.not_injectable,
+        );
+
+        registry.register(
+            "sidecar_injection_skip",
+            "Pods not injected by policy",
+            m.skipped,
+        );
+
         registry.register(
             "sidecar_injection_time_seconds",
             "Duration of an injection request, in seconds",
@@ -147,13 +186,16 @@ impl Metrics {
         registry.register("navarch_injector_state", help, m.injector);
         let help = "Objects whose effect was planned for admission warnings, by result: told, unchanged, late, busy or unknown";
         registry.register("navarch_plan_warnings", help, m.advised);
+
         metrics
     }
 
     /// Sets the state of the injector.
     pub fn injector(&self, now: &InjectorState) {
         for state in InjectorState::LABELS {
-            self.injector.get_or_create(&StateLabel { state }).set(i64::from(state == now.label()));
+            self.injector
+                .get_or_create(&StateLabel { state })
+                .set(i64::from(state == now.label()));
         }
     }
 
@@ -164,16 +206,38 @@ impl Metrics {
 
     /// Counts a validated object; `refused` is istiod's reason if it was rejected.
     pub(super) fn count_validated(&self, of: &Resource, refused: Option<&'static str>) {
-        let Resource { group, version, resource } = labels_of(of);
+        let Resource {
+            group,
+            version,
+            resource,
+        } = labels_of(of);
+
         match refused {
-            None => self.passed.get_or_create(&ResourceLabels { group, version, resource }).inc(),
-            Some(reason) => self.failed.get_or_create(&FailureLabels { group, version, resource, reason }).inc(),
+            None => self
+                .passed
+                .get_or_create(&ResourceLabels {
+                    group,
+                    version,
+                    resource,
+                })
+                .inc(),
+            Some(reason) => self
+                .failed
+                .get_or_create(&FailureLabels {
+                    group,
+                    version,
+                    resource,
+                    reason,
+                })
+                .inc(),
         };
     }
 
     /// Counts a review that was rejected unread.
     pub(super) fn count_unread(&self, status: u16) {
-        self.http_errors.get_or_create(&StatusLabel { status }).inc();
+        self.http_errors
+            .get_or_create(&StatusLabel { status })
+            .inc();
     }
 
     /// Counts a reviewed pod.
@@ -192,29 +256,48 @@ impl Metrics {
         if is_good {
             self.validation_updates.inc();
         } else {
-            self.validation_update_errors.get_or_create(&ReasonLabel { reason: "update" }).inc();
+            self.validation_update_errors
+                .get_or_create(&ReasonLabel { reason: "update" })
+                .inc();
         }
     }
 
     /// Counts an update of a mutating webhook configuration.
     pub(super) fn injection_update(&self, name: &str, is_good: bool) {
-        self.injection_updates.get_or_create(&NameLabel { name: name.to_owned() }).inc();
+        self.injection_updates
+            .get_or_create(&NameLabel {
+                name: name.to_owned(),
+            })
+            .inc();
+
         if !is_good {
-            let labels = PatchLabels { name: name.to_owned(), reason: "webhook_update_failure" };
+            let labels = PatchLabels {
+                name: name.to_owned(),
+                reason: "webhook_update_failure",
+            };
             self.injection_update_errors.get_or_create(&labels).inc();
             // Each failed update is retried.
-            self.injection_retries.get_or_create(&NameLabel { name: name.to_owned() }).inc();
+            self.injection_retries
+                .get_or_create(&NameLabel {
+                    name: name.to_owned(),
+                })
+                .inc();
         }
     }
 }
 
-/// The labels of a resource. Any client can send a review, so unknown resources must not create new label values.
+/// The labels of a resource. Any client can send a review, so unknown resources must not create new
+/// label values.
 fn labels_of(of: &Resource) -> Resource {
     if crds::is_defined(&of.group, &of.version, &of.resource) {
         return of.clone();
     }
     let other = || "other".to_owned();
-    Resource { group: other(), version: other(), resource: other() }
+    Resource {
+        group: other(),
+        version: other(),
+        resource: other(),
+    }
 }
 
 impl Default for Metrics {
@@ -252,16 +335,37 @@ mod tests {
             version: version.to_owned(),
             resource: resource.to_owned(),
         };
+
         for number in 0..100 {
             metrics.count_validated(&of(&format!("{number}.istio.io"), "v1", "gateways"), None);
-            metrics.count_validated(&of("networking.istio.io", &format!("v{number}x"), "gateways"), None);
-            metrics.count_validated(&of("networking.istio.io", "v1", &"x".repeat(number)), Some("invalid_resource"));
+            metrics.count_validated(
+                &of("networking.istio.io", &format!("v{number}x"), "gateways"),
+                None,
+            );
+            metrics.count_validated(
+                &of("networking.istio.io", "v1", &"x".repeat(number)),
+                Some("invalid_resource"),
+            );
         }
+
         metrics.count_validated(&of("networking.istio.io", "v1beta1", "gateways"), None);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         let rows = |name: &str| text.lines().filter(|line| line.starts_with(name)).count();
-        assert_eq!((rows("galley_validation_passed{"), rows("galley_validation_failed{")), (2, 1), "{text}");
-        assert!(text.contains("group=\"networking.istio.io\",version=\"v1beta1\",resource=\"gateways\"} 1"), "{text}");
+        assert_eq!(
+            (
+                rows("galley_validation_passed{"),
+                rows("galley_validation_failed{")
+            ),
+            (2, 1),
+            "{text}"
+        );
+
+        assert!(
+            text.contains(
+                "group=\"networking.istio.io\",version=\"v1beta1\",resource=\"gateways\"} 1"
+            ),
+            "{text}"
+        );
     }
 }

@@ -1,8 +1,9 @@
 //! Keeps Navarch's own webhook configurations up to date in the API server.
 //!
-//! The label `istio.io/rev` selects the configurations. `caBundle` is restored when another writer edits it; validation fails
-//! closed (`failurePolicy: Fail`) once a trial has shown that invalid objects are rejected. Only differences are written, so
-//! replicas with the same state do not write.
+//! The label `istio.io/rev` selects the configurations. `caBundle` is restored when another writer
+//! edits it; validation fails closed (`failurePolicy: Fail`) once a trial has shown that invalid
+//! objects are rejected. Only differences are written, so replicas with the same state do not
+//! write.
 
 mod bundle;
 mod hooks;
@@ -35,9 +36,11 @@ pub use rollover::{Announcements, Rollover, rollover};
 const REVISION: &str = "istio.io/rev";
 /// Retry delays.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(60));
-/// Failed trials before a warning is logged: about 25 seconds, as the API server notices the webhook with a delay.
+/// Failed trials before a warning is logged: about 25 seconds, as the API server notices the
+/// webhook with a delay.
 const MAX_TRIALS: u32 = 8;
-/// Maximum writes of one configuration within [`WRITE_WINDOW`], so that Navarch does not fight another writer forever.
+/// Maximum writes of one configuration within [`WRITE_WINDOW`], so that Navarch does not fight
+/// another writer forever.
 const MAX_WRITES: usize = 10;
 /// See [`MAX_WRITES`].
 const WRITE_WINDOW: Duration = Duration::from_secs(60);
@@ -92,14 +95,17 @@ struct State {
 }
 
 impl Registration {
-    /// Maintains the configurations until `stop` is cancelled. `registered` receives the roots that are in all of them.
+    /// Maintains the configurations until `stop` is cancelled. `registered` receives the roots that
+    /// are in all of them.
     pub async fn run(mut self, registered: watch::Sender<Arc<str>>, stop: CancellationToken) {
         let resource = resource(self.kind);
         let api = Api::<DynamicObject>::all_with(self.client.clone(), &resource);
         let config = watcher::Config::default().labels(&format!("{REVISION}={}", self.revision));
         let mut events = std::pin::pin!(watcher(api.clone(), config).default_backoff());
-        let (mut state, mut backoff) = (State::default(), RETRY);
+        let mut state = State::default();
+        let mut backoff = RETRY;
         let mut is_synced = false;
+
         loop {
             let again = state.again;
             tokio::select! {
@@ -115,6 +121,7 @@ impl Registration {
                     None => return,
                 },
             }
+
             if is_synced {
                 tokio::select! {
                     () = stop.cancelled() => return,
@@ -135,11 +142,15 @@ impl Registration {
         if roots.is_empty() {
             return;
         }
+
         let mut all_well = true;
+
         for (name, found) in state.known.clone() {
             let mut wanted = found.clone();
-            let until = hooks::set_bundle(self.kind, &mut wanted, &roots, &mut state.grace, self.grace);
+            let until =
+                hooks::set_bundle(self.kind, &mut wanted, &roots, &mut state.grace, self.grace);
             state.schedule_reconcile(until);
+
             if self.kind == HookKind::Validating && hooks::is_open(&wanted) {
                 if !state.is_tried && hooks::contains_roots(self.kind, &found, &roots) {
                     let outcome = trial::run(&self.client, &self.namespace, &self.revision).await;
@@ -151,9 +162,11 @@ impl Registration {
                     all_well = false;
                 }
             }
+
             if wanted == found || !state.may_write(&name) {
                 continue;
             }
+
             match self.write(api, &name, &wanted).await {
                 Ok(now) => _ = state.known.insert(name, now),
                 Err(error) => {
@@ -162,9 +175,16 @@ impl Registration {
                 }
             }
         }
-        if state.known.values().all(|found| hooks::contains_roots(self.kind, found, &roots)) {
-            registered.send_if_modified(|current| std::mem::replace(current, roots.clone()) != roots);
+
+        if state
+            .known
+            .values()
+            .all(|found| hooks::contains_roots(self.kind, found, &roots))
+        {
+            registered
+                .send_if_modified(|current| std::mem::replace(current, roots.clone()) != roots);
         }
+
         if all_well {
             backoff.reset();
         } else {
@@ -180,7 +200,8 @@ impl Registration {
         wanted: &DynamicObject,
     ) -> Result<DynamicObject, String> {
         let parameters = PostParams::default();
-        let outcome = tokio::time::timeout(CALL_TIMEOUT, api.replace(name, &parameters, wanted)).await;
+        let outcome =
+            tokio::time::timeout(CALL_TIMEOUT, api.replace(name, &parameters, wanted)).await;
         let is_good = matches!(outcome, Ok(Ok(_)));
         match self.kind {
             HookKind::Mutating => self.metrics.injection_update(name, is_good),
@@ -199,7 +220,11 @@ impl Registration {
 
 /// The API kind of a webhook configuration.
 fn resource(kind: HookKind) -> ApiResource {
-    ApiResource::from_gvk(&GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind.as_str()))
+    ApiResource::from_gvk(&GroupVersionKind::gvk(
+        "admissionregistration.k8s.io",
+        "v1",
+        kind.as_str(),
+    ))
 }
 
 /// Waits until a time, or forever if there is none.
@@ -225,7 +250,9 @@ impl State {
                 return true;
             }
             Event::Apply(object) => self.put(object),
-            Event::Delete(object) => _ = self.known.remove(&object.metadata.name.unwrap_or_default()),
+            Event::Delete(object) => {
+                _ = self.known.remove(&object.metadata.name.unwrap_or_default())
+            }
         }
         false
     }
@@ -239,7 +266,10 @@ impl State {
             Err(reason) => {
                 self.trials += 1;
                 if self.trials == MAX_TRIALS {
-                    tracing::warn!(reason, "validation webhook does not work; failurePolicy stays Ignore");
+                    tracing::warn!(
+                        reason,
+                        "validation webhook does not work; failurePolicy stays Ignore"
+                    );
                 } else {
                     tracing::debug!(reason, "validation webhook does not work yet");
                 }
@@ -264,7 +294,10 @@ impl State {
             return true;
         }
         let next = written.front().map(|first| *first + WRITE_WINDOW);
-        tracing::warn!(name, "another writer keeps changing the webhook configuration; pausing updates");
+        tracing::warn!(
+            name,
+            "another writer keeps changing the webhook configuration; pausing updates"
+        );
         self.schedule_reconcile(next);
         false
     }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The supported API versions. As in istiod, reviews of unknown versions get a response of the second one.
+/// The supported API versions. As in istiod, reviews of unknown versions get a response of the
+/// second one.
 const V1: &str = "admission.k8s.io/v1";
 /// As [`V1`].
 const V1_BETA1: &str = "admission.k8s.io/v1beta1";
@@ -109,13 +110,21 @@ impl Answer {
     /// Allows the object.
     #[must_use]
     pub(super) fn allow() -> Self {
-        Self { allowed: true, ..Self::default() }
+        Self {
+            allowed: true,
+            ..Self::default()
+        }
     }
 
     /// Rejects the object.
     #[must_use]
     pub(super) fn refuse(message: impl Into<String>) -> Self {
-        Self { status: Some(Status { message: message.into() }), ..Self::default() }
+        Self {
+            status: Some(Status {
+                message: message.into(),
+            }),
+            ..Self::default()
+        }
     }
 
     /// Adds an audit annotation.
@@ -126,8 +135,12 @@ impl Answer {
     }
 }
 
-/// Decodes a review, answers it, and encodes the response in the version of the review. Invalid reviews are rejected.
-pub(super) fn answer(body: &[u8], decide: impl FnOnce(Request) -> Answer) -> Result<Vec<u8>, serde_json::Error> {
+/// Decodes a review, answers it, and encodes the response in the version of the review. Invalid
+/// reviews are rejected.
+pub(super) fn answer(
+    body: &[u8],
+    decide: impl FnOnce(Request) -> Answer,
+) -> Result<Vec<u8>, serde_json::Error> {
     answered(body, decide).write()
 }
 
@@ -137,7 +150,10 @@ pub(super) fn answered(body: &[u8], decide: impl FnOnce(Request) -> Answer) -> P
         Err(refusal) => (V1_BETA1, String::new(), Answer::refuse(refusal)),
         Ok((version, request)) => (version, request.uid.clone(), decide(request)),
     };
-    PendingResponse { version, answer: Answer { uid, ..answer } }
+    PendingResponse {
+        version,
+        answer: Answer { uid, ..answer },
+    }
 }
 
 /// A response with its API version.
@@ -180,13 +196,23 @@ fn read(body: &[u8]) -> Result<(&'static str, Request), String> {
         V1 => V1,
         V1_BETA1 => V1_BETA1,
         other => {
-            return Err(format!("could not decode body: apiVersion is {:?}, want {V1} or {V1_BETA1}", shorten(other)));
+            return Err(format!(
+                "could not decode body: apiVersion is {:?}, want {V1} or {V1_BETA1}",
+                shorten(other)
+            ));
         }
     };
+
     if review.kind != "AdmissionReview" {
-        return Err(format!("could not decode body: kind is {:?}, want AdmissionReview", shorten(&review.kind)));
+        return Err(format!(
+            "could not decode body: kind is {:?}, want AdmissionReview",
+            shorten(&review.kind)
+        ));
     }
-    let request = review.request.ok_or("could not decode body: the AdmissionReview has no request")?;
+
+    let request = review
+        .request
+        .ok_or("could not decode body: the AdmissionReview has no request")?;
     Ok((version, request))
 }
 
@@ -223,7 +249,10 @@ mod tests {
             let review = json!({ "apiVersion": version, "kind": "AdmissionReview", "request": { "uid": "u" } });
             let written = allow_all(review.to_string().as_bytes());
             let response = json!({ "uid": "u", "allowed": true });
-            assert_eq!(written, json!({ "apiVersion": version, "kind": "AdmissionReview", "response": response }));
+            assert_eq!(
+                written,
+                json!({ "apiVersion": version, "kind": "AdmissionReview", "response": response })
+            );
         }
     }
 
@@ -238,7 +267,12 @@ mod tests {
             r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#,
             r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":3}}"#,
         ];
-        for body in bodies.map(str::to_owned).into_iter().chain([format!("{}1", "[".repeat(100_000))]) {
+
+        for body in bodies
+            .map(str::to_owned)
+            .into_iter()
+            .chain([format!("{}1", "[".repeat(100_000))])
+        {
             let written = allow_all(body.as_bytes());
             assert_eq!(written["response"]["allowed"], false, "{body}");
             let message = written["response"]["status"]["message"].as_str().unwrap();

@@ -24,7 +24,8 @@ use super::validation;
 use navarch_net::fair_semaphore::FairSemaphore;
 use navarch_store::Objects;
 
-/// Reviews larger than this are answered on a thread of their own, so that they do not block others.
+/// Reviews larger than this are answered on a thread of their own, so that they do not block
+/// others.
 const LARGE: usize = 64 << 10;
 /// Maximum number of waiting large reviews, which are rare.
 const WAITING: usize = 256;
@@ -43,15 +44,17 @@ pub struct Webhooks {
     adviser: Option<Adviser>,
     /// Reads reviews within limits.
     intake: ReviewReader,
-    /// Limits concurrent large reviews, each on a thread of its own, as answering takes a multiple of their size; fair among
-    /// callers.
+    /// Limits concurrent large reviews, each on a thread of its own, as answering takes a multiple
+    /// of their size; fair among callers.
     large: Arc<FairSemaphore<IpAddr>>,
     metrics: Metrics,
 }
 
 impl std::fmt::Debug for Webhooks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Webhooks").field("injector", &self.injector).finish_non_exhaustive()
+        f.debug_struct("Webhooks")
+            .field("injector", &self.injector)
+            .finish_non_exhaustive()
     }
 }
 
@@ -73,19 +76,31 @@ impl Webhooks {
     ) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let large = FairSemaphore::new(processors, WAITING);
-        Self { ready, objects_provider, injector, adviser: None, intake: ReviewReader::new(limits), large, metrics }
+        Self {
+            ready,
+            objects_provider,
+            injector,
+            adviser: None,
+            intake: ReviewReader::new(limits),
+            large,
+            metrics,
+        }
     }
 
     /// Enables `/plan` with this planner.
     #[must_use]
     pub fn with_adviser(self, adviser: Adviser) -> Self {
-        Self { adviser: Some(adviser), ..self }
+        Self {
+            adviser: Some(adviser),
+            ..self
+        }
     }
 }
 
 /// The requested webhook.
 enum Webhook {
-    /// `/validate`. Validity does not depend on other objects; only warnings do, and are omitted until those are read.
+    /// `/validate`. Validity does not depend on other objects; only warnings do, and are omitted
+    /// until those are read.
     Validation,
     /// `/inject`, with the full path and the injector.
     Injection(String, Arc<Injector>),
@@ -103,7 +118,10 @@ enum ReviewOutcome {
 
 /// All paths of the webhooks. Paths below a webhook's path are the same webhook, as in istiod.
 pub fn routes(webhooks: Arc<Webhooks>) -> Router {
-    let advised = webhooks.adviser.is_some().then(|| Router::new().route("/plan", any(advise)));
+    let advised = webhooks
+        .adviser
+        .is_some()
+        .then(|| Router::new().route("/plan", any(advise)));
     advised
         .unwrap_or_default()
         .route("/validate", any(validate))
@@ -118,7 +136,11 @@ pub fn routes(webhooks: Arc<Webhooks>) -> Router {
 
 /// The readiness path `/httpsReady`, for ports that have no other one.
 pub(super) async fn ready(State(webhooks): State<Arc<Webhooks>>) -> StatusCode {
-    if (webhooks.ready)() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+    if (webhooks.ready)() {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    }
 }
 
 impl Webhooks {
@@ -130,7 +152,9 @@ impl Webhooks {
 
     /// The readiness path for the webhooks' own port: the HTTP port has another one.
     pub fn readiness(self: &Arc<Self>) -> Router {
-        Router::new().route("/ready", get(ready)).with_state(self.clone())
+        Router::new()
+            .route("/ready", get(ready))
+            .with_state(self.clone())
     }
 }
 
@@ -167,11 +191,14 @@ async fn review(webhooks: Arc<Webhooks>, webhook: Webhook, request: Request<Body
             return response;
         }
     };
+
     let decided = if taken.body.len() <= LARGE {
         decide(&webhooks, &webhook, &taken.body)
     } else {
         let Ok(turn) = webhooks.large.take(taken.peer).await else {
-            webhooks.metrics.count_unread(StatusCode::SERVICE_UNAVAILABLE.as_u16());
+            webhooks
+                .metrics
+                .count_unread(StatusCode::SERVICE_UNAVAILABLE.as_u16());
             return RejectReason::Busy.into_response();
         };
         // It continues when the caller disconnects, and stays charged until it ends.
@@ -182,20 +209,29 @@ async fn review(webhooks: Arc<Webhooks>, webhook: Webhook, request: Request<Body
         });
         decided.await.unwrap_or(None)
     };
+
     let answer = match decided {
         Some(ReviewOutcome::Answer(answer)) => Some(answer),
         Some(ReviewOutcome::Advise(answer, intent)) => advised(&webhooks, answer, intent).await,
         None => None,
     };
+
     match answer {
         Some(answer) => ([(header::CONTENT_TYPE, "application/json")], answer).into_response(),
-        None => (StatusCode::INTERNAL_SERVER_ERROR, "failed to handle the AdmissionReview; see the log of Navarch")
+        None => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "failed to handle the AdmissionReview; see the log of Navarch",
+        )
             .into_response(),
     }
 }
 
 /// A response with the warnings about an intent.
-async fn advised(webhooks: &Webhooks, mut answer: PendingResponse, intent: Intent) -> Option<Vec<u8>> {
+async fn advised(
+    webhooks: &Webhooks,
+    mut answer: PendingResponse,
+    intent: Intent,
+) -> Option<Vec<u8>> {
     if let Some(adviser) = &webhooks.adviser {
         let advice = adviser(intent).await;
         webhooks.metrics.advised(advice.word());
@@ -206,10 +242,15 @@ async fn advised(webhooks: &Webhooks, mut answer: PendingResponse, intent: Inten
 
 /// The encoded response; `None` if encoding failed.
 fn written(answer: Result<Vec<u8>, serde_json::Error>) -> Option<Vec<u8>> {
-    answer.inspect_err(|error| tracing::error!(%error, "failed to encode an AdmissionReview response")).ok()
+    answer
+        .inspect_err(
+            |error| tracing::error!(%error, "failed to encode an AdmissionReview response"),
+        )
+        .ok()
 }
 
-/// Answers the body of a review; `None` if that fails. Panics are caught and do not affect other reviews.
+/// Answers the body of a review; `None` if that fails. Panics are caught and do not affect other
+/// reviews.
 fn decide(webhooks: &Webhooks, webhook: &Webhook, body: &[u8]) -> Option<ReviewOutcome> {
     let answer = || {
         let objects = (webhooks.objects_provider)();

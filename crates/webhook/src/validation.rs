@@ -22,12 +22,19 @@ const MAX_REASON_LENGTH: usize = 250;
 ///
 /// # Errors
 /// If the response cannot be encoded.
-pub fn validate_review(body: &[u8], objects: Option<&Objects>) -> Result<Vec<u8>, serde_json::Error> {
+pub fn validate_review(
+    body: &[u8],
+    objects: Option<&Objects>,
+) -> Result<Vec<u8>, serde_json::Error> {
     counted(body, objects, &Metrics::default())
 }
 
 /// As [`validate_review`], with metrics.
-pub(super) fn counted(body: &[u8], objects: Option<&Objects>, metrics: &Metrics) -> Result<Vec<u8>, serde_json::Error> {
+pub(super) fn counted(
+    body: &[u8],
+    objects: Option<&Objects>,
+    metrics: &Metrics,
+) -> Result<Vec<u8>, serde_json::Error> {
     review::answer(body, |request| answer(&request, objects, metrics))
 }
 
@@ -37,39 +44,79 @@ fn answer(request: &Request, objects: Option<&Objects>, metrics: &Metrics) -> An
         metrics.count_validated(&request.resource, Some("unsupported_operation"));
         return Answer::allow().noting("validation", "none: nothing is stored");
     }
+
     if !request.object.is_object() {
         metrics.count_validated(&request.resource, Some("yaml_decode_error"));
         return Answer::refuse("cannot decode configuration: request.object is not an object")
             .noting("validation", "refused");
     }
-    let ValidatedObject { mut subject, object, verdict } = validate(&request.object);
-    let reason = if object.is_none() { "crd_conversion_error" } else { "invalid_resource" };
+
+    let ValidatedObject {
+        mut subject,
+        object,
+        verdict,
+    } = validate(&request.object);
+
+    let reason = if object.is_none() {
+        "crd_conversion_error"
+    } else {
+        "invalid_resource"
+    };
+
     metrics.count_validated(&request.resource, (!verdict.is_valid()).then_some(reason));
     if let Some(namespace) = &request.namespace
         && request.object.pointer("/metadata/namespace").is_none()
     {
         subject.namespace.clone_from(namespace);
     }
+
     if !verdict.is_valid() {
         let fault = verdict.errors.first().map(tracing::field::display);
+
         if request.is_dry_run() {
             // Nothing would have been stored. Navarch's own trials are dry runs, too.
             tracing::debug!(%subject, fault, "rejected object in a dry run");
         } else {
             tracing::info!(%subject, fault, "rejected object");
         }
-        let fields = verdict.errors.iter().map(|problem| problem.field.as_str()).collect::<Vec<_>>().join(", ");
-        return Answer::refuse(refusal(&subject.to_string(), &verdict.errors))
-            .noting("validation", format!("refused: {}", cut(&fields, MAX_REASON_LENGTH)));
+
+        let fields = verdict
+            .errors
+            .iter()
+            .map(|problem| problem.field.as_str())
+            .collect::<Vec<_>>()
+            .join(", ");
+
+        return Answer::refuse(refusal(&subject.to_string(), &verdict.errors)).noting(
+            "validation",
+            format!("refused: {}", cut(&fields, MAX_REASON_LENGTH)),
+        );
     }
-    let mut warnings: Vec<String> =
-        verdict.warnings.iter().take(WARNINGS).map(|problem| warning(&subject.to_string(), problem)).collect();
+
+    let mut warnings: Vec<String> = verdict
+        .warnings
+        .iter()
+        .take(WARNINGS)
+        .map(|problem| warning(&subject.to_string(), problem))
+        .collect();
+
     if let (Some(object), Some(objects)) = (&object, objects) {
         let left = WARNINGS.saturating_sub(warnings.len());
         let found = neighbours::look(object, objects);
-        warnings.extend(found.iter().take(left).map(|problem| warning(&subject.to_string(), problem)));
+        warnings.extend(
+            found
+                .iter()
+                .take(left)
+                .map(|problem| warning(&subject.to_string(), problem)),
+        );
     }
-    let note = if warnings.is_empty() { "valid".to_owned() } else { format!("valid, {} warnings", warnings.len()) };
+
+    let note = if warnings.is_empty() {
+        "valid".to_owned()
+    } else {
+        format!("valid, {} warnings", warnings.len())
+    };
+
     let mut answer = Answer::allow().noting("validation", note);
     answer.warnings = warnings;
     answer
@@ -77,7 +124,10 @@ fn answer(request: &Request, objects: Option<&Objects>, metrics: &Metrics) -> An
 
 /// The message of a rejection: the object, and every error with its field.
 fn refusal(subject: &str, errors: &[Problem]) -> String {
-    let mut text = format!("configuration is invalid: {}", cut(subject, MAX_MESSAGE_LENGTH));
+    let mut text = format!(
+        "configuration is invalid: {}",
+        cut(subject, MAX_MESSAGE_LENGTH)
+    );
     let listed = errors.iter().take(FAULTS);
     for (index, problem) in listed.enumerate() {
         let start = if index == 0 { ": " } else { "; " };
@@ -92,11 +142,18 @@ fn refusal(subject: &str, errors: &[Problem]) -> String {
 
 /// The text of an error.
 fn fault(problem: &Problem, longest: usize) -> String {
-    let text = if problem.field.is_empty() { problem.message.clone() } else { problem.to_string() };
+    let text = if problem.field.is_empty() {
+        problem.message.clone()
+    } else {
+        problem.to_string()
+    };
     cut(&text, longest)
 }
 
 /// The text of a warning, within the API server's limit.
 fn warning(subject: &str, problem: &Problem) -> String {
-    cut(&format!("{subject}: {}", fault(problem, MAX_WARNING_LENGTH)), MAX_WARNING_LENGTH)
+    cut(
+        &format!("{subject}: {}", fault(problem, MAX_WARNING_LENGTH)),
+        MAX_WARNING_LENGTH,
+    )
 }

@@ -24,8 +24,13 @@ pub(super) struct QueueTimeout;
 impl Admission {
     /// Admits `per_second` streams per second; without limit if it is not positive.
     pub(super) fn new(per_second: f64) -> Self {
-        let interval = (per_second > 0.0).then(|| Duration::try_from_secs_f64(1.0 / per_second).ok()).flatten();
-        Self { interval, next: Mutex::new(None) }
+        let interval = (per_second > 0.0)
+            .then(|| Duration::try_from_secs_f64(1.0 / per_second).ok())
+            .flatten();
+        Self {
+            interval,
+            next: Mutex::new(None),
+        }
     }
 
     /// When a stream that arrived at `now` may begin.
@@ -33,7 +38,9 @@ impl Admission {
     /// # Errors
     /// If the stream would have to wait for too long. It then uses no token.
     pub(super) fn admit(&self, now: Instant) -> Result<Instant, QueueTimeout> {
-        let Some(interval) = self.interval else { return Ok(now) };
+        let Some(interval) = self.interval else {
+            return Ok(now);
+        };
         let mut next = self.next.lock();
         let begin = next.map_or(now, |next| next.max(now));
         if begin > now + QUEUE_TIMEOUT {
@@ -53,8 +60,17 @@ mod tests {
         let admission = Admission::new(2.0);
         let now = Instant::now();
         let half = Duration::from_millis(500);
-        let begins: Vec<Result<Instant, QueueTimeout>> = (0..4).map(|_| admission.admit(now)).collect();
-        assert_eq!(begins, [Ok(now), Ok(now + half), Ok(now + 2 * half), Err(QueueTimeout)]);
+        let begins: Vec<Result<Instant, QueueTimeout>> =
+            (0..4).map(|_| admission.admit(now)).collect();
+        assert_eq!(
+            begins,
+            [
+                Ok(now),
+                Ok(now + half),
+                Ok(now + 2 * half),
+                Err(QueueTimeout)
+            ]
+        );
         assert_eq!(admission.admit(now + 4 * half), Ok(now + 4 * half));
     }
 

@@ -73,7 +73,8 @@ impl Connections {
 impl Connection {
     /// The progress of the changes since a snapshot on this stream.
     fn progress_since(&self, revision: u64) -> ChangeProgress {
-        // Read before the session is locked: an update that leaves the mailbox meanwhile is found in the session.
+        // Read before the session is locked: an update that leaves the mailbox meanwhile is found
+        // in the session.
         let waiting = self.mailbox.first_change();
         let session = self.session.lock();
         let responses = session.pushes.iter().filter_map(|sent| {
@@ -92,9 +93,13 @@ impl Connection {
 
     fn response(&self, session: &Session, sent: &PushRecord, changes: [u64; 2]) -> ChangeResponse {
         let is_last_word = || {
-            let mut newer = session.pushes.iter().filter(|other| other.kind == sent.kind && other.number > sent.number);
+            let mut newer = session
+                .pushes
+                .iter()
+                .filter(|other| other.kind == sent.kind && other.number > sent.number);
             newer.all(|other| other.answer.is_none())
         };
+
         let message = || {
             let rejection = session.watches.get(&sent.kind)?.history.rejected.as_ref()?;
             is_last_word().then(|| rejection.message.clone())
@@ -104,7 +109,26 @@ impl Connection {
             is_taken,
             message: if is_taken { None } else { message() },
         });
-        let PushRecord { kind, number, at, count, removed, bytes, .. } = *sent;
-        ChangeResponse { number, kind, changes, at: self.begun + at, count, removed, bytes, answer }
+
+        let PushRecord {
+            kind,
+            number,
+            at,
+            count,
+            removed,
+            bytes,
+            ..
+        } = *sent;
+
+        ChangeResponse {
+            number,
+            kind,
+            changes,
+            at: self.begun + at,
+            count,
+            removed,
+            bytes,
+            answer,
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! The client of a stream and its memory, which is charged to its address, so that no client can exhaust the memory.
+//! The client of a stream and its memory, which is charged to its address, so that no client can
+//! exhaust the memory.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -60,24 +61,40 @@ impl fmt::Debug for ChargedNames {
 impl Memory {
     /// An empty account.
     pub(super) fn new(budget: Arc<Budget>, rejections: Rejections) -> Arc<Self> {
-        Arc::new(Self { budget, large: LargeRequests::new(), rejections, sets: Mutex::default() })
+        Arc::new(Self {
+            budget,
+            large: LargeRequests::new(),
+            rejections,
+            sets: Mutex::default(),
+        })
     }
 
     /// A client of a port. Clients without address share one account.
     pub(super) fn client(self: &Arc<Self>, port: &'static str, address: Option<IpAddr>) -> Client {
-        let address = address.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.to_canonical());
-        Client { memory: self.clone(), port, address }
+        let address = address.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| {
+            address.to_canonical()
+        });
+        Client {
+            memory: self.clone(),
+            port,
+            address,
+        }
     }
 }
 
 impl Client {
     pub(super) fn count_rejection(&self, reason: &'static str) {
-        self.memory.rejections.count(self.port, reason, self.address);
+        self.memory
+            .rejections
+            .count(self.port, reason, self.address);
     }
 
     /// Waits for a permit to process a request of this size. Cancel safe.
     pub(super) async fn acquire_large(&self, bytes: usize) -> LargePermit {
-        self.memory.large.acquire(client_key(self.address), bytes).await
+        self.memory
+            .large
+            .acquire(client_key(self.address), bytes)
+            .await
     }
 
     /// Charges for a stream.
@@ -95,7 +112,10 @@ impl Client {
     /// # Errors
     /// Never, as an empty charge always fits.
     pub(super) fn nothing(&self) -> Result<Charge, Status> {
-        self.memory.budget.charge(self.address, 0).map_err(|full| Status::resource_exhausted(full.to_string()))
+        self.memory
+            .budget
+            .charge(self.address, 0)
+            .map_err(|full| Status::resource_exhausted(full.to_string()))
     }
 
     /// Charges more bytes.
@@ -119,7 +139,9 @@ impl Client {
         is_proved: bool,
     ) -> Result<Arc<ChargedNames>, Status> {
         let each = if is_proved { NAME } else { UNPROVED_NAME };
-        self.charge_once(names, || names.iter().map(|name| each + name.as_str().len()).sum())
+        self.charge_once(names, || {
+            names.iter().map(|name| each + name.as_str().len()).sum()
+        })
     }
 
     /// Charges for `initial_resource_versions`, unless they are charged for another open stream.
@@ -140,16 +162,28 @@ impl Client {
         bytes: impl FnOnce() -> usize,
     ) -> Result<Arc<ChargedNames>, Status> {
         let address = Arc::as_ptr(set).addr();
-        if let Some(held) = self.memory.sets.lock().get(&address).and_then(Weak::upgrade) {
+
+        if let Some(held) = self
+            .memory
+            .sets
+            .lock()
+            .get(&address)
+            .and_then(Weak::upgrade)
+        {
             return Ok(held);
         }
         let mut charge = self.nothing()?;
         self.charge(&mut charge, bytes())?;
-        let held = Arc::new(ChargedNames { _charge: charge, _set: set.clone() });
+        let held = Arc::new(ChargedNames {
+            _charge: charge,
+            _set: set.clone(),
+        });
+
         let mut sets = self.memory.sets.lock();
         if sets.len() == sets.capacity() {
             sets.retain(|_, held| held.strong_count() > 0);
         }
+
         sets.insert(address, Arc::downgrade(&held));
         Ok(held)
     }
@@ -180,14 +214,20 @@ mod tests {
     use super::*;
 
     fn names(count: usize) -> Arc<BTreeSet<ResourceName>> {
-        Arc::new((0..count).map(|number| ResourceName::new(format!("name-{number:04}"))).collect())
+        Arc::new(
+            (0..count)
+                .map(|number| ResourceName::new(format!("name-{number:04}")))
+                .collect(),
+        )
     }
 
     #[test]
     fn a_shared_set_is_charged_once_and_released_by_the_last_stream() {
         let client = Client::with_budget(1 << 20);
         let set = names(100);
-        let held: Vec<_> = (0..5000).map(|_| client.charge_for_names(&set, true).unwrap()).collect();
+        let held: Vec<_> = (0..5000)
+            .map(|_| client.charge_for_names(&set, true).unwrap())
+            .collect();
         assert_eq!(client.held(), 100 * (NAME + 9));
         let other = client.charge_for_names(&names(100), false).unwrap();
         assert_eq!(client.held(), 100 * (NAME + UNPROVED_NAME + 18));
@@ -202,7 +242,13 @@ mod tests {
     #[test]
     fn clients_over_their_share_are_rejected_and_counted() {
         let client = Client::with_budget(100 * (NAME + 9));
-        assert_eq!(client.charge_for_names(&names(101), true).unwrap_err().code(), Code::ResourceExhausted);
+        assert_eq!(
+            client
+                .charge_for_names(&names(101), true)
+                .unwrap_err()
+                .code(),
+            Code::ResourceExhausted
+        );
         assert_eq!((client.counted("memory"), client.held()), (1, 0));
         client.charge_for_names(&names(100), true).unwrap();
     }

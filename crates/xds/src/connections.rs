@@ -137,7 +137,11 @@ impl Connections {
     #[must_use]
     pub fn of_proxy(&self, name: &str) -> Vec<ConnectionInfo> {
         let open = self.open.lock();
-        let found: Vec<Arc<Connection>> = open.values().filter(|one| *one.proxy.name == *name).cloned().collect();
+        let found: Vec<Arc<Connection>> = open
+            .values()
+            .filter(|one| *one.proxy.name == *name)
+            .cloned()
+            .collect();
         drop(open);
         found.iter().map(|connection| connection.look()).collect()
     }
@@ -145,8 +149,15 @@ impl Connections {
     /// The last responses of the stream with this id, oldest first.
     #[must_use]
     pub fn pushes(&self, id: &str) -> Vec<PushInfo> {
-        let found = self.open.lock().values().find(|connection| &*connection.id == id).cloned();
-        found.map(|connection| connection.pushes()).unwrap_or_default()
+        let found = self
+            .open
+            .lock()
+            .values()
+            .find(|connection| &*connection.id == id)
+            .cloned();
+        found
+            .map(|connection| connection.pushes())
+            .unwrap_or_default()
     }
 
     /// The last responses of every stream, oldest first.
@@ -164,23 +175,46 @@ impl Connections {
     /// Memory of the response history of all streams.
     pub(crate) fn history_bytes(&self) -> usize {
         let open = self.open();
-        open.iter().map(|connection| connection.session.lock().pushes.bytes()).sum()
+        open.iter()
+            .map(|connection| connection.session.lock().pushes.bytes())
+            .sum()
     }
 
     /// The stream with this id in the engine.
     #[must_use]
     pub fn of_id(&self, id: ProxyId) -> Option<ConnectionInfo> {
-        let found = self.open.lock().values().find(|one| one.proxy_id == id).cloned();
+        let found = self
+            .open
+            .lock()
+            .values()
+            .find(|one| one.proxy_id == id)
+            .cloned();
         found.map(|connection| connection.look())
     }
 
-    /// Sends a trial collection to a stream in place of the push thread's, until the push thread has a new one, to see whether the
-    /// client accepts it. False if the stream has ended.
+    /// Sends a trial collection to a stream in place of the push thread's, until the push thread
+    /// has a new one, to see whether the client accepts it. False if the stream has ended.
     pub fn offer(&self, id: ProxyId, collection: Arc<Collection>, revision: u64) -> bool {
-        let found = self.open.lock().values().find(|one| one.proxy_id == id).cloned();
-        let Some(connection) = found else { return false };
-        let cause = Arc::new(PushCause { revision, changed: Vec::new(), answers: 0 });
-        connection.mailbox.publish(collection.kind, collection, &cause);
+        let found = self
+            .open
+            .lock()
+            .values()
+            .find(|one| one.proxy_id == id)
+            .cloned();
+
+        let Some(connection) = found else {
+            return false;
+        };
+
+        let cause = Arc::new(PushCause {
+            revision,
+            changed: Vec::new(),
+            answers: 0,
+        });
+        connection
+            .mailbox
+            .publish(collection.kind, collection, &cause);
+
         connection.mailbox.settled();
         true
     }
@@ -193,8 +227,15 @@ impl Connections {
 
     /// Ends the stream with this id. Returns false if it does not exist.
     pub fn disconnect(&self, id: &str) -> bool {
-        let found = self.open.lock().values().find(|connection| &*connection.id == id).cloned();
-        found.inspect(|connection| connection.mailbox.close()).is_some()
+        let found = self
+            .open
+            .lock()
+            .values()
+            .find(|connection| &*connection.id == id)
+            .cloned();
+        found
+            .inspect(|connection| connection.mailbox.close())
+            .is_some()
     }
 
     /// Sends everything to all streams again. Returns the number of streams.
@@ -233,14 +274,25 @@ impl Connection {
             kind: *kind,
             wildcard: watch.interest.wildcard,
             names: watch.interest.names.clone(),
-            sent: watch.history.sent.as_ref().map(|response| self.mark(response)),
-            acked: watch.history.acked.as_ref().map(|response| self.mark(response)),
+            sent: watch
+                .history
+                .sent
+                .as_ref()
+                .map(|response| self.mark(response)),
+            acked: watch
+                .history
+                .acked
+                .as_ref()
+                .map(|response| self.mark(response)),
             rejected: watch.history.rejected.clone(),
             refused: watch.history.refused.clone(),
             resources: watch.sent().cloned(),
-            taken: watch.taken().map(|(collection, revision)| (collection.clone(), revision)),
+            taken: watch
+                .taken()
+                .map(|(collection, revision)| (collection.clone(), revision)),
             in_sync: session.is_acknowledged(*kind) && watch.history.rejected.is_none(),
         });
+
         ConnectionInfo {
             id: self.id.clone(),
             peer: self.peer,
@@ -270,7 +322,11 @@ impl Connection {
 
     /// Information about a response.
     fn mark(&self, response: &SentResponse) -> Mark {
-        Mark { nonce: response.nonce.clone(), version: response.version.clone(), at: after(self.since, response.at) }
+        Mark {
+            nonce: response.nonce.clone(),
+            version: response.version.clone(),
+            at: after(self.since, response.at),
+        }
     }
 }
 

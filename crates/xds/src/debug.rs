@@ -1,7 +1,9 @@
-//! The debug API over xDS, for operators' tools: `istio.io/debug`, `istio.io/debug/…` and `istio.io/connections`.
+//! The debug API over xDS, for operators' tools: `istio.io/debug`, `istio.io/debug/…` and
+//! `istio.io/connections`.
 //!
-//! istioctl sends these requests to every istiod instance, on streams with `GENERATOR: event` in the node metadata.
-//! They are no subscriptions: each request gets one response, and later changes are not sent.
+//! istioctl sends these requests to every istiod instance, on streams with `GENERATOR: event` in
+//! the node metadata. They are no subscriptions: each request gets one response, and later changes
+//! are not sent.
 
 use std::fmt;
 use std::future::Future;
@@ -9,7 +11,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use navarch_proto::envoy::config::core::v3::ControlPlane;
-use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse, Resource};
+use navarch_proto::envoy::service::discovery::v3::{
+    DeltaDiscoveryResponse, DiscoveryResponse, Resource,
+};
 use prost::Message as _;
 use prost_types::Any;
 use tonic::Status;
@@ -18,7 +22,8 @@ use crate::session::discovery_request::Protocol;
 use crate::session::watch::SentResponse;
 use navarch_push::proxy::Proxy;
 
-/// The type whose resource names are debug pages. Other pages are types with the prefix `istio.io/debug/`.
+/// The type whose resource names are debug pages. Other pages are types with the prefix
+/// `istio.io/debug/`.
 const DEBUG: &str = "istio.io/debug";
 /// The type of the list of connected clients.
 const CONNECTIONS: &str = "istio.io/connections";
@@ -44,7 +49,8 @@ pub struct DebugResponse {
 }
 
 /// A response that is being computed.
-pub type DebugResponseFuture<'a> = Pin<Box<dyn Future<Output = Result<DebugResponse, Status>> + Send + 'a>>;
+pub type DebugResponseFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<DebugResponse, Status>> + Send + 'a>>;
 
 /// Computes the responses of the debug API.
 pub trait DebugPages: fmt::Debug + Send + Sync {
@@ -54,17 +60,33 @@ pub trait DebugPages: fmt::Debug + Send + Sync {
 
 /// Whether a type belongs to the debug API.
 pub(super) fn is_debug(url: &str) -> bool {
-    url == CONNECTIONS || url.strip_prefix(DEBUG).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    url == CONNECTIONS
+        || url
+            .strip_prefix(DEBUG)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 impl DebugResponse {
-    pub(super) fn encode(self, protocol: Protocol, type_url: String, sent: &SentResponse) -> Vec<u8> {
-        let control_plane = self.control_plane.map(|identifier| ControlPlane { identifier });
-        let (version, nonce) = (sent.version.to_string(), sent.nonce.to_string());
+    pub(super) fn encode(
+        self,
+        protocol: Protocol,
+        type_url: String,
+        sent: &SentResponse,
+    ) -> Vec<u8> {
+        let control_plane = self
+            .control_plane
+            .map(|identifier| ControlPlane { identifier });
+        let version = sent.version.to_string();
+        let nonce = sent.nonce.to_string();
+
         match protocol {
             Protocol::StateOfTheWorld => DiscoveryResponse {
                 version_info: version,
-                resources: self.resources.into_iter().map(|(_, resource)| resource).collect(),
+                resources: self
+                    .resources
+                    .into_iter()
+                    .map(|(_, resource)| resource)
+                    .collect(),
                 type_url,
                 nonce,
                 control_plane,
@@ -85,7 +107,11 @@ impl DebugResponse {
 }
 
 fn resource((name, resource): (String, Any)) -> Resource {
-    Resource { name, resource: Some(resource), ..Resource::default() }
+    Resource {
+        name,
+        resource: Some(resource),
+        ..Resource::default()
+    }
 }
 
 #[cfg(test)]
@@ -94,12 +120,21 @@ mod tests {
 
     #[test]
     fn only_types_at_or_below_debug_are_questions() {
-        for url in ["istio.io/debug", "istio.io/debug/syncz", "istio.io/debug/x", "istio.io/connections"] {
+        for url in [
+            "istio.io/debug",
+            "istio.io/debug/syncz",
+            "istio.io/debug/x",
+            "istio.io/connections",
+        ] {
             assert!(is_debug(url), "{url}");
         }
-        for url in
-            ["istio.io/debugger", "istio.io/nds", "istio.io/connections/x", "", "type.googleapis.com/istio.io/debug"]
-        {
+        for url in [
+            "istio.io/debugger",
+            "istio.io/nds",
+            "istio.io/connections/x",
+            "",
+            "type.googleapis.com/istio.io/debug",
+        ] {
             assert!(!is_debug(url), "{url}");
         }
     }

@@ -1,8 +1,9 @@
-//! Large requests. One that names 80,000 resources takes some 20 ms to decode and to compare with the current
-//! subscription. The runtime has one thread per processor, so other tasks would be delayed by that time. The work
-//! therefore runs on a thread of its own that ends with it: other threads free what a request allocates, and mimalloc
-//! returns that memory only when the allocating thread collects it or has ended. Threads of the blocking pool live
-//! on, and kept 40 to 130 MB after attacks with many names.
+//! Large requests. One that names 80,000 resources takes some 20 ms to decode and to compare with
+//! the current subscription. The runtime has one thread per processor, so other tasks would be
+//! delayed by that time. The work therefore runs on a thread of its own that ends with it: other
+//! threads free what a request allocates, and mimalloc returns that memory only when the allocating
+//! thread collects it or has ended. Threads of the blocking pool live on, and kept 40 to 130 MB
+//! after attacks with many names.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,12 +15,14 @@ use tonic::Status;
 use navarch_net::background;
 use navarch_net::fair_semaphore::{FairPermit, FairSemaphore};
 
-/// Bytes above which a request is large. An Envoy that subscribes to the endpoints of a thousand clusters sends 60 kB.
+/// Bytes above which a request is large. An Envoy that subscribes to the endpoints of a thousand
+/// clusters sends 60 kB.
 const LARGE: usize = 128 << 10;
 /// Stack size of the thread in bytes: the default of the standard library.
 const STACK: usize = 2 << 20;
 
-/// Permits for large requests: one per processor. With more than one processor, a single client cannot hold the last permit.
+/// Permits for large requests: one per processor. With more than one processor, a single client
+/// cannot hold the last permit.
 #[derive(Debug)]
 pub(crate) struct LargeRequests {
     turns: Arc<FairSemaphore<IpAddr>>,
@@ -33,7 +36,9 @@ impl LargeRequests {
     /// All permits are free. The number of waiting requests is bounded by the number of streams.
     pub(crate) fn new() -> Self {
         let processors = available_parallelism().map_or(1, std::num::NonZero::get);
-        Self { turns: FairSemaphore::new(processors, usize::MAX) }
+        Self {
+            turns: FairSemaphore::new(processors, usize::MAX),
+        }
     }
 
     /// Waits for a permit to process a request of `bytes` bytes. Cancel safe.
@@ -45,7 +50,8 @@ impl LargeRequests {
     }
 }
 
-/// The result of work on a thread of its own. The channel closes without a value if the work panics.
+/// The result of work on a thread of its own. The channel closes without a value if the work
+/// panics.
 pub(crate) type LargeWork<T> = oneshot::Receiver<T>;
 
 impl LargePermit {
@@ -65,13 +71,16 @@ impl LargePermit {
             drop(sender.send(done));
         };
         let started = background::spawn("large request", STACK, run);
-        let no_thread =
-            |error| Status::resource_exhausted(format!("failed to start a thread for a large request: {error}"));
+        let no_thread = |error| {
+            Status::resource_exhausted(format!(
+                "failed to start a thread for a large request: {error}"
+            ))
+        };
         started.map(|()| receiver).map_err(no_thread)
     }
 
-    /// Runs the work, that of a large request on a thread of its own, and returns the permit with the result. If the
-    /// future is dropped, the work runs to its end and then releases the permit.
+    /// Runs the work, that of a large request on a thread of its own, and returns the permit with
+    /// the result. If the future is dropped, the work runs to its end and then releases the permit.
     ///
     /// # Errors
     /// If the thread cannot be started, or the work of a large request panics.
@@ -83,7 +92,9 @@ impl LargePermit {
             return Ok((self, work()));
         }
         let beside = Self(None).spawn(move || (self, work()))?;
-        beside.await.map_err(|_| Status::internal("panic while handling a large request"))
+        beside
+            .await
+            .map_err(|_| Status::internal("panic while handling a large request"))
     }
 }
 
@@ -100,7 +111,8 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn a_large_request_leaves_the_runtime_to_others() {
-        let (large, client) = (LargeRequests::new(), IpAddr::from([10, 0, 0, 1]));
+        let large = LargeRequests::new();
+        let client = IpAddr::from([10, 0, 0, 1]);
         let (sender, receiver) = std::sync::mpsc::channel();
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(async move {
@@ -108,8 +120,10 @@ mod tests {
             // The runtime has one thread: the other task runs only where this one does not keep it.
             let mut other = tokio::task::JoinSet::new();
             other.spawn(async move { sender.send(()).unwrap() });
-            let (_, received) =
-                turn.work(move || receiver.recv_timeout(std::time::Duration::from_secs(30))).await.unwrap();
+            let (_, received) = turn
+                .work(move || receiver.recv_timeout(std::time::Duration::from_secs(30)))
+                .await
+                .unwrap();
             received.unwrap();
         });
         tasks.join_next().await.unwrap().unwrap();
@@ -117,21 +131,29 @@ mod tests {
 
     #[tokio::test]
     async fn a_panicking_request_releases_its_permit() {
-        let (large, client) = (LargeRequests::new(), IpAddr::from([10, 0, 0, 1]));
+        let large = LargeRequests::new();
+        let client = IpAddr::from([10, 0, 0, 1]);
         for _ in 0..100 {
             let turn = large.acquire(client, LARGE + 1).await;
             let failed = turn.work(|| panic!("a request that cannot be read")).await;
-            assert_eq!(failed.map(|(_, ())| ()).unwrap_err().code(), tonic::Code::Internal);
+            assert_eq!(
+                failed.map(|(_, ())| ()).unwrap_err().code(),
+                tonic::Code::Internal
+            );
         }
     }
 
     #[tokio::test]
     async fn small_requests_are_handled_at_once() {
-        let (large, client) = (LargeRequests::new(), IpAddr::from([10, 0, 0, 1]));
+        let large = LargeRequests::new();
+        let client = IpAddr::from([10, 0, 0, 1]);
         let mut held = Vec::new();
         while let Some(turn) = large.acquire(client, LARGE + 1).now_or_never() {
             held.push(turn);
-            assert!(held.len() < 10_000, "large requests of one client are not bounded");
+            assert!(
+                held.len() < 10_000,
+                "large requests of one client are not bounded"
+            );
         }
         let turn = large.acquire(client, LARGE).now_or_never().unwrap();
         assert_eq!(turn.work(|| 1).now_or_never().unwrap().unwrap().1, 1);

@@ -5,17 +5,22 @@
 //!                                                                  ▲ requests: subscriptions, ACK, NACK
 //! ```
 //!
-//! Delta is the native protocol: a response is the difference between the state of the client and the wanted state.
-//! State-of-the-world is derived from it. Differences and their encoded bytes are shared by all streams that make the
-//! same step (`encoding_cache`); a stream adds only a small head with its nonce.
+//! Delta is the native protocol: a response is the difference between the state of the client and
+//! the wanted state. State-of-the-world is derived from it. Differences and their encoded bytes are
+//! shared by all streams that make the same step (`encoding_cache`); a stream adds only a small
+//! head with its nonce.
 //!
-//! A stream's task only transfers bytes. All decisions are made in its `session`, without I/O or clock. Everything
-//! that runs on a connection is one task (`transport::connection_task`). This crate handles collections, names and
-//! proxies. It does not read the content of resources, except for the endpoints that a cluster waits for.
+//! A stream's task only transfers bytes. All decisions are made in its `session`, without I/O or
+//! clock. Everything that runs on a connection is one task (`transport::connection_task`). This
+//! crate handles collections, names and proxies. It does not read the content of resources, except
+//! for the endpoints that a cluster waits for.
 
 #![cfg_attr(
     test,
-    allow(clippy::needless_pass_by_value, reason = "builders of test values read better if they take values")
+    allow(
+        clippy::needless_pass_by_value,
+        reason = "builders of test values read better if they take values"
+    )
 )]
 
 mod admission;

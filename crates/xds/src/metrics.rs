@@ -1,4 +1,5 @@
-//! Metrics of the streams, under Istio's names and with its buckets (`pilot/pkg/xds/monitoring.go`, `pkg/xds/monitoring.go`).
+//! Metrics of the streams, under Istio's names and with its buckets (`pilot/pkg/xds/monitoring.go`,
+//! `pkg/xds/monitoring.go`).
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -61,7 +62,8 @@ pub struct Metrics {
     errors: Count,
     /// `pilot_xds_recv_max`.
     largest_request: Gauge,
-    /// Handles for each type's responses, looked up once, as they are used for each of thousands of proxies.
+    /// Handles for each type's responses, looked up once, as they are used for each of thousands of
+    /// proxies.
     responses: Arc<[OnceLock<Responses>; ResourceType::ALL.len()]>,
     /// The streams whose history is measured, once set.
     connections: Arc<OnceLock<Arc<Connections>>>,
@@ -73,10 +75,18 @@ struct HistoryBytes(Arc<OnceLock<Arc<Connections>>>);
 
 impl Collector for HistoryBytes {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let bytes = self.0.get().map_or(0, |connections| connections.history_bytes());
+        let bytes = self
+            .0
+            .get()
+            .map_or(0, |connections| connections.history_bytes());
         let gauge = ConstGauge::new(i64::try_from(bytes).unwrap_or(i64::MAX));
         let help = "Memory of the response history of open streams, in bytes";
-        gauge.encode(encoder.encode_descriptor("navarch_push_history_bytes", help, None, gauge.metric_type())?)
+        gauge.encode(encoder.encode_descriptor(
+            "navarch_push_history_bytes",
+            help,
+            None,
+            gauge.metric_type(),
+        )?)
     }
 }
 
@@ -104,7 +114,8 @@ struct TypeLabel {
     r#type: &'static str,
 }
 
-/// The proxy that rejected a response, and the code. Bounded by the connected proxies: [`Metrics::forget`] removes entries.
+/// The proxy that rejected a response, and the code. Bounded by the connected proxies:
+/// [`Metrics::forget`] removes entries.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct RejectLabel {
     /// `<pod>.<namespace>`.
@@ -124,7 +135,14 @@ impl Metrics {
             push_time: Family::new_with_constructor(seconds),
             send_time: Histogram::new([0.01, 0.1, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0]),
             size: Family::new_with_constructor(|| {
-                Histogram::new([1.0, 10_000.0, 1_000_000.0, 4_000_000.0, 10_000_000.0, 40_000_000.0])
+                Histogram::new([
+                    1.0,
+                    10_000.0,
+                    1_000_000.0,
+                    4_000_000.0,
+                    10_000_000.0,
+                    40_000_000.0,
+                ])
             }),
             convergence: Histogram::new([0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0]),
             queue: Histogram::new([0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0]),
@@ -139,31 +157,93 @@ impl Metrics {
             responses: Arc::default(),
             connections: Arc::default(),
         };
+
         let m = metrics.clone();
-        registry.register("pilot_xds", "Proxies connected over xDS, by their version", m.connected);
+        registry.register(
+            "pilot_xds",
+            "Proxies connected over xDS, by their version",
+            m.connected,
+        );
         registry.register("pilot_xds_pushes", "Responses sent, by type", m.pushes);
-        registry.register("pilot_xds_push_time", "Seconds to build a response", m.push_time);
-        registry.register("pilot_xds_send_time", "Seconds until a response is written to the stream", m.send_time);
-        registry.register("pilot_xds_config_size_bytes", "Size of responses in bytes, by type URL", m.size);
+        registry.register(
+            "pilot_xds_push_time",
+            "Seconds to build a response",
+            m.push_time,
+        );
+
+        registry.register(
+            "pilot_xds_send_time",
+            "Seconds until a response is written to the stream",
+            m.send_time,
+        );
+
+        registry.register(
+            "pilot_xds_config_size_bytes",
+            "Size of responses in bytes, by type URL",
+            m.size,
+        );
+
         registry.register(
             "pilot_proxy_convergence_time",
             "Seconds from the completed push of a change until all of it is sent to a proxy",
             m.convergence,
         );
+
         registry.register(
             "pilot_proxy_queue_time",
             "Seconds from the completed push of a change until a proxy's stream handles it",
             m.queue,
         );
-        registry.register("pilot_total_xds_rejects", "Responses rejected by proxies, by type", m.rejects);
-        registry.register("pilot_xds_cds_reject", "Rejected clusters, by proxy and code", m.rejected_clusters);
-        registry.register("pilot_xds_eds_reject", "Rejected endpoints, by proxy and code", m.rejected_endpoints);
-        registry.register("pilot_xds_lds_reject", "Rejected listeners, by proxy and code", m.rejected_listeners);
-        registry.register("pilot_xds_rds_reject", "Rejected routes, by proxy and code", m.rejected_routes);
-        registry.register("pilot_xds_expired_nonce", "Requests with an outdated nonce", m.expired_nonces);
-        registry.register("pilot_total_xds_internal_errors", "Streams that ended with an error", m.errors);
-        registry.register("pilot_xds_recv_max", "Size of the largest request so far, in bytes", m.largest_request);
+
+        registry.register(
+            "pilot_total_xds_rejects",
+            "Responses rejected by proxies, by type",
+            m.rejects,
+        );
+
+        registry.register(
+            "pilot_xds_cds_reject",
+            "Rejected clusters, by proxy and code",
+            m.rejected_clusters,
+        );
+
+        registry.register(
+            "pilot_xds_eds_reject",
+            "Rejected endpoints, by proxy and code",
+            m.rejected_endpoints,
+        );
+
+        registry.register(
+            "pilot_xds_lds_reject",
+            "Rejected listeners, by proxy and code",
+            m.rejected_listeners,
+        );
+
+        registry.register(
+            "pilot_xds_rds_reject",
+            "Rejected routes, by proxy and code",
+            m.rejected_routes,
+        );
+
+        registry.register(
+            "pilot_xds_expired_nonce",
+            "Requests with an outdated nonce",
+            m.expired_nonces,
+        );
+
+        registry.register(
+            "pilot_total_xds_internal_errors",
+            "Streams that ended with an error",
+            m.errors,
+        );
+
+        registry.register(
+            "pilot_xds_recv_max",
+            "Size of the largest request so far, in bytes",
+            m.largest_request,
+        );
         registry.register_collector(Box::new(HistoryBytes(m.connections)));
+
         metrics
     }
 
@@ -176,19 +256,25 @@ impl Metrics {
     /// Counts a proxy that connected. Returns the version label under which it is counted.
     pub(super) fn connected(&self, version: &str) -> Arc<str> {
         let mut versions = self.versions.lock();
-        let known =
-            version_label(version).filter(|version| versions.len() < MAX_VERSIONS || versions.contains_key(*version));
+        let known = version_label(version)
+            .filter(|version| versions.len() < MAX_VERSIONS || versions.contains_key(*version));
         let version: Arc<str> = Arc::from(known.unwrap_or(UNKNOWN));
         let count = versions.entry(version.clone()).or_default();
         *count += 1;
-        self.connected.get_or_create(&VersionLabel { version: version.clone() }).set(*count);
+        self.connected
+            .get_or_create(&VersionLabel {
+                version: version.clone(),
+            })
+            .set(*count);
         version
     }
 
     /// Removes a disconnected proxy from the count of this version label.
     pub(super) fn disconnected(&self, version: &Arc<str>) {
         let mut versions = self.versions.lock();
-        let label = VersionLabel { version: version.clone() };
+        let label = VersionLabel {
+            version: version.clone(),
+        };
         match versions.get_mut(version) {
             Some(count) if *count > 1 => {
                 *count -= 1;
@@ -204,18 +290,31 @@ impl Metrics {
     /// Records a response that was handed to HTTP/2.
     pub(super) fn pushed(&self, kind: ResourceType, bytes: usize, took: Duration) {
         let place = ResourceType::ALL.iter().position(|other| *other == kind);
-        let Some(slot) = place.and_then(|place| self.responses.get(place)) else { return };
+        let Some(slot) = place.and_then(|place| self.responses.get(place)) else {
+            return;
+        };
+
         let responses = slot.get_or_init(|| {
-            let label = TypeLabel { r#type: kind.short_name() };
+            let label = TypeLabel {
+                r#type: kind.short_name(),
+            };
             Responses {
                 pushes: self.pushes.get_or_create(&label).clone(),
                 push_time: self.push_time.get_or_create(&label).clone(),
-                size: self.size.get_or_create(&TypeLabel { r#type: kind.type_url() }).clone(),
+                size: self
+                    .size
+                    .get_or_create(&TypeLabel {
+                        r#type: kind.type_url(),
+                    })
+                    .clone(),
             }
         });
+
         responses.pushes.inc();
         responses.push_time.observe(took.as_secs_f64());
-        responses.size.observe(u32::try_from(bytes).map_or(f64::from(u32::MAX), f64::from));
+        responses
+            .size
+            .observe(u32::try_from(bytes).map_or(f64::from(u32::MAX), f64::from));
     }
 
     /// Records how long a response waited for HTTP/2 flow control.
@@ -233,14 +332,29 @@ impl Metrics {
         self.queue.observe(after.as_secs_f64());
     }
 
-    /// Counts a rejected response. The returned label must be passed to [`Metrics::forget`] when the proxy disconnects.
+    /// Counts a rejected response. The returned label must be passed to [`Metrics::forget`] when
+    /// the proxy disconnects.
     pub(super) fn rejected(&self, kind: ResourceType, node: &Arc<str>, code: i32) -> RejectLabel {
-        self.rejects.get_or_create(&TypeLabel { r#type: kind.short_name() }).inc();
-        let node = if is_name(node) { node.clone() } else { Arc::from(UNKNOWN) };
-        let label = RejectLabel { node, err: format!("{:?}", Code::from_i32(code)) };
+        self.rejects
+            .get_or_create(&TypeLabel {
+                r#type: kind.short_name(),
+            })
+            .inc();
+
+        let node = if is_name(node) {
+            node.clone()
+        } else {
+            Arc::from(UNKNOWN)
+        };
+
+        let label = RejectLabel {
+            node,
+            err: format!("{:?}", Code::from_i32(code)),
+        };
         if let Some(family) = self.rejections_of(kind) {
             family.get_or_create(&label).inc();
         }
+
         label
     }
 
@@ -253,7 +367,11 @@ impl Metrics {
 
     /// Counts a request with an outdated nonce.
     pub(super) fn expired(&self, kind: ResourceType) {
-        self.expired_nonces.get_or_create(&TypeLabel { r#type: kind.short_name() }).inc();
+        self.expired_nonces
+            .get_or_create(&TypeLabel {
+                r#type: kind.short_name(),
+            })
+            .inc();
     }
 
     /// Counts a stream that ended with an error.
@@ -264,7 +382,9 @@ impl Metrics {
     /// Records the size of a request.
     pub(super) fn received(&self, bytes: usize) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        self.largest_request.inner().fetch_max(bytes, std::sync::atomic::Ordering::Relaxed);
+        self.largest_request
+            .inner()
+            .fetch_max(bytes, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// The gauge for rejections of a type. Istio has none for the rarer types.
@@ -288,7 +408,8 @@ impl Metrics {
     }
 }
 
-/// A version as a label value, or `None` if it is invalid. The value comes from the proxy and stays in the metrics while it is connected.
+/// A version as a label value, or `None` if it is invalid. The value comes from the proxy and stays
+/// in the metrics while it is connected.
 fn version_label(version: &str) -> Option<&str> {
     let (version, _) = version.split_at(version.floor_char_boundary(MAX_VERSION_BYTES));
     let is_sign = |sign: u8| sign.is_ascii_alphanumeric() || matches!(sign, b'.' | b'+' | b'-');
@@ -316,16 +437,28 @@ mod tests {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         let rows = || {
-            text(&registry).lines().filter(|line| line.starts_with("pilot_xds{")).map(str::to_owned).collect::<Vec<_>>()
+            text(&registry)
+                .lines()
+                .filter(|line| line.starts_with("pilot_xds{"))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
         };
-        let strange = ["", "1.30\n", "v 1", "\"", "1.30.0-ä"].map(|version| metrics.connected(version));
+
+        let strange =
+            ["", "1.30\n", "v 1", "\"", "1.30.0-ä"].map(|version| metrics.connected(version));
         assert_eq!(rows(), ["pilot_xds{version=\"unknown\"} 5"]);
         let long = metrics.connected(&"9".repeat(1 << 20));
         assert_eq!(long.len(), MAX_VERSION_BYTES);
-        let many: Vec<Arc<str>> =
-            (0..10 * MAX_VERSIONS).map(|number| metrics.connected(&format!("1.{number}"))).collect();
+        let many: Vec<Arc<str>> = (0..10 * MAX_VERSIONS)
+            .map(|number| metrics.connected(&format!("1.{number}")))
+            .collect();
+
         assert_eq!(rows().len(), MAX_VERSIONS);
-        strange.iter().chain([&long]).chain(&many).for_each(|version| metrics.disconnected(version));
+        strange
+            .iter()
+            .chain([&long])
+            .chain(&many)
+            .for_each(|version| metrics.disconnected(version));
         assert!(rows().is_empty() && metrics.versions.lock().is_empty());
         let label = metrics.rejected(ResourceType::Cluster, &Arc::from("x".repeat(1 << 20)), 3);
         assert_eq!(&*label.node, UNKNOWN);
@@ -340,6 +473,7 @@ mod tests {
         let label = metrics.rejected(ResourceType::Listener, &node, 13);
         metrics.connected("1.30.0");
         let written = text(&registry);
+
         for line in [
             "# TYPE pilot_xds_pushes counter",
             "pilot_xds_pushes{type=\"cds\"} 1",
@@ -348,8 +482,12 @@ mod tests {
             "pilot_xds{version=\"1.30.0\"} 1",
             "pilot_total_xds_internal_errors 0",
         ] {
-            assert!(written.lines().any(|found| found == line), "{line} in\n{written}");
+            assert!(
+                written.lines().any(|found| found == line),
+                "{line} in\n{written}"
+            );
         }
+
         metrics.forget(ResourceType::Listener, &label);
         assert!(!text(&registry).contains("web.shop"));
     }

@@ -1,4 +1,5 @@
-//! The proxy of a stream: the node of its first request, checked against the authenticated identity.
+//! The proxy of a stream: the node of its first request, checked against the authenticated
+//! identity.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -42,34 +43,49 @@ const MAX_WHOLE: f64 = 9_007_199_254_740_992.0;
 /// The proxy that a node describes.
 ///
 /// # Errors
-/// `InvalidArgument` if the node does not describe a proxy; `PermissionDenied` if the authenticated identity is
-/// another one; `Unimplemented` if proxies of this kind are not served.
+/// `InvalidArgument` if the node does not describe a proxy; `PermissionDenied` if the authenticated
+/// identity is another one; `Unimplemented` if proxies of this kind are not served.
 pub(super) fn proxy(node: Node, caller: Option<&Caller>, served: Served) -> Result<Proxy, Status> {
-    let metadata = node.metadata.map_or_else(|| Value::Object(Map::new()), |metadata| object(metadata.fields));
-    let locality = node.locality.map_or_else(Locality::default, |locality| Locality {
-        region: Arc::from(locality.region),
-        zone: Arc::from(locality.zone),
-        sub_zone: Arc::from(locality.sub_zone),
-    });
-    let mut proxy =
-        Proxy::parse(&node.id, metadata, locality).map_err(|error| Status::invalid_argument(error.to_string()))?;
-    let extensions: BTreeSet<Arc<str>> =
-        node.extensions.into_iter().map(|extension| Arc::from(extension.name)).collect();
+    let metadata = node.metadata.map_or_else(
+        || Value::Object(Map::new()),
+        |metadata| object(metadata.fields),
+    );
+    let locality = node
+        .locality
+        .map_or_else(Locality::default, |locality| Locality {
+            region: Arc::from(locality.region),
+            zone: Arc::from(locality.zone),
+            sub_zone: Arc::from(locality.sub_zone),
+        });
+
+    let mut proxy = Proxy::parse(&node.id, metadata, locality)
+        .map_err(|error| Status::invalid_argument(error.to_string()))?;
+    let extensions: BTreeSet<Arc<str>> = node
+        .extensions
+        .into_iter()
+        .map(|extension| Arc::from(extension.name))
+        .collect();
     proxy.extensions = (!extensions.is_empty()).then(|| Arc::new(extensions));
+
     proxy.service_cluster = Arc::from(node.cluster);
     is_served(&proxy, served)?;
     if let Some(caller) = caller {
         proxy.identity = Some(identity_of(&proxy, caller)?);
     }
+
     Ok(proxy)
 }
 
 /// Whether a waypoint is a gateway between the networks of an ambient mesh.
 fn joins_networks(proxy: &Proxy) -> bool {
-    proxy.labels.get("gateway.istio.io/managed").is_some_and(|managed| **managed == *"istio.io-eastwest-controller")
+    proxy
+        .labels
+        .get("gateway.istio.io/managed")
+        .is_some_and(|managed| **managed == *"istio.io-eastwest-controller")
 }
 
-/// Refuses proxies of other kinds, which would take the configuration of sidecars and gateways for an empty mesh.
+/// Refuses proxies of other kinds, which would take the configuration of sidecars and gateways for
+/// an empty mesh.
 fn is_served(proxy: &Proxy, served: Served) -> Result<(), Status> {
     let kind = match proxy.kind {
         ProxyKind::Sidecar | ProxyKind::Router => None,
@@ -82,13 +98,20 @@ fn is_served(proxy: &Proxy, served: Served) -> Result<(), Status> {
             ));
         }
         ProxyKind::Waypoint if served >= Served::Ambient => None,
-        ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => Some(kind_name(proxy.kind)),
+        ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => {
+            Some(kind_name(proxy.kind))
+        }
     };
+
     if let Some(kind) = kind {
-        return Err(Status::unimplemented(format!("proxies of type {kind} are not supported by this control plane")));
+        return Err(Status::unimplemented(format!(
+            "proxies of type {kind} are not supported by this control plane"
+        )));
     }
+
     match proxy.meta("GENERATOR").as_deref() {
-        // Proxyless gRPC applications are sidecars as well; operators' tools and other control planes declare themselves as sidecars.
+        // Proxyless gRPC applications are sidecars as well; operators' tools and other control
+        // planes declare themselves as sidecars.
         None | Some("" | "grpc" | "event" | "api") => Ok(()),
         Some(generator) => {
             let generator: String = generator.chars().take(64).collect();
@@ -99,15 +122,22 @@ fn is_served(proxy: &Proxy, served: Served) -> Result<(), Status> {
     }
 }
 
-/// The identity that authorizes the client as this proxy (istiod's `PILOT_ENABLE_XDS_IDENTITY_CHECK`).
+/// The identity that authorizes the client as this proxy (istiod's
+/// `PILOT_ENABLE_XDS_IDENTITY_CHECK`).
 fn identity_of(proxy: &Proxy, caller: &Caller) -> Result<Identity, Status> {
     let account = proxy.meta("SERVICE_ACCOUNT").unwrap_or_default();
     let fits = |identity: &&Identity| {
-        identity.namespace == proxy.namespace && (account.is_empty() || identity.service_account == *account)
+        identity.namespace == proxy.namespace
+            && (account.is_empty() || identity.service_account == *account)
     };
+
     caller.identities.iter().find(fits).cloned().ok_or_else(|| {
         let proved: Vec<String> = caller.identities.iter().map(ToString::to_string).collect();
-        let claimed = if account.is_empty() { "any service account" } else { &account };
+        let claimed = if account.is_empty() {
+            "any service account"
+        } else {
+            &account
+        };
         Status::permission_denied(format!(
             "the node claims to be {claimed} in namespace {}, but the caller is {}",
             proxy.namespace,
@@ -129,7 +159,12 @@ pub(super) fn kind_name(kind: ProxyKind) -> &'static str {
 
 /// A `google.protobuf.Struct` as JSON.
 fn object(fields: impl IntoIterator<Item = (String, prost_types::Value)>) -> Value {
-    Value::Object(fields.into_iter().map(|(key, value)| (key, json(value))).collect())
+    Value::Object(
+        fields
+            .into_iter()
+            .map(|(key, value)| (key, json(value)))
+            .collect(),
+    )
 }
 
 /// A `google.protobuf.Value` as JSON. The recursion is bounded by the decoder.
@@ -140,14 +175,19 @@ fn json(value: prost_types::Value) -> Value {
         Some(ValueKind::StringValue(text)) => Value::String(text),
         Some(ValueKind::BoolValue(truth)) => Value::Bool(truth),
         Some(ValueKind::StructValue(inner)) => object(inner.fields),
-        Some(ValueKind::ListValue(list)) => Value::Array(list.values.into_iter().map(json).collect()),
+        Some(ValueKind::ListValue(list)) => {
+            Value::Array(list.values.into_iter().map(json).collect())
+        }
     }
 }
 
 /// A number; integers without a fraction, as ports are usually written.
 fn json_number(number: f64) -> Value {
     let number = if number.fract() == 0.0 && number.abs() < MAX_WHOLE {
-        #[expect(clippy::cast_possible_truncation, reason = "the number is whole and in range, as just checked")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the number is whole and in range, as just checked"
+        )]
         let whole = number as i64;
         Some(Number::from(whole))
     } else {
@@ -167,9 +207,20 @@ mod tests {
     fn node(metadata: &[(&str, ValueKind)]) -> Node {
         let fields = metadata
             .iter()
-            .map(|(key, kind)| ((*key).to_owned(), prost_types::Value { kind: Some(kind.clone()) }))
+            .map(|(key, kind)| {
+                (
+                    (*key).to_owned(),
+                    prost_types::Value {
+                        kind: Some(kind.clone()),
+                    },
+                )
+            })
             .collect();
-        Node { id: ID.to_owned(), metadata: Some(prost_types::Struct { fields }), ..Node::default() }
+        Node {
+            id: ID.to_owned(),
+            metadata: Some(prost_types::Struct { fields }),
+            ..Node::default()
+        }
     }
 
     fn text(text: &str) -> ValueKind {
@@ -177,37 +228,66 @@ mod tests {
     }
 
     fn caller(identity: &str) -> Caller {
-        let identities = ["spiffe://x/ns/other/sa/web", identity].map(|text| Identity::parse(text).unwrap());
-        Caller { identities: identities.into(), ..Caller::default() }
+        let identities =
+            ["spiffe://x/ns/other/sa/web", identity].map(|text| Identity::parse(text).unwrap());
+        Caller {
+            identities: identities.into(),
+            ..Caller::default()
+        }
     }
 
     #[test]
     fn a_node_is_read() {
-        let labels =
-            prost_types::Struct { fields: [("app".to_owned(), prost_types::Value { kind: Some(text("web")) })].into() };
+        let labels = prost_types::Struct {
+            fields: [(
+                "app".to_owned(),
+                prost_types::Value {
+                    kind: Some(text("web")),
+                },
+            )]
+            .into(),
+        };
+
         let mut node = node(&[
             ("NAMESPACE", text("shop")),
             ("INSTANCE_IPS", text("10.1.2.3,fd00::3")),
             ("PORT", ValueKind::NumberValue(15020.0)),
             ("LABELS", ValueKind::StructValue(labels)),
         ]);
-        node.extensions = vec![Extension { name: "envoy.filters.http.router".to_owned(), ..Extension::default() }];
+
+        node.extensions = vec![Extension {
+            name: "envoy.filters.http.router".to_owned(),
+            ..Extension::default()
+        }];
         let proxy = proxy(node, None, Served::Envoys).unwrap();
         assert_eq!(proxy.ips.len(), 2);
         assert_eq!(proxy.metadata["PORT"], 15020);
         assert_eq!(&*proxy.labels["app"], "web");
+
         assert!(proxy.supports("envoy.filters.http.router") && !proxy.supports("istio.alpn"));
         assert_eq!(proxy.identity, None);
     }
 
     #[test]
     fn a_node_without_a_list_of_extensions_supports_all() {
-        assert!(proxy(node(&[]), None, Served::Envoys).unwrap().supports("istio.alpn"));
+        assert!(
+            proxy(node(&[]), None, Served::Envoys)
+                .unwrap()
+                .supports("istio.alpn")
+        );
     }
 
     #[test]
     fn an_invalid_node_id_is_rejected() {
-        let refused = proxy(Node { id: "me".to_owned(), ..Node::default() }, None, Served::Envoys).unwrap_err();
+        let refused = proxy(
+            Node {
+                id: "me".to_owned(),
+                ..Node::default()
+            },
+            None,
+            Served::Envoys,
+        )
+        .unwrap_err();
         assert_eq!(refused.code(), tonic::Code::InvalidArgument);
     }
 
@@ -226,16 +306,31 @@ mod tests {
         ] {
             let mut node = node(&metadata);
             node.id = node.id.replace("sidecar", kind);
-            let found = proxy(node, None, Served::Envoys).map(|_| ()).map_err(|status| status.code());
-            assert_eq!(found, if served { Ok(()) } else { Err(tonic::Code::Unimplemented) }, "{kind} {metadata:?}");
+            let found = proxy(node, None, Served::Envoys)
+                .map(|_| ())
+                .map_err(|status| status.code());
+            assert_eq!(
+                found,
+                if served {
+                    Ok(())
+                } else {
+                    Err(tonic::Code::Unimplemented)
+                },
+                "{kind} {metadata:?}"
+            );
         }
     }
 
     #[test]
     fn ztunnel_and_waypoints_are_served_in_ambient_mode() {
-        let label = prost_types::Value { kind: Some(text("istio.io-eastwest-controller")) };
-        let labels = prost_types::Struct { fields: [("gateway.istio.io/managed".to_owned(), label)].into() };
+        let label = prost_types::Value {
+            kind: Some(text("istio.io-eastwest-controller")),
+        };
+        let labels = prost_types::Struct {
+            fields: [("gateway.istio.io/managed".to_owned(), label)].into(),
+        };
         let east_west = [("LABELS", ValueKind::StructValue(labels))];
+
         for (kind, metadata, served) in [
             ("ztunnel", &[][..], true),
             ("waypoint", &[], true),
@@ -244,24 +339,46 @@ mod tests {
         ] {
             let mut node = node(metadata);
             node.id = node.id.replace("sidecar", kind);
-            assert_eq!(proxy(node.clone(), None, Served::Ambient).is_ok(), served, "{kind}");
-            assert_eq!(proxy(node, None, Served::Networks).is_ok(), kind != "agentgateway", "{kind}");
+            assert_eq!(
+                proxy(node.clone(), None, Served::Ambient).is_ok(),
+                served,
+                "{kind}"
+            );
+            assert_eq!(
+                proxy(node, None, Served::Networks).is_ok(),
+                kind != "agentgateway",
+                "{kind}"
+            );
         }
     }
 
     #[test]
     fn a_caller_may_only_be_itself() {
-        let account = [("NAMESPACE", text("shop")), ("SERVICE_ACCOUNT", text("web"))];
+        let account = [
+            ("NAMESPACE", text("shop")),
+            ("SERVICE_ACCOUNT", text("web")),
+        ];
+
         for (identity, metadata, allowed) in [
             ("spiffe://cluster.local/ns/shop/sa/web", &account[..], true),
             ("spiffe://cluster.local/ns/shop/sa/api", &account[..], false),
             ("spiffe://cluster.local/ns/shop/sa/api", &account[..1], true),
-            ("spiffe://cluster.local/ns/bank/sa/web", &account[..1], false),
+            (
+                "spiffe://cluster.local/ns/bank/sa/web",
+                &account[..1],
+                false,
+            ),
         ] {
             let found = proxy(node(metadata), Some(&caller(identity)), Served::Envoys);
             match found {
-                Ok(proxy) => assert_eq!((proxy.identity, allowed), (Identity::parse(identity).ok(), true)),
-                Err(status) => assert_eq!((status.code(), allowed), (tonic::Code::PermissionDenied, false)),
+                Ok(proxy) => assert_eq!(
+                    (proxy.identity, allowed),
+                    (Identity::parse(identity).ok(), true)
+                ),
+                Err(status) => assert_eq!(
+                    (status.code(), allowed),
+                    (tonic::Code::PermissionDenied, false)
+                ),
             }
         }
     }

@@ -8,10 +8,12 @@ use tokio::sync::{mpsc, oneshot};
 use navarch_api::identity::Identity;
 use navarch_api::object::NamespacedName;
 
-/// How long a stream waits for the result of the check. If it comes later, the secrets are sent then.
+/// How long a stream waits for the result of the check. If it comes later, the secrets are sent
+/// then.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// A request to check whether a service account may read the secrets of its namespace. The push thread gets the result.
+/// A request to check whether a service account may read the secrets of its namespace. The push
+/// thread gets the result.
 #[derive(Debug)]
 pub struct AccessRequest {
     /// The cluster from the proxy's metadata; empty if not set.
@@ -24,7 +26,8 @@ pub struct AccessRequest {
     pub answered: oneshot::Sender<()>,
 }
 
-/// Requests the check and waits for its result. The caller must hold the returned value while it needs access.
+/// Requests the check and waits for its result. The caller must hold the returned value while it
+/// needs access.
 pub(super) async fn request(
     questions: &mpsc::Sender<AccessRequest>,
     cluster: Arc<str>,
@@ -32,8 +35,12 @@ pub(super) async fn request(
 ) -> Arc<()> {
     let interest = Arc::new(());
     let (answered, answer) = oneshot::channel();
-    let question =
-        AccessRequest { cluster, account: identity.account(), interest: Arc::downgrade(&interest), answered };
+    let question = AccessRequest {
+        cluster,
+        account: identity.account(),
+        interest: Arc::downgrade(&interest),
+        answered,
+    };
     if questions.send(question).await.is_ok() {
         // Without a result, access is denied.
         let _ = tokio::time::timeout(REVIEW_TIMEOUT, answer).await;

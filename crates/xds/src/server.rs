@@ -69,7 +69,8 @@ pub struct AdsParts {
     pub observer: Option<Arc<dyn PushObserver>>,
     /// Selects the proxies that are served.
     pub served: Served,
-    /// Whether all clients may subscribe to objects of Istio's kinds, not only those of the root namespace.
+    /// Whether all clients may subscribe to objects of Istio's kinds, not only those of the root
+    /// namespace.
     pub objects_for_all: bool,
 }
 
@@ -83,12 +84,24 @@ pub struct Refusal {
 }
 
 impl AdsParts {
-    /// The required parts, with defaults for the others: no checks, no listeners, and high limits for clients.
+    /// The required parts, with defaults for the others: no checks, no listeners, and high limits
+    /// for clients.
     #[must_use]
-    pub fn new(push: PushHandle, metrics: Metrics, started: Timestamp, drain: CancellationToken) -> Self {
-        let (limits, rejections) = (Limits::default(), Rejections::default());
+    pub fn new(
+        push: PushHandle,
+        metrics: Metrics,
+        started: Timestamp,
+        drain: CancellationToken,
+    ) -> Self {
+        let limits = Limits::default();
+        let rejections = Rejections::default();
         let memory = Budget::new(1 << 30);
-        let (access, workloads, refusals, observer, served) = (None, None, None, None, Served::default());
+        let access = None;
+        let workloads = None;
+        let refusals = None;
+        let observer = None;
+        let served = Served::default();
+
         let objects_for_all = false;
         Self {
             push,
@@ -161,9 +174,11 @@ pub(super) struct Core {
 }
 
 /// The path of its state-of-the-world method.
-const STATE_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+const STATE_PATH: &str =
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 /// The path of its delta method.
-const DELTA_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+const DELTA_PATH: &str =
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 
 impl Core {
     /// The next stream's number.
@@ -173,7 +188,10 @@ impl Core {
 
     /// The monotonic time of a wall clock time: now if it is past, `None` if it is out of range.
     pub(super) fn instant_of(&self, moment: Timestamp) -> Option<Instant> {
-        let since_start = moment.duration_since(self.started).try_into().unwrap_or(Duration::ZERO);
+        let since_start = moment
+            .duration_since(self.started)
+            .try_into()
+            .unwrap_or(Duration::ZERO);
         self.begun.checked_add(since_start)
     }
 }
@@ -185,8 +203,27 @@ impl Ads {
     /// A service of these parts.
     #[must_use]
     pub fn new(parts: AdsParts) -> Self {
-        let AdsParts { push, metrics, limits, started, drain, memory, rejections, .. } = parts;
-        let AdsParts { access, workloads, refusals, observer, served, objects_for_all, .. } = parts;
+        let AdsParts {
+            push,
+            metrics,
+            limits,
+            started,
+            drain,
+            memory,
+            rejections,
+            ..
+        } = parts;
+
+        let AdsParts {
+            access,
+            workloads,
+            refusals,
+            observer,
+            served,
+            objects_for_all,
+            ..
+        } = parts;
+
         let connections = Arc::<Connections>::default();
         metrics.count_history_of(connections.clone());
         let started_text = started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
@@ -213,7 +250,10 @@ impl Ads {
             tasks: TaskTracker::new(),
             has_background_task: Once::new(),
         };
-        Self { core: Arc::new(core) }
+
+        Self {
+            core: Arc::new(core),
+        }
     }
 
     /// The open streams.
@@ -222,20 +262,26 @@ impl Ads {
         self.core.connections.clone()
     }
 
-    /// Sets the pages of the debug API. Requests are refused before. Only the first call has an effect.
+    /// Sets the pages of the debug API. Requests are refused before. Only the first call has an
+    /// effect.
     pub fn set_debug_pages(&self, pages: Arc<dyn DebugPages>) {
         // All callers pass the same pages.
         let _ = self.core.debug.set(pages);
     }
 
-    /// Serves in plain text, without a limit of connections, until the drain is signalled and all streams have ended.
+    /// Serves in plain text, without a limit of connections, until the drain is signalled and all
+    /// streams have ended.
     pub async fn serve(self, listener: TcpListener) {
-        let (drain, incoming) = (self.core.drain.clone(), plain_connections(listener, Port::unlimited("grpc")));
-        self.plain_server("grpc").serve(incoming, drain.cancelled()).await;
+        let drain = self.core.drain.clone();
+        let incoming = plain_connections(listener, Port::unlimited("grpc"));
+        self.plain_server("grpc")
+            .serve(incoming, drain.cancelled())
+            .await;
         self.ended().await;
     }
 
-    /// A gRPC server with the limits of this service, for a port with several services. `port` is its name in metrics.
+    /// A gRPC server with the limits of this service, for a port with several services. `port` is
+    /// its name in metrics.
     #[must_use]
     pub fn server(&self, port: &'static str) -> Server {
         Server::new(port, self.core.limits.clone())
@@ -245,14 +291,15 @@ impl Ads {
     #[must_use]
     pub fn plain_server(&self, port: &'static str) -> Server {
         let ads = self.clone();
-        self.server(port).add_streams(Self::NAME, move |request, call| {
-            let ads = ads.clone();
-            async move { ads.start(request, &call) }
-        })
+        self.server(port)
+            .add_streams(Self::NAME, move |request, call| {
+                let ads = ads.clone();
+                async move { ads.start(request, &call) }
+            })
     }
 
-    /// Starts the stream of a call. The request's extensions contain the connection's [`TcpConnectInfo`] and, if the
-    /// client is authenticated, the [`Caller`].
+    /// Starts the stream of a call. The request's extensions contain the connection's
+    /// [`TcpConnectInfo`] and, if the client is authenticated, the [`Caller`].
     ///
     /// # Errors
     /// With the status for the client if the method does not exist or the stream is refused.
@@ -271,19 +318,29 @@ impl Ads {
     }
 
     /// Starts a stream as a task of the call's connection. The stream sends the responses itself.
-    fn begin<M: Wire>(&self, request: http::Request<Body>, call: &CallContext) -> Result<(), Status> {
+    fn begin<M: Wire>(
+        &self,
+        request: http::Request<Body>,
+        call: &CallContext,
+    ) -> Result<(), Status> {
         let core = self.core.clone();
         if !core.push.is_synced() {
-            return Err(Status::unavailable("the server has not read its configuration yet"));
+            return Err(Status::unavailable(
+                "the server has not read its configuration yet",
+            ));
         }
+
         let (parts, body) = request.into_parts();
         let extensions = &parts.extensions;
-        let peer = extensions.get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
+        let peer = extensions
+            .get::<TcpConnectInfo>()
+            .and_then(TcpConnectInfo::remote_addr);
         let client = core.memory.client(call.port(), peer.map(|peer| peer.ip()));
         let begin = core.admission.admit(Instant::now()).map_err(|_| {
             client.count_rejection("streams_per_second");
             Status::resource_exhausted("too many new streams per second; try again later")
         })?;
+
         let paid = client.begin_stream()?;
         let caller = extensions.get::<Caller>().cloned();
         let expires = match &caller {
@@ -291,22 +348,41 @@ impl Ads {
             None => extensions.get::<CredentialExpiry>().map(|expiry| expiry.0),
         };
         let mut head = Response::new(());
-        head.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        head.headers_mut().insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/grpc"),
+        );
+
         // The client has disconnected.
-        let Some(responses) = call.send_head(head) else { return Ok(()) };
-        let limits = RequestLimits { bytes: core.limits.request_bytes, rest: core.limits.request_rest };
+        let Some(responses) = call.send_head(head) else {
+            return Ok(());
+        };
+
+        let limits = RequestLimits {
+            bytes: core.limits.request_bytes,
+            rest: core.limits.request_rest,
+        };
         let requests = Requests::new(body, limits, client.clone());
-        let origin = Origin { peer, caller, expires, client, paid };
+        let origin = Origin {
+            peer,
+            caller,
+            expires,
+            client,
+            paid,
+        };
+
         self.start_background_task();
         let stream = wait_and_run::<M>(core, begin, requests, Outbox::new(responses), origin);
         call.spawn(self.core.tasks.track_future(stream));
         Ok(())
     }
 
-    /// Ends all streams when the server stops. Until then, frees cached diffs that no stream can use any more.
+    /// Ends all streams when the server stops. Until then, frees cached diffs that no stream can
+    /// use any more.
     fn start_background_task(&self) {
         self.core.has_background_task.call_once(|| {
-            let (drain, connections) = (self.core.drain.clone(), self.core.connections.clone());
+            let drain = self.core.drain.clone();
+            let connections = self.core.connections.clone();
             let frames = self.core.frames.clone();
             drop(self.core.tasks.spawn(async move {
                 while timeout(RELEASE_INTERVAL, drain.cancelled()).await.is_err() {
@@ -321,7 +397,13 @@ impl Ads {
 }
 
 /// Waits until the stream is admitted, then runs it.
-async fn wait_and_run<M: Wire>(core: Arc<Core>, begin: Instant, requests: Requests<M>, outbox: Outbox, origin: Origin) {
+async fn wait_and_run<M: Wire>(
+    core: Arc<Core>,
+    begin: Instant,
+    requests: Requests<M>,
+    outbox: Outbox,
+    origin: Origin,
+) {
     tokio::time::sleep_until(begin).await;
     stream::run(core, requests, outbox, origin).await;
 }

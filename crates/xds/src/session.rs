@@ -101,9 +101,11 @@ pub(crate) struct Session {
     bounds: Bounds,
     /// The parts of the next nonce and version.
     marks: Marks,
-    /// By type; no entry for types that were never requested. Boxed, as the first node of the map has room for eleven.
+    /// By type; no entry for types that were never requested. Boxed, as the first node of the map
+    /// has room for eleven.
     pub(crate) watches: BTreeMap<ResourceType, Box<Watch>>,
-    /// Number of subscriptions that the push thread has not answered. Updates before that are for an earlier subscription.
+    /// Number of subscriptions that the push thread has not answered. Updates before that are for
+    /// an earlier subscription.
     unanswered: BTreeMap<ResourceType, u32>,
     /// Types that wait for others.
     pub(crate) order: Order,
@@ -170,6 +172,7 @@ impl Session {
     /// Applies an event.
     pub(crate) fn step(&mut self, event: Event, frames: &EncodingCache) -> Vec<Effect> {
         let mut effects = Vec::new();
+
         match event {
             Event::Request(Request::State(request)) => {
                 self.on_state(request, frames, &mut effects);
@@ -181,7 +184,9 @@ impl Session {
             }
             Event::Request(Request::Unserved { url }) => {
                 if self.unserved.len() >= MAX_UNSERVED {
-                    effects.push(Effect::Refuse("too many unsupported resource types on one stream"));
+                    effects.push(Effect::Refuse(
+                        "too many unsupported resource types on one stream",
+                    ));
                 } else if self.unserved.insert(url.clone()) {
                     self.to_answer.push_back(url);
                 }
@@ -190,22 +195,36 @@ impl Session {
             Event::Request(Request::Health(_) | Request::Question { .. }) => {}
             Event::Update(kind, update) => self.on_update(kind, update),
         }
+
         effects
     }
 
     /// Rejects a client that subscribes to too many names.
     fn bound(&self, effects: &mut Vec<Effect>) {
-        let names: usize = self.watches.values().map(|watch| watch.interest.names.len()).sum();
+        let names: usize = self
+            .watches
+            .values()
+            .map(|watch| watch.interest.names.len())
+            .sum();
         if names > self.bounds.names {
             // Before anything is sent to the push thread.
             effects.insert(0, Effect::Refuse("too many resource names on one stream"));
         }
     }
 
-    /// Records the answer to the response with this nonce. Returns its type unless it was answered before.
-    pub(crate) fn answered(&mut self, nonce: &str, is_taken: bool, now: Duration) -> Option<ResourceType> {
+    /// Records the answer to the response with this nonce. Returns its type unless it was answered
+    /// before.
+    pub(crate) fn answered(
+        &mut self,
+        nonce: &str,
+        is_taken: bool,
+        now: Duration,
+    ) -> Option<ResourceType> {
         self.pushes.answered(nonce, is_taken, now);
-        self.watches.values().find(|watch| watch.awaits(nonce)).map(|watch| watch.kind)
+        self.watches
+            .values()
+            .find(|watch| watch.awaits(nonce))
+            .map(|watch| watch.kind)
     }
 
     /// The client's `initial_resource_versions` of a type, until the first response.
@@ -232,11 +251,20 @@ impl Session {
     }
 
     /// Sends the client's current subscription of a type to the push thread.
-    pub(crate) fn refresh(&mut self, kind: ResourceType, frames: &EncodingCache, effects: &mut Vec<Effect>) {
+    pub(crate) fn refresh(
+        &mut self,
+        kind: ResourceType,
+        frames: &EncodingCache,
+        effects: &mut Vec<Effect>,
+    ) {
         if kind == ResourceType::VirtualHost && !self.follow_routes() {
             return;
         }
-        let Some(watch) = self.watches.get_mut(&kind) else { return };
+
+        let Some(watch) = self.watches.get_mut(&kind) else {
+            return;
+        };
+
         if is_empty(kind, &watch.interest) {
             let nothing = Arc::new(Collection::new(kind, Resources::default()));
             watch.receive(nothing, self.revision, Reason::default());
@@ -246,6 +274,7 @@ impl Session {
             *self.unanswered.entry(kind).or_default() += 1;
             effects.push(Effect::Subscribe(kind, watch.interest.clone()));
         }
+
         if kind == ResourceType::Route {
             self.refresh(ResourceType::VirtualHost, frames, effects);
         }
@@ -266,13 +295,24 @@ impl Session {
         self.marks.next(self.revision, now)
     }
 
-    /// The next response, if any may be sent now. Call it only when the stream can send: a later call returns newer resources.
+    /// The next response, if any may be sent now. Call it only when the stream can send: a later
+    /// call returns newer resources.
     pub(crate) fn next(&mut self, now: Duration, frames: &EncodingCache) -> Option<Response> {
         if let Some(type_url) = self.to_answer.pop_front() {
             let SentResponse { nonce, version, .. } = self.marks.next(self.revision, now);
-            let (removed, payload) = (Vec::new(), Payload::default());
-            return Some(Response { kind: None, type_url, version, nonce, removed, payload, count: 0 });
+            let removed = Vec::new();
+            let payload = Payload::default();
+            return Some(Response {
+                kind: None,
+                type_url,
+                version,
+                nonce,
+                removed,
+                payload,
+                count: 0,
+            });
         }
+
         loop {
             let mut has_moved = false;
             for kind in ResourceType::ALL {
@@ -291,31 +331,58 @@ impl Session {
     }
 
     /// The next step of one type when the stream can send.
-    fn next_output(&mut self, kind: ResourceType, now: Duration, frames: &EncodingCache) -> WatchOutput {
-        if self.is_unanswered(kind) || !self.watches.get(&kind).is_some_and(|watch| watch.is_free(now)) {
+    fn next_output(
+        &mut self,
+        kind: ResourceType,
+        now: Duration,
+        frames: &EncodingCache,
+    ) -> WatchOutput {
+        if self.is_unanswered(kind)
+            || !self
+                .watches
+                .get(&kind)
+                .is_some_and(|watch| watch.is_free(now))
+        {
             return WatchOutput::Idle;
         }
         let removals = self.removals(kind, now);
-        let has = |what: fn(&Watch) -> bool| self.watches.get(&kind).is_some_and(|watch| what(watch));
-        let takes_away = removals == RemovalPolicy::Allowed && has(|watch| watch.removals_pending_since().is_some());
+        let has =
+            |what: fn(&Watch) -> bool| self.watches.get(&kind).is_some_and(|watch| what(watch));
+        let takes_away = removals == RemovalPolicy::Allowed
+            && has(|watch| watch.removals_pending_since().is_some());
         if !has(Watch::is_unsent) && !takes_away || !self.may_send(kind, now) {
             return WatchOutput::Idle;
         }
-        let Some(watch) = self.watches.get_mut(&kind) else { return WatchOutput::Idle };
-        let Some(composed) = watch.compose(self.protocol, frames, removals) else { return WatchOutput::Idle };
-        let response = composed.worth_sending.then(|| self.marks.next(watch.revision(), now));
+
+        let Some(watch) = self.watches.get_mut(&kind) else {
+            return WatchOutput::Idle;
+        };
+
+        let Some(composed) = watch.compose(self.protocol, frames, removals) else {
+            return WatchOutput::Idle;
+        };
+
+        let response = composed
+            .worth_sending
+            .then(|| self.marks.next(watch.revision(), now));
         watch.settle(&composed, response.clone(), now);
         let reason = watch.take_reason();
         if kind == ResourceType::Endpoint {
             self.endpoints_sent();
         }
-        let Some(SentResponse { nonce, version, .. }) = response else { return WatchOutput::CaughtUp };
+
+        let Some(SentResponse { nonce, version, .. }) = response else {
+            return WatchOutput::CaughtUp;
+        };
+
         if kind == ResourceType::Route {
             self.routes_sent();
         }
+
         if kind == ResourceType::Cluster {
             self.clusters_sent(&composed.changes.warming);
         }
+
         let short = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         self.pushes.sent(PushRecord {
             kind,
@@ -327,6 +394,7 @@ impl Session {
             bytes: short(composed.payload.0.len()),
             answer: None,
         });
+
         WatchOutput::Response(Response {
             kind: Some(kind),
             type_url: kind.type_url().to_owned(),
@@ -341,10 +409,21 @@ impl Session {
     /// The time after `now` at which something may be sent without a further event.
     pub(crate) fn wake_at(&self, now: Duration) -> Option<Duration> {
         let waits = self.watches.values().flat_map(|watch| {
-            let free = watch.free_at().filter(|_| watch.is_unsent() || watch.removals_pending_since().is_some());
-            [free, watch.removals_pending_since().map(|since| since + ORDER_WAIT)]
+            let free = watch
+                .free_at()
+                .filter(|_| watch.is_unsent() || watch.removals_pending_since().is_some());
+            [
+                free,
+                watch
+                    .removals_pending_since()
+                    .map(|since| since + ORDER_WAIT),
+            ]
         });
-        waits.chain([self.held_until()]).flatten().filter(|at| *at > now).min()
+        waits
+            .chain([self.held_until()])
+            .flatten()
+            .filter(|at| *at > now)
+            .min()
     }
 
     /// Whether everything is sent, except what a rejection blocks.
@@ -355,7 +434,8 @@ impl Session {
     /// Whether there is nothing to send, now or later, until the next event.
     pub(crate) fn is_at_rest(&self) -> bool {
         let mut watches = self.watches.iter();
-        let is_busy = watches.any(|(kind, watch)| self.is_unsent(*kind) || watch.removals_pending_since().is_some());
+        let is_busy = watches
+            .any(|(kind, watch)| self.is_unsent(*kind) || watch.removals_pending_since().is_some());
         self.to_answer.is_empty() && self.held_until().is_none() && !is_busy
     }
 
@@ -366,21 +446,29 @@ impl Session {
 
     /// Whether a type has unsent changes.
     pub(crate) fn is_unsent(&self, kind: ResourceType) -> bool {
-        self.watches.get(&kind).is_some_and(|watch| watch.is_unsent() || self.is_unanswered(kind))
+        self.watches
+            .get(&kind)
+            .is_some_and(|watch| watch.is_unsent() || self.is_unanswered(kind))
     }
 
     /// The first snapshot with unsent changes.
     pub(super) fn unsent_since(&self) -> Option<u64> {
-        self.watches.values().filter_map(|watch| watch.unsent_since()).min()
+        self.watches
+            .values()
+            .filter_map(|watch| watch.unsent_since())
+            .min()
     }
 
     /// Whether everything of a type is sent and acknowledged.
     pub(crate) fn is_acknowledged(&self, kind: ResourceType) -> bool {
-        self.watches.get(&kind).is_none_or(|watch| watch.is_acknowledged() && !self.is_unanswered(kind))
+        self.watches
+            .get(&kind)
+            .is_none_or(|watch| watch.is_acknowledged() && !self.is_unanswered(kind))
     }
 }
 
-/// Whether a subscription is empty. Clients that subscribe by address get the resources of their node without asking.
+/// Whether a subscription is empty. Clients that subscribe by address get the resources of their
+/// node without asking.
 fn is_empty(kind: ResourceType, interest: &Interest) -> bool {
     !interest.wildcard && interest.names.is_empty() && !kind.is_by_address()
 }

@@ -1,4 +1,5 @@
-//! The task of one stream: transfers requests, updates and responses. All decisions are made in its session.
+//! The task of one stream: transfers requests, updates and responses. All decisions are made in its
+//! session.
 
 mod debug_responses;
 mod rights;
@@ -96,12 +97,20 @@ struct Stream {
 }
 
 /// Runs a stream to its end.
-pub(super) async fn run<M: Wire>(core: Arc<Core>, requests: Requests<M>, mut outbox: Outbox, origin: Origin) {
+pub(super) async fn run<M: Wire>(
+    core: Arc<Core>,
+    requests: Requests<M>,
+    mut outbox: Outbox,
+    origin: Origin,
+) {
     let status = match serve(&core, requests, &mut outbox, origin).await {
         Ok(()) => Status::ok(""),
         Err(status) => {
             // Clients often disconnect without closing the stream, which is no error.
-            if matches!(status.code(), Code::Internal | Code::DataLoss | Code::OutOfRange) {
+            if matches!(
+                status.code(),
+                Code::Internal | Code::DataLoss | Code::OutOfRange
+            ) {
                 core.metrics.failed();
                 warn!(%status, "stream failed");
             }
@@ -126,18 +135,31 @@ async fn serve<M: Wire>(
             Status::deadline_exceeded("timed out waiting for the first request")
         })??,
     };
-    let Some(mut first) = first else { return Ok(()) };
+
+    let Some(mut first) = first else {
+        return Ok(());
+    };
+
     let node = sender(&mut *first)?;
+
     // As JSON it takes a multiple of its size on the wire.
-    origin.client.charge(&mut origin.paid, 4 * node.encoded_len())?;
+    origin
+        .client
+        .charge(&mut origin.paid, 4 * node.encoded_len())?;
     let mut proxy = node::proxy(node, origin.caller.as_ref(), core.served)?;
     proxy.uses_delta = M::PROTOCOL == Protocol::Delta;
     let proxy = Arc::new(proxy);
     let mailbox = Arc::new(Mailbox::default());
+
     let address = origin.peer.map(|peer| peer.ip().to_canonical());
-    let proxy_id = core.push.connect(proxy.clone(), address, mailbox.clone()).await.map_err(push_ended)?;
+    let proxy_id = core
+        .push
+        .connect(proxy.clone(), address, mailbox.clone())
+        .await
+        .map_err(push_ended)?;
     let expires = origin.expires.and_then(|expires| core.instant_of(expires));
     let mut stream = Stream::new(core, M::PROTOCOL, proxy, proxy_id, mailbox, origin);
+
     tokio::select! {
         biased;
         () = at(expires) => {
@@ -157,9 +179,14 @@ async fn at(moment: Option<Instant>) {
 }
 
 /// The first request other than health reports.
-async fn first_request<M: Wire>(core: &Core, requests: &mut Requests<M>) -> Result<Option<Box<M>>, Status> {
+async fn first_request<M: Wire>(
+    core: &Core,
+    requests: &mut Requests<M>,
+) -> Result<Option<Box<M>>, Status> {
     loop {
-        let Some(request) = requests.message().await? else { return Ok(None) };
+        let Some(request) = requests.message().await? else {
+            return Ok(None);
+        };
         core.metrics.received(requests.length());
         if !request.is_health() {
             return Ok(Some(request));
@@ -177,14 +204,36 @@ impl Stream {
         mailbox: Arc<Mailbox>,
         origin: Origin,
     ) -> Self {
-        let Origin { peer, caller: _, expires: _, client, paid } = origin;
+        let Origin {
+            peer,
+            caller: _,
+            expires: _,
+            client,
+            paid,
+        } = origin;
+
         let number = core.next_number();
         let begun = Instant::now();
         let id: Arc<str> = format!("{}-{number}", proxy.name).into();
-        let version = core.metrics.connected(&proxy.meta("ISTIO_VERSION").unwrap_or_default());
-        let names = if proxy.identity.is_some() { MAX_WATCHED } else { core.limits.unproved_names.min(MAX_WATCHED) };
-        let bounds = Bounds { names, history: core.limits.push_history };
-        let marks = Marks { started: core.started_text.clone(), stream: number, count: 0 };
+        let version = core
+            .metrics
+            .connected(&proxy.meta("ISTIO_VERSION").unwrap_or_default());
+        let names = if proxy.identity.is_some() {
+            MAX_WATCHED
+        } else {
+            core.limits.unproved_names.min(MAX_WATCHED)
+        };
+
+        let bounds = Bounds {
+            names,
+            history: core.limits.push_history,
+        };
+        let marks = Marks {
+            started: core.started_text.clone(),
+            stream: number,
+            count: 0,
+        };
+
         let connection = Arc::new(Connection {
             id,
             number,
@@ -197,10 +246,12 @@ impl Stream {
             session: Mutex::new(Session::new(protocol, marks, bounds)),
             mailbox,
         });
+
         core.connections.add(connection.clone());
         if core.drain.is_cancelled() {
             connection.mailbox.close();
         }
+
         info!(proxy = %connection.id, peer = ?peer, ?protocol, kind = node::kind_name(connection.proxy.kind), "connected");
         Self {
             core: core.clone(),
@@ -235,7 +286,9 @@ impl Stream {
 
     /// Registers the proxy's workload, if auto-registration is enabled.
     async fn register_workload(&mut self) -> Result<(), Status> {
-        let Some(workloads) = &self.core.workloads else { return Ok(()) };
+        let Some(workloads) = &self.core.workloads else {
+            return Ok(());
+        };
         let connection = &self.connection;
         let admittance = workloads.connect(&connection.proxy, connection.since);
         self.presence = tokio::select! {
@@ -248,14 +301,19 @@ impl Stream {
 
     /// Transfers requests, updates and responses until either side ends the stream.
     ///
-    /// Updates and requests go first: a client may be waiting for an answer, and they are cheap. Responses are built only when the
-    /// stream can send.
+    /// Updates and requests go first: a client may be waiting for an answer, and they are cheap.
+    /// Responses are built only when the stream can send.
     #[tracing::instrument(skip_all, level = "debug", fields(proxy = %self.connection.id))]
-    async fn talk<M: Wire>(&mut self, mut requests: Requests<M>, outbox: &mut Outbox) -> Result<(), Status> {
+    async fn talk<M: Wire>(
+        &mut self,
+        mut requests: Requests<M>,
+        outbox: &mut Outbox,
+    ) -> Result<(), Status> {
         let connection = self.connection.clone();
         let mut may_send = true;
         let mut waiting = Instant::now();
         let mut wake: Option<Instant> = None;
+
         loop {
             let is_busy = tokio::select! {
                 biased;
@@ -276,6 +334,7 @@ impl Stream {
                     if !has_room {
                         return Ok(());
                     }
+
                     self.core.metrics.waited(waiting.elapsed());
                     let turn = self.client.acquire_large(self.largest_request).await;
                     (may_send, wake) = match self.next(turn).await? {
@@ -285,6 +344,7 @@ impl Stream {
                         }
                         None => (false, self.wake_at()),
                     };
+
                     waiting = Instant::now();
                     continue;
                 }
@@ -293,9 +353,11 @@ impl Stream {
                     true
                 }
             };
+
             if is_busy && !may_send {
                 waiting = Instant::now();
             }
+
             may_send = is_busy;
         }
     }
@@ -313,26 +375,39 @@ impl Stream {
         {
             presence.report(wrong.as_ref().map(|wrong| &*wrong.message));
         }
+
         if let Some((nonce, is_taken)) = request.answers() {
-            let answered = self.connection.session.lock().answered(nonce, is_taken, self.begun.elapsed());
+            let answered =
+                self.connection
+                    .session
+                    .lock()
+                    .answered(nonce, is_taken, self.begun.elapsed());
             if let (Some(kind), true, Some(observer)) = (answered, is_taken, &self.core.observer) {
                 observer.observe(observer::Event::Taken(self.connection.proxy_id, kind));
             }
         }
+
         match request {
-            Request::Question { url, names, nonce } => self.on_debug_request(url, names, &nonce).await,
-            request @ (Request::State(_) | Request::Delta(_) | Request::Unserved { .. } | Request::Health(_)) => {
-                self.apply(Event::Request(request), turn).await
+            Request::Question { url, names, nonce } => {
+                self.on_debug_request(url, names, &nonce).await
             }
+            request @ (Request::State(_)
+            | Request::Delta(_)
+            | Request::Unserved { .. }
+            | Request::Health(_)) => self.apply(Event::Request(request), turn).await,
         }
     }
 
     /// Applies an event to the session, and the effects of the event.
     async fn apply(&mut self, event: Event, turn: LargePermit) -> Result<(), Status> {
-        let (connection, core) = (self.connection.clone(), self.core.clone());
-        let (turn, effects) = turn.work(move || connection.session.lock().step(event, &core.frames)).await?;
+        let connection = self.connection.clone();
+        let core = self.core.clone();
+        let (turn, effects) = turn
+            .work(move || connection.session.lock().step(event, &core.frames))
+            .await?;
         drop(turn);
         let id = self.connection.proxy_id;
+
         for effect in effects {
             match effect {
                 Effect::Subscribe(kind, interest) => {
@@ -340,12 +415,25 @@ impl Stream {
                     let is_proved = self.connection.proxy.identity.is_some();
                     let allowed = self.may_subscribe(kind);
                     self.charge_for_names(kind, &interest, is_proved)?;
-                    let interest = if allowed { interest } else { Interest::default() };
-                    self.core.push.subscribe(id, kind, interest).await.map_err(push_ended)?;
+                    let interest = if allowed {
+                        interest
+                    } else {
+                        Interest::default()
+                    };
+
+                    self.core
+                        .push
+                        .subscribe(id, kind, interest)
+                        .await
+                        .map_err(push_ended)?;
                 }
                 Effect::Unsubscribe(kind) => {
                     self.names.remove(&kind);
-                    self.core.push.unsubscribe(id, kind).await.map_err(push_ended)?;
+                    self.core
+                        .push
+                        .unsubscribe(id, kind)
+                        .await
+                        .map_err(push_ended)?;
                 }
                 Effect::Rejected(kind, rejection) => self.on_rejection(kind, &rejection),
                 Effect::Stale(kind) => self.core.metrics.expired(kind),
@@ -355,12 +443,23 @@ impl Stream {
                 }
             }
         }
+
         Ok(())
     }
 
     /// Charges the client for subscribed names of a type, and for its `initial_resource_versions`.
-    fn charge_for_names(&mut self, kind: ResourceType, interest: &Interest, is_proved: bool) -> Result<(), Status> {
-        let initial_versions = self.connection.session.lock().initial_versions(kind).cloned();
+    fn charge_for_names(
+        &mut self,
+        kind: ResourceType,
+        interest: &Interest,
+        is_proved: bool,
+    ) -> Result<(), Status> {
+        let initial_versions = self
+            .connection
+            .session
+            .lock()
+            .initial_versions(kind)
+            .cloned();
         let names = self.names.entry(kind).or_default();
         names.watched = match interest.names.is_empty() {
             true => None,
@@ -374,23 +473,46 @@ impl Stream {
 
     /// Counts a response that the client rejected, and logs it unless one was logged just before.
     fn on_rejection(&mut self, kind: ResourceType, rejection: &Rejection) {
-        let (proxy, code, error) = (&self.connection.id, rejection.code, &*rejection.message);
-        if self.logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
+        let proxy = &self.connection.id;
+        let code = rejection.code;
+        let error = &*rejection.message;
+        if self
+            .logged
+            .is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL)
+        {
             self.logged = Some(Instant::now());
             warn!(%proxy, kind = kind.short_name(), code, error, "proxy rejected a response");
         } else {
             debug!(%proxy, kind = kind.short_name(), code, error, "proxy rejected a response");
         }
+
         if let Some(observer) = &self.core.observer {
             let message = rejection.message.clone();
-            observer.observe(observer::Event::Refused(self.connection.proxy_id, kind, message));
+            observer.observe(observer::Event::Refused(
+                self.connection.proxy_id,
+                kind,
+                message,
+            ));
         }
+
         if let Some(refusals) = &self.core.refusals {
             // If the channel is full, it has enough rejections, and this proxy will reject again.
-            _ = refusals.try_send(Refusal { proxy: self.connection.proxy_id, kind });
+            _ = refusals.try_send(Refusal {
+                proxy: self.connection.proxy_id,
+                kind,
+            });
         }
-        let label = self.core.metrics.rejected(kind, &self.connection.proxy.name, code);
-        if let Some(earlier) = self.rejections.insert(kind, label.clone()).filter(|earlier| *earlier != label) {
+
+        let label = self
+            .core
+            .metrics
+            .rejected(kind, &self.connection.proxy.name, code);
+
+        if let Some(earlier) = self
+            .rejections
+            .insert(kind, label.clone())
+            .filter(|earlier| *earlier != label)
+        {
             self.core.metrics.forget(kind, &earlier);
         }
     }
@@ -398,7 +520,8 @@ impl Stream {
     /// Requests once whether the proxy's service account may read secrets.
     async fn request_secret_access(&mut self) {
         if self.access.is_none()
-            && let (Some(questions), Some(identity)) = (&self.core.access, &self.connection.proxy.identity)
+            && let (Some(questions), Some(identity)) =
+                (&self.core.access, &self.connection.proxy.identity)
         {
             let cluster = self.connection.proxy.meta("CLUSTER_ID").unwrap_or_default();
             self.access = Some(secret_access::request(questions, cluster.into(), identity).await);
@@ -412,7 +535,10 @@ impl Stream {
         for (kind, update) in self.updates.drain(..) {
             if update.answers == 0 {
                 self.core.metrics.observe_queue_time(update.since.elapsed());
-                self.changed = Some(self.changed.map_or(update.since, |earlier| earlier.min(update.since)));
+                self.changed = Some(
+                    self.changed
+                        .map_or(update.since, |earlier| earlier.min(update.since)),
+                );
             }
             // Updates have no effects for the task.
             session.step(Event::Update(kind, update), &self.core.frames);
@@ -424,28 +550,39 @@ impl Stream {
         if let Some(answer) = self.answers.next() {
             return Ok(Some(answer));
         }
+
         self.on_update();
         let begin = Instant::now();
         let now = begin.saturating_duration_since(self.begun);
-        let (connection, core) = (self.connection.clone(), self.core.clone());
-        let (_turn, response) = turn.work(move || connection.session.lock().next(now, &core.frames)).await?;
+        let connection = self.connection.clone();
+        let core = self.core.clone();
+        let (_turn, response) = turn
+            .work(move || connection.session.lock().next(now, &core.frames))
+            .await?;
         let Some(response) = response else {
             if self.connection.session.lock().is_all_sent() {
                 self.converged();
             }
             return Ok(None);
         };
-        let (kind, count, removed) = (response.kind, response.count, response.removed.len());
+
+        let kind = response.kind;
+        let count = response.count;
+        let removed = response.removed.len();
         let nonce = response.nonce.clone();
         let message = Message::new(self.connection.protocol, response)?;
+
         if let Some(kind) = kind {
             if let Some(names) = self.names.get_mut(&kind) {
                 names.initial_versions = None;
             }
-            self.core.metrics.pushed(kind, message.len(), begin.elapsed());
+            self.core
+                .metrics
+                .pushed(kind, message.len(), begin.elapsed());
             let bytes = message.len();
             debug!(kind = kind.short_name(), count, removed, bytes, %nonce, "push");
         }
+
         Ok(Some(message))
     }
 
@@ -469,7 +606,11 @@ impl Stream {
     /// When to try to send without a further event.
     fn wake_at(&self) -> Option<Instant> {
         let now: Duration = self.begun.elapsed();
-        self.connection.session.lock().wake_at(now).map(|at| self.begun + at)
+        self.connection
+            .session
+            .lock()
+            .wake_at(now)
+            .map(|at| self.begun + at)
     }
 }
 

@@ -18,7 +18,11 @@ pub(super) fn message(message: &DynamicMessage) -> Result<Value, JsonError> {
         let any: prost_types::Any = message.transcode_to().map_err(JsonError::here)?;
         return self::any(descriptor.parent_pool(), &any.type_url, any.value.into());
     }
-    if is_well_known(&descriptor) { well_known(message) } else { Ok(Value::Object(fields(message)?)) }
+    if is_well_known(&descriptor) {
+        well_known(message)
+    } else {
+        Ok(Value::Object(fields(message)?))
+    }
 }
 
 /// The JSON of a message in its envelope.
@@ -27,11 +31,12 @@ pub(super) fn any(pool: &DescriptorPool, type_url: &str, value: Bytes) -> Result
         return Ok(Value::Object(Map::new()));
     }
     let content = decode(pool, type_url, value)?;
-    let mut object = if is_well_known(&content.descriptor()) || content.descriptor().full_name() == ANY {
-        Map::from_iter([("value".to_owned(), message(&content)?)])
-    } else {
-        fields(&content)?
-    };
+    let mut object =
+        if is_well_known(&content.descriptor()) || content.descriptor().full_name() == ANY {
+            Map::from_iter([("value".to_owned(), message(&content)?)])
+        } else {
+            fields(&content)?
+        };
     object.insert("@type".to_owned(), Value::String(type_url.to_owned()));
     Ok(Value::Object(object))
 }
@@ -40,7 +45,8 @@ pub(super) fn any(pool: &DescriptorPool, type_url: &str, value: Bytes) -> Result
 fn fields(message: &DynamicMessage) -> Result<Map<String, Value>, JsonError> {
     let mut object = Map::new();
     for (field, value) in message.fields() {
-        let json = self::field(value, &field.kind()).map_err(|error| error.under(field.json_name()))?;
+        let json =
+            self::field(value, &field.kind()).map_err(|error| error.under(field.json_name()))?;
         object.insert(field.json_name().to_owned(), json);
     }
     Ok(object)
@@ -52,7 +58,9 @@ fn field(value: &Field, kind: &Kind) -> Result<Value, JsonError> {
         Field::Message(inner) => message(inner)?,
         Field::List(items) => Value::Array(list(items, kind)?),
         Field::Map(entries) => {
-            let value_kind = kind.as_message().map_or(Kind::Bool, |entry| entry.map_entry_value_field().kind());
+            let value_kind = kind
+                .as_message()
+                .map_or(Kind::Bool, |entry| entry.map_entry_value_field().kind());
             let mut object = Map::new();
             for (key, value) in entries {
                 let key = key_text(key);
@@ -76,17 +84,23 @@ fn field(value: &Field, kind: &Kind) -> Result<Value, JsonError> {
 }
 
 fn list(items: &[Field], kind: &Kind) -> Result<Vec<Value>, JsonError> {
-    let item = |(i, item)| field(item, kind).map_err(|error: JsonError| error.under(&format!("[{i}]")));
+    let item =
+        |(i, item)| field(item, kind).map_err(|error: JsonError| error.under(&format!("[{i}]")));
     items.iter().enumerate().map(item).collect()
 }
 
 /// The JSON of an enum: its value's name, or the number of a value without one.
 fn choice(number: i32, kind: &Kind) -> Value {
-    let Some(choices) = kind.as_enum() else { return Value::from(number) };
+    let Some(choices) = kind.as_enum() else {
+        return Value::from(number);
+    };
     if choices.full_name() == "google.protobuf.NullValue" {
         return Value::Null;
     }
-    choices.get_value(number).map_or_else(|| Value::from(number), |value| Value::String(value.name().to_owned()))
+    choices.get_value(number).map_or_else(
+        || Value::from(number),
+        |value| Value::String(value.name().to_owned()),
+    )
 }
 
 /// The key of a map entry; JSON has texts only.
@@ -117,9 +131,15 @@ fn float(number: f64) -> Value {
     if number.is_nan() {
         return Value::from("NaN");
     }
+
     if number.is_infinite() {
-        return Value::from(if number > 0.0 { "Infinity" } else { "-Infinity" });
+        return Value::from(if number > 0.0 {
+            "Infinity"
+        } else {
+            "-Infinity"
+        });
     }
+
     let negative_zero = number == 0.0 && number.is_sign_negative();
     if number.fract() == 0.0 && number.abs() <= MAX_EXACT && !negative_zero {
         // The printed form of such a number is its digits alone.
@@ -127,6 +147,7 @@ fn float(number: f64) -> Value {
             return Value::from(whole);
         }
     }
+
     Number::from_f64(number).map_or(Value::Null, Value::Number)
 }
 

@@ -29,7 +29,11 @@ impl Certificates {
         let shown = self.serving.chain();
         if let Some(life) = shown.first().and_then(CertificateLife::of) {
             let next = "kubectl logs -n istio-system deploy/istiod";
-            health.add_certificate(end("server certificate (15012, 15017)", life, now), now, next);
+            health.add_certificate(
+                end("server certificate (15012, 15017)", life, now),
+                now,
+                next,
+            );
         }
     }
 }
@@ -42,12 +46,19 @@ fn end(role: &str, life: CertificateLife, now: Timestamp) -> CertificateEnd {
 /// Reports the expiry and problems of roots, and the proxies that do not trust all of them.
 pub(super) fn roots(status: &RotationStatus, now: Timestamp, health: &mut Health) {
     if let Some(problem) = &status.problem {
-        health.add(Check::Roots, Level::Wrong, format!("roots of the mesh: {problem}"), "navarch ca status");
+        health.add(
+            Check::Roots,
+            Level::Wrong,
+            format!("roots of the mesh: {problem}"),
+            "navarch ca status",
+        );
     }
+
     let next = match status.origin {
         Origin::SelfSigned => "navarch ca rotate",
         Origin::PluggedIn => "kubectl get secret cacerts -n istio-system -o yaml, and replace it",
     };
+
     for root in &status.roots {
         let role = match root.role {
             RootRole::Signing => "root",
@@ -55,18 +66,34 @@ pub(super) fn roots(status: &RotationStatus, now: Timestamp, health: &mut Health
             // It no longer signs, and is removed automatically.
             RootRole::Former => continue,
         };
-        let one = CertificateEnd::new(role, root.subject.clone(), [root.not_before, root.not_after], now);
+        let one = CertificateEnd::new(
+            role,
+            root.subject.clone(),
+            [root.not_before, root.not_after],
+            now,
+        );
         health.add_certificate(one, now, next);
     }
-    health.roots = status.roots.iter().map(|root| root.fingerprint.clone()).collect();
+
+    health.roots = status
+        .roots
+        .iter()
+        .map(|root| root.fingerprint.clone())
+        .collect();
     health.roots.sort_unstable();
+
     // Until it may sign, a new root is being distributed.
     let is_due = status.signs_after.is_none_or(|moment| moment < now);
     let level = if is_due { Level::Wrong } else { Level::Note };
+
     for missing in status.missing.iter().take(MAX_FINDINGS_PER_CHECK) {
-        let what = format!("{} does not trust all roots of the mesh: {}", missing.who, missing.why);
+        let what = format!(
+            "{} does not trust all roots of the mesh: {}",
+            missing.who, missing.why
+        );
         health.add(Check::Roots, level, what, "navarch ca status");
     }
+
     health.more(
         Check::Roots,
         status.missing.len(),
@@ -92,12 +119,19 @@ mod tests {
             not_after: now + SignedDuration::from_hours(24 * left_days),
             trusted_until: None,
         };
-        let who = |n| Missing { who: format!("web-{n}.shop-1"), why: "it has not acknowledged the roots".to_owned() };
+
+        let who = |n| Missing {
+            who: format!("web-{n}.shop-1"),
+            why: "it has not acknowledged the roots".to_owned(),
+        };
         RotationStatus {
             phase: Phase::Settled,
             origin: Origin::SelfSigned,
             kept_in: "memory".to_owned(),
-            roots: vec![root(RootRole::Signing, "b", left_days), root(RootRole::Former, "a", -1)],
+            roots: vec![
+                root(RootRole::Signing, "b", left_days),
+                root(RootRole::Former, "a", -1),
+            ],
             signs_after: None,
             missing: (0..missing).map(who).collect(),
             problem: None,
@@ -110,11 +144,17 @@ mod tests {
         let mut health = Health::default();
         roots(&status(now, 400, 0), now, &mut health);
         assert_eq!(health.findings, [], "a former one may end");
-        assert_eq!((health.certificates[0].days, health.certificates.len()), (400, 1));
+        assert_eq!(
+            (health.certificates[0].days, health.certificates.len()),
+            (400, 1)
+        );
         assert_eq!(health.roots, ["a", "b"]);
         let mut health = Health::default();
         roots(&status(now, 3, 0), now, &mut health);
-        assert_eq!((health.findings[0].level, &*health.findings[0].next), (Level::Wrong, "navarch ca rotate"));
+        assert_eq!(
+            (health.findings[0].level, &*health.findings[0].next),
+            (Level::Wrong, "navarch ca rotate")
+        );
     }
 
     #[test]
@@ -124,9 +164,17 @@ mod tests {
         on_its_way.signs_after = Some(now + SignedDuration::from_mins(10));
         let mut health = Health::default();
         roots(&on_its_way, now, &mut health);
-        assert!(!health.is_wrong() && health.findings[0].what.starts_with("web-0.shop-1 does not trust all roots"));
+        assert!(
+            !health.is_wrong()
+                && health.findings[0]
+                    .what
+                    .starts_with("web-0.shop-1 does not trust all roots")
+        );
         let mut health = Health::default();
         roots(&status(now, 400, 7), now, &mut health);
-        assert!(health.is_wrong() && health.findings.len() == 6, "five, and how many more: {health}");
+        assert!(
+            health.is_wrong() && health.findings.len() == 6,
+            "five, and how many more: {health}"
+        );
     }
 }

@@ -8,8 +8,8 @@ use navarch_api::istio as kinds;
 use navarch_push::context::PushContext;
 use navarch_store::Stored;
 
-/// The digest of the mesh config and of the objects of Istio and the Gateway API, independent of their order and
-/// history. Walks over all objects.
+/// The digest of the mesh config and of the objects of Istio and the Gateway API, independent of
+/// their order and history. Walks over all objects.
 pub(super) fn digest(context: &PushContext) -> String {
     let mut all = vec![sha256_hex(format!("{:?}", context.mesh.config))];
     add::<kinds::DestinationRule>(context, &mut all);
@@ -19,6 +19,7 @@ pub(super) fn digest(context: &PushContext) -> String {
     add::<kinds::ServiceEntry>(context, &mut all);
     add::<kinds::Sidecar>(context, &mut all);
     add::<kinds::VirtualService>(context, &mut all);
+
     add::<kinds::WorkloadEntry>(context, &mut all);
     add::<kinds::AuthorizationPolicy>(context, &mut all);
     add::<kinds::PeerAuthentication>(context, &mut all);
@@ -27,6 +28,7 @@ pub(super) fn digest(context: &PushContext) -> String {
     add::<kinds::TrafficExtension>(context, &mut all);
     add::<kinds::WasmPlugin>(context, &mut all);
     add::<gateway::GatewayClass>(context, &mut all);
+
     add::<gateway::KubernetesGateway>(context, &mut all);
     add::<gateway::HttpRoute>(context, &mut all);
     add::<gateway::GrpcRoute>(context, &mut all);
@@ -35,6 +37,7 @@ pub(super) fn digest(context: &PushContext) -> String {
     add::<gateway::ReferenceGrant>(context, &mut all);
     add::<gateway::BackendTlsPolicy>(context, &mut all);
     add::<gateway::ListenerSet>(context, &mut all);
+
     all.sort_unstable();
     sha256_hex(all.concat())
 }
@@ -45,7 +48,14 @@ fn add<T: Stored + Debug>(context: &PushContext, all: &mut Vec<String>) {
     for object in T::table(&context.objects).iter() {
         text.clear();
         // Writing to a `String` never fails.
-        _ = write!(text, "{} {:?} {:?} {:?}", T::KIND, object.meta.key, object.meta.labels, object.spec);
+        _ = write!(
+            text,
+            "{} {:?} {:?} {:?}",
+            T::KIND,
+            object.meta.key,
+            object.meta.labels,
+            object.spec
+        );
         all.push(sha256_hex(&text));
     }
 }

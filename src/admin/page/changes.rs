@@ -34,17 +34,25 @@ struct ProxyResponses {
 }
 
 /// The last changes, newest first.
-pub(in crate::admin) async fn changes(State(state): State<AdminState>, parameters: Parameters) -> Response {
+pub(in crate::admin) async fn changes(
+    State(state): State<AdminState>,
+    parameters: Parameters,
+) -> Response {
     let rows = Rows::from_parameters(&parameters);
     let looked = state.push.inspect(move |inspect| {
         let records: Vec<PushRecord> = rows.of(inspect.pushes.iter().rev().cloned());
         (records, inspect.pushes.len())
     });
-    let Ok((records, total)) = looked.await else { return reply::ended() };
+    let Ok((records, total)) = looked.await else {
+        return reply::ended();
+    };
     let now = Timestamp::now();
     // Read after the records, so that responses for all of them are included.
     let sent = state.connections.all_pushes();
-    let shown: Vec<Value> = records.iter().map(|record| row(record, &sent, now)).collect();
+    let shown: Vec<Value> = records
+        .iter()
+        .map(|record| row(record, &sent, now))
+        .collect();
     reply::json(&parameters, &rows.answer(total, &shown))
 }
 
@@ -52,16 +60,25 @@ pub(in crate::admin) async fn changes(State(state): State<AdminState>, parameter
 fn row(record: &PushRecord, sent: &[Vec<PushInfo>], now: Timestamp) -> Value {
     let began = before(now, record.began.elapsed());
     let answers = answers((record.revision, began), sent);
-    let since =
-        |moment: Option<Timestamp>| moment.map(|moment| (moment.duration_since(began).as_secs_f64() * 1000.0).max(0.0));
+    let since = |moment: Option<Timestamp>| {
+        moment.map(|moment| (moment.duration_since(began).as_secs_f64() * 1000.0).max(0.0))
+    };
     let objects: Vec<Value> = record
         .objects
         .iter()
         .take(NAMED)
         .map(|object| json!({ "name": object.name.to_string(), "generation": object.generation }))
         .collect();
-    // Other inputs are listed only if no object changed; otherwise they are consequences of the objects.
-    let others = record.changed.iter().filter(|_| record.objects.is_empty()).filter_map(other_input).take(NAMED);
+
+    // Other inputs are listed only if no object changed; otherwise they are consequences of the
+    // objects.
+    let others = record
+        .changed
+        .iter()
+        .filter(|_| record.objects.is_empty())
+        .filter_map(other_input)
+        .take(NAMED);
+
     json!({
         "revision": record.revision,
         "at": began.to_string(),
@@ -83,9 +100,16 @@ fn row(record: &PushRecord, sent: &[Vec<PushInfo>], now: Timestamp) -> Value {
 /// The answers of proxies to the change of this revision, which began at that time.
 fn answers((revision, began): (u64, Timestamp), sent: &[Vec<PushInfo>]) -> ProxyResponses {
     let mut all = ProxyResponses::default();
+
     for stream in sent {
-        let is_of = |one: &&PushInfo| one.changes.is_some_and(|[first, last]| (first..=last).contains(&revision));
-        let (mut some, mut refused, mut waits) = (false, false, false);
+        let is_of = |one: &&PushInfo| {
+            one.changes
+                .is_some_and(|[first, last]| (first..=last).contains(&revision))
+        };
+        let mut some = false;
+        let mut refused = false;
+        let mut waits = false;
+
         for one in stream.iter().filter(is_of) {
             some = true;
             refused |= one.answer.is_some_and(|(_, is_taken)| !is_taken);
@@ -94,15 +118,21 @@ fn answers((revision, began): (u64, Timestamp), sent: &[Vec<PushInfo>]) -> Proxy
             let answered = one.answer.map(|(after, _)| later(one.at, after));
             all.last = all.last.max(answered);
         }
+
         match (some, refused, waits) {
             (false, ..) => {
-                all.behind += usize::from(stream.iter().any(|one| one.answer.is_none() && one.at <= began));
+                all.behind += usize::from(
+                    stream
+                        .iter()
+                        .any(|one| one.answer.is_none() && one.at <= began),
+                );
             }
             (true, true, _) => all.refused += 1,
             (true, false, true) => all.waiting += 1,
             (true, false, false) => all.taken += 1,
         }
     }
+
     all
 }
 
@@ -139,16 +169,36 @@ mod tests {
     #[test]
     fn a_proxy_is_counted_once_by_its_worst_state() {
         let streams = [
-            vec![sent(10, Some([1, 3]), Some((5, true))), sent(11, Some([3, 3]), Some((1, true)))],
-            vec![sent(12, Some([2, 4]), Some((9, true))), sent(12, Some([3, 3]), None)],
-            vec![sent(13, Some([3, 3]), Some((1, false))), sent(13, Some([3, 3]), None)],
+            vec![
+                sent(10, Some([1, 3]), Some((5, true))),
+                sent(11, Some([3, 3]), Some((1, true))),
+            ],
+            vec![
+                sent(12, Some([2, 4]), Some((9, true))),
+                sent(12, Some([3, 3]), None),
+            ],
+            vec![
+                sent(13, Some([3, 3]), Some((1, false))),
+                sent(13, Some([3, 3]), None),
+            ],
             vec![sent(1, Some([4, 9]), None), sent(2, None, None)],
         ];
+
         let moment = |second| Some(Timestamp::from_second(second).unwrap());
-        let expected =
-            ProxyResponses { taken: 1, refused: 1, waiting: 1, behind: 1, first: moment(10), last: moment(21) };
+        let expected = ProxyResponses {
+            taken: 1,
+            refused: 1,
+            waiting: 1,
+            behind: 1,
+            first: moment(10),
+            last: moment(21),
+        };
+
         let began = Timestamp::from_second(9).unwrap();
         assert_eq!(answers((3, began), &streams), expected);
-        assert_eq!(answers((20, Timestamp::UNIX_EPOCH), &streams), ProxyResponses::default());
+        assert_eq!(
+            answers((20, Timestamp::UNIX_EPOCH), &streams),
+            ProxyResponses::default()
+        );
     }
 }

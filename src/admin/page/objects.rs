@@ -1,4 +1,5 @@
-//! `/debug/view/objects`: the configuration objects, with their distribution progress and their problems.
+//! `/debug/view/objects`: the configuration objects, with their distribution progress and their
+//! problems.
 
 use std::collections::BTreeMap;
 
@@ -41,11 +42,19 @@ struct ProblemText {
 }
 
 /// The selected objects, those with problems first.
-pub(in crate::admin) async fn objects(State(state): State<AdminState>, parameters: Parameters) -> Response {
+pub(in crate::admin) async fn objects(
+    State(state): State<AdminState>,
+    parameters: Parameters,
+) -> Response {
     let all = entries(&state.push.context(), &state);
     let kinds = kinds_of(&all);
-    let is = |key: &str, value: &str| parameters.get(key).is_none_or(|wanted| wanted.is_empty() || wanted == value);
+    let is = |key: &str, value: &str| {
+        parameters
+            .get(key)
+            .is_none_or(|wanted| wanted.is_empty() || wanted == value)
+    };
     let total_with_problems = all.values().filter(|entry| entry.has_problems()).count();
+
     let mut chosen: Vec<(Key, Entry)> = all
         .into_iter()
         .filter(|((kind, namespace, name), entry)| {
@@ -55,19 +64,34 @@ pub(in crate::admin) async fn objects(State(state): State<AdminState>, parameter
                 && fits(&parameters, &[kind, namespace, name])
         })
         .collect();
+
     chosen.sort_by_key(|(_, entry)| !entry.has_problems());
-    let (rows, total) = (Rows::from_parameters(&parameters), chosen.len());
+    let rows = Rows::from_parameters(&parameters);
+    let total = chosen.len();
     let mut shown = rows.of(chosen);
-    let taken = shown.iter_mut().filter_map(|(_, entry)| entry.object.take()).collect();
-    let Ok(progress) = distribution(&state.push, &state.connections, taken).await else { return reply::ended() };
-    let progress: BTreeMap<Key, (AnyObject, Distribution)> =
-        progress.into_iter().map(|(object, progress)| (key(&object), (object, progress))).collect();
-    let values: Vec<Value> = shown.iter().map(|(key, entry)| row(key, entry, progress.get(key))).collect();
+    let taken = shown
+        .iter_mut()
+        .filter_map(|(_, entry)| entry.object.take())
+        .collect();
+    let Ok(progress) = distribution(&state.push, &state.connections, taken).await else {
+        return reply::ended();
+    };
+
+    let progress: BTreeMap<Key, (AnyObject, Distribution)> = progress
+        .into_iter()
+        .map(|(object, progress)| (key(&object), (object, progress)))
+        .collect();
+    let values: Vec<Value> = shown
+        .iter()
+        .map(|(key, entry)| row(key, entry, progress.get(key)))
+        .collect();
     let mut answer = rows.answer(total, &values);
+
     if let Some(answer) = answer.as_object_mut() {
         answer.insert("kinds".to_owned(), json!(kinds));
         answer.insert("withProblems".to_owned(), json!(total_with_problems));
     }
+
     reply::json(&parameters, &answer)
 }
 
@@ -80,37 +104,75 @@ impl Entry {
 /// All objects that are effective, rejected or quarantined.
 fn entries(context: &PushContext, state: &AdminState) -> BTreeMap<Key, Entry> {
     let mut all: BTreeMap<Key, Entry> = BTreeMap::new();
+
     for object in configuration(context) {
         let key = key(&object);
         all.entry(key).or_default().object = Some(object);
     }
+
     for (name, one) in &context.quarantined {
-        let key = (name.kind.as_str().to_owned(), name.name.namespace.to_string(), name.name.name.to_string());
-        all.entry(key).or_default().quarantined = Some((one.message.to_string(), one.served.is_some()));
+        let key = (
+            name.kind.as_str().to_owned(),
+            name.name.namespace.to_string(),
+            name.name.name.to_string(),
+        );
+        all.entry(key).or_default().quarantined =
+            Some((one.message.to_string(), one.served.is_some()));
     }
-    for problem in state.problems.all().into_values().flatten().filter(|one| is_of_istio(&one.subject)) {
-        let Subject { kind, namespace, name, .. } = problem.subject.clone();
-        all.entry((kind, namespace, name)).or_default().problems.push(problem_text(&problem));
+
+    for problem in state
+        .problems
+        .all()
+        .into_values()
+        .flatten()
+        .filter(|one| is_of_istio(&one.subject))
+    {
+        let Subject {
+            kind,
+            namespace,
+            name,
+            ..
+        } = problem.subject.clone();
+        all.entry((kind, namespace, name))
+            .or_default()
+            .problems
+            .push(problem_text(&problem));
     }
+
     all
 }
 
 /// Whether a problem is about one of Istio's objects.
 fn is_of_istio(subject: &Subject) -> bool {
-    !subject.name.is_empty() && subject.api_version.split('/').next().is_some_and(|group| group.ends_with(".istio.io"))
+    !subject.name.is_empty()
+        && subject
+            .api_version
+            .split('/')
+            .next()
+            .is_some_and(|group| group.ends_with(".istio.io"))
 }
 
 fn problem_text(problem: &Problem) -> ProblemText {
     let is_error = match problem.fault {
-        Fault::Rejected(_) | Fault::UnknownKind | Fault::Duplicate { .. } | Fault::Unreadable(_) => true,
+        Fault::Rejected(_)
+        | Fault::UnknownKind
+        | Fault::Duplicate { .. }
+        | Fault::Unreadable(_) => true,
         Fault::UnknownField(_) | Fault::Warning(_) => false,
     };
-    ProblemText { is_error, text: format!("{}: {}", problem.place, problem.fault) }
+    ProblemText {
+        is_error,
+        text: format!("{}: {}", problem.place, problem.fault),
+    }
 }
 
 fn key(object: &AnyObject) -> Key {
     let name = object.object_ref();
-    (name.kind.as_str().to_owned(), name.name.namespace.to_string(), name.name.name.to_string())
+    (
+        name.kind.as_str().to_owned(),
+        name.name.namespace.to_string(),
+        name.name.name.to_string(),
+    )
 }
 
 /// Number of objects of each kind.
@@ -122,7 +184,11 @@ fn kinds_of(all: &BTreeMap<Key, Entry>) -> BTreeMap<String, usize> {
     kinds
 }
 
-fn row((kind, namespace, name): &Key, entry: &Entry, progress: Option<&(AnyObject, Distribution)>) -> Value {
+fn row(
+    (kind, namespace, name): &Key,
+    entry: &Entry,
+    progress: Option<&(AnyObject, Distribution)>,
+) -> Value {
     let meta = progress.map(|(object, _)| object.meta());
     let progress = progress.map(|(_, progress)| progress);
     let problems: Vec<Value> = entry
@@ -131,6 +197,7 @@ fn row((kind, namespace, name): &Key, entry: &Entry, progress: Option<&(AnyObjec
         .take(MAX_PROBLEMS)
         .map(|text| json!({ "level": if text.is_error { "error" } else { "warning" }, "text": text.text }))
         .collect();
+
     json!({
         "kind": kind, "namespace": namespace, "name": name,
         "inForce": meta.is_some(),

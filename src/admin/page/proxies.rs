@@ -33,7 +33,11 @@ impl SyncState {
 
     /// The state of a proxy: that of its worst type.
     fn of_proxy(info: &ConnectionInfo) -> Self {
-        info.types.iter().map(Self::of).min().unwrap_or(Self::Synced)
+        info.types
+            .iter()
+            .map(Self::of)
+            .min()
+            .unwrap_or(Self::Synced)
     }
 
     fn as_str(self) -> &'static str {
@@ -46,18 +50,37 @@ impl SyncState {
 }
 
 /// The selected proxies, worst first; the numbers are those of all proxies that match `filter`.
-pub(in crate::admin) async fn proxies(State(state): State<AdminState>, parameters: Parameters) -> Response {
+pub(in crate::admin) async fn proxies(
+    State(state): State<AdminState>,
+    parameters: Parameters,
+) -> Response {
     let is_chosen = |info: &ConnectionInfo| {
         let version = info.proxy.meta("ISTIO_VERSION").unwrap_or_default();
         let cluster = info.proxy.meta("CLUSTER_ID").unwrap_or_default();
-        fits(&parameters, &[&info.id, &info.proxy.node_id, &version, &cluster])
+        fits(
+            &parameters,
+            &[&info.id, &info.proxy.node_id, &version, &cluster],
+        )
     };
+
     let connected = state.connections.list();
     let all = connected.len();
-    let mut chosen: Vec<(SyncState, ConnectionInfo)> =
-        connected.into_iter().filter(is_chosen).map(|info| (SyncState::of_proxy(&info), info)).collect();
-    chosen.sort_by(|(a, left), (b, right)| (a, &left.proxy.name, &left.id).cmp(&(b, &right.proxy.name, &right.id)));
-    let count = |wanted: SyncState| chosen.iter().filter(|(standing, _)| *standing == wanted).count();
+    let mut chosen: Vec<(SyncState, ConnectionInfo)> = connected
+        .into_iter()
+        .filter(is_chosen)
+        .map(|info| (SyncState::of_proxy(&info), info))
+        .collect();
+    chosen.sort_by(|(a, left), (b, right)| {
+        (a, &left.proxy.name, &left.id).cmp(&(b, &right.proxy.name, &right.id))
+    });
+
+    let count = |wanted: SyncState| {
+        chosen
+            .iter()
+            .filter(|(standing, _)| *standing == wanted)
+            .count()
+    };
+
     let counts = json!({
         "all": all, "chosen": chosen.len(), "synced": count(SyncState::Synced), "lagging": count(SyncState::Lagging),
         "refused": count(SyncState::Refused),
@@ -66,18 +89,25 @@ pub(in crate::admin) async fn proxies(State(state): State<AdminState>, parameter
     for (_, info) in &chosen {
         *kinds.entry(kind_of(info).to_owned()).or_default() += 1;
     }
+
     let kind = parameters.get("kind").filter(|kind| !kind.is_empty());
     chosen.retain(|(_, info)| kind.is_none_or(|kind| kind == kind_of(info)));
     let wanted = parameters.get("state").filter(|state| !state.is_empty());
     chosen.retain(|(standing, _)| wanted.is_none_or(|wanted| wanted == standing.as_str()));
     let rows = Rows::from_parameters(&parameters);
     let total = chosen.len();
-    let shown: Vec<Value> = rows.of(chosen).iter().map(|(standing, info)| row(*standing, info)).collect();
+    let shown: Vec<Value> = rows
+        .of(chosen)
+        .iter()
+        .map(|(standing, info)| row(*standing, info))
+        .collect();
     let mut answer = rows.answer(total, &shown);
+
     if let Some(answer) = answer.as_object_mut() {
         answer.insert("counts".to_owned(), counts);
         answer.insert("kinds".to_owned(), json!(kinds));
     }
+
     reply::json(&parameters, &answer)
 }
 

@@ -1,6 +1,8 @@
-//! `/debug/view/replicas`: this replica of the control plane with its connected proxies, and the other replicas.
+//! `/debug/view/replicas`: this replica of the control plane with its connected proxies, and the
+//! other replicas.
 //!
-//! Each replica has information about its own proxies only. The others are known by their pods at the API server.
+//! Each replica has information about its own proxies only. The others are known by their pods at
+//! the API server.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +17,8 @@ use navarch_api::kubernetes::{Pod, PodPhase};
 use navarch_push::context::PushContext;
 use navarch_store::Stored as _;
 
-/// The label of control planes and its value, by which istioctl and the commands of `navarch` find them.
+/// The label of control planes and its value, by which istioctl and the commands of `navarch` find
+/// them.
 const APP: (&str, &str) = ("app", "istiod");
 /// The label with the revision of a control plane.
 const REVISION: &str = "istio.io/rev";
@@ -23,7 +26,10 @@ const REVISION: &str = "istio.io/rev";
 const NAMED: usize = 50;
 
 /// This replica, and the others.
-pub(in crate::admin) async fn replicas(State(state): State<AdminState>, parameters: Parameters) -> Response {
+pub(in crate::admin) async fn replicas(
+    State(state): State<AdminState>,
+    parameters: Parameters,
+) -> Response {
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
     for info in state.connections.list() {
         *kinds.entry(kind_of(&info).to_owned()).or_default() += 1;
@@ -41,18 +47,30 @@ pub(in crate::admin) async fn replicas(State(state): State<AdminState>, paramete
 fn others(context: &PushContext, own: &str) -> Value {
     let namespace = &context.mesh.settings.system_namespace;
     let is_replica = |pod: &&std::sync::Arc<navarch_api::object::Object<Pod>>| {
-        let is_app = pod.meta.labels.get(APP.0).is_some_and(|app| **app == *APP.1);
+        let is_app = pod
+            .meta
+            .labels
+            .get(APP.0)
+            .is_some_and(|app| **app == *APP.1);
         is_app && matches!(pod.spec.phase, PodPhase::Pending | PodPhase::Running)
     };
-    let all: Vec<_> = Pod::table(&context.objects).in_namespace(namespace).filter(is_replica).collect();
+
+    let all: Vec<_> = Pod::table(&context.objects)
+        .in_namespace(namespace)
+        .filter(is_replica)
+        .collect();
     let is_known = !own.is_empty() && all.iter().any(|pod| *pod.meta.key.name == *own);
-    let others: Vec<_> = all.into_iter().filter(|pod| *pod.meta.key.name != *own).collect();
+    let others: Vec<_> = all
+        .into_iter()
+        .filter(|pod| *pod.meta.key.name != *own)
+        .collect();
     let rows = others.iter().take(NAMED).map(|pod| {
         json!({
             "pod": &*pod.meta.key.name, "ready": pod.spec.ready,
             "revision": pod.meta.labels.get(REVISION).map(|revision| &**revision),
         })
     });
+
     json!({ "namespace": namespace, "known": is_known, "total": others.len(), "others": rows.collect::<Vec<_>>() })
 }
 
@@ -72,6 +90,7 @@ mod tests {
                  status: {{phase: {phase}, conditions: [{{type: Ready, status: 'True'}}]}}\n"
             )
         };
+
         let mut mesh_state = MeshState::new(Settings::default());
         let pods = [
             pod("istiod-a", "istio-system", "istiod", "Running"),
@@ -80,12 +99,17 @@ mod tests {
             pod("istiod-d", "shop", "istiod", "Running"),
             pod("gateway", "istio-system", "gateway", "Running"),
         ];
-        mesh_state.apply(pods.iter().map(|yaml| match decode_documents(yaml, Format::Yaml).remove(0).outcome {
-            Outcome::Read { object, .. } => Change::Put(object),
-            other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
+
+        mesh_state.apply(pods.iter().map(|yaml| {
+            match decode_documents(yaml, Format::Yaml).remove(0).outcome {
+                Outcome::Read { object, .. } => Change::Put(object),
+                other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
+            }
         }));
+
         let other = json!({ "pod": "istiod-b", "ready": true, "revision": "canary" });
-        let known = json!({ "namespace": "istio-system", "known": true, "total": 1, "others": [other] });
+        let known =
+            json!({ "namespace": "istio-system", "known": true, "total": 1, "others": [other] });
         assert_eq!(others(&mesh_state.context(), "istiod-a"), known);
         assert_eq!(others(&mesh_state.context(), "")["known"], false);
         assert_eq!(others(&mesh_state.context(), "")["total"], 2);

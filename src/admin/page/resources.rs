@@ -14,7 +14,8 @@ use navarch_push::resource::{Resource, ResourceType};
 use navarch_security::rules::Visibility;
 use navarch_xds::connections::ConnectionInfo;
 
-/// The resources of the `type`, or of all types, that match `filter`; with `name`, the complete resource of this name.
+/// The resources of the `type`, or of all types, that match `filter`; with `name`, the complete
+/// resource of this name.
 pub(in crate::admin) async fn resources(
     State(state): State<AdminState>,
     Extension(visibility): Extension<Visibility>,
@@ -24,32 +25,49 @@ pub(in crate::admin) async fn resources(
         Ok(info) => info,
         Err(missing) => return missing.into_response(),
     };
-    let text = parameters.get("type").map(String::as_str).unwrap_or_default();
+    let text = parameters
+        .get("type")
+        .map(String::as_str)
+        .unwrap_or_default();
     let kinds = match config_dump::kinds(text) {
         Ok(kinds) => kinds,
-        Err(unknown) => return (StatusCode::BAD_REQUEST, format!("unknown type {unknown:?}\n")).into_response(),
+        Err(unknown) => {
+            return (
+                StatusCode::BAD_REQUEST,
+                format!("unknown type {unknown:?}\n"),
+            )
+                .into_response();
+        }
     };
+
     match (parameters.get("name"), kinds.as_slice()) {
         (Some(name), [kind]) => whole(&info, *kind, name, &parameters),
-        (Some(_), _) => (StatusCode::BAD_REQUEST, "name requires exactly one type\n").into_response(),
+        (Some(_), _) => {
+            (StatusCode::BAD_REQUEST, "name requires exactly one type\n").into_response()
+        }
         (None, _) => list(&info, &kinds, &parameters),
     }
 }
 
 /// Names, versions and sizes.
 fn list(info: &ConnectionInfo, kinds: &[ResourceType], parameters: &Parameters) -> Response {
-    let of_kind = |kind: &ResourceType| config_dump::sent(info, *kind).map_or(0, |all| all.resources.len());
+    let of_kind =
+        |kind: &ResourceType| config_dump::sent(info, *kind).map_or(0, |all| all.resources.len());
     let types: Vec<Value> = info
         .types
         .iter()
         .map(|watch| json!({ "type": watch.kind.short_name(), "resources": of_kind(&watch.kind) }))
         .collect();
     let is_chosen = |kind: ResourceType| kinds.is_empty() || kinds.contains(&kind);
+
     let chosen = || {
         let watches = info.types.iter().filter(|watch| is_chosen(watch.kind));
-        let all = watches.filter_map(|watch| watch.resources.as_ref()).flat_map(|all| &all.resources);
+        let all = watches
+            .filter_map(|watch| watch.resources.as_ref())
+            .flat_map(|all| &all.resources);
         all.filter(|resource| fits(parameters, &[resource.name.as_str()]))
     };
+
     let rows = Rows::from_parameters(parameters);
     let row = |resource: &std::sync::Arc<Resource>| {
         json!({
@@ -57,25 +75,43 @@ fn list(info: &ConnectionInfo, kinds: &[ResourceType], parameters: &Parameters) 
             "version": resource.version.to_string(), "bytes": resource.body.len(),
         })
     };
+
     let shown: Vec<Value> = rows.of(chosen()).into_iter().map(row).collect();
     let mut answer = rows.answer(chosen().count(), &shown);
     if let Some(answer) = answer.as_object_mut() {
         answer.insert("types".to_owned(), Value::Array(types));
         answer.insert("proxy".to_owned(), json!(&*info.proxy.name));
     }
+
     reply::json(parameters, &answer)
 }
 
 /// One resource, without secrets.
-fn whole(info: &ConnectionInfo, kind: ResourceType, name: &str, parameters: &Parameters) -> Response {
+fn whole(
+    info: &ConnectionInfo,
+    kind: ResourceType,
+    name: &str,
+    parameters: &Parameters,
+) -> Response {
     let all = config_dump::sent(info, kind).map(|all| &all.resources);
-    let at = all.and_then(|all| all.iter().position(|resource| resource.name.as_str() == name));
+    let at = all.and_then(|all| {
+        all.iter()
+            .position(|resource| resource.name.as_str() == name)
+    });
     let found = at.and_then(|at| config_dump::resources(info, kind).into_iter().nth(at));
     let Some(found) = found else {
-        return (StatusCode::NOT_FOUND, format!("{} has no resource {name:?}\n", info.id)).into_response();
+        return (
+            StatusCode::NOT_FOUND,
+            format!("{} has no resource {name:?}\n", info.id),
+        )
+            .into_response();
     };
+
     match config_dump::json(&[found]) {
-        Ok(value) => reply::json(parameters, value.pointer("/configs/0").unwrap_or(&Value::Null)),
+        Ok(value) => reply::json(
+            parameters,
+            value.pointer("/configs/0").unwrap_or(&Value::Null),
+        ),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }

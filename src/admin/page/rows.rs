@@ -21,7 +21,11 @@ pub(super) struct Rows {
 impl Rows {
     /// Parses the parameters `offset` and `limit`.
     pub(super) fn from_parameters(parameters: &Parameters) -> Self {
-        let number = |name: &str| parameters.get(name).and_then(|text| text.parse::<usize>().ok());
+        let number = |name: &str| {
+            parameters
+                .get(name)
+                .and_then(|text| text.parse::<usize>().ok())
+        };
         Self {
             offset: number("offset").unwrap_or_default(),
             limit: number("limit").unwrap_or(DEFAULT_ROWS).clamp(1, MAX_ROWS),
@@ -41,9 +45,14 @@ impl Rows {
 
 /// Whether each word of the parameter `filter` is in one of these texts, ignoring case.
 pub(super) fn fits(parameters: &Parameters, texts: &[&str]) -> bool {
-    let Some(filter) = parameters.get("filter") else { return true };
+    let Some(filter) = parameters.get("filter") else {
+        return true;
+    };
     let texts: Vec<String> = texts.iter().map(|text| text.to_lowercase()).collect();
-    filter.to_lowercase().split_whitespace().all(|word| texts.iter().any(|text| text.contains(word)))
+    filter
+        .to_lowercase()
+        .split_whitespace()
+        .all(|word| texts.iter().any(|text| text.contains(word)))
 }
 
 #[cfg(test)]
@@ -53,8 +62,10 @@ mod tests {
     use super::*;
 
     fn parameters(all: &[(&str, &str)]) -> Parameters {
-        let all: HashMap<String, String> =
-            all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let all: HashMap<String, String> = all
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
         axum::extract::Query(all)
     }
 
@@ -63,7 +74,9 @@ mod tests {
         let rows = Rows::from_parameters(&parameters(&[("limit", "100000"), ("offset", "10")]));
         assert_eq!(rows.of(0..1000), (10..210).collect::<Vec<_>>());
         assert_eq!(
-            Rows::from_parameters(&parameters(&[("limit", "no"), ("offset", "-1")])).of(0..1000).len(),
+            Rows::from_parameters(&parameters(&[("limit", "no"), ("offset", "-1")]))
+                .of(0..1000)
+                .len(),
             DEFAULT_ROWS
         );
         assert_eq!(
@@ -74,8 +87,14 @@ mod tests {
 
     #[test]
     fn a_row_must_match_every_word_of_the_filter() {
-        assert!(fits(&parameters(&[("filter", "WEB shop")]), &["web-1", "bookshop"]));
-        assert!(!fits(&parameters(&[("filter", "web bank")]), &["web-1", "bookshop"]));
+        assert!(fits(
+            &parameters(&[("filter", "WEB shop")]),
+            &["web-1", "bookshop"]
+        ));
+        assert!(!fits(
+            &parameters(&[("filter", "web bank")]),
+            &["web-1", "bookshop"]
+        ));
         assert!(fits(&parameters(&[]), &[]));
     }
 }

@@ -42,11 +42,12 @@ pub(super) struct LiveFlags {
     /// Context of the kubeconfig; the current one if unset
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// Contexts of the kubeconfig for other clusters of the mesh; can be repeated. If unset, they are read from the Secrets of the
-    /// cluster
+    /// Contexts of the kubeconfig for other clusters of the mesh; can be repeated. If unset, they
+    /// are read from the Secrets of the cluster
     #[arg(long = "remote-contexts", value_name = "NAME")]
     remote_contexts: Vec<String>,
-    /// Revision or tag whose objects are read; `default` if unset. Objects without a revision are always read
+    /// Revision or tag whose objects are read; `default` if unset. Objects without a revision are
+    /// always read
     #[arg(short = 'r', long, value_name = "NAME")]
     revision: Option<String>,
     /// Timeout for reading clusters
@@ -71,8 +72,17 @@ pub(super) struct Live {
 impl LiveFlags {
     /// Whether a flag selects a cluster.
     pub(super) fn is_given(&self) -> bool {
-        let Self { kubeconfig, context, remote_contexts, revision, timeout: _ } = self;
-        kubeconfig.is_some() || context.is_some() || !remote_contexts.is_empty() || revision.is_some()
+        let Self {
+            kubeconfig,
+            context,
+            remote_contexts,
+            revision,
+            timeout: _,
+        } = self;
+        kubeconfig.is_some()
+            || context.is_some()
+            || !remote_contexts.is_empty()
+            || revision.is_some()
     }
 
     /// The cluster of the kubeconfig.
@@ -85,7 +95,11 @@ impl LiveFlags {
 
     /// The cluster of a context.
     async fn open_context(&self, context: Option<&str>) -> anyhow::Result<ClusterClient> {
-        let opened = open((self.kubeconfig.as_deref(), context, true), KUBECONFIG_ADVICE).await?;
+        let opened = open(
+            (self.kubeconfig.as_deref(), context, true),
+            KUBECONFIG_ADVICE,
+        )
+        .await?;
         opened.context(KUBECONFIG_ADVICE)
     }
 
@@ -103,33 +117,58 @@ impl LiveFlags {
             check(opened, namespace).await?;
             let mut live = Live {
                 objects: Vec::new(),
-                mesh: Mesh { system_namespace: system.to_owned(), ..Mesh::default() },
+                mesh: Mesh {
+                    system_namespace: system.to_owned(),
+                    ..Mesh::default()
+                },
                 missing: BTreeMap::new(),
                 gaps: Vec::new(),
                 is_one_of_several: false,
             };
-            let revision = Revision::find(&opened.client, system, self.revision.as_deref().unwrap_or("default")).await;
+
+            let revision = Revision::find(
+                &opened.client,
+                system,
+                self.revision.as_deref().unwrap_or("default"),
+            )
+            .await;
             live.read_mesh(&opened.client, &revision.name).await;
-            live.read_objects(&opened.client, None, kinds, &revision).await?;
+            live.read_objects(&opened.client, None, kinds, &revision)
+                .await?;
+
             for (cluster, client) in self.remotes(opened, &mut live).await? {
                 live.is_one_of_several = true;
                 let cluster: Arc<str> = Arc::from(cluster);
-                if let Err(error) = live.read_objects(&client, Some(&cluster), kinds, &revision).await {
-                    live.gaps.push(format!("remote cluster {cluster} is skipped: {error:#}"));
+                if let Err(error) = live
+                    .read_objects(&client, Some(&cluster), kinds, &revision)
+                    .await
+                {
+                    live.gaps
+                        .push(format!("remote cluster {cluster} is skipped: {error:#}"));
                 }
             }
+
             Ok(live)
         };
+
         let name = &opened.name;
         let read = tokio::time::timeout(self.timeout, reading).await;
         read.with_context(|| {
-            format!("{name} and its remote clusters did not respond within {:?}: increase --timeout", self.timeout)
+            format!(
+                "{name} and its remote clusters did not respond within {:?}: increase --timeout",
+                self.timeout
+            )
         })?
     }
 
     /// The other clusters of the mesh.
-    async fn remotes(&self, opened: &ClusterClient, live: &mut Live) -> anyhow::Result<Vec<(String, kube::Client)>> {
+    async fn remotes(
+        &self,
+        opened: &ClusterClient,
+        live: &mut Live,
+    ) -> anyhow::Result<Vec<(String, kube::Client)>> {
         let mut remotes = Vec::new();
+
         if !self.remote_contexts.is_empty() {
             for context in &self.remote_contexts {
                 let opened = self.open_context(Some(context)).await?;
@@ -137,25 +176,36 @@ impl LiveFlags {
             }
             return Ok(remotes);
         }
+
         let secrets = Api::<Secret>::namespaced(opened.client.clone(), &live.mesh.system_namespace);
         let listed = match secrets.list(&ListParams::default().labels(REMOTES)).await {
             Ok(listed) => listed,
             Err(error) => {
                 let reason = InWords(&error);
-                live.gaps.push(format!("failed to find remote clusters: {reason}. Set --remote-contexts"));
+                live.gaps.push(format!(
+                    "failed to find remote clusters: {reason}. Set --remote-contexts"
+                ));
                 return Ok(remotes);
             }
         };
+
         for secret in listed {
-            let name = format!("Secret {}/{}", secret.namespace().unwrap_or_default(), secret.name_any());
+            let name = format!(
+                "Secret {}/{}",
+                secret.namespace().unwrap_or_default(),
+                secret.name_any()
+            );
+
             for (key, content) in secret.data.into_iter().flatten() {
-                // The Secret is not trusted: its kubeconfig must not run programs or read files here.
+                // The Secret is not trusted: its kubeconfig must not run programs or read files
+                // here.
                 let made = match remote_kubeconfig::cluster_of(&content.0) {
                     Ok(cluster) => remote_kubeconfig::client(&content.0, &BTreeSet::new(), None)
                         .await
                         .map(|client| (cluster.unwrap_or_else(|| key.clone()), client)),
                     Err(error) => Err(error),
                 };
+
                 match made {
                     Ok(remote) => remotes.push(remote),
                     Err(error) => live.gaps.push(format!(
@@ -164,6 +214,7 @@ impl LiveFlags {
                 }
             }
         }
+
         Ok(remotes)
     }
 }
@@ -173,29 +224,45 @@ async fn check(opened: &ClusterClient, namespace: &str) -> anyhow::Result<()> {
     if namespace.is_empty() {
         return Ok(());
     }
-    match Api::<Namespace>::all(opened.client.clone()).get_opt(namespace).await {
-        Ok(None) => bail!("{}: namespace {namespace:?} not found: set another with -n, or all with -A", opened.name),
+
+    match Api::<Namespace>::all(opened.client.clone())
+        .get_opt(namespace)
+        .await
+    {
+        Ok(None) => bail!(
+            "{}: namespace {namespace:?} not found: set another with -n, or all with -A",
+            opened.name
+        ),
         // Without the right to read it, the namespace may still exist.
         Ok(Some(_)) | Err(kube::Error::Api(_)) => Ok(()),
-        Err(error) => {
-            Err(error).with_context(|| format!("{} does not respond: try kubectl get namespaces", opened.name))
-        }
+        Err(error) => Err(error).with_context(|| {
+            format!(
+                "{} does not respond: try kubectl get namespaces",
+                opened.name
+            )
+        }),
     }
 }
 
 impl Live {
-    /// Reads the mesh settings: the ConfigMap of the revision, or else that of the default revision.
+    /// Reads the mesh settings: the ConfigMap of the revision, or else that of the default
+    /// revision.
     async fn read_mesh(&mut self, client: &kube::Client, revision: &str) {
         let maps = Api::<ConfigMap>::namespaced(client.clone(), &self.mesh.system_namespace);
         let names = [format!("istio-{revision}"), "istio".to_owned()];
-        for name in names.iter().skip(usize::from(revision.is_empty() || revision == "default")) {
+        for name in names
+            .iter()
+            .skip(usize::from(revision.is_empty() || revision == "default"))
+        {
             let place = format!("ConfigMap {}/{name}", self.mesh.system_namespace);
             let data = match maps.get_opt(name).await {
                 Ok(Some(map)) => map.data.unwrap_or_default(),
                 Ok(None) => continue,
                 Err(error) => {
                     let reason = InWords(&error);
-                    self.gaps.push(format!("failed to read {place}; using the default mesh config: {reason}"));
+                    self.gaps.push(format!(
+                        "failed to read {place}; using the default mesh config: {reason}"
+                    ));
                     return;
                 }
             };
@@ -215,7 +282,8 @@ impl Live {
         }
     }
 
-    /// Reads the objects of a cluster. If a kind may not be read, it is missing; for a remote cluster it is a gap.
+    /// Reads the objects of a cluster. If a kind may not be read, it is missing; for a remote
+    /// cluster it is a gap.
     async fn read_objects(
         &mut self,
         client: &kube::Client,
@@ -224,13 +292,17 @@ impl Live {
         revision: &Revision,
     ) -> anyhow::Result<()> {
         let kinds = live::kinds().filter(|kind| kinds.contains(kind));
-        let kinds: Vec<_> = kinds.filter(|kind| cluster.is_none() || live::is_read_remotely(*kind)).collect();
+        let kinds: Vec<_> = kinds
+            .filter(|kind| cluster.is_none() || live::is_read_remotely(*kind))
+            .collect();
         let system = self.mesh.system_namespace.clone();
         let lists = kinds.into_iter().map(|kind| {
-            let (client, namespace) = (client.clone(), live::only_namespace(kind, &system));
+            let client = client.clone();
+            let namespace = live::only_namespace(kind, &system);
             async move { (kind, list(client, kind, namespace).await) }
         });
         let mut lists = stream::iter(lists).buffered(AT_ONCE);
+
         while let Some((kind, listed)) = lists.next().await {
             let listed = match listed {
                 Ok(listed) => listed,
@@ -238,8 +310,10 @@ impl Live {
                     let reason = InWords(&kube::Error::Api(status)).to_string();
                     match cluster {
                         Some(cluster) => {
-                            self.gaps
-                                .push(format!("failed to read {} of remote cluster {cluster}: {reason}", name(kind)));
+                            self.gaps.push(format!(
+                                "failed to read {} of remote cluster {cluster}: {reason}",
+                                name(kind)
+                            ));
                         }
                         None => drop(self.missing.insert(kind, reason)),
                     }
@@ -247,15 +321,24 @@ impl Live {
                 }
                 Err(error) => return Err(error).context("the API server does not respond"),
             };
+
             self.take(kind, cluster, listed, revision);
         }
+
         Ok(())
     }
 
     /// Adds the objects of a kind that belong to a revision.
-    fn take(&mut self, kind: Kind, cluster: Option<&Arc<str>>, listed: Vec<Value>, revision: &Revision) {
+    fn take(
+        &mut self,
+        kind: Kind,
+        cluster: Option<&Arc<str>>,
+        listed: Vec<Value>,
+        revision: &Revision,
+    ) {
         // Configuration applies to the whole mesh, whichever cluster it is in.
         let cluster = cluster.filter(|_| kind.is_of_runtime());
+
         for object in listed {
             let mut other = None;
             let is_wanted = live::is_analyzed(kind, &object, |word| {
@@ -263,7 +346,11 @@ impl Live {
                 other.is_none()
             });
             if is_wanted {
-                self.objects.push(Arc::new(Resource::of_cluster(kind, cluster.cloned(), object)));
+                self.objects.push(Arc::new(Resource::of_cluster(
+                    kind,
+                    cluster.cloned(),
+                    object,
+                )));
             } else if let (Some(word), Some(reason)) = (other, &revision.unknown) {
                 let gap = format!(
                     "objects of {word} are skipped, because it is unknown whether it is a tag of the revision: {reason}"
@@ -279,10 +366,13 @@ impl Live {
     pub(super) fn warnings(&self, findings: &Findings) -> Vec<String> {
         let mut warnings = self.gaps.clone();
         for (kind, reason) in &self.missing {
-            let reads = |name: &&&str| analyzer::all().any(|one| one.name == **name && one.inputs.contains(kind));
+            let reads = |name: &&&str| {
+                analyzer::all().any(|one| one.name == **name && one.inputs.contains(kind))
+            };
             let skipped: Vec<_> = findings.skipped.iter().filter(reads).copied().collect();
             if !skipped.is_empty() {
-                let (name, skipped) = (name(*kind), skipped.join(", "));
+                let name = name(*kind);
+                let skipped = skipped.join(", ");
                 warnings.push(format!(
                     "failed to read {name}: {reason}. Analyzers that read them are skipped: {skipped}. Request the verb list for \
                      {name}, or select other analyzers with --analyzer"
@@ -295,32 +385,51 @@ impl Live {
 
 /// A kind in the notation of kubectl.
 fn name(kind: Kind) -> String {
-    if kind.group().is_empty() { kind.plural().to_owned() } else { format!("{}.{}", kind.plural(), kind.group()) }
+    if kind.group().is_empty() {
+        kind.plural().to_owned()
+    } else {
+        format!("{}.{}", kind.plural(), kind.group())
+    }
 }
 
-/// The objects of a kind, in the best version that the server supports; empty if the kind is not defined.
-async fn list(client: kube::Client, kind: Kind, namespace: Option<&str>) -> kube::Result<Vec<Value>> {
+/// The objects of a kind, in the best version that the server supports; empty if the kind is not
+/// defined.
+async fn list(
+    client: kube::Client,
+    kind: Kind,
+    namespace: Option<&str>,
+) -> kube::Result<Vec<Value>> {
     for version in kind.versions() {
         let name = GroupVersionKind::gvk(kind.group(), version, kind.as_str());
         let resource = ApiResource::from_gvk_with_plural(&name, kind.plural());
         let objects = match namespace {
-            Some(namespace) => Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &resource),
+            Some(namespace) => {
+                Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &resource)
+            }
             None => Api::all_with(client.clone(), &resource),
         };
+
         match pages(&objects, live::field_selector(kind).as_deref()).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => return Err(error),
             Ok(objects) => {
                 let api_version = Value::from(resource.api_version);
-                return Ok(objects.into_iter().map(|object| value(object, kind, &api_version)).collect());
+                return Ok(objects
+                    .into_iter()
+                    .map(|object| value(object, kind, &api_version))
+                    .collect());
             }
         }
     }
+
     Ok(Vec::new())
 }
 
 /// All objects, read page by page.
-async fn pages(objects: &Api<DynamicObject>, fields: Option<&str>) -> kube::Result<Vec<DynamicObject>> {
+async fn pages(
+    objects: &Api<DynamicObject>,
+    fields: Option<&str>,
+) -> kube::Result<Vec<DynamicObject>> {
     let mut parameters = ListParams::default().limit(PAGE);
     parameters.field_selector = fields.map(str::to_owned);
     let mut all = Vec::new();

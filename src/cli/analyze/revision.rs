@@ -1,4 +1,5 @@
-//! The objects of a revision: those labelled with it or one of its tags, as its control plane selects them.
+//! The objects of a revision: those labelled with it or one of its tags, as its control plane
+//! selects them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,13 +30,19 @@ impl Revision {
         let parameters = ListParams::default().labels(&format!("{TAG},{REVISION}"));
         let webhooks = Api::<MutatingWebhookConfiguration>::all(client.clone());
         let services = Api::<Service>::namespaced(client.clone(), system);
-        let (webhooks, services) =
-            tokio::join!(webhooks.list_metadata(&parameters), services.list_metadata(&parameters));
+        let (webhooks, services) = tokio::join!(
+            webhooks.list_metadata(&parameters),
+            services.list_metadata(&parameters)
+        );
         let mut unknown = None;
         let mut tags = BTreeMap::new();
+
         // If both define a tag, the Service takes precedence, as in istiod.
         for (kind, listed) in [
-            ("MutatingWebhookConfigurations", webhooks.map(|list| metadata(list.items))),
+            (
+                "MutatingWebhookConfigurations",
+                webhooks.map(|list| metadata(list.items)),
+            ),
             ("Services", services.map(|list| metadata(list.items))),
         ] {
             match listed {
@@ -43,18 +50,34 @@ impl Revision {
                 Err(error) => unknown = Some(format!("failed to read {kind}: {}", InWords(&error))),
             }
         }
-        Self { unknown, ..Self::of(name, &tags) }
+
+        Self {
+            unknown,
+            ..Self::of(name, &tags)
+        }
     }
 
     /// The revision of a name, given the revisions of tags.
     fn of(name: &str, tags: &BTreeMap<String, String>) -> Self {
         let revision = tags.get(name).map_or(name, String::as_str);
-        let stand = tags.iter().filter(|(_, of)| *of == revision).map(|(tag, _)| tag.as_str());
-        let words = [name, revision].into_iter().chain(stand).map(str::to_owned).collect();
-        Self { name: revision.to_owned(), words, unknown: None }
+        let stand = tags
+            .iter()
+            .filter(|(_, of)| *of == revision)
+            .map(|(tag, _)| tag.as_str());
+        let words = [name, revision]
+            .into_iter()
+            .chain(stand)
+            .map(str::to_owned)
+            .collect();
+        Self {
+            name: revision.to_owned(),
+            words,
+            unknown: None,
+        }
     }
 
-    /// Whether an object with this label value belongs to it. All objects belong to a revision without a name.
+    /// Whether an object with this label value belongs to it. All objects belong to a revision
+    /// without a name.
     pub(super) fn is_named(&self, word: &str) -> bool {
         self.name.is_empty() || self.words.contains(word)
     }
@@ -77,8 +100,13 @@ mod tests {
 
     #[test]
     fn tags_and_revisions_resolve_in_both_directions() {
-        let tags = [("prod", "canary"), ("next", "canary"), ("default", "stable")];
+        let tags = [
+            ("prod", "canary"),
+            ("next", "canary"),
+            ("default", "stable"),
+        ];
         let tags: BTreeMap<_, _> = tags.map(|(tag, of)| (tag.to_owned(), of.to_owned())).into();
+
         for (requested, name, words) in [
             ("canary", "canary", vec!["canary", "next", "prod"]),
             ("prod", "canary", vec!["canary", "next", "prod"]),
@@ -86,8 +114,15 @@ mod tests {
             ("other", "other", vec!["other"]),
         ] {
             let revision = Revision::of(requested, &tags);
-            assert_eq!((revision.name.as_str(), revision.words.iter().map(String::as_str).collect()), (name, words));
+            assert_eq!(
+                (
+                    revision.name.as_str(),
+                    revision.words.iter().map(String::as_str).collect()
+                ),
+                (name, words)
+            );
         }
+
         assert!(!Revision::of("other", &tags).is_named("prod"));
     }
 }

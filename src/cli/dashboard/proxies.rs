@@ -8,7 +8,12 @@ use serde_json::{Map, Value, json};
 /// The path of the list of proxies.
 pub(super) const LIST: &str = "/debug/view/proxies";
 /// Pages about one proxy, which are served by its replica.
-const PROXY_PAGES: [&str; 4] = ["/debug/view/resources", "/debug/why/proxy", "/debug/why/push", "/debug/why/not"];
+const PROXY_PAGES: [&str; 4] = [
+    "/debug/view/resources",
+    "/debug/why/proxy",
+    "/debug/why/push",
+    "/debug/why/not",
+];
 /// Maximum number of rows in a response of a replica, and the default for merged responses.
 pub(super) const MAX_ROWS: usize = 200;
 const DEFAULT_ROWS: usize = 50;
@@ -45,7 +50,9 @@ pub(super) fn is_of_one(path: &str) -> bool {
 impl RowQuery {
     /// Parses the query of a request.
     pub(super) fn read(query: &str) -> Self {
-        let (mut offset, mut limit, mut chosen) = (0, DEFAULT_ROWS, Vec::new());
+        let mut offset = 0;
+        let mut limit = DEFAULT_ROWS;
+        let mut chosen = Vec::new();
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             match parameter.split_once('=') {
                 Some(("offset", text)) => offset = text.parse().unwrap_or_default(),
@@ -54,7 +61,11 @@ impl RowQuery {
             }
         }
         let limit = limit.clamp(1, MAX_ROWS);
-        Self { offset: offset.min(MAX_OFFSET - MAX_ROWS), limit, chosen: chosen.join("&") }
+        Self {
+            offset: offset.min(MAX_OFFSET - MAX_ROWS),
+            limit,
+            chosen: chosen.join("&"),
+        }
     }
 
     /// Number of rows of each replica that can be among the requested ones.
@@ -65,14 +76,23 @@ impl RowQuery {
     /// The path that requests a replica's rows from an offset on.
     pub(super) fn path(&self, from: usize) -> String {
         let limit = (self.depth() - from).min(MAX_ROWS);
-        let more = if self.chosen.is_empty() { String::new() } else { format!("&{}", self.chosen) };
+        let more = if self.chosen.is_empty() {
+            String::new()
+        } else {
+            format!("&{}", self.chosen)
+        };
         format!("{LIST}?offset={from}&limit={limit}{more}")
     }
 
-    /// Merges the responses of replicas: numbers are added, and rows are merged in order, each with its replica.
+    /// Merges the responses of replicas: numbers are added, and rows are merged in order, each with
+    /// its replica.
     pub(super) fn merged(&self, responses: Vec<ReplicaRows>) -> Value {
-        let (mut counts, mut kinds) = (BTreeMap::new(), BTreeMap::new());
-        let (mut total, mut rows, mut replicas) = (0, Vec::new(), Vec::new());
+        let mut counts = BTreeMap::new();
+        let mut kinds = BTreeMap::new();
+        let mut total = 0;
+        let mut rows = Vec::new();
+        let mut replicas = Vec::new();
+
         for (name, answer) in responses {
             let parts = match answer {
                 Ok(parts) => parts,
@@ -81,19 +101,27 @@ impl RowQuery {
                     continue;
                 }
             };
+
             if let Some(first) = parts.first() {
                 add(&mut counts, &first.counts);
                 add(&mut kinds, &first.kinds);
                 total += first.total;
                 replicas.push(json!({ "name": name, "proxies": first.counts.get("all") }));
             }
+
             for mut row in parts.into_iter().flat_map(|part| part.rows) {
                 row.insert("replica".to_owned(), json!(name));
                 rows.push(row);
             }
         }
+
         rows.sort_by_cached_key(order);
-        let rows: Vec<_> = rows.into_iter().skip(self.offset).take(self.limit).collect();
+        let rows: Vec<_> = rows
+            .into_iter()
+            .skip(self.offset)
+            .take(self.limit)
+            .collect();
+
         json!({
             "total": total, "offset": self.offset, "limit": self.limit, "rows": rows, "counts": counts, "kinds": kinds,
             "replicas": replicas,
@@ -110,7 +138,12 @@ fn add(all: &mut BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {
 
 /// The sort key of a row, the same as in replicas: worst first, then by name.
 fn order(row: &Map<String, Value>) -> (u8, String, String) {
-    let text = |name: &str| row.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |name: &str| {
+        row.get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
     let standing = match row.get("state").and_then(Value::as_str) {
         Some("refused") => 0,
         Some("lagging") => 1,
@@ -127,40 +160,76 @@ mod tests {
     fn part(all: u64, rows: &[(&str, &str)]) -> ProxyRows {
         let rows: Vec<Value> = rows
             .iter()
-            .map(|(state, name)| json!({ "state": state, "proxy": name, "id": format!("{name}-1") }))
+            .map(
+                |(state, name)| json!({ "state": state, "proxy": name, "id": format!("{name}-1") }),
+            )
             .collect();
-        let part =
-            json!({ "total": all, "counts": { "all": all, "refused": 1 }, "kinds": { "sidecar": all }, "rows": rows });
+        let part = json!({ "total": all, "counts": { "all": all, "refused": 1 }, "kinds": { "sidecar": all }, "rows": rows });
         serde_json::from_value(part).unwrap()
     }
 
     #[test]
     fn rows_of_all_replicas_are_sorted_and_totals_added() {
         let responses = vec![
-            ("a".to_owned(), Ok(vec![part(2, &[("refused", "web-2"), ("synced", "web-1")])])),
+            (
+                "a".to_owned(),
+                Ok(vec![part(2, &[("refused", "web-2"), ("synced", "web-1")])]),
+            ),
             (
                 "b".to_owned(),
-                Ok(vec![part(3, &[("refused", "web-0")]), part(3, &[("lagging", "web-4"), ("synced", "web-3")])]),
+                Ok(vec![
+                    part(3, &[("refused", "web-0")]),
+                    part(3, &[("lagging", "web-4"), ("synced", "web-3")]),
+                ]),
             ),
             ("c".to_owned(), Err("does not answer".to_owned())),
         ];
+
         let all = RowQuery::read("limit=3&offset=1&filter=web").merged(responses);
-        let names: Vec<_> =
-            all["rows"].as_array().unwrap().iter().map(|row| (&row["proxy"], &row["replica"])).collect();
-        let expected =
-            [("web-2", "a"), ("web-4", "b"), ("web-1", "a")].map(|(name, replica)| (json!(name), json!(replica)));
-        assert_eq!(names, expected.each_ref().map(|(name, replica)| (name, replica)));
-        assert_eq!((&all["total"], &all["counts"]["all"], &all["kinds"]["sidecar"]), (&json!(5), &json!(5), &json!(5)));
+        let names: Vec<_> = all["rows"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| (&row["proxy"], &row["replica"]))
+            .collect();
+
+        let expected = [("web-2", "a"), ("web-4", "b"), ("web-1", "a")]
+            .map(|(name, replica)| (json!(name), json!(replica)));
+        assert_eq!(
+            names,
+            expected.each_ref().map(|(name, replica)| (name, replica))
+        );
+        assert_eq!(
+            (
+                &all["total"],
+                &all["counts"]["all"],
+                &all["kinds"]["sidecar"]
+            ),
+            (&json!(5), &json!(5), &json!(5))
+        );
+
         assert_eq!(all["replicas"][1], json!({ "name": "b", "proxies": 3 }));
-        assert_eq!(all["replicas"][2], json!({ "name": "c", "error": "does not answer" }));
+        assert_eq!(
+            all["replicas"][2],
+            json!({ "name": "c", "error": "does not answer" })
+        );
     }
 
     #[test]
     fn replicas_are_queried_only_for_visible_rows() {
         let wanted = RowQuery::read("filter=a%20b&offset=190&limit=50&state=");
-        assert_eq!(wanted.path(0), "/debug/view/proxies?offset=0&limit=200&filter=a%20b&state=");
-        assert_eq!(wanted.path(200), "/debug/view/proxies?offset=200&limit=40&filter=a%20b&state=");
+        assert_eq!(
+            wanted.path(0),
+            "/debug/view/proxies?offset=0&limit=200&filter=a%20b&state="
+        );
+        assert_eq!(
+            wanted.path(200),
+            "/debug/view/proxies?offset=200&limit=40&filter=a%20b&state="
+        );
         let deep = RowQuery::read("offset=99999999999&limit=100000");
-        assert_eq!((deep.depth(), RowQuery::read("").depth()), (MAX_OFFSET, DEFAULT_ROWS));
+        assert_eq!(
+            (deep.depth(), RowQuery::read("").depth()),
+            (MAX_OFFSET, DEFAULT_ROWS)
+        );
     }
 }

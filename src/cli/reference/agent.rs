@@ -1,17 +1,35 @@
-//! Descriptions of the agent's environment variables: all that it reads except those for flags of istio-iptables,
-//! which are listed with the flags, and pilot-agent's that it does not read. Columns are those of the control plane's
-//! table.
+//! Descriptions of the agent's environment variables: all that it reads except those for flags of
+//! istio-iptables, which are listed with the flags, and pilot-agent's that it does not read.
+//! Columns are those of the control plane's table.
 
 use super::table::Section;
 
 /// All variables, by topic.
 pub(super) const SECTIONS: &[Section] = &[
-    Section { title: "Proxy and its node", rows: NODE },
-    Section { title: "Envoy and its bootstrap", rows: ENVOY },
-    Section { title: "Certificates, and the way to the control plane", rows: SECRETS },
-    Section { title: "Readiness, probes and metrics", rows: STATUS },
-    Section { title: "DNS and Wasm modules", rows: NAMES },
-    Section { title: "istio-iptables", rows: CAPTURE },
+    Section {
+        title: "Proxy and its node",
+        rows: NODE,
+    },
+    Section {
+        title: "Envoy and its bootstrap",
+        rows: ENVOY,
+    },
+    Section {
+        title: "Certificates, and the way to the control plane",
+        rows: SECRETS,
+    },
+    Section {
+        title: "Readiness, probes and metrics",
+        rows: STATUS,
+    },
+    Section {
+        title: "DNS and Wasm modules",
+        rows: NAMES,
+    },
+    Section {
+        title: "istio-iptables",
+        rows: CAPTURE,
+    },
 ];
 
 /// Identity of the proxy.

@@ -1,22 +1,50 @@
-//! Descriptions of the control plane's environment variables: all that it reads, and all that istiod reads.
+//! Descriptions of the control plane's environment variables: all that it reads, and all that
+//! istiod reads.
 //!
-//! Each row has name, default and effect. A default in backticks is the value that changes nothing, which a test
-//! verifies; `-` is unset. If the variable is not read and no value matches the behaviour here, a fourth column
-//! describes it.
+//! Each row has name, default and effect. A default in backticks is the value that changes nothing,
+//! which a test verifies; `-` is unset. If the variable is not read and no value matches the
+//! behaviour here, a fourth column describes it.
 
 use super::table::Section;
 
 /// All variables, by topic.
 pub(super) const SECTIONS: &[Section] = &[
-    Section { title: "Itself and its cluster", rows: CLUSTER },
-    Section { title: "Certificates and who may connect", rows: SECURITY },
-    Section { title: "Connections, streams and pushes", rows: STREAMS },
-    Section { title: "Traces of changes", rows: TRACES },
-    Section { title: "Services and endpoints", rows: SERVICES },
-    Section { title: "Configuration of Envoy", rows: ENVOY },
-    Section { title: "Gateways and the Gateway API", rows: GATEWAYS },
-    Section { title: "Ambient mode", rows: AMBIENT },
-    Section { title: "Injection, webhooks and what is written to the cluster", rows: WRITING },
+    Section {
+        title: "Itself and its cluster",
+        rows: CLUSTER,
+    },
+    Section {
+        title: "Certificates and who may connect",
+        rows: SECURITY,
+    },
+    Section {
+        title: "Connections, streams and pushes",
+        rows: STREAMS,
+    },
+    Section {
+        title: "Traces of changes",
+        rows: TRACES,
+    },
+    Section {
+        title: "Services and endpoints",
+        rows: SERVICES,
+    },
+    Section {
+        title: "Configuration of Envoy",
+        rows: ENVOY,
+    },
+    Section {
+        title: "Gateways and the Gateway API",
+        rows: GATEWAYS,
+    },
+    Section {
+        title: "Ambient mode",
+        rows: AMBIENT,
+    },
+    Section {
+        title: "Injection, webhooks and what is written to the cluster",
+        rows: WRITING,
+    },
 ];
 
 /// Identity of the control plane, and its sources.

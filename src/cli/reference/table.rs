@@ -32,7 +32,10 @@ pub(super) enum Default {
 
 impl Section {
     pub(super) fn variables(self) -> impl Iterator<Item = Variable> {
-        self.rows.lines().filter(|line| !line.is_empty()).map(Variable::parse)
+        self.rows
+            .lines()
+            .filter(|line| !line.is_empty())
+            .map(Variable::parse)
     }
 }
 
@@ -40,18 +43,35 @@ impl Variable {
     /// Parses a row.
     fn parse(row: &'static str) -> Self {
         let mut columns = row.split(" | ");
-        let mut column = || columns.next().map(str::trim).filter(|column| !column.is_empty());
+        let mut column = || {
+            columns
+                .next()
+                .map(str::trim)
+                .filter(|column| !column.is_empty())
+        };
+
         let (Some(name), Some(default), Some(effect)) = (column(), column(), column()) else {
             panic!("a name, a default and an effect are needed: {row:?}")
         };
-        let (instead, more) = (column(), column());
+
+        let instead = column();
+        let more = column();
         assert_eq!(more, None, "{row:?} has too many columns");
-        let default = match default.strip_prefix('`').and_then(|rest| rest.strip_suffix('`')) {
+        let default = match default
+            .strip_prefix('`')
+            .and_then(|rest| rest.strip_suffix('`'))
+        {
             Some(value) if !value.contains('`') => Default::Value(value),
             _ if default == "-" => Default::Unset,
             _ => Default::Words(default),
         };
-        Self { name, default, effect, instead }
+
+        Self {
+            name,
+            default,
+            effect,
+            instead,
+        }
     }
 
     /// The default as written on the page.
@@ -65,7 +85,10 @@ impl Variable {
 }
 
 /// A Markdown table; empty without rows.
-pub(super) fn table<const COLUMNS: usize>(titles: [&str; COLUMNS], rows: &[[String; COLUMNS]]) -> String {
+pub(super) fn table<const COLUMNS: usize>(
+    titles: [&str; COLUMNS],
+    rows: &[[String; COLUMNS]],
+) -> String {
     if rows.is_empty() {
         return String::new();
     }
@@ -73,16 +96,32 @@ pub(super) fn table<const COLUMNS: usize>(titles: [&str; COLUMNS], rows: &[[Stri
     let escape = |cell: &String| cell.replace('|', "\\|");
     let head = line(titles.iter().map(|title| (*title).to_owned()).collect());
     let rule = line(vec!["---".to_owned(); COLUMNS]);
-    let body = rows.iter().map(|cells| line(cells.iter().map(escape).collect()));
-    std::iter::once(head + &rule).chain(body).chain(["\n".to_owned()]).collect()
+    let body = rows
+        .iter()
+        .map(|cells| line(cells.iter().map(escape).collect()));
+    std::iter::once(head + &rule)
+        .chain(body)
+        .chain(["\n".to_owned()])
+        .collect()
 }
 
 #[test]
 fn a_row_has_name_default_and_effect() {
     let read = |row| Variable::parse(row);
-    let variable = Variable { name: "A", default: Default::Value("a|b"), effect: "It does.", instead: None };
+    let variable = Variable {
+        name: "A",
+        default: Default::Value("a|b"),
+        effect: "It does.",
+        instead: None,
+    };
     assert_eq!(read("A | `a|b` | It does."), variable);
     assert_eq!(read("A | - | It does. | nothing").instead, Some("nothing"));
-    assert_eq!(read("A | as `B` | It does.").default, Default::Words("as `B`"));
-    assert_eq!(table(["x", "y"], &[["a|b".to_owned(), "c".to_owned()]]), "| x | y |\n| --- | --- |\n| a\\|b | c |\n\n");
+    assert_eq!(
+        read("A | as `B` | It does.").default,
+        Default::Words("as `B`")
+    );
+    assert_eq!(
+        table(["x", "y"], &[["a|b".to_owned(), "c".to_owned()]]),
+        "| x | y |\n| --- | --- |\n| a\\|b | c |\n\n"
+    );
 }

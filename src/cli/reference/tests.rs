@@ -21,11 +21,21 @@ use crate::server::every_metric::{REGISTERING, exposition};
 /// How the page is written.
 const REWRITE: &str = "REWRITE=1 cargo test -p navarch --lib reference";
 
-/// What the control plane is configured to by these flags and variables, and the names of all variables that it asked for.
-fn configured(flags: &[&str], values: &[(&str, &str)]) -> anyhow::Result<(Config, BTreeSet<String>)> {
-    let variables = Variables::new(values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+/// What the control plane is configured to by these flags and variables, and the names of all
+/// variables that it asked for.
+fn configured(
+    flags: &[&str],
+    values: &[(&str, &str)],
+) -> anyhow::Result<(Config, BTreeSet<String>)> {
+    let variables = Variables::new(
+        values
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
+    );
     let arguments = [&["navarch", "discovery"], flags].concat();
-    let Command::Discovery(discovery) = Arguments::parse_from(arguments).command else { panic!("another command") };
+    let Command::Discovery(discovery) = Arguments::parse_from(arguments).command else {
+        panic!("another command")
+    };
     let log_scopes = crate::admin::LogScopes::new(&[], String::new(), |_| Ok(()));
     let mut config = discovery.config(&variables, log_scopes)?;
     // All variables as they are, for templates and headers that name them.
@@ -43,7 +53,9 @@ fn read_by_control_plane() -> BTreeSet<String> {
 
 /// All source files in a folder, without their tests.
 fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
-    let (mut folders, mut found) = (vec![folder.to_owned()], Vec::new());
+    let mut folders = vec![folder.to_owned()];
+    let mut found = Vec::new();
+
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path: PathBuf = entry.unwrap().path();
@@ -51,38 +63,67 @@ fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let source = std::fs::read_to_string(&path).unwrap();
-                found.push((path, source.split("#[cfg(test)]\nmod tests {").next().unwrap().to_owned()));
+                found.push((
+                    path,
+                    source
+                        .split("#[cfg(test)]\nmod tests {")
+                        .next()
+                        .unwrap()
+                        .to_owned(),
+                ));
             }
         }
     }
+
     found
 }
 
 /// The agent's sources but for the list of what it does not read.
 fn sources_of_agent() -> String {
     let files = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/agent/src"));
-    files.into_iter().filter(|(path, _)| !path.ends_with("ignored.rs")).map(|(_, source)| source).collect()
+    files
+        .into_iter()
+        .filter(|(path, _)| !path.ends_with("ignored.rs"))
+        .map(|(_, source)| source)
+        .collect()
 }
 
-/// The variables that the agent reads by a name in its sources, each with the default beside it, if there is one.
+/// The variables that the agent reads by a name in its sources, each with the default beside it, if
+/// there is one.
 fn read_by_agent(sources: &str) -> Vec<(String, Option<String>)> {
     let reads = r#"(?:variables\s*\.(?:get|text|text_or|flag|duration|number)|[^.\w](?:text|port))\(\s*"([A-Z][A-Z0-9_]+)"(?:,\s*([^;\n]*?)\))?"#;
     let reads = Regex::new(reads).unwrap();
-    let of =
-        |found: regex::Captures<'_>| (found[1].to_owned(), found.get(2).map(|default| default.as_str().to_owned()));
+    let of = |found: regex::Captures<'_>| {
+        (
+            found[1].to_owned(),
+            found.get(2).map(|default| default.as_str().to_owned()),
+        )
+    };
     reads.captures_iter(sources).map(of).collect()
 }
 
-/// Compares a file of `docs` with what it should be; writes it first if whoever runs the test asks for that.
-#[expect(clippy::disallowed_methods, reason = "the environment decides whether the test writes")]
+/// Compares a file of `docs` with what it should be; writes it first if whoever runs the test asks
+/// for that.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the environment decides whether the test writes"
+)]
 fn check(file: &str, expected: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(file);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("docs")
+        .join(file);
     if std::env::var_os("REWRITE").is_some() {
         std::fs::write(&path, expected).unwrap();
     }
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
-    let differs = committed.lines().zip(expected.lines()).find(|(committed, expected)| committed != expected);
-    assert!(committed == expected, "docs/{file} is out of date, first at {differs:#?}\nrun: {REWRITE}");
+    let differs = committed
+        .lines()
+        .zip(expected.lines())
+        .find(|(committed, expected)| committed != expected);
+    assert!(
+        committed == expected,
+        "docs/{file} is out of date, first at {differs:#?}\nrun: {REWRITE}"
+    );
 }
 
 #[test]
@@ -94,35 +135,62 @@ fn the_committed_configuration_page_is_up_to_date() {
 // Metrics of the runtime's tasks need a runtime.
 #[tokio::test]
 async fn the_committed_ports_and_metrics_are_up_to_date() {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md")).unwrap();
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md"))
+        .unwrap();
     let (config, _) = configured(&[], &[]).unwrap();
     let (text, debugged) = exposition(&config).unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let registering: Vec<_> =
-        REGISTERING.iter().map(|file| std::fs::read_to_string(root.join(file)).unwrap()).collect();
+    let registering: Vec<_> = REGISTERING
+        .iter()
+        .map(|file| std::fs::read_to_string(root.join(file)).unwrap())
+        .collect();
+
     let mut of_control_plane = operations::parse_exposition(&text);
     of_control_plane.extend(operations::empty(&debugged, &text, &registering));
     let of_agent = OwnMetrics::default();
-    of_agent.rejections().count("status", "too_many_connections", "10.0.0.1");
-    let (text, debugged) = (of_agent.scrape(), format!("{of_agent:?}"));
-    let registering = sources(&root.join("crates/agent/src")).into_iter().map(|(_, source)| source);
+    of_agent
+        .rejections()
+        .count("status", "too_many_connections", "10.0.0.1");
+    let text = of_agent.scrape();
+    let debugged = format!("{of_agent:?}");
+
+    let registering = sources(&root.join("crates/agent/src"))
+        .into_iter()
+        .map(|(_, source)| source);
     let mut of_agent = operations::parse_exposition(&text);
-    of_agent.extend(operations::empty(&debugged, &text, &registering.collect::<Vec<_>>()));
+    of_agent.extend(operations::empty(
+        &debugged,
+        &text,
+        &registering.collect::<Vec<_>>(),
+    ));
+
     of_agent.extend(operations::parse_exposition(&MeshMetrics::heads()));
     let parts = [
         ("ports of a proxy", operations::ports()),
-        ("metrics of the control plane", operations::metrics(of_control_plane)),
+        (
+            "metrics of the control plane",
+            operations::metrics(of_control_plane),
+        ),
         ("metrics of the agent", operations::metrics(of_agent)),
     ];
-    let made = parts.iter().try_fold(page, |page, (name, part)| operations::with_part(&page, name, part).ok_or(name));
-    check("operations.md", &made.expect("the part stands between its two comments"));
+
+    let made = parts.iter().try_fold(page, |page, (name, part)| {
+        operations::with_part(&page, name, part).ok_or(name)
+    });
+    check(
+        "operations.md",
+        &made.expect("the part stands between its two comments"),
+    );
 }
 
 #[test]
 fn every_metric_of_the_control_plane_is_listed_in_one_of_these_files() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let registers = Regex::new(r"fn register\(\s*registry: &mut Registry|\.register_collector\(").unwrap();
-    let crates = std::fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path().join("src"));
+    let registers =
+        Regex::new(r"fn register\(\s*registry: &mut Registry|\.register_collector\(").unwrap();
+    let crates = std::fs::read_dir(root.join("crates"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path().join("src"));
     let mut found: Vec<_> = crates
         .chain([root.join("src")])
         .flat_map(|folder| sources(&folder))
@@ -130,34 +198,66 @@ fn every_metric_of_the_control_plane_is_listed_in_one_of_these_files() {
         .map(|(path, _)| path.strip_prefix(root).unwrap().display().to_string())
         .collect();
     found.sort();
-    assert_eq!(found, REGISTERING, "src/server/every_metric.rs must call what makes metrics known");
+    assert_eq!(
+        found, REGISTERING,
+        "src/server/every_metric.rs must call what makes metrics known"
+    );
 }
 
 #[test]
 fn every_variable_of_the_control_plane_has_a_line_and_no_other_has() {
-    let lines: BTreeSet<_> = all(control_plane::SECTIONS).map(|variable| variable.name).collect();
+    let lines: BTreeSet<_> = all(control_plane::SECTIONS)
+        .map(|variable| variable.name)
+        .collect();
     let read = read_by_control_plane();
-    let known = read.iter().map(String::as_str).chain(ISTIOD.iter().chain(REMOVED_VARIABLES).map(|(name, _)| *name));
+    let known = read.iter().map(String::as_str).chain(
+        ISTIOD
+            .iter()
+            .chain(REMOVED_VARIABLES)
+            .map(|(name, _)| *name),
+    );
+
     let missing: Vec<_> = known.filter(|name| !lines.contains(name)).collect();
-    assert_eq!(missing, Vec::<&str>::new(), "src/cli/reference/control_plane.rs has no line for them");
-    let is_known = |name: &&&str| read.contains(**name) || is_istiods(name) || OF_KUBERNETES.contains(*name);
+    assert_eq!(
+        missing,
+        Vec::<&str>::new(),
+        "src/cli/reference/control_plane.rs has no line for them"
+    );
+    let is_known =
+        |name: &&&str| read.contains(**name) || is_istiods(name) || OF_KUBERNETES.contains(*name);
     let unknown: Vec<_> = lines.iter().filter(|name| !is_known(name)).collect();
     assert_eq!(unknown, Vec::<&&str>::new(), "neither read nor istiod's");
+
     assert_eq!(repeated(all(control_plane::SECTIONS)), Vec::<&str>::new());
+
     for section in control_plane::SECTIONS.iter().chain(agent::SECTIONS) {
-        assert!(section.variables().is_sorted_by_key(|variable| variable.name.replace('*', "")), "{}", section.title);
+        assert!(
+            section
+                .variables()
+                .is_sorted_by_key(|variable| variable.name.replace('*', "")),
+            "{}",
+            section.title
+        );
     }
 }
 
 #[test]
 fn a_default_of_the_control_plane_is_the_value_that_changes_nothing() {
-    let (ambient, read) = (("PILOT_ENABLE_AMBIENT", "true"), read_by_control_plane());
-    let text = |values: &[(&str, &str)]| configured(&[], values).map(|(config, _)| format!("{config:?}"));
-    let (usual, in_ambient) = (text(&[]).unwrap(), text(&[ambient]).unwrap());
+    let ambient = ("PILOT_ENABLE_AMBIENT", "true");
+    let read = read_by_control_plane();
+    let text =
+        |values: &[(&str, &str)]| configured(&[], values).map(|(config, _)| format!("{config:?}"));
+    let usual = text(&[]).unwrap();
+    let in_ambient = text(&[ambient]).unwrap();
     let mut without_effect = Vec::new();
-    for Variable { name, default, .. } in all(control_plane::SECTIONS).filter(|variable| read.contains(variable.name)) {
-        let Value::Value(value) = default else { continue };
-        let actual = text(&[(name, value)]).unwrap_or_else(|error| panic!("{name}={value}: {error:#}"));
+    for Variable { name, default, .. } in
+        all(control_plane::SECTIONS).filter(|variable| read.contains(variable.name))
+    {
+        let Value::Value(value) = default else {
+            continue;
+        };
+        let actual =
+            text(&[(name, value)]).unwrap_or_else(|error| panic!("{name}={value}: {error:#}"));
         assert_eq!(actual, usual, "{name}={value} is no default");
         if name != ambient.0 {
             assert_eq!(
@@ -172,17 +272,27 @@ fn a_default_of_the_control_plane_is_the_value_that_changes_nothing() {
             _ => continue,
         };
         // It has an effect beside the other two alone.
-        let beside = [("ENABLE_MCS_SERVICE_DISCOVERY", "true"), ("ENABLE_MCS_HOST", "true")];
+        let beside = [
+            ("ENABLE_MCS_SERVICE_DISCOVERY", "true"),
+            ("ENABLE_MCS_HOST", "true"),
+        ];
         if name == "ENABLE_MCS_CLUSTER_LOCAL" {
             let with = [&beside[..], &[(name, other)]].concat();
             assert_ne!(text(&with).unwrap(), text(&beside).unwrap());
             continue;
         }
-        if text(&[(name, other)]).unwrap() == usual && text(&[ambient, (name, other)]).unwrap() == in_ambient {
+        if text(&[(name, other)]).unwrap() == usual
+            && text(&[ambient, (name, other)]).unwrap() == in_ambient
+        {
             without_effect.push(name);
         }
     }
-    assert_eq!(without_effect, Vec::<&str>::new(), "switches that change nothing");
+
+    assert_eq!(
+        without_effect,
+        Vec::<&str>::new(),
+        "switches that change nothing"
+    );
 }
 
 #[test]
@@ -191,19 +301,39 @@ fn every_variable_of_the_agent_has_a_line_and_no_other_has() {
     let lines: BTreeSet<_> = all(agent::SECTIONS).map(|variable| variable.name).collect();
     let read = read_by_agent(&sources);
     assert!(read.len() > 60, "{read:?}");
-    let of_flags: BTreeSet<_> = Options::FLAGS.iter().flat_map(|flag| Options::variables_of(flag.name)).collect();
-    let names = read.iter().map(|(name, _)| name.as_str()).chain(UNREAD.iter().map(|(name, _)| *name));
+    let of_flags: BTreeSet<_> = Options::FLAGS
+        .iter()
+        .flat_map(|flag| Options::variables_of(flag.name))
+        .collect();
+
+    let names = read
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .chain(UNREAD.iter().map(|(name, _)| *name));
     let missing: BTreeSet<_> = names.filter(|name| !lines.contains(name)).collect();
-    assert_eq!(missing, BTreeSet::new(), "src/cli/reference/agent.rs has no line for them");
+    assert_eq!(
+        missing,
+        BTreeSet::new(),
+        "src/cli/reference/agent.rs has no line for them"
+    );
+
     let is_known = |name: &&&str| {
         let text = format!("\"{}\"", name.trim_end_matches('*'));
-        let is_read = read.iter().any(|(read, _)| read == *name) || (name.ends_with('*') && sources.contains(&text));
+        let is_read = read.iter().any(|(read, _)| read == *name)
+            || (name.ends_with('*') && sources.contains(&text));
         is_read || UNREAD.iter().any(|(unread, _)| unread == *name)
     };
+
     let unknown: Vec<_> = lines.iter().filter(|name| !is_known(name)).collect();
-    assert_eq!(unknown, Vec::<&&str>::new(), "neither read nor known to be unread");
+    assert_eq!(
+        unknown,
+        Vec::<&&str>::new(),
+        "neither read nor known to be unread"
+    );
     assert_eq!(repeated(all(agent::SECTIONS)), Vec::<&str>::new());
-    // What sets a flag stands beside the flag; what the agent reads as well stands in its tables, too.
+
+    // What sets a flag stands beside the flag; what the agent reads as well stands in its tables,
+    // too.
     assert!(of_flags.contains("ISTIO_INBOUND_PORTS") && !lines.contains("ISTIO_INBOUND_PORTS"));
 }
 
@@ -211,19 +341,30 @@ fn every_variable_of_the_agent_has_a_line_and_no_other_has() {
 fn a_default_of_the_agent_is_the_one_in_its_sources() {
     let read = read_by_agent(&sources_of_agent());
     let mut compared = 0;
+
     for Variable { name, default, .. } in all(agent::SECTIONS) {
-        for source in read.iter().filter(|(read, _)| read == name).filter_map(|(_, default)| default.as_deref()) {
-            let Some(value) = literal(source) else { continue };
+        for source in read
+            .iter()
+            .filter(|(read, _)| read == name)
+            .filter_map(|(_, default)| default.as_deref())
+        {
+            let Some(value) = literal(source) else {
+                continue;
+            };
             let documented = match default {
                 Value::Unset => "",
                 Value::Value(value) => value,
                 // Words tell of what no literal says.
                 Value::Words(_) => continue,
             };
-            assert_eq!(documented, value, "{name}, whose default in the sources is {source}");
+            assert_eq!(
+                documented, value,
+                "{name}, whose default in the sources is {source}"
+            );
             compared += 1;
         }
     }
+
     assert!(compared > 35, "{compared}");
 }
 
@@ -237,11 +378,18 @@ fn literal(source: &str) -> Option<String> {
     if let Some(millis) = source.strip_prefix("Duration::from_millis(") {
         return Some(format!("{}ms", millis.trim_end_matches(')')));
     }
+
     if let Some(count) = source.strip_prefix("Duration::from_secs(") {
-        let (count, unit) = count.trim_end_matches(')').split_once(" * ").unwrap_or((count.trim_end_matches(')'), "1"));
+        let (count, unit) = count
+            .trim_end_matches(')')
+            .split_once(" * ")
+            .unwrap_or((count.trim_end_matches(')'), "1"));
         return Some(seconds(count.parse().ok()?, unit.parse().ok()?));
     }
+
     let is_plain = source == "true" || source == "false" || source.parse::<f64>().is_ok();
-    let quoted = source.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    let quoted = source
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'));
     is_plain.then_some(source).or(quoted).map(str::to_owned)
 }

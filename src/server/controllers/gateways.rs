@@ -8,7 +8,8 @@ use super::super::object_status::Family;
 use super::Controllers;
 use navarch_push::worker::PushHandle;
 use navarch_status::{
-    GatewayClasses, GatewayDeployments, InferencePoolServices, Lock, NamespaceScope, Responsibility, RevisionObjects,
+    GatewayClasses, GatewayDeployments, InferencePoolServices, Lock, NamespaceScope,
+    Responsibility, RevisionObjects,
 };
 
 impl Controllers<'_> {
@@ -22,11 +23,23 @@ impl Controllers<'_> {
         if !settings.api.enabled || !(settings.classes || settings.deploys) {
             return;
         }
-        let (cluster, injector) = (self.cluster.clone(), self.injector.clone());
-        let classes = GatewayClasses { cluster: cluster.clone(), settings: settings.clone() };
-        let deployments = GatewayDeployments { cluster, settings, injector, scope };
+
+        let cluster = self.cluster.clone();
+        let injector = self.injector.clone();
+        let classes = GatewayClasses {
+            cluster: cluster.clone(),
+            settings: settings.clone(),
+        };
+        let deployments = GatewayDeployments {
+            cluster,
+            settings,
+            injector,
+            scope,
+        };
+
         let work = move |stop: CancellationToken| {
-            let (classes, deployments) = (classes.clone(), deployments.clone());
+            let classes = classes.clone();
+            let deployments = deployments.clone();
             async move {
                 let classes = async {
                     if classes.settings.classes {
@@ -41,28 +54,58 @@ impl Controllers<'_> {
                 tokio::join!(classes, deployments);
             }
         };
-        self.lead("deployment of Gateways", Lock::GatewayDeployment, default_revision, work);
+
+        self.lead(
+            "deployment of Gateways",
+            Lock::GatewayDeployment,
+            default_revision,
+            work,
+        );
     }
 
-    /// Starts the status writer for the Gateway API's objects of this revision, and the controller of InferencePools' Services.
-    pub(super) fn gateway_statuses(&mut self, push: &PushHandle, default_revision: &watch::Receiver<String>) {
+    /// Starts the status writer for the Gateway API's objects of this revision, and the controller
+    /// of InferencePools' Services.
+    pub(super) fn gateway_statuses(
+        &mut self,
+        push: &PushHandle,
+        default_revision: &watch::Receiver<String>,
+    ) {
         let inference = push.context().mesh.settings.gateway_api.inference;
         let statuses = self.statuses(Family::GatewayApi, push);
-        let (cluster, revision) = (self.cluster.clone(), self.config.revision.clone());
-        let own = RevisionObjects { cluster, namespace: self.namespace.to_owned(), revision };
+        let cluster = self.cluster.clone();
+        let revision = self.config.revision.clone();
+        let own = RevisionObjects {
+            cluster,
+            namespace: self.namespace.to_owned(),
+            revision,
+        };
+
         // The Services depend on the statuses of the pools.
         let work = move |stop: CancellationToken| {
             let (sender, receiver) = watch::channel(None);
             let responsibility = Responsibility::Revision(receiver);
             let follow = own.clone().run(sender, stop.clone());
-            let (cluster, of_pools) = (own.cluster.clone(), responsibility.clone());
-            let pools =
-                inference.then(|| InferencePoolServices { cluster, responsibility: of_pools }.run(stop.clone()));
+            let cluster = own.cluster.clone();
+            let of_pools = responsibility.clone();
+            let pools = inference.then(|| {
+                InferencePoolServices {
+                    cluster,
+                    responsibility: of_pools,
+                }
+                .run(stop.clone())
+            });
+
             let statuses = statuses(responsibility, stop);
             async move {
                 tokio::join!(follow, OptionFuture::from(pools), statuses);
             }
         };
-        self.lead("status of the Gateway API's objects", Lock::GatewayStatus, default_revision, work);
+
+        self.lead(
+            "status of the Gateway API's objects",
+            Lock::GatewayStatus,
+            default_revision,
+            work,
+        );
     }
 }

@@ -16,7 +16,9 @@ pub(in crate::server) fn report_unready(
     stop: &CancellationToken,
     tasks: &mut Tasks,
 ) {
-    let Some(client) = client.filter(|_| !config.pod.is_empty()) else { return };
+    let Some(client) = client.filter(|_| !config.pod.is_empty()) else {
+        return;
+    };
     let state = state.clone();
     let events = UnreadyEvents {
         cluster: Cluster(client.clone()),

@@ -4,8 +4,9 @@
 //! Secret or file ─▶ kubeconfig ─▶ Reader ─Synced or Late─▶ it serves; the one before it ends
 //! ```
 //!
-//! A changed kubeconfig gets a second reader beside the serving one, which continues until the new one has synced. A reader that
-//! times out serves what it has read so far, and further objects as they arrive.
+//! A changed kubeconfig gets a second reader beside the serving one, which continues until the new
+//! one has synced. A reader that times out serves what it has read so far, and further objects as
+//! they arrive.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -88,14 +89,25 @@ impl Started {
 }
 
 impl Clusters {
-    /// Runs until shutdown. Sends to `synced` once the initial clusters were read or have timed out.
-    pub(super) async fn run(mut self, mut configs: mpsc::Receiver<ConfigEvent>, synced: mpsc::Sender<Batch>) {
+    /// Runs until shutdown. Sends to `synced` once the initial clusters were read or have timed
+    /// out.
+    pub(super) async fn run(
+        mut self,
+        mut configs: mpsc::Receiver<ConfigEvent>,
+        synced: mpsc::Sender<Batch>,
+    ) {
         let (to_news, mut news) = mpsc::channel::<ReaderEvent>(MAX_PENDING_EVENTS);
         let mut is_listed = false;
         let mut waiting = Some(synced);
         let start = tokio::time::Instant::now();
+
         loop {
-            let limit = self.config.timeout.filter(|_| !is_listed).map(|timeout| start + timeout);
+            let limit = self
+                .config
+                .timeout
+                .filter(|_| !is_listed)
+                .map(|timeout| start + timeout);
+
             tokio::select! {
                 () = self.stop.cancelled() => break,
                 event = configs.recv() => match event {
@@ -123,6 +135,7 @@ impl Clusters {
                     is_listed = true;
                 }
             }
+
             if is_listed
                 && self.shown.are_settled()
                 && let Some(synced) = waiting.take()
@@ -131,29 +144,48 @@ impl Clusters {
                 _ = synced.send(vec![SourceEvent::FullSync]).await;
             }
         }
-        for reader in self.managed.values().flat_map(|managed| managed.serving.iter().chain(&managed.coming)) {
+
+        for reader in self
+            .managed
+            .values()
+            .flat_map(|managed| managed.serving.iter().chain(&managed.coming))
+        {
             reader.stop.cancel();
         }
         let ended = async { while self.readers.join_next().await.is_some() {} };
         if tokio::time::timeout(RELEASE_TIMEOUT, ended).await.is_err() {
             tracing::warn!(after = ?RELEASE_TIMEOUT, "failed to release leader locks of remote clusters; they will expire");
         }
+
         self.readers.shutdown().await;
     }
 
     /// Applies the current content of a Secret or file.
-    async fn put(&mut self, place: &str, kubeconfigs: Kubeconfigs, news: &mpsc::Sender<ReaderEvent>) {
-        let former = self.managed.iter().filter(|(_, managed)| managed.place == place);
-        let gone = former.map(|(cluster, _)| cluster).filter(|cluster| !kubeconfigs.contains_key(*cluster));
+    async fn put(
+        &mut self,
+        place: &str,
+        kubeconfigs: Kubeconfigs,
+        news: &mpsc::Sender<ReaderEvent>,
+    ) {
+        let former = self
+            .managed
+            .iter()
+            .filter(|(_, managed)| managed.place == place);
+        let gone = former
+            .map(|(cluster, _)| cluster)
+            .filter(|cluster| !kubeconfigs.contains_key(*cluster));
         for cluster in gone.cloned().collect::<Vec<_>>() {
             self.remove(&cluster).await;
         }
+
         for (cluster, content) in kubeconfigs {
             if cluster == self.own {
                 tracing::info!(%cluster, place, "ignored kubeconfig: its cluster is the config cluster");
                 continue;
             }
+
             let hash = sha256_hex(&content);
+
             match self.managed.get(&cluster) {
                 Some(managed) if managed.place != place => {
                     let by = &managed.place;
@@ -163,6 +195,7 @@ impl Clusters {
                 Some(managed) if managed.hash == hash => continue,
                 Some(_) | None => {}
             }
+
             match kubeconfig::client(&content, &self.config.insecure, self.config.rate).await {
                 Ok(client) => self.read(cluster, (place, hash), client, news).await,
                 Err(error) => {
@@ -171,6 +204,7 @@ impl Clusters {
                 }
             }
         }
+
         self.metrics.managed(self.managed.len());
     }
 
@@ -183,7 +217,8 @@ impl Clusters {
         news: &mpsc::Sender<ReaderEvent>,
     ) {
         self.next += 1;
-        let (serve, stop) = (CancellationToken::new(), CancellationToken::new());
+        let serve = CancellationToken::new();
+        let stop = CancellationToken::new();
         let (alive, ended) = mpsc::channel(1);
         let reader = Reader {
             cluster: cluster.clone(),
@@ -200,11 +235,19 @@ impl Clusters {
             serve: serve.clone(),
             stop: stop.clone(),
         };
+
         self.readers.spawn(async move {
             reader.run().await;
             drop(alive);
         });
-        let started = Started { number: self.next, client: client.clone(), serve, stop, ended };
+        let started = Started {
+            number: self.next,
+            client: client.clone(),
+            serve,
+            stop,
+            ended,
+        };
+
         if let Some(managed) = self.managed.get_mut(&cluster) {
             tracing::info!(%cluster, place, "remote cluster kubeconfig changed");
             managed.hash = hash;
@@ -214,10 +257,22 @@ impl Clusters {
         } else {
             tracing::info!(%cluster, place, "added remote cluster");
             let leading = self.stop.child_token();
-            let lead = self.leading.clone().run(cluster.clone(), client.clone(), leading.clone());
+            let lead = self
+                .leading
+                .clone()
+                .run(cluster.clone(), client.clone(), leading.clone());
             self.readers.spawn(lead);
-            self.servers.set(cluster.clone(), client, self.config.audiences.clone());
-            let managed = Managed { place: place.to_owned(), hash, serving: None, coming: Some(started), leading };
+            self.servers
+                .set(cluster.clone(), client, self.config.audiences.clone());
+
+            let managed = Managed {
+                place: place.to_owned(),
+                hash,
+                serving: None,
+                coming: Some(started),
+                leading,
+            };
+
             self.managed.insert(cluster.clone(), managed);
             self.show(&cluster, Some(SyncStatus::Syncing));
         }
@@ -225,10 +280,21 @@ impl Clusters {
 
     /// Applies the event of a reader.
     async fn hear(&mut self, cluster: &ClusterId, number: u64, milestone: Milestone) {
-        let Some(managed) = self.managed.get_mut(cluster) else { return };
-        let is_coming = managed.coming.as_ref().is_some_and(|coming| coming.number == number);
-        let serves = managed.serving.as_ref().is_some_and(|serving| serving.number == number);
+        let Some(managed) = self.managed.get_mut(cluster) else {
+            return;
+        };
+
+        let is_coming = managed
+            .coming
+            .as_ref()
+            .is_some_and(|coming| coming.number == number);
+        let serves = managed
+            .serving
+            .as_ref()
+            .is_some_and(|serving| serving.number == number);
+
         let replaces = managed.serving.is_some();
+
         match milestone {
             Milestone::Late if is_coming || serves => {
                 let timeout = self.config.timeout;
@@ -251,23 +317,41 @@ impl Clusters {
 
     /// Replaces the serving reader of a cluster by the next one.
     async fn take_over(&mut self, cluster: &ClusterId) {
-        let Some(managed) = self.managed.get_mut(cluster) else { return };
-        let Some(coming) = managed.coming.take() else { return };
+        let Some(managed) = self.managed.get_mut(cluster) else {
+            return;
+        };
+
+        let Some(coming) = managed.coming.take() else {
+            return;
+        };
+
         if let Some(serving) = managed.serving.take() {
             serving.end().await;
-            self.servers.set(cluster.clone(), coming.client.clone(), self.config.audiences.clone());
+            self.servers.set(
+                cluster.clone(),
+                coming.client.clone(),
+                self.config.audiences.clone(),
+            );
             managed.leading.cancel();
             managed.leading = self.stop.child_token();
-            let lead = self.leading.clone().run(cluster.clone(), coming.client.clone(), managed.leading.clone());
+
+            let lead = self.leading.clone().run(
+                cluster.clone(),
+                coming.client.clone(),
+                managed.leading.clone(),
+            );
             self.readers.spawn(lead);
         }
+
         coming.serve.cancel();
         managed.serving = Some(coming);
     }
 
     /// Removes a cluster and all of its objects.
     async fn remove(&mut self, cluster: &ClusterId) {
-        let Some(managed) = self.managed.remove(cluster) else { return };
+        let Some(managed) = self.managed.remove(cluster) else {
+            return;
+        };
         tracing::info!(%cluster, place = managed.place, "removed remote cluster");
         managed.leading.cancel();
         for reader in managed.serving.into_iter().chain(managed.coming) {
@@ -275,15 +359,23 @@ impl Clusters {
         }
         self.servers.remove(cluster);
         // The receiver of changes ends only with the process.
-        _ = self.push.change(vec![Change::Remote(cluster.clone(), RemoteChange::Gone)]).await;
+        _ = self
+            .push
+            .change(vec![Change::Remote(cluster.clone(), RemoteChange::Gone)])
+            .await;
         self.problems.forget(&format!("{cluster}: "));
         self.show(cluster, None);
     }
 
     /// Publishes the sync status of a cluster.
     fn show(&self, cluster: &ClusterId, status: Option<SyncStatus>) {
-        let place = self.managed.get(cluster).map(|managed| managed.place.clone()).unwrap_or_default();
-        self.shown.set(cluster, status.map(|status| (place, status)));
+        let place = self
+            .managed
+            .get(cluster)
+            .map(|managed| managed.place.clone())
+            .unwrap_or_default();
+        self.shown
+            .set(cluster, status.map(|status| (place, status)));
         self.metrics.status(cluster, status);
     }
 }

@@ -51,12 +51,22 @@ pub(super) async fn follow_secrets(
     events: mpsc::Sender<ConfigEvent>,
 ) -> Result<(), Closed> {
     let secrets = Api::<Secret>::namespaced(client, namespace);
-    let mut stream = std::pin::pin!(watcher(secrets, watcher::Config::default().labels(LABEL)).default_backoff());
+    let mut stream = std::pin::pin!(
+        watcher(secrets, watcher::Config::default().labels(LABEL)).default_backoff()
+    );
     let mut known: BTreeSet<String> = BTreeSet::new();
     let mut seen: BTreeSet<String> = BTreeSet::new();
-    let name = |secret: &Secret| format!("{}/{}", secret.namespace().unwrap_or_default(), secret.name_any());
+    let name = |secret: &Secret| {
+        format!(
+            "{}/{}",
+            secret.namespace().unwrap_or_default(),
+            secret.name_any()
+        )
+    };
+
     while let Some(event) = stream.next().await {
         let mut batch = Vec::new();
+
         match event {
             Ok(Event::Init) => seen.clear(),
             Ok(Event::InitApply(secret)) | Ok(Event::Apply(secret)) => {
@@ -82,16 +92,20 @@ pub(super) async fn follow_secrets(
                 batch.extend(is_forbidden(&error).then_some(ConfigEvent::Synced));
             }
         }
+
         for event in batch {
             events.send(event).await.map_err(|_| Closed)?;
         }
     }
+
     Ok(())
 }
 
 /// Whether the API server forbids reading Secrets.
 fn is_forbidden(error: &watcher::Error) -> bool {
-    let (watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) = error else {
+    let (watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) =
+        error
+    else {
         return false;
     };
     matches!(error, kube::Error::Api(status) if status.code == 403)
@@ -100,35 +114,54 @@ fn is_forbidden(error: &watcher::Error) -> bool {
 /// The kubeconfigs in a Secret: each key is the name of a cluster.
 fn kubeconfigs(secret: Secret) -> Kubeconfigs {
     let data = secret.data.unwrap_or_default().into_iter();
-    data.map(|(cluster, content)| (ClusterId::new(cluster), content.0)).collect()
+    data.map(|(cluster, content)| (ClusterId::new(cluster), content.0))
+        .collect()
 }
 
-/// Sends the files of a directory until the receiver is closed. A file's cluster is the one that it names.
-pub(super) async fn follow_directory(directory: PathBuf, events: mpsc::Sender<ConfigEvent>) -> Result<(), Closed> {
+/// Sends the files of a directory until the receiver is closed. A file's cluster is the one that it
+/// names.
+pub(super) async fn follow_directory(
+    directory: PathBuf,
+    events: mpsc::Sender<ConfigEvent>,
+) -> Result<(), Closed> {
     let mut known: BTreeMap<String, Kubeconfigs> = BTreeMap::new();
     let mut faulty = Faults::new();
     let mut is_first = true;
+
     loop {
         let folder = directory.clone();
+
         // Reading files can block.
         let read = tokio::task::spawn_blocking(move || read_directory(&folder)).await;
         match read {
             Ok(Ok((now, faults))) => {
-                for (file, fault) in faults.iter().filter(|(file, fault)| faulty.get(*file) != Some(*fault)) {
+                for (file, fault) in faults
+                    .iter()
+                    .filter(|(file, fault)| faulty.get(*file) != Some(*fault))
+                {
                     tracing::warn!(file, fault, "ignored invalid kubeconfig");
                 }
                 faulty = faults;
+
                 // The last valid content of a file stays in use while it is invalid.
-                let is_gone = |place: &&String| !now.contains_key(*place) && !faulty.contains_key(*place);
+                let is_gone =
+                    |place: &&String| !now.contains_key(*place) && !faulty.contains_key(*place);
                 let gone: Vec<String> = known.keys().filter(is_gone).cloned().collect();
                 for place in gone {
                     known.remove(&place);
-                    events.send(ConfigEvent::Gone(place)).await.map_err(|_| Closed)?;
+                    events
+                        .send(ConfigEvent::Gone(place))
+                        .await
+                        .map_err(|_| Closed)?;
                 }
+
                 for (place, kubeconfigs) in now {
                     if known.get(&place) != Some(&kubeconfigs) {
                         known.insert(place.clone(), kubeconfigs.clone());
-                        events.send(ConfigEvent::Put(place, kubeconfigs)).await.map_err(|_| Closed)?;
+                        events
+                            .send(ConfigEvent::Put(place, kubeconfigs))
+                            .await
+                            .map_err(|_| Closed)?;
                     }
                 }
             }
@@ -137,9 +170,11 @@ pub(super) async fn follow_directory(directory: PathBuf, events: mpsc::Sender<Co
             }
             Ok(Err(_)) | Err(_) => {}
         }
+
         if std::mem::take(&mut is_first) {
             events.send(ConfigEvent::Synced).await.map_err(|_| Closed)?;
         }
+
         tokio::select! {
             () = tokio::time::sleep(POLL) => {}
             () = events.closed() => return Err(Closed),
@@ -147,16 +182,24 @@ pub(super) async fn follow_directory(directory: PathBuf, events: mpsc::Sender<Co
     }
 }
 
-/// The kubeconfigs of all files of a directory that name their cluster, and why other files are ignored.
+/// The kubeconfigs of all files of a directory that name their cluster, and why other files are
+/// ignored.
 fn read_directory(directory: &Path) -> std::io::Result<(BTreeMap<String, Kubeconfigs>, Faults)> {
-    let (mut found, mut faults) = (BTreeMap::new(), Faults::new());
+    let mut found = BTreeMap::new();
+    let mut faults = Faults::new();
+
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let name = path
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default();
+
         // Kubernetes mounts keep swapped data under names that begin with two dots.
         if name.starts_with("..") || path.is_dir() {
             continue;
         }
+
         let content = match regular_file::read(&path, MAX_FILE) {
             Ok(content) => content,
             Err(error) => {
@@ -164,14 +207,19 @@ fn read_directory(directory: &Path) -> std::io::Result<(BTreeMap<String, Kubecon
                 continue;
             }
         };
+
         match kubeconfig::cluster_of(&content) {
             Ok(Some(cluster)) => {
-                found.insert(name, Kubeconfigs::from([(ClusterId::new(cluster), content)]));
+                found.insert(
+                    name,
+                    Kubeconfigs::from([(ClusterId::new(cluster), content)]),
+                );
             }
             Ok(None) => _ = faults.insert(name, "it has no cluster".to_owned()),
             Err(error) => _ = faults.insert(name, error.to_string()),
         }
     }
+
     Ok((found, faults))
 }
 
@@ -193,14 +241,20 @@ mod tests {
             ConfigEvent::Put("a".to_owned(), kubeconfigs)
         };
         assert!(events.recv().await == Some(put(config("east"), "east")));
+
         assert!(events.recv().await == Some(ConfigEvent::Synced));
         std::fs::write(folder.path().join("a"), config("west")).unwrap();
         assert!(events.recv().await == Some(put(config("west"), "west")));
+
         // An invalid file changes nothing.
         std::fs::write(folder.path().join("a"), "clusters: [").unwrap();
-        tokio::time::timeout(POLL * 2, events.recv()).await.err().unwrap();
+        tokio::time::timeout(POLL * 2, events.recv())
+            .await
+            .err()
+            .unwrap();
         std::fs::remove_file(folder.path().join("a")).unwrap();
         assert!(events.recv().await == Some(ConfigEvent::Gone("a".to_owned())));
+
         drop(events);
         assert!(tasks.join_next().await.unwrap().unwrap().is_err());
     }

@@ -1,5 +1,5 @@
-//! Kubeconfigs of remote clusters. Their authors must not be able to make this process run programs or send its files
-//! elsewhere, so only inline data is used (Istio's `sanitizeKubeConfig`).
+//! Kubeconfigs of remote clusters. Their authors must not be able to make this process run programs
+//! or send its files elsewhere, so only inline data is used (Istio's `sanitizeKubeConfig`).
 
 use std::collections::BTreeSet;
 
@@ -17,14 +17,17 @@ pub(crate) enum KubeconfigError {
     #[error("failed to parse the kubeconfig: {0}")]
     Unreadable(String),
     /// It uses an option that is not allowed.
-    #[error("the kubeconfig uses {0}, which is not allowed; see PILOT_INSECURE_MULTICLUSTER_KUBECONFIG_OPTIONS")]
+    #[error(
+        "the kubeconfig uses {0}, which is not allowed; see PILOT_INSECURE_MULTICLUSTER_KUBECONFIG_OPTIONS"
+    )]
     Insecure(String),
     /// No client can be created from it.
     #[error("failed to create a client from the kubeconfig")]
     Unusable(#[source] anyhow::Error),
 }
 
-/// A client from a kubeconfig that may use these otherwise insecure options. No request is sent yet.
+/// A client from a kubeconfig that may use these otherwise insecure options. No request is sent
+/// yet.
 ///
 /// # Errors
 /// If it cannot be parsed, or is rejected.
@@ -34,7 +37,11 @@ pub(crate) async fn client(
     rate: Option<ApiRate>,
 ) -> Result<kube::Client, KubeconfigError> {
     let config = read(content)?;
-    for auth in config.auth_infos.iter().filter_map(|named| named.auth_info.as_ref()) {
+    for auth in config
+        .auth_infos
+        .iter()
+        .filter_map(|named| named.auth_info.as_ref())
+    {
         if let Some(option) = insecure_option(auth, allowed) {
             return Err(KubeconfigError::Insecure(option));
         }
@@ -44,7 +51,8 @@ pub(crate) async fn client(
     kubernetes::client_of(config, rate).map_err(KubeconfigError::Unusable)
 }
 
-/// The cluster name of a kubeconfig: that of its current context, or else of its first context or cluster by name.
+/// The cluster name of a kubeconfig: that of its current context, or else of its first context or
+/// cluster by name.
 ///
 /// # Errors
 /// If it cannot be parsed.
@@ -52,35 +60,53 @@ pub(crate) fn cluster_of(content: &[u8]) -> Result<Option<String>, KubeconfigErr
     let config = read(content)?;
     let mut contexts: Vec<(&str, &str)> = Vec::new();
     for named in &config.contexts {
-        let cluster = named.context.as_ref().map(|context| context.cluster.as_str()).unwrap_or_default();
+        let cluster = named
+            .context
+            .as_ref()
+            .map(|context| context.cluster.as_str())
+            .unwrap_or_default();
         if !cluster.is_empty() {
             contexts.push((&named.name, cluster));
         }
     }
+
     contexts.sort_unstable();
-    let current = contexts.iter().find(|(name, _)| Some(*name) == config.current_context.as_deref());
+    let current = contexts
+        .iter()
+        .find(|(name, _)| Some(*name) == config.current_context.as_deref());
     if let Some((_, cluster)) = current.or_else(|| contexts.first()) {
         return Ok(Some((*cluster).to_owned()));
     }
+
     let clusters = config.clusters.iter().map(|cluster| cluster.name.as_str());
-    Ok(clusters.filter(|name| !name.is_empty()).min().map(str::to_owned))
+    Ok(clusters
+        .filter(|name| !name.is_empty())
+        .min()
+        .map(str::to_owned))
 }
 
 fn read(content: &[u8]) -> Result<Kubeconfig, KubeconfigError> {
     if content.is_empty() {
         return Err(KubeconfigError::Empty);
     }
-    let text = std::str::from_utf8(content).map_err(|error| KubeconfigError::Unreadable(error.to_string()))?;
+    let text = std::str::from_utf8(content)
+        .map_err(|error| KubeconfigError::Unreadable(error.to_string()))?;
     // Errors of the parser can quote the text.
-    Kubeconfig::from_yaml(text).map_err(|_| KubeconfigError::Unreadable("it is not a valid kubeconfig".to_owned()))
+    Kubeconfig::from_yaml(text)
+        .map_err(|_| KubeconfigError::Unreadable("it is not a valid kubeconfig".to_owned()))
 }
 
 /// The first option that is not allowed.
 fn insecure_option(auth: &AuthInfo, allowed: &BTreeSet<String>) -> Option<String> {
-    let provider = auth.auth_provider.as_ref().map(|provider| provider.name.as_str()).filter(|name| *name != "oidc");
+    let provider = auth
+        .auth_provider
+        .as_ref()
+        .map(|provider| provider.name.as_str())
+        .filter(|name| *name != "oidc");
     if let Some(name) = provider.filter(|name| !allowed.contains(*name)) {
         return Some(format!("auth provider {name}"));
     }
+
     let is_set = |path: &Option<String>| path.as_ref().is_some_and(|path| !path.is_empty());
     let options = [
         ("clientKey", is_set(&auth.client_key)),
@@ -88,7 +114,11 @@ fn insecure_option(auth: &AuthInfo, allowed: &BTreeSet<String>) -> Option<String
         ("tokenFile", is_set(&auth.token_file)),
         ("exec", auth.exec.is_some()),
     ];
-    options.into_iter().find(|(name, given)| *given && !allowed.contains(*name)).map(|(name, _)| name.to_owned())
+
+    options
+        .into_iter()
+        .find(|(name, given)| *given && !allowed.contains(*name))
+        .map(|(name, _)| name.to_owned())
 }
 
 #[cfg(test)]
@@ -116,16 +146,27 @@ mod tests {
     #[tokio::test]
     async fn kubeconfigs_that_run_programs_or_read_files_are_rejected() {
         assert_eq!(refusal("{token: secret}", &[]).await, "");
+
         for (user, option) in [
-            ("{exec: {apiVersion: client.authentication.k8s.io/v1, command: 'true'}}", "exec"),
+            (
+                "{exec: {apiVersion: client.authentication.k8s.io/v1, command: 'true'}}",
+                "exec",
+            ),
             ("{tokenFile: /etc/passwd}", "tokenFile"),
             ("{client-key: /k}", "clientKey"),
             ("{client-certificate: /c}", "clientCertificate"),
-            ("{auth-provider: {name: gcp, config: {}}}", "auth provider gcp"),
+            (
+                "{auth-provider: {name: gcp, config: {}}}",
+                "auth provider gcp",
+            ),
         ] {
             let reason = refusal(user, &[]).await;
-            assert!(reason.contains(&format!("uses {option}, which is not allowed")), "{user}: {reason}");
+            assert!(
+                reason.contains(&format!("uses {option}, which is not allowed")),
+                "{user}: {reason}"
+            );
         }
+
         let allowed = refusal("{tokenFile: /nowhere/token}", &["tokenFile"]).await;
         assert!(!allowed.contains("not allowed"), "{allowed}");
     }
@@ -133,17 +174,35 @@ mod tests {
     #[tokio::test]
     async fn an_invalid_kubeconfig_is_rejected_without_quoting_it() {
         let allowed = BTreeSet::new();
-        assert!(matches!(client(b"", &allowed, None).await, Err(KubeconfigError::Empty)));
-        let error = client(b"users: [secret", &allowed, None).await.err().unwrap().to_string();
+        assert!(matches!(
+            client(b"", &allowed, None).await,
+            Err(KubeconfigError::Empty)
+        ));
+        let error = client(b"users: [secret", &allowed, None)
+            .await
+            .err()
+            .unwrap()
+            .to_string();
         assert!(!error.contains("secret"), "{error}");
     }
 
     #[test]
     fn a_kubeconfig_is_for_the_cluster_of_its_current_context() {
-        assert_eq!(cluster_of(config("{}").as_bytes()).unwrap().as_deref(), Some("east"));
+        assert_eq!(
+            cluster_of(config("{}").as_bytes()).unwrap().as_deref(),
+            Some("east")
+        );
         let elsewhere = config("{}").replace("current-context: c", "current-context: none");
-        assert_eq!(cluster_of(elsewhere.as_bytes()).unwrap().as_deref(), Some("west"));
-        assert_eq!(cluster_of(b"clusters: [{name: y}, {name: x}]").unwrap().as_deref(), Some("x"));
+        assert_eq!(
+            cluster_of(elsewhere.as_bytes()).unwrap().as_deref(),
+            Some("west")
+        );
+        assert_eq!(
+            cluster_of(b"clusters: [{name: y}, {name: x}]")
+                .unwrap()
+                .as_deref(),
+            Some("x")
+        );
         assert_eq!(cluster_of(b"apiVersion: v1").unwrap(), None);
     }
 }

@@ -1,14 +1,17 @@
-//! The work of a control plane for a remote cluster that it leads: it publishes the CA's roots, as in its own
-//! cluster, and registers the webhooks' CA at the API server. ServiceExports are created in all remote clusters, if
-//! permitted.
+//! The work of a control plane for a remote cluster that it leads: it publishes the CA's roots, as
+//! in its own cluster, and registers the webhooks' CA at the API server. ServiceExports are created
+//! in all remote clusters, if permitted.
 //!
-//! A control plane outside of all clusters (`EXTERNAL_ISTIOD`) leads those remote clusters whose system namespace
-//! names its own cluster in an annotation; every other one leads none (Istio's `checkShouldLead`).
+//! A control plane outside of all clusters (`EXTERNAL_ISTIOD`) leads those remote clusters whose
+//! system namespace names its own cluster in an annotation; every other one leads none (Istio's
+//! `checkShouldLead`).
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::PostParams;
@@ -21,7 +24,8 @@ use super::super::webhooks::WebhookConfig;
 use navarch_api::names::ClusterId;
 use navarch_kubernetes::InWords;
 use navarch_status::{
-    Candidate, Cluster, DefaultRevision, Election, Location, Lock, NamespaceScope, ServiceExports, StaysLocal,
+    Candidate, Cluster, DefaultRevision, Election, Location, Lock, NamespaceScope, ServiceExports,
+    StaysLocal,
 };
 use navarch_webhook::Metrics;
 use navarch_webhook::registration::{Announcements, HookKind, Registration};
@@ -30,7 +34,11 @@ use navarch_webhook::registration::{Announcements, HookKind, Registration};
 const LEADERS: &str = "topology.istio.io/controlPlaneClusters";
 
 /// Delays between attempts to read it.
-const RETRY: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(10)];
+const RETRY: [Duration; 3] = [
+    Duration::from_secs(1),
+    Duration::from_secs(3),
+    Duration::from_secs(10),
+];
 /// The delay after these.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
@@ -81,8 +89,15 @@ pub(super) struct Leading {
 
 impl Leading {
     /// Runs the controllers of a remote cluster until shutdown.
-    pub(super) async fn run(self, remote: ClusterId, client: kube::Client, stop: CancellationToken) {
-        let export = self.clone().export(remote.clone(), client.clone(), stop.clone());
+    pub(super) async fn run(
+        self,
+        remote: ClusterId,
+        client: kube::Client,
+        stop: CancellationToken,
+    ) {
+        let export = self
+            .clone()
+            .export(remote.clone(), client.clone(), stop.clone());
         tokio::join!(self.lead(remote, client, stop), export);
     }
 
@@ -90,16 +105,23 @@ impl Leading {
         if !self.external || until(&stop, self.should_lead(&client)).await != Some(true) {
             return;
         }
+
         let written = until(&stop, self.written.wait_for(Option::is_some)).await;
-        let Some(WrittenRemotes { published, webhooks }) = written.and_then(|written| written.ok()?.clone()) else {
+        let Some(WrittenRemotes {
+            published,
+            webhooks,
+        }) = written.and_then(|written| written.ok()?.clone())
+        else {
             return;
         };
+
         tracing::info!(cluster = %remote, "writing root certificates and webhook caBundles to a remote cluster");
         let publish = async {
             if let Some(published) = published {
                 self.publish(published, &client, &stop).await;
             }
         };
+
         let register = async {
             if let Some(webhooks) = webhooks {
                 self.register(webhooks, &remote, &client, &stop).await;
@@ -110,16 +132,26 @@ impl Leading {
 
     /// Publishes the CA's roots in the cluster, as its leader.
     async fn publish(&self, published: Published, client: &kube::Client, stop: &CancellationToken) {
-        let (objects, scope) = (self.objects.clone(), self.scope.clone());
-        let publisher = Publisher { cluster: Cluster(client.clone()), objects, published, scope };
+        let objects = self.objects.clone();
+        let scope = self.scope.clone();
+        let publisher = Publisher {
+            cluster: Cluster(client.clone()),
+            objects,
+            published,
+            scope,
+        };
         let lock = publisher.lock();
-        self.elected(client, lock, stop, move |stop| publisher.clone().run(stop)).await;
+        self.elected(client, lock, stop, move |stop| publisher.clone().run(stop))
+            .await;
     }
 
-    /// Creates ServiceExports for the cluster's Services, as its leader. Unlike the rest, this is done in every
-    /// remote cluster, as in istiod.
+    /// Creates ServiceExports for the cluster's Services, as its leader. Unlike the rest, this is
+    /// done in every remote cluster, as in istiod.
     async fn export(self, remote: ClusterId, client: kube::Client, stop: CancellationToken) {
-        let Some(stays_local) = self.exports.clone() else { return };
+        let Some(stays_local) = self.exports.clone() else {
+            return;
+        };
+
         if self.elects {
             match until(&stop, self.may_lock(&client)).await {
                 Some(true) => {}
@@ -130,12 +162,20 @@ impl Leading {
                 None => return,
             }
         }
-        let controller = ServiceExports { cluster: Cluster(client.clone()), scope: self.scope.clone(), stays_local };
-        self.elected(&client, Lock::ServiceExport, &stop, move |stop| controller.clone().run(stop)).await;
+
+        let controller = ServiceExports {
+            cluster: Cluster(client.clone()),
+            scope: self.scope.clone(),
+            stays_local,
+        };
+        self.elected(&client, Lock::ServiceExport, &stop, move |stop| {
+            controller.clone().run(stop)
+        })
+        .await;
     }
 
-    /// Whether this control plane may hold locks in a cluster. If not, as with the rights of `istio-reader` only, the
-    /// cluster's own control plane creates the exports.
+    /// Whether this control plane may hold locks in a cluster. If not, as with the rights of
+    /// `istio-reader` only, the cluster's own control plane creates the exports.
     async fn may_lock(&self, client: &kube::Client) -> bool {
         let review = SelfSubjectAccessReview {
             spec: SelfSubjectAccessReviewSpec {
@@ -149,9 +189,14 @@ impl Leading {
             },
             ..SelfSubjectAccessReview::default()
         };
+
         let reviews = Api::<SelfSubjectAccessReview>::all(client.clone());
         let parameters = PostParams::default();
-        let answer = retried("check own permissions", || reviews.create(&parameters, &review)).await;
+        let answer = retried("check own permissions", || {
+            reviews.create(&parameters, &review)
+        })
+        .await;
+
         answer.status.is_some_and(|status| status.allowed)
     }
 
@@ -166,18 +211,41 @@ impl Leading {
         if !self.elects {
             return work(stop.clone()).await;
         }
+
         let cluster = Cluster(client.clone());
         let (sender, default_revision) = watch::channel(String::new());
-        let follow = DefaultRevision { cluster: cluster.clone(), namespace: self.namespace.clone() };
-        let revision = if self.revision.is_empty() { "default".to_owned() } else { self.revision.clone() };
-        let candidate = Candidate { identity: self.identity.clone(), revision, location: Location::Remote };
+        let follow = DefaultRevision {
+            cluster: cluster.clone(),
+            namespace: self.namespace.clone(),
+        };
+        let revision = if self.revision.is_empty() {
+            "default".to_owned()
+        } else {
+            self.revision.clone()
+        };
+
+        let candidate = Candidate {
+            identity: self.identity.clone(),
+            revision,
+            location: Location::Remote,
+        };
         let election = Election::new(&cluster, &self.namespace, lock, candidate, default_revision);
-        tokio::join!(follow.run(sender, stop.clone()), election.run(stop.clone(), work));
+        tokio::join!(
+            follow.run(sender, stop.clone()),
+            election.run(stop.clone(), work)
+        );
     }
 
-    /// Keeps the CA in the injection webhooks of the cluster. Each revision has its own webhooks, so there is no
-    /// leader. Validation webhooks are not changed, as the mesh's objects are in the config cluster.
-    async fn register(&self, hooks: HookRoots, remote: &ClusterId, client: &kube::Client, stop: &CancellationToken) {
+    /// Keeps the CA in the injection webhooks of the cluster. Each revision has its own webhooks,
+    /// so there is no leader. Validation webhooks are not changed, as the mesh's objects are in the
+    /// config cluster.
+    async fn register(
+        &self,
+        hooks: HookRoots,
+        remote: &ClusterId,
+        client: &kube::Client,
+        stop: &CancellationToken,
+    ) {
         if self.webhooks.injection.is_empty() {
             return;
         }
@@ -195,24 +263,38 @@ impl Leading {
         registration.run(registered, stop.clone()).await;
     }
 
-    /// Whether the annotation of the system namespace names this control plane's cluster, or all. False without the namespace.
+    /// Whether the annotation of the system namespace names this control plane's cluster, or all.
+    /// False without the namespace.
     async fn should_lead(&self, client: &kube::Client) -> bool {
         let namespaces = Api::<Namespace>::all(client.clone());
-        let found = retried("read the system namespace", || namespaces.get_opt(&self.namespace)).await;
+        let found = retried("read the system namespace", || {
+            namespaces.get_opt(&self.namespace)
+        })
+        .await;
         let Some(namespace) = found else { return false };
         let annotations = namespace.metadata.annotations.unwrap_or_default();
-        let leaders = annotations.get(LEADERS).map(String::as_str).unwrap_or_default();
-        leaders.split(',').any(|leader| leader == "*" || leader == self.cluster.as_str())
+        let leaders = annotations
+            .get(LEADERS)
+            .map(String::as_str)
+            .unwrap_or_default();
+        leaders
+            .split(',')
+            .any(|leader| leader == "*" || leader == self.cluster.as_str())
     }
 }
 
 /// The response of a remote cluster, with retries until it succeeds.
-async fn retried<T, F: Future<Output = Result<T, kube::Error>>>(what: &str, ask: impl Fn() -> F) -> T {
+async fn retried<T, F: Future<Output = Result<T, kube::Error>>>(
+    what: &str,
+    ask: impl Fn() -> F,
+) -> T {
     let mut waits = RETRY.into_iter();
     loop {
         match ask().await {
             Ok(answer) => return answer,
-            Err(error) => tracing::debug!(error = %InWords(&error), what, "remote cluster does not respond"),
+            Err(error) => {
+                tracing::debug!(error = %InWords(&error), what, "remote cluster does not respond")
+            }
         }
         tokio::time::sleep(waits.next().unwrap_or(MAX_RETRY_DELAY)).await;
     }

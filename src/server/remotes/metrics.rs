@@ -47,23 +47,37 @@ impl Metrics {
     /// Registers the metrics; the own cluster is counted from the start.
     pub(in crate::server) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        registry.register("istiod_managed_clusters", "Clusters being read", metrics.clusters.clone());
+        registry.register(
+            "istiod_managed_clusters",
+            "Clusters being read",
+            metrics.clusters.clone(),
+        );
+
         registry.register(
             "remote_cluster_sync_timeouts",
             "Remote clusters that were not read within the timeout",
             metrics.timeouts.clone(),
         );
+
         registry.register(
             "istiod_remote_cluster_sync_status",
             "1 for the current sync status of a remote cluster",
             metrics.statuses.clone(),
         );
+
         registry.register(
             "remote_cluster_secret_events",
             "Secrets and files of remote clusters that were added, updated or deleted",
             metrics.events.clone(),
         );
-        metrics.clusters.get_or_create(&TypeLabel { cluster_type: "local" }).set(1);
+
+        metrics
+            .clusters
+            .get_or_create(&TypeLabel {
+                cluster_type: "local",
+            })
+            .set(1);
+
         metrics.managed(0);
         metrics
     }
@@ -71,20 +85,37 @@ impl Metrics {
     /// Sets the number of remote clusters.
     pub(super) fn managed(&self, clusters: usize) {
         let count = i64::try_from(clusters).unwrap_or(i64::MAX);
-        self.clusters.get_or_create(&TypeLabel { cluster_type: "remote" }).set(count);
+        self.clusters
+            .get_or_create(&TypeLabel {
+                cluster_type: "remote",
+            })
+            .set(count);
     }
 
     /// Counts a cluster that timed out.
     pub(super) fn timed_out(&self, cluster: &ClusterId) {
-        self.timeouts.get_or_create(&ClusterLabel { cluster: cluster.to_string() }).inc();
+        self.timeouts
+            .get_or_create(&ClusterLabel {
+                cluster: cluster.to_string(),
+            })
+            .inc();
     }
 
     /// Sets the status of a cluster; `None` removes it.
     pub(super) fn status(&self, cluster: &ClusterId, status: Option<SyncStatus>) {
         for one in SyncStatus::ALL {
-            let labels = StatusLabels { cluster: cluster.to_string(), cluster_type: "remote", status: one.as_str() };
+            let labels = StatusLabels {
+                cluster: cluster.to_string(),
+                cluster_type: "remote",
+                status: one.as_str(),
+            };
             match status {
-                Some(status) => _ = self.statuses.get_or_create(&labels).set(i64::from(status == one)),
+                Some(status) => {
+                    _ = self
+                        .statuses
+                        .get_or_create(&labels)
+                        .set(i64::from(status == one))
+                }
                 None => _ = self.statuses.remove(&labels),
             }
         }

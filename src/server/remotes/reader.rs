@@ -1,4 +1,5 @@
-//! Reads one remote cluster: the initial objects are collected and published at once, then changes as they arrive.
+//! Reads one remote cluster: the initial objects are collected and published at once, then changes
+//! as they arrive.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -61,6 +62,7 @@ impl Reader {
         let mut gathered: UnpublishedObjects = Some(BTreeMap::new());
         let deadline = self.timeout.map(|timeout| Instant::now() + timeout);
         let mut is_awaited = true;
+
         loop {
             let is_shown = gathered.is_none();
             let outcome = tokio::select! {
@@ -90,6 +92,7 @@ impl Reader {
                     self.change(vec![RemoteChange::Reset(objects)]).await
                 }
             };
+
             if outcome.is_err() {
                 break;
             }
@@ -100,6 +103,7 @@ impl Reader {
     async fn apply(&self, batch: Batch, gathered: &mut UnpublishedObjects) -> Result<bool, ()> {
         let mut changes = Vec::new();
         let mut synced = false;
+
         for event in batch {
             match event {
                 SourceEvent::Added(object) | SourceEvent::Updated(object) => {
@@ -117,22 +121,29 @@ impl Reader {
                     for problem in &problems {
                         tracing::warn!(cluster = %self.cluster, %problem, "failed to read some objects of a remote cluster");
                     }
-                    self.problems.set(format!("{}: {place}", self.cluster).into(), problems);
+                    self.problems
+                        .set(format!("{}: {place}", self.cluster).into(), problems);
                 }
                 SourceEvent::FullSync => synced = true,
                 // Only the config cluster configures the mesh.
-                SourceEvent::MeshConfig(_) | SourceEvent::MeshNetworks(_) | SourceEvent::Keys(..) => {}
+                SourceEvent::MeshConfig(_)
+                | SourceEvent::MeshNetworks(_)
+                | SourceEvent::Keys(..) => {}
             }
         }
+
         if !changes.is_empty() {
             self.change(changes).await?;
         }
+
         Ok(synced)
     }
 
     /// Sends changes.
     async fn change(&self, changes: Vec<RemoteChange>) -> Result<(), ()> {
-        let changes = changes.into_iter().map(|change| Change::Remote(self.cluster.clone(), change));
+        let changes = changes
+            .into_iter()
+            .map(|change| Change::Remote(self.cluster.clone(), change));
         self.push.change(changes.collect()).await.map_err(|_| ())
     }
 

@@ -31,25 +31,34 @@ impl Work {
         let (Some(shared), Some(new)) = (&self.shared, context.new_versions.any(name)) else {
             return Ok(Agreement::GoOn);
         };
-        let (serial, here) = (Some(rollout.serial), &rollout.progress);
+
+        let serial = Some(rollout.serial);
+        let here = &rollout.progress;
         match (shared.of(name, &new), here) {
-            (StoredState::Unknown(error), _) => Ok(Agreement::Held(format!("waits for the API server: {error}"))),
+            (StoredState::Unknown(error), _) => Ok(Agreement::Held(format!(
+                "waits for the API server: {error}"
+            ))),
             (StoredState::Newer, _) => Ok(Agreement::Held(
-                "waits for this replica to read the next version, which other replicas have read".to_owned(),
+                "waits for this replica to read the next version, which other replicas have read"
+                    .to_owned(),
             )),
             (StoredState::Nothing, RolloutProgress::Waiting) => Ok(Agreement::GoOn),
             (StoredState::Nothing, RolloutProgress::Stage { at, .. }) => {
                 let paused = self.known.get(name).is_some_and(|known| known.is_paused);
-                self.decide(name, context, SharedState::Stage { at: *at, paused }).await;
+                self.decide(name, context, SharedState::Stage { at: *at, paused })
+                    .await;
                 Ok(Agreement::GoOn)
             }
-            (StoredState::State(SharedState::Stopped { .. }), RolloutProgress::Stopped(_)) => Ok(Agreement::GoOn),
+            (StoredState::State(SharedState::Stopped { .. }), RolloutProgress::Stopped(_)) => {
+                Ok(Agreement::GoOn)
+            }
             (
                 StoredState::Nothing | StoredState::State(SharedState::Stage { .. }),
                 RolloutProgress::Stopped(reason),
             ) => {
                 let reason = reason.to_string();
-                self.decide(name, context, SharedState::Stopped { reason }).await;
+                self.decide(name, context, SharedState::Stopped { reason })
+                    .await;
                 Ok(Agreement::GoOn)
             }
             (StoredState::State(SharedState::Stopped { reason }), _) => {
@@ -58,9 +67,14 @@ impl Work {
             }
             (StoredState::State(SharedState::Complete { .. }), RolloutProgress::Stopped(_)) => {
                 let before = shared.before(name).cloned();
-                let order = RolloutOrder::Restore { new, before, progress: RolloutProgress::Waiting };
+                let order = RolloutOrder::Restore {
+                    new,
+                    before,
+                    progress: RolloutProgress::Waiting,
+                };
                 self.order(name, order).await?;
-                self.order(name, RolloutOrder::Complete { serial: None }).await?;
+                self.order(name, RolloutOrder::Complete { serial: None })
+                    .await?;
                 Ok(Agreement::Done)
             }
             (StoredState::State(SharedState::Complete { .. }), _) => {
@@ -71,21 +85,39 @@ impl Work {
                 if let Some(known) = self.known.get_mut(name) {
                     known.is_paused = paused;
                 }
+
                 let is_behind = !matches!(here, RolloutProgress::Stage { at, .. } if *at >= theirs);
                 if is_behind {
                     self.enter(name, rollout, theirs, connections).await?;
                     return Ok(Agreement::Done);
                 }
-                let is_held = self.shared.as_ref().is_some_and(|shared| shared.is_waited_for(name));
+
+                let is_held = self
+                    .shared
+                    .as_ref()
+                    .is_some_and(|shared| shared.is_waited_for(name));
                 let why = || "waits for proxies of other replicas to acknowledge it".to_owned();
-                Ok(if is_held { Agreement::Held(why()) } else { Agreement::GoOn })
+
+                Ok(if is_held {
+                    Agreement::Held(why())
+                } else {
+                    Agreement::GoOn
+                })
             }
         }
     }
 
-    /// Stores a decision for other replicas. Returns whether it was stored and may be applied: not if another replica was first.
-    pub(super) async fn decide(&mut self, name: &ObjectRef, context: &PushContext, state: SharedState) -> bool {
-        let Some(shared) = &mut self.shared else { return true };
+    /// Stores a decision for other replicas. Returns whether it was stored and may be applied: not
+    /// if another replica was first.
+    pub(super) async fn decide(
+        &mut self,
+        name: &ObjectRef,
+        context: &PushContext,
+        state: SharedState,
+    ) -> bool {
+        let Some(shared) = &mut self.shared else {
+            return true;
+        };
         match shared.write(name, context, state).await {
             Ok(()) => true,
             Err(StoreError::Stale) => false,

@@ -13,12 +13,24 @@ const ABORTED: &str = "aborted by an operator";
 
 impl Work {
     /// Runs an operator's command.
-    pub(super) async fn run_command(&mut self, name: &ObjectRef, order: OperatorCommand) -> Result<(), RolloutRefusal> {
+    pub(super) async fn run_command(
+        &mut self,
+        name: &ObjectRef,
+        order: OperatorCommand,
+    ) -> Result<(), RolloutRefusal> {
         let context = self.push.context();
-        let rollout = context.rollouts.get(name).ok_or_else(|| RolloutRefusal::Unknown(name.clone()))?;
+        let rollout = context
+            .rollouts
+            .get(name)
+            .ok_or_else(|| RolloutRefusal::Unknown(name.clone()))?;
         if rollout.is_stopped() {
-            return if order == OperatorCommand::Abort { Ok(()) } else { Err(RolloutRefusal::Stopped(name.clone())) };
+            return if order == OperatorCommand::Abort {
+                Ok(())
+            } else {
+                Err(RolloutRefusal::Stopped(name.clone()))
+            };
         }
+
         let connections = self.connections.list();
         self.follow(name, rollout, &connections);
         let (at, next) = match rollout.progress {
@@ -26,29 +38,41 @@ impl Work {
             RolloutProgress::Waiting | RolloutProgress::Stopped(_) => (0, 0),
         };
         let is_last = next >= rollout.plan.stages.shares().len();
-        let complete = || SharedState::Complete { since: Timestamp::now() };
+        let complete = || SharedState::Complete {
+            since: Timestamp::now(),
+        };
+
         let state = match order {
             OperatorCommand::Pause => SharedState::Stage { at, paused: true },
             OperatorCommand::Promote if is_last => complete(),
-            OperatorCommand::Promote => SharedState::Stage { at: next, paused: false },
+            OperatorCommand::Promote => SharedState::Stage {
+                at: next,
+                paused: false,
+            },
             OperatorCommand::PromoteFull => complete(),
-            OperatorCommand::Abort => SharedState::Stopped { reason: ABORTED.to_owned() },
+            OperatorCommand::Abort => SharedState::Stopped {
+                reason: ABORTED.to_owned(),
+            },
         };
+
         // Pausing a rollout that has not started yet does not store a stage.
         let is_kept = order != OperatorCommand::Pause || rollout.share().is_some();
         if let Some(shared) = self.shared.as_mut().filter(|_| is_kept) {
             let kept = shared.write_until_success(name, &context, &state).await;
             kept.map_err(|error| RolloutRefusal::NotKept(error.to_string()))?;
         }
+
         if let Some(known) = self.known.get_mut(name) {
             known.is_paused = order == OperatorCommand::Pause;
         }
+
         let done = match state {
             SharedState::Stage { .. } if order == OperatorCommand::Pause => Ok(()),
             SharedState::Stage { at, .. } => self.enter(name, rollout, at, &connections).await,
             SharedState::Complete { .. } => self.complete(name, rollout).await,
             SharedState::Stopped { .. } => self.stop(name, rollout, ABORTED).await,
         };
+
         done.map_err(|error| RolloutRefusal::NotKept(error.to_string()))
     }
 }

@@ -10,8 +10,7 @@ use serde_json::Value;
 /// Timeout of a query.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The message without a Prometheus address.
-const NOWHERE: &str =
-    "NAVARCH_PROMETHEUS_URL is not set, so its query cannot be evaluated; set it, or promote the change";
+const NOWHERE: &str = "NAVARCH_PROMETHEUS_URL is not set, so its query cannot be evaluated; set it, or promote the change";
 
 /// The Prometheus of the mesh.
 #[derive(Debug)]
@@ -35,18 +34,33 @@ impl Prometheus {
     /// The Prometheus at the address of `NAVARCH_PROMETHEUS_URL`.
     pub(super) fn new(address: Option<&str>) -> Self {
         // The operator configures the address, so loopback is allowed.
-        let fetcher = Fetcher::new(AddressPolicy { allow_loopback: true, ..AddressPolicy::default() });
-        Self { address: address.map(|address| address.trim_end_matches('/').to_owned()), fetcher }
+        let fetcher = Fetcher::new(AddressPolicy {
+            allow_loopback: true,
+            ..AddressPolicy::default()
+        });
+        Self {
+            address: address.map(|address| address.trim_end_matches('/').to_owned()),
+            fetcher,
+        }
     }
 
     /// Queries once.
     pub(super) async fn query(&self, query: &str) -> Answer {
-        let Some(address) = &self.address else { return Answer::Unknown(NOWHERE.to_owned()) };
+        let Some(address) = &self.address else {
+            return Answer::Unknown(NOWHERE.to_owned());
+        };
+
         let mut address = format!("{address}/api/v1/query?query=");
+
         for byte in query.bytes() {
             let is_plain = byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-            if is_plain { address.push(char::from(byte)) } else { _ = write!(address, "%{byte:02X}") }
+            if is_plain {
+                address.push(char::from(byte))
+            } else {
+                _ = write!(address, "%{byte:02X}")
+            }
         }
+
         match self.fetcher.document(&address, TIMEOUT).await {
             Ok(text) => read(&text),
             // The address is not logged, as it may contain a secret.
@@ -58,24 +72,39 @@ impl Prometheus {
     }
 }
 
-/// The result of a Prometheus response: a vector holds unless it is empty, a scalar unless it is 0 or NaN.
+/// The result of a Prometheus response: a vector holds unless it is empty, a scalar unless it is 0
+/// or NaN.
 fn read(text: &str) -> Answer {
     let unknown = |why: &str| Answer::Unknown(format!("the response of Prometheus {why}"));
-    let Ok(answer) = serde_json::from_str::<Value>(text) else { return unknown("is not JSON") };
-    let (kind, result) = (answer.pointer("/data/resultType"), answer.pointer("/data/result"));
-    match (kind.and_then(Value::as_str), result.and_then(Value::as_array)) {
+    let Ok(answer) = serde_json::from_str::<Value>(text) else {
+        return unknown("is not JSON");
+    };
+
+    let kind = answer.pointer("/data/resultType");
+    let result = answer.pointer("/data/result");
+
+    match (
+        kind.and_then(Value::as_str),
+        result.and_then(Value::as_array),
+    ) {
         (Some("vector"), Some(samples)) if samples.is_empty() => {
             Answer::Fails("its result is an empty vector".to_owned())
         }
         (Some("vector"), Some(_)) => Answer::Holds,
         (Some("scalar"), Some(sample)) => {
             let value = sample.get(1).and_then(Value::as_str).unwrap_or_default();
-            let holds = value.parse::<f64>().is_ok_and(|number| number != 0.0 && !number.is_nan());
-            if holds { Answer::Holds } else { Answer::Fails(format!("its result is the scalar {value}")) }
+            let holds = value
+                .parse::<f64>()
+                .is_ok_and(|number| number != 0.0 && !number.is_nan());
+            if holds {
+                Answer::Holds
+            } else {
+                Answer::Fails(format!("its result is the scalar {value}"))
+            }
         }
-        (Some(other @ ("matrix" | "string")), _) => {
-            unknown(&format!("is a {other}; the query must return a vector or a scalar"))
-        }
+        (Some(other @ ("matrix" | "string")), _) => unknown(&format!(
+            "is a {other}; the query must return a vector or a scalar"
+        )),
         _ => unknown("is not a query result"),
     }
 }
@@ -85,19 +114,41 @@ mod tests {
     use super::*;
 
     fn answer(kind: &str, result: &str) -> Answer {
-        read(&format!(r#"{{"status":"success","data":{{"resultType":"{kind}","result":{result}}}}}"#))
+        read(&format!(
+            r#"{{"status":"success","data":{{"resultType":"{kind}","result":{result}}}}}"#
+        ))
     }
 
     #[test]
     fn a_vector_holds_unless_it_is_empty_and_a_scalar_unless_it_is_zero() {
-        assert_eq!(answer("vector", r#"[{"metric":{},"value":[1,"0"]}]"#), Answer::Holds);
-        assert_eq!(answer("vector", "[]"), Answer::Fails("its result is an empty vector".to_owned()));
-        for (value, holds) in [("1", true), ("-0.5", true), ("+Inf", true), ("0", false), ("NaN", false), ("", false)] {
-            assert_eq!(answer("scalar", &format!(r#"[1,"{value}"]"#)) == Answer::Holds, holds, "{value}");
+        assert_eq!(
+            answer("vector", r#"[{"metric":{},"value":[1,"0"]}]"#),
+            Answer::Holds
+        );
+        assert_eq!(
+            answer("vector", "[]"),
+            Answer::Fails("its result is an empty vector".to_owned())
+        );
+
+        for (value, holds) in [
+            ("1", true),
+            ("-0.5", true),
+            ("+Inf", true),
+            ("0", false),
+            ("NaN", false),
+            ("", false),
+        ] {
+            assert_eq!(
+                answer("scalar", &format!(r#"[1,"{value}"]"#)) == Answer::Holds,
+                holds,
+                "{value}"
+            );
         }
+
         for text in ["", "{}", r#"{"status":"error","error":"x"}"#] {
             assert!(matches!(read(text), Answer::Unknown(_)), "{text}");
         }
+
         assert!(matches!(answer("matrix", "[]"), Answer::Unknown(_)));
     }
 
@@ -110,7 +161,11 @@ mod tests {
             why
         };
         assert!(reason(None).await.contains("NAVARCH_PROMETHEUS_URL"));
-        for address in ["http://user:secret@127.0.0.1:1", "ftp://user:secret@x", "user:secret"] {
+        for address in [
+            "http://user:secret@127.0.0.1:1",
+            "ftp://user:secret@x",
+            "user:secret",
+        ] {
             let why = reason(Some(address)).await;
             assert!(!why.contains("secret") && !why.is_empty(), "{why}");
         }

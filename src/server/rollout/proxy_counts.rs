@@ -19,7 +19,11 @@ use navarch_answers::rollout::NAMED;
 /// The metadata key with the workload of a proxy.
 const WORKLOAD: &str = "WORKLOAD_NAME";
 /// Labels that identify the workload if the metadata does not; the first that is set applies.
-const LABELS: [&str; 3] = ["service.istio.io/canonical-name", "app.kubernetes.io/name", "app"];
+const LABELS: [&str; 3] = [
+    "service.istio.io/canonical-name",
+    "app.kubernetes.io/name",
+    "app",
+];
 
 /// Proxies and types with a rejected response.
 pub(super) type Refusing = BTreeSet<(ProxyId, ResourceType)>;
@@ -57,43 +61,76 @@ impl Members {
     /// The connected proxies that see the new version, with their answers.
     pub(super) fn of(rollout: &Rollout, connections: &[ConnectionInfo]) -> Self {
         let mut members = Self::default();
-        for info in connections.iter().filter(|info| rollout.is_seen_by(&info.proxy.name)) {
+        for info in connections
+            .iter()
+            .filter(|info| rollout.is_seen_by(&info.proxy.name))
+        {
             members.names.insert(info.proxy_id, info.proxy.name.clone());
             for watch in &info.types {
-                let refused = watch.rejected.as_ref().map(|rejected| (watch.refused.clone(), rejected.message.clone()));
-                let rejected = TypeState { taken: watch.taken.clone(), refused };
+                let refused = watch
+                    .rejected
+                    .as_ref()
+                    .map(|rejected| (watch.refused.clone(), rejected.message.clone()));
+                let rejected = TypeState {
+                    taken: watch.taken.clone(),
+                    refused,
+                };
                 members.states.insert((info.proxy_id, watch.kind), rejected);
             }
         }
+
         members
     }
 
-    /// Counts the proxies by state. `before` are those that rejected something of a type before the stage began: they
-    /// count neither as pending nor as refusing. The cost depends on the resources that depend on the object.
-    pub(super) fn tally(&self, inspect: &Inspect<'_>, object: &AnyObject, before: &Refusing) -> ProxyCounts {
+    /// Counts the proxies by state. `before` are those that rejected something of a type before the
+    /// stage began: they count neither as pending nor as refusing. The cost depends on the
+    /// resources that depend on the object.
+    pub(super) fn tally(
+        &self,
+        inspect: &Inspect<'_>,
+        object: &AnyObject,
+        before: &Refusing,
+    ) -> ProxyCounts {
         let mut tally = ProxyCounts::default();
         let began = last_change(inspect, &FactKey::Rollout(object.object_ref()));
         let mut compared = Compared::default();
+
         for (proxy, kinds) in inspect.engine.affected_proxies(&facts_of(object)) {
-            let Some(name) = self.names.get(&proxy) else { continue };
+            let Some(name) = self.names.get(&proxy) else {
+                continue;
+            };
+
             tally.reached += 1;
             let mut is_pending = false;
-            for kind in kinds.into_iter().filter(|kind| !before.contains(&(proxy, *kind))) {
+            for kind in kinds
+                .into_iter()
+                .filter(|kind| !before.contains(&(proxy, *kind)))
+            {
                 let shown = inspect.engine.shown(proxy, kind);
-                let mut is_shown =
-                    |of: &Arc<Collection>| shown.as_ref().is_some_and(|shown| compared.are_equal(shown, of));
+                let mut is_shown = |of: &Arc<Collection>| {
+                    shown
+                        .as_ref()
+                        .is_some_and(|shown| compared.are_equal(shown, of))
+                };
                 let state = self.states.get(&(proxy, kind));
                 let taken = state.and_then(|state| state.taken.as_ref());
-                if taken.is_some_and(|(collection, revision)| *revision >= began || is_shown(collection)) {
+                if taken.is_some_and(|(collection, revision)| {
+                    *revision >= began || is_shown(collection)
+                }) {
                     continue;
                 }
                 is_pending = true;
                 let refused = state.and_then(|state| state.refused.as_ref());
                 // It may have rejected an older response, and not have answered yet.
-                if let Some((_, message)) = refused.filter(|(what, _)| what.as_ref().is_some_and(&mut is_shown)) {
-                    tally.refused.get_or_insert_with(|| format!("{name} rejected {}: {message}", kind.short_name()));
+                if let Some((_, message)) =
+                    refused.filter(|(what, _)| what.as_ref().is_some_and(&mut is_shown))
+                {
+                    tally.refused.get_or_insert_with(|| {
+                        format!("{name} rejected {}: {message}", kind.short_name())
+                    });
                 }
             }
+
             if is_pending {
                 tally.pending += 1;
                 if tally.pending_proxies.len() < NAMED {
@@ -103,6 +140,7 @@ impl Members {
                 tally.taken += 1;
             }
         }
+
         tally
     }
 }
@@ -112,13 +150,16 @@ pub(super) fn refusing(connections: &[ConnectionInfo]) -> Refusing {
     let of_one = |info: &ConnectionInfo| {
         let refused = info.types.iter().filter(|watch| watch.rejected.is_some());
         let id = info.proxy_id;
-        refused.map(move |watch| (id, watch.kind)).collect::<Vec<_>>()
+        refused
+            .map(move |watch| (id, watch.kind))
+            .collect::<Vec<_>>()
     };
     connections.iter().flat_map(of_one).collect()
 }
 
-/// The proxies that see the new version at a stage in addition to those of its share: the first proxy, in order, of
-/// each workload without a connected proxy in the share. Connected proxies of `before` stay.
+/// The proxies that see the new version at a stage in addition to those of its share: the first
+/// proxy, in order, of each workload without a connected proxy in the share. Connected proxies of
+/// `before` stay.
 pub(super) fn chosen<'a>(
     rollout: &Rollout,
     share: navarch_api::rollout::Share,
@@ -127,6 +168,7 @@ pub(super) fn chosen<'a>(
 ) -> BTreeSet<Arc<str>> {
     let mut workloads = BTreeMap::new();
     let mut chosen = BTreeSet::new();
+
     for proxy in proxies {
         let rank = rollout.rank(&proxy.name);
         let is_kept = before.contains(&proxy.name);
@@ -134,19 +176,36 @@ pub(super) fn chosen<'a>(
             chosen.insert(proxy.name.clone());
         }
         let sees = is_kept || share.contains(rank);
-        let entry = workloads.entry(workload(proxy)).or_insert_with(|| (rank, proxy.name.clone(), sees));
+        let entry = workloads
+            .entry(workload(proxy))
+            .or_insert_with(|| (rank, proxy.name.clone(), sees));
         entry.2 |= sees;
         if (rank, &proxy.name) < (entry.0, &entry.1) {
             (entry.0, entry.1) = (rank, proxy.name.clone());
         }
     }
-    chosen.extend(workloads.into_values().filter(|(_, _, sees)| !sees).map(|(_, first, _)| first));
+
+    chosen.extend(
+        workloads
+            .into_values()
+            .filter(|(_, _, sees)| !sees)
+            .map(|(_, first, _)| first),
+    );
+
     chosen
 }
 
 /// The workload of a proxy: namespace and name.
 fn workload(proxy: &Proxy) -> (Arc<str>, Arc<str>) {
-    let label = || LABELS.iter().find_map(|label| proxy.labels.get(*label).cloned());
-    let name = proxy.meta(WORKLOAD).map(Arc::from).or_else(label).unwrap_or_else(|| proxy.service_cluster.clone());
+    let label = || {
+        LABELS
+            .iter()
+            .find_map(|label| proxy.labels.get(*label).cloned())
+    };
+    let name = proxy
+        .meta(WORKLOAD)
+        .map(Arc::from)
+        .or_else(label)
+        .unwrap_or_else(|| proxy.service_cluster.clone());
     (Arc::from(proxy.namespace.as_str()), name)
 }

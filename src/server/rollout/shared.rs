@@ -1,8 +1,9 @@
-//! The state that replicas of the control plane share: each stores its decisions before it acts, and applies those of others.
+//! The state that replicas of the control plane share: each stores its decisions before it acts,
+//! and applies those of others.
 //!
-//! Each replica has information about its own proxies only. A replica whose proxies have not acknowledged a stage
-//! reports that in the ConfigMap every few seconds; without such a report, the first replica advances the change to
-//! the next stage.
+//! Each replica has information about its own proxies only. A replica whose proxies have not
+//! acknowledged a stage reports that in the ConfigMap every few seconds; without such a report, the
+//! first replica advances the change to the next stage.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +19,8 @@ use navarch_status::{KeptRollout, RolloutStore, SharedState, StoreError};
 /// Poll interval of ConfigMaps during rollouts, and without rollouts.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(15);
-/// Interval of a replica's reports that its proxies have not acknowledged a stage, and how long a report is valid.
+/// Interval of a replica's reports that its proxies have not acknowledged a stage, and how long a
+/// report is valid.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 const REPORT_TTL: Duration = Duration::from_secs(15);
 /// Minimum duration of a stage, so that every replica can read and report it.
@@ -58,17 +60,32 @@ pub(super) enum StoredState {
 impl Shared {
     /// Nothing is read yet.
     pub(super) fn new(store: RolloutStore, replica: &str) -> Self {
-        let (kept, left_over) = (BTreeMap::new(), BTreeMap::new());
-        Self { store, replica: replica.to_owned(), kept, read_at: None, failed: None, left_over }
+        let kept = BTreeMap::new();
+        let left_over = BTreeMap::new();
+        Self {
+            store,
+            replica: replica.to_owned(),
+            kept,
+            read_at: None,
+            failed: None,
+            left_over,
+        }
     }
 
     /// Reads the ConfigMaps if it is time to, and removes unused ones.
     pub(super) async fn read(&mut self, context: &PushContext) {
-        let interval = if context.rollouts.is_empty() { IDLE_POLL_INTERVAL } else { POLL_INTERVAL };
+        let interval = if context.rollouts.is_empty() {
+            IDLE_POLL_INTERVAL
+        } else {
+            POLL_INTERVAL
+        };
+
         if self.read_at.is_some_and(|at| at.elapsed() < interval) {
             return;
         }
+
         self.read_at = Some(Instant::now());
+
         match self.store.list().await {
             Ok(kept) => {
                 self.kept = kept;
@@ -78,7 +95,10 @@ impl Shared {
             Err(error) => {
                 let error = error.to_string();
                 if self.failed.as_ref() != Some(&error) {
-                    tracing::warn!(error, "failed to read the rollout state of other replicas; rollouts are paused");
+                    tracing::warn!(
+                        error,
+                        "failed to read the rollout state of other replicas; rollouts are paused"
+                    );
                 }
                 self.failed = Some(error);
             }
@@ -87,7 +107,8 @@ impl Shared {
 
     /// When they are read next without an event.
     pub(super) fn next_read(&self) -> Instant {
-        self.read_at.map_or_else(Instant::now, |at| at + IDLE_POLL_INTERVAL)
+        self.read_at
+            .map_or_else(Instant::now, |at| at + IDLE_POLL_INTERVAL)
     }
 
     /// Causes the next read to happen at once.
@@ -97,14 +118,20 @@ impl Shared {
 
     /// Removes the state of completed rollouts, and of objects with another version.
     async fn remove_completed(&mut self, context: &PushContext) {
-        self.left_over.retain(|name, _| self.kept.contains_key(name));
+        self.left_over
+            .retain(|name, _| self.kept.contains_key(name));
+
         for (name, kept) in &self.kept {
             let is_complete = matches!(kept.state, SharedState::Complete { .. });
             if !is_complete && context.rollouts.contains_key(name) {
                 self.left_over.remove(name);
                 continue;
             }
-            let since = *self.left_over.entry(name.clone()).or_insert_with(Instant::now);
+
+            let since = *self
+                .left_over
+                .entry(name.clone())
+                .or_insert_with(Instant::now);
             if since.elapsed() >= FINISHED_TTL
                 && let Err(error) = self.store.delete(kept).await
             {
@@ -129,13 +156,25 @@ impl Shared {
         }
     }
 
-    /// Rollouts of others whose objects were read here as if all proxies had the new version, because this process started meanwhile.
+    /// Rollouts of others whose objects were read here as if all proxies had the new version,
+    /// because this process started meanwhile.
     pub(super) fn missed(&self, context: &PushContext) -> Vec<KeptRollout> {
         let is_missed = |(name, kept): &(&ObjectRef, &KeptRollout)| {
-            let exists = || context.objects.any(name).is_some_and(|object| is_version(&kept.new, &object));
-            !matches!(kept.state, SharedState::Complete { .. }) && !context.rollouts.contains_key(*name) && exists()
+            let exists = || {
+                context
+                    .objects
+                    .any(name)
+                    .is_some_and(|object| is_version(&kept.new, &object))
+            };
+            !matches!(kept.state, SharedState::Complete { .. })
+                && !context.rollouts.contains_key(*name)
+                && exists()
         };
-        self.kept.iter().filter(is_missed).map(|(_, kept)| kept.clone()).collect()
+        self.kept
+            .iter()
+            .filter(is_missed)
+            .map(|(_, kept)| kept.clone())
+            .collect()
     }
 
     /// The version before the change, as stored by the replica that started the rollout.
@@ -150,7 +189,10 @@ impl Shared {
         context: &PushContext,
         state: SharedState,
     ) -> Result<(), StoreError> {
-        let Some(new) = context.new_versions.any(name) else { return Ok(()) };
+        let Some(new) = context.new_versions.any(name) else {
+            return Ok(());
+        };
+
         let known = self.kept.get(name);
         let version = known.and_then(|kept| kept.version.clone());
         let of_same = known.filter(|kept| is_version(&kept.new, &new));
@@ -158,12 +200,24 @@ impl Shared {
             (SharedState::Stage { at, .. }, SharedState::Stage { at: now, .. }) => at == now,
             _ => false,
         };
-        let waits = of_same.filter(is_same_stage).map(|kept| kept.waits.clone()).unwrap_or_default();
+        let waits = of_same
+            .filter(is_same_stage)
+            .map(|kept| kept.waits.clone())
+            .unwrap_or_default();
+
         let before = of_same.map_or_else(|| context.objects.any(name), |kept| kept.before.clone());
-        self.put(KeptRollout { new, before, state, waits, version }).await
+        self.put(KeptRollout {
+            new,
+            before,
+            state,
+            waits,
+            version,
+        })
+        .await
     }
 
-    /// Like [`Shared::write`], based on the current state: an operator's command takes precedence over concurrent writes of replicas.
+    /// Like [`Shared::write`], based on the current state: an operator's command takes precedence
+    /// over concurrent writes of replicas.
     pub(super) async fn write_until_success(
         &mut self,
         name: &ObjectRef,
@@ -182,20 +236,29 @@ impl Shared {
         outcome
     }
 
-    /// Reports whether proxies of this replica have not acknowledged the stage, unless that is reported already.
+    /// Reports whether proxies of this replica have not acknowledged the stage, unless that is
+    /// reported already.
     pub(super) async fn report_pending(&mut self, name: &ObjectRef, are_pending: bool) {
-        let Some(kept) = self.kept.get(name) else { return };
-        let (reported, now) = (kept.waits.get(&self.replica).copied(), Timestamp::now());
-        let is_reported = reported.is_some_and(|at| now.duration_since(at).unsigned_abs() < REPORT_INTERVAL);
+        let Some(kept) = self.kept.get(name) else {
+            return;
+        };
+
+        let reported = kept.waits.get(&self.replica).copied();
+        let now = Timestamp::now();
+        let is_reported =
+            reported.is_some_and(|at| now.duration_since(at).unsigned_abs() < REPORT_INTERVAL);
         let mut kept = kept.clone();
+
         match (are_pending, reported) {
             (true, _) if is_reported => return,
             (true, _) => _ = kept.waits.insert(self.replica.clone(), now),
             (false, Some(_)) => _ = kept.waits.remove(&self.replica),
             (false, None) => return,
         }
+
         // Reports of replicas that have ended expire.
-        kept.waits.retain(|_, at| now.duration_since(*at).unsigned_abs() < REPORT_TTL);
+        kept.waits
+            .retain(|_, at| now.duration_since(*at).unsigned_abs() < REPORT_TTL);
         if let Err(error) = self.put(kept).await {
             tracing::debug!(%error, object = %name, "failed to record whether proxies accepted a rollout stage");
         }
@@ -203,7 +266,9 @@ impl Shared {
 
     /// Whether proxies of other replicas have not acknowledged the stage.
     pub(super) fn is_waited_for(&self, name: &ObjectRef) -> bool {
-        self.kept.get(name).is_some_and(|kept| kept.is_waited_for(&self.replica, Timestamp::now(), REPORT_TTL))
+        self.kept
+            .get(name)
+            .is_some_and(|kept| kept.is_waited_for(&self.replica, Timestamp::now(), REPORT_TTL))
     }
 
     /// Writes a ConfigMap; after a conflict with another replica, all are read again.
@@ -228,6 +293,7 @@ fn is_version(kept: &AnyObject, new: &AnyObject) -> bool {
 
 /// Whether the stored state is of a later version of the same object.
 fn is_newer(kept: &AnyObject, new: &AnyObject) -> bool {
-    let (kept, new) = (kept.meta(), new.meta());
+    let kept = kept.meta();
+    let new = new.meta();
     kept.uid == new.uid && kept.generation > new.generation
 }

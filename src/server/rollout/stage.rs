@@ -56,19 +56,37 @@ pub(super) fn next(seen: &StageView<'_>) -> Next {
     if let Some(message) = seen.refused {
         return Next::Stop(message.to_owned());
     }
+
     if let Some(why) = seen.held {
         return Next::Stay(why.to_owned());
     }
+
     if seen.is_paused {
-        return Next::Stay("paused by an operator; continue with navarch rollout promote".to_owned());
+        return Next::Stay(
+            "paused by an operator; continue with navarch rollout promote".to_owned(),
+        );
     }
+
     if seen.pending > 0 {
-        let proxies = if seen.pending == 1 { "1 proxy".to_owned() } else { format!("{} proxies", seen.pending) };
+        let proxies = if seen.pending == 1 {
+            "1 proxy".to_owned()
+        } else {
+            format!("{} proxies", seen.pending)
+        };
         return Next::Stay(format!("waits for {proxies} to acknowledge it"));
     }
-    if let Some(left) = seen.pause.checked_sub(seen.at_stage).filter(|left| !left.is_zero()) {
-        return Next::Stay(format!("waits {} s for the end of its pause", left.as_secs_f64().ceil()));
+
+    if let Some(left) = seen
+        .pause
+        .checked_sub(seen.at_stage)
+        .filter(|left| !left.is_zero())
+    {
+        return Next::Stay(format!(
+            "waits {} s for the end of its pause",
+            left.as_secs_f64().ceil()
+        ));
     }
+
     match seen.query {
         Query::Unasked => Next::Ask,
         Query::Fails(what) => Next::Stop(format!("its query does not hold: {what}")),
@@ -98,26 +116,114 @@ mod tests {
     #[test]
     fn reasons_for_waiting_and_stopping_are_reported() {
         let stays = |seen: StageView<'_>, word: &str| {
-            let Next::Stay(why) = next(&seen) else { panic!("{word}: it does not stay") };
+            let Next::Stay(why) = next(&seen) else {
+                panic!("{word}: it does not stay")
+            };
             assert!(why.contains(word), "{why}");
         };
+
         assert_eq!(next(&seen()), Next::Advance);
-        assert_eq!(next(&StageView { is_last: true, ..seen() }), Next::Complete);
-        stays(StageView { pending: 1, ..seen() }, "1 proxy to");
-        stays(StageView { pending: 2, is_last: true, ..seen() }, "2 proxies to");
-        stays(StageView { at_stage: Duration::from_millis(28_500), ..seen() }, "waits 2 s");
-        stays(StageView { is_paused: true, ..seen() }, "promote");
-        stays(StageView { held: Some("others wait"), ..seen() }, "others wait");
-        stays(StageView { query: Query::Unknown("no connection"), ..seen() }, "no connection");
-        assert_eq!(next(&StageView { query: Query::Unasked, ..seen() }), Next::Ask);
+        assert_eq!(
+            next(&StageView {
+                is_last: true,
+                ..seen()
+            }),
+            Next::Complete
+        );
+
+        stays(
+            StageView {
+                pending: 1,
+                ..seen()
+            },
+            "1 proxy to",
+        );
+
+        stays(
+            StageView {
+                pending: 2,
+                is_last: true,
+                ..seen()
+            },
+            "2 proxies to",
+        );
+
+        stays(
+            StageView {
+                at_stage: Duration::from_millis(28_500),
+                ..seen()
+            },
+            "waits 2 s",
+        );
+
+        stays(
+            StageView {
+                is_paused: true,
+                ..seen()
+            },
+            "promote",
+        );
+
+        stays(
+            StageView {
+                held: Some("others wait"),
+                ..seen()
+            },
+            "others wait",
+        );
+
+        stays(
+            StageView {
+                query: Query::Unknown("no connection"),
+                ..seen()
+            },
+            "no connection",
+        );
+
+        assert_eq!(
+            next(&StageView {
+                query: Query::Unasked,
+                ..seen()
+            }),
+            Next::Ask
+        );
+
         // Not before it counts.
-        stays(StageView { query: Query::Unasked, pending: 1, ..seen() }, "1 proxy");
-        assert_eq!(next(&StageView { query: Query::Holds, ..seen() }), Next::Advance);
-        let Next::Stop(why) = next(&StageView { query: Query::Fails("an empty vector"), ..seen() }) else { panic!() };
+        stays(
+            StageView {
+                query: Query::Unasked,
+                pending: 1,
+                ..seen()
+            },
+            "1 proxy",
+        );
+
+        assert_eq!(
+            next(&StageView {
+                query: Query::Holds,
+                ..seen()
+            }),
+            Next::Advance
+        );
+
+        let Next::Stop(why) = next(&StageView {
+            query: Query::Fails("an empty vector"),
+            ..seen()
+        }) else {
+            panic!()
+        };
+
         assert!(why.contains("an empty vector"));
+
         // A rejection counts at once, also while paused.
-        let refused =
-            StageView { refused: Some("p refused rds: no"), is_paused: true, held: Some("x"), pending: 3, ..seen() };
+        let refused = StageView {
+            refused: Some("p refused rds: no"),
+            is_paused: true,
+            held: Some("x"),
+            pending: 3,
+            ..seen()
+        };
+
         assert_eq!(next(&refused), Next::Stop("p refused rds: no".to_owned()));
     }
 }

@@ -24,9 +24,9 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Capacity of the channel of operators' commands.
 const MAX_PENDING_COMMANDS: usize = 16;
 
-/// Restores rollouts from their stored state, and starts the rollout controller. Must be called before objects are
-/// read: otherwise all proxies would get new versions before the stages are known. If objects come from the
-/// Kubernetes API, the state is stored there.
+/// Restores rollouts from their stored state, and starts the rollout controller. Must be called
+/// before objects are read: otherwise all proxies would get new versions before the stages are
+/// known. If objects come from the Kubernetes API, the state is stored there.
 pub(in crate::server) async fn start(
     client: Option<&kube::Client>,
     config: &Config,
@@ -45,14 +45,26 @@ pub(in crate::server) async fn start(
         }
         None => None,
     };
+
     let prometheus = Arc::new(Prometheus::new(config.prometheus.as_deref()));
-    let (known, queries) = (BTreeMap::new(), JoinSet::new());
-    let work = Work { push: push.clone(), connections, known, status_sender, prometheus, shared, queries };
+    let known = BTreeMap::new();
+    let queries = JoinSet::new();
+    let work = Work {
+        push: push.clone(),
+        connections,
+        known,
+        status_sender,
+        prometheus,
+        shared,
+        queries,
+    };
+
     let stop = stop.clone();
     spawn("rollouts", tasks, async move {
         work.run(received, stop).await;
         Ok(())
     });
+
     Ok(RolloutControl { orders, status })
 }
 
@@ -69,17 +81,25 @@ async fn restore(store: &RolloutStore, push: &PushHandle) -> Result<(), Ended> {
             return Ok(());
         }
     };
-    push.change(kept.into_values().filter_map(restored).collect()).await
+    push.change(kept.into_values().filter_map(restored).collect())
+        .await
 }
 
 /// The change that restores a rollout at its stage, unless it is finished.
 pub(super) fn restored(kept: KeptRollout) -> Option<Change> {
     let name = kept.name();
     let progress = match kept.state {
-        SharedState::Stage { at, .. } => RolloutProgress::Stage { at, chosen: Arc::default() },
+        SharedState::Stage { at, .. } => RolloutProgress::Stage {
+            at,
+            chosen: Arc::default(),
+        },
         SharedState::Stopped { reason } => RolloutProgress::Stopped(reason.into()),
         SharedState::Complete { .. } => return None,
     };
-    let order = RolloutOrder::Restore { new: kept.new, before: kept.before, progress };
+    let order = RolloutOrder::Restore {
+        new: kept.new,
+        before: kept.before,
+        progress,
+    };
     Some(Change::Rollout(name, Arc::new(order)))
 }

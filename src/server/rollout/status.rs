@@ -13,10 +13,15 @@ impl Work {
     /// Publishes the status of all rollouts.
     pub(super) fn publish_status(&self, context: &PushContext) {
         let one = |(name, rollout): (&ObjectRef, &Arc<Rollout>)| {
-            let known = self.known.get(name).filter(|known| known.serial == rollout.serial);
+            let known = self
+                .known
+                .get(name)
+                .filter(|known| known.serial == rollout.serial);
             report(name, rollout, known)
         };
-        let now = Rollouts { rollouts: context.rollouts.iter().map(one).collect() };
+        let now = Rollouts {
+            rollouts: context.rollouts.iter().map(one).collect(),
+        };
         self.status_sender.send_if_modified(|current| {
             let is_new = **current != now;
             if is_new {
@@ -36,21 +41,34 @@ fn report(name: &ObjectRef, rollout: &Rollout, known: Option<&TrackedRollout>) -
         RolloutProgress::Stage { at, .. } => (RolloutState::Rolling, at + 1),
         RolloutProgress::Stopped(_) => (RolloutState::Stopped, 0),
     };
+
     let reason = match &rollout.progress {
         RolloutProgress::Stopped(reason) => reason.to_string(),
         RolloutProgress::Waiting | RolloutProgress::Stage { .. } => {
             known.map(|known| known.reason.clone()).unwrap_or_default()
         }
     };
-    let tally = known.filter(|_| stage > 0).map(|known| known.tally.clone()).unwrap_or_default();
+
+    let tally = known
+        .filter(|_| stage > 0)
+        .map(|known| known.tally.clone())
+        .unwrap_or_default();
     RolloutReport {
         object: name.to_string(),
         generation: rollout.generation,
         before: rollout.before,
         state,
         stage,
-        stages: rollout.plan.stages.shares().iter().map(ToString::to_string).collect(),
-        seconds: known.map(|known| known.since.elapsed().as_secs_f64()).unwrap_or_default(),
+        stages: rollout
+            .plan
+            .stages
+            .shares()
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
+        seconds: known
+            .map(|known| known.since.elapsed().as_secs_f64())
+            .unwrap_or_default(),
         reached: tally.reached,
         taken: tally.taken,
         pending_proxies: tally.pending_proxies,

@@ -34,7 +34,11 @@ pub(super) struct TracedChange {
 impl TracedChange {
     /// The record of a push. Cheap, as the push thread calls it.
     pub(super) fn of(push: &PushRecord) -> Self {
-        let inputs = push.changed.iter().filter(|_| push.objects.is_empty()).take(NAMED);
+        let inputs = push
+            .changed
+            .iter()
+            .filter(|_| push.objects.is_empty())
+            .take(NAMED);
         Self {
             revision: push.revision,
             objects: push.objects.clone(),

@@ -10,7 +10,8 @@ use tokio::time::Instant;
 
 use super::change::TracedChange;
 
-/// Maximum number of proxies in a trace: those that rejected the change, those that have not answered, and the slowest.
+/// Maximum number of proxies in a trace: those that rejected the change, those that have not
+/// answered, and the slowest.
 const MAX_PROXIES: usize = 32;
 /// Maximum number of responses per proxy.
 const MAX_RESPONSES: usize = 16;
@@ -65,7 +66,13 @@ enum Outcome {
 
 impl OpenTrace {
     pub(super) fn new(id: TraceId, change: TracedChange) -> Self {
-        Self { id, change, proxies: BTreeMap::new(), counts: Counts::default(), was_waiting: true }
+        Self {
+            id,
+            change,
+            proxies: BTreeMap::new(),
+            counts: Counts::default(),
+            was_waiting: true,
+        }
     }
 
     /// Counts anew.
@@ -78,29 +85,48 @@ impl OpenTrace {
     pub(super) fn see(&mut self, stream: &ChangeProgress) {
         let revision = self.change.revision;
         self.counts.unsent += usize::from(stream.unsent.is_some_and(|first| first <= revision));
-        let is_of = |response: &&ChangeResponse| (response.changes[0]..=response.changes[1]).contains(&revision);
+        let is_of = |response: &&ChangeResponse| {
+            (response.changes[0]..=response.changes[1]).contains(&revision)
+        };
         let began = self.change.began;
-        let Some(outcome) = stream.responses.iter().filter(is_of).map(|response| outcome(response, began)).max() else {
+        let Some(outcome) = stream
+            .responses
+            .iter()
+            .filter(is_of)
+            .map(|response| outcome(response, began))
+            .max()
+        else {
             return;
         };
+
         self.counts.sent += 1;
+
         match outcome {
             Outcome::Taken(_) => {}
             Outcome::Unanswered(_) => self.counts.unanswered += 1,
             Outcome::Rejected(_) => self.counts.rejected += 1,
         }
+
         if !self.proxies.contains_key(&stream.number) && !self.has_room_for(outcome) {
             return;
         }
-        let reached = self.proxies.entry(stream.number).or_insert_with(|| ReachedProxy {
-            name: stream.proxy.name.clone(),
-            stream: stream.id.clone(),
-            responses: BTreeMap::new(),
-            outcome,
-        });
+
+        let reached = self
+            .proxies
+            .entry(stream.number)
+            .or_insert_with(|| ReachedProxy {
+                name: stream.proxy.name.clone(),
+                stream: stream.id.clone(),
+                responses: BTreeMap::new(),
+                outcome,
+            });
+
         reached.outcome = outcome;
+
         for response in stream.responses.iter().filter(is_of) {
-            if reached.responses.len() < MAX_RESPONSES || reached.responses.contains_key(&response.number) {
+            if reached.responses.len() < MAX_RESPONSES
+                || reached.responses.contains_key(&response.number)
+            {
                 reached.responses.insert(response.number, response.clone());
             }
         }
@@ -111,22 +137,31 @@ impl OpenTrace {
         if self.proxies.len() < MAX_PROXIES {
             return true;
         }
-        let best = self.proxies.iter().map(|(number, proxy)| (proxy.outcome, *number)).min();
+        let best = self
+            .proxies
+            .iter()
+            .map(|(number, proxy)| (proxy.outcome, *number))
+            .min();
         match best.filter(|(other, _)| *other < outcome) {
             Some((_, number)) => self.proxies.remove(&number).is_some(),
             None => false,
         }
     }
 
-    /// Whether the trace is complete. Between a stream's mailbox and its session an update is in neither: two consecutive checks
-    /// must agree.
+    /// Whether the trace is complete. Between a stream's mailbox and its session an update is in
+    /// neither: two consecutive checks must agree.
     pub(super) fn is_done(&self, now: Instant) -> bool {
         let is_late = now.saturating_duration_since(self.change.published()) >= ACK_TIMEOUT;
         is_late || !self.is_waiting() && !self.was_waiting
     }
 
     fn is_waiting(&self) -> bool {
-        self.counts.unsent > 0 || self.proxies.values().flat_map(|proxy| proxy.responses.values()).any(is_unanswered)
+        self.counts.unsent > 0
+            || self
+                .proxies
+                .values()
+                .flat_map(|proxy| proxy.responses.values())
+                .any(is_unanswered)
     }
 
     /// Number of proxies that were sent the change but have no span.

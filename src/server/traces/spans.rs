@@ -12,7 +12,8 @@ use crate::admin::input_in_words;
 /// Maximum length of a client's error message in a span.
 const MAX_WORDS: usize = 512;
 
-/// One moment by the wall clock and by the monotonic one: all times of a trace are computed from it, so that they stay ordered.
+/// One moment by the wall clock and by the monotonic one: all times of a trace are computed from
+/// it, so that they stay ordered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     pub(super) wall: Timestamp,
@@ -30,44 +31,77 @@ struct Trace<'a> {
 
 impl Clock {
     pub(super) fn now() -> Self {
-        Self { wall: Timestamp::now(), steady: Instant::now() }
+        Self {
+            wall: Timestamp::now(),
+            steady: Instant::now(),
+        }
     }
 
     /// A time as nanoseconds since 1970.
     fn nanoseconds(&self, moment: Instant) -> u64 {
-        let ago = i128::try_from(self.steady.saturating_duration_since(moment).as_nanos()).unwrap_or_default();
-        let after = i128::try_from(moment.saturating_duration_since(self.steady).as_nanos()).unwrap_or_default();
+        let ago = i128::try_from(self.steady.saturating_duration_since(moment).as_nanos())
+            .unwrap_or_default();
+        let after = i128::try_from(moment.saturating_duration_since(self.steady).as_nanos())
+            .unwrap_or_default();
         u64::try_from(self.wall.as_nanosecond() - ago + after).unwrap_or_default()
     }
 }
 
-/// The spans of a trace: the change, and below it the watch event of each object, the snapshot, the translation, and the responses and
-/// answers of each proxy.
+/// The spans of a trace: the change, and below it the watch event of each object, the snapshot, the
+/// translation, and the responses and answers of each proxy.
 pub(super) fn of(open: &OpenTrace, clock: &Clock, ids: &Ids) -> Vec<Span> {
-    let mut trace = Trace { clock, ids, open, spans: Vec::new() };
+    let mut trace = Trace {
+        clock,
+        ids,
+        open,
+        spans: Vec::new(),
+    };
+
     let change = &open.change;
     let received_at = change.received_at.unwrap_or(change.began).min(change.began);
     let root = trace.add("change", None, [received_at, change.published()]);
+
     for object in &change.objects {
         let span = trace.add(
             "watch event",
             Some(root),
-            [object.received_at.unwrap_or(received_at).min(change.began), change.began],
+            [
+                object.received_at.unwrap_or(received_at).min(change.began),
+                change.began,
+            ],
         );
         trace.describe(span, |span| set_object_attributes(span, object));
     }
+
     if change.objects.is_empty() && change.received_at.is_some() {
         trace.add("watch event", Some(root), [received_at, change.began]);
     }
+
     trace.add("snapshot", Some(root), [change.began, change.in_force()]);
-    let translation = trace.add("translation", Some(root), [change.in_force(), change.published()]);
+    let translation = trace.add(
+        "translation",
+        Some(root),
+        [change.in_force(), change.published()],
+    );
+
     trace.describe(translation, |span| {
-        span.attributes.push(attribute("navarch.results.computed", change.settled.computed));
-        span.attributes.push(attribute("navarch.collections.published", change.settled.published));
+        span.attributes.push(attribute(
+            "navarch.results.computed",
+            change.settled.computed,
+        ));
+        span.attributes.push(attribute(
+            "navarch.collections.published",
+            change.settled.published,
+        ));
     });
+
     for proxy in open.proxies.values() {
-        proxy.responses.values().for_each(|response| trace.add_response(root, proxy, response));
+        proxy
+            .responses
+            .values()
+            .for_each(|response| trace.add_response(root, proxy, response));
     }
+
     trace.describe_change();
     trace.spans
 }
@@ -103,16 +137,32 @@ impl Trace<'_> {
         let send = self.add("send", Some(root), [published, response.at]);
         self.describe(send, |span| {
             span.attributes.extend(whose.clone());
-            span.attributes.push(attribute("navarch.resources", i64::from(response.count)));
-            span.attributes.push(attribute("navarch.resources.removed", i64::from(response.removed)));
-            span.attributes.push(attribute("navarch.bytes", i64::from(response.bytes)));
+            span.attributes
+                .push(attribute("navarch.resources", i64::from(response.count)));
+            span.attributes.push(attribute(
+                "navarch.resources.removed",
+                i64::from(response.removed),
+            ));
+            span.attributes
+                .push(attribute("navarch.bytes", i64::from(response.bytes)));
+
             let [first, last] = response.changes;
             if first != last {
                 let revisions = format!("{first} to {last}");
-                span.attributes.push(attribute("navarch.revisions", revisions));
+                span.attributes
+                    .push(attribute("navarch.revisions", revisions));
             }
         });
-        let Some(Answer { after, is_taken, message }) = &response.answer else { return };
+
+        let Some(Answer {
+            after,
+            is_taken,
+            message,
+        }) = &response.answer
+        else {
+            return;
+        };
+
         let name = if *is_taken { "ACK" } else { "NACK" };
         let answer = self.add(name, Some(send), [response.at, response.at + *after]);
         self.describe(answer, |span| {
@@ -128,42 +178,75 @@ impl Trace<'_> {
     /// Sets the attributes of the root span.
     fn describe_change(&mut self) {
         let OpenTrace { change, counts, .. } = self.open;
-        let end = self.spans.iter().map(|span| span.end_time_unix_nano).max().unwrap_or_default();
-        let Some(root) = self.spans.first_mut() else { return };
+        let end = self
+            .spans
+            .iter()
+            .map(|span| span.end_time_unix_nano)
+            .max()
+            .unwrap_or_default();
+
+        let Some(root) = self.spans.first_mut() else {
+            return;
+        };
+
         root.end_time_unix_nano = end;
+
         if let Some(first) = change.objects.first() {
             set_object_attributes(root, first);
-            let names: Vec<String> = change.objects.iter().map(|object| object.name.to_string()).collect();
+            let names: Vec<String> = change
+                .objects
+                .iter()
+                .map(|object| object.name.to_string())
+                .collect();
             root.attributes.push(attribute("navarch.objects", names));
         } else {
             let inputs: Vec<String> = change.inputs.iter().filter_map(input_in_words).collect();
             root.attributes.push(attribute("navarch.inputs", inputs));
         }
+
         let numbers = [
-            ("navarch.revision", usize::try_from(change.revision).unwrap_or(usize::MAX)),
+            (
+                "navarch.revision",
+                usize::try_from(change.revision).unwrap_or(usize::MAX),
+            ),
             ("navarch.inputs.count", change.count),
-            ("navarch.proxies.sent", counts.sent.max(self.open.proxies.len())),
+            (
+                "navarch.proxies.sent",
+                counts.sent.max(self.open.proxies.len()),
+            ),
             ("navarch.proxies.left_out", self.open.skipped()),
             ("navarch.proxies.rejected", counts.rejected),
             ("navarch.proxies.unanswered", counts.unanswered),
             ("navarch.proxies.unsent", counts.unsent),
         ];
-        root.attributes.extend(numbers.map(|(key, number)| attribute(key, number)));
+
+        root.attributes
+            .extend(numbers.map(|(key, number)| attribute(key, number)));
+
         if counts.rejected > 0 {
-            root.status = Some(Status::error(format!("proxies that rejected it: {}", counts.rejected)));
+            root.status = Some(Status::error(format!(
+                "proxies that rejected it: {}",
+                counts.rejected
+            )));
         }
     }
 }
 
 fn set_object_attributes(span: &mut Span, object: &ChangedObject) {
-    let ChangedObject { name, generation, .. } = object;
+    let ChangedObject {
+        name, generation, ..
+    } = object;
     span.attributes.extend([
         attribute("navarch.object.kind", name.kind.as_str()),
         attribute("navarch.object.namespace", name.name.namespace.as_str()),
         attribute("navarch.object.name", &*name.name.name),
     ]);
     match generation {
-        Some(generation) => span.attributes.push(attribute("navarch.object.generation", *generation)),
-        None => span.attributes.push(attribute("navarch.object.removed", true)),
+        Some(generation) => span
+            .attributes
+            .push(attribute("navarch.object.generation", *generation)),
+        None => span
+            .attributes
+            .push(attribute("navarch.object.removed", true)),
     }
 }

@@ -20,17 +20,28 @@ fn milliseconds(number: u64) -> Duration {
 
 /// A change of one VirtualService that came at a moment, of revision 7.
 fn change(came: Instant) -> TracedChange {
-    let name = ObjectRef { kind: Kind::VirtualService, name: NamespacedName::new("shop", "reviews") };
+    let name = ObjectRef {
+        kind: Kind::VirtualService,
+        name: NamespacedName::new("shop", "reviews"),
+    };
     TracedChange {
         revision: 7,
-        objects: vec![ChangedObject { name, generation: Some(3), received_at: Some(came) }],
+        objects: vec![ChangedObject {
+            name,
+            generation: Some(3),
+            received_at: Some(came),
+        }],
         inputs: Vec::new(),
         count: 1,
         received_at: Some(came),
         began: came + milliseconds(1),
         taken_in: milliseconds(2),
         took: milliseconds(5),
-        settled: Settled { published: 2, computed: 4, ..Settled::default() },
+        settled: Settled {
+            published: 2,
+            computed: 4,
+            ..Settled::default()
+        },
     }
 }
 
@@ -43,10 +54,28 @@ fn stream(number: u64, came: Instant, sent: u64, answer: Option<(u64, bool)>) ->
         is_taken,
         message: (!is_taken).then(|| Arc::from("no such thing")),
     });
-    let (kind, at) = (ResourceType::Route, came + milliseconds(sent));
-    let response = ChangeResponse { number: 1, kind, changes: [6, 7], at, count: 1, removed: 0, bytes: 9, answer };
+    let kind = ResourceType::Route;
+
+    let at = came + milliseconds(sent);
+    let response = ChangeResponse {
+        number: 1,
+        kind,
+        changes: [6, 7],
+        at,
+        count: 1,
+        removed: 0,
+        bytes: 9,
+        answer,
+    };
+
     let id = format!("web-{number}.shop-{number}").into();
-    ChangeProgress { number, id, proxy, responses: vec![response], unsent: None }
+    ChangeProgress {
+        number,
+        id,
+        proxy,
+        responses: vec![response],
+        unsent: None,
+    }
 }
 
 fn look(trace: &mut OpenTrace, streams: &[ChangeProgress]) {
@@ -66,15 +95,28 @@ fn times(spans: &[Span], span: &Span) -> [u64; 2] {
 
 #[test]
 fn each_step_is_a_child_span_with_its_times() {
-    let (ids, came) = (Ids::default(), Instant::now());
+    let ids = Ids::default();
+    let came = Instant::now();
     let mut trace = OpenTrace::new(ids.trace(), change(came));
-    let streams = [stream(1, came, 8, Some((20, true))), stream(2, came, 9, Some((30, false)))];
+    let streams = [
+        stream(1, came, 8, Some((20, true))),
+        stream(2, came, 9, Some((30, false))),
+    ];
     look(&mut trace, &streams);
-    let clock = Clock { wall: Timestamp::from_second(1_000_000).unwrap(), steady: came };
+
+    let clock = Clock {
+        wall: Timestamp::from_second(1_000_000).unwrap(),
+        steady: came,
+    };
     let spans = spans::of(&trace, &clock, &ids);
     let root = &spans[0];
-    assert_eq!((root.name.as_str(), root.start_time_unix_nano), ("change", 1_000_000_000_000_000));
+    assert_eq!(
+        (root.name.as_str(), root.start_time_unix_nano),
+        ("change", 1_000_000_000_000_000)
+    );
+
     assert!(spans.iter().all(|span| span.trace_id == root.trace_id));
+
     for (name, expected) in [
         ("change", [0, 39]),
         ("watch event", [0, 1]),
@@ -83,30 +125,68 @@ fn each_step_is_a_child_span_with_its_times() {
         ("ACK", [8, 28]),
         ("NACK", [9, 39]),
     ] {
-        let [span] = named(&spans, name).try_into().unwrap_or_else(|all| panic!("{name}: {all:?}"));
+        let [span] = named(&spans, name)
+            .try_into()
+            .unwrap_or_else(|all| panic!("{name}: {all:?}"));
         assert_eq!(times(&spans, span), expected, "{name}");
     }
+
     let sends = named(&spans, "send");
-    assert_eq!(sends.iter().map(|span| times(&spans, span)).collect::<Vec<_>>(), [[6, 8], [6, 9]]);
+    assert_eq!(
+        sends
+            .iter()
+            .map(|span| times(&spans, span))
+            .collect::<Vec<_>>(),
+        [[6, 8], [6, 9]]
+    );
+
     for name in ["watch event", "snapshot", "translation", "send"] {
-        assert!(named(&spans, name).iter().all(|span| span.parent_span_id == root.span_id), "{name}");
+        assert!(
+            named(&spans, name)
+                .iter()
+                .all(|span| span.parent_span_id == root.span_id),
+            "{name}"
+        );
     }
+
     assert_eq!(named(&spans, "ACK")[0].parent_span_id, sends[0].span_id);
     assert_eq!(named(&spans, "NACK")[0].parent_span_id, sends[1].span_id);
-    assert_eq!(named(&spans, "NACK")[0].status, Some(navarch_otlp::Status::error("no such thing".to_owned())));
+    assert_eq!(
+        named(&spans, "NACK")[0].status,
+        Some(navarch_otlp::Status::error("no such thing".to_owned()))
+    );
     let recorded = |key: &str| root.attributes.iter().find(|one| one.key == key).cloned();
-    assert_eq!(recorded("navarch.object.name"), Some(attribute("navarch.object.name", "reviews")));
-    assert_eq!(recorded("navarch.object.generation"), Some(attribute("navarch.object.generation", 3_i64)));
-    assert_eq!(recorded("navarch.proxies.rejected"), Some(attribute("navarch.proxies.rejected", 1_usize)));
+    assert_eq!(
+        recorded("navarch.object.name"),
+        Some(attribute("navarch.object.name", "reviews"))
+    );
+
+    assert_eq!(
+        recorded("navarch.object.generation"),
+        Some(attribute("navarch.object.generation", 3_i64))
+    );
+    assert_eq!(
+        recorded("navarch.proxies.rejected"),
+        Some(attribute("navarch.proxies.rejected", 1_usize))
+    );
+
     assert!(root.status.is_some());
 }
 
 #[test]
 fn a_span_of_an_early_response_starts_before_it_ends() {
-    let (ids, came) = (Ids::default(), Instant::now());
+    let ids = Ids::default();
+    let came = Instant::now();
     let mut trace = OpenTrace::new(ids.trace(), change(came));
     look(&mut trace, &[stream(1, came, 4, None)]);
-    let spans = spans::of(&trace, &Clock { wall: Timestamp::from_second(1).unwrap(), steady: came }, &ids);
+    let spans = spans::of(
+        &trace,
+        &Clock {
+            wall: Timestamp::from_second(1).unwrap(),
+            steady: came,
+        },
+        &ids,
+    );
     assert_eq!(times(&spans, named(&spans, "send")[0]), [4, 4]);
     assert_eq!(named(&spans, "ACK").len() + named(&spans, "NACK").len(), 0);
 }
@@ -115,14 +195,25 @@ fn a_span_of_an_early_response_starts_before_it_ends() {
 fn traces_list_the_worst_proxies_and_count_the_others() {
     let came = Instant::now();
     let mut trace = OpenTrace::new(Ids::default().trace(), change(came));
-    let mut streams: Vec<_> = (0..100).map(|number| stream(number, came, 8, Some((number, true)))).collect();
+    let mut streams: Vec<_> = (0..100)
+        .map(|number| stream(number, came, 8, Some((number, true))))
+        .collect();
     streams[3] = stream(3, came, 8, Some((1, false)));
     streams[4] = stream(4, came, 8, None);
     look(&mut trace, &streams);
+
     look(&mut trace, &streams);
     let kept: Vec<u64> = trace.proxies.keys().copied().collect();
     assert_eq!(kept, [3, 4].into_iter().chain(70..100).collect::<Vec<_>>());
-    assert_eq!((trace.counts.sent, trace.counts.rejected, trace.counts.unanswered, trace.skipped()), (100, 1, 1, 68));
+    assert_eq!(
+        (
+            trace.counts.sent,
+            trace.counts.rejected,
+            trace.counts.unanswered,
+            trace.skipped()
+        ),
+        (100, 1, 1, 68)
+    );
 }
 
 #[test]
@@ -130,23 +221,40 @@ fn a_trace_ends_once_two_looks_find_nothing_on_its_way_or_after_a_time() {
     let came = Instant::now();
     let mut trace = OpenTrace::new(Ids::default().trace(), change(came));
     let done = |trace: &OpenTrace, seconds| trace.is_done(came + Duration::from_secs(seconds));
-    let waiting = ChangeProgress { unsent: Some(7), responses: Vec::new(), ..stream(1, came, 8, None) };
-    let later = ChangeProgress { unsent: Some(8), responses: Vec::new(), ..stream(1, came, 8, None) };
+    let waiting = ChangeProgress {
+        unsent: Some(7),
+        responses: Vec::new(),
+        ..stream(1, came, 8, None)
+    };
+
+    let later = ChangeProgress {
+        unsent: Some(8),
+        responses: Vec::new(),
+        ..stream(1, came, 8, None)
+    };
+
     let steps = [
         (waiting, false),
         (stream(1, came, 8, None), false),
         (stream(1, came, 8, Some((1, true))), false),
         (later, true),
     ];
+
     for (stream, is_done) in steps {
         look(&mut trace, std::slice::from_ref(&stream));
         assert_eq!(done(&trace, 1), is_done, "{stream:?}");
     }
+
     let mut never = OpenTrace::new(Ids::default().trace(), change(came));
     look(&mut never, &[stream(1, came, 8, None)]);
     assert_eq!((done(&never, 19), done(&never, 21)), (false, true));
     assert_eq!(
-        never.proxies.values().map(|proxy| proxy.responses.clone()).map(|all: BTreeMap<_, _>| all.len()).sum::<usize>(),
+        never
+            .proxies
+            .values()
+            .map(|proxy| proxy.responses.clone())
+            .map(|all: BTreeMap<_, _>| all.len())
+            .sum::<usize>(),
         1
     );
 }

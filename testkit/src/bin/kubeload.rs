@@ -1,7 +1,8 @@
-//! Measures the cost of Navarch on a large cluster: seconds and CPU until it is ready, memory, and idle CPU.
+//! Measures the cost of Navarch on a large cluster: seconds and CPU until it is ready, memory, and
+//! idle CPU.
 //!
-//! `kubeload NAVARCH ROOT RESULTS [SERVICES]`: the program, the checkout, a directory for results; a world of 5,000
-//! services and one of ten times as many, or one of the given number.
+//! `kubeload NAVARCH ROOT RESULTS [SERVICES]`: the program, the checkout, a directory for results;
+//! a world of 5,000 services and one of ten times as many, or one of the given number.
 
 #![expect(clippy::print_stdout, reason = "the table goes to stdout")]
 
@@ -27,19 +28,33 @@ const SYNC_TIMEOUT: Duration = Duration::from_mins(5);
 #[tokio::main]
 async fn main() -> Result<()> {
     let mut args = std::env::args_os().skip(1);
-    let mut path = || args.next().map(PathBuf::from).context("usage: kubeload NAVARCH ROOT RESULTS [SERVICES]");
-    let (program, root, results) = (path()?, path()?, path()?);
+    let mut path = || {
+        args.next()
+            .map(PathBuf::from)
+            .context("usage: kubeload NAVARCH ROOT RESULTS [SERVICES]")
+    };
+    let program = path()?;
+    let root = path()?;
+
+    let results = path()?;
     let sizes: Vec<usize> = match args.next() {
-        Some(size) => vec![size.to_string_lossy().parse().context("SERVICES must be a number")?],
+        Some(size) => vec![
+            size.to_string_lossy()
+                .parse()
+                .context("SERVICES must be a number")?,
+        ],
         None => vec![5_000, 50_000],
     };
+
     std::fs::create_dir_all(&results)?;
+
     for services in sizes {
         let report = measure(&program, &root, services).await?;
         let file = results.join(format!("kubernetes-{services}.json"));
         std::fs::write(&file, serde_json::to_string_pretty(&report)? + "\n")?;
         println!("{}", serde_json::to_string_pretty(&report)?);
     }
+
     Ok(())
 }
 
@@ -47,7 +62,14 @@ async fn main() -> Result<()> {
 async fn measure(program: &Path, root: &Path, services: usize) -> Result<Value> {
     let cluster = Cluster::start_with(World::cluster_config()).await?;
     cluster.apply_crds(root)?;
-    let world = World { services, pods: 2, rules: services / 10, namespaces: 50, ..World::default() };
+    let world = World {
+        services,
+        pods: 2,
+        rules: services / 10,
+        namespaces: 50,
+        ..World::default()
+    };
+
     let begun = Instant::now();
     let objects = cluster.seed(world).await?;
     eprintln!("{objects} objects after {:?}", begun.elapsed());
@@ -56,21 +78,29 @@ async fn measure(program: &Path, root: &Path, services: usize) -> Result<Value> 
     for _ in 0..RUNS {
         runs.push(run(program, &cluster).await?);
     }
+
     Ok(json!({"services": services, "objects": objects, "runs": runs}))
 }
 
 /// Measures one run.
 async fn run(program: &Path, cluster: &Cluster) -> Result<Value> {
     let begun = Instant::now();
-    let mut navarch = Navarch::launch_on_kubernetes(program, &cluster.admin_kubeconfig(), &[], &[]).await?;
+    let mut navarch =
+        Navarch::launch_on_kubernetes(program, &cluster.admin_kubeconfig(), &[], &[]).await?;
     let pid = navarch.pid();
+
     // Progress output distinguishes a long wait from a hanging one.
     let progress = async {
         loop {
             sleep(Duration::from_secs(10)).await;
-            eprintln!("not ready after {:?}: {:?}", begun.elapsed(), usage(pid).ok());
+            eprintln!(
+                "not ready after {:?}: {:?}",
+                begun.elapsed(),
+                usage(pid).ok()
+            );
         }
     };
+
     tokio::select! {
         ready = navarch.wait_ready_within(SYNC_TIMEOUT) => ready?,
         () = progress => {}
@@ -79,10 +109,12 @@ async fn run(program: &Path, cluster: &Cluster) -> Result<Value> {
     let at_ready = usage(pid)?;
     let settled_after = settle(pid).await?;
     let settled = usage(pid)?;
+
     sleep(IDLE).await;
     let idle = usage(pid)?;
     navarch.stop().await?;
     let idle_share = (idle.cpu_seconds - settled.cpu_seconds) / IDLE.as_secs_f64();
+
     Ok(json!({
         "ready_seconds": ready.as_secs_f64(), "cpu_seconds_at_ready": at_ready.cpu_seconds,
         "cpu_seconds_settled": settled.cpu_seconds, "rss_kb_at_ready": at_ready.rss_kb, "rss_kb": settled.rss_kb,

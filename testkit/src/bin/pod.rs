@@ -1,11 +1,15 @@
 //! The application of a pod in tests: serves HTTP on a port, and runs commands from a Unix socket.
 //!
-//! `pod NAME PORT SOCKET`: responds on the port with the name, the path and the client's certificate. On the socket,
-//! reads a command per line as JSON, and writes a result per line: `{"op": "resolve", "name": …}`, `{"op": "get",
-//! "host": …, "path": …}`, `many` with a `count` of concurrent requests, `load` with sequential requests for
-//! `millis`; `{"op": "counts"}` returns the number of answered requests and of those in progress.
+//! `pod NAME PORT SOCKET`: responds on the port with the name, the path and the client's
+//! certificate. On the socket, reads a command per line as JSON, and writes a result per line:
+//! `{"op": "resolve", "name": …}`, `{"op": "get", "host": …, "path": …}`, `many` with a `count` of
+//! concurrent requests, `load` with sequential requests for `millis`; `{"op": "counts"}` returns
+//! the number of answered requests and of those in progress.
 
-#![allow(clippy::indexing_slicing, reason = "indexing JSON with a missing key gives null")]
+#![allow(
+    clippy::indexing_slicing,
+    reason = "indexing JSON with a missing key gives null"
+)]
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,15 +33,22 @@ const REQUEST_INTERVAL: Duration = Duration::from_millis(10);
 #[tokio::main(flavor = "multi_thread", worker_threads = 1)]
 async fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [name, port, socket] = arguments.as_slice() else { bail!("usage: pod NAME PORT SOCKET") };
-    let (name, port): (String, u16) = (name.clone(), port.parse().context("PORT is not a port number")?);
+    let [name, port, socket] = arguments.as_slice() else {
+        bail!("usage: pod NAME PORT SOCKET")
+    };
+
+    let name: String = name.clone();
+    let port: u16 = port.parse().context("PORT is not a port number")?;
     let listener = TcpListener::bind(("0.0.0.0", port)).await?;
     let orders = UnixListener::bind(socket)?;
     let counts = Arc::new(Counts::default());
     let counted = counts.clone();
-    let app = Router::new().fallback(move |request: Request| answer(name.clone(), request, counted.clone()));
+    let app = Router::new()
+        .fallback(move |request: Request| answer(name.clone(), request, counted.clone()));
+
     let mut tasks = JoinSet::new();
     tasks.spawn(async move { axum::serve(listener, app).await });
+
     loop {
         let (stream, _) = orders.accept().await?;
         tasks.spawn(serve(stream, port, counts.clone()));
@@ -50,8 +61,9 @@ async fn serve(stream: UnixStream, port: u16, counts: Arc<Counts>) -> std::io::R
     let mut lines = BufReader::new(reader).lines();
     while let Some(line) = lines.next_line().await? {
         let order = serde_json::from_str(&line).unwrap_or(Value::Null);
-        let answer =
-            run_command(&order, port, &counts).await.unwrap_or_else(|error| json!({"error": format!("{error:#}")}));
+        let answer = run_command(&order, port, &counts)
+            .await
+            .unwrap_or_else(|error| json!({"error": format!("{error:#}")}));
         writer.write_all(format!("{answer}\n").as_bytes()).await?;
     }
     Ok(())
@@ -80,12 +92,26 @@ async fn body(name: &str, request: Request) -> String {
     if request.uri().path() == "/metrics" {
         return "# TYPE app_requests counter\napp_requests 1\n".to_owned();
     }
-    let wait = request.uri().query().and_then(|query| query.strip_prefix("wait=")).and_then(|text| text.parse().ok());
+
+    let wait = request
+        .uri()
+        .query()
+        .and_then(|query| query.strip_prefix("wait="))
+        .and_then(|text| text.parse().ok());
     if let Some(wait) = wait {
         tokio::time::sleep(Duration::from_millis(wait)).await;
     }
-    let caller = request.headers().get("x-forwarded-client-cert").and_then(|value| value.to_str().ok());
-    format!("{name} {} {}", request.uri().path(), caller.unwrap_or_default())
+
+    let caller = request
+        .headers()
+        .get("x-forwarded-client-cert")
+        .and_then(|value| value.to_str().ok());
+
+    format!(
+        "{name} {} {}",
+        request.uri().path(),
+        caller.unwrap_or_default()
+    )
 }
 
 /// Runs a command; pods send requests to each other on the same port.
@@ -94,18 +120,28 @@ async fn run_command(order: &Value, port: u16, counts: &Counts) -> Result<Value>
     match text("op")? {
         "resolve" => {
             let found = tokio::net::lookup_host((text("name")?, 80)).await?;
-            Ok(json!({"addresses": found.map(|address| address.ip().to_string()).collect::<Vec<_>>()}))
+            Ok(
+                json!({"addresses": found.map(|address| address.ip().to_string()).collect::<Vec<_>>()}),
+            )
         }
         "get" => get(text("host")?, port, text("path")?).await,
         "many" => {
-            let (host, path) = (text("host")?.to_owned(), text("path")?.to_owned());
+            let host = text("host")?.to_owned();
+            let path = text("path")?.to_owned();
             let mut all = JoinSet::new();
+
             for _ in 0..order["count"].as_u64().unwrap_or(1) {
-                let (host, path) = (host.clone(), path.clone());
+                let host = host.clone();
+                let path = path.clone();
                 all.spawn(async move { get(&host, port, &path).await });
             }
+
             let mut tally = Tally::default();
-            all.join_all().await.into_iter().for_each(|outcome| tally.count(outcome));
+            all.join_all()
+                .await
+                .into_iter()
+                .for_each(|outcome| tally.count(outcome));
+
             Ok(tally.into_json())
         }
         "load" => {
@@ -119,7 +155,9 @@ async fn run_command(order: &Value, port: u16, counts: &Counts) -> Result<Value>
         }
         "counts" => {
             let Counts { answered, waiting } = counts;
-            Ok(json!({"answered": answered.load(Ordering::SeqCst), "waiting": waiting.load(Ordering::SeqCst)}))
+            Ok(
+                json!({"answered": answered.load(Ordering::SeqCst), "waiting": waiting.load(Ordering::SeqCst)}),
+            )
         }
         other => bail!("unknown command {other}"),
     }
@@ -149,7 +187,8 @@ impl Tally {
         };
         self.failed += 1;
         if self.failures.len() < MAX_PRINTED {
-            self.failures.push(json!({"after": self.ok, "was": failure}));
+            self.failures
+                .push(json!({"after": self.ok, "was": failure}));
         }
     }
 
@@ -161,7 +200,10 @@ impl Tally {
 
 /// Requests a page of another pod.
 async fn get(host: &str, port: u16, path: &str) -> Result<Value> {
-    let address: SocketAddr = tokio::net::lookup_host((host, port)).await?.next().context("no address")?;
+    let address: SocketAddr = tokio::net::lookup_host((host, port))
+        .await?
+        .next()
+        .context("no address")?;
     let reply = navarch_testkit::client::get(address, &format!("{host}:{port}"), path, &[]).await?;
     Ok(json!({"status": reply.status.as_u16(), "body": reply.body}))
 }

@@ -1,12 +1,17 @@
-//! Measures the cost of Gateway API routes: HTTPRoutes are attached to one Gateway one by one, then single ones are changed.
+//! Measures the cost of Gateway API routes: HTTPRoutes are attached to one Gateway one by one, then
+//! single ones are changed.
 //!
-//! `routeload NAVARCH ROOT RESULTS [ROUTES [ROUTES]]`: the program, the checkout, a directory for results; the number
-//! of routes when single ones are changed, and the total number. The Gateway API's own CRDs are installed, the
-//! Gateway is a real Envoy, and the effects of routes are measured with requests through it: once with all virtual
-//! hosts in the route configuration, the default, and once with separate virtual hosts (`FINE_GRAINED_ROUTES`).
+//! `routeload NAVARCH ROOT RESULTS [ROUTES [ROUTES]]`: the program, the checkout, a directory for
+//! results; the number of routes when single ones are changed, and the total number. The Gateway
+//! API's own CRDs are installed, the Gateway is a real Envoy, and the effects of routes are
+//! measured with requests through it: once with all virtual hosts in the route configuration, the
+//! default, and once with separate virtual hosts (`FINE_GRAINED_ROUTES`).
 
 #![expect(clippy::print_stdout, reason = "the table goes to stdout")]
-#![allow(clippy::indexing_slicing, reason = "indexing JSON with a missing key gives null")]
+#![allow(
+    clippy::indexing_slicing,
+    reason = "indexing JSON with a missing key gives null"
+)]
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -45,26 +50,45 @@ const NAMESPACE: &str = "edge";
 #[tokio::main]
 async fn main() -> Result<()> {
     let mut args = std::env::args_os().skip(1);
-    let mut path =
-        || args.next().map(PathBuf::from).context("usage: routeload NAVARCH ROOT RESULTS [CHANGED_AT [ROUTES]]");
-    let (program, root, results) = (path()?, path()?, path()?);
+    let mut path = || {
+        args.next()
+            .map(PathBuf::from)
+            .context("usage: routeload NAVARCH ROOT RESULTS [CHANGED_AT [ROUTES]]")
+    };
+    let program = path()?;
+    let root = path()?;
+
+    let results = path()?;
     let mut sizes = ROUTES;
     for size in &mut sizes {
         if let Some(given) = args.next() {
-            *size = given.to_string_lossy().parse().context("ROUTES must be a number")?;
+            *size = given
+                .to_string_lossy()
+                .parse()
+                .context("ROUTES must be a number")?;
         }
     }
-    ensure!(sizes[0] > 0 && sizes[0] <= sizes[1], "CHANGED_AT must be above 0 and below ROUTES");
+
+    ensure!(
+        sizes[0] > 0 && sizes[0] <= sizes[1],
+        "CHANGED_AT must be above 0 and below ROUTES"
+    );
     let mut report = serde_json::Map::new();
+
     for form in [Form::Table, Form::OneByOne] {
         eprintln!("virtual hosts {}", form.name());
-        let found = Bench::start(&program, &root, form).await?.run(sizes).await?;
+        let found = Bench::start(&program, &root, form)
+            .await?
+            .run(sizes)
+            .await?;
         report.insert(form.name().to_owned(), found);
     }
+
     std::fs::create_dir_all(&results)?;
     let text = serde_json::to_string_pretty(&Value::Object(report))? + "\n";
     std::fs::write(results.join("gateway-api.json"), &text)?;
     print!("{text}");
+
     Ok(())
 }
 
@@ -112,14 +136,26 @@ impl Bench {
         let cluster = Cluster::start().await?;
         cluster.apply_crds(root)?;
         cluster.apply(&navarch_testkit::gateway_api::crds()?)?;
-        cluster.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"], "")?;
+        cluster.kubectl(
+            &[
+                "wait",
+                "--for=condition=Established",
+                "--timeout=60s",
+                "crd",
+                "--all",
+            ],
+            "",
+        )?;
+
         let writer = cluster.writer().await?;
         let backend = Backend::start("backend", SocketAddr::from(([127, 0, 0, 1], 0))).await?;
         let gateway = SocketAddr::from(([127, 0, 0, 1], ports::free()?));
         for object in world(backend.address.port(), gateway.port()) {
             writer.put(&object).await?;
         }
-        let navarch = Navarch::start_on_kubernetes(program, &cluster.admin_kubeconfig(), &[], &[]).await?;
+
+        let navarch =
+            Navarch::start_on_kubernetes(program, &cluster.admin_kubeconfig(), &[], &[]).await?;
         let mut envoy = Envoy::start(&EnvoyConfig {
             kind: "router".to_owned(),
             pod: "front".to_owned(),
@@ -135,7 +171,14 @@ impl Bench {
         })
         .await?;
         envoy.wait_ready().await?;
-        Ok(Self { cluster, writer, navarch, envoy, _backend: backend, gateway })
+        Ok(Self {
+            cluster,
+            writer,
+            navarch,
+            envoy,
+            _backend: backend,
+            gateway,
+        })
     }
 
     async fn run(self, [changed_at, all]: [usize; 2]) -> Result<Value> {
@@ -143,7 +186,10 @@ impl Bench {
         let api = routes_of(self.cluster.client().await?);
         // The watch starts after this version, so no route may be written before.
         let listed = api.list(&ListParams::default().limit(1)).await?;
-        let version = listed.metadata.resource_version.context("a list without a version")?;
+        let version = listed
+            .metadata
+            .resource_version
+            .context("a list without a version")?;
         let mut watching = JoinSet::new();
         watching.spawn(follow(api, version, sender));
         tokio::select! {
@@ -155,62 +201,106 @@ impl Bench {
         }
     }
 
-    async fn measure(self, [changed_at, all]: [usize; 2], seen: watch::Receiver<Seen>) -> Result<Value> {
+    async fn measure(
+        self,
+        [changed_at, all]: [usize; 2],
+        seen: watch::Receiver<Seen>,
+    ) -> Result<Value> {
         let idle = usage(self.navarch.pid())?;
         let first = self.attach(0..changed_at, &seen).await?;
         let changes = self.change(changed_at, &seen).await?;
-        let rest = if all > changed_at { Some(self.attach(changed_at..all, &seen).await?) } else { None };
+        let rest = if all > changed_at {
+            Some(self.attach(changed_at..all, &seen).await?)
+        } else {
+            None
+        };
+
         let stats = self.envoy.stats().await?;
-        ensure!(stats.rejected() == 0, "Envoy rejected {} updates:\n{}", stats.rejected(), self.envoy.output());
+        ensure!(
+            stats.rejected() == 0,
+            "Envoy rejected {} updates:\n{}",
+            stats.rejected(),
+            self.envoy.output()
+        );
+
         let settled = usage(self.navarch.pid())?;
         self.navarch.stop().await?;
-        Ok(json!({ "idle": idle, "attached": first, "changed": changes, "attached_then": rest, "end": settled }))
+        Ok(
+            json!({ "idle": idle, "attached": first, "changed": changes, "attached_then": rest, "end": settled }),
+        )
     }
 
     /// Creates routes one by one, and waits until all are accepted and the requested ones respond.
-    async fn attach(&self, numbers: std::ops::Range<usize>, seen: &watch::Receiver<Seen>) -> Result<Value> {
+    async fn attach(
+        &self,
+        numbers: std::ops::Range<usize>,
+        seen: &watch::Receiver<Seen>,
+    ) -> Result<Value> {
         let before = usage(self.navarch.pid())?;
         let writes_before = seen.borrow().writes;
         let begun = Instant::now();
         let mut created = BTreeMap::new();
         let mut probes = JoinSet::new();
+
         for number in numbers.clone() {
             self.writer.put(&route(number, 0)).await?;
             let written = Instant::now();
             created.insert(number, written);
+
             if number % PROBED == 0 {
                 let gateway = self.gateway;
                 probes.spawn(async move { answers(gateway, number, 0, written).await });
             }
+
             if number % 500 == 499 {
-                eprintln!("{} routes after {:.1?}", number + 1 - numbers.start, begun.elapsed());
+                eprintln!(
+                    "{} routes after {:.1?}",
+                    number + 1 - numbers.start,
+                    begun.elapsed()
+                );
             }
         }
+
         let written_after = begun.elapsed();
         let end = begun + TIMEOUT;
-        while !numbers.clone().all(|number| seen.borrow().accepted.contains_key(&number)) {
+        while !numbers
+            .clone()
+            .all(|number| seen.borrow().accepted.contains_key(&number))
+        {
             if Instant::now() >= end {
-                let missing = numbers.clone().find(|number| !seen.borrow().accepted.contains_key(number));
+                let missing = numbers
+                    .clone()
+                    .find(|number| !seen.borrow().accepted.contains_key(number));
                 let count = seen.borrow().accepted.len();
                 let name = format!("route-{}", missing.unwrap_or_default());
-                let routes = format!("/apis/gateway.networking.k8s.io/v1/namespaces/{NAMESPACE}/httproutes");
+                let routes =
+                    format!("/apis/gateway.networking.k8s.io/v1/namespaces/{NAMESPACE}/httproutes");
                 let found = self.writer.get(&format!("{routes}/{name}")).await?;
-                bail!("only {count} routes are accepted after {TIMEOUT:?}; one of the others: {found}");
+                bail!(
+                    "only {count} routes are accepted after {TIMEOUT:?}; one of the others: {found}"
+                );
             }
             sleep(Duration::from_millis(5)).await;
         }
+
         let accepted_after = begun.elapsed();
         let mut answered = Vec::new();
         while let Some(probe) = probes.join_next().await {
             answered.push(probe??);
         }
+
         // Later status writes belong to these routes.
         sleep(Duration::from_secs(2)).await;
         let after = usage(self.navarch.pid())?;
         let seen = seen.borrow();
-        let accepted = created
-            .iter()
-            .filter_map(|(number, written)| Some(seen.accepted.get(number)?.saturating_duration_since(*written)));
+        let accepted = created.iter().filter_map(|(number, written)| {
+            Some(
+                seen.accepted
+                    .get(number)?
+                    .saturating_duration_since(*written),
+            )
+        });
+
         // One event is the creation.
         let writes = seen.writes - writes_before - numbers.len();
         Ok(json!({
@@ -221,26 +311,43 @@ impl Bench {
         }))
     }
 
-    /// Changes single routes one by one, and measures the time until requests show the change, and until the status does.
+    /// Changes single routes one by one, and measures the time until requests show the change, and
+    /// until the status does.
     async fn change(&self, routes: usize, seen: &watch::Receiver<Seen>) -> Result<Value> {
         let before = usage(self.navarch.pid())?;
-        let (mut effective, mut reported) = (Vec::new(), Vec::new());
+        let mut effective = Vec::new();
+        let mut reported = Vec::new();
+
         for turn in 1..=CHANGES {
             let number = (turn * 7919) % routes;
-            let generation = |seen: &Seen| seen.reported.get(&number).map_or(0, |(generation, _)| *generation);
+            let generation = |seen: &Seen| {
+                seen.reported
+                    .get(&number)
+                    .map_or(0, |(generation, _)| *generation)
+            };
             let known = generation(&seen.borrow());
             let requested_at = Instant::now();
+
             let object = route(number, turn);
-            let (taken, shown) =
-                tokio::join!(self.writer.put(&object), answers(self.gateway, number, turn, requested_at));
+            let (taken, shown) = tokio::join!(
+                self.writer.put(&object),
+                answers(self.gateway, number, turn, requested_at)
+            );
             taken?;
             effective.push(shown?);
             let mut seen = seen.clone();
-            let now = tokio::time::timeout(TIMEOUT, seen.wait_for(|seen| generation(seen) > known)).await??;
-            reported.extend(now.reported.get(&number).map(|(_, at)| at.saturating_duration_since(requested_at)));
+            let now = tokio::time::timeout(TIMEOUT, seen.wait_for(|seen| generation(seen) > known))
+                .await??;
+
+            reported.extend(
+                now.reported
+                    .get(&number)
+                    .map(|(_, at)| at.saturating_duration_since(requested_at)),
+            );
             drop(now);
             sleep(Duration::from_millis(100)).await;
         }
+
         let after = usage(self.navarch.pid())?;
         let cpu = (after.cpu_seconds - before.cpu_seconds) / CHANGES as f64;
         Ok(json!({
@@ -251,68 +358,115 @@ impl Bench {
 
     /// Envoy's time from each of the last responses to its acknowledgement.
     async fn taken(&self) -> Result<Vec<Duration>> {
-        let page = self.navarch.page(&format!("/debug/why/push?proxy=front.{NAMESPACE}")).await?;
+        let page = self
+            .navarch
+            .page(&format!("/debug/why/push?proxy=front.{NAMESPACE}"))
+            .await?;
         let page: Value = serde_json::from_str(&page).context("the last pushes")?;
         let pushes = page["pushes"].as_array().context("pushes")?;
         Ok(pushes
             .iter()
-            .filter_map(|push| Some(Duration::from_secs_f64(push["answeredMs"].as_f64()? / 1000.0)))
+            .filter_map(|push| {
+                Some(Duration::from_secs_f64(
+                    push["answeredMs"].as_f64()? / 1000.0,
+                ))
+            })
             .collect())
     }
 }
 
 /// Sends requests until a route responds with the header of a turn. Returns the time since `from`.
-async fn answers(gateway: SocketAddr, number: usize, turn: usize, from: Instant) -> Result<Duration> {
-    let (host, turn) = (host(number), turn.to_string());
+async fn answers(
+    gateway: SocketAddr,
+    number: usize,
+    turn: usize,
+    from: Instant,
+) -> Result<Duration> {
+    let host = host(number);
+    let turn = turn.to_string();
+
     loop {
         let reply = client::get(gateway, &host, "/", &[]).await;
         if let Ok(reply) = &reply
             && reply.status == 200
-            && reply.headers.get("x-turn").is_some_and(|value| value.as_bytes() == turn.as_bytes())
+            && reply
+                .headers
+                .get("x-turn")
+                .is_some_and(|value| value.as_bytes() == turn.as_bytes())
         {
             return Ok(from.elapsed());
         }
+
         if from.elapsed() > TIMEOUT {
-            bail!("{host} does not answer with x-turn: {turn}: {:?}", reply.map(|reply| (reply.status, reply.headers)));
+            bail!(
+                "{host} does not answer with x-turn: {turn}: {:?}",
+                reply.map(|reply| (reply.status, reply.headers))
+            );
         }
+
         sleep(PROBE_INTERVAL).await;
     }
 }
 
 /// The HTTPRoutes of a cluster.
 fn routes_of(client: kube::Client) -> Api<DynamicObject> {
-    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("gateway.networking.k8s.io", "v1", "HTTPRoute"));
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(
+        "gateway.networking.k8s.io",
+        "v1",
+        "HTTPRoute",
+    ));
     Api::all_with(client, &kind)
 }
 
 /// Records the statuses of routes after a version, until stopped.
-async fn follow(api: Api<DynamicObject>, mut version: String, seen: watch::Sender<Seen>) -> Result<()> {
+async fn follow(
+    api: Api<DynamicObject>,
+    mut version: String,
+    seen: watch::Sender<Seen>,
+) -> Result<()> {
     loop {
-        let mut events = api.watch(&WatchParams::default().timeout(290), &version).await?.boxed();
+        let mut events = api
+            .watch(&WatchParams::default().timeout(290), &version)
+            .await?
+            .boxed();
         while let Some(event) = events.next().await {
             let object = match event {
                 Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => object,
                 Ok(WatchEvent::Deleted(_) | WatchEvent::Bookmark(_)) => continue,
-                Ok(WatchEvent::Error(status)) => bail!("the watch of the routes has failed: {}", status.message),
+                Ok(WatchEvent::Error(status)) => {
+                    bail!("the watch of the routes has failed: {}", status.message)
+                }
                 // The API server ends watches that fall behind.
                 Err(error) => {
                     eprintln!("the watch of the routes continues from {version}: {error}");
                     break;
                 }
             };
+
             let now = Instant::now();
             version = object.metadata.resource_version.clone().unwrap_or(version);
             let name = object.metadata.name.unwrap_or_default();
-            let number = name.strip_prefix("route-").and_then(|number| number.parse::<usize>().ok());
-            let conditions = object.data.pointer("/status/parents/0/conditions").and_then(Value::as_array);
-            let is_accepted = conditions
-                .is_some_and(|all| all.iter().any(|one| one["type"] == "Accepted" && one["status"] == "True"));
+            let number = name
+                .strip_prefix("route-")
+                .and_then(|number| number.parse::<usize>().ok());
+            let conditions = object
+                .data
+                .pointer("/status/parents/0/conditions")
+                .and_then(Value::as_array);
+            let is_accepted = conditions.is_some_and(|all| {
+                all.iter()
+                    .any(|one| one["type"] == "Accepted" && one["status"] == "True")
+            });
+
             let observed = conditions.and_then(|all| all.first()?["observedGeneration"].as_i64());
             let current = observed.filter(|observed| Some(*observed) == object.metadata.generation);
             seen.send_modify(|seen| {
                 seen.writes += 1;
                 if let (Some(number), Some(generation)) = (number, current)
-                    && seen.reported.get(&number).is_none_or(|(known, _)| *known < generation)
+                    && seen
+                        .reported
+                        .get(&number)
+                        .is_none_or(|(known, _)| *known < generation)
                 {
                     seen.reported.insert(number, (generation, now));
                 }
@@ -327,7 +481,8 @@ async fn follow(api: Api<DynamicObject>, mut version: String, seen: watch::Sende
 /// Median, 99th percentile and largest of some times, in milliseconds.
 fn spread(mut times: Vec<Duration>) -> Value {
     times.sort_unstable();
-    let at = |share: usize| times.get((times.len() * share / 100).min(times.len().saturating_sub(1)));
+    let at =
+        |share: usize| times.get((times.len() * share / 100).min(times.len().saturating_sub(1)));
     let millis = |time: Option<&Duration>| time.map(|time| time.as_secs_f64() * 1000.0);
     json!({ "p50": millis(at(50)), "p99": millis(at(99)), "max": millis(times.last()) })
 }
@@ -336,6 +491,7 @@ fn spread(mut times: Vec<Duration>) -> Value {
 fn world(backend: u16, listener: u16) -> Vec<Value> {
     let labels = json!({ "app": "front" });
     let front = format!("front.{NAMESPACE}.svc.cluster.local");
+
     // No server issues certificates for the proxy.
     let mesh = "enableAutoMtls: false\n";
     vec![

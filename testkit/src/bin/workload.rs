@@ -1,21 +1,25 @@
 //! The program of pods on a real node: an application, or a client that counts responses.
 //!
-//! `workload serve NAME PORT` answers every request with NAME; response headers contain the received path and host
-//! (`x-seen-path`, `x-seen-host`) and Envoy's identity of the client (`x-seen-client`). On SIGTERM it completes
-//! requests in progress and accepts no new ones.
+//! `workload serve NAME PORT` answers every request with NAME; response headers contain the
+//! received path and host (`x-seen-path`, `x-seen-host`) and Envoy's identity of the client
+//! (`x-seen-client`). On SIGTERM it completes requests in progress and accepts no new ones.
 //!
-//! `workload load PORT RATE ADDRESS/HOST/PATH…` sends RATE requests per second to each address, with the host HOST
-//! and without retries: half of them on their own connections, the others on a shared one. `GET /` on PORT returns
-//! the counts ([`Tally`]) since the start.
+//! `workload load PORT RATE ADDRESS/HOST/PATH…` sends RATE requests per second to each address,
+//! with the host HOST and without retries: half of them on their own connections, the others on a
+//! shared one. `GET /` on PORT returns the counts ([`Tally`]) since the start.
 //!
-//! `workload get COUNT ADDRESS/HOST/PATH` sends COUNT requests one after the other, and prints the counts; it fails
-//! if a request failed. `workload try` does not fail.
+//! `workload get COUNT ADDRESS/HOST/PATH` sends COUNT requests one after the other, and prints the
+//! counts; it fails if a request failed. `workload try` does not fail.
 //!
-//! `workload sniff ONE OTHER WORD` prints `listening`, and at the end of its input the number of frames between two
-//! addresses, and of those with WORD in clear text ([`navarch_testkit::sniffer::Seen`]).
+//! `workload sniff ONE OTHER WORD` prints `listening`, and at the end of its input the number of
+//! frames between two addresses, and of those with WORD in clear text
+//! ([`navarch_testkit::sniffer::Seen`]).
 
 #![expect(clippy::print_stdout, reason = "its output is a pod's log")]
-#![allow(clippy::disallowed_methods, reason = "a test program may use the clock, and spawn")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a test program may use the clock, and spawn"
+)]
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -36,8 +40,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 /// The usage message.
-const USAGE: &str =
-    "serve NAME PORT | load PORT RATE ADDRESS/HOST/PATH… | get|try COUNT ADDRESS/HOST/PATH | sniff ONE OTHER WORD";
+const USAGE: &str = "serve NAME PORT | load PORT RATE ADDRESS/HOST/PATH… | get|try COUNT ADDRESS/HOST/PATH | sniff ONE OTHER WORD";
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[tokio::main]
@@ -56,14 +59,21 @@ async fn main() -> Result<()> {
 
 /// Listens on all addresses.
 async fn listen(port: u16) -> Result<TcpListener> {
-    TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await.with_context(|| format!("port {port}"))
+    TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))
+        .await
+        .with_context(|| format!("port {port}"))
 }
 
 /// Completes when the process gets a termination signal.
 async fn wait_for_termination() {
-    let handlers = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+    let handlers = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    );
     // Without handlers a signal ends the process anyway.
-    let (Ok(mut term), Ok(mut int)) = handlers else { return std::future::pending().await };
+    let (Ok(mut term), Ok(mut int)) = handlers else {
+        return std::future::pending().await;
+    };
     tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
 }
 
@@ -71,8 +81,14 @@ async fn serve(name: &str, port: u16) -> Result<()> {
     let own_name = name.to_owned();
     let app = Router::new().fallback(move |request: Request| {
         let header = |name: &str| {
-            request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+            request
+                .headers()
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+                .unwrap_or_default()
+                .to_owned()
         };
+
         let seen = [
             ("x-seen-path", request.uri().path().to_owned()),
             ("x-seen-host", header("host")),
@@ -81,9 +97,13 @@ async fn serve(name: &str, port: u16) -> Result<()> {
         let name = own_name.clone();
         async move { (seen, name) }
     });
+
     let listener = listen(port).await?;
     println!("{name} listens on {port}");
-    axum::serve(listener, app).with_graceful_shutdown(wait_for_termination()).await?;
+    axum::serve(listener, app)
+        .with_graceful_shutdown(wait_for_termination())
+        .await?;
+
     Ok(())
 }
 
@@ -94,7 +114,11 @@ async fn get(count: usize, target: &str) -> Result<Tally> {
     for _ in 0..count {
         let begun = Instant::now();
         let outcome = in_time(async { ask(&mut connect(&target).await?, &target).await }).await;
-        tally.count(&target.host, begun.elapsed(), outcome.map(|reply| reply.text));
+        tally.count(
+            &target.host,
+            begun.elapsed(),
+            outcome.map(|reply| reply.text),
+        );
     }
     println!("{}", serde_json::to_string(&tally)?);
     Ok(tally)
@@ -105,7 +129,10 @@ fn sniff(one: Ipv4Addr, other: Ipv4Addr, word: &str) -> Result<()> {
     let sniffer = Sniffer::start()?;
     println!("listening");
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
-    println!("{}", serde_json::to_string(&sniffer.stop(one, other, word))?);
+    println!(
+        "{}",
+        serde_json::to_string(&sniffer.stop(one, other, word))?
+    );
     Ok(())
 }
 
@@ -122,28 +149,45 @@ struct Target {
 impl Target {
     /// Parses `ADDRESS/HOST/PATH`.
     fn parse(text: &str) -> Result<Self> {
-        let (address, rest) = text.split_once('/').with_context(|| format!("{text}: ADDRESS/HOST/PATH"))?;
-        let (host, path) = rest.split_once('/').with_context(|| format!("{text}: ADDRESS/HOST/PATH"))?;
-        Ok(Self { address: address.to_owned(), host: host.to_owned(), path: format!("/{path}") })
+        let (address, rest) = text
+            .split_once('/')
+            .with_context(|| format!("{text}: ADDRESS/HOST/PATH"))?;
+        let (host, path) = rest
+            .split_once('/')
+            .with_context(|| format!("{text}: ADDRESS/HOST/PATH"))?;
+        Ok(Self {
+            address: address.to_owned(),
+            host: host.to_owned(),
+            path: format!("/{path}"),
+        })
     }
 }
 
 async fn load(port: u16, rate: u32, targets: &[&str]) -> Result<()> {
     ensure!(rate > 1, "RATE must be at least 2");
     let tally = Arc::new(Mutex::new(Tally::default()));
+
     for target in targets {
         let target = Target::parse(target)?;
         // Half of the requests each.
         let pause = Duration::from_secs(2) / rate;
-        tokio::spawn(on_connections_of_their_own(target.clone(), pause, tally.clone()));
+        tokio::spawn(on_connections_of_their_own(
+            target.clone(),
+            pause,
+            tally.clone(),
+        ));
         tokio::spawn(on_one_connection(target, pause, tally.clone()));
     }
+
     let app = Router::new().fallback(move || {
         let tally = tally.clone();
         // It contains only numbers and texts, which can always be encoded.
         async move { serde_json::to_string(&*tally.lock().await).unwrap_or_default() }
     });
-    axum::serve(listen(port).await?, app).with_graceful_shutdown(wait_for_termination()).await?;
+    axum::serve(listen(port).await?, app)
+        .with_graceful_shutdown(wait_for_termination())
+        .await?;
+
     Ok(())
 }
 
@@ -153,11 +197,16 @@ async fn on_connections_of_their_own(target: Target, pause: Duration, tally: Arc
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let (target, tally) = (target.clone(), tally.clone());
+        let target = target.clone();
+        let tally = tally.clone();
         tokio::spawn(async move {
             let begun = Instant::now();
             let outcome = in_time(async { ask(&mut connect(&target).await?, &target).await }).await;
-            tally.lock().await.count(&target.host, begun.elapsed(), outcome.map(|reply| reply.text));
+            tally.lock().await.count(
+                &target.host,
+                begun.elapsed(),
+                outcome.map(|reply| reply.text),
+            );
         });
     }
 }
@@ -165,8 +214,10 @@ async fn on_connections_of_their_own(target: Target, pause: Duration, tally: Arc
 /// Sends sequential requests on a connection that is kept as long as the server allows it.
 async fn on_one_connection(target: Target, pause: Duration, tally: Arc<Mutex<Tally>>) {
     let mut kept: Option<SendRequest<Empty<Bytes>>> = None;
+
     loop {
         let begun = Instant::now();
+
         // A connection that was closed while idle has lost no request.
         let usable = match kept.take() {
             Some(mut sender) => sender.ready().await.is_ok().then_some(sender),
@@ -180,11 +231,16 @@ async fn on_one_connection(target: Target, pause: Duration, tally: Arc<Mutex<Tal
             let reply = ask(&mut sender, &target).await?;
             Ok((sender, reply))
         });
+
         let outcome = outcome.await.map(|(sender, reply)| {
             kept = reply.kept.then_some(sender);
             reply.text
         });
-        tally.lock().await.count(&target.host, begun.elapsed(), outcome);
+        tally
+            .lock()
+            .await
+            .count(&target.host, begun.elapsed(), outcome);
+
         sleep(pause.saturating_sub(begun.elapsed())).await;
     }
 }
@@ -198,13 +254,17 @@ struct Reply {
 
 /// Fails on a timeout.
 async fn in_time<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    timeout(REQUEST_TIMEOUT, work).await.unwrap_or_else(|_| bail!("no answer in {REQUEST_TIMEOUT:?}"))
+    timeout(REQUEST_TIMEOUT, work)
+        .await
+        .unwrap_or_else(|_| bail!("no answer in {REQUEST_TIMEOUT:?}"))
 }
 
 /// A connection to a target.
 async fn connect(target: &Target) -> Result<SendRequest<Empty<Bytes>>> {
     let addresses: Vec<SocketAddr> = tokio::net::lookup_host(&target.address).await?.collect();
-    let stream = TcpStream::connect(addresses.as_slice()).await.context("no connection")?;
+    let stream = TcpStream::connect(addresses.as_slice())
+        .await
+        .context("no connection")?;
     stream.set_nodelay(true)?;
     let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     // Its errors are also errors of the request on it.
@@ -214,11 +274,16 @@ async fn connect(target: &Target) -> Result<SendRequest<Empty<Bytes>>> {
 
 /// Sends one request on a connection; any status but 200 is a failure.
 async fn ask(sender: &mut SendRequest<Empty<Bytes>>, target: &Target) -> Result<Reply> {
-    let request = hyper::Request::get(&target.path).header("host", &target.host).body(Empty::new())?;
+    let request = hyper::Request::get(&target.path)
+        .header("host", &target.host)
+        .body(Empty::new())?;
     let response = sender.send_request(request).await?;
     let (parts, body) = response.into_parts();
     let body = String::from_utf8_lossy(&body.collect().await?.to_bytes()).into_owned();
     ensure!(parts.status == 200, "{} {body}", parts.status);
-    let kept = parts.headers.get("connection").is_none_or(|value| value != "close");
+    let kept = parts
+        .headers
+        .get("connection")
+        .is_none_or(|value| value != "close");
     Ok(Reply { text: body, kept })
 }

@@ -1,9 +1,13 @@
 //! The sample mesh as pods of a real node.
 //!
-//! Pods become Deployments by application and version, running `workload serve`; the cluster assigns addresses and
-//! endpoints. The bank, outside of the mesh, is in a namespace of its own without injection; the gateway is injected.
+//! Pods become Deployments by application and version, running `workload serve`; the cluster
+//! assigns addresses and endpoints. The bank, outside of the mesh, is in a namespace of its own
+//! without injection; the gateway is injected.
 
-#![allow(clippy::indexing_slicing, reason = "indexing JSON that differs from the sample gives null")]
+#![allow(
+    clippy::indexing_slicing,
+    reason = "indexing JSON that differs from the sample gives null"
+)]
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,9 +27,11 @@ pub const GATEWAY: &str = "istio-ingressgateway";
 pub const HOST: &str = "shop.example.com";
 /// The namespace of applications outside of the mesh.
 pub const OUTSIDE: &str = "outside";
-/// How long a terminating pod continues to serve, in seconds: until all clients have been updated, even on a busy machine.
+/// How long a terminating pod continues to serve, in seconds: until all clients have been updated,
+/// even on a busy machine.
 const LEAVING: u32 = 5;
-/// Timeout of a probe, in seconds. On a busy machine, a pod whose probes fail after Kubernetes' one second gets no requests, though it serves.
+/// Timeout of a probe, in seconds. On a busy machine, a pod whose probes fail after Kubernetes' one
+/// second gets no requests, though it serves.
 const PROBE_TIMEOUT: u32 = 5;
 /// The port of the sample's Gateway in the gateway's pods.
 const GATEWAY_PORT: u16 = 18080;
@@ -37,10 +43,16 @@ const GATEWAY_PORT: u16 = 18080;
 pub fn objects(root: &Path) -> Result<Vec<Value>> {
     let mut pods: BTreeMap<(String, String), usize> = BTreeMap::new();
     let mut objects = Vec::new();
+
     for object in super::read(root)? {
         match object["kind"].as_str() {
             Some("Pod") => {
-                let label = |name: &str| object["metadata"]["labels"][name].as_str().unwrap_or_default().to_owned();
+                let label = |name: &str| {
+                    object["metadata"]["labels"][name]
+                        .as_str()
+                        .unwrap_or_default()
+                        .to_owned()
+                };
                 *pods.entry((label("app"), label("version"))).or_default() += 1;
             }
             // The cluster or Helm creates these.
@@ -49,11 +61,18 @@ pub fn objects(root: &Path) -> Result<Vec<Value>> {
             _ => objects.push(convert(object)),
         }
     }
-    let applications: std::collections::BTreeSet<String> = pods.keys().map(|(app, _)| app.clone()).collect();
+
+    let applications: std::collections::BTreeSet<String> =
+        pods.keys().map(|(app, _)| app.clone()).collect();
     objects.extend(applications.iter().map(|app| account(NAMESPACE, app)));
+
     for ((app, version), replicas) in &pods {
         // The names of the sample's own backends.
-        let says = if app == "reviews" { format!("{app} {version}") } else { app.clone() };
+        let says = if app == "reviews" {
+            format!("{app} {version}")
+        } else {
+            app.clone()
+        };
         objects.push(application(&Application {
             namespace: NAMESPACE,
             app,
@@ -62,6 +81,7 @@ pub fn objects(root: &Path) -> Result<Vec<Value>> {
             says: &says,
         }));
     }
+
     objects.extend(outside());
     objects.extend(gateway());
     objects.sort_by_key(|object| object["kind"] != "Namespace");
@@ -79,8 +99,7 @@ fn convert(mut object: Value) -> Value {
         }
         Some("ServiceEntry") => {
             object["spec"]["resolution"] = json!("DNS");
-            object["spec"]["endpoints"] =
-                json!([{"address": format!("bank.{OUTSIDE}.svc.cluster.local"), "ports": {"http": BACKEND_PORT}}]);
+            object["spec"]["endpoints"] = json!([{"address": format!("bank.{OUTSIDE}.svc.cluster.local"), "ports": {"http": BACKEND_PORT}}]);
         }
         Some("VirtualService") => without_timeouts(&mut object["spec"]),
         _ => {}
@@ -88,8 +107,8 @@ fn convert(mut object: Value) -> Value {
     object
 }
 
-/// Removes the timeouts of routes: on a machine that starts pods at the same time a response may take a second, and a
-/// request that times out would count as lost.
+/// Removes the timeouts of routes: on a machine that starts pods at the same time a response may
+/// take a second, and a request that times out would count as lost.
 fn without_timeouts(value: &mut Value) {
     if let Some(fields) = value.as_object_mut() {
         fields.retain(|name, _| name != "timeout" && name != "perTryTimeout");
@@ -120,7 +139,13 @@ pub fn with_response(namespace: &str, app: &str, says: &str) -> Vec<Value> {
         "metadata": {"name": app, "namespace": namespace},
         "spec": {"selector": {"app": app}, "ports": [{"name": "http", "port": 9080, "targetPort": BACKEND_PORT}]},
     });
-    let pods = application(&Application { namespace, app, version: "v1", replicas: 1, says });
+    let pods = application(&Application {
+        namespace,
+        app,
+        version: "v1",
+        replicas: 1,
+        says,
+    });
     vec![account(namespace, app), service, pods]
 }
 
@@ -131,7 +156,14 @@ fn account(namespace: &str, name: &str) -> Value {
 
 /// The Deployment of an application. It continues to serve while its clients are being updated.
 fn application(application: &Application<'_>) -> Value {
-    let Application { namespace, app, version, replicas, says } = application;
+    let Application {
+        namespace,
+        app,
+        version,
+        replicas,
+        says,
+    } = application;
+
     let labels = json!({"app": app, "version": version});
     let probe = |check: &str, of: Value, period: u32| json!({check: of, "periodSeconds": period, "timeoutSeconds": PROBE_TIMEOUT});
     json!({
@@ -164,7 +196,14 @@ fn application(application: &Application<'_>) -> Value {
 
 /// The applications outside of the mesh.
 fn outside() -> Vec<Value> {
-    let bank = Application { namespace: OUTSIDE, app: "bank", version: "v1", replicas: 1, says: "bank" };
+    let bank = Application {
+        namespace: OUTSIDE,
+        app: "bank",
+        version: "v1",
+        replicas: 1,
+        says: "bank",
+    };
+
     vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OUTSIDE}}),
         account(OUTSIDE, "bank"),
@@ -217,7 +256,8 @@ fn gateway() -> Vec<Value> {
     ]
 }
 
-/// A pod that continuously sends requests to the targets of `workload load`, and serves the counts on [`COUNTS_PORT`].
+/// A pod that continuously sends requests to the targets of `workload load`, and serves the counts
+/// on [`COUNTS_PORT`].
 #[must_use]
 pub fn client(namespace: &str, name: &str, rate: u32, targets: &[String]) -> Value {
     let mut arguments = vec!["load".to_owned(), COUNTS_PORT.to_string(), rate.to_string()];
@@ -256,18 +296,46 @@ mod tests {
     fn the_sample_keeps_its_routes_and_leaves_addresses_to_the_cluster() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let objects = objects(&root).unwrap();
-        let of = |kind: &str| -> Vec<&Value> { objects.iter().filter(|object| object["kind"] == kind).collect() };
-        let names = |kind: &str| -> Vec<&str> {
-            of(kind).iter().map(|object| object["metadata"]["name"].as_str().unwrap()).collect()
+        let of = |kind: &str| -> Vec<&Value> {
+            objects
+                .iter()
+                .filter(|object| object["kind"] == kind)
+                .collect()
         };
-        assert_eq!(names("Namespace"), ["bookshop", "outside", "istio-ingressgateway"]);
+
+        let names = |kind: &str| -> Vec<&str> {
+            of(kind)
+                .iter()
+                .map(|object| object["metadata"]["name"].as_str().unwrap())
+                .collect()
+        };
+
+        assert_eq!(
+            names("Namespace"),
+            ["bookshop", "outside", "istio-ingressgateway"]
+        );
         assert_eq!(
             names("Deployment"),
-            ["catalog-v1", "reviews-v1", "reviews-v2", "storefront-v1", "bank-v1", "istio-ingressgateway"]
+            [
+                "catalog-v1",
+                "reviews-v1",
+                "reviews-v2",
+                "storefront-v1",
+                "bank-v1",
+                "istio-ingressgateway"
+            ]
         );
-        assert_eq!(of("Deployment")[0]["spec"]["replicas"], 2, "the sample has two pods of the catalog");
+
+        assert_eq!(
+            of("Deployment")[0]["spec"]["replicas"],
+            2,
+            "the sample has two pods of the catalog"
+        );
         assert_eq!(names("VirtualService"), ["storefront", "reviews"]);
         let text = serde_json::to_string(&objects).unwrap();
-        assert!(!text.contains("127."), "no address of the sample's machine is left: {text}");
+        assert!(
+            !text.contains("127."),
+            "no address of the sample's machine is left: {text}"
+        );
     }
 }

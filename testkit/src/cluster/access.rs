@@ -13,7 +13,8 @@ use super::{ADMIN_TOKEN, Cluster};
 /// A client for a kubeconfig.
 pub(super) async fn client_of(file: &Path) -> Result<kube::Client> {
     let kubeconfig = Kubeconfig::read_from(file)?;
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let config =
+        kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     Ok(kube::Client::try_from(config)?)
 }
 
@@ -26,7 +27,11 @@ impl Cluster {
 
     /// Writes the kubeconfig of the administrator.
     pub(super) fn write_admin_kubeconfig(&self) -> Result<()> {
-        self.write_kubeconfig(&self.admin_kubeconfig(), &format!("https://{}", self.address), ADMIN_TOKEN)
+        self.write_kubeconfig(
+            &self.admin_kubeconfig(),
+            &format!("https://{}", self.address),
+            ADMIN_TOKEN,
+        )
     }
 
     /// Writes a kubeconfig with a token; `server` is the API server or a proxy in front of it.
@@ -55,7 +60,9 @@ impl Cluster {
     /// # Errors
     /// If it cannot be written.
     pub fn admin_kubeconfig_through(&self, address: std::net::SocketAddr) -> Result<PathBuf> {
-        let path = self.folder().join(format!("admin-through-{}.kubeconfig", address.port()));
+        let path = self
+            .folder()
+            .join(format!("admin-through-{}.kubeconfig", address.port()));
         self.write_kubeconfig(&path, &format!("https://{address}"), ADMIN_TOKEN)?;
         Ok(path)
     }
@@ -65,11 +72,17 @@ impl Cluster {
     /// # Errors
     /// If the token request fails.
     pub async fn kubeconfig_of(&self, namespace: &str, service_account: &str) -> Result<PathBuf> {
-        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{service_account}/token");
+        let path =
+            format!("/api/v1/namespaces/{namespace}/serviceaccounts/{service_account}/token");
         let ask = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}});
         let answer = self.call("POST", &path, "application/json", &ask).await?;
-        let token = answer.pointer("/status/token").and_then(Value::as_str).context("no token was returned")?;
-        let file = self.folder().join(format!("{namespace}.{service_account}.kubeconfig"));
+        let token = answer
+            .pointer("/status/token")
+            .and_then(Value::as_str)
+            .context("no token was returned")?;
+        let file = self
+            .folder()
+            .join(format!("{namespace}.{service_account}.kubeconfig"));
         self.write_kubeconfig(&file, &format!("https://{}", self.address), token)?;
         Ok(file)
     }
@@ -86,11 +99,28 @@ impl Cluster {
     ///
     /// # Errors
     /// If the API server rejects the request or does not respond.
-    pub async fn call(&self, method: &str, path: &str, content_type: &str, body: &Value) -> Result<Value> {
-        let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(body)? };
-        let request =
-            http::Request::builder().method(method).uri(path).header("content-type", content_type).body(body)?;
-        self.client().await?.request(request).await.with_context(|| format!("{method} {path}"))
+    pub async fn call(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: &Value,
+    ) -> Result<Value> {
+        let body = if body.is_null() {
+            Vec::new()
+        } else {
+            serde_json::to_vec(body)?
+        };
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", content_type)
+            .body(body)?;
+        self.client()
+            .await?
+            .request(request)
+            .await
+            .with_context(|| format!("{method} {path}"))
     }
 
     /// Runs kubectl as the administrator with a text on its standard input. Returns its output.
@@ -99,14 +129,35 @@ impl Cluster {
     /// If kubectl fails, with its error output.
     pub fn kubectl(&self, args: &[&str], input: &str) -> Result<String> {
         let mut command = Command::new(self.program("kubectl"));
-        command.arg("--kubeconfig").arg(self.admin_kubeconfig()).args(args);
-        command.env("HOME", self.folder()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .arg("--kubeconfig")
+            .arg(self.admin_kubeconfig())
+            .args(args);
+        command
+            .env("HOME", self.folder())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+
         let mut child = command.spawn().context("cannot start kubectl")?;
+
         // kubectl may end before it has read everything; its output has the reason.
-        drop(child.stdin.take().context("kubectl has no stdin")?.write_all(input.as_bytes()));
+        drop(
+            child
+                .stdin
+                .take()
+                .context("kubectl has no stdin")?
+                .write_all(input.as_bytes()),
+        );
+
         let output = child.wait_with_output()?;
         let stderr = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "kubectl {}: {stderr}", args.join(" "));
+        ensure!(
+            output.status.success(),
+            "kubectl {}: {stderr}",
+            args.join(" ")
+        );
+
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
@@ -115,7 +166,10 @@ impl Cluster {
     /// # Errors
     /// If the API server rejects one of them.
     pub fn apply(&self, yaml: &str) -> Result<String> {
-        self.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"], yaml)
+        self.kubectl(
+            &["apply", "--server-side", "--force-conflicts", "-f", "-"],
+            yaml,
+        )
     }
 
     /// Installs the CRDs of Istio's kinds from a checkout (`navarch crds`).
@@ -125,7 +179,16 @@ impl Cluster {
     pub fn apply_crds(&self, root: &Path) -> Result<()> {
         let file = root.join("deploy/charts/navarch/crds/istio.yaml");
         self.apply(&std::fs::read_to_string(&file).with_context(|| file.display().to_string())?)?;
-        self.kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"], "")?;
+        self.kubectl(
+            &[
+                "wait",
+                "--for=condition=Established",
+                "--timeout=30s",
+                "crd",
+                "--all",
+            ],
+            "",
+        )?;
         Ok(())
     }
 
@@ -135,7 +198,16 @@ impl Cluster {
     /// If they are rejected or not served soon.
     pub fn apply_permissive_crds(&self) -> Result<()> {
         self.apply(&super::crds::permissive())?;
-        self.kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"], "")?;
+        self.kubectl(
+            &[
+                "wait",
+                "--for=condition=Established",
+                "--timeout=30s",
+                "crd",
+                "--all",
+            ],
+            "",
+        )?;
         Ok(())
     }
 }

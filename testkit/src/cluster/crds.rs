@@ -1,32 +1,106 @@
 //! CRDs of Istio's kinds without validation.
 //!
-//! For tests of reading from an API server: whatever it may have stored must be handled, including objects that a
-//! strict schema would reject.
+//! For tests of reading from an API server: whatever it may have stored must be handled, including
+//! objects that a strict schema would reject.
 
 use serde_json::{Value, json};
 
 /// Group, kind, plural and versions (the stored one last) of every kind.
 const KINDS: [(&str, &str, &str, &[&str]); 14] = [
-    ("networking.istio.io", "VirtualService", "virtualservices", &["v1alpha3", "v1beta1", "v1"]),
-    ("networking.istio.io", "DestinationRule", "destinationrules", &["v1alpha3", "v1beta1", "v1"]),
-    ("networking.istio.io", "Gateway", "gateways", &["v1alpha3", "v1beta1", "v1"]),
-    ("networking.istio.io", "ServiceEntry", "serviceentries", &["v1alpha3", "v1beta1", "v1"]),
-    ("networking.istio.io", "WorkloadEntry", "workloadentries", &["v1alpha3", "v1beta1", "v1"]),
-    ("networking.istio.io", "WorkloadGroup", "workloadgroups", &["v1alpha3", "v1beta1", "v1"]),
-    ("networking.istio.io", "Sidecar", "sidecars", &["v1alpha3", "v1beta1", "v1"]),
-    ("networking.istio.io", "EnvoyFilter", "envoyfilters", &["v1alpha3"]),
-    ("networking.istio.io", "ProxyConfig", "proxyconfigs", &["v1beta1"]),
-    ("security.istio.io", "PeerAuthentication", "peerauthentications", &["v1beta1", "v1"]),
-    ("security.istio.io", "RequestAuthentication", "requestauthentications", &["v1beta1", "v1"]),
-    ("security.istio.io", "AuthorizationPolicy", "authorizationpolicies", &["v1beta1", "v1"]),
-    ("telemetry.istio.io", "Telemetry", "telemetries", &["v1alpha1", "v1"]),
-    ("extensions.istio.io", "WasmPlugin", "wasmplugins", &["v1alpha1"]),
+    (
+        "networking.istio.io",
+        "VirtualService",
+        "virtualservices",
+        &["v1alpha3", "v1beta1", "v1"],
+    ),
+    (
+        "networking.istio.io",
+        "DestinationRule",
+        "destinationrules",
+        &["v1alpha3", "v1beta1", "v1"],
+    ),
+    (
+        "networking.istio.io",
+        "Gateway",
+        "gateways",
+        &["v1alpha3", "v1beta1", "v1"],
+    ),
+    (
+        "networking.istio.io",
+        "ServiceEntry",
+        "serviceentries",
+        &["v1alpha3", "v1beta1", "v1"],
+    ),
+    (
+        "networking.istio.io",
+        "WorkloadEntry",
+        "workloadentries",
+        &["v1alpha3", "v1beta1", "v1"],
+    ),
+    (
+        "networking.istio.io",
+        "WorkloadGroup",
+        "workloadgroups",
+        &["v1alpha3", "v1beta1", "v1"],
+    ),
+    (
+        "networking.istio.io",
+        "Sidecar",
+        "sidecars",
+        &["v1alpha3", "v1beta1", "v1"],
+    ),
+    (
+        "networking.istio.io",
+        "EnvoyFilter",
+        "envoyfilters",
+        &["v1alpha3"],
+    ),
+    (
+        "networking.istio.io",
+        "ProxyConfig",
+        "proxyconfigs",
+        &["v1beta1"],
+    ),
+    (
+        "security.istio.io",
+        "PeerAuthentication",
+        "peerauthentications",
+        &["v1beta1", "v1"],
+    ),
+    (
+        "security.istio.io",
+        "RequestAuthentication",
+        "requestauthentications",
+        &["v1beta1", "v1"],
+    ),
+    (
+        "security.istio.io",
+        "AuthorizationPolicy",
+        "authorizationpolicies",
+        &["v1beta1", "v1"],
+    ),
+    (
+        "telemetry.istio.io",
+        "Telemetry",
+        "telemetries",
+        &["v1alpha1", "v1"],
+    ),
+    (
+        "extensions.istio.io",
+        "WasmPlugin",
+        "wasmplugins",
+        &["v1alpha1"],
+    ),
 ];
 
 /// All CRDs as one text of documents.
 pub(super) fn permissive() -> String {
-    let definitions = KINDS.iter().map(|(group, kind, plural, versions)| definition(group, kind, plural, versions));
-    definitions.map(|definition| format!("{definition}\n---\n")).collect()
+    let definitions = KINDS
+        .iter()
+        .map(|(group, kind, plural, versions)| definition(group, kind, plural, versions));
+    definitions
+        .map(|definition| format!("{definition}\n---\n"))
+        .collect()
 }
 
 /// One CRD.
@@ -45,6 +119,7 @@ fn definition(group: &str, kind: &str, plural: &str, versions: &[&str]) -> Value
             }},
         })
     };
+
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

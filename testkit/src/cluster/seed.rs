@@ -1,7 +1,10 @@
-//! Writes a world of any size directly to etcd, in the API server's format: minutes faster than through the API
-//! server, which serves it nevertheless.
+//! Writes a world of any size directly to etcd, in the API server's format: minutes faster than
+//! through the API server, which serves it nevertheless.
 
-#![allow(clippy::indexing_slicing, reason = "indexing JSON that is built here adds missing fields")]
+#![allow(
+    clippy::indexing_slicing,
+    reason = "indexing JSON that is built here adds missing fields"
+)]
 
 use std::time::Duration;
 
@@ -28,7 +31,8 @@ pub struct World {
     pub rules: usize,
     /// Namespaces over which the services are spread.
     pub namespaces: usize,
-    /// The number of this world among several: services of all have the same names, their pods other addresses.
+    /// The number of this world among several: services of all have the same names, their pods
+    /// other addresses.
     pub number: usize,
     /// Whether the namespaces are in ambient mode, and their pods captured.
     pub ambient: bool,
@@ -39,17 +43,22 @@ impl World {
     #[must_use]
     pub fn cluster_config() -> ClusterConfig {
         let api_server_flags = vec!["--service-cluster-ip-range=10.96.0.0/12".to_owned()];
-        ClusterConfig { api_server_flags, ..ClusterConfig::default() }
+        ClusterConfig {
+            api_server_flags,
+            ..ClusterConfig::default()
+        }
     }
 
-    /// Namespaces, then each service's Pods, Service and EndpointSlice, then VirtualServices and DestinationRules.
+    /// Namespaces, then each service's Pods, Service and EndpointSlice, then VirtualServices and
+    /// DestinationRules.
     pub fn objects(self) -> impl Iterator<Item = Value> {
         let namespaces = (0..self.namespaces).map(move |n| namespace(n, self.ambient));
         let services = (0..self.services).flat_map(move |n| {
             let pods = (0..self.pods).map(move |pod| self.pod(n, pod));
             pods.chain([self.service(n), self.slice(n)])
         });
-        let rules = (0..self.rules).flat_map(move |n| [self.virtual_service(n), self.destination_rule(n)]);
+        let rules =
+            (0..self.rules).flat_map(move |n| [self.virtual_service(n), self.destination_rule(n)]);
         namespaces.chain(services).chain(rules)
     }
 
@@ -80,7 +89,13 @@ impl World {
     /// The EndpointSlice of a service.
     fn slice(self, n: usize) -> Value {
         let namespace = self.namespace(n);
-        let mut slice = stored("discovery.k8s.io/v1", "EndpointSlice", &namespace, &format!("svc{n}-x7k2p"));
+        let mut slice = stored(
+            "discovery.k8s.io/v1",
+            "EndpointSlice",
+            &namespace,
+            &format!("svc{n}-x7k2p"),
+        );
+
         slice["metadata"]["labels"] = json!({
             "app": format!("svc{n}"), "kubernetes.io/service-name": format!("svc{n}"),
             "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
@@ -92,6 +107,7 @@ impl World {
                 "targetRef": {"kind": "Pod", "name": format!("svc{n}-{pod}"), "namespace": namespace, "uid": uid()},
             })
         };
+
         slice["addressType"] = json!("IPv4");
         slice["endpoints"] = (0..self.pods).map(endpoint).collect();
         slice["ports"] = json!([{"name": "http", "port": 8080, "protocol": "TCP"}]);
@@ -102,13 +118,14 @@ impl World {
     #[must_use]
     pub fn pod(self, n: usize, number: usize) -> Value {
         let mut pod = stored("v1", "Pod", &self.namespace(n), &format!("svc{n}-{number}"));
-        let (app, ip) = (format!("svc{n}"), self.ip(n, number));
+        let app = format!("svc{n}");
+        let ip = self.ip(n, number);
         pod["metadata"]["generateName"] = json!(format!("{app}-5d8f7c9b6d-"));
-        pod["metadata"]["labels"] =
-            json!({"app": app, "pod-template-hash": "5d8f7c9b6d", "version": format!("v{}", number % 2)});
+        pod["metadata"]["labels"] = json!({"app": app, "pod-template-hash": "5d8f7c9b6d", "version": format!("v{}", number % 2)});
         if self.ambient {
             pod["metadata"]["annotations"]["ambient.istio.io/redirection"] = json!("enabled");
         }
+
         pod["metadata"]["ownerReferences"] = json!([{
             "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("{app}-5d8f7c9b6d"), "uid": uid(),
             "controller": true, "blockOwnerDeletion": true,
@@ -117,6 +134,7 @@ impl World {
             "httpGet": {"path": "/healthz", "port": 8080, "scheme": "HTTP"}, "initialDelaySeconds": 5,
             "timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3,
         });
+
         let mount = json!([{
             "name": "token", "readOnly": true, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
         }]);
@@ -134,7 +152,9 @@ impl World {
             "nodeName": format!("node-{}", number % 3), "securityContext": {}, "schedulerName": "default-scheduler",
             "enableServiceLinks": true, "preemptionPolicy": "PreemptLowerPriority", "priority": 0,
         });
-        let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": TIME});
+
+        let condition =
+            |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": TIME});
         pod["status"] = json!({
             "phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}], "hostIP": "10.0.0.1", "qosClass": "Burstable",
             "hostIPs": [{"ip": "10.0.0.1"}], "startTime": TIME,
@@ -148,12 +168,19 @@ impl World {
                 "imageID": "registry.example.com/team/app@sha256:0123456789",
             }],
         });
+
         pod
     }
 
     fn virtual_service(self, n: usize) -> Value {
         let host = format!("svc{n}.{}.svc.cluster.local", self.namespace(n));
-        let mut object = stored("networking.istio.io/v1", "VirtualService", &self.namespace(n), &format!("svc{n}"));
+        let mut object = stored(
+            "networking.istio.io/v1",
+            "VirtualService",
+            &self.namespace(n),
+            &format!("svc{n}"),
+        );
+
         object["spec"] = json!({
             "hosts": [host],
             "http": [
@@ -164,12 +191,18 @@ impl World {
                            {"destination": {"host": host, "subset": "v1"}, "weight": 10}]},
             ],
         });
+
         object
     }
 
     /// The DestinationRule of a service.
     fn destination_rule(self, n: usize) -> Value {
-        let mut object = stored("networking.istio.io/v1", "DestinationRule", &self.namespace(n), &format!("svc{n}"));
+        let mut object = stored(
+            "networking.istio.io/v1",
+            "DestinationRule",
+            &self.namespace(n),
+            &format!("svc{n}"),
+        );
         object["spec"] = json!({
             "host": format!("svc{n}.{}.svc.cluster.local", self.namespace(n)),
             "trafficPolicy": {"connectionPool": {"tcp": {"maxConnections": 100}}, "loadBalancer": {"simple": "LEAST_REQUEST"}},
@@ -200,6 +233,7 @@ fn stored(version: &str, kind: &str, namespace: &str, name: &str) -> Value {
             "f:dnsPolicy": {}, "f:restartPolicy": {}, "f:schedulerName": {}, "f:serviceAccountName": {},
         },
     });
+
     let mut metadata = json!({
         "name": name, "uid": uid(), "generation": 1, "creationTimestamp": TIME, "annotations": {"note": "made to measure"},
         "managedFields": [{
@@ -207,9 +241,11 @@ fn stored(version: &str, kind: &str, namespace: &str, name: &str) -> Value {
             "fieldsType": "FieldsV1", "fieldsV1": fields,
         }],
     });
+
     if !namespace.is_empty() {
         metadata["namespace"] = json!(namespace);
     }
+
     json!({"apiVersion": version, "kind": kind, "metadata": metadata})
 }
 
@@ -225,14 +261,24 @@ fn namespace(n: usize, ambient: bool) -> Value {
 
 /// The etcd key of an object.
 fn key(object: &Value) -> String {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let (kind, name) = (text("/kind"), text("/metadata/name"));
-    let group = text("/apiVersion").split_once('/').map_or("", |(group, _)| group);
+    let text = |pointer: &str| {
+        object
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+
+    let kind = text("/kind");
+    let name = text("/metadata/name");
+    let group = text("/apiVersion")
+        .split_once('/')
+        .map_or("", |(group, _)| group);
     let folder = match (group, kind) {
         (_, "Service") => "services/specs".to_owned(),
         (group, kind) if group.ends_with(".istio.io") => format!("{group}/{}", plural(kind)),
         (_, kind) => plural(kind),
     };
+
     match text("/metadata/namespace") {
         "" => format!("/registry/{folder}/{name}"),
         namespace => format!("/registry/{folder}/{namespace}/{name}"),
@@ -243,10 +289,16 @@ fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for three in bytes.chunks(3) {
-        let number = (0..3).fold(0_usize, |number, at| number << 8 | usize::from(three.get(at).copied().unwrap_or(0)));
+        let number = (0..3).fold(0_usize, |number, at| {
+            number << 8 | usize::from(three.get(at).copied().unwrap_or(0))
+        });
         for digit in 0..4 {
             let is_there = digit <= three.len();
-            text.push(if is_there { char::from(DIGITS[number >> (18 - 6 * digit) & 63]) } else { '=' });
+            text.push(if is_there {
+                char::from(DIGITS[number >> (18 - 6 * digit) & 63])
+            } else {
+                '='
+            });
         }
     }
     text
@@ -260,14 +312,28 @@ impl Cluster {
     pub async fn wait_seen(&self, services: usize) -> Result<()> {
         let writer = self.writer().await?;
         let end = Instant::now() + SEEDING;
-        for path in ["/api/v1/services", "/apis/discovery.k8s.io/v1/endpointslices", "/api/v1/pods"] {
+
+        for path in [
+            "/api/v1/services",
+            "/apis/discovery.k8s.io/v1/endpointslices",
+            "/api/v1/pods",
+        ] {
             loop {
-                let page = writer.get(&format!("{path}?limit=1&resourceVersion=0")).await?;
-                let items = page.pointer("/items").and_then(Value::as_array).map_or(0, Vec::len);
-                let more = page.pointer("/metadata/remainingItemCount").and_then(Value::as_u64).unwrap_or(0);
+                let page = writer
+                    .get(&format!("{path}?limit=1&resourceVersion=0"))
+                    .await?;
+                let items = page
+                    .pointer("/items")
+                    .and_then(Value::as_array)
+                    .map_or(0, Vec::len);
+                let more = page
+                    .pointer("/metadata/remainingItemCount")
+                    .and_then(Value::as_u64)
+                    .unwrap_or(0);
                 if items > 1 || usize::try_from(more)? + 1 >= services {
                     break;
                 }
+
                 ensure!(
                     Instant::now() < end,
                     "the API server has {items} and {more} more of {path}, and that is not all"
@@ -275,6 +341,7 @@ impl Cluster {
                 sleep(Duration::from_millis(100)).await;
             }
         }
+
         sleep(Duration::from_secs(3)).await;
         Ok(())
     }

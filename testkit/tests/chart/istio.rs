@@ -1,4 +1,5 @@
-//! Istio's own charts of ztunnel and istio-cni beside this project's chart: whether they find what they need.
+//! Istio's own charts of ztunnel and istio-cni beside this project's chart: whether they find what
+//! they need.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,10 @@ use super::{Rendered, chart, objects};
 /// A chart of Istio that stands beside that of istiod; `None` where nothing has fetched it.
 fn chart_of_istio(name: &str) -> Option<PathBuf> {
     let istiod = envoy::program().parent()?.with_file_name("istio-chart");
-    let chart = istiod.canonicalize().ok().and_then(|istiod| Some(istiod.parent()?.parent()?.join(name)));
+    let chart = istiod
+        .canonicalize()
+        .ok()
+        .and_then(|istiod| Some(istiod.parent()?.parent()?.join(name)));
     let found = chart.filter(|chart| chart.join("Chart.yaml").is_file());
     if found.is_none() {
         skip::skip("there are no charts of Istio: run `make tools` (scripts/istio-chart)");
@@ -21,9 +25,16 @@ fn chart_of_istio(name: &str) -> Option<PathBuf> {
 }
 
 /// Renders the chart of a DaemonSet of Istio's, which must be its only one.
-fn daemon(helm: &Helm, chart: &Path, namespace: &str, settings: &Value) -> (BTreeMap<String, Value>, Value) {
+fn daemon(
+    helm: &Helm,
+    chart: &Path,
+    namespace: &str,
+    settings: &Value,
+) -> (BTreeMap<String, Value>, Value) {
     let objects = objects(&helm.template(chart, "it", namespace, settings).unwrap());
-    let mut daemons = objects.iter().filter(|(name, _)| name.starts_with("DaemonSet "));
+    let mut daemons = objects
+        .iter()
+        .filter(|(name, _)| name.starts_with("DaemonSet "));
     let daemon = daemons.next().unwrap().1["spec"]["template"].clone();
     assert_eq!(daemons.next(), None);
     (objects, daemon)
@@ -31,34 +42,77 @@ fn daemon(helm: &Helm, chart: &Path, namespace: &str, settings: &Value) -> (BTre
 
 #[test]
 fn istios_chart_of_ztunnel_finds_this_control_plane() {
-    let Some(chart_of_ztunnel) = chart_of_istio("ztunnel") else { return };
+    let Some(chart_of_ztunnel) = chart_of_istio("ztunnel") else {
+        return;
+    };
+
     let helm = Helm::find().unwrap();
+
     for (revision, namespace) in [("", "istio-system"), ("canary", "kube-system")] {
         let settings = json!({"profile": "ambient", "revision": revision});
         let (objects, pod) = daemon(&helm, &chart_of_ztunnel, namespace, &settings);
         let settings = json!({"profile": "ambient", "revision": revision, "trustedZtunnelNamespace": namespace});
-        let own = Rendered::of(&helm, &chart("navarch"), &settings).unwrap().objects;
+        let own = Rendered::of(&helm, &chart("navarch"), &settings)
+            .unwrap()
+            .objects;
         let env = |container: &Value, name: &str| -> String {
             let all = container["env"].as_array().unwrap();
-            all.iter().find(|one| one["name"] == name).unwrap()["value"].as_str().unwrap().to_owned()
+            all.iter().find(|one| one["name"] == name).unwrap()["value"]
+                .as_str()
+                .unwrap()
+                .to_owned()
         };
-        // Who is asked for configuration and for certificates is a Service of ours, by a name that is in our certificate.
-        let name = if revision.is_empty() { "istiod".to_owned() } else { format!("istiod-{revision}") };
-        let ports = own[&format!("Service {name}")]["spec"]["ports"].as_array().unwrap();
+
+        // Who is asked for configuration and for certificates is a Service of ours, by a name that
+        // is in our certificate.
+        let name = if revision.is_empty() {
+            "istiod".to_owned()
+        } else {
+            format!("istiod-{revision}")
+        };
+
+        let ports = own[&format!("Service {name}")]["spec"]["ports"]
+            .as_array()
+            .unwrap();
         assert!(ports.iter().any(|port| port["port"] == 15012), "{ports:?}");
         let container = &pod["spec"]["containers"][0];
+
         for variable in ["XDS_ADDRESS", "CA_ADDRESS"] {
-            assert_eq!(env(container, variable), format!("{name}.istio-system.svc:15012"), "{variable}");
+            assert_eq!(
+                env(container, variable),
+                format!("{name}.istio-system.svc:15012"),
+                "{variable}"
+            );
         }
+
         // As whom it comes is who may ask for the certificates of others.
-        let control_plane = &own[&format!("Deployment {name}")]["spec"]["template"]["spec"]["containers"][0];
+        let control_plane =
+            &own[&format!("Deployment {name}")]["spec"]["template"]["spec"]["containers"][0];
         let account = pod["spec"]["serviceAccountName"].as_str().unwrap();
-        assert_eq!(objects[&format!("ServiceAccount {account}")]["metadata"]["namespace"], namespace);
-        assert_eq!(env(control_plane, "CA_TRUSTED_NODE_ACCOUNTS"), format!("{namespace}/{account}"));
-        // The root comes from the ConfigMap that the leader keeps in every namespace, the token is for istiod's CA.
+        assert_eq!(
+            objects[&format!("ServiceAccount {account}")]["metadata"]["namespace"],
+            namespace
+        );
+
+        assert_eq!(
+            env(control_plane, "CA_TRUSTED_NODE_ACCOUNTS"),
+            format!("{namespace}/{account}")
+        );
+
+        // The root comes from the ConfigMap that the leader keeps in every namespace, the token is
+        // for istiod's CA.
         let volumes = pod["spec"]["volumes"].as_array().unwrap();
-        let volume = |name: &str| volumes.iter().find(|volume| volume["name"] == name).unwrap();
-        assert_eq!(volume("istiod-ca-cert")["configMap"]["name"], "istio-ca-root-cert");
+        let volume = |name: &str| {
+            volumes
+                .iter()
+                .find(|volume| volume["name"] == name)
+                .unwrap()
+        };
+
+        assert_eq!(
+            volume("istiod-ca-cert")["configMap"]["name"],
+            "istio-ca-root-cert"
+        );
         let token = &volume("istio-token")["projected"]["sources"][0]["serviceAccountToken"];
         assert_eq!(token["audience"], "istio-ca");
     }
@@ -66,10 +120,25 @@ fn istios_chart_of_ztunnel_finds_this_control_plane() {
 
 #[test]
 fn istios_chart_of_the_cni_node_needs_nothing_of_the_control_plane_but_its_pods_are_known() {
-    let Some(chart_of_cni) = chart_of_istio("istio-cni") else { return };
+    let Some(chart_of_cni) = chart_of_istio("istio-cni") else {
+        return;
+    };
+
     let helm = Helm::find().unwrap();
-    let (objects, pod) = daemon(&helm, &chart_of_cni, "istio-system", &json!({"profile": "ambient"}));
-    assert!(objects.values().all(|object| !object.to_string().contains("istiod")), "it asks nobody");
+    let (objects, pod) = daemon(
+        &helm,
+        &chart_of_cni,
+        "istio-system",
+        &json!({"profile": "ambient"}),
+    );
+
+    assert!(
+        objects
+            .values()
+            .all(|object| !object.to_string().contains("istiod")),
+        "it asks nobody"
+    );
+
     // By this label its pods are found when nodes lose their taint (`navarch_status`, untaint.rs).
     assert_eq!(pod["metadata"]["labels"]["k8s-app"], "istio-cni-node");
 }

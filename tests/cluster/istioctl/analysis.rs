@@ -24,6 +24,7 @@ fn faults() -> Vec<(Value, &'static str, &'static str)> {
             "http": [{"route": [{"destination": {"host": "storefront"}}]}],
         },
     });
+
     let idle = json!({
         "apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy", "metadata": metadata("idle"),
         "spec": {"selector": {"matchLabels": {"app": "nobody"}}},
@@ -32,6 +33,7 @@ fn faults() -> Vec<(Value, &'static str, &'static str)> {
         "apiVersion": "v1", "kind": "Service", "metadata": metadata("unnamed"),
         "spec": {"selector": {"app": "catalog"}, "ports": [{"name": "foo", "port": 9080, "targetPort": 8081}]},
     });
+
     vec![
         (lost, "IST0101", "VirtualService bookshop/lost"),
         (idle, "IST0127", "AuthorizationPolicy bookshop/idle"),
@@ -43,12 +45,14 @@ fn faults() -> Vec<(Value, &'static str, &'static str)> {
 fn read(shown: &str) -> Result<BTreeSet<Finding>> {
     let all: Vec<Value> = serde_json::from_str(shown).with_context(|| shown.to_owned())?;
     let words = |one: &Value| {
-        ["code", "level", "origin", "message"].map(|field| one[field].as_str().unwrap_or_default().to_owned())
+        ["code", "level", "origin", "message"]
+            .map(|field| one[field].as_str().unwrap_or_default().to_owned())
     };
     Ok(all.iter().map(words).collect())
 }
 
-/// `istioctl analyze -A` and `navarch analyze -A` find the same, planted faults among it; `x precheck` finds nothing in the way.
+/// `istioctl analyze -A` and `navarch analyze -A` find the same, planted faults among it;
+/// `x precheck` finds nothing in the way.
 pub(super) fn both_find_the_same(tool: &Tool<'_>) -> Result<()> {
     let faults = faults();
     let objects: Vec<Value> = faults.iter().map(|(object, ..)| object.clone()).collect();
@@ -56,18 +60,35 @@ pub(super) fn both_find_the_same(tool: &Tool<'_>) -> Result<()> {
     let words = ["analyze", "--all-namespaces", "--output", "json"];
     let theirs = read(&tool.run(&words)?)?;
     let mut command = Command::new(program("navarch"));
-    command.args(words).env("KUBECONFIG", &tool.kubeconfig).env("HOME", "/nonexistent");
+    command
+        .args(words)
+        .env("KUBECONFIG", &tool.kubeconfig)
+        .env("HOME", "/nonexistent");
+
     let ours = read(&istio::printed(&command.output()?)?)?;
-    let (lacks, adds): (Vec<_>, Vec<_>) = (theirs.difference(&ours).collect(), ours.difference(&theirs).collect());
-    ensure!(theirs == ours, "not found by navarch: {lacks:?}; by it alone: {adds:?}");
+    let lacks: Vec<_> = theirs.difference(&ours).collect();
+    let adds: Vec<_> = ours.difference(&theirs).collect();
+    ensure!(
+        theirs == ours,
+        "not found by navarch: {lacks:?}; by it alone: {adds:?}"
+    );
+
     for (_, code, object) in faults {
-        let is_reported = theirs.iter().any(|[known, _, origin, _]| known == code && origin == object);
+        let is_reported = theirs
+            .iter()
+            .any(|[known, _, origin, _]| known == code && origin == object);
         ensure!(is_reported, "{code} of {object} is not told: {theirs:?}");
     }
+
     for object in objects {
-        let (kind, name) = (&object["kind"], &object["metadata"]["name"]);
-        let (kind, name) = (kind.as_str().context("a kind")?, name.as_str().context("a name")?);
-        tool.mesh.node.kubectl(&["--namespace", pods::NAMESPACE, "delete", kind, name])?;
+        let kind = &object["kind"];
+        let name = &object["metadata"]["name"];
+        let kind = kind.as_str().context("a kind")?;
+        let name = name.as_str().context("a name")?;
+        tool.mesh
+            .node
+            .kubectl(&["--namespace", pods::NAMESPACE, "delete", kind, name])?;
     }
+
     tool.run(&["experimental", "precheck"]).map(drop)
 }

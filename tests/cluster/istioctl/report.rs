@@ -36,17 +36,46 @@ const PAGES: [&str; 20] = [
 
 /// A report of the control plane's namespace alone.
 fn collect(tool: &Tool<'_>, folder: &Path) -> Result<()> {
-    let (work, out) = (folder.join("work").display().to_string(), folder.display().to_string());
+    let work = folder.join("work").display().to_string();
+    let out = folder.display().to_string();
+
     // With a time to begin at, only lines are kept whose time and level it can read.
-    let begin =
-        (jiff::Timestamp::now() - jiff::SignedDuration::from_hours(24)).strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let words = ["bug-report", "--include", mesh::NAMESPACE, "--timeout", "60s", "--start-time", &begin];
-    let small = ["--skip-analyze", "--skip-netstat", "--skip-coredumps", "--skip-cluster-dump"];
+    let begin = (jiff::Timestamp::now() - jiff::SignedDuration::from_hours(24))
+        .strftime("%Y-%m-%dT%H:%M:%SZ")
+        .to_string();
+    let words = [
+        "bug-report",
+        "--include",
+        mesh::NAMESPACE,
+        "--timeout",
+        "60s",
+        "--start-time",
+        &begin,
+    ];
+
+    let small = [
+        "--skip-analyze",
+        "--skip-netstat",
+        "--skip-coredumps",
+        "--skip-cluster-dump",
+    ];
+
     let places = ["--dir", &work, "--output-dir", &out];
     let all = [&words[..], &small, &places].concat();
-    istio::printed(&tool.program.on(&tool.kubeconfig, &all)?.current_dir(folder).output()?)?;
-    let unpacked = Command::new("tar").args(["-xzmf", "bug-report.tar.gz"]).current_dir(folder).status()?;
+    istio::printed(
+        &tool
+            .program
+            .on(&tool.kubeconfig, &all)?
+            .current_dir(folder)
+            .output()?,
+    )?;
+
+    let unpacked = Command::new("tar")
+        .args(["-xzmf", "bug-report.tar.gz"])
+        .current_dir(folder)
+        .status()?;
     ensure!(unpacked.success(), "the archive cannot be read");
+
     Ok(())
 }
 
@@ -56,22 +85,34 @@ pub(super) fn all_pages_are_collected(tool: &Tool<'_>) -> Result<()> {
     collect(tool, folder.path())?;
     let read = |path: &str| {
         std::fs::read_to_string(folder.path().join(path)).with_context(|| {
-            let log = std::fs::read_to_string(folder.path().join("bug-report.log")).unwrap_or_default();
+            let log =
+                std::fs::read_to_string(folder.path().join("bug-report.log")).unwrap_or_default();
             format!("the report has no {path}: {log}")
         })
     };
+
     let of_pod = format!("istio/{}/{}", mesh::NAMESPACE, tool.istiod);
+
     for page in PAGES {
         let shown = read(&format!("{of_pod}/{page}"))?;
         let is_readable = page == "metrics" || serde_json::from_str::<Value>(&shown).is_ok();
         ensure!(is_readable || page == "debug/inject", "{page}: {shown}");
     }
+
     let proxies: Value = serde_json::from_str(&read(&format!("{of_pod}/debug/syncz"))?)?;
     ensure!(count_proxies(&proxies) == PROXIES, "{proxies}");
     let log = read(&format!("{of_pod}/discovery.log"))?;
     ensure!(log.contains("started") && log.contains("INFO"), "{log}");
     let versions = read("versions")?;
-    let version = tool.version.split_once('-').map_or(tool.version.as_str(), |(version, _)| version);
-    ensure!(versions.contains("Revision default:") && versions.contains(version), "{versions}");
+    let version = tool
+        .version
+        .split_once('-')
+        .map_or(tool.version.as_str(), |(version, _)| version);
+
+    ensure!(
+        versions.contains("Revision default:") && versions.contains(version),
+        "{versions}"
+    );
+
     Ok(())
 }

@@ -12,9 +12,12 @@ use super::Tool;
 /// The namespace that goes by a tag of istioctl's.
 const STAGE: &str = "stage";
 
-/// `tag list` names the tag of the canary with its revision, and the namespace that goes by it, if it does.
+/// `tag list` names the tag of the canary with its revision, and the namespace that goes by it, if
+/// it does.
 pub(crate) fn a_tag_is_listed(mesh: &Mesh, is_followed: bool) -> Result<()> {
-    let Some(program) = istioctl() else { return Ok(()) };
+    let Some(program) = istioctl() else {
+        return Ok(());
+    };
     let shown = program.run(&mesh.node.kubeconfig(), &["tag", "list"])?;
     let mut wanted = vec!["prod", "canary"];
     wanted.extend(is_followed.then_some(pods::NAMESPACE));
@@ -28,14 +31,34 @@ pub(super) async fn a_tag_is_set_and_removed(tool: &Tool<'_>) -> Result<()> {
     let run = |words: &[&str]| tool.run(words);
     let metadata = json!({"name": STAGE, "labels": {"istio.io/rev": STAGE}});
     mesh.apply(&[json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})])?;
-    wait::until("pods can be made, without a proxy", || async { proxy(mesh).is_ok_and(|proxy| proxy.is_none()) }).await;
+    wait::until("pods can be made, without a proxy", || async {
+        proxy(mesh).is_ok_and(|proxy| proxy.is_none())
+    })
+    .await;
+
     run(&["tag", "set", STAGE, "--revision", "default"])?;
-    ensure!(rows(&run(&["tag", "list"])?).contains(&vec![STAGE, "default", STAGE]), "{}", run(&["tag", "list"])?);
-    wait::until("a proxy is injected by the tag", || async { proxy(mesh).is_ok_and(|proxy| proxy.is_some()) }).await;
+    ensure!(
+        rows(&run(&["tag", "list"])?).contains(&vec![STAGE, "default", STAGE]),
+        "{}",
+        run(&["tag", "list"])?
+    );
+    wait::until("a proxy is injected by the tag", || async {
+        proxy(mesh).is_ok_and(|proxy| proxy.is_some())
+    })
+    .await;
     run(&["tag", "remove", STAGE, "--skip-confirmation"])?;
-    ensure!(!run(&["tag", "list"])?.contains(STAGE), "{}", run(&["tag", "list"])?);
-    wait::until("nothing is injected any more", || async { proxy(mesh).is_ok_and(|proxy| proxy.is_none()) }).await;
-    mesh.node.kubectl(&["delete", "namespace", STAGE, "--wait=false"]).map(drop)
+    ensure!(
+        !run(&["tag", "list"])?.contains(STAGE),
+        "{}",
+        run(&["tag", "list"])?
+    );
+    wait::until("nothing is injected any more", || async {
+        proxy(mesh).is_ok_and(|proxy| proxy.is_none())
+    })
+    .await;
+    mesh.node
+        .kubectl(&["delete", "namespace", STAGE, "--wait=false"])
+        .map(drop)
 }
 
 /// The proxy that a pod of the namespace would get.
@@ -48,9 +71,23 @@ fn proxy(mesh: &Mesh) -> Result<Option<Value>> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("pod.json");
     std::fs::write(&file, pod.to_string())?;
+
     let file = file.display().to_string();
-    let made = mesh.node.kubectl(&["create", "--dry-run=server", "--output=json", "--filename", &file])?;
+    let made = mesh.node.kubectl(&[
+        "create",
+        "--dry-run=server",
+        "--output=json",
+        "--filename",
+        &file,
+    ])?;
+
     let made: Value = serde_json::from_str(&made)?;
-    let containers = made["spec"]["initContainers"].as_array().cloned().unwrap_or_default();
-    Ok(containers.into_iter().find(|container| container["name"] == "istio-proxy"))
+    let containers = made["spec"]["initContainers"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+
+    Ok(containers
+        .into_iter()
+        .find(|container| container["name"] == "istio-proxy"))
 }

@@ -43,11 +43,23 @@ pub(crate) async fn grpc(address: SocketAddr, authority: &str) -> Result<()> {
         .header("content-type", "application/grpc")
         .header("te", "trailers")
         .body(Full::new(Bytes::from_static(b"\0\0\0\0\x02hi")))?;
-    let response = timeout(TIMEOUT, sender.send_request(request)).await.context("no answer")??;
+    let response = timeout(TIMEOUT, sender.send_request(request))
+        .await
+        .context("no answer")??;
     ensure!(response.status() == 200, "{response:?}");
-    let body = timeout(TIMEOUT, response.into_body().collect()).await.context("no end")??;
-    let status = body.trailers().and_then(|trailers| trailers.get("grpc-status")).cloned();
-    ensure!(status.is_some_and(|status| status == "0"), "no status in the trailers");
+
+    let body = timeout(TIMEOUT, response.into_body().collect())
+        .await
+        .context("no end")??;
+    let status = body
+        .trailers()
+        .and_then(|trailers| trailers.get("grpc-status"))
+        .cloned();
+    ensure!(
+        status.is_some_and(|status| status == "0"),
+        "no status in the trailers"
+    );
+
     ensure!(body.to_bytes().ends_with(b"hi"), "another message");
     connection.abort();
     Ok(())
@@ -66,7 +78,10 @@ pub(crate) async fn first_words(address: SocketAddr, send: &[u8], wanted: &str) 
         if received.as_ref().is_ok_and(|text| text == wanted) {
             return Ok(());
         }
-        ensure!(Instant::now() < end, "{address} said {received:?}, not {wanted}");
+        ensure!(
+            Instant::now() < end,
+            "{address} said {received:?}, not {wanted}"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -74,8 +89,11 @@ pub(crate) async fn first_words(address: SocketAddr, send: &[u8], wanted: &str) 
 /// How a TLS connection with a server's name begins.
 pub(crate) fn hello(name: &str) -> Result<Vec<u8>> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    let config = config.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?;
+    let config = config
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
     let name = ServerName::try_from(name.to_owned())?;
     let mut connection = rustls::ClientConnection::new(Arc::new(config), name)?;
     let mut bytes = Vec::new();
@@ -88,7 +106,9 @@ async fn read_until(stream: &mut TcpStream, end: &str) -> Result<String> {
     let mut read = Vec::new();
     loop {
         let mut buffer = [0; 1024];
-        let count = timeout(TIMEOUT, stream.read(&mut buffer)).await.context("nothing more came")??;
+        let count = timeout(TIMEOUT, stream.read(&mut buffer))
+            .await
+            .context("nothing more came")??;
         read.extend_from_slice(&buffer[..count]);
         let text = String::from_utf8_lossy(&read).into_owned();
         if count == 0 || text.contains(end) {

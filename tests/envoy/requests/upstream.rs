@@ -28,13 +28,18 @@ pub(crate) struct Upstream {
 }
 
 impl Upstream {
-    /// Starts a server of HTTP/1 and HTTP/2 that answers with its name, and does what the path asks for:
-    /// `/slow` takes a second and a half, `/flaky` fails every other time.
+    /// Starts a server of HTTP/1 and HTTP/2 that answers with its name, and does what the path asks
+    /// for: `/slow` takes a second and a half, `/flaky` fails every other time.
     pub(crate) async fn http(name: &'static str, address: &str) -> Result<Self> {
         Self::start(address, move |stream, served| async move {
-            let answer = hyper::service::service_fn(move |request| answer(name, served.clone(), request));
+            let answer =
+                hyper::service::service_fn(move |request| answer(name, served.clone(), request));
             let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-            drop(builder.serve_connection_with_upgrades(TokioIo::new(stream), answer).await);
+            drop(
+                builder
+                    .serve_connection_with_upgrades(TokioIo::new(stream), answer)
+                    .await,
+            );
         })
         .await
     }
@@ -61,7 +66,9 @@ impl Upstream {
         T: Future<Output = ()> + Send + 'static,
     {
         let address: SocketAddr = address.parse()?;
-        let listener = TcpListener::bind(address).await.with_context(|| format!("an upstream at {address}"))?;
+        let listener = TcpListener::bind(address)
+            .await
+            .with_context(|| format!("an upstream at {address}"))?;
         let served = Arc::new(AtomicUsize::new(0));
         let count = served.clone();
         let task = tokio::spawn(async move {
@@ -87,10 +94,23 @@ async fn answer(
     mut request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     let count = served.fetch_add(1, Ordering::Relaxed);
-    let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let header = |name: &str| {
+        request
+            .headers()
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+    };
+
     let path = request.uri().path().to_owned();
-    let host = request.uri().authority().map_or(header("host"), |authority| authority.as_str()).to_owned();
-    let (added, secret) = (header("x-added").to_owned(), header("x-secret").to_owned());
+    let host = request
+        .uri()
+        .authority()
+        .map_or(header("host"), |authority| authority.as_str())
+        .to_owned();
+    let added = header("x-added").to_owned();
+    let secret = header("x-secret").to_owned();
+
     if header("upgrade").eq_ignore_ascii_case("websocket") {
         let upgrade = hyper::upgrade::on(&mut request);
         tokio::spawn(async move {
@@ -98,22 +118,50 @@ async fn answer(
             let (mut from, mut to) = tokio::io::split(TokioIo::new(stream));
             drop(tokio::io::copy(&mut from, &mut to).await);
         });
-        let response = Response::builder().status(101).header("upgrade", "websocket").header("connection", "upgrade");
+        let response = Response::builder()
+            .status(101)
+            .header("upgrade", "websocket")
+            .header("connection", "upgrade");
         return Ok(response.body(Full::default().boxed()).unwrap());
     }
+
     if header("content-type").starts_with("application/grpc") {
-        let message = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        let message = request
+            .into_body()
+            .collect()
+            .await
+            .map(|body| body.to_bytes())
+            .unwrap_or_default();
+
         let mut trailers = HeaderMap::new();
         trailers.insert("grpc-status", "0".parse().unwrap());
-        let body = Full::new(message).with_trailers(async move { Some(Ok(trailers)) }).boxed();
-        return Ok(Response::builder().header("content-type", "application/grpc").body(body).unwrap());
+        let body = Full::new(message)
+            .with_trailers(async move { Some(Ok(trailers)) })
+            .boxed();
+        return Ok(Response::builder()
+            .header("content-type", "application/grpc")
+            .body(body)
+            .unwrap());
     }
+
     if path.starts_with("/slow") {
         tokio::time::sleep(Duration::from_millis(1500)).await;
     }
+
     let failing = path.starts_with("/flaky") && count.is_multiple_of(2);
-    let status = if failing { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
-    let response = Response::builder().status(status).header("x-seen-path", path).header("x-seen-host", host);
-    let response = response.header("x-seen-added", added).header("x-seen-secret", secret);
+    let status = if failing {
+        StatusCode::SERVICE_UNAVAILABLE
+    } else {
+        StatusCode::OK
+    };
+
+    let response = Response::builder()
+        .status(status)
+        .header("x-seen-path", path)
+        .header("x-seen-host", host);
+    let response = response
+        .header("x-seen-added", added)
+        .header("x-seen-secret", secret);
+
     Ok(response.body(Full::new(Bytes::from(name)).boxed()).unwrap())
 }

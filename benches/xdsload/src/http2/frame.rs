@@ -94,13 +94,20 @@ impl Head {
     pub(crate) fn parse(bytes: [u8; HEAD]) -> Self {
         let [a, b, c, kind, flags, stream @ ..] = bytes;
         let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
-        Self { length, kind: Type::of(kind), flags, stream: u32::from_be_bytes(stream) & 0x7fff_ffff }
+        Self {
+            length,
+            kind: Type::of(kind),
+            flags,
+            stream: u32::from_be_bytes(stream) & 0x7fff_ffff,
+        }
     }
 }
 
 /// Appends a frame. Its payload is at most [`MAX_FRAME`] long.
 pub(crate) fn put(out: &mut Vec<u8>, kind: Type, flags: u8, stream: u32, payload: &[u8]) {
-    let [_, length @ ..] = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_be_bytes();
+    let [_, length @ ..] = u32::try_from(payload.len())
+        .unwrap_or(u32::MAX)
+        .to_be_bytes();
     out.reserve(HEAD + payload.len());
     out.extend_from_slice(&length);
     out.extend_from_slice(&[kind.number(), flags]);
@@ -117,21 +124,25 @@ pub(crate) fn put_leave(out: &mut Vec<u8>, stream: u32, bytes: u32) {
 pub(crate) fn put_opening(out: &mut Vec<u8>, server: SocketAddr, method: &str) {
     out.extend_from_slice(PREFACE);
     let mut settings = Vec::with_capacity(18);
+
     // Headers are not read, so no table of them may be needed; pushes are not wanted.
     for (setting, value) in [(1_u16, 0_u32), (2, 0), (INITIAL_WINDOW_SIZE, WINDOW)] {
         settings.extend_from_slice(&setting.to_be_bytes());
         settings.extend_from_slice(&value.to_be_bytes());
     }
+
     put(out, Type::Settings, 0, 0, &settings);
     put_leave(out, 0, WINDOW - DEFAULT_WINDOW);
-    // The first two are whole entries of HPACK's static table: `:method: POST` and `:scheme: http`. Of the others it
-    // knows the names, up to the last; none is to be kept by the server.
+
+    // The first two are whole entries of HPACK's static table: `:method: POST` and `:scheme: http`.
+    // Of the others it knows the names, up to the last; none is to be kept by the server.
     let mut fields = vec![0x83, 0x86, 0x04];
     put_text(&mut fields, method);
     fields.push(0x01);
     put_text(&mut fields, &server.to_string());
     fields.extend_from_slice(&[0x0f, 0x10]);
     put_text(&mut fields, "application/grpc");
+
     fields.push(0x00);
     put_text(&mut fields, "te");
     put_text(&mut fields, "trailers");
@@ -170,7 +181,15 @@ mod tests {
         let mut out = Vec::new();
         put(&mut out, Type::Data, END_STREAM, STREAM, b"hello");
         let head = Head::parse(out[..HEAD].try_into().unwrap());
-        assert_eq!(head, Head { length: 5, kind: Type::Data, flags: END_STREAM, stream: STREAM });
+        assert_eq!(
+            head,
+            Head {
+                length: 5,
+                kind: Type::Data,
+                flags: END_STREAM,
+                stream: STREAM
+            }
+        );
         assert_eq!(&out[HEAD..], b"hello");
         for number in 0..=255 {
             assert_eq!(Type::of(number).number(), number);

@@ -23,7 +23,12 @@ fn frame(kind: Type, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 /// The server's initial window as settings.
 fn window(bytes: u32) -> Vec<u8> {
-    frame(Type::Settings, 0, 0, &[&[0, 4][..], &bytes.to_be_bytes()].concat())
+    frame(
+        Type::Settings,
+        0,
+        0,
+        &[&[0, 4][..], &bytes.to_be_bytes()].concat(),
+    )
 }
 
 /// Leave to send more.
@@ -43,12 +48,17 @@ fn frames(mut bytes: &[u8]) -> Vec<(Head, Vec<u8>)> {
 
 /// Bytes of content in some frames.
 fn content(bytes: &[u8]) -> usize {
-    frames(bytes).iter().filter(|(head, _)| head.kind == Type::Data).map(|(head, _)| head.length).sum()
+    frames(bytes)
+        .iter()
+        .filter(|(head, _)| head.kind == Type::Data)
+        .map(|(head, _)| head.length)
+        .sum()
 }
 
 /// Lets a session hear bytes: the messages, whether the stream ended, and what is to be said.
 fn hear(session: &mut Session, mut bytes: &[u8]) -> Result<(Vec<Vec<u8>>, bool, Vec<u8>)> {
-    let (mut messages, mut out) = (Vec::new(), Vec::new());
+    let mut messages = Vec::new();
+    let mut out = Vec::new();
     loop {
         match session.next(&mut bytes, &mut out)? {
             ServerBytes::Message(message) => messages.push(message.into_owned()),
@@ -62,38 +72,61 @@ fn hear(session: &mut Session, mut bytes: &[u8]) -> Result<(Vec<Vec<u8>>, bool, 
 fn messages_are_decoded_across_frame_and_read_boundaries() {
     let large = vec![7; 40_000];
     let stream = [grpc(b"one"), grpc(&large), grpc(b""), grpc(b"last")].concat();
-    let mut bytes = [window(1 << 20), frame(Type::Headers, 4, STREAM, b"what nobody reads")].concat();
+    let mut bytes = [
+        window(1 << 20),
+        frame(Type::Headers, 4, STREAM, b"what nobody reads"),
+    ]
+    .concat();
+
     for (n, part) in stream.chunks(9_999).enumerate() {
         match n {
             // With three bytes of padding.
-            1 => bytes.extend(frame(Type::Data, PADDED, STREAM, &[&[3], part, &[0; 3]].concat())),
+            1 => bytes.extend(frame(
+                Type::Data,
+                PADDED,
+                STREAM,
+                &[&[3], part, &[0; 3]].concat(),
+            )),
             _ => bytes.extend(frame(Type::Data, 0, STREAM, part)),
         }
         bytes.extend(frame(Type::Data, 0, STREAM, b""));
         bytes.extend(frame(Type::Other(200), 1, STREAM, b"of an extension"));
     }
+
     bytes.extend(frame(Type::Headers, 4 | END_STREAM, STREAM, b"trailers"));
+
     for step in [1, 2, 3, 5, 8, 9, 10, 17, 100, 9_998, 16_384, bytes.len()] {
-        let (mut session, mut got, mut ended) = (session(), Vec::new(), false);
+        let mut session = session();
+        let mut got = Vec::new();
+        let mut ended = false;
         for part in bytes.chunks(step) {
             assert!(!ended);
             let (messages, end, _) = hear(&mut session, part).unwrap();
             got.extend(messages);
             ended = end;
         }
-        assert!(ended && got == [b"one".to_vec(), large.clone(), Vec::new(), b"last".to_vec()], "cut at every {step}");
+        assert!(
+            ended && got == [b"one".to_vec(), large.clone(), Vec::new(), b"last".to_vec()],
+            "cut at every {step}"
+        );
     }
 }
 
 #[test]
 fn a_message_that_lies_in_one_read_is_not_copied() {
     let bytes = frame(Type::Data, 0, STREAM, &[grpc(b"a"), grpc(b"b")].concat());
-    let (mut session, mut input) = (session(), bytes.as_slice());
+    let mut session = session();
+    let mut input = bytes.as_slice();
     for expected in [b"a", b"b"] {
         let heard = session.next(&mut input, &mut Vec::new()).unwrap();
-        assert!(matches!(heard, ServerBytes::Message(Cow::Borrowed(message)) if message == expected));
+        assert!(
+            matches!(heard, ServerBytes::Message(Cow::Borrowed(message)) if message == expected)
+        );
     }
-    assert_eq!(session.next(&mut input, &mut Vec::new()).unwrap(), ServerBytes::Nothing);
+    assert_eq!(
+        session.next(&mut input, &mut Vec::new()).unwrap(),
+        ServerBytes::Nothing
+    );
 }
 
 #[test]
@@ -107,39 +140,81 @@ fn settings_and_pings_are_answered_once() {
     ];
     let (_, ended, out) = hear(&mut session, &bytes.concat()).unwrap();
     assert!(!ended);
-    assert_eq!(out, [frame(Type::Settings, ACK, 0, &[]), frame(Type::Ping, ACK, 0, b"12345678")].concat());
+    assert_eq!(
+        out,
+        [
+            frame(Type::Settings, ACK, 0, &[]),
+            frame(Type::Ping, ACK, 0, b"12345678")
+        ]
+        .concat()
+    );
 }
 
 #[test]
 fn no_more_is_sent_than_the_server_takes() {
-    let (mut session, mut out) = (session(), Vec::new());
+    let mut session = session();
+    let mut out = Vec::new();
     session.send(&vec![1; 100_000], &mut out);
     assert_eq!(content(&out), 65_535, "what every stream begins with");
-    assert!(frames(&out).iter().all(|(head, _)| head.length <= MAX_FRAME));
+    assert!(
+        frames(&out)
+            .iter()
+            .all(|(head, _)| head.length <= MAX_FRAME)
+    );
+
     let mut hear = |bytes: Vec<u8>| content(&hear(&mut session, &bytes).unwrap().2);
     assert_eq!(hear(leave(STREAM, 1_000)), 0, "the connection does not");
     assert_eq!(hear(leave(0, 10_000)), 1_000);
-    assert_eq!(hear(window(65_535 + 2_000)), 2_000, "a stream that has begun may send more");
+    assert_eq!(
+        hear(window(65_535 + 2_000)),
+        2_000,
+        "a stream that has begun may send more"
+    );
+
     assert_eq!(hear(window(1_000)), 0, "or less");
-    assert_eq!(hear(leave(STREAM, 66_000)), 0, "so that leave makes up for what was taken back");
+    assert_eq!(
+        hear(leave(STREAM, 66_000)),
+        0,
+        "so that leave makes up for what was taken back"
+    );
     assert_eq!(hear(leave(STREAM, 1_000)), 465);
     assert_eq!(hear(leave(3, 1_000)), 0, "of a stream that is not there");
+
     assert_eq!(hear(leave(0, 1 << 20)), 0);
     assert_eq!(hear(leave(STREAM, 1 << 20)), 31_000);
 }
 
 #[test]
 fn queued_messages_are_sent_first_and_in_order() {
-    let (mut session, mut out) = (session(), Vec::new());
-    let sent: Vec<u8> = (0..150_000_u32).map(|n| n.to_le_bytes()[n as usize % 3]).collect();
+    let mut session = session();
+    let mut out = Vec::new();
+    let sent: Vec<u8> = (0..150_000_u32)
+        .map(|n| n.to_le_bytes()[n as usize % 3])
+        .collect();
     let (first, second) = sent.split_at(90_000);
     session.send(first, &mut out);
     session.send(second, &mut out);
+
     for _ in 0..10 {
-        out.extend(hear(&mut session, &[leave(0, 9_000), leave(STREAM, 9_000)].concat()).unwrap().2);
+        out.extend(
+            hear(
+                &mut session,
+                &[leave(0, 9_000), leave(STREAM, 9_000)].concat(),
+            )
+            .unwrap()
+            .2,
+        );
     }
-    let got: Vec<u8> = frames(&out).into_iter().flat_map(|(_, payload)| payload).collect();
-    assert!(got == sent && session.outflow.waiting.capacity() == 0, "{} bytes came", got.len());
+
+    let got: Vec<u8> = frames(&out)
+        .into_iter()
+        .flat_map(|(_, payload)| payload)
+        .collect();
+    assert!(
+        got == sent && session.outflow.waiting.capacity() == 0,
+        "{} bytes came",
+        got.len()
+    );
 }
 
 #[test]
@@ -152,7 +227,10 @@ fn the_server_may_send_more_once_half_of_its_window_is_used() {
         let (messages, _, out) = hear(&mut session, &bytes).unwrap();
         assert_eq!(messages.len(), 1);
         match n % frames_of_half {
-            0 => assert_eq!(out, [leave(0, WINDOW / 2), leave(STREAM, WINDOW / 2)].concat()),
+            0 => assert_eq!(
+                out,
+                [leave(0, WINDOW / 2), leave(STREAM, WINDOW / 2)].concat()
+            ),
             _ => assert!(out.is_empty()),
         }
     }
@@ -161,17 +239,46 @@ fn the_server_may_send_more_once_half_of_its_window_is_used() {
 #[test]
 fn a_stream_ends_in_many_ways() {
     let heard = |bytes: Vec<u8>| hear(&mut session(), &bytes);
-    assert!(heard(frame(Type::Data, END_STREAM, STREAM, &grpc(b"x"))).unwrap().1);
-    assert!(heard(frame(Type::Headers, 4 | END_STREAM, STREAM, b"x")).unwrap().1);
-    let go_away =
-        |last: u32, code: u32| frame(Type::GoAway, 0, 0, &[last.to_be_bytes(), code.to_be_bytes(), *b"why?"].concat());
-    assert!(heard(go_away(0, 0)).unwrap().1, "a server that has not seen it");
-    assert!(!heard(go_away(1, 0)).unwrap().1, "one that lets it come to its end");
+    assert!(
+        heard(frame(Type::Data, END_STREAM, STREAM, &grpc(b"x")))
+            .unwrap()
+            .1
+    );
+
+    assert!(
+        heard(frame(Type::Headers, 4 | END_STREAM, STREAM, b"x"))
+            .unwrap()
+            .1
+    );
+
+    let go_away = |last: u32, code: u32| {
+        frame(
+            Type::GoAway,
+            0,
+            0,
+            &[last.to_be_bytes(), code.to_be_bytes(), *b"why?"].concat(),
+        )
+    };
+
+    assert!(
+        heard(go_away(0, 0)).unwrap().1,
+        "a server that has not seen it"
+    );
+    assert!(
+        !heard(go_away(1, 0)).unwrap().1,
+        "one that lets it come to its end"
+    );
+
     let error = heard(go_away(1, 11)).unwrap_err();
     assert!(error.to_string().contains("11"), "{error}");
     let error = heard(frame(Type::Reset, 0, STREAM, &2_u32.to_be_bytes())).unwrap_err();
     assert!(error.to_string().contains('2'), "{error}");
-    assert!(!heard(frame(Type::Reset, 0, 3, &2_u32.to_be_bytes())).unwrap().1, "of another stream");
+    assert!(
+        !heard(frame(Type::Reset, 0, 3, &2_u32.to_be_bytes()))
+            .unwrap()
+            .1,
+        "of another stream"
+    );
 }
 
 #[test]
@@ -190,11 +297,14 @@ fn garbage_is_an_error() {
         leave(0, 0),
         leave(STREAM, 0x7fff_ffff),
     ];
+
     for bytes in bad {
         assert!(hear(&mut session(), &bytes).is_err(), "{bytes:?}");
     }
+
     // Whatever comes, wherever it is cut, nothing panics and no loop is endless.
     let mut seed = 1_u32;
+
     for length in 0..2_000 {
         let bytes: Vec<u8> = std::iter::repeat_with(|| {
             seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

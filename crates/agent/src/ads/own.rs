@@ -19,7 +19,8 @@ const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
 pub(super) const LISTENER: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
 /// Extension configs, which refer to Wasm modules.
 pub(super) const EXTENSION: &str = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig";
-/// The debug API of istioctl: the control plane answers these requests, and they do not mark a stream as Envoy's.
+/// The debug API of istioctl: the control plane answers these requests, and they do not mark a
+/// stream as Envoy's.
 pub(super) const DEBUG: &str = "istio.io/debug";
 /// The gRPC code `INTERNAL`.
 const INTERNAL: i32 = 13;
@@ -38,8 +39,19 @@ pub(super) struct Ack<'a> {
 
 /// The request with this ACK or NACK.
 pub(super) fn request(protocol: Protocol, ack: Ack<'_>) -> Bytes {
-    let Ack { type_url, version, nonce, error } = ack;
-    let error = error.map(|message| rpc::Status { code: INTERNAL, message, details: Vec::new() });
+    let Ack {
+        type_url,
+        version,
+        nonce,
+        error,
+    } = ack;
+
+    let error = error.map(|message| rpc::Status {
+        code: INTERNAL,
+        message,
+        details: Vec::new(),
+    });
+
     match protocol {
         Protocol::State => DiscoveryRequest {
             version_info: version,
@@ -62,7 +74,10 @@ pub(super) fn request(protocol: Protocol, ack: Ack<'_>) -> Bytes {
 
 /// The request that subscribes to peers and unsubscribes from others.
 pub(super) fn peers(changes: NameChanges) -> Bytes {
-    let NameChanges { subscribe, unsubscribe } = changes;
+    let NameChanges {
+        subscribe,
+        unsubscribe,
+    } = changes;
     DeltaDiscoveryRequest {
         type_url: WORKLOAD.to_owned(),
         resource_names_subscribe: subscribe,
@@ -79,18 +94,32 @@ pub(super) fn health(protocol: Protocol, health: &Health) -> Bytes {
         Health::Ready => None,
         Health::NotReady(reason) => Some(reason.clone()),
     };
-    request(protocol, Ack { type_url: HEALTH, error, ..Ack::default() })
+    request(
+        protocol,
+        Ack {
+            type_url: HEALTH,
+            error,
+            ..Ack::default()
+        },
+    )
 }
 
 impl AdsConfig {
     /// The types that the agent subscribes to.
     pub(super) fn own_types(&self) -> impl Iterator<Item = &'static str> {
         let names = self.names.as_ref().map(|_| NAME_TABLE);
-        names.into_iter().chain(self.trust.as_ref().map(|_| PROXY_CONFIG))
+        names
+            .into_iter()
+            .chain(self.trust.as_ref().map(|_| PROXY_CONFIG))
     }
 
     /// Applies a response to one of the agent's own subscriptions. Returns the ACK or NACK.
-    pub(super) fn take(&self, protocol: Protocol, type_url: &'static str, response: Bytes) -> Bytes {
+    pub(super) fn take(
+        &self,
+        protocol: Protocol,
+        type_url: &'static str,
+        response: Bytes,
+    ) -> Bytes {
         let (version, nonce, resource) = match parts(protocol, response) {
             Ok(parts) => parts,
             Err(error) => {
@@ -98,12 +127,22 @@ impl AdsConfig {
                 (String::new(), String::new(), None)
             }
         };
+
         let taken = resource.map_or(Ok(()), |resource| self.apply(type_url, resource));
         let error = taken.err().map(|error| error.to_string());
         if let Some(error) = &error {
             tracing::warn!(error, type_url, "rejected a response");
         }
-        request(protocol, Ack { type_url, version, nonce, error })
+
+        request(
+            protocol,
+            Ack {
+                type_url,
+                version,
+                nonce,
+                error,
+            },
+        )
     }
 
     /// Passes a resource to its receiver.
@@ -122,17 +161,32 @@ impl AdsConfig {
 }
 
 /// Version, nonce and first resource of a response; the agent's own types have one resource.
-fn parts(protocol: Protocol, response: Bytes) -> Result<(String, String, Option<Bytes>), prost::DecodeError> {
+fn parts(
+    protocol: Protocol,
+    response: Bytes,
+) -> Result<(String, String, Option<Bytes>), prost::DecodeError> {
     Ok(match protocol {
         Protocol::State => {
             let response = RawDiscoveryResponse::decode(response)?;
-            let resource = response.resources.into_iter().next().map(|resource| resource.value);
+            let resource = response
+                .resources
+                .into_iter()
+                .next()
+                .map(|resource| resource.value);
             (response.version_info, response.nonce, resource)
         }
         Protocol::Delta => {
             let response = RawDeltaDiscoveryResponse::decode(response)?;
-            let resource = response.resources.into_iter().next().and_then(|resource| resource.resource);
-            (String::new(), response.nonce, resource.map(|resource| resource.value))
+            let resource = response
+                .resources
+                .into_iter()
+                .next()
+                .and_then(|resource| resource.resource);
+            (
+                String::new(),
+                response.nonce,
+                resource.map(|resource| resource.value),
+            )
         }
     })
 }

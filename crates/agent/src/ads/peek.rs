@@ -2,18 +2,20 @@
 
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
-/// The field number of the type URL in responses of both protocols and in state-of-the-world requests.
+/// The field number of the type URL in responses of both protocols and in state-of-the-world
+/// requests.
 pub(super) const TYPE: u32 = 4;
 /// The field number of the type URL in delta requests.
 pub(super) const DELTA_REQUEST_TYPE: u32 = 2;
 
-/// The last string with this field number at the top level of a message; empty if it is missing. The cost depends on
-/// the number of fields, not on their size.
+/// The last string with this field number at the top level of a message; empty if it is missing.
+/// The cost depends on the number of fields, not on their size.
 ///
 /// # Errors
 /// If the bytes are not a protobuf message.
 pub(super) fn string(mut message: &[u8], number: u32) -> Result<&str, prost::DecodeError> {
     let mut found = "";
+
     while !message.is_empty() {
         let (tag, wire_type) = decode_key(&mut message)?;
         if wire_type == WireType::LengthDelimited {
@@ -21,17 +23,25 @@ pub(super) fn string(mut message: &[u8], number: u32) -> Result<&str, prost::Dec
             let parts = length.and_then(|length| message.split_at_checked(length));
             let Some((field, rest)) = parts else {
                 // Returns prost's own error for a truncated message.
-                skip_field(wire_type, tag, &mut &[0xff_u8][..], DecodeContext::default())?;
+                skip_field(
+                    wire_type,
+                    tag,
+                    &mut &[0xff_u8][..],
+                    DecodeContext::default(),
+                )?;
                 return Ok(found);
             };
+
             if tag == number {
                 found = std::str::from_utf8(field).unwrap_or_default();
             }
+
             message = rest;
         } else {
             skip_field(wire_type, tag, &mut message, DecodeContext::default())?;
         }
     }
+
     Ok(found)
 }
 
@@ -44,7 +54,10 @@ mod tests {
 
     #[test]
     fn the_type_url_is_found_at_any_position_and_truncation_is_an_error() {
-        let any = prost_types::Any { type_url: "inner".to_owned(), value: vec![7; 300] };
+        let any = prost_types::Any {
+            type_url: "inner".to_owned(),
+            value: vec![7; 300],
+        };
         let response = DiscoveryResponse {
             version_info: "1".to_owned(),
             resources: vec![any.clone(), any],
@@ -53,10 +66,18 @@ mod tests {
             nonce: "n".to_owned(),
             ..DiscoveryResponse::default()
         };
+
         let bytes = response.encode_to_vec();
         assert_eq!(string(&bytes, TYPE).unwrap(), "outer");
-        let request = DeltaDiscoveryRequest { type_url: "asked".to_owned(), ..DeltaDiscoveryRequest::default() };
-        assert_eq!(string(&request.encode_to_vec(), DELTA_REQUEST_TYPE).unwrap(), "asked");
+        let request = DeltaDiscoveryRequest {
+            type_url: "asked".to_owned(),
+            ..DeltaDiscoveryRequest::default()
+        };
+        assert_eq!(
+            string(&request.encode_to_vec(), DELTA_REQUEST_TYPE).unwrap(),
+            "asked"
+        );
+
         assert_eq!(string(&[], TYPE).unwrap(), "");
         for cut in [bytes.len() - 1, 5, 200] {
             assert!(string(&bytes[..cut], TYPE).is_err(), "{cut}");

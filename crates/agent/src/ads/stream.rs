@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse};
+use navarch_proto::envoy::service::discovery::v3::{
+    DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+};
 use parking_lot::Mutex;
 use prost::Message as _;
 use tokio::sync::{mpsc, watch};
@@ -20,11 +22,11 @@ use crate::mesh_metrics::{MeshMetrics, WORKLOAD};
 use crate::metrics::AgentMetrics;
 use crate::wasm::Modules;
 
-/// Maximum number of requests queued for the control plane. They are small; Envoy is only blocked when the control plane
-/// has not read this many, so that the two cannot deadlock.
+/// Maximum number of requests queued for the control plane. They are small; Envoy is only blocked
+/// when the control plane has not read this many, so that the two cannot deadlock.
 const REQUESTS: usize = 4096;
-/// Capacity for extension configs that wait for their modules. The control plane waits for the ACK of a response before it sends
-/// the next one of a type, so that there are hardly ever two.
+/// Capacity for extension configs that wait for their modules. The control plane waits for the ACK
+/// of a response before it sends the next one of a type, so that there are hardly ever two.
 const EXTENSIONS: usize = 64;
 
 /// Minimum interval between requests for peers; changes meanwhile are sent together.
@@ -56,8 +58,14 @@ enum Failure {
 }
 
 /// Serves a stream until either side ends it.
-pub(super) async fn run(core: Arc<Core>, protocol: Protocol, downstream: Streaming<Bytes>, outbox: Outbox) {
-    let (stop, metrics) = (core.stop.clone(), core.config.metrics.clone());
+pub(super) async fn run(
+    core: Arc<Core>,
+    protocol: Protocol,
+    downstream: Streaming<Bytes>,
+    outbox: Outbox,
+) {
+    let stop = core.stop.clone();
+    let metrics = core.config.metrics.clone();
     let status = tokio::select! {
         // Polled first, so that Envoy's end is not counted as one of the control plane's.
         biased;
@@ -69,7 +77,12 @@ pub(super) async fn run(core: Arc<Core>, protocol: Protocol, downstream: Streami
 }
 
 /// Forwards messages both ways; returns the final status.
-async fn pass(core: Arc<Core>, protocol: Protocol, downstream: Streaming<Bytes>, outbox: &Outbox) -> Status {
+async fn pass(
+    core: Arc<Core>,
+    protocol: Protocol,
+    downstream: Streaming<Bytes>,
+    outbox: &Outbox,
+) -> Status {
     let upstream = core.config.upstream.clone();
     let channel = match upstream.connect().await {
         Ok(channel) => channel,
@@ -77,19 +90,30 @@ async fn pass(core: Arc<Core>, protocol: Protocol, downstream: Streaming<Bytes>,
             let error: &dyn std::error::Error = &error;
             core.config.metrics.unreachable();
             tracing::warn!(error, "failed to connect to the control plane");
-            return Status::unavailable(format!("the agent cannot reach the control plane at {}", upstream.address()));
+            return Status::unavailable(format!(
+                "the agent cannot reach the control plane at {}",
+                upstream.address()
+            ));
         }
     };
+
     let (requests, receiver) = mpsc::channel(REQUESTS);
     let mut request = Request::new(ReceiverStream::new(receiver));
     if let Err(error) = upstream.sign(request.metadata_mut()).await {
         return Status::internal(error.to_string());
     }
+
     let mut client = tonic::client::Grpc::new(channel).max_decoding_message_size(usize::MAX);
     if let Err(error) = client.ready().await {
         return Status::unavailable(error.to_string());
     }
-    tracing::info!(server = upstream.address(), ?protocol, "connected to the control plane");
+
+    tracing::info!(
+        server = upstream.address(),
+        ?protocol,
+        "connected to the control plane"
+    );
+
     let stream = Stream {
         core,
         protocol,
@@ -100,13 +124,18 @@ async fn pass(core: Arc<Core>, protocol: Protocol, downstream: Streaming<Bytes>,
         has_workloads: AtomicBool::new(false),
         replaced: CancellationToken::new(),
     };
+
     let (extensions, waiting) = mpsc::channel(EXTENSIONS);
+
     // The response headers may come only with the first message, so requests are sent before.
     let responses = async {
         let path = PathAndQuery::from_static(protocol.path());
         let answer = client.streaming(request, path, Opaque).await?;
-        stream.pass_responses(answer.into_inner(), &extensions, outbox).await
+        stream
+            .pass_responses(answer.into_inner(), &extensions, outbox)
+            .await
     };
+
     let ended = tokio::select! {
         ended = stream.pass_requests(downstream) => ended,
         ended = responses => ended.map_err(Failure::ControlPlanes),
@@ -117,6 +146,7 @@ async fn pass(core: Arc<Core>, protocol: Protocol, downstream: Streaming<Bytes>,
             Err(Failure::ControlPlanes(Status::cancelled("Envoy opened another stream")))
         }
     };
+
     stream.note_refusal(&ended);
     status_of(ended, &stream.core.config.metrics)
 }
@@ -142,11 +172,15 @@ fn status_of(ended: Result<(), Failure>, metrics: &AgentMetrics) -> Status {
     }
 }
 
-/// The status for Envoy. A broken connection becomes `UNAVAILABLE`: Envoy would otherwise log a protocol error at
-/// each restart of the control plane.
+/// The status for Envoy. A broken connection becomes `UNAVAILABLE`: Envoy would otherwise log a
+/// protocol error at each restart of the control plane.
 fn envoy_status(status: Status) -> Status {
     let is_of_transport = std::error::Error::source(&status).is_some();
-    if is_of_transport { Status::unavailable("the connection to the control plane ended") } else { status }
+    if is_of_transport {
+        Status::unavailable("the connection to the control plane ended")
+    } else {
+        status
+    }
 }
 
 impl Stream {
@@ -157,36 +191,58 @@ impl Stream {
         sent.map_err(|_| Status::unavailable("the control plane closed the stream for requests"))
     }
 
-    /// Forwards Envoy's requests, and sends the agent's own subscriptions when Envoy subscribes to listeners.
+    /// Forwards Envoy's requests, and sends the agent's own subscriptions when Envoy subscribes to
+    /// listeners.
     async fn pass_requests(&self, mut downstream: Streaming<Bytes>) -> Result<(), Failure> {
         let number = match self.protocol {
             Protocol::State => peek::TYPE,
             Protocol::Delta => peek::DELTA_REQUEST_TYPE,
         };
         let mut registered = false;
+
         while let Some(request) = downstream.message().await.map_err(Failure::Envoys)? {
             self.core.config.metrics.received(request.len());
-            let unreadable = |_| Failure::Envoys(Status::invalid_argument("failed to decode the request as protobuf"));
+            let unreadable = |_| {
+                Failure::Envoys(Status::invalid_argument(
+                    "failed to decode the request as protobuf",
+                ))
+            };
             let type_url = peek::string(&request, number).map_err(unreadable)?;
+
             if !registered && type_url != own::DEBUG && !self.core.config.side_by_side {
                 registered = true;
                 std::mem::replace(&mut *self.core.current.lock(), self.replaced.clone()).cancel();
             }
+
             let opens = type_url == own::LISTENER && !*self.opened.borrow();
+
             if type_url == own::EXTENSION {
                 self.note_version(&request);
             } else if type_url == WORKLOAD {
                 self.has_workloads.store(true, Ordering::Relaxed);
             }
-            self.send_request(request).await.map_err(Failure::ControlPlanes)?;
+
+            self.send_request(request)
+                .await
+                .map_err(Failure::ControlPlanes)?;
+
             if opens {
                 for type_url in self.core.config.own_types() {
-                    let request = own::request(self.protocol, own::Ack { type_url, ..own::Ack::default() });
-                    self.send_request(request).await.map_err(Failure::ControlPlanes)?;
+                    let request = own::request(
+                        self.protocol,
+                        own::Ack {
+                            type_url,
+                            ..own::Ack::default()
+                        },
+                    );
+                    self.send_request(request)
+                        .await
+                        .map_err(Failure::ControlPlanes)?;
                 }
                 self.opened.send_replace(true);
             }
         }
+
         // Envoy has closed its side, but still receives responses until its connection ends.
         std::future::pending().await
     }
@@ -209,15 +265,19 @@ impl Stream {
         outbox: &Outbox,
     ) -> Result<(), Status> {
         let config = &self.core.config;
+
         // If one response with listeners waits for modules, later ones are queued behind it.
         let mut listeners_wait = false;
+
         while let Some(response) = upstream.message().await? {
             config.metrics.answered();
-            let unreadable = |_| Status::internal("failed to decode the control plane's response as protobuf");
+            let unreadable =
+                |_| Status::internal("failed to decode the control plane's response as protobuf");
             let type_url = peek::string(&response, peek::TYPE).map_err(unreadable)?;
             listeners_wait |= type_url == own::LISTENER && Modules::may_be_named(&response);
             let waits = config.modules.is_some()
                 && (type_url == own::EXTENSION || (type_url == own::LISTENER && listeners_wait));
+
             if let Some(type_url) = config.own_types().find(|own| *own == type_url) {
                 let answer = config.take(self.protocol, type_url, response);
                 self.send_request(answer).await?;
@@ -228,7 +288,12 @@ impl Stream {
                 if let Some(error) = &error {
                     tracing::warn!(error, type_url = WORKLOAD, "rejected a response");
                 }
-                let ack = own::Ack { type_url: WORKLOAD, nonce, error, ..own::Ack::default() };
+                let ack = own::Ack {
+                    type_url: WORKLOAD,
+                    nonce,
+                    error,
+                    ..own::Ack::default()
+                };
                 self.send_request(own::request(self.protocol, ack)).await?;
             } else if waits {
                 let sent = extensions.send(response).await;
@@ -237,29 +302,39 @@ impl Stream {
                 outbox.send(response).await?;
             }
         }
+
         Ok(())
     }
 
-    /// Reports the workload's health to the control plane after Envoy has subscribed to listeners, and at every change.
+    /// Reports the workload's health to the control plane after Envoy has subscribed to listeners,
+    /// and at every change.
     async fn report_health(&self) -> Result<(), Status> {
-        let Some(mut health) = self.core.config.health.clone() else { return std::future::pending().await };
+        let Some(mut health) = self.core.config.health.clone() else {
+            return std::future::pending().await;
+        };
         // `self` owns the sender, so this does not fail.
         let _ = self.opened.subscribe().wait_for(|opened| *opened).await;
         health.mark_changed();
         while health.changed().await.is_ok() {
             let known: Option<Health> = health.borrow_and_update().clone();
             if let Some(known) = known {
-                self.send_request(own::health(self.protocol, &known)).await?;
+                self.send_request(own::health(self.protocol, &known))
+                    .await?;
             }
         }
         std::future::pending().await
     }
 
-    /// The metrics for which the agent subscribes to peers on this stream, if any: Envoy must not subscribe to
-    /// workloads itself, and only the delta protocol can add and remove names.
+    /// The metrics for which the agent subscribes to peers on this stream, if any: Envoy must not
+    /// subscribe to workloads itself, and only the delta protocol can add and remove names.
     fn peer_metrics(&self) -> Option<&MeshMetrics> {
-        let is_possible = self.protocol == Protocol::Delta && !self.has_workloads.load(Ordering::Relaxed);
-        self.core.config.mesh_metrics.as_ref().filter(|_| is_possible)
+        let is_possible =
+            self.protocol == Protocol::Delta && !self.has_workloads.load(Ordering::Relaxed);
+        self.core
+            .config
+            .mesh_metrics
+            .as_ref()
+            .filter(|_| is_possible)
     }
 
     /// Subscribes to the peers that access logs identify by address only.
@@ -292,30 +367,51 @@ impl Stream {
         }
     }
 
-    /// Fetches the modules of extension configs and forwards the configs, one response after the other.
-    async fn pass_extensions(&self, mut waiting: mpsc::Receiver<Bytes>, outbox: &Outbox) -> Result<(), Status> {
-        let Some(modules) = self.core.config.modules.clone() else { return std::future::pending().await };
+    /// Fetches the modules of extension configs and forwards the configs, one response after the
+    /// other.
+    async fn pass_extensions(
+        &self,
+        mut waiting: mpsc::Receiver<Bytes>,
+        outbox: &Outbox,
+    ) -> Result<(), Status> {
+        let Some(modules) = self.core.config.modules.clone() else {
+            return std::future::pending().await;
+        };
+
         while let Some(response) = waiting.recv().await {
             match self.localize(&modules, response).await {
                 Ok(response) => outbox.send(response).await?,
                 Err((nonce, error)) => {
                     tracing::warn!(error, "rejected extension configs");
                     let version = self.extension_version.lock().clone();
-                    let ack = own::Ack { type_url: own::EXTENSION, version, nonce, error: Some(error) };
+                    let ack = own::Ack {
+                        type_url: own::EXTENSION,
+                        version,
+                        nonce,
+                        error: Some(error),
+                    };
                     self.send_request(own::request(self.protocol, ack)).await?;
                 }
             }
         }
+
         std::future::pending().await
     }
 
-    /// The response with its modules replaced by files, unchanged if it has none; or its nonce and the reason for a NACK.
-    async fn localize(&self, modules: &Modules, response: Bytes) -> Result<Bytes, (String, String)> {
+    /// The response with its modules replaced by files, unchanged if it has none; or its nonce and
+    /// the reason for a NACK.
+    async fn localize(
+        &self,
+        modules: &Modules,
+        response: Bytes,
+    ) -> Result<Bytes, (String, String)> {
         let unreadable = |error: prost::DecodeError| (String::new(), error.to_string());
         let listeners = peek::string(&response, peek::TYPE) == Ok(own::LISTENER);
+
         match self.protocol {
             Protocol::State => {
-                let mut decoded = DiscoveryResponse::decode(response.clone()).map_err(unreadable)?;
+                let mut decoded =
+                    DiscoveryResponse::decode(response.clone()).map_err(unreadable)?;
                 let resources = decoded.resources.iter_mut();
                 let changed = if listeners {
                     Ok(modules.localize_listeners(resources).await)
@@ -329,13 +425,18 @@ impl Stream {
                 }
             }
             Protocol::Delta => {
-                let mut decoded = DeltaDiscoveryResponse::decode(response.clone()).map_err(unreadable)?;
-                let resources = decoded.resources.iter_mut().filter_map(|resource| resource.resource.as_mut());
+                let mut decoded =
+                    DeltaDiscoveryResponse::decode(response.clone()).map_err(unreadable)?;
+                let resources = decoded
+                    .resources
+                    .iter_mut()
+                    .filter_map(|resource| resource.resource.as_mut());
                 let changed = if listeners {
                     Ok(modules.localize_listeners(resources).await)
                 } else {
                     modules.localize(resources).await
                 };
+
                 match changed {
                     Ok(false) => Ok(response),
                     Ok(true) => Ok(decoded.encode_to_vec().into()),

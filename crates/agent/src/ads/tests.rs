@@ -52,8 +52,15 @@ impl AggregatedDiscoveryService for ControlPlane {
         request: tonic::Request<Streaming<DiscoveryRequest>>,
     ) -> Result<tonic::Response<Self::StreamAggregatedResourcesStream>, Status> {
         let (answers, receiver) = mpsc::channel(8);
-        let visit = Visit { headers: request.metadata().clone(), requests: request.into_inner(), answers };
-        self.state.send(visit).await.map_err(|_| Status::internal("the test is over"))?;
+        let visit = Visit {
+            headers: request.metadata().clone(),
+            requests: request.into_inner(),
+            answers,
+        };
+        self.state
+            .send(visit)
+            .await
+            .map_err(|_| Status::internal("the test is over"))?;
         Ok(tonic::Response::new(ReceiverStream::new(receiver)))
     }
 
@@ -62,8 +69,15 @@ impl AggregatedDiscoveryService for ControlPlane {
         request: tonic::Request<Streaming<DeltaDiscoveryRequest>>,
     ) -> Result<tonic::Response<Self::DeltaAggregatedResourcesStream>, Status> {
         let (answers, receiver) = mpsc::channel(8);
-        let visit = Visit { headers: request.metadata().clone(), requests: request.into_inner(), answers };
-        self.delta.send(visit).await.map_err(|_| Status::internal("the test is over"))?;
+        let visit = Visit {
+            headers: request.metadata().clone(),
+            requests: request.into_inner(),
+            answers,
+        };
+        self.delta
+            .send(visit)
+            .await
+            .map_err(|_| Status::internal("the test is over"))?;
         Ok(tonic::Response::new(ReceiverStream::new(receiver)))
     }
 }
@@ -87,15 +101,26 @@ async fn world() -> World {
 
 /// With metrics made of Envoy's access logs.
 async fn world_with(mesh_metrics: Option<MeshMetrics>) -> World {
-    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))
+        .await
+        .unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let ((state_sender, state), (delta_sender, delta)) = (mpsc::channel(1), mpsc::channel(1));
-    let service = AggregatedDiscoveryServiceServer::new(ControlPlane { state: state_sender, delta: delta_sender });
+    let (state_sender, state) = mpsc::channel(1);
+    let (delta_sender, delta) = mpsc::channel(1);
+    let service = AggregatedDiscoveryServiceServer::new(ControlPlane {
+        state: state_sender,
+        delta: delta_sender,
+    });
+
     let mut running = tokio::task::JoinSet::new();
     running.spawn(async move {
         let server = tonic::transport::Server::builder().add_service(service);
-        server.serve_with_incoming(TcpListenerStream::new(listener)).await.unwrap();
+        server
+            .serve_with_incoming(TcpListenerStream::new(listener))
+            .await
+            .unwrap();
     });
+
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("XDS");
     std::fs::write(folder.path().join("token"), "first\n").unwrap();
@@ -108,6 +133,7 @@ async fn world_with(mesh_metrics: Option<MeshMetrics>) -> World {
         cluster: "here".to_owned(),
         headers: BTreeMap::from([("x-more".to_owned(), "1".to_owned())]),
     };
+
     let metrics = AgentMetrics::default();
     let config = AdsConfig {
         upstream: Upstream::new(upstream),
@@ -119,58 +145,106 @@ async fn world_with(mesh_metrics: Option<MeshMetrics>) -> World {
         side_by_side: false,
         metrics: metrics.clone(),
     };
+
     let stop = CancellationToken::new();
     let serving = serve(socket::listen(&path).unwrap(), config, stop.clone());
     running.spawn(async move { serving.await.unwrap() });
-    let channel = Endpoint::from_shared(format!("unix://{}", path.display())).unwrap().connect().await.unwrap();
-    let envoy = AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(usize::MAX);
-    World { state, delta, envoy, names, health, folder, stop, metrics, _running: running }
+    let channel = Endpoint::from_shared(format!("unix://{}", path.display()))
+        .unwrap()
+        .connect()
+        .await
+        .unwrap();
+
+    let envoy =
+        AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(usize::MAX);
+    World {
+        state,
+        delta,
+        envoy,
+        names,
+        health,
+        folder,
+        stop,
+        metrics,
+        _running: running,
+    }
 }
 
 fn ask(type_url: &str) -> DiscoveryRequest {
-    DiscoveryRequest { type_url: type_url.to_owned(), ..DiscoveryRequest::default() }
+    DiscoveryRequest {
+        type_url: type_url.to_owned(),
+        ..DiscoveryRequest::default()
+    }
 }
 
 fn table(host: &str) -> Any {
-    let info = NameInfo { ips: vec!["10.0.0.1".to_owned()], ..NameInfo::default() };
-    let table = NameTable { table: BTreeMap::from([(host.to_owned(), info)]) };
+    let info = NameInfo {
+        ips: vec!["10.0.0.1".to_owned()],
+        ..NameInfo::default()
+    };
+    let table = NameTable {
+        table: BTreeMap::from([(host.to_owned(), info)]),
+    };
     navarch_proto::any::pack(&table)
 }
 
 #[tokio::test]
-#[allow(clippy::too_many_lines, reason = "it is one exchange from start to end")]
+#[allow(
+    clippy::too_many_lines,
+    reason = "it is one exchange from start to end"
+)]
 async fn the_agent_handles_its_own_types_and_forwards_the_rest() {
     let mut world = world().await;
     let (asks, receiver) = mpsc::channel(8);
-    let mut answers =
-        world.envoy.stream_aggregated_resources(ReceiverStream::new(receiver)).await.unwrap().into_inner();
+    let mut answers = world
+        .envoy
+        .stream_aggregated_resources(ReceiverStream::new(receiver))
+        .await
+        .unwrap()
+        .into_inner();
+
     let mut visit = world.state.recv().await.unwrap();
     assert_eq!(visit.headers.get("authorization").unwrap(), "Bearer first");
     assert_eq!(visit.headers.get("clusterid").unwrap(), "here");
     assert_eq!(visit.headers.get("x-more").unwrap(), "1");
 
     asks.send(ask(CLUSTER)).await.unwrap();
-    assert_eq!(visit.requests.message().await.unwrap().unwrap(), ask(CLUSTER));
+    assert_eq!(
+        visit.requests.message().await.unwrap().unwrap(),
+        ask(CLUSTER)
+    );
+
     // A large answer with everything in it arrives as it was sent.
     let large = DiscoveryResponse {
         version_info: "v".to_owned(),
-        resources: vec![Any { type_url: CLUSTER.to_owned(), value: vec![7; 16 << 20] }],
+        resources: vec![Any {
+            type_url: CLUSTER.to_owned(),
+            value: vec![7; 16 << 20],
+        }],
         canary: true,
         type_url: CLUSTER.to_owned(),
         nonce: "n".to_owned(),
         ..DiscoveryResponse::default()
     };
+
     visit.answers.send(Ok(large.clone())).await.unwrap();
     assert_eq!(answers.message().await.unwrap().unwrap(), large);
 
     // The health is held back until Envoy asks for listeners, and so is what the agent asks itself.
-    world.health.send_replace(Some(Health::NotReady("it is ill".to_owned())));
+    world
+        .health
+        .send_replace(Some(Health::NotReady("it is ill".to_owned())));
     asks.send(ask(own::LISTENER)).await.unwrap();
     let mut types = Vec::new();
+
     for _ in 0..3 {
         let request = visit.requests.message().await.unwrap().unwrap();
-        types.push((request.type_url, request.error_detail.map(|error| error.message)));
+        types.push((
+            request.type_url,
+            request.error_detail.map(|error| error.message),
+        ));
     }
+
     let health = "type.googleapis.com/istio.v1.HealthInformation".to_owned();
     assert_eq!(
         types,
@@ -180,6 +254,7 @@ async fn the_agent_handles_its_own_types_and_forwards_the_rest() {
             (health.clone(), Some("it is ill".to_owned())),
         ]
     );
+
     world.health.send_replace(Some(Health::Ready));
     let request = visit.requests.message().await.unwrap().unwrap();
     assert_eq!((request.type_url, request.error_detail), (health, None));
@@ -191,22 +266,59 @@ async fn the_agent_handles_its_own_types_and_forwards_the_rest() {
         resources: vec![table("web.example")],
         ..DiscoveryResponse::default()
     };
+
     visit.answers.send(Ok(names.clone())).await.unwrap();
     let ack = visit.requests.message().await.unwrap().unwrap();
-    assert_eq!((ack.version_info.as_str(), ack.response_nonce.as_str(), ack.error_detail), ("t1", "n1", None));
+    assert_eq!(
+        (
+            ack.version_info.as_str(),
+            ack.response_nonce.as_str(),
+            ack.error_detail
+        ),
+        ("t1", "n1", None)
+    );
+
     assert!(world.names.table().is_some());
     let mut broken = names;
     broken.resources[0].value = vec![0xff];
     visit.answers.send(Ok(broken)).await.unwrap();
-    assert!(visit.requests.message().await.unwrap().unwrap().error_detail.is_some());
+    assert!(
+        visit
+            .requests
+            .message()
+            .await
+            .unwrap()
+            .unwrap()
+            .error_detail
+            .is_some()
+    );
 
     // What istioctl asks passes, and does not take the stream away from Envoy.
     let (debug_asks, receiver) = mpsc::channel(8);
     debug_asks.send(ask(own::DEBUG)).await.unwrap();
-    let mut debug = world.envoy.stream_aggregated_resources(ReceiverStream::new(receiver)).await.unwrap().into_inner();
+    let mut debug = world
+        .envoy
+        .stream_aggregated_resources(ReceiverStream::new(receiver))
+        .await
+        .unwrap()
+        .into_inner();
+
     let mut debug_visit = world.state.recv().await.unwrap();
-    assert_eq!(debug_visit.requests.message().await.unwrap().unwrap().type_url, own::DEBUG);
-    let dump = DiscoveryResponse { type_url: own::DEBUG.to_owned(), ..DiscoveryResponse::default() };
+    assert_eq!(
+        debug_visit
+            .requests
+            .message()
+            .await
+            .unwrap()
+            .unwrap()
+            .type_url,
+        own::DEBUG
+    );
+
+    let dump = DiscoveryResponse {
+        type_url: own::DEBUG.to_owned(),
+        ..DiscoveryResponse::default()
+    };
     debug_visit.answers.send(Ok(dump.clone())).await.unwrap();
     assert_eq!(debug.message().await.unwrap().unwrap(), dump);
 
@@ -215,17 +327,31 @@ async fn the_agent_handles_its_own_types_and_forwards_the_rest() {
     assert!(answers.message().await.unwrap().is_none());
     std::fs::write(world.folder.path().join("token"), "second").unwrap();
     let (asks, receiver) = mpsc::channel(8);
-    let mut answers =
-        world.envoy.stream_aggregated_resources(ReceiverStream::new(receiver)).await.unwrap().into_inner();
+    let mut answers = world
+        .envoy
+        .stream_aggregated_resources(ReceiverStream::new(receiver))
+        .await
+        .unwrap()
+        .into_inner();
+
     let visit = world.state.recv().await.unwrap();
     assert_eq!(visit.headers.get("authorization").unwrap(), "Bearer second");
+
     // Another stream of Envoy's takes the place of the one before.
     asks.send(ask(CLUSTER)).await.unwrap();
     let (again, receiver) = mpsc::channel(8);
     again.send(ask(CLUSTER)).await.unwrap();
-    let _answers = world.envoy.stream_aggregated_resources(ReceiverStream::new(receiver)).await.unwrap();
+    let _answers = world
+        .envoy
+        .stream_aggregated_resources(ReceiverStream::new(receiver))
+        .await
+        .unwrap();
+
     let _visit = world.state.recv().await.unwrap();
-    assert_eq!(answers.message().await.unwrap_err().code(), tonic::Code::Cancelled);
+    assert_eq!(
+        answers.message().await.unwrap_err().code(),
+        tonic::Code::Cancelled
+    );
     world.stop.cancel();
 }
 
@@ -233,22 +359,38 @@ async fn the_agent_handles_its_own_types_and_forwards_the_rest() {
 async fn a_request_that_cannot_be_read_is_an_error_of_envoys_stream() {
     let world = world().await;
     let path = format!("unix://{}", world.folder.path().join("XDS").display());
-    let channel = Endpoint::from_shared(path).unwrap().connect().await.unwrap();
+    let channel = Endpoint::from_shared(path)
+        .unwrap()
+        .connect()
+        .await
+        .unwrap();
     let mut envoy = tonic::client::Grpc::new(channel);
     envoy.ready().await.unwrap();
+
     let asks = tokio_stream::once(bytes::Bytes::from_static(&[0xff]));
     let path = http::uri::PathAndQuery::from_static(Protocol::State.path());
-    let answers = envoy.streaming(tonic::Request::new(asks), path, wire::Opaque).await;
+    let answers = envoy
+        .streaming(tonic::Request::new(asks), path, wire::Opaque)
+        .await;
     let answers: Result<Option<bytes::Bytes>, Status> = match answers {
         Ok(answers) => answers.into_inner().message().await,
         Err(status) => Err(status),
     };
     assert_eq!(answers.unwrap_err().code(), tonic::Code::InvalidArgument);
-    let (mut registry, mut text) = (prometheus_client::registry::Registry::default(), String::new());
+
+    let mut registry = prometheus_client::registry::Registry::default();
+    let mut text = String::new();
     world.metrics.register(&mut registry);
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-    assert!(text.contains("istio_agent_envoy_connection_terminations{type=\"error\"} 1"), "{text}");
-    assert!(!text.contains("istio_agent_istiod_connection_terminations{"), "{text}");
+    assert!(
+        text.contains("istio_agent_envoy_connection_terminations{type=\"error\"} 1"),
+        "{text}"
+    );
+
+    assert!(
+        !text.contains("istio_agent_istiod_connection_terminations{"),
+        "{text}"
+    );
     world.stop.cancel();
 }
 
@@ -256,36 +398,63 @@ async fn a_request_that_cannot_be_read_is_an_error_of_envoys_stream() {
 async fn delta_streams_pass_too() {
     let mut world = world().await;
     let (asks, receiver) = mpsc::channel(8);
-    let listeners = DeltaDiscoveryRequest { type_url: own::LISTENER.to_owned(), ..DeltaDiscoveryRequest::default() };
+    let listeners = DeltaDiscoveryRequest {
+        type_url: own::LISTENER.to_owned(),
+        ..DeltaDiscoveryRequest::default()
+    };
     asks.send(listeners.clone()).await.unwrap();
-    let mut answers = world.envoy.delta_aggregated_resources(ReceiverStream::new(receiver)).await.unwrap().into_inner();
+    let mut answers = world
+        .envoy
+        .delta_aggregated_resources(ReceiverStream::new(receiver))
+        .await
+        .unwrap()
+        .into_inner();
+
     let mut visit = world.delta.recv().await.unwrap();
     assert_eq!(visit.requests.message().await.unwrap().unwrap(), listeners);
-    assert_eq!(visit.requests.message().await.unwrap().unwrap().type_url, own::NAME_TABLE);
+    assert_eq!(
+        visit.requests.message().await.unwrap().unwrap().type_url,
+        own::NAME_TABLE
+    );
     let resource = navarch_proto::envoy::service::discovery::v3::Resource {
         name: "table".to_owned(),
         resource: Some(table("web.example")),
         ..Default::default()
     };
+
     let names = DeltaDiscoveryResponse {
         type_url: own::NAME_TABLE.to_owned(),
         nonce: "n1".to_owned(),
         resources: vec![resource],
         ..DeltaDiscoveryResponse::default()
     };
+
     visit.answers.send(Ok(names)).await.unwrap();
     let ack = visit.requests.message().await.unwrap().unwrap();
-    assert_eq!((ack.response_nonce.as_str(), ack.error_detail), ("n1", None));
+    assert_eq!(
+        (ack.response_nonce.as_str(), ack.error_detail),
+        ("n1", None)
+    );
     let removed = DeltaDiscoveryResponse {
         type_url: CLUSTER.to_owned(),
         removed_resources: vec!["gone".to_owned()],
         ..DeltaDiscoveryResponse::default()
     };
     visit.answers.send(Ok(removed.clone())).await.unwrap();
+
     assert_eq!(answers.message().await.unwrap().unwrap(), removed);
+
     // A refusal comes through with its reason.
-    visit.answers.send(Err(Status::permission_denied("not you"))).await.unwrap();
-    assert_eq!(answers.message().await.unwrap_err().code(), tonic::Code::PermissionDenied);
+    visit
+        .answers
+        .send(Err(Status::permission_denied("not you")))
+        .await
+        .unwrap();
+    assert_eq!(
+        answers.message().await.unwrap_err().code(),
+        tonic::Code::PermissionDenied
+    );
+
     world.stop.cancel();
 }
 
@@ -300,6 +469,7 @@ async fn envoys_stream_fails_while_the_control_plane_is_unreachable() {
         cluster: String::new(),
         headers: BTreeMap::new(),
     };
+
     let config = AdsConfig {
         upstream: Upstream::new(upstream),
         names: None,
@@ -310,16 +480,30 @@ async fn envoys_stream_fails_while_the_control_plane_is_unreachable() {
         side_by_side: false,
         metrics: AgentMetrics::default(),
     };
+
     let stop = CancellationToken::new();
     let mut running = tokio::task::JoinSet::new();
     let serving = serve(socket::listen(&path).unwrap(), config, stop.clone());
     running.spawn(async move { serving.await.unwrap() });
-    let channel = Endpoint::from_shared(format!("unix://{}", path.display())).unwrap().connect().await.unwrap();
+    let channel = Endpoint::from_shared(format!("unix://{}", path.display()))
+        .unwrap()
+        .connect()
+        .await
+        .unwrap();
     let (_asks, receiver) = mpsc::channel::<DiscoveryRequest>(8);
+
     let mut envoy = AggregatedDiscoveryServiceClient::new(channel);
-    let mut answers = envoy.stream_aggregated_resources(ReceiverStream::new(receiver)).await.unwrap().into_inner();
-    let status = tokio::time::timeout(Duration::from_secs(10), answers.message()).await.unwrap().unwrap_err();
+    let mut answers = envoy
+        .stream_aggregated_resources(ReceiverStream::new(receiver))
+        .await
+        .unwrap()
+        .into_inner();
+    let status = tokio::time::timeout(Duration::from_secs(10), answers.message())
+        .await
+        .unwrap()
+        .unwrap_err();
     assert_eq!(status.code(), tonic::Code::Unavailable);
+
     stop.cancel();
     running.join_all().await;
 }

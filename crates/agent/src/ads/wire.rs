@@ -10,7 +10,8 @@ use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-/// Capacity of the channel to Envoy: one message, so that a slow Envoy slows down the control plane.
+/// Capacity of the channel to Envoy: one message, so that a slow Envoy slows down the control
+/// plane.
 const WAITING: usize = 1;
 /// The prefix of every gRPC message: a zero byte for uncompressed, and the length.
 const PREFIX: usize = 5;
@@ -77,7 +78,17 @@ pub(super) struct Responses {
 pub(super) fn channel() -> (Outbox, Responses) {
     let (sender, messages) = mpsc::channel(WAITING);
     let (end, ended) = oneshot::channel();
-    (Outbox { messages: sender, end }, Responses { messages, message: None, end: Some(ended) })
+    (
+        Outbox {
+            messages: sender,
+            end,
+        },
+        Responses {
+            messages,
+            message: None,
+            end: Some(ended),
+        },
+    )
 }
 
 impl Outbox {
@@ -86,7 +97,10 @@ impl Outbox {
     /// # Errors
     /// If Envoy has disconnected.
     pub(super) async fn send(&self, message: Bytes) -> Result<(), Status> {
-        self.messages.send(message).await.map_err(|_| Status::cancelled("Envoy disconnected"))
+        self.messages
+            .send(message)
+            .await
+            .map_err(|_| Status::cancelled("Envoy disconnected"))
     }
 
     /// Waits until Envoy has disconnected.
@@ -105,13 +119,19 @@ impl http_body::Body for Responses {
     type Data = Bytes;
     type Error = Status;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         if let Some(message) = self.message.take() {
             return Poll::Ready(Some(Ok(Frame::data(message))));
         }
+
         if let Some(message) = ready!(self.messages.poll_recv(context)) {
             let Ok(length) = u32::try_from(message.len()) else {
-                return Poll::Ready(Some(Err(Status::resource_exhausted("the response exceeds 4 GiB"))));
+                return Poll::Ready(Some(Err(Status::resource_exhausted(
+                    "the response exceeds 4 GiB",
+                ))));
             };
             let mut prefix = BytesMut::with_capacity(PREFIX);
             prefix.put_u8(0);
@@ -119,11 +139,20 @@ impl http_body::Body for Responses {
             self.message = Some(message).filter(|message| !message.is_empty());
             return Poll::Ready(Some(Ok(Frame::data(prefix.freeze()))));
         }
-        let Some(end) = &mut self.end else { return Poll::Ready(None) };
-        let status =
-            ready!(Pin::new(end).poll(context)).unwrap_or_else(|_| Status::internal("the task of the stream panicked"));
+
+        let Some(end) = &mut self.end else {
+            return Poll::Ready(None);
+        };
+
+        let status = ready!(Pin::new(end).poll(context))
+            .unwrap_or_else(|_| Status::internal("the task of the stream panicked"));
         self.end = None;
         let mut trailers = HeaderMap::new();
-        Poll::Ready(Some(status.add_header(&mut trailers).map(|()| Frame::trailers(trailers))))
+
+        Poll::Ready(Some(
+            status
+                .add_header(&mut trailers)
+                .map(|()| Frame::trailers(trailers)),
+        ))
     }
 }

@@ -7,35 +7,64 @@ use super::tracing::Tracer;
 use super::{BootstrapError, BootstrapInput, Local, socket_address, stats};
 use navarch_api::istio::{ClientTlsSettings, TcpKeepalive};
 
-/// The socket on which the agent serves file secrets when another SDS server serves the workload's certificate.
+/// The socket on which the agent serves file secrets when another SDS server serves the workload's
+/// certificate.
 const FILE_SECRETS_SOCKET: &str = "./var/run/secrets/credential-uds/files-socket";
 
 pub(super) fn all(input: &BootstrapInput<'_>, local: Local) -> Result<Vec<Value>, BootstrapError> {
     let config = input.config;
-    let secrets = format!("./var/run/secrets/workload-spiffe-uds/{}", input.settings.workload_identity_socket);
+    let secrets = format!(
+        "./var/run/secrets/workload-spiffe-uds/{}",
+        input.settings.workload_identity_socket
+    );
     let mut clusters = vec![
         on_localhost("prometheus_stats", local, config.proxy_admin_port),
         on_localhost("agent", local, config.status_port),
         on_socket("sds-grpc", &secrets),
     ];
+
     if input.node.raw.contains_key("file-credential") {
         clusters.push(on_socket("sds-files-grpc", FILE_SECRETS_SOCKET));
     }
+
     clusters.push(control_plane(&format!("{}/XDS", config.config_path)));
     clusters.extend(tracer(input, local)?);
+
     if let Some(address) = stats::metrics_service(input) {
         let service = config.envoy_metrics_service.as_ref();
         let tls = service.and_then(|service| service.tls_settings.as_ref());
         let keepalive = service.and_then(|service| service.tcp_keepalive.as_ref());
-        clusters.push(service_cluster(input, local, "envoy_metrics_service", address, (tls, keepalive))?);
+        clusters.push(service_cluster(
+            input,
+            local,
+            "envoy_metrics_service",
+            address,
+            (tls, keepalive),
+        )?);
     }
-    if let Some(service) = config.envoy_access_log_service.as_ref().filter(|service| !service.address.is_empty()) {
-        let extras = (service.tls_settings.as_ref(), service.tcp_keepalive.as_ref());
-        clusters.push(service_cluster(input, local, "envoy_accesslog_service", &service.address, extras)?);
+
+    if let Some(service) = config
+        .envoy_access_log_service
+        .as_ref()
+        .filter(|service| !service.address.is_empty())
+    {
+        let extras = (
+            service.tls_settings.as_ref(),
+            service.tcp_keepalive.as_ref(),
+        );
+        clusters.push(service_cluster(
+            input,
+            local,
+            "envoy_accesslog_service",
+            &service.address,
+            extras,
+        )?);
     }
+
     if input.node.flag("ENABLE_SELF_DISCOVERY") {
         clusters.push(own());
     }
+
     Ok(clusters)
 }
 
@@ -49,14 +78,22 @@ fn cluster(name: &str, kind: &str, timeout: &str, address: &Value) -> Map<String
     put("connect_timeout", timeout.into());
     put("lb_policy", "ROUND_ROBIN".into());
     let endpoint = json!({ "endpoint": { "address": address } });
-    put("load_assignment", json!({ "cluster_name": name, "endpoints": [{ "lb_endpoints": [endpoint] }] }));
+    put(
+        "load_assignment",
+        json!({ "cluster_name": name, "endpoints": [{ "lb_endpoints": [endpoint] }] }),
+    );
     cluster
 }
 
 /// A cluster for a port on localhost.
 fn on_localhost(name: &str, local: Local, port: i32) -> Value {
     let address = json!({ "protocol": "TCP", "address": local.localhost, "port_value": port });
-    Value::Object(cluster(name, "STATIC", "0.250s", &json!({ "socket_address": address })))
+    Value::Object(cluster(
+        name,
+        "STATIC",
+        "0.250s",
+        &json!({ "socket_address": address }),
+    ))
 }
 
 /// An HTTP/2 cluster for a Unix domain socket.
@@ -68,7 +105,13 @@ fn on_socket(name: &str, path: &str) -> Value {
 
 /// The agent's xDS server, which proxies to the control plane.
 fn control_plane(path: &str) -> Value {
-    let mut cluster = cluster("xds-grpc", "STATIC", "1s", &json!({ "pipe": { "path": path } }));
+    let mut cluster = cluster(
+        "xds-grpc",
+        "STATIC",
+        "1s",
+        &json!({ "pipe": { "path": path } }),
+    );
+
     http2(&mut cluster);
     let threshold = |priority: &str| {
         json!({
@@ -77,6 +120,7 @@ fn control_plane(path: &str) -> Value {
     };
     let thresholds = json!({ "thresholds": [threshold("DEFAULT"), threshold("HIGH")] });
     cluster.insert("circuit_breakers".to_owned(), thresholds);
+
     let keepalive = json!({ "tcp_keepalive": { "keepalive_time": 300 } });
     cluster.insert("upstream_connection_options".to_owned(), keepalive);
     cluster.insert("max_requests_per_connection".to_owned(), 1.into());
@@ -109,7 +153,10 @@ fn by_name(
 
 /// The cluster of the trace collector.
 fn tracer(input: &BootstrapInput<'_>, local: Local) -> Result<Option<Value>, BootstrapError> {
-    let Some(tracer) = Tracer::of(input.config) else { return Ok(None) };
+    let Some(tracer) = Tracer::of(input.config) else {
+        return Ok(None);
+    };
+
     let name = match tracer {
         Tracer::Zipkin(_) => "zipkin",
         Tracer::Lightstep(_) => "lightstep",
@@ -127,10 +174,16 @@ fn tracer(input: &BootstrapInput<'_>, local: Local) -> Result<Option<Value>, Boo
         }
         Tracer::Datadog(_) => Alpn::None,
     };
-    let tls = input.config.tracing.as_ref().and_then(|tracing| tracing.tls_settings.as_ref());
+
+    let tls = input
+        .config
+        .tracing
+        .as_ref()
+        .and_then(|tracing| tracing.tls_settings.as_ref());
     if let Some(socket) = transport_socket(input, tls, "tracer", alpn) {
         cluster.insert("transport_socket".to_owned(), socket);
     }
+
     Ok(Some(Value::Object(cluster)))
 }
 

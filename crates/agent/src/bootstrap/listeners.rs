@@ -10,12 +10,25 @@ pub(super) fn all(input: &BootstrapInput<'_>, local: Local) -> Vec<Value> {
     let mut listeners = vec![prometheus(input, local)];
     let envoys = [("/stats/prometheus", "prometheus_stats")];
     let all = [("/stats/prometheus", "agent"), ("/metrics", "agent")];
+
     if settings.secure_metrics_port != 0 {
-        listeners.push(secure(local, settings.secure_metrics_port, "secure_stats", &envoys));
+        listeners.push(secure(
+            local,
+            settings.secure_metrics_port,
+            "secure_stats",
+            &envoys,
+        ));
     }
+
     if settings.secure_merged_metrics_port != 0 {
-        listeners.push(secure(local, settings.secure_merged_metrics_port, "secure_merged_stats", &all));
+        listeners.push(secure(
+            local,
+            settings.secure_merged_metrics_port,
+            "secure_merged_stats",
+            &all,
+        ));
     }
+
     listeners.push(readiness(input, local));
     listeners
 }
@@ -38,7 +51,10 @@ fn tcp(address: &str, port: u16) -> Value {
 /// Adds the address of the second family.
 fn also_on(listener: &mut Map<String, Value>, address: Option<&str>, port: u16) {
     if let Some(address) = address {
-        listener.insert("additionalAddresses".to_owned(), json!([{ "address": tcp(address, port) }]));
+        listener.insert(
+            "additionalAddresses".to_owned(),
+            json!([{ "address": tcp(address, port) }]),
+        );
     }
 }
 
@@ -52,6 +68,7 @@ fn http(stat_prefix: &str, routes: &[(&str, &str)], mut filters: Vec<Value>) -> 
         "name": "envoy.filters.http.router",
         "typed_config": { "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router" },
     }));
+
     let url = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
     json!({
         "name": "envoy.filters.network.http_connection_manager",
@@ -68,17 +85,35 @@ fn http(stat_prefix: &str, routes: &[(&str, &str)], mut filters: Vec<Value>) -> 
 /// The listener for Envoy's own metrics.
 fn prometheus(input: &BootstrapInput<'_>, local: Local) -> Value {
     let port = input.settings.envoy_prometheus_port;
-    let closed = input.config.proxy_metadata.get("METRICS_LOCALHOST_ACCESS_ONLY").is_some_and(|value| value == "true");
-    let pick = |(localhost, wildcard): (&'static str, &'static str)| if closed { localhost } else { wildcard };
+    let closed = input
+        .config
+        .proxy_metadata
+        .get("METRICS_LOCALHOST_ACCESS_ONLY")
+        .is_some_and(|value| value == "true");
+    let pick = |(localhost, wildcard): (&'static str, &'static str)| {
+        if closed { localhost } else { wildcard }
+    };
+
     let mut listener = listener(pick((local.localhost, local.wildcard)), port);
     also_on(&mut listener, local.other.map(pick), port);
-    let filters = if compresses(input) { ["brotli", "zstd", "gzip"].map(compressor).to_vec() } else { Vec::new() };
-    let http = http("stats", &[("/stats/prometheus", "prometheus_stats")], filters);
+    let filters = if compresses(input) {
+        ["brotli", "zstd", "gzip"].map(compressor).to_vec()
+    } else {
+        Vec::new()
+    };
+
+    let http = http(
+        "stats",
+        &[("/stats/prometheus", "prometheus_stats")],
+        filters,
+    );
     listener.insert("filter_chains".to_owned(), json!([{ "filters": [http] }]));
+
     Value::Object(listener)
 }
 
-/// Whether metrics are compressed. The injector copies the annotation to the proxy config, so it is not read here.
+/// Whether metrics are compressed. The injector copies the annotation to the proxy config, so it is
+/// not read here.
 fn compresses(input: &BootstrapInput<'_>) -> bool {
     input.config.stats_compression.unwrap_or(true)
 }
@@ -90,12 +125,14 @@ fn compressor(kind: &str) -> Value {
         "zstd" => "zstd.compressor.v3.Zstd",
         _ => "gzip.compressor.v3.Gzip",
     };
+
     let types = [
         "text/plain",
         "application/vnd.google.protobuf",
         "application/openmetrics-text",
         "application/openmetrics-protobuf",
     ];
+
     json!({
         "name": format!("envoy.filters.http.compressor.{kind}"),
         "typed_config": {
@@ -132,12 +169,14 @@ fn secure(local: Local, port: u16, stat_prefix: &str, routes: &[(&str, &str)]) -
             },
         },
     });
+
     let chain = json!({
         "filter_chain_match": { "transport_protocol": "tls" },
         "transport_socket": socket,
         "filters": [http(stat_prefix, routes, Vec::new())],
     });
     listener.insert("filter_chains".to_owned(), json!([chain]));
+
     Value::Object(listener)
 }
 
@@ -145,7 +184,12 @@ fn secure(local: Local, port: u16, stat_prefix: &str, routes: &[(&str, &str)]) -
 fn readiness(input: &BootstrapInput<'_>, local: Local) -> Value {
     let port = input.settings.envoy_status_port;
     let mut listener = listener(local.wildcard, port);
-    also_on(&mut listener, local.other.map(|(_, wildcard)| wildcard), port);
+    also_on(
+        &mut listener,
+        local.other.map(|(_, wildcard)| wildcard),
+        port,
+    );
+
     if input.settings.status_proxy_protocol {
         let filter = json!([{
             "name": "envoy.listener.proxy_protocol",
@@ -156,6 +200,7 @@ fn readiness(input: &BootstrapInput<'_>, local: Local) -> Value {
         }]);
         listener.insert("listener_filters".to_owned(), filter);
     }
+
     let http = http("agent", &[("/healthz/ready", "agent")], Vec::new());
     listener.insert("filter_chains".to_owned(), json!([{ "filters": [http] }]));
     Value::Object(listener)

@@ -13,7 +13,8 @@ pub(super) enum Alpn {
     Http2,
 }
 
-/// The transport socket for TLS to a server; `None` for plain text. `name` is the SNI within the mesh.
+/// The transport socket for TLS to a server; `None` for plain text. `name` is the SNI within the
+/// mesh.
 pub(super) fn transport_socket(
     input: &BootstrapInput<'_>,
     tls: Option<&ClientTlsSettings>,
@@ -36,29 +37,46 @@ pub(super) fn transport_socket(
             let chain = given("TLS_CLIENT_CERT_CHAIN", &tls.client_certificate);
             let key = given("TLS_CLIENT_KEY", &tls.private_key);
             let there = !chain.is_empty() && !key.is_empty();
-            (there.then(|| file_secret(&format!("file-cert:{chain}~{key}"))), root, json!(["h2"]))
+            (
+                there.then(|| file_secret(&format!("file-cert:{chain}~{key}"))),
+                root,
+                json!(["h2"]),
+            )
         }
-        ClientTlsMode::IstioMutual => {
-            (Some(workload_secret("default")), Some(workload_secret("ROOTCA")), json!(["istio", "h2"]))
-        }
+        ClientTlsMode::IstioMutual => (
+            Some(workload_secret("default")),
+            Some(workload_secret("ROOTCA")),
+            json!(["istio", "h2"]),
+        ),
     };
+
     let in_mesh = tls.mode == ClientTlsMode::IstioMutual && tls.sni.is_empty();
     let mut common = Map::new();
     if alpn == Alpn::Http2 {
         common.insert("alpn_protocols".to_owned(), protocols);
     }
+
     if let Some(certificate) = certificate {
-        common.insert("tls_certificate_sds_secret_configs".to_owned(), json!([certificate]));
+        common.insert(
+            "tls_certificate_sds_secret_configs".to_owned(),
+            json!([certificate]),
+        );
     }
-    common.insert("combined_validation_context".to_owned(), validation(tls, root));
+
+    common.insert(
+        "combined_validation_context".to_owned(),
+        validation(tls, root),
+    );
     let mut context = json!({
         "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
         "common_tls_context": common,
     });
+
     let sni = if in_mesh { name } else { &tls.sni };
     if let (Some(context), false) = (context.as_object_mut(), sni.is_empty()) {
         context.insert("sni".to_owned(), sni.into());
     }
+
     Some(json!({ "name": "envoy.transport_sockets.tls", "typed_config": context }))
 }
 
@@ -66,7 +84,11 @@ pub(super) fn transport_socket(
 fn validation(tls: &ClientTlsSettings, root: Option<Value>) -> Value {
     let mut own = Map::new();
     if !tls.subject_alt_names.is_empty() {
-        let names: Vec<_> = tls.subject_alt_names.iter().map(|name| json!({ "exact": name })).collect();
+        let names: Vec<_> = tls
+            .subject_alt_names
+            .iter()
+            .map(|name| json!({ "exact": name }))
+            .collect();
         own.insert("match_subject_alt_names".to_owned(), names.into());
     }
     let mut context = json!({ "default_validation_context": own });
@@ -105,13 +127,16 @@ pub(super) fn sds() -> Value {
 
 /// Envoy's options for TCP keepalive.
 pub(super) fn keepalive(keepalive: &TcpKeepalive) -> Value {
-    let seconds = |span: Option<navarch_api::duration::Duration>| span.map_or(0, |span| span.as_secs());
+    let seconds =
+        |span: Option<navarch_api::duration::Duration>| span.map_or(0, |span| span.as_secs());
     let values = [
         ("keepalive_probes", i64::from(keepalive.probes)),
         ("keepalive_time", seconds(keepalive.time)),
         ("keepalive_interval", seconds(keepalive.interval)),
     ];
     let set = values.into_iter().filter(|(_, value)| *value > 0);
-    let set: Map<String, Value> = set.map(|(key, value)| (key.to_owned(), value.into())).collect();
+    let set: Map<String, Value> = set
+        .map(|(key, value)| (key.to_owned(), value.into()))
+        .collect();
     json!({ "tcp_keepalive": set })
 }

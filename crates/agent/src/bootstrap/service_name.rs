@@ -8,7 +8,10 @@ const UNNAMED: &str = "istio-proxy";
 
 /// The service name: from the proxy config, else from the app label, the workload or the namespace.
 pub(super) fn service_cluster(node: &Node, config: &ProxyConfig) -> String {
-    match (config.tracing_service_name, config.service_cluster.as_deref()) {
+    match (
+        config.tracing_service_name,
+        config.service_cluster.as_deref(),
+    ) {
         (Some(TracingServiceName::CanonicalNameOnly), _) => named(canonical_name(node), node),
         (Some(TracingServiceName::CanonicalNameAndNamespace), _) => match node.text("NAMESPACE") {
             "" => named(canonical_name(node), node),
@@ -21,8 +24,16 @@ pub(super) fn service_cluster(node: &Node, config: &ProxyConfig) -> String {
 
 /// The given name; an empty name falls back to the name of the pod's app or workload.
 fn named(name: &str, node: &Node) -> String {
-    let (workload, namespace) = (node.text("WORKLOAD_NAME"), node.text("NAMESPACE"));
-    let app = first_label(node, ["app", "app.kubernetes.io/name", "service.istio.io/canonical-name"]);
+    let workload = node.text("WORKLOAD_NAME");
+    let namespace = node.text("NAMESPACE");
+    let app = first_label(
+        node,
+        [
+            "app",
+            "app.kubernetes.io/name",
+            "service.istio.io/canonical-name",
+        ],
+    );
     match (name, app, workload, namespace) {
         ("" | UNNAMED, Some(app), _, _) => format!("{app}.{namespace}"),
         ("" | UNNAMED, None, "", "") => UNNAMED.to_owned(),
@@ -38,10 +49,20 @@ fn canonical_name(node: &Node) -> &str {
         "" => UNNAMED,
         workload => workload,
     };
-    first_label(node, ["service.istio.io/canonical-name", "app.kubernetes.io/name", "app"]).unwrap_or(workload)
+    first_label(
+        node,
+        [
+            "service.istio.io/canonical-name",
+            "app.kubernetes.io/name",
+            "app",
+        ],
+    )
+    .unwrap_or(workload)
 }
 
 /// The value of the first label that the pod has.
 fn first_label<'a>(node: &'a Node, keys: [&str; 3]) -> Option<&'a str> {
-    keys.iter().find_map(|key| node.labels.get(*key)).map(String::as_str)
+    keys.iter()
+        .find_map(|key| node.labels.get(*key))
+        .map(String::as_str)
 }

@@ -8,9 +8,20 @@ use super::{BootstrapError, BootstrapInput, discovers_metadata, socket_address};
 use navarch_api::duration::Duration;
 
 /// Prefixes that are always included, because readiness depends on them.
-const PREFIXES: [&str; 5] = ["cluster_manager", "listener_manager", "server", "cluster.xds-grpc", "wasm"];
+const PREFIXES: [&str; 5] = [
+    "cluster_manager",
+    "listener_manager",
+    "server",
+    "cluster.xds-grpc",
+    "wasm",
+];
 /// Suffixes that are always included.
-const SUFFIXES: [&str; 4] = ["rbac.allowed", "rbac.denied", "shadow_allowed", "shadow_denied"];
+const SUFFIXES: [&str; 4] = [
+    "rbac.allowed",
+    "rbac.denied",
+    "shadow_allowed",
+    "shadow_denied",
+];
 /// The suffix of the gauge by which the agent counts connections during drain.
 const ACTIVE_CONNECTIONS: &str = "downstream_cx_active";
 /// Pattern that is always included: metrics of a VirtualService's `stat_prefix`.
@@ -19,7 +30,10 @@ const PATTERN: &str = r"vhost\..*\.route\..*";
 /// Tags before the user's tags, each with its pattern.
 const TAGS_BEFORE: [(&str, &str); 9] = [
     ("cluster_name", r"^cluster(\.(.+);)"),
-    ("http_conn_manager_prefix", r"^http\.(((?:[_.[:digit:]\w]*|[_\[\]aAbBcCdDeEfF[:digit:]\w\:]*));\.)"),
+    (
+        "http_conn_manager_prefix",
+        r"^http\.(((?:[_.[:digit:]\w]*|[_\[\]aAbBcCdDeEfF[:digit:]\w\:]*));\.)",
+    ),
     ("thread_name", r"^server(\.(.+))\.watchdog"),
     ("tcp_prefix", r"^tcp\.((.*?)\.)\w+?$"),
     ("response_code", r"_rq(_(\d{3}))$"),
@@ -28,8 +42,14 @@ const TAGS_BEFORE: [(&str, &str); 9] = [
         "http_conn_manager_listener_prefix",
         r"^listener(?=\.).*?\.http\.(((?:[_.[:digit:]]*|[_\[\]aAbBcCdDeEfF[:digit:]]*))\.)",
     ),
-    ("listener_address", r"^listener\.(((?:[_.[:digit:]]*|[_\[\]aAbBcCdDeEfF[:digit:]]*))\.)"),
-    ("mongo_prefix", r"^mongo\.(.+?)\.(collection|cmd|cx_|op_|delays_|decoding_)(.*?)$"),
+    (
+        "listener_address",
+        r"^listener\.(((?:[_.[:digit:]]*|[_\[\]aAbBcCdDeEfF[:digit:]]*))\.)",
+    ),
+    (
+        "mongo_prefix",
+        r"^mongo\.(.+?)\.(collection|cmd|cx_|op_|delays_|decoding_)(.*?)$",
+    ),
 ];
 
 /// Tags after the user's tags.
@@ -47,8 +67,16 @@ const TAGS_AFTER: [(&str, &str); 7] = [
 pub(super) fn config(input: &BootstrapInput<'_>) -> Value {
     let tag = |(name, regex): (&str, &str)| json!({ "tag_name": name, "regex": regex });
     let extra = extra_tags(input);
-    let extra = extra.iter().map(|tag| json!({ "tag_name": tag, "regex": format!(r"({tag}=\.=(.*?);\.;)") }));
-    let tags: Vec<_> = TAGS_BEFORE.into_iter().map(tag).chain(extra).chain(TAGS_AFTER.into_iter().map(tag)).collect();
+    let extra = extra
+        .iter()
+        .map(|tag| json!({ "tag_name": tag, "regex": format!(r"({tag}=\.=(.*?);\.;)") }));
+    let tags: Vec<_> = TAGS_BEFORE
+        .into_iter()
+        .map(tag)
+        .chain(extra)
+        .chain(TAGS_AFTER.into_iter().map(tag))
+        .collect();
+
     let mut config = Map::new();
     config.insert("use_all_default_tags".to_owned(), false.into());
     config.insert("stats_tags".to_owned(), tags.into());
@@ -56,14 +84,26 @@ pub(super) fn config(input: &BootstrapInput<'_>) -> Value {
     if !buckets.is_empty() {
         config.insert("histogram_bucket_settings".to_owned(), buckets.into());
     }
-    config.insert("stats_matcher".to_owned(), json!({ "inclusion_list": { "patterns": patterns(input) } }));
+
+    config.insert(
+        "stats_matcher".to_owned(),
+        json!({ "inclusion_list": { "patterns": patterns(input) } }),
+    );
+
     Value::Object(config)
 }
 
 /// The user's additional tags, without duplicates.
 pub(super) fn extra_tags(input: &BootstrapInput<'_>) -> Vec<String> {
-    let annotated = annotation(input, "extraStatTags").unwrap_or_default().split(',');
-    let all = input.config.extra_stat_tags.iter().map(String::as_str).chain(annotated);
+    let annotated = annotation(input, "extraStatTags")
+        .unwrap_or_default()
+        .split(',');
+    let all = input
+        .config
+        .extra_stat_tags
+        .iter()
+        .map(String::as_str)
+        .chain(annotated);
     let mut tags: Vec<String> = Vec::new();
     for tag in all.filter(|tag| !tag.is_empty()) {
         if !tags.iter().any(|other| other == tag) {
@@ -77,9 +117,17 @@ pub(super) fn extra_tags(input: &BootstrapInput<'_>) -> Vec<String> {
 fn patterns(input: &BootstrapInput<'_>) -> Vec<Value> {
     let prefix = |text: String| json!({ "prefix": text });
     let discovery = discovers_metadata(input).then(|| "workload_discovery".to_owned());
-    let first = ["reporter=".to_owned()].into_iter().chain(discovery).chain(prefixes(input)).map(prefix);
-    let suffixes = suffixes(input).into_iter().map(|text| json!({ "suffix": text }));
-    let regexps = regexps(input).into_iter().map(|text| json!({ "safe_regex": { "regex": text } }));
+    let first = ["reporter=".to_owned()]
+        .into_iter()
+        .chain(discovery)
+        .chain(prefixes(input))
+        .map(prefix);
+    let suffixes = suffixes(input)
+        .into_iter()
+        .map(|text| json!({ "suffix": text }));
+    let regexps = regexps(input)
+        .into_iter()
+        .map(|text| json!({ "safe_regex": { "regex": text } }));
     let last = ["component", "istio"].map(|text| prefix(text.to_owned()));
     first.chain(suffixes).chain(regexps).chain(last).collect()
 }
@@ -109,23 +157,41 @@ pub(super) fn regexps(input: &BootstrapInput<'_>) -> Vec<String> {
     included_stats(input, "statsInclusionRegexps", configured, &[PATTERN])
 }
 
-/// Included stats from the annotation or proxy config, plus the required ones. Each pod IP replaces `{pod_ip}`.
-fn included_stats(input: &BootstrapInput<'_>, key: &str, configured: &[String], required: &[&str]) -> Vec<String> {
+/// Included stats from the annotation or proxy config, plus the required ones. Each pod IP replaces
+/// `{pod_ip}`.
+fn included_stats(
+    input: &BootstrapInput<'_>,
+    key: &str,
+    configured: &[String],
+    required: &[&str],
+) -> Vec<String> {
     let annotated = annotation(input, key).filter(|text| !text.is_empty());
     let users: Vec<&str> = match annotated {
         Some(text) => text.split(',').collect(),
         None => configured.iter().map(String::as_str).collect(),
     };
     let fill = |text: &str| match text.contains("{pod_ip}") {
-        true => input.addresses.0.iter().map(|ip| text.replace("{pod_ip}", &ip.to_string())).collect(),
+        true => input
+            .addresses
+            .0
+            .iter()
+            .map(|ip| text.replace("{pod_ip}", &ip.to_string()))
+            .collect(),
         false => vec![text.to_owned()],
     };
-    users.into_iter().chain(required.iter().copied()).flat_map(fill).collect()
+
+    users
+        .into_iter()
+        .chain(required.iter().copied())
+        .flat_map(fill)
+        .collect()
 }
 
 /// Histogram buckets by prefix.
 fn histogram_buckets(input: &BootstrapInput<'_>) -> Vec<Value> {
-    let Some(text) = annotation(input, "statsHistogramBuckets") else { return Vec::new() };
+    let Some(text) = annotation(input, "statsHistogramBuckets") else {
+        return Vec::new();
+    };
     match serde_json::from_str::<BTreeMap<String, Vec<serde_json::Number>>>(text) {
         Ok(buckets) => buckets
             .into_iter()
@@ -145,28 +211,40 @@ pub(super) fn intervals(input: &BootstrapInput<'_>) -> Map<String, Value> {
         let text = annotation(input, key)?;
         let span = Duration::parse(text).ok();
         if span.is_none() {
-            tracing::warn!(annotation = key, value = text, "annotation is not a duration");
+            tracing::warn!(
+                annotation = key,
+                value = text,
+                "annotation is not a duration"
+            );
         }
         span
     };
+
     let flush = span("statsFlushInterval");
     if let Some(flush) = flush {
         intervals.insert("stats_flush_interval".to_owned(), json!(flush));
     }
+
     let flush = flush.unwrap_or(Duration::from_secs(5));
+
     match span("statsEvictionInterval") {
         Some(eviction) if eviction.as_nanos().checked_rem(flush.as_nanos()) == Some(0) => {
-            intervals.insert("stats_eviction_interval".to_owned(), format!("{}s", eviction.as_secs()).into());
+            intervals.insert(
+                "stats_eviction_interval".to_owned(),
+                format!("{}s", eviction.as_secs()).into(),
+            );
         }
         Some(_) => tracing::warn!("statsEvictionInterval is not a multiple of statsFlushInterval"),
         None => {}
     }
+
     intervals
 }
 
 /// The stats sinks.
 pub(super) fn sinks(input: &BootstrapInput<'_>) -> Result<Option<Value>, BootstrapError> {
     let mut sinks = Vec::new();
+
     if metrics_service(input).is_some() {
         sinks.push(json!({
             "name": "envoy.stat_sinks.metrics_service",
@@ -177,6 +255,7 @@ pub(super) fn sinks(input: &BootstrapInput<'_>) -> Result<Option<Value>, Bootstr
             },
         }));
     }
+
     if !input.config.statsd_udp_address.is_empty() {
         let address = socket_address(input, "statsd", &input.config.statsd_udp_address)?;
         sinks.push(json!({
@@ -187,17 +266,28 @@ pub(super) fn sinks(input: &BootstrapInput<'_>) -> Result<Option<Value>, Bootstr
             },
         }));
     }
+
     Ok((!sinks.is_empty()).then(|| sinks.into()))
 }
 
 /// The address of the metrics service, if configured.
 pub(super) fn metrics_service<'a>(input: &BootstrapInput<'a>) -> Option<&'a str> {
-    let service = input.config.envoy_metrics_service.as_ref().map(|service| service.address.as_str());
+    let service = input
+        .config
+        .envoy_metrics_service
+        .as_ref()
+        .map(|service| service.address.as_str());
     let service = service.filter(|address| !address.is_empty());
-    service.or(Some(input.config.envoy_metrics_service_address.as_str())).filter(|address| !address.is_empty())
+    service
+        .or(Some(input.config.envoy_metrics_service_address.as_str()))
+        .filter(|address| !address.is_empty())
 }
 
 /// An annotation of the pod for the sidecar.
 pub(super) fn annotation<'a>(input: &BootstrapInput<'a>, key: &str) -> Option<&'a str> {
-    input.node.annotations.get(&format!("sidecar.istio.io/{key}")).map(String::as_str)
+    input
+        .node
+        .annotations
+        .get(&format!("sidecar.istio.io/{key}"))
+        .map(String::as_str)
 }

@@ -29,23 +29,39 @@ pub enum TemplateError {
 /// When the template cannot be parsed or rendered, or its parameters cannot be computed.
 pub fn render(template: &str, input: &BootstrapInput<'_>) -> Result<String, TemplateError> {
     let json = |arguments: &[Value]| {
-        let text = arguments.first().map(|value| from_template(value).to_string());
-        Ok(Value::String(text.unwrap_or_else(|| "{}".to_owned()).into()))
+        let text = arguments
+            .first()
+            .map(|value| from_template(value).to_string());
+        Ok(Value::String(
+            text.unwrap_or_else(|| "{}".to_owned()).into(),
+        ))
     };
     let parameters = to_template(&serde_json::Value::Object(parameters(input)?));
     let fault = |error: gotmpl::TemplateError| TemplateError::Template(error.to_string());
-    let template =
-        Template::new("bootstrap").func("toJSON", json).func("toJson", json).parse(template).map_err(fault)?;
+    let template = Template::new("bootstrap")
+        .func("toJSON", json)
+        .func("toJson", json)
+        .parse(template)
+        .map_err(fault)?;
     template.execute_to_string(&parameters).map_err(fault)
 }
 
 /// The template's parameters. Unset parameters are absent, as `if` in templates expects.
-fn parameters(input: &BootstrapInput<'_>) -> Result<Map<String, serde_json::Value>, BootstrapError> {
-    let (node, config, settings) = (input.node, input.config, input.settings);
+fn parameters(
+    input: &BootstrapInput<'_>,
+) -> Result<Map<String, serde_json::Value>, BootstrapError> {
+    let node = input.node;
+    let config = input.config;
+    let settings = input.settings;
     let local = Local::new(input.addresses, settings.dual_stack);
     let built = bootstrap(input)?;
     let of_built = |path: &str| built.pointer(path).cloned().unwrap_or_default();
-    let host = config.discovery_address.split(':').next().unwrap_or_default();
+    let host = config
+        .discovery_address
+        .split(':')
+        .next()
+        .unwrap_or_default();
+
     let mut all = json!({
         "nodeID": node.id,
         "nodeType": node.id.split('~').next(),
@@ -84,17 +100,30 @@ fn parameters(input: &BootstrapInput<'_>) -> Result<Map<String, serde_json::Valu
         "global_downstream_max_connections": connections::most(input),
         "load_stats_config_json_str": node.raw.get("LOAD_STATS_CONFIG_JSON"),
     });
+
     if let Some(all) = all.as_object_mut() {
         add_servers(input, all)?;
     }
-    let serde_json::Value::Object(all) = all else { return Ok(Map::new()) };
-    Ok(all.into_iter().filter(|(_, value)| !value.is_null()).collect())
+
+    let serde_json::Value::Object(all) = all else {
+        return Ok(Map::new());
+    };
+
+    Ok(all
+        .into_iter()
+        .filter(|(_, value)| !value.is_null())
+        .collect())
 }
 
 /// Adds the servers of the bootstrap: addresses and TLS settings as JSON text.
-fn add_servers(input: &BootstrapInput<'_>, all: &mut Map<String, serde_json::Value>) -> Result<(), BootstrapError> {
-    let mut put = |key: &str, value: serde_json::Value| all.insert(key.to_owned(), value.to_string().into());
+fn add_servers(
+    input: &BootstrapInput<'_>,
+    all: &mut Map<String, serde_json::Value>,
+) -> Result<(), BootstrapError> {
+    let mut put =
+        |key: &str, value: serde_json::Value| all.insert(key.to_owned(), value.to_string().into());
     let tracing = input.config.tracing.as_ref();
+
     if let Some(tracer) = Tracer::of(input.config) {
         let (name, alpn) = match tracer {
             Tracer::Zipkin(_) => ("zipkin", Alpn::None),
@@ -107,23 +136,45 @@ fn add_servers(input: &BootstrapInput<'_>, all: &mut Map<String, serde_json::Val
             put("tracing_tls", socket);
         }
     }
+
     if !input.config.statsd_udp_address.is_empty() {
-        put("statsd", socket_address(input, "statsd", &input.config.statsd_udp_address)?);
+        put(
+            "statsd",
+            socket_address(input, "statsd", &input.config.statsd_udp_address)?,
+        );
     }
+
     let services = [
         ("envoy_metrics_service", &input.config.envoy_metrics_service),
-        ("envoy_accesslog_service", &input.config.envoy_access_log_service),
+        (
+            "envoy_accesslog_service",
+            &input.config.envoy_access_log_service,
+        ),
     ];
+
     for (name, service) in services {
-        let Some(service) = service.as_ref().filter(|service| !service.address.is_empty()) else { continue };
-        put(&format!("{name}_address"), socket_address(input, name, &service.address)?);
-        if let Some(socket) = remote::transport_socket(input, service.tls_settings.as_ref(), name, Alpn::Http2) {
+        let Some(service) = service
+            .as_ref()
+            .filter(|service| !service.address.is_empty())
+        else {
+            continue;
+        };
+
+        put(
+            &format!("{name}_address"),
+            socket_address(input, name, &service.address)?,
+        );
+        if let Some(socket) =
+            remote::transport_socket(input, service.tls_settings.as_ref(), name, Alpn::Http2)
+        {
             put(&format!("{name}_tls"), socket);
         }
+
         if let Some(alive) = &service.tcp_keepalive {
             put(&format!("{name}_tcp_keepalive"), remote::keepalive(alive));
         }
     }
+
     Ok(())
 }
 
@@ -131,10 +182,17 @@ fn add_servers(input: &BootstrapInput<'_>, all: &mut Map<String, serde_json::Val
 fn go_names(message: &serde_json::Value) -> serde_json::Value {
     let upper = |key: &str| {
         let mut letters = key.chars();
-        letters.next().map(|first| first.to_ascii_uppercase().to_string() + letters.as_str()).unwrap_or_default()
+        letters
+            .next()
+            .map(|first| first.to_ascii_uppercase().to_string() + letters.as_str())
+            .unwrap_or_default()
     };
     let fields = message.as_object().into_iter().flatten();
-    serde_json::Value::Object(fields.map(|(key, value)| (upper(key), value.clone())).collect())
+    serde_json::Value::Object(
+        fields
+            .map(|(key, value)| (upper(key), value.clone()))
+            .collect(),
+    )
 }
 
 fn to_template(value: &serde_json::Value) -> Value {
@@ -148,7 +206,9 @@ fn to_template(value: &serde_json::Value) -> Value {
         serde_json::Value::String(text) => Value::String(text.as_str().into()),
         serde_json::Value::Array(values) => Value::List(values.iter().map(to_template).collect()),
         serde_json::Value::Object(fields) => {
-            let fields = fields.iter().map(|(key, value)| (Arc::from(key.as_str()), to_template(value)));
+            let fields = fields
+                .iter()
+                .map(|(key, value)| (Arc::from(key.as_str()), to_template(value)));
             Value::Map(Arc::new(fields.collect::<BTreeMap<_, _>>()))
         }
     }
@@ -163,7 +223,10 @@ fn from_template(value: &Value) -> serde_json::Value {
         Value::String(text) => serde_json::Value::from(&**text),
         Value::List(values) => values.iter().map(from_template).collect(),
         Value::Map(fields) => serde_json::Value::Object(
-            fields.iter().map(|(key, value)| (key.to_string(), from_template(value))).collect(),
+            fields
+                .iter()
+                .map(|(key, value)| (key.to_string(), from_template(value)))
+                .collect(),
         ),
         Value::Nil | Value::Function(_) => serde_json::Value::Null,
     }

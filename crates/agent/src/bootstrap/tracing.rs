@@ -20,10 +20,28 @@ impl<'a> Tracer<'a> {
     /// The tracer of a proxy config. The control plane configures all other tracers per listener.
     pub(super) fn of(config: &'a ProxyConfig) -> Option<Self> {
         let tracing = config.tracing.as_ref()?;
-        let zipkin = tracing.zipkin.as_ref().map(|zipkin| Self::Zipkin(&zipkin.address));
-        let lightstep = || tracing.lightstep.as_ref().map(|lightstep| Self::Lightstep(&lightstep.address));
-        let datadog = || tracing.datadog.as_ref().map(|datadog| Self::Datadog(&datadog.address));
-        zipkin.or_else(lightstep).or_else(datadog).filter(|tracer| !tracer.address().is_empty())
+        let zipkin = tracing
+            .zipkin
+            .as_ref()
+            .map(|zipkin| Self::Zipkin(&zipkin.address));
+        let lightstep = || {
+            tracing
+                .lightstep
+                .as_ref()
+                .map(|lightstep| Self::Lightstep(&lightstep.address))
+        };
+
+        let datadog = || {
+            tracing
+                .datadog
+                .as_ref()
+                .map(|datadog| Self::Datadog(&datadog.address))
+        };
+
+        zipkin
+            .or_else(lightstep)
+            .or_else(datadog)
+            .filter(|tracer| !tracer.address().is_empty())
     }
 
     pub(super) fn address(self) -> &'a str {
@@ -34,7 +52,13 @@ impl<'a> Tracer<'a> {
 }
 
 pub(super) fn tracer(input: &BootstrapInput<'_>) -> Result<Option<Value>, BootstrapError> {
-    if input.config.tracing.as_ref().is_some_and(|tracing| tracing.stackdriver.is_some()) && !has_project(input) {
+    if input
+        .config
+        .tracing
+        .as_ref()
+        .is_some_and(|tracing| tracing.stackdriver.is_some())
+        && !has_project(input)
+    {
         return Err(BootstrapError::NoProject);
     }
     let (name, message, mut config) = match Tracer::of(input.config) {
@@ -57,19 +81,32 @@ pub(super) fn tracer(input: &BootstrapInput<'_>) -> Result<Option<Value>, Bootst
         ),
         Some(Tracer::Datadog(_)) => {
             let service = service_name::service_cluster(input.node, input.config);
-            ("datadog", "DatadogConfig", json!({ "collector_cluster": "datadog_agent", "service_name": service }))
+            (
+                "datadog",
+                "DatadogConfig",
+                json!({ "collector_cluster": "datadog_agent", "service_name": service }),
+            )
         }
     };
+
     if let Some(config) = config.as_object_mut() {
-        config.insert("@type".to_owned(), format!("type.googleapis.com/envoy.config.trace.v3.{message}").into());
+        config.insert(
+            "@type".to_owned(),
+            format!("type.googleapis.com/envoy.config.trace.v3.{message}").into(),
+        );
     }
-    Ok(Some(json!({ "http": { "name": format!("envoy.tracers.{name}"), "typed_config": config } })))
+
+    Ok(Some(
+        json!({ "http": { "name": format!("envoy.tracers.{name}"), "typed_config": config } }),
+    ))
 }
 
 /// Whether the platform metadata contains a project.
 fn has_project(input: &BootstrapInput<'_>) -> bool {
     let platform = input.node.metadata.get("PLATFORM_METADATA");
-    platform.and_then(|metadata| metadata.get("gcp_project")).is_some()
+    platform
+        .and_then(|metadata| metadata.get("gcp_project"))
+        .is_some()
 }
 
 /// The path of Lightstep's access token.
@@ -79,7 +116,15 @@ fn token_path(config: &ProxyConfig) -> String {
 
 /// The file with Lightstep's access token.
 pub(super) fn token_file(config: &ProxyConfig) -> Option<RequiredFile> {
-    let lightstep = |tracing: &Tracing| tracing.lightstep.clone().filter(|_| tracing.zipkin.is_none());
+    let lightstep = |tracing: &Tracing| {
+        tracing
+            .lightstep
+            .clone()
+            .filter(|_| tracing.zipkin.is_none())
+    };
     let lightstep = config.tracing.as_ref().and_then(lightstep)?;
-    Some(RequiredFile { path: token_path(config), content: lightstep.access_token })
+    Some(RequiredFile {
+        path: token_path(config),
+        content: lightstep.access_token,
+    })
 }

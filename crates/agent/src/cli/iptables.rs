@@ -17,7 +17,14 @@ pub(super) fn run(arguments: &[String], variables: &Variables) -> anyhow::Result
 /// Removes the rules.
 pub(super) fn clean(arguments: &[String], variables: &Variables) -> anyhow::Result<i32> {
     super::log::start("", false)?;
-    act(&Options { cleanup_only: true, validate: false, ..options(arguments, variables)? }, variables)
+    act(
+        &Options {
+            cleanup_only: true,
+            validate: false,
+            ..options(arguments, variables)?
+        },
+        variables,
+    )
 }
 
 /// Reads flags, variables and the properties of the machine.
@@ -53,7 +60,11 @@ fn show(options: &Options, variables: &Variables) -> anyhow::Result<()> {
     }
     let path = variables.text("DRY_RUN_FILE_PATH");
     if !path.is_empty() {
-        let lines: Vec<_> = planned.into_iter().flat_map(|run| run.lines).map(|line| line + "\n").collect();
+        let lines: Vec<_> = planned
+            .into_iter()
+            .flat_map(|run| run.lines)
+            .map(|line| line + "\n")
+            .collect();
         std::fs::write(path, lines.concat()).with_context(|| format!("failed to write {path}"))?;
     }
     Ok(())

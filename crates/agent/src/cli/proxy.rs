@@ -19,19 +19,32 @@ pub(super) fn run(arguments: &[String], variables: &Variables) -> anyhow::Result
     let unknown = super::log::start(&command.log_output_level, command.settings.log_json)?;
     super::warn_ignored("unknown scopes in --log_output_level", &unknown);
     super::warn_ignored("flags that have no effect", &command.without_effect);
-    super::warn_ignored("environment variables of pilot-agent that have no effect", &ignored::ignored(variables));
-    // One thread is enough for the agent's work, and the kernel binds Envoy to the thread that started it. Files and
-    // host names are read on a few more, which end when they are idle.
+    super::warn_ignored(
+        "environment variables of pilot-agent that have no effect",
+        &ignored::ignored(variables),
+    );
+
+    // One thread is enough for the agent's work, and the kernel binds Envoy to the thread that
+    // started it. Files and host names are read on a few more, which end when they are idle.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(MAX_BLOCKING_THREADS)
         .thread_stack_size(STACK_SIZE)
         .build()
         .context("failed to start the tokio runtime")?;
-    #[expect(clippy::disallowed_methods, reason = "this is the only place that reads the clock")]
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the only place that reads the clock"
+    )]
     let clock = std::time::SystemTime::now;
     let launcher = launcher().context("failed to find the agent's executable")?;
-    Ok(runtime.block_on(run::run(&command, variables, &Environment { launcher, clock }))?)
+
+    Ok(runtime.block_on(run::run(
+        &command,
+        variables,
+        &Environment { launcher, clock },
+    ))?)
 }
 
 /// The command prefix that starts a program which is killed with the agent.
@@ -40,12 +53,17 @@ fn launcher() -> std::io::Result<Vec<String>> {
     Ok(launcher_of(own, std::process::id()))
 }
 
-/// The prefix for the agent's own program file `own`. A file named `pilot-agent` accepts the agent's commands
-/// directly, one named `navarch` as a subcommand; symbolic links are resolved.
+/// The prefix for the agent's own program file `own`. A file named `pilot-agent` accepts the
+/// agent's commands directly, one named `navarch` as a subcommand; symbolic links are resolved.
 fn launcher_of(own: String, parent: u32) -> Vec<String> {
-    let subcommand = super::command_of_name(Some(&own)).is_none().then(|| "agent".to_owned());
+    let subcommand = super::command_of_name(Some(&own))
+        .is_none()
+        .then(|| "agent".to_owned());
     let command = [super::exec::COMMAND.to_owned(), parent.to_string()];
-    std::iter::once(own).chain(subcommand).chain(command).collect()
+    std::iter::once(own)
+        .chain(subcommand)
+        .chain(command)
+        .collect()
 }
 
 #[cfg(test)]
@@ -55,7 +73,13 @@ mod tests {
     #[test]
     fn a_binary_named_pilot_agent_runs_agent_commands() {
         let words = |own: &str| launcher_of(own.to_owned(), 7);
-        assert_eq!(words("/usr/local/bin/pilot-agent"), ["/usr/local/bin/pilot-agent", "exec-with-parent", "7"]);
-        assert_eq!(words("/usr/local/bin/navarch"), ["/usr/local/bin/navarch", "agent", "exec-with-parent", "7"]);
+        assert_eq!(
+            words("/usr/local/bin/pilot-agent"),
+            ["/usr/local/bin/pilot-agent", "exec-with-parent", "7"]
+        );
+        assert_eq!(
+            words("/usr/local/bin/navarch"),
+            ["/usr/local/bin/navarch", "agent", "exec-with-parent", "7"]
+        );
     }
 }

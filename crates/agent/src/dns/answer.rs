@@ -20,7 +20,8 @@ const PAYLOAD: u16 = 1232;
 /// The transport of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// Answers have at most 512 bytes, or the payload size in the query's EDNS record; longer ones are truncated.
+    /// Answers have at most 512 bytes, or the payload size in the query's EDNS record; longer ones
+    /// are truncated.
     Udp,
     /// Answers have at most 65535 bytes; clients use TCP after a truncated answer over UDP.
     Tcp,
@@ -50,25 +51,45 @@ pub struct Question {
 
 /// Answers a message. `random` shuffles the addresses of a host to distribute connections.
 #[must_use]
-pub fn answer(message: &[u8], carrier: Carrier, table: Option<&Table>, random: u32, forward_early: bool) -> Answer {
-    let Ok(query) = Message::from_vec(message) else { return malformed(message) };
+pub fn answer(
+    message: &[u8],
+    carrier: Carrier,
+    table: Option<&Table>,
+    random: u32,
+    forward_early: bool,
+) -> Answer {
+    let Ok(query) = Message::from_vec(message) else {
+        return malformed(message);
+    };
+
     if query.metadata.message_type != MessageType::Query {
         return Answer::Nothing;
     }
+
     let limit = limit(&query, carrier);
     let now = |message: Message| encode(message, limit).map_or(Answer::Nothing, Answer::Now);
     if query.metadata.op_code != OpCode::Query {
         return now(reply(&query, ResponseCode::NotImp));
     }
-    let Some(question) = query.queries.first() else { return now(reply(&query, ResponseCode::ServFail)) };
+
+    let Some(question) = query.queries.first() else {
+        return now(reply(&query, ResponseCode::ServFail));
+    };
+
     let failure = reply(&query, ResponseCode::ServFail);
     let Some(table) = table else {
-        return if forward_early { forward(failure, limit, carrier) } else { now(failure) };
+        return if forward_early {
+            forward(failure, limit, carrier)
+        } else {
+            now(failure)
+        };
     };
+
     let kind = question.query_type();
     if question.query_class() != DNSClass::IN || !matches!(kind, RecordType::A | RecordType::AAAA) {
         return forward(failure, limit, carrier);
     }
+
     let name = question.name();
     let text = name.to_ascii().to_ascii_lowercase();
     let text = text.strip_suffix('.').unwrap_or(&text);
@@ -81,43 +102,68 @@ pub fn answer(message: &[u8], carrier: Carrier, table: Option<&Table>, random: u
             let Ok(target) = Name::from_ascii(format!("{target}.")) else {
                 return forward(failure, limit, carrier);
             };
-            answers.push(Record::from_rdata(name.clone(), TTL, RData::CNAME(CNAME(target.clone()))));
+            answers.push(Record::from_rdata(
+                name.clone(),
+                TTL,
+                RData::CNAME(CNAME(target.clone())),
+            ));
             (target, addresses)
         }
     };
+
     let records = records(&owner, kind, addresses, random);
+
     // An alias of a host without addresses of this family has no records, as the host itself.
     if records.is_empty() {
         answers.clear();
     }
+
     answers.extend(records);
     let mut response = reply(&query, ResponseCode::NoError);
     response.metadata.authoritative = true;
     response.answers = answers;
+
     now(response)
 }
 
 /// Forwards the query.
 fn forward(failure: Message, limit: u16, carrier: Carrier) -> Answer {
     let failure = encode(failure, limit);
-    failure.map_or(Answer::Nothing, |failure| Answer::Forward(Question { failure, limit, carrier }))
+    failure.map_or(Answer::Nothing, |failure| {
+        Answer::Forward(Question {
+            failure,
+            limit,
+            carrier,
+        })
+    })
 }
 
 /// The records of a host in random order.
 fn records(owner: &Name, kind: RecordType, addresses: &Addresses, random: u32) -> Vec<Record> {
     let record = |data| Record::from_rdata(owner.clone(), TTL, data);
     let mut records: Vec<Record> = if kind == RecordType::A {
-        addresses.v4.iter().map(|ip| record(RData::A(A(*ip)))).collect()
+        addresses
+            .v4
+            .iter()
+            .map(|ip| record(RData::A(A(*ip))))
+            .collect()
     } else {
-        addresses.v6.iter().map(|ip| record(RData::AAAA(AAAA(*ip)))).collect()
+        addresses
+            .v6
+            .iter()
+            .map(|ip| record(RData::AAAA(AAAA(*ip))))
+            .collect()
     };
+
     // A linear congruence is random enough to spread load.
     let mut state = random;
+
     for last in (1..records.len()).rev() {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let range = u32::try_from(last + 1).unwrap_or(u32::MAX);
         records.swap(last, usize::try_from((state >> 8) % range).unwrap_or(0));
     }
+
     records
 }
 
@@ -136,9 +182,11 @@ fn reply(query: &Message, code: ResponseCode) -> Message {
     reply
 }
 
-/// The answer to an invalid message: a format error, if it has a header and is not a response itself.
+/// The answer to an invalid message: a format error, if it has a header and is not a response
+/// itself.
 fn malformed(message: &[u8]) -> Answer {
-    let (Some([high, low, flags, _]), true) = (message.first_chunk::<4>(), message.len() >= HEADER) else {
+    let (Some([high, low, flags, _]), true) = (message.first_chunk::<4>(), message.len() >= HEADER)
+    else {
         return Answer::Nothing;
     };
     if flags & 0x80 != 0 {
@@ -153,7 +201,10 @@ fn malformed(message: &[u8]) -> Answer {
 fn limit(query: &Message, carrier: Carrier) -> u16 {
     match carrier {
         Carrier::Tcp => TCP,
-        Carrier::Udp => query.edns.as_ref().map_or(PLAIN_UDP, |edns| edns.max_payload().max(PLAIN_UDP)),
+        Carrier::Udp => query
+            .edns
+            .as_ref()
+            .map_or(PLAIN_UDP, |edns| edns.max_payload().max(PLAIN_UDP)),
     }
 }
 
@@ -166,7 +217,9 @@ fn encode(mut message: Message, limit: u16) -> Option<Vec<u8>> {
             return Some(bytes);
         }
         // As many as fit on average, and at least one fewer than before.
-        message.answers.truncate((answers * usize::from(limit) / bytes.len()).min(answers - 1));
+        message
+            .answers
+            .truncate((answers * usize::from(limit) / bytes.len()).min(answers - 1));
         message.metadata.truncation = true;
     }
 }
@@ -179,5 +232,7 @@ pub(super) fn fit(response: Vec<u8>, limit: u16) -> Option<Vec<u8>> {
     let parsed = Message::from_vec(&response).ok()?;
     let mut cut = parsed.truncate();
     cut.metadata.message_type = MessageType::Response;
-    cut.to_vec().ok().filter(|bytes| bytes.len() <= usize::from(limit))
+    cut.to_vec()
+        .ok()
+        .filter(|bytes| bytes.len() <= usize::from(limit))
 }

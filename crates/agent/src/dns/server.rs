@@ -22,7 +22,8 @@ use navarch_net::port::{Port, PortLimits};
 use navarch_net::rejections::Rejections;
 use navarch_net::stream::PortStream;
 
-/// Maximum number of TCP connections. Clients use TCP only for responses that do not fit a datagram.
+/// Maximum number of TCP connections. Clients use TCP only for responses that do not fit a
+/// datagram.
 const MAX_CONNECTIONS: usize = 256;
 /// Idle timeout of a TCP connection.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -53,7 +54,10 @@ impl DnsServer {
     /// # Errors
     /// When an address cannot be listened on.
     pub async fn bind(config: DnsConfig, names: NameTableSink) -> io::Result<Self> {
-        let (mut udp, mut tcp, mut own) = (Vec::new(), Vec::new(), Vec::new());
+        let mut udp = Vec::new();
+        let mut tcp = Vec::new();
+        let mut own = Vec::new();
+
         for address in &config.listen {
             let listener = listen(*address)?;
             // With port 0, UDP takes the port that TCP got.
@@ -62,9 +66,26 @@ impl DnsServer {
             own.push(address);
             tcp.push(listener);
         }
-        let DnsConfig { listen: _, resolvers, parallel, timeout, before_table } = config;
+
+        let DnsConfig {
+            listen: _,
+            resolvers,
+            parallel,
+            timeout,
+            before_table,
+        } = config;
+
         let forwarding = Forwarding::new(&resolvers, &own, parallel, timeout);
-        Ok(Self { udp, tcp, handler: DnsHandler { names, forwarding, before_table, metrics: AgentMetrics::default() } })
+        Ok(Self {
+            udp,
+            tcp,
+            handler: DnsHandler {
+                names,
+                forwarding,
+                before_table,
+                metrics: AgentMetrics::default(),
+            },
+        })
     }
 
     /// The same, with metrics.
@@ -91,7 +112,11 @@ pub async fn serve(server: DnsServer, stop: CancellationToken) {
     for socket in udp {
         tasks.spawn(datagrams(Arc::new(socket), handler.clone()));
     }
-    let port = Port::new("dns", PortLimits::plain(MAX_CONNECTIONS), Rejections::default());
+    let port = Port::new(
+        "dns",
+        PortLimits::plain(MAX_CONNECTIONS),
+        Rejections::default(),
+    );
     for listener in tcp {
         tasks.spawn(connections(listener, handler.clone(), port.clone()));
     }
@@ -105,7 +130,13 @@ impl DnsHandler {
         self.metrics.count_dns_query();
         let table = self.names.table();
         let random = u32::from_be_bytes(random::bytes());
-        answer(message, carrier, table.as_deref(), random, self.before_table == BeforeTable::Forward)
+        answer(
+            message,
+            carrier,
+            table.as_deref(),
+            random,
+            self.before_table == BeforeTable::Forward,
+        )
     }
 
     /// Forwards a query to the upstream resolvers, unless the agent itself sent it.
@@ -116,9 +147,11 @@ impl DnsHandler {
             );
             return question.failure;
         }
-        let (begun, failure) = (Instant::now(), question.failure.clone());
+        let begun = Instant::now();
+        let failure = question.failure.clone();
         let answer = self.forwarding.forward(message, question).await;
-        self.metrics.dns_forwarded(begun.elapsed(), answer != failure);
+        self.metrics
+            .dns_forwarded(begun.elapsed(), answer != failure);
         answer
     }
 }
@@ -127,12 +160,14 @@ impl DnsHandler {
 async fn datagrams(socket: Arc<UdpSocket>, handler: Arc<DnsHandler>) {
     let mut buffer = vec![0; usize::from(u16::MAX)];
     let mut forwarded = JoinSet::new();
+
     loop {
         while forwarded.try_join_next().is_some() {}
         let (length, peer) = match socket.recv_from(&mut buffer).await {
             Ok(received) => received,
             Err(error) => {
-                // This includes ICMP errors for earlier responses to clients that have closed their port.
+                // This includes ICMP errors for earlier responses to clients that have closed their
+                // port.
                 tracing::debug!(%error, "failed to receive on the UDP socket");
                 if error.kind() != io::ErrorKind::ConnectionRefused {
                     tokio::time::sleep(RETRY_DELAY).await;
@@ -140,12 +175,18 @@ async fn datagrams(socket: Arc<UdpSocket>, handler: Arc<DnsHandler>) {
                 continue;
             }
         };
-        let Some(message) = buffer.get(..length) else { continue };
+
+        let Some(message) = buffer.get(..length) else {
+            continue;
+        };
+
         match handler.decide(message, Carrier::Udp) {
             // Errors of sending to a client are ignored.
             Answer::Now(answer) => drop(socket.send_to(&answer, peer).await),
             Answer::Forward(question) => {
-                let (socket, handler, message) = (socket.clone(), handler.clone(), message.to_vec());
+                let socket = socket.clone();
+                let handler = handler.clone();
+                let message = message.to_vec();
                 forwarded.spawn(async move {
                     let answer = handler.forward(&message, peer, question).await;
                     drop(socket.send_to(&answer, peer).await);
@@ -170,8 +211,13 @@ async fn connections(listener: TcpListener, handler: Arc<DnsHandler>, port: Arc<
 }
 
 /// Answers the queries of a connection in order.
-async fn serve_connection(mut stream: PortStream, peer: SocketAddr, handler: &DnsHandler) -> io::Result<()> {
+async fn serve_connection(
+    mut stream: PortStream,
+    peer: SocketAddr,
+    handler: &DnsHandler,
+) -> io::Result<()> {
     let slow = |_| io::Error::from(io::ErrorKind::TimedOut);
+
     loop {
         let read = async {
             let length = stream.read_u16().await?;
@@ -179,7 +225,11 @@ async fn serve_connection(mut stream: PortStream, peer: SocketAddr, handler: &Dn
             stream.read_exact(&mut message).await?;
             io::Result::Ok(message)
         };
-        let message = match tokio::time::timeout(IDLE_TIMEOUT, read).await.map_err(slow)? {
+
+        let message = match tokio::time::timeout(IDLE_TIMEOUT, read)
+            .await
+            .map_err(slow)?
+        {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             message => message?,
         };
@@ -188,9 +238,13 @@ async fn serve_connection(mut stream: PortStream, peer: SocketAddr, handler: &Dn
             Answer::Forward(question) => handler.forward(&message, peer, question).await,
             Answer::Nothing => return Ok(()),
         };
-        let length = u16::try_from(answer.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+
+        let length =
+            u16::try_from(answer.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
         let mut framed = length.to_be_bytes().to_vec();
         framed.extend_from_slice(&answer);
-        tokio::time::timeout(IDLE_TIMEOUT, stream.write_all(&framed)).await.map_err(slow)??;
+        tokio::time::timeout(IDLE_TIMEOUT, stream.write_all(&framed))
+            .await
+            .map_err(slow)??;
     }
 }

@@ -37,7 +37,8 @@ pub struct Addresses {
 pub struct Table {
     /// By host in lower case without a trailing dot; wildcards start with `*.`.
     hosts: KeyedMap<Box<str>, Arc<Addresses>>,
-    /// The first search domain with a leading dot; resolvers with several search domains try it first.
+    /// The first search domain with a leading dot; resolvers with several search domains try it
+    /// first.
     search: Option<String>,
 }
 
@@ -46,7 +47,8 @@ pub struct Table {
 pub enum Lookup<'a> {
     /// The name is a host.
     Host(&'a Addresses),
-    /// The name is a host followed by the search domain: an alias of the first bytes, whose number is given.
+    /// The name is a host followed by the search domain: an alias of the first bytes, whose number
+    /// is given.
     Alias(usize, &'a Addresses),
     /// The name is not in the table.
     Unknown,
@@ -71,7 +73,11 @@ impl NameTableSink {
     /// A sink without a table.
     #[must_use]
     pub fn new(config: TableConfig) -> Self {
-        Self(Arc::new(Sink { config, table: ArcSwapOption::empty(), wire: ArcSwapOption::empty() }))
+        Self(Arc::new(Sink {
+            config,
+            table: ArcSwapOption::empty(),
+            wire: ArcSwapOption::empty(),
+        }))
     }
 
     /// Replaces the current table.
@@ -88,7 +94,8 @@ impl NameTableSink {
         self.0.table.load_full()
     }
 
-    /// The current table as the control plane sent it, together with the derived short names: the content of `/debug/ndsz`.
+    /// The current table as the control plane sent it, together with the derived short names: the
+    /// content of `/debug/ndsz`.
     #[must_use]
     pub fn wire(&self) -> Option<NameTable> {
         let mut wire = NameTable::clone(&*self.0.wire.load_full()?);
@@ -96,14 +103,24 @@ impl NameTableSink {
             .table
             .iter()
             .flat_map(|(host, info)| {
-                let short = NameInfo { ips: info.ips.clone(), registry: KUBERNETES.to_owned(), ..NameInfo::default() };
-                let names = names(host, info, &self.0.config).into_iter().filter(|name| name != host);
-                names.map(move |name| (format!("{name}."), short.clone())).collect::<Vec<_>>()
+                let short = NameInfo {
+                    ips: info.ips.clone(),
+                    registry: KUBERNETES.to_owned(),
+                    ..NameInfo::default()
+                };
+                let names = names(host, info, &self.0.config)
+                    .into_iter()
+                    .filter(|name| name != host);
+                names
+                    .map(move |name| (format!("{name}."), short.clone()))
+                    .collect::<Vec<_>>()
             })
             .collect();
+
         for (name, info) in more {
             wire.table.entry(name).or_insert(info);
         }
+
         Some(wire)
     }
 }
@@ -113,18 +130,23 @@ impl Table {
     #[must_use]
     pub fn new(wire: &NameTable, config: &TableConfig) -> Self {
         let mut hosts = KeyedMap::default();
+
         for (host, info) in &wire.table {
             let mut addresses = Addresses::default();
+
             for ip in info.ips.iter().filter_map(|ip| ip.parse::<IpAddr>().ok()) {
                 match ip {
                     IpAddr::V4(ip) => addresses.v4.push(ip),
                     IpAddr::V6(ip) => addresses.v6.push(ip),
                 }
             }
+
             if addresses == Addresses::default() {
                 continue;
             }
+
             let addresses = Arc::new(addresses);
+
             for name in names(host, info, config) {
                 let name = name.to_ascii_lowercase().into_boxed_str();
                 // A host's own name takes precedence over a short name of another host.
@@ -135,15 +157,21 @@ impl Table {
                 }
             }
         }
-        Self { hosts, search: config.search.first().map(|domain| format!(".{domain}")) }
+
+        Self {
+            hosts,
+            search: config.search.first().map(|domain| format!(".{domain}")),
+        }
     }
 
-    /// Looks up a name in lower case without a trailing dot. Costs a few hashes; for wildcards one or two per label.
+    /// Looks up a name in lower case without a trailing dot. Costs a few hashes; for wildcards one
+    /// or two per label.
     #[must_use]
     pub fn find(&self, name: &str) -> Lookup<'_> {
         if let Some(found) = self.exact(name) {
             return found;
         }
+
         let mut wildcard = String::with_capacity(name.len() + 2);
         let mut rest = name;
         while let Some((_, parent)) = rest.split_once('.') {
@@ -153,13 +181,22 @@ impl Table {
             if let Some(addresses) = self.hosts.get(wildcard.as_str()) {
                 return Lookup::Host(addresses);
             }
-            if let Some(host) = self.search.as_deref().and_then(|search| wildcard.strip_suffix(search))
+
+            if let Some(host) = self
+                .search
+                .as_deref()
+                .and_then(|search| wildcard.strip_suffix(search))
                 && let Some(addresses) = self.hosts.get(host)
             {
-                return Lookup::Alias(name.len() - self.search.as_deref().map_or(0, str::len), addresses);
+                return Lookup::Alias(
+                    name.len() - self.search.as_deref().map_or(0, str::len),
+                    addresses,
+                );
             }
+
             rest = parent;
         }
+
         Lookup::Unknown
     }
 
@@ -174,15 +211,19 @@ impl Table {
         if host.ends_with(search) {
             return None;
         }
-        self.hosts.get(host).map(|addresses| Lookup::Alias(host.len(), addresses))
+        self.hosts
+            .get(host)
+            .map(|addresses| Lookup::Alias(host.len(), addresses))
     }
 }
 
-/// The names of a host, without trailing dots. A Kubernetes service in the proxy's own domain has short names; in
-/// another domain they would be ambiguous.
+/// The names of a host, without trailing dots. A Kubernetes service in the proxy's own domain has
+/// short names; in another domain they would be ambiguous.
 fn names(host: &str, info: &NameInfo, config: &TableConfig) -> Vec<String> {
     let own = host.trim_end_matches('.').to_owned();
-    let (registry, shortname, namespace) = (&info.registry, &info.shortname, &info.namespace);
+    let registry = &info.registry;
+    let shortname = &info.shortname;
+    let namespace = &info.namespace;
     let domain = match config.domain.split_once('.') {
         Some((first, rest)) if first == config.namespace => rest,
         Some(_) | None => &config.domain,
@@ -190,11 +231,17 @@ fn names(host: &str, info: &NameInfo, config: &TableConfig) -> Vec<String> {
     if registry != KUBERNETES || domain.is_empty() || !own.ends_with(domain) {
         return vec![own];
     }
+
     let first = domain.split('.').next().unwrap_or_default();
-    let mut names = vec![own, format!("{shortname}.{namespace}"), format!("{shortname}.{namespace}.{first}")];
+    let mut names = vec![
+        own,
+        format!("{shortname}.{namespace}"),
+        format!("{shortname}.{namespace}.{first}"),
+    ];
     if *namespace == config.namespace {
         names.push(shortname.clone());
     }
+
     names.extend(other_names(info));
     names
 }
@@ -202,5 +249,7 @@ fn names(host: &str, info: &NameInfo, config: &TableConfig) -> Vec<String> {
 /// Further names of a host, which old control planes send.
 #[allow(deprecated, reason = "old control planes send them")]
 fn other_names(info: &NameInfo) -> impl Iterator<Item = String> {
-    info.alt_hosts.iter().map(|name| name.trim_end_matches('.').to_owned())
+    info.alt_hosts
+        .iter()
+        .map(|name| name.trim_end_matches('.').to_owned())
 }

@@ -29,8 +29,8 @@ pub struct DrainPlan {
     pub inbound_only: bool,
     /// The drain duration (`terminationDrainDuration`).
     pub duration: Duration,
-    /// The minimum drain duration (`MINIMUM_DRAIN_DURATION`), if Envoy drains until no connection is left instead
-    /// (`EXIT_ON_ZERO_ACTIVE_CONNECTIONS`).
+    /// The minimum drain duration (`MINIMUM_DRAIN_DURATION`), if Envoy drains until no connection
+    /// is left instead (`EXIT_ON_ZERO_ACTIVE_CONNECTIONS`).
     pub until_unused: Option<Duration>,
     /// Ports of listeners whose connections belong to the mesh itself.
     pub own_ports: Vec<u16>,
@@ -59,13 +59,24 @@ impl AdminApi {
 impl DrainPlan {
     /// Starts draining.
     pub(super) async fn drain(&self, afterwards: AfterDrain) {
-        let inbound = if self.inbound_only { "inboundonly&" } else { "" };
+        let inbound = if self.inbound_only {
+            "inboundonly&"
+        } else {
+            ""
+        };
+
         let stay = match afterwards {
             AfterDrain::GoOn => "&skip_exit",
             AfterDrain::Close => "",
         };
         let path = format!("/drain_listeners?{inbound}graceful{stay}");
-        let question = LocalRequest::post(&self.admin.host, self.admin.port, &path, Duration::from_secs(5));
+        let question = LocalRequest::post(
+            &self.admin.host,
+            self.admin.port,
+            &path,
+            Duration::from_secs(5),
+        );
+
         match self.admin.send(question).await {
             Ok(_) => tracing::info!(inbound_only = self.inbound_only, "draining Envoy"),
             Err(error) => tracing::warn!(%error, "failed to start draining Envoy"),
@@ -90,7 +101,13 @@ impl DrainPlan {
         while failures < MAX_FAILURES {
             sleep(COUNT_INTERVAL).await;
             let path = "/stats?usedonly&filter=downstream_cx_active$";
-            let question = LocalRequest::get(&self.admin.host, self.admin.port, path, Duration::from_secs(2));
+            let question = LocalRequest::get(
+                &self.admin.host,
+                self.admin.port,
+                path,
+                Duration::from_secs(2),
+            );
+
             match self.admin.send(question).await {
                 Ok(stats) => match active_connections(&stats, &self.own_ports) {
                     None | Some(0) => return,
@@ -108,7 +125,8 @@ impl DrainPlan {
     }
 }
 
-/// Number of connections of all listeners except those of Envoy and of the mesh; `None` if the stats contain none.
+/// Number of connections of all listeners except those of Envoy and of the mesh; `None` if the
+/// stats contain none.
 fn active_connections(stats: &str, own_ports: &[u16]) -> Option<u64> {
     let mut lines = stats.lines().filter(|line| !line.is_empty()).peekable();
     lines.peek()?;
@@ -121,10 +139,19 @@ fn active_connections(stats: &str, own_ports: &[u16]) -> Option<u64> {
                     .any(|any| name == format!("listener.{any}_{port}.downstream_cx_active"))
             })
     };
+
     // The worker stats repeat those of their listener.
-    let counted = |name: &str| name.starts_with("listener.") && !name.contains("worker_") && !own(name);
-    let counts = lines.filter_map(|line| line.rsplit_once(':')).filter(|(name, _)| counted(name));
-    Some(counts.filter_map(|(_, count)| count.trim().parse::<u64>().ok()).sum())
+    let counted =
+        |name: &str| name.starts_with("listener.") && !name.contains("worker_") && !own(name);
+    let counts = lines
+        .filter_map(|line| line.rsplit_once(':'))
+        .filter(|(name, _)| counted(name));
+
+    Some(
+        counts
+            .filter_map(|(_, count)| count.trim().parse::<u64>().ok())
+            .sum(),
+    )
 }
 
 #[cfg(test)]

@@ -9,9 +9,11 @@ use tokio::process::{Child, Command};
 pub struct Launch {
     /// The command prefix that binds the program's life to the agent's; may be empty.
     pub launcher: Vec<String>,
-    /// Path of Envoy: `binaryPath` of the proxy config. With a launcher, it follows the launcher's words.
+    /// Path of Envoy: `binaryPath` of the proxy config. With a launcher, it follows the launcher's
+    /// words.
     pub program: String,
-    /// Those of Envoy, beginning with `-c` and the bootstrap's path, without the name of the program.
+    /// Those of Envoy, beginning with `-c` and the bootstrap's path, without the name of the
+    /// program.
     pub arguments: Vec<String>,
     /// Variables in addition to the agent's own.
     pub variables: Vec<(String, String)>,
@@ -25,7 +27,10 @@ impl Launch {
         let words: Vec<_> = self.launcher.iter().chain([&self.program]).collect();
         let (first, rest) = words.split_first().expect("the program is always there");
         let mut command = Command::new(first);
-        command.args(rest).args(&self.arguments).envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command
+            .args(rest)
+            .args(&self.arguments)
+            .envs(self.variables.iter().map(|(name, value)| (name, value)));
         if let Some(user) = self.user {
             command.uid(user).gid(user);
         }

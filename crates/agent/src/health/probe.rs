@@ -16,7 +16,9 @@ use tonic_prost::ProstCodec;
 
 use super::HealthConfig;
 use crate::tls;
-use navarch_api::mesh::{ExecHealthCheckConfig, GrpcHealthCheckConfig, HttpHealthCheckConfig, TcpHealthCheckConfig};
+use navarch_api::mesh::{
+    ExecHealthCheckConfig, GrpcHealthCheckConfig, HttpHealthCheckConfig, TcpHealthCheckConfig,
+};
 
 /// The source address of probes: iptables passes it to the application instead of Envoy.
 const FROM_V4: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
@@ -44,20 +46,30 @@ struct CheckResponse {
 /// Checks Envoy's readiness and the application; returns the reason if one is not ready.
 pub(super) async fn run(config: &HealthConfig) -> Result<(), String> {
     if let Some(proxy) = config.proxy {
-        let stream = TcpStream::connect(proxy).await.map_err(|error| error.to_string())?;
+        let stream = TcpStream::connect(proxy)
+            .await
+            .map_err(|error| error.to_string())?;
         let request = request("/healthz/ready", &proxy.to_string(), &[])?;
-        get(stream, request).await.map_err(|error| format!("Envoy is not ready: {error}"))?;
+        get(stream, request)
+            .await
+            .map_err(|error| format!("Envoy is not ready: {error}"))?;
     }
+
     let probe = &config.probe;
     if let Some(http) = &probe.http_get {
         return by_http(http, &config.host).await;
     }
+
     if let Some(TcpHealthCheckConfig { host, port }) = &probe.tcp_socket {
-        return connect(host_or(host, &config.host), *port, None).await.map(drop);
+        return connect(host_or(host, &config.host), *port, None)
+            .await
+            .map(drop);
     }
+
     if let Some(exec) = &probe.exec {
         return by_command(exec).await;
     }
+
     match &probe.grpc {
         Some(grpc) => by_grpc(grpc, &config.host).await,
         None => Ok(()),
@@ -72,51 +84,94 @@ fn host_or<'a>(host: &'a str, other: &'a str) -> &'a str {
 async fn connect(host: &str, port: u32, from: Option<()>) -> Result<TcpStream, String> {
     let port = u16::try_from(port).map_err(|_| format!("invalid port {port}"))?;
     let failed = |error: std::io::Error| format!("failed to connect to {host}:{port}: {error}");
-    let mut addresses = tokio::net::lookup_host((host, port)).await.map_err(failed)?;
-    let address: SocketAddr = addresses.next().ok_or_else(|| format!("failed to resolve {host}"))?;
+    let mut addresses = tokio::net::lookup_host((host, port))
+        .await
+        .map_err(failed)?;
+    let address: SocketAddr = addresses
+        .next()
+        .ok_or_else(|| format!("failed to resolve {host}"))?;
+
     if from.is_none() {
         return TcpStream::connect(address).await.map_err(failed);
     }
+
     let (socket, local): (_, IpAddr) = match address {
         SocketAddr::V4(_) => (TcpSocket::new_v4(), FROM_V4.into()),
         SocketAddr::V6(_) => (TcpSocket::new_v6(), FROM_V6.into()),
     };
     let socket = socket.map_err(failed)?;
-    // If the address is not local, the probe uses another source address, and does not bypass Envoy.
+
+    // If the address is not local, the probe uses another source address, and does not bypass
+    // Envoy.
     if let Err(error) = socket.bind(SocketAddr::new(local, 0)) {
         tracing::debug!(%error, "failed to bind the probe's source address; using another one");
         return TcpStream::connect(address).await.map_err(failed);
     }
+
     socket.connect(address).await.map_err(failed)
 }
 
 /// An HTTP probe, which succeeds with a status from 200 to 399.
 async fn by_http(http: &HttpHealthCheckConfig, default_host: &str) -> Result<(), String> {
-    let HttpHealthCheckConfig { path, port, host, scheme, http_headers } = http;
+    let HttpHealthCheckConfig {
+        path,
+        port,
+        host,
+        scheme,
+        http_headers,
+    } = http;
+
     let host = host_or(host, default_host);
-    let headers: Vec<_> = http_headers.iter().map(|header| (header.name.as_str(), header.value.as_str())).collect();
+    let headers: Vec<_> = http_headers
+        .iter()
+        .map(|header| (header.name.as_str(), header.value.as_str()))
+        .collect();
     let path = match path.as_str() {
         "" => "/".to_owned(),
         path if path.starts_with('/') => path.to_owned(),
         path => format!("/{path}"),
     };
-    let authority = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+
+    let authority = if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    };
+
     let request = request(&path, &authority, &headers)?;
     let stream = connect(host, *port, Some(())).await?;
     if !scheme.eq_ignore_ascii_case("https") {
         return get(stream, request).await;
     }
+
     let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
+
     // As in kubelets, which do not verify the application's certificate.
     let connector = TlsConnector::from(tls::config(true).map_err(|error| error.to_string())?);
-    get(connector.connect(name, stream).await.map_err(|error| error.to_string())?, request).await
+    get(
+        connector
+            .connect(name, stream)
+            .await
+            .map_err(|error| error.to_string())?,
+        request,
+    )
+    .await
 }
 
 /// An HTTP request with these headers.
-fn request(path: &str, host: &str, headers: &[(&str, &str)]) -> Result<Request<Empty<Bytes>>, String> {
+fn request(
+    path: &str,
+    host: &str,
+    headers: &[(&str, &str)],
+) -> Result<Request<Empty<Bytes>>, String> {
     let wrong = |error: http::Error| error.to_string();
-    let mut request = Request::get(path).header(HOST, host).body(Empty::new()).map_err(wrong)?;
-    request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("istio-probe/1.0"));
+    let mut request = Request::get(path)
+        .header(HOST, host)
+        .body(Empty::new())
+        .map_err(wrong)?;
+    request
+        .headers_mut()
+        .insert(USER_AGENT, HeaderValue::from_static("istio-probe/1.0"));
     for (name, value) in headers {
         let name = HeaderName::try_from(*name).map_err(|error| error.to_string())?;
         let value = HeaderValue::try_from(*value).map_err(|error| error.to_string())?;
@@ -130,32 +185,78 @@ async fn get<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<(), String>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let status =
-        exchange(stream, request, async |response| response.status()).await.map_err(|error| error.to_string())?;
+    let status = exchange(stream, request, async |response| response.status())
+        .await
+        .map_err(|error| error.to_string())?;
     let good = status >= StatusCode::OK && status < StatusCode::BAD_REQUEST;
-    if good { Ok(()) } else { Err(format!("unexpected HTTP status {status}")) }
+    if good {
+        Ok(())
+    } else {
+        Err(format!("unexpected HTTP status {status}"))
+    }
 }
 
-/// A command probe, which succeeds with exit code zero. The command is killed when the future is dropped.
+/// A command probe, which succeeds with exit code zero. The command is killed when the future is
+/// dropped.
 async fn by_command(exec: &ExecHealthCheckConfig) -> Result<(), String> {
-    let (program, arguments) = exec.command.split_first().ok_or("the probe has no command")?;
+    let (program, arguments) = exec
+        .command
+        .split_first()
+        .ok_or("the probe has no command")?;
     let mut command = tokio::process::Command::new(program);
-    command.args(arguments).kill_on_drop(true).stdin(std::process::Stdio::null());
-    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
-    let status = command.status().await.map_err(|error| format!("{program}: {error}"))?;
-    if status.success() { Ok(()) } else { Err(format!("{program} ended with {status}")) }
+    command
+        .args(arguments)
+        .kill_on_drop(true)
+        .stdin(std::process::Stdio::null());
+
+    command
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null());
+    let status = command
+        .status()
+        .await
+        .map_err(|error| format!("{program}: {error}"))?;
+
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("{program} ended with {status}"))
+    }
 }
 
 /// A probe over gRPC's health protocol.
 async fn by_grpc(grpc: &GrpcHealthCheckConfig, host: &str) -> Result<(), String> {
-    let authority = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{authority}:{}", grpc.port));
-    let channel = endpoint.map_err(|error| error.to_string())?.connect().await.map_err(|error| error.to_string())?;
+    let authority = if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host.to_owned()
+    };
+
+    let endpoint =
+        tonic::transport::Endpoint::from_shared(format!("http://{authority}:{}", grpc.port));
+    let channel = endpoint
+        .map_err(|error| error.to_string())?
+        .connect()
+        .await
+        .map_err(|error| error.to_string())?;
     let mut client = tonic::client::Grpc::new(channel);
     client.ready().await.map_err(|error| error.to_string())?;
-    let request = tonic::Request::new(CheckRequest { service: grpc.service.clone() });
+
+    let request = tonic::Request::new(CheckRequest {
+        service: grpc.service.clone(),
+    });
     let codec = ProstCodec::<CheckRequest, CheckResponse>::default();
-    let answer = client.unary(request, PathAndQuery::from_static(CHECK), codec).await;
-    let status = answer.map_err(|status| status.message().to_owned())?.into_inner().status;
-    if status == SERVING { Ok(()) } else { Err(format!("the service reports status {status}, not SERVING")) }
+    let answer = client
+        .unary(request, PathAndQuery::from_static(CHECK), codec)
+        .await;
+    let status = answer
+        .map_err(|status| status.message().to_owned())?
+        .into_inner()
+        .status;
+
+    if status == SERVING {
+        Ok(())
+    } else {
+        Err(format!("the service reports status {status}, not SERVING"))
+    }
 }

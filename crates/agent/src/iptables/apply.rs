@@ -1,4 +1,5 @@
-//! Applies the rules to the kernel once: equal rules remain, different rules are reported or replaced.
+//! Applies the rules to the kernel once: equal rules remain, different rules are reported or
+//! replaced.
 
 use super::capture::{Capture, CaptureError};
 use super::families::Family;
@@ -25,7 +26,8 @@ pub enum ApplyError {
 /// The commands for a machine without mesh rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DryRun {
-    /// `iptables-restore` or `ip6tables-restore`, without `-restore` if rules are only removed; `nft` with nftables.
+    /// `iptables-restore` or `ip6tables-restore`, without `-restore` if rules are only removed;
+    /// `nft` with nftables.
     pub program: String,
     /// The program's input: lines for a restore program, else the arguments of one call per line.
     pub lines: Vec<String>,
@@ -46,17 +48,29 @@ pub fn dry_run(options: &Options) -> Result<Vec<DryRun>, CaptureError> {
     if options.nftables {
         return nftables::dry_run(options);
     }
+
     let mut planned = Vec::new();
+
     for family in options.capture.families() {
         let rules = generate(options, family)?;
         planned.push(if options.cleanup_only {
-            let lines = cleaning(&rules).iter().map(|command| command.join(" ")).collect();
-            DryRun { program: family.program().to_owned(), lines }
+            let lines = cleaning(&rules)
+                .iter()
+                .map(|command| command.join(" "))
+                .collect();
+            DryRun {
+                program: family.program().to_owned(),
+                lines,
+            }
         } else {
             let lines = restore_text(&rules).lines().map(str::to_owned).collect();
-            DryRun { program: format!("{}-restore", family.program()), lines }
+            DryRun {
+                program: format!("{}-restore", family.program()),
+                lines,
+            }
         });
     }
+
     Ok(planned)
 }
 
@@ -68,28 +82,38 @@ pub fn apply(options: &Options) -> Result<(), ApplyError> {
     if options.nftables {
         return nftables::apply(options);
     }
+
     let parts = parts(options)?;
     let (residue, delta) = drift(&parts, &options.capture, options);
     if residue && delta && !options.reconcile && !options.cleanup_only {
         tracing::warn!("other mesh rules already exist; use --reconcile to replace them");
     }
+
     let guarded = residue && delta && options.reconcile && !options.cleanup_only;
     if guarded {
         add_guards(&parts)?;
     }
+
     let applied = exchange(options, &parts, guarded || options.cleanup_only, delta);
     if guarded {
         remove_guards(&parts);
     }
+
     applied?;
     if !options.cleanup_only {
         routes::configure(&options.capture)?;
     }
+
     Ok(())
 }
 
 /// Removes old rules if requested, and applies the new rules where they are missing.
-fn exchange(options: &Options, parts: &[FamilyRules], clean: bool, delta: bool) -> Result<(), ToolError> {
+fn exchange(
+    options: &Options,
+    parts: &[FamilyRules],
+    clean: bool,
+    delta: bool,
+) -> Result<(), ToolError> {
     if clean {
         for part in parts {
             // Log rules may remain from an earlier run, even if tracing is disabled now.
@@ -115,40 +139,71 @@ fn generate(options: &Options, family: Family) -> Result<Vec<Rule>, CaptureError
 
 /// Finds the tools and generates the rules of each family.
 fn parts(options: &Options) -> Result<Vec<FamilyRules>, ApplyError> {
-    let lock_file = Some(options.network_namespace.as_str()).filter(|path| options.cni_mode && !path.is_empty());
+    let lock_file = Some(options.network_namespace.as_str())
+        .filter(|path| options.cni_mode && !path.is_empty());
     let part = |family| {
         let tool = Tool::find(family, &options.binary, lock_file)?;
-        Ok(FamilyRules { family, tool, rules: generate(options, family)? })
+        Ok(FamilyRules {
+            family,
+            tool,
+            rules: generate(options, family)?,
+        })
     };
     options.capture.families().map(part).collect()
 }
 
 /// Whether the kernel has mesh rules, and whether they differ from the generated rules.
 fn drift(parts: &[FamilyRules], capture: &Capture, options: &Options) -> (bool, bool) {
-    let mut found = parts.iter().map(|part| (part, comparison(part))).collect::<Vec<_>>();
+    let mut found = parts
+        .iter()
+        .map(|part| (part, comparison(part)))
+        .collect::<Vec<_>>();
     found.retain(|(part, comparison)| {
         tracing::debug!(family = ?part.family, ?comparison, "compared the kernel's rules");
         true
     });
-    let residue = found.iter().any(|(part, comparison)| *comparison != Comparison::Clean && !part.rules.is_empty());
-    let delta = found.iter().any(|(_, comparison)| *comparison != Comparison::Alike);
+
+    let residue = found
+        .iter()
+        .any(|(part, comparison)| *comparison != Comparison::Clean && !part.rules.is_empty());
+    let delta = found
+        .iter()
+        .any(|(_, comparison)| *comparison != Comparison::Alike);
+
     // Leftover IPv6 rules affect traffic even if IPv6 is not captured.
     if !capture.ipv6
         && let Ok(tool) = Tool::find(Family::V6, &options.binary, None)
-        && tool.save().is_ok_and(|saved| State::parse(&saved).against(&State::default()) == Comparison::Differs)
+        && tool.save().is_ok_and(|saved| {
+            State::parse(&saved).against(&State::default()) == Comparison::Differs
+        })
     {
         tracing::warn!("IPv6 traffic is not captured, but IPv6 rules of the mesh exist");
     }
-    if residue { (true, delta) } else { (false, true) }
+
+    if residue {
+        (true, delta)
+    } else {
+        (false, true)
+    }
 }
 
 /// Compares the kernel with the rules of a family.
 fn comparison(part: &FamilyRules) -> Comparison {
     let wanted = State::of(&part.rules);
-    let Ok(saved) = part.tool.save() else { return Comparison::Clean };
+    let Ok(saved) = part.tool.save() else {
+        return Comparison::Clean;
+    };
     let alike = State::parse(&saved).against(&wanted);
-    let checked = || part.rules.iter().all(|rule| part.tool.run(&rule.checking()).is_ok());
-    if alike == Comparison::Alike && !checked() { Comparison::Differs } else { alike }
+    let checked = || {
+        part.rules
+            .iter()
+            .all(|rule| part.tool.run(&rule.checking()).is_ok())
+    };
+    if alike == Comparison::Alike && !checked() {
+        Comparison::Differs
+    } else {
+        alike
+    }
 }
 
 /// Drops all traffic. Guards of an interrupted earlier run are removed first.
@@ -165,7 +220,10 @@ fn add_guards(parts: &[FamilyRules]) -> Result<(), ToolError> {
 /// Removes the guards, so traffic flows again.
 fn remove_guards(parts: &[FamilyRules]) {
     for part in parts {
-        try_all(&part.tool, guards().iter().filter_map(Rule::deletion).collect());
+        try_all(
+            &part.tool,
+            guards().iter().filter_map(Rule::deletion).collect(),
+        );
     }
 }
 

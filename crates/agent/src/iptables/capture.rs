@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use super::families::Family;
 use super::ranges::{Range, Ranges, list};
 
-/// The maximum number of included groups: one rule matches all of them, and kernels limit the matches of a rule.
+/// The maximum number of included groups: one rule matches all of them, and kernels limit the
+/// matches of a rule.
 const MAX_INCLUDED_GROUPS: usize = 64;
 
 /// How inbound connections reach Envoy.
@@ -94,7 +95,9 @@ pub enum CaptureError {
         value: String,
     },
     /// The settings exclude all addresses.
-    #[error("`*` is not allowed in excluded outbound CIDRs: leave the included CIDRs empty instead")]
+    #[error(
+        "`*` is not allowed in excluded outbound CIDRs: leave the included CIDRs empty instead"
+    )]
     AllExcluded,
     /// The loopback range is not a CIDR.
     #[error("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR={0:?} is not a CIDR within 127.0.0.0/8")]
@@ -144,7 +147,9 @@ impl Capture {
             return Err(CaptureError::TooManyGroups(groups));
         }
         let range = self.loopback_range.parse::<Range>().ok();
-        if !range.is_some_and(|range| range.address.is_ipv4() && range.address.is_loopback() && range.length >= 8) {
+        if !range.is_some_and(|range| {
+            range.address.is_ipv4() && range.address.is_loopback() && range.length >= 8
+        }) {
             return Err(CaptureError::Loopback(self.loopback_range.clone()));
         }
         if self.excluded()?.all {
@@ -165,7 +170,9 @@ impl Capture {
 
     /// The address families for which rules are generated.
     pub fn families(&self) -> impl Iterator<Item = Family> {
-        [Family::V4, Family::V6].into_iter().filter(|family| self.ipv6 || *family == Family::V4)
+        [Family::V4, Family::V6]
+            .into_iter()
+            .filter(|family| self.ipv6 || *family == Family::V4)
     }
 
     /// The range of a family that is the application's own loopback.
@@ -179,7 +186,10 @@ impl Capture {
 
 /// Parses a setting that contains ranges.
 fn ranges(name: &'static str, value: &str) -> Result<Ranges, CaptureError> {
-    Ranges::parse(value).ok_or_else(|| CaptureError::Ranges { name, value: value.to_owned() })
+    Ranges::parse(value).ok_or_else(|| CaptureError::Ranges {
+        name,
+        value: value.to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -189,14 +199,31 @@ mod tests {
     #[test]
     fn settings_that_make_no_rules_are_refused() {
         assert_eq!(Capture::default().check(), Ok(()));
-        let all_excluded = Capture { outbound_ranges_excluded: "*".to_owned(), ..Capture::default() };
+        let all_excluded = Capture {
+            outbound_ranges_excluded: "*".to_owned(),
+            ..Capture::default()
+        };
         assert_eq!(all_excluded.check(), Err(CaptureError::AllExcluded));
+
         for range in ["10.0.0.0/8", "127.0.0.0/7", "::1/128", "127.0.0.1"] {
-            let capture = Capture { loopback_range: range.to_owned(), ..Capture::default() };
-            assert_eq!(capture.check(), Err(CaptureError::Loopback(range.to_owned())));
+            let capture = Capture {
+                loopback_range: range.to_owned(),
+                ..Capture::default()
+            };
+            assert_eq!(
+                capture.check(),
+                Err(CaptureError::Loopback(range.to_owned()))
+            );
         }
-        let groups = (0..65).map(|group| group.to_string()).collect::<Vec<_>>().join(",");
-        let capture = Capture { owner_groups: groups, ..Capture::default() };
+
+        let groups = (0..65)
+            .map(|group| group.to_string())
+            .collect::<Vec<_>>()
+            .join(",");
+        let capture = Capture {
+            owner_groups: groups,
+            ..Capture::default()
+        };
         assert_eq!(capture.check(), Err(CaptureError::TooManyGroups(65)));
     }
 }

@@ -9,7 +9,8 @@ use super::rules::Builder;
 const AGENT_PORT: &str = "15053";
 
 impl Builder<'_> {
-    /// Whether DNS queries of either family are captured. Without servers to capture, no rules are needed.
+    /// Whether DNS queries of either family are captured. Without servers to capture, no rules are
+    /// needed.
     pub(super) fn dns_is_captured(&self) -> bool {
         match &self.capture.dns {
             DnsCapture::Off => false,
@@ -18,8 +19,8 @@ impl Builder<'_> {
         }
     }
 
-    /// The `-d` or `-s` matches for queries to the captured servers: one text per server of the family,
-    /// or one empty text for all servers.
+    /// The `-d` or `-s` matches for queries to the captured servers: one text per server of the
+    /// family, or one empty text for all servers.
     fn servers(&self, side: &str) -> Vec<String> {
         match &self.capture.dns {
             DnsCapture::Off => Vec::new(),
@@ -27,7 +28,8 @@ impl Builder<'_> {
             DnsCapture::Servers(servers) => {
                 let length = self.family.full_length();
                 let own = servers.iter().filter(|server| self.family.has(**server));
-                own.map(|server| format!(" {side} {server}/{length}")).collect()
+                own.map(|server| format!(" {side} {server}/{length}"))
+                    .collect()
             }
         }
     }
@@ -45,28 +47,51 @@ pub(super) fn redirect(builder: &mut Builder<'_>) {
     }
     for (protocol, target) in [("tcp", "--to-ports"), ("udp", "--to-port")] {
         for server in &servers {
-            let text = format!("-p {protocol} --dport 53{server} -j REDIRECT {target} {AGENT_PORT}");
+            let text =
+                format!("-p {protocol} --dport 53{server} -j REDIRECT {target} {AGENT_PORT}");
             builder.append(Table::Nat, "ISTIO_OUTPUT_DNS", text);
         }
     }
     zones(builder);
 }
 
-/// Puts the application's queries to the agent and the agent's queries to the resolver into separate conntrack zones.
-/// In one zone both would be the same connection to the kernel, and the race between them would lose packets.
+/// Puts the application's queries to the agent and the agent's queries to the resolver into
+/// separate conntrack zones. In one zone both would be the same connection to the kernel, and the
+/// race between them would lose packets.
 fn zones(builder: &mut Builder<'_>) {
     let capture = builder.capture;
     let uids = list(&capture.proxy_uids).map(|uid| format!("-m owner --uid-owner {uid}"));
-    for owner in uids.chain(list(&capture.proxy_gids).map(|gid| format!("-m owner --gid-owner {gid}"))) {
-        builder.append(Table::Raw, "ISTIO_OUTPUT_DNS", format!("-p udp --dport 53 {owner} -j CT --zone 1"));
-        builder.append(Table::Raw, "ISTIO_OUTPUT_DNS", format!("-p udp --sport {AGENT_PORT} {owner} -j CT --zone 2"));
+    for owner in
+        uids.chain(list(&capture.proxy_gids).map(|gid| format!("-m owner --gid-owner {gid}")))
+    {
+        builder.append(
+            Table::Raw,
+            "ISTIO_OUTPUT_DNS",
+            format!("-p udp --dport 53 {owner} -j CT --zone 1"),
+        );
+        builder.append(
+            Table::Raw,
+            "ISTIO_OUTPUT_DNS",
+            format!("-p udp --sport {AGENT_PORT} {owner} -j CT --zone 2"),
+        );
     }
-    let (queried, answering) = (builder.servers("-d"), builder.servers("-s"));
+
+    let queried = builder.servers("-d");
+    let answering = builder.servers("-s");
     if !queried.is_empty() {
         builder.append(Table::Raw, "PREROUTING", "-j ISTIO_INBOUND");
     }
+
     for (to, from) in queried.iter().zip(&answering) {
-        builder.append(Table::Raw, "ISTIO_OUTPUT_DNS", format!("-p udp --dport 53{to} -j CT --zone 2"));
-        builder.append(Table::Raw, "ISTIO_INBOUND", format!("-p udp --sport 53{from} -j CT --zone 1"));
+        builder.append(
+            Table::Raw,
+            "ISTIO_OUTPUT_DNS",
+            format!("-p udp --dport 53{to} -j CT --zone 2"),
+        );
+        builder.append(
+            Table::Raw,
+            "ISTIO_INBOUND",
+            format!("-p udp --sport 53{from} -j CT --zone 1"),
+        );
     }
 }

@@ -79,17 +79,24 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag::switch("log_as_json", "No effect: lines are logged"),
 ];
 
-/// Additional variables for a flag, which take precedence over the variable with the flag's own name.
-const OTHER_VARIABLES: [(&str, &str); 3] =
-    [("redirect-dns", "ISTIO_META_DNS_CAPTURE"), ("drop-invalid", "INVALID_DROP"), ("dual-stack", "ISTIO_DUAL_STACK")];
+/// Additional variables for a flag, which take precedence over the variable with the flag's own
+/// name.
+const OTHER_VARIABLES: [(&str, &str); 3] = [
+    ("redirect-dns", "ISTIO_META_DNS_CAPTURE"),
+    ("drop-invalid", "INVALID_DROP"),
+    ("dual-stack", "ISTIO_DUAL_STACK"),
+];
 
-/// Flags without a variable of their own name. `envoy-port` has none in Istio. Istio removed `iptables-trace-logging`;
-/// its variable now only makes the agent read the log of existing rules.
+/// Flags without a variable of their own name. `envoy-port` has none in Istio. Istio removed
+/// `iptables-trace-logging`; its variable now only makes the agent read the log of existing rules.
 const WITHOUT_VARIABLE: [&str; 2] = ["envoy-port", "iptables-trace-logging"];
 
 /// The variables that set a flag; if several are set, the last one applies.
 pub(super) fn variables_of(flag: &str) -> impl Iterator<Item = String> + use<> {
     let own = (!WITHOUT_VARIABLE.contains(&flag)).then(|| flag.replace('-', "_").to_uppercase());
-    let other = OTHER_VARIABLES.iter().find(|(name, _)| *name == flag).map(|(_, variable)| (*variable).to_owned());
+    let other = OTHER_VARIABLES
+        .iter()
+        .find(|(name, _)| *name == flag)
+        .map(|(_, variable)| (*variable).to_owned());
     own.into_iter().chain(other)
 }

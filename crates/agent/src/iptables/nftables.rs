@@ -1,7 +1,8 @@
-//! Traffic capture by nftables (`--native-nftables`): one ruleset for both families, replaced in one transaction.
+//! Traffic capture by nftables (`--native-nftables`): one ruleset for both families, replaced in
+//! one transaction.
 //!
-//! Names and rules match istio-nftables. Each run generates the complete ruleset, so applying it twice changes nothing;
-//! the same transaction deletes tables that are no longer needed.
+//! Names and rules match istio-nftables. Each run generates the complete ruleset, so applying it
+//! twice changes nothing; the same transaction deletes tables that are no longer needed.
 
 mod dns;
 mod marks;
@@ -23,8 +24,15 @@ const PROGRAM: &str = "nft";
 /// # Errors
 /// When the settings are invalid.
 pub(super) fn dry_run(options: &Options) -> Result<Vec<DryRun>, CaptureError> {
-    let text = if options.cleanup_only { cleaning(&Table::ALL) } else { generate(options)?.text() };
-    Ok(vec![DryRun { program: PROGRAM.to_owned(), lines: text.lines().map(str::to_owned).collect() }])
+    let text = if options.cleanup_only {
+        cleaning(&Table::ALL)
+    } else {
+        generate(options)?.text()
+    };
+    Ok(vec![DryRun {
+        program: PROGRAM.to_owned(),
+        lines: text.lines().map(str::to_owned).collect(),
+    }])
 }
 
 /// Applies the options to the kernel in one transaction.
@@ -39,7 +47,11 @@ pub(super) fn apply(options: &Options) -> Result<(), ApplyError> {
         cleaning(&ruleset.unused_tables()) + &ruleset.text()
     };
     tool::run(PROGRAM, &["-f".to_owned(), "-".to_owned()], Some(&text))?;
-    tracing::info!(lines = text.lines().count(), cleaned = options.cleanup_only, "nftables rules applied");
+    tracing::info!(
+        lines = text.lines().count(),
+        cleaned = options.cleanup_only,
+        "nftables rules applied"
+    );
     if !options.cleanup_only {
         routes::configure(&options.capture)?;
     }
@@ -54,7 +66,10 @@ fn generate(options: &Options) -> Result<Ruleset, CaptureError> {
 
 /// The commands that delete tables, whether the tables exist or not.
 fn cleaning(tables: &[Table]) -> String {
-    tables.iter().map(|table| format!("add table inet {0}\ndelete table inet {0}\n", table.name())).collect()
+    tables
+        .iter()
+        .map(|table| format!("add table inet {0}\ndelete table inet {0}\n", table.name()))
+        .collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Flags and variables of istio-iptables, and the facts about the machine that the options depend on.
+//! Flags and variables of istio-iptables, and the facts about the machine that the options depend
+//! on.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,7 +15,10 @@ const DEFAULT_PROXY_UID: &str = "1337";
 
 /// The options of istio-iptables.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a separate flag of istio-iptables")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a separate flag of istio-iptables"
+)]
 pub struct Options {
     /// The capture settings.
     pub capture: Capture,
@@ -69,7 +73,9 @@ pub enum OptionsError {
     #[error(transparent)]
     Capture(#[from] CaptureError),
     /// The DNS servers to capture are unknown.
-    #[error("failed to read the DNS servers of /etc/resolv.conf; use --capture-all-dns to capture DNS without it")]
+    #[error(
+        "failed to read the DNS servers of /etc/resolv.conf; use --capture-all-dns to capture DNS without it"
+    )]
     Resolvers,
     /// The machine has no usable address.
     #[error("no interface has a global unicast address")]
@@ -80,18 +86,25 @@ impl Options {
     /// In the order of `--help`; istio-iptables and istio-clean-iptables have the same.
     pub const FLAGS: &[Flag] = FLAGS;
 
-    /// The variables that set a flag; the last one that is set applies, and the flag takes precedence over all.
+    /// The variables that set a flag; the last one that is set applies, and the flag takes
+    /// precedence over all.
     pub fn variables_of(flag: &str) -> impl Iterator<Item = String> + use<> {
         variables_of(flag)
     }
 
-    /// Reads flags and variables; flags take precedence. An invalid variable of a switch or number counts as unset.
+    /// Reads flags and variables; flags take precedence. An invalid variable of a switch or number
+    /// counts as unset.
     ///
     /// # Errors
     /// When a flag or a capture setting is invalid, or the machine has no address.
-    pub fn read(arguments: &[String], variables: &Variables, host: &HostFacts) -> Result<Self, OptionsError> {
+    pub fn read(
+        arguments: &[String],
+        variables: &Variables,
+        host: &HostFacts,
+    ) -> Result<Self, OptionsError> {
         let mut line = from_variables(variables);
-        line.flags.extend(CommandLine::read(FLAGS, UnknownFlags::Refuse, arguments)?.flags);
+        line.flags
+            .extend(CommandLine::read(FLAGS, UnknownFlags::Refuse, arguments)?.flags);
         let (host_address, ipv6) = local_address(&host.addresses, on(&line, "dual-stack")?)?;
         let capture = capture(&line, variables, host, ipv6)?;
         capture.check()?;
@@ -99,6 +112,7 @@ impl Options {
         if !["", "legacy", "nft"].contains(&binary.as_str()) {
             return Err(CaptureError::Binary(binary).into());
         }
+
         let timeout = line.parsed("probe-timeout", "duration such as 5s", parse_duration)?;
         Ok(Self {
             capture,
@@ -113,7 +127,9 @@ impl Options {
             binary,
             nftables: on(&line, "native-nftables")?,
             trace: on(&line, "iptables-trace-logging")?,
-            probe_port: line.parsed("iptables-probe-port", "port", |text| text.parse().ok())?.unwrap_or(15002),
+            probe_port: line
+                .parsed("iptables-probe-port", "port", |text| text.parse().ok())?
+                .unwrap_or(15002),
             probe_timeout: timeout.unwrap_or(Duration::from_secs(5)),
             host_address,
         })
@@ -123,9 +139,13 @@ impl Options {
 /// Converts variables to flags. Invalid values are ignored, as in istio-iptables.
 fn from_variables(variables: &Variables) -> CommandLine {
     let mut line = CommandLine::default();
-    for (flag, variable) in FLAGS.iter().flat_map(|flag| variables_of(flag.name).map(move |variable| (flag, variable)))
+    for (flag, variable) in FLAGS
+        .iter()
+        .flat_map(|flag| variables_of(flag.name).map(move |variable| (flag, variable)))
     {
-        let Some(text) = variables.get(&variable) else { continue };
+        let Some(text) = variables.get(&variable) else {
+            continue;
+        };
         let readable = match flag.name {
             "iptables-probe-port" => text.parse::<u16>().is_ok(),
             "probe-timeout" => parse_duration(text).is_some(),
@@ -135,6 +155,7 @@ fn from_variables(variables: &Variables) -> CommandLine {
             line.flags.insert(flag.name, text.to_owned());
         }
     }
+
     line
 }
 
@@ -144,14 +165,27 @@ fn on(line: &CommandLine, flag: &'static str) -> Result<bool, FlagError> {
 }
 
 fn value(line: &CommandLine, flag: &str, default: &str) -> String {
-    line.flags.get(flag).map_or(default, String::as_str).to_owned()
+    line.flags
+        .get(flag)
+        .map_or(default, String::as_str)
+        .to_owned()
 }
 
-fn capture(line: &CommandLine, variables: &Variables, host: &HostFacts, ipv6: bool) -> Result<Capture, OptionsError> {
+fn capture(
+    line: &CommandLine,
+    variables: &Variables,
+    host: &HostFacts,
+    ipv6: bool,
+) -> Result<Capture, OptionsError> {
     let default = Capture::default();
-    let proxy_user = host.proxy_user.map_or_else(|| DEFAULT_PROXY_UID.to_owned(), |user| user.to_string());
-    let proxy_uids = Some(value(line, "proxy-uid", "")).filter(|uids| !uids.is_empty()).unwrap_or(proxy_user);
+    let proxy_user = host
+        .proxy_user
+        .map_or_else(|| DEFAULT_PROXY_UID.to_owned(), |user| user.to_string());
+    let proxy_uids = Some(value(line, "proxy-uid", ""))
+        .filter(|uids| !uids.is_empty())
+        .unwrap_or(proxy_user);
     let proxy_gids = Some(value(line, "proxy-gid", "")).filter(|gids| !gids.is_empty());
+
     Ok(Capture {
         proxy_port: value(line, "envoy-port", &default.proxy_port),
         inbound_port: value(line, "inbound-capture-port", &default.inbound_port),
@@ -164,7 +198,11 @@ fn capture(line: &CommandLine, variables: &Variables, host: &HostFacts, ipv6: bo
             Mode::Redirect
         },
         tproxy_mark: value(line, "istio-inbound-tproxy-mark", &default.tproxy_mark),
-        tproxy_table: value(line, "istio-inbound-tproxy-route-table", &default.tproxy_table),
+        tproxy_table: value(
+            line,
+            "istio-inbound-tproxy-route-table",
+            &default.tproxy_table,
+        ),
         inbound_ports: value(line, "istio-inbound-ports", ""),
         inbound_ports_excluded: value(line, "istio-local-exclude-ports", ""),
         outbound_ports: value(line, "istio-outbound-ports", ""),
@@ -178,27 +216,42 @@ fn capture(line: &CommandLine, variables: &Variables, host: &HostFacts, ipv6: bo
         drop_invalid: on(line, "drop-invalid")?,
         dns: dns(line, host)?,
         ipv6,
-        loopback_range: variables.text_or("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", &default.loopback_range),
+        loopback_range: variables
+            .text_or("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", &default.loopback_range),
     })
 }
 
 /// The DNS queries to capture.
 fn dns(line: &CommandLine, host: &HostFacts) -> Result<DnsCapture, OptionsError> {
-    Ok(match (on(line, "redirect-dns")?, on(line, "capture-all-dns")?) {
-        (false, _) => DnsCapture::Off,
-        (true, true) => DnsCapture::All,
-        (true, false) => {
-            let servers = host.name_servers.as_ref().ok_or(OptionsError::Resolvers)?;
-            DnsCapture::Servers(servers.iter().filter_map(|server| server.parse().ok()).collect())
-        }
-    })
+    Ok(
+        match (on(line, "redirect-dns")?, on(line, "capture-all-dns")?) {
+            (false, _) => DnsCapture::Off,
+            (true, true) => DnsCapture::All,
+            (true, false) => {
+                let servers = host.name_servers.as_ref().ok_or(OptionsError::Resolvers)?;
+                DnsCapture::Servers(
+                    servers
+                        .iter()
+                        .filter_map(|server| server.parse().ok())
+                        .collect(),
+                )
+            }
+        },
+    )
 }
 
-/// The pod's address, and whether IPv6 is used: if the first address is IPv6 or, with dual stack, any address.
+/// The pod's address, and whether IPv6 is used: if the first address is IPv6 or, with dual stack,
+/// any address.
 fn local_address(addresses: &[IpAddr], dual_stack: bool) -> Result<(IpAddr, bool), OptionsError> {
-    let mut usable = addresses.iter().map(IpAddr::to_canonical).filter(|address| is_usable(*address));
+    let mut usable = addresses
+        .iter()
+        .map(IpAddr::to_canonical)
+        .filter(|address| is_usable(*address));
     let first = usable.next().ok_or(OptionsError::NoAddress)?;
-    Ok((first, first.is_ipv6() || (dual_stack && usable.any(|address| address.is_ipv6()))))
+    Ok((
+        first,
+        first.is_ipv6() || (dual_stack && usable.any(|address| address.is_ipv6())),
+    ))
 }
 
 /// Whether an address is neither loopback nor link-local.
@@ -208,7 +261,8 @@ fn is_usable(address: IpAddr) -> bool {
         IpAddr::V4(v4) => v4.is_link_local() || v4.octets().starts_with(&[224, 0, 0]),
         IpAddr::V6(v6) => {
             v6.is_unicast_link_local()
-                || (v6.is_multicast() && v6.segments().first().is_some_and(|first| first & 0xf == 2))
+                || (v6.is_multicast()
+                    && v6.segments().first().is_some_and(|first| first & 0xf == 2))
         }
     };
     !address.is_loopback() && !link_local
@@ -219,31 +273,85 @@ mod tests {
     use super::*;
 
     fn host(addresses: &[&str]) -> HostFacts {
-        let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
-        HostFacts { addresses, name_servers: Some(vec!["10.96.0.10".to_owned()]), proxy_user: None }
+        let addresses = addresses
+            .iter()
+            .map(|address| address.parse().unwrap())
+            .collect();
+        HostFacts {
+            addresses,
+            name_servers: Some(vec!["10.96.0.10".to_owned()]),
+            proxy_user: None,
+        }
     }
 
     fn read(line: &str, variables: &[(&str, &str)]) -> Result<Options, OptionsError> {
-        let arguments: Vec<_> = line.split(' ').filter(|word| !word.is_empty()).map(str::to_owned).collect();
-        Options::read(&arguments, &variables.iter().copied().collect(), &host(&["127.0.0.1", "10.0.0.1", "fd00::1"]))
+        let arguments: Vec<_> = line
+            .split(' ')
+            .filter(|word| !word.is_empty())
+            .map(str::to_owned)
+            .collect();
+        Options::read(
+            &arguments,
+            &variables.iter().copied().collect(),
+            &host(&["127.0.0.1", "10.0.0.1", "fd00::1"]),
+        )
     }
 
     #[test]
     fn flags_take_precedence_over_variables() {
-        let options =
-            read("-b 80 -u 7", &[("ISTIO_INBOUND_PORTS", "*"), ("ENVOY_PORT", "1"), ("INBOUND_CAPTURE_PORT", "2")])
-                .unwrap();
-        assert_eq!((options.capture.inbound_ports.as_str(), options.capture.proxy_port.as_str()), ("80", "15001"));
-        assert_eq!((options.capture.inbound_port.as_str(), options.capture.proxy_gids.as_str()), ("2", "7"));
-        let options = read("", &[("REDIRECT_DNS", "false"), ("ISTIO_META_DNS_CAPTURE", "true")]).unwrap();
-        assert_eq!(options.capture.dns, DnsCapture::Servers(vec!["10.96.0.10".parse().unwrap()]));
-        assert!(!read("", &[("DRY_RUN", "perhaps"), ("PROBE_TIMEOUT", "")]).unwrap().dry_run);
+        let options = read(
+            "-b 80 -u 7",
+            &[
+                ("ISTIO_INBOUND_PORTS", "*"),
+                ("ENVOY_PORT", "1"),
+                ("INBOUND_CAPTURE_PORT", "2"),
+            ],
+        )
+        .unwrap();
+        assert_eq!(
+            (
+                options.capture.inbound_ports.as_str(),
+                options.capture.proxy_port.as_str()
+            ),
+            ("80", "15001")
+        );
+
+        assert_eq!(
+            (
+                options.capture.inbound_port.as_str(),
+                options.capture.proxy_gids.as_str()
+            ),
+            ("2", "7")
+        );
+
+        let options = read(
+            "",
+            &[
+                ("REDIRECT_DNS", "false"),
+                ("ISTIO_META_DNS_CAPTURE", "true"),
+            ],
+        )
+        .unwrap();
+        assert_eq!(
+            options.capture.dns,
+            DnsCapture::Servers(vec!["10.96.0.10".parse().unwrap()])
+        );
+        assert!(
+            !read("", &[("DRY_RUN", "perhaps"), ("PROBE_TIMEOUT", "")])
+                .unwrap()
+                .dry_run
+        );
     }
 
     #[test]
     fn an_omitted_flag_has_the_default_in_its_help_text() {
         for flag in FLAGS.iter().filter(|flag| !flag.default.is_empty()) {
-            assert_eq!(read(&format!("--{}={}", flag.name, flag.default), &[]), read("", &[]), "--{}", flag.name);
+            assert_eq!(
+                read(&format!("--{}={}", flag.name, flag.default), &[]),
+                read("", &[]),
+                "--{}",
+                flag.name
+            );
         }
     }
 
@@ -251,19 +359,33 @@ mod tests {
     fn ipv6_follows_the_first_address_or_any_of_two_families() {
         assert!(!read("", &[]).unwrap().capture.ipv6);
         assert!(read("--dual-stack", &[]).unwrap().capture.ipv6);
-        assert!(Options::read(&[], &Variables::default(), &host(&["fe80::1", "fd00::1"])).unwrap().capture.ipv6);
-        assert_eq!(Options::read(&[], &Variables::default(), &host(&["127.0.0.1"])), Err(OptionsError::NoAddress));
+        assert!(
+            Options::read(&[], &Variables::default(), &host(&["fe80::1", "fd00::1"]))
+                .unwrap()
+                .capture
+                .ipv6
+        );
+        assert_eq!(
+            Options::read(&[], &Variables::default(), &host(&["127.0.0.1"])),
+            Err(OptionsError::NoAddress)
+        );
     }
 
     #[test]
     fn resolvers_are_read_only_if_dns_capture_needs_them() {
-        let host = HostFacts { name_servers: None, ..host(&["10.0.0.1"]) };
+        let host = HostFacts {
+            name_servers: None,
+            ..host(&["10.0.0.1"])
+        };
         let read = |line: &[&str]| {
             let line: Vec<_> = line.iter().map(|word| (*word).to_owned()).collect();
             Options::read(&line, &Variables::default(), &host).map(|options| options.capture.dns)
         };
         assert_eq!(read(&[]), Ok(DnsCapture::Off));
-        assert_eq!(read(&["--redirect-dns", "--capture-all-dns"]), Ok(DnsCapture::All));
+        assert_eq!(
+            read(&["--redirect-dns", "--capture-all-dns"]),
+            Ok(DnsCapture::All)
+        );
         assert_eq!(read(&["--redirect-dns"]), Err(OptionsError::Resolvers));
     }
 }

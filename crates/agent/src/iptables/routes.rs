@@ -1,4 +1,5 @@
-//! Network setup besides rules: the routes for TPROXY, and the source address of Envoy's connections to the pod.
+//! Network setup besides rules: the routes for TPROXY, and the source address of Envoy's
+//! connections to the pod.
 
 use super::capture::{Capture, Mode};
 use super::families::Family;
@@ -9,18 +10,27 @@ pub(super) fn configure(capture: &Capture) -> Result<(), ToolError> {
     if capture.ipv6 {
         ignore_existing(&ip("-6 addr add ::6/128 dev lo"))?;
     }
+
     if capture.mode != Mode::Tproxy || capture.inbound_ports.is_empty() {
         return Ok(());
     }
-    let (mark, table) = (&capture.tproxy_mark, &capture.tproxy_table);
+
+    let mark = &capture.tproxy_mark;
+    let table = &capture.tproxy_table;
+
     for family in capture.families() {
         let option = match family {
             Family::V4 => "-4",
             Family::V6 => "-6",
         };
-        ignore_existing(&ip(&format!("{option} rule add fwmark {mark} lookup {table}")))?;
-        ignore_existing(&ip(&format!("{option} route add local default dev lo table {table}")))?;
+        ignore_existing(&ip(&format!(
+            "{option} rule add fwmark {mark} lookup {table}"
+        )))?;
+        ignore_existing(&ip(&format!(
+            "{option} route add local default dev lo table {table}"
+        )))?;
     }
+
     Ok(())
 }
 

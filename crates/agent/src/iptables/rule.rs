@@ -4,7 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// Chains and targets that exist without creation.
-const BUILT_IN: [&str; 8] = ["INPUT", "OUTPUT", "FORWARD", "PREROUTING", "POSTROUTING", "ACCEPT", "RETURN", "DROP"];
+const BUILT_IN: [&str; 8] = [
+    "INPUT",
+    "OUTPUT",
+    "FORWARD",
+    "PREROUTING",
+    "POSTROUTING",
+    "ACCEPT",
+    "RETURN",
+    "DROP",
+];
 
 /// The prefix of the mesh's own chains.
 pub(super) const OWN_PREFIX: &str = "ISTIO_";
@@ -69,13 +78,20 @@ impl Rule {
     /// The arguments of `iptables` that apply `operation` (`-C` or `-D`) to this rule.
     fn arguments(&self, operation: &str) -> Vec<String> {
         let words = ["-t", self.table.name(), operation, &self.chain];
-        words.into_iter().chain(self.text.split(' ')).map(str::to_owned).collect()
+        words
+            .into_iter()
+            .chain(self.text.split(' '))
+            .map(str::to_owned)
+            .collect()
     }
 
     /// The arguments of `iptables` that add this rule.
     pub(super) fn adding(&self) -> Vec<String> {
         let table = ["-t", self.table.name()].map(str::to_owned);
-        table.into_iter().chain(self.line().split(' ').map(str::to_owned)).collect()
+        table
+            .into_iter()
+            .chain(self.line().split(' ').map(str::to_owned))
+            .collect()
     }
 
     /// The arguments of `iptables` that succeed only if the rule exists.
@@ -83,9 +99,14 @@ impl Rule {
         self.arguments("-C")
     }
 
-    /// The arguments of `iptables` that delete the rule; `None` if flushing its chain deletes the rule.
+    /// The arguments of `iptables` that delete the rule; `None` if flushing its chain deletes the
+    /// rule.
     pub(super) fn deletion(&self) -> Option<Vec<String>> {
-        let jumps_to_ours = self.text.split(' ').zip(self.text.split(' ').skip(1)).any(is_jump_to_ours);
+        let jumps_to_ours = self
+            .text
+            .split(' ')
+            .zip(self.text.split(' ').skip(1))
+            .any(is_jump_to_ours);
         (!self.chain.starts_with(OWN_PREFIX) || jumps_to_ours).then(|| self.arguments("-D"))
     }
 }
@@ -95,12 +116,17 @@ fn is_jump_to_ours((word, target): (&str, &str)) -> bool {
     (word == "-j" || word == "--jump") && target.starts_with(OWN_PREFIX)
 }
 
-/// The chains to create for `rules`: first the chains with rules, then the chains that are only jumped to.
+/// The chains to create for `rules`: first the chains with rules, then the chains that are only
+/// jumped to.
 fn made_chains(rules: &[Rule]) -> Vec<(Table, &str)> {
     let mut seen = BTreeSet::new();
     let with_rules = rules.iter().map(|rule| (rule.table, rule.chain.as_str()));
-    let jumped_to = rules.iter().filter_map(|rule| Some((rule.table, rule.jump()?)));
-    let all = with_rules.chain(jumped_to).filter(|(_, chain)| !BUILT_IN.contains(chain));
+    let jumped_to = rules
+        .iter()
+        .filter_map(|rule| Some((rule.table, rule.jump()?)));
+    let all = with_rules
+        .chain(jumped_to)
+        .filter(|(_, chain)| !BUILT_IN.contains(chain));
     all.filter(|chain| seen.insert(*chain)).collect()
 }
 
@@ -126,19 +152,31 @@ pub fn restore_text(rules: &[Rule]) -> String {
 pub(super) fn cleaning(rules: &[Rule]) -> Vec<Vec<String>> {
     let mut commands: Vec<_> = rules.iter().rev().filter_map(Rule::deletion).collect();
     let mut seen = BTreeSet::new();
-    for rule in rules.iter().rev().filter(|rule| !BUILT_IN.contains(&rule.chain.as_str())) {
+
+    for rule in rules
+        .iter()
+        .rev()
+        .filter(|rule| !BUILT_IN.contains(&rule.chain.as_str()))
+    {
         if seen.insert((rule.table, rule.chain.as_str())) {
             for operation in ["-F", "-X"] {
-                commands.push(["-t", rule.table.name(), operation, &rule.chain].map(str::to_owned).to_vec());
+                commands.push(
+                    ["-t", rule.table.name(), operation, &rule.chain]
+                        .map(str::to_owned)
+                        .to_vec(),
+                );
             }
         }
     }
+
     commands
 }
 
 /// Rules that drop all traffic while old rules are replaced, so that no traffic bypasses Envoy.
 pub(super) fn guards() -> Vec<Rule> {
-    let pairs = ["INPUT", "FORWARD", "OUTPUT"].into_iter().flat_map(|chain| [(chain, "tcp"), (chain, "udp")]);
+    let pairs = ["INPUT", "FORWARD", "OUTPUT"]
+        .into_iter()
+        .flat_map(|chain| [(chain, "tcp"), (chain, "udp")]);
     pairs
         .map(|(chain, protocol)| Rule {
             table: Table::Filter,
@@ -154,7 +192,12 @@ mod tests {
     use super::*;
 
     fn rule(table: Table, chain: &str, position: Option<u32>, text: &str) -> Rule {
-        Rule { table, chain: chain.to_owned(), position, text: text.to_owned() }
+        Rule {
+            table,
+            chain: chain.to_owned(),
+            position,
+            text: text.to_owned(),
+        }
     }
 
     #[test]
@@ -177,10 +220,19 @@ mod tests {
             rule(Table::Nat, "ISTIO_A", None, "-p tcp -j RETURN"),
             rule(Table::Nat, "ISTIO_A", Some(1), "-j ISTIO_B"),
         ];
-        let commands: Vec<_> = cleaning(&rules).iter().map(|command| command.join(" ")).collect();
+        let commands: Vec<_> = cleaning(&rules)
+            .iter()
+            .map(|command| command.join(" "))
+            .collect();
+
         assert_eq!(
             commands,
-            ["-t nat -D ISTIO_A -j ISTIO_B", "-t nat -D OUTPUT -j ISTIO_A", "-t nat -F ISTIO_A", "-t nat -X ISTIO_A"]
+            [
+                "-t nat -D ISTIO_A -j ISTIO_B",
+                "-t nat -D OUTPUT -j ISTIO_A",
+                "-t nat -F ISTIO_A",
+                "-t nat -X ISTIO_A"
+            ]
         );
     }
 }

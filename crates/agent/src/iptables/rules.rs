@@ -6,7 +6,8 @@ use super::families::Family;
 use super::ranges::{Ranges, list};
 use super::rule::{Rule, Table};
 
-/// The mark of Envoy's own packets to the pod itself under TPROXY; unmarked loopback packets skip inbound capture.
+/// The mark of Envoy's own packets to the pod itself under TPROXY; unmarked loopback packets skip
+/// inbound capture.
 pub(super) const OUTBOUND_MARK: &str = "1338";
 
 /// Builds the rules of one family in order.
@@ -21,12 +22,22 @@ pub(super) struct Builder<'a> {
 impl Builder<'_> {
     /// Appends a rule to a chain.
     pub(super) fn append(&mut self, table: Table, chain: &str, text: impl Into<String>) {
-        self.rules.push(Rule { table, chain: chain.to_owned(), position: None, text: text.into() });
+        self.rules.push(Rule {
+            table,
+            chain: chain.to_owned(),
+            position: None,
+            text: text.into(),
+        });
     }
 
     /// Inserts a rule at a position of a chain.
     fn insert(&mut self, table: Table, chain: &str, position: u32, text: impl Into<String>) {
-        self.rules.push(Rule { table, chain: chain.to_owned(), position: Some(position), text: text.into() });
+        self.rules.push(Rule {
+            table,
+            chain: chain.to_owned(),
+            position: Some(position),
+            text: text.into(),
+        });
     }
 
     /// The range that is the application's own loopback.
@@ -40,27 +51,42 @@ impl Builder<'_> {
 /// # Errors
 /// When a range of addresses is invalid.
 pub fn rules(capture: &Capture, family: Family) -> Result<Vec<Rule>, CaptureError> {
-    let (included, excluded) = (capture.included()?, capture.excluded()?);
-    let mut builder = Builder { capture, family, rules: Vec::new() };
+    let included = capture.included()?;
+    let excluded = capture.excluded()?;
+    let mut builder = Builder {
+        capture,
+        family,
+        rules: Vec::new(),
+    };
     excluded_interfaces(&mut builder);
+
     for interface in list(&capture.virtual_interfaces) {
-        builder.insert(Table::Nat, "PREROUTING", 1, format!("-i {interface} -j RETURN"));
+        builder.insert(
+            Table::Nat,
+            "PREROUTING",
+            1,
+            format!("-i {interface} -j RETURN"),
+        );
     }
+
     redirections(&mut builder);
     inbound(&mut builder);
     before_proxy(&mut builder);
     for uid in list(&capture.proxy_uids) {
         own_traffic(&mut builder, &included, Owner::User(uid));
     }
+
     for gid in list(&capture.proxy_gids) {
         own_traffic(&mut builder, &included, Owner::Group(gid));
     }
+
     owner_groups(&mut builder);
     dns::redirect(&mut builder);
     outbound(&mut builder, &included, &excluded);
     if capture.mode == Mode::Tproxy {
         marks(&mut builder);
     }
+
     Ok(builder.rules)
 }
 
@@ -82,12 +108,31 @@ fn excluded_interfaces(builder: &mut Builder<'_>) {
 fn redirections(builder: &mut Builder<'_>) {
     let capture = builder.capture;
     if capture.drop_invalid {
-        builder.append(Table::Mangle, "PREROUTING", "-m conntrack --ctstate INVALID -j ISTIO_DROP");
+        builder.append(
+            Table::Mangle,
+            "PREROUTING",
+            "-m conntrack --ctstate INVALID -j ISTIO_DROP",
+        );
         builder.append(Table::Mangle, "ISTIO_DROP", "-j DROP");
     }
-    builder.append(Table::Nat, "ISTIO_INBOUND", format!("-p tcp --dport {} -j RETURN", capture.tunnel_port));
-    builder.append(Table::Nat, "ISTIO_REDIRECT", format!("-p tcp -j REDIRECT --to-ports {}", capture.proxy_port));
-    builder.append(Table::Nat, "ISTIO_IN_REDIRECT", format!("-p tcp -j REDIRECT --to-ports {}", capture.inbound_port));
+
+    builder.append(
+        Table::Nat,
+        "ISTIO_INBOUND",
+        format!("-p tcp --dport {} -j RETURN", capture.tunnel_port),
+    );
+
+    builder.append(
+        Table::Nat,
+        "ISTIO_REDIRECT",
+        format!("-p tcp -j REDIRECT --to-ports {}", capture.proxy_port),
+    );
+
+    builder.append(
+        Table::Nat,
+        "ISTIO_IN_REDIRECT",
+        format!("-p tcp -j REDIRECT --to-ports {}", capture.inbound_port),
+    );
 }
 
 /// Redirects inbound connections to Envoy.
@@ -96,6 +141,7 @@ fn inbound(builder: &mut Builder<'_>) {
     if capture.inbound_ports.is_empty() {
         return;
     }
+
     let table = match capture.mode {
         Mode::Redirect => Table::Nat,
         Mode::Tproxy => {
@@ -103,10 +149,16 @@ fn inbound(builder: &mut Builder<'_>) {
             Table::Mangle
         }
     };
+
     builder.append(table, "PREROUTING", "-p tcp -j ISTIO_INBOUND");
+
     if capture.inbound_ports == "*" {
         for port in list(&capture.inbound_ports_excluded) {
-            builder.append(table, "ISTIO_INBOUND", format!("-p tcp --dport {port} -j RETURN"));
+            builder.append(
+                table,
+                "ISTIO_INBOUND",
+                format!("-p tcp --dport {port} -j RETURN"),
+            );
         }
         to_envoy(builder, "-p tcp");
     } else {
@@ -119,7 +171,11 @@ fn inbound(builder: &mut Builder<'_>) {
 /// The chains that mark packets for TPROXY.
 fn tproxy_chains(builder: &mut Builder<'_>) {
     let capture = builder.capture;
-    builder.append(Table::Mangle, "ISTIO_DIVERT", format!("-j MARK --set-mark {}", capture.tproxy_mark));
+    builder.append(
+        Table::Mangle,
+        "ISTIO_DIVERT",
+        format!("-j MARK --set-mark {}", capture.tproxy_mark),
+    );
     builder.append(Table::Mangle, "ISTIO_DIVERT", "-j ACCEPT");
     let text = format!(
         "! -d {} -p tcp -j TPROXY --tproxy-mark {}/0xffffffff --on-port {}",
@@ -133,25 +189,43 @@ fn tproxy_chains(builder: &mut Builder<'_>) {
 /// Redirects matching inbound packets to Envoy.
 fn to_envoy(builder: &mut Builder<'_>, matching: &str) {
     match builder.capture.mode {
-        Mode::Redirect => builder.append(Table::Nat, "ISTIO_INBOUND", format!("{matching} -j ISTIO_IN_REDIRECT")),
+        Mode::Redirect => builder.append(
+            Table::Nat,
+            "ISTIO_INBOUND",
+            format!("{matching} -j ISTIO_IN_REDIRECT"),
+        ),
         Mode::Tproxy => {
-            let known = format!("{matching} -m conntrack --ctstate RELATED,ESTABLISHED -j ISTIO_DIVERT");
+            let known =
+                format!("{matching} -m conntrack --ctstate RELATED,ESTABLISHED -j ISTIO_DIVERT");
             builder.append(Table::Mangle, "ISTIO_INBOUND", known);
-            builder.append(Table::Mangle, "ISTIO_INBOUND", format!("{matching} -j ISTIO_TPROXY"));
+            builder.append(
+                Table::Mangle,
+                "ISTIO_INBOUND",
+                format!("{matching} -j ISTIO_TPROXY"),
+            );
         }
     }
 }
 
-/// The rules before those for Envoy's own traffic: excluded ports, and Envoy's connections to the application.
+/// The rules before those for Envoy's own traffic: excluded ports, and Envoy's connections to the
+/// application.
 fn before_proxy(builder: &mut Builder<'_>) {
     builder.append(Table::Nat, "OUTPUT", "-j ISTIO_OUTPUT");
     for port in list(&builder.capture.outbound_ports_excluded) {
         for protocol in ["tcp", "udp"] {
-            builder.append(Table::Nat, "ISTIO_OUTPUT", format!("-p {protocol} --dport {port} -j RETURN"));
+            builder.append(
+                Table::Nat,
+                "ISTIO_OUTPUT",
+                format!("-p {protocol} --dport {port} -j RETURN"),
+            );
         }
     }
     let source = builder.family.inbound_source();
-    builder.append(Table::Nat, "ISTIO_OUTPUT", format!("-o lo -s {source} -j RETURN"));
+    builder.append(
+        Table::Nat,
+        "ISTIO_OUTPUT",
+        format!("-o lo -s {source} -j RETURN"),
+    );
 }
 
 /// The owner of Envoy's own traffic.
@@ -161,7 +235,8 @@ enum Owner<'a> {
     Group(&'a str),
 }
 
-/// Excludes Envoy's own traffic. Envoy's traffic to the pod itself is inbound traffic again and stays captured.
+/// Excludes Envoy's own traffic. Envoy's traffic to the pod itself is inbound traffic again and
+/// stays captured.
 fn own_traffic(builder: &mut Builder<'_>, included: &Ranges, owner: Owner<'_>) {
     let capture = builder.capture;
     let dns = builder.dns_is_captured();
@@ -169,19 +244,34 @@ fn own_traffic(builder: &mut Builder<'_>, included: &Ranges, owner: Owner<'_>) {
         Owner::User(uid) => format!("--uid-owner {uid}"),
         Owner::Group(gid) => format!("--gid-owner {gid}"),
     };
-    // The agent's own queries to a DNS server in the pod must not be redirected to Envoy's inbound port.
+
+    // The agent's own queries to a DNS server in the pod must not be redirected to Envoy's inbound
+    // port.
     let ports = match owner {
         Owner::User(_) if dns => format!("-m multiport ! --dports 53,{}", capture.tunnel_port),
         Owner::User(_) | Owner::Group(_) => format!("! --dport {}", capture.tunnel_port),
     };
-    let to_itself = format!("-o lo ! -d {} -p tcp {ports} -m owner {owned} -j ISTIO_IN_REDIRECT", builder.loopback());
+    let to_itself = format!(
+        "-o lo ! -d {} -p tcp {ports} -m owner {owned} -j ISTIO_IN_REDIRECT",
+        builder.loopback()
+    );
     builder.append(Table::Nat, "ISTIO_OUTPUT", to_itself);
+
     if !included.name_loopback() {
         // The application's TCP queries to a DNS server on loopback must still be captured.
         let but_dns = if dns { "-p tcp ! --dport 53 " } else { "" };
-        builder.append(Table::Nat, "ISTIO_OUTPUT", format!("-o lo {but_dns}-m owner ! {owned} -j RETURN"));
+        builder.append(
+            Table::Nat,
+            "ISTIO_OUTPUT",
+            format!("-o lo {but_dns}-m owner ! {owned} -j RETURN"),
+        );
     }
-    builder.append(Table::Nat, "ISTIO_OUTPUT", format!("-m owner {owned} -j RETURN"));
+
+    builder.append(
+        Table::Nat,
+        "ISTIO_OUTPUT",
+        format!("-m owner {owned} -j RETURN"),
+    );
 }
 
 /// Captures the traffic of the included groups, or of all groups except the excluded ones.
@@ -189,11 +279,17 @@ fn owner_groups(builder: &mut Builder<'_>) {
     let capture = builder.capture;
     if capture.owner_groups == "*" {
         for group in list(&capture.owner_groups_excluded) {
-            builder.append(Table::Nat, "ISTIO_OUTPUT", format!("-m owner --gid-owner {group} -j RETURN"));
+            builder.append(
+                Table::Nat,
+                "ISTIO_OUTPUT",
+                format!("-m owner --gid-owner {group} -j RETURN"),
+            );
         }
         return;
     }
-    let none_of: String = list(&capture.owner_groups).map(|group| format!("-m owner ! --gid-owner {group} ")).collect();
+    let none_of: String = list(&capture.owner_groups)
+        .map(|group| format!("-m owner ! --gid-owner {group} "))
+        .collect();
     builder.append(Table::Nat, "ISTIO_OUTPUT", format!("{none_of}-j RETURN"));
 }
 
@@ -205,20 +301,41 @@ fn outbound(builder: &mut Builder<'_>, included: &Ranges, excluded: &Ranges) {
     for range in excluded.of(builder.family) {
         builder.append(Table::Nat, "ISTIO_OUTPUT", format!("-d {range} -j RETURN"));
     }
+
     for port in list(&capture.outbound_ports) {
-        builder.append(Table::Nat, "ISTIO_OUTPUT", format!("-p tcp --dport {port} -j ISTIO_REDIRECT"));
+        builder.append(
+            Table::Nat,
+            "ISTIO_OUTPUT",
+            format!("-p tcp --dport {port} -j ISTIO_REDIRECT"),
+        );
     }
+
     if included.all {
         builder.append(Table::Nat, "ISTIO_OUTPUT", "-j ISTIO_REDIRECT");
         for interface in list(&capture.virtual_interfaces) {
-            builder.insert(Table::Nat, "PREROUTING", 1, format!("-i {interface} -j ISTIO_REDIRECT"));
+            builder.insert(
+                Table::Nat,
+                "PREROUTING",
+                1,
+                format!("-i {interface} -j ISTIO_REDIRECT"),
+            );
         }
     }
+
     for range in included.of(builder.family) {
         for interface in list(&capture.virtual_interfaces) {
-            builder.insert(Table::Nat, "PREROUTING", 1, format!("-i {interface} -d {range} -j ISTIO_REDIRECT"));
+            builder.insert(
+                Table::Nat,
+                "PREROUTING",
+                1,
+                format!("-i {interface} -d {range} -j ISTIO_REDIRECT"),
+            );
         }
-        builder.append(Table::Nat, "ISTIO_OUTPUT", format!("-d {range} -j ISTIO_REDIRECT"));
+        builder.append(
+            Table::Nat,
+            "ISTIO_OUTPUT",
+            format!("-d {range} -j ISTIO_REDIRECT"),
+        );
     }
 }
 
@@ -226,18 +343,48 @@ fn outbound(builder: &mut Builder<'_>, included: &Ranges, excluded: &Ranges) {
 fn marks(builder: &mut Builder<'_>) {
     let capture = builder.capture;
     let mark = &capture.tproxy_mark;
-    builder.append(Table::Mangle, "PREROUTING", format!("-p tcp -m mark --mark {mark} -j CONNMARK --save-mark"));
-    builder.append(Table::Mangle, "OUTPUT", format!("-p tcp -o lo -m mark --mark {mark} -j RETURN"));
+    builder.append(
+        Table::Mangle,
+        "PREROUTING",
+        format!("-p tcp -m mark --mark {mark} -j CONNMARK --save-mark"),
+    );
+
+    builder.append(
+        Table::Mangle,
+        "OUTPUT",
+        format!("-p tcp -o lo -m mark --mark {mark} -j RETURN"),
+    );
     let uids = list(&capture.proxy_uids).map(|uid| format!("--uid-owner {uid}"));
+
     for owner in uids.chain(list(&capture.proxy_gids).map(|gid| format!("--gid-owner {gid}"))) {
         let loopback = capture.loopback(builder.family);
-        let text = format!("! -d {loopback} -p tcp -o lo -m owner {owner} -j MARK --set-mark {OUTBOUND_MARK}");
+        let text = format!(
+            "! -d {loopback} -p tcp -o lo -m owner {owner} -j MARK --set-mark {OUTBOUND_MARK}"
+        );
         builder.append(Table::Mangle, "OUTPUT", text);
     }
-    builder.append(Table::Mangle, "OUTPUT", format!("-p tcp -m connmark --mark {mark} -j CONNMARK --restore-mark"));
-    builder.insert(Table::Mangle, "ISTIO_INBOUND", 1, format!("-p tcp -m mark --mark {mark} -j RETURN"));
+
+    builder.append(
+        Table::Mangle,
+        "OUTPUT",
+        format!("-p tcp -m connmark --mark {mark} -j CONNMARK --restore-mark"),
+    );
+
+    builder.insert(
+        Table::Mangle,
+        "ISTIO_INBOUND",
+        1,
+        format!("-p tcp -m mark --mark {mark} -j RETURN"),
+    );
+
     let source = builder.family.inbound_source();
-    builder.insert(Table::Mangle, "ISTIO_INBOUND", 2, format!("-p tcp -s {source} -i lo -j RETURN"));
+    builder.insert(
+        Table::Mangle,
+        "ISTIO_INBOUND",
+        2,
+        format!("-p tcp -s {source} -i lo -j RETURN"),
+    );
+
     builder.insert(
         Table::Mangle,
         "ISTIO_INBOUND",

@@ -1,4 +1,5 @@
-//! The kernel's rules as reported by `iptables-save`, and their comparison with the generated rules.
+//! The kernel's rules as reported by `iptables-save`, and their comparison with the generated
+//! rules.
 
 use std::collections::BTreeMap;
 
@@ -24,12 +25,17 @@ impl State {
     pub(super) fn parse(text: &str) -> Self {
         let mut chains = BTreeMap::new();
         let mut table = None;
+
         for line in text.lines().map(str::trim_end) {
             if let Some(name) = line.strip_prefix('*') {
-                table = Table::ALL.into_iter().find(|table| table.name() == name.trim());
+                table = Table::ALL
+                    .into_iter()
+                    .find(|table| table.name() == name.trim());
                 continue;
             }
+
             let Some(table) = table else { continue };
+
             if let Some(chain) = line.strip_prefix(':') {
                 let chain = chain.split(' ').next().unwrap_or_default();
                 if chain.starts_with("ISTIO") {
@@ -37,6 +43,7 @@ impl State {
                 }
                 continue;
             }
+
             let mut words = line.split(' ');
             match (words.next(), words.next()) {
                 (Some("-A" | "--append" | "-I" | "--insert"), Some(chain)) => {
@@ -48,6 +55,7 @@ impl State {
                 _ => {}
             }
         }
+
         Self(chains)
     }
 
@@ -61,16 +69,26 @@ impl State {
         self.0.is_empty()
     }
 
-    /// Compares this state with the wanted state. Chains outside the mesh may have any number of rules.
+    /// Compares this state with the wanted state. Chains outside the mesh may have any number of
+    /// rules.
     pub(super) fn against(&self, wanted: &Self) -> Comparison {
         if self.is_empty() {
             return Comparison::Clean;
         }
         let there = |(key, rules): (&(Table, String), &usize)| {
-            self.0.get(key).is_some_and(|found| !key.1.starts_with(OWN_PREFIX) || found == rules)
+            self.0
+                .get(key)
+                .is_some_and(|found| !key.1.starts_with(OWN_PREFIX) || found == rules)
         };
-        let surplus = self.0.keys().any(|key| key.1.starts_with(OWN_PREFIX) && !wanted.0.contains_key(key));
-        if wanted.0.iter().all(there) && !surplus { Comparison::Alike } else { Comparison::Differs }
+        let surplus = self
+            .0
+            .keys()
+            .any(|key| key.1.starts_with(OWN_PREFIX) && !wanted.0.contains_key(key));
+        if wanted.0.iter().all(there) && !surplus {
+            Comparison::Alike
+        } else {
+            Comparison::Differs
+        }
     }
 }
 
@@ -88,11 +106,16 @@ mod tests {
 
     #[test]
     fn iptables_states_are_equal_if_our_chains_have_the_same_number_of_rules() {
-        let wanted = State::parse("* nat\n-N ISTIO_A\n-A PREROUTING -j ISTIO_A\n-A ISTIO_A -j RETURN\nCOMMIT\n");
+        let wanted = State::parse(
+            "* nat\n-N ISTIO_A\n-A PREROUTING -j ISTIO_A\n-A ISTIO_A -j RETURN\nCOMMIT\n",
+        );
         let saved = State::parse(SAVED);
         assert_eq!(saved.against(&wanted), Comparison::Alike);
         assert_eq!(State::parse("").against(&wanted), Comparison::Clean);
-        let more = State::parse(&SAVED.replace("-A ISTIO_A -j RETURN", "-A ISTIO_A -j RETURN\n-A ISTIO_A -p udp"));
+        let more = State::parse(&SAVED.replace(
+            "-A ISTIO_A -j RETURN",
+            "-A ISTIO_A -j RETURN\n-A ISTIO_A -p udp",
+        ));
         assert_eq!(more.against(&wanted), Comparison::Differs);
         let other = State::parse(&SAVED.replace(":KUBE_X", ":ISTIO_OLD"));
         assert_eq!(other.against(&wanted), Comparison::Differs);

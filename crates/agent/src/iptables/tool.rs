@@ -20,7 +20,9 @@ pub(super) struct Tool {
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
     /// No variant of the tools works.
-    #[error("no variant of {0} works: check that the kernel modules are loaded and that the process has NET_ADMIN")]
+    #[error(
+        "no variant of {0} works: check that the kernel modules are loaded and that the process has NET_ADMIN"
+    )]
     None(&'static str),
     /// The program could not be started.
     #[error("failed to run {program}")]
@@ -41,42 +43,65 @@ pub enum ToolError {
 }
 
 impl Tool {
-    /// Selects the variant: the forced one, else the legacy variant if it has rules, else nftables, else the program
-    /// without a suffix.
-    pub(super) fn find(family: Family, forced: &str, lock_file: Option<&str>) -> Result<Self, ToolError> {
+    /// Selects the variant: the forced one, else the legacy variant if it has rules, else nftables,
+    /// else the program without a suffix.
+    pub(super) fn find(
+        family: Family,
+        forced: &str,
+        lock_file: Option<&str>,
+    ) -> Result<Self, ToolError> {
         let plain = family.program();
         let variants: &[&str] = match forced {
             "" => &["-legacy", "-nft", ""],
             "nft" => &["-nft"],
             _ => &["-legacy"],
         };
+
         for variant in variants {
-            // Probing the legacy tools creates their tables, which then remain beside the nftables tables.
+            // Probing the legacy tools creates their tables, which then remain beside the nftables
+            // tables.
             let only_with_rules = forced.is_empty() && *variant == "-legacy";
-            let Some(tool) = Self::try_variant(&format!("{plain}{variant}"), only_with_rules) else { continue };
+            let Some(tool) = Self::try_variant(&format!("{plain}{variant}"), only_with_rules)
+            else {
+                continue;
+            };
             tracing::debug!(program = tool.program, "selected an iptables variant");
-            return Ok(Self { lock_file: lock_file.map(str::to_owned), ..tool });
+            return Ok(Self {
+                lock_file: lock_file.map(str::to_owned),
+                ..tool
+            });
         }
+
         Err(ToolError::None(plain))
     }
 
-    /// Tests a variant; `None` if the variant does not work here, or lacks rules with `only_with_rules`.
+    /// Tests a variant; `None` if the variant does not work here, or lacks rules with
+    /// `only_with_rules`.
     fn try_variant(program: &str, only_with_rules: bool) -> Option<Self> {
         let saved = run(&format!("{program}-save"), &[], None).ok()?;
         if only_with_rules && !saved.lines().any(|line| line.starts_with("-A")) {
             return None;
         }
-        let version = run(&format!("{program}-save"), &["--version".to_owned()], None).unwrap_or_default();
-        let tool = Self { program: program.to_owned(), locks: needs_lock(&version), lock_file: None };
+
+        let version =
+            run(&format!("{program}-save"), &["--version".to_owned()], None).unwrap_or_default();
+        let tool = Self {
+            program: program.to_owned(),
+            locks: needs_lock(&version),
+            lock_file: None,
+        };
+
         // A rule for an unused protocol shows whether the kernel accepts rules.
         let probe = |operation: &str| {
-            let words = ["-t", "nat", operation, "INPUT", "-p", "255", "-j", "RETURN"].map(str::to_owned);
+            let words =
+                ["-t", "nat", operation, "INPUT", "-p", "255", "-j", "RETURN"].map(str::to_owned);
             tool.run(&words)
         };
         probe("-A").ok()?;
         if let Err(error) = probe("-D") {
             tracing::warn!(%error, "failed to remove the probe rule");
         }
+
         Some(tool)
     }
 
@@ -92,11 +117,20 @@ impl Tool {
 
     /// Adds rules without flushing existing ones. Each table is changed atomically.
     pub(super) fn restore(&self, text: &str) -> Result<String, ToolError> {
-        self.write(&format!("{}-restore", self.program), &["--noflush".to_owned()], Some(text))
+        self.write(
+            &format!("{}-restore", self.program),
+            &["--noflush".to_owned()],
+            Some(text),
+        )
     }
 
     /// Runs a program that changes tables, with the xtables lock.
-    fn write(&self, program: &str, arguments: &[String], input: Option<&str>) -> Result<String, ToolError> {
+    fn write(
+        &self,
+        program: &str,
+        arguments: &[String],
+        input: Option<&str>,
+    ) -> Result<String, ToolError> {
         let mut command = Command::new(program);
         command.args(arguments);
         if self.locks {
@@ -107,36 +141,65 @@ impl Tool {
     }
 }
 
-/// Whether a version of the tools needs `--wait` to wait for the xtables lock: legacy variants from 1.6.2 on.
+/// Whether a version of the tools needs `--wait` to wait for the xtables lock: legacy variants from
+/// 1.6.2 on.
 fn needs_lock(version: &str) -> bool {
-    let number = version.split_whitespace().find_map(|word| word.strip_prefix('v')).unwrap_or_default();
-    let mut parts = number.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let number = version
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix('v'))
+        .unwrap_or_default();
+    let mut parts = number
+        .split('.')
+        .map(|part| part.parse::<u32>().unwrap_or(0));
     let parts = [parts.next(), parts.next(), parts.next()].map(Option::unwrap_or_default);
     !version.contains("nf_tables") && parts >= [1, 6, 2]
 }
 
 /// Runs a program and returns its output.
-pub(super) fn run(program: &str, arguments: &[String], input: Option<&str>) -> Result<String, ToolError> {
+pub(super) fn run(
+    program: &str,
+    arguments: &[String],
+    input: Option<&str>,
+) -> Result<String, ToolError> {
     let mut command = Command::new(program);
     command.args(arguments);
     finish(program, arguments, command, input)
 }
 
 /// Runs a command to completion and returns its output.
-fn finish(program: &str, arguments: &[String], mut command: Command, input: Option<&str>) -> Result<String, ToolError> {
-    let start = |source| ToolError::Start { program: program.to_owned(), source };
-    let stdin = if input.is_some() { Stdio::piped() } else { Stdio::null() };
-    command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+fn finish(
+    program: &str,
+    arguments: &[String],
+    mut command: Command,
+    input: Option<&str>,
+) -> Result<String, ToolError> {
+    let start = |source| ToolError::Start {
+        program: program.to_owned(),
+        source,
+    };
+    let stdin = if input.is_some() {
+        Stdio::piped()
+    } else {
+        Stdio::null()
+    };
+
+    command
+        .stdin(stdin)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().map_err(start)?;
     if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
         stdin.write_all(input.as_bytes()).map_err(start)?;
     }
+
     let output = child.wait_with_output().map_err(start)?;
     let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+
     if !output.status.success() {
         let command = format!("{program} {}", arguments.join(" "));
         return Err(ToolError::Failed { command, message });
     }
+
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 

@@ -1,7 +1,7 @@
 //! Checks whether connections are captured, for pods whose rules another component applies.
 //!
-//! The rules must redirect a connection to a port without a listener to Envoy's port. The listener there recognizes the
-//! connection by its original destination.
+//! The rules must redirect a connection to a port without a listener to Envoy's port. The listener
+//! there recognizes the connection by its original destination.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -33,24 +33,37 @@ pub enum ValidationError {
 /// When no captured connection arrives before the timeout.
 pub fn validate(options: &Options) -> Result<(), ValidationError> {
     let (listen, connect): (IpAddr, IpAddr) = if options.host_address.is_ipv6() {
-        (Ipv6Addr::LOCALHOST.into(), Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6).into())
+        (
+            Ipv6Addr::LOCALHOST.into(),
+            Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6).into(),
+        )
     } else {
-        (Ipv4Addr::LOCALHOST.into(), Ipv4Addr::new(127, 0, 0, 6).into())
+        (
+            Ipv4Addr::LOCALHOST.into(),
+            Ipv4Addr::new(127, 0, 0, 6).into(),
+        )
     };
+
     let (captured, arrival) = mpsc::channel();
     let ports = [&options.capture.proxy_port, &options.capture.inbound_port];
     let mut listening = false;
+
     for port in ports.into_iter().filter_map(|port| port.parse().ok()) {
-        let Ok(listener) = TcpListener::bind(SocketAddr::new(listen, port)) else { continue };
+        let Ok(listener) = TcpListener::bind(SocketAddr::new(listen, port)) else {
+            continue;
+        };
         listening = true;
-        let (captured, probe_port) = (captured.clone(), options.probe_port);
+        let captured = captured.clone();
+        let probe_port = options.probe_port;
         // The process exits after the validation, which ends the thread.
         thread::spawn(move || accept(&listener, probe_port, &captured));
     }
+
     if !listening {
         let [proxy, inbound] = ports.map(Clone::clone);
         return Err(ValidationError::Listen(proxy, inbound));
     }
+
     let target = SocketAddr::new(connect, options.probe_port);
     thread::spawn(move || {
         loop {
@@ -60,7 +73,10 @@ pub fn validate(options: &Options) -> Result<(), ValidationError> {
             thread::sleep(Duration::from_secs(1));
         }
     });
-    arrival.recv_timeout(options.probe_timeout).map_err(|_| ValidationError::Timeout(options.probe_timeout))
+
+    arrival
+        .recv_timeout(options.probe_timeout)
+        .map_err(|_| ValidationError::Timeout(options.probe_timeout))
 }
 
 /// Accepts connections until one has the probe port as its original destination.

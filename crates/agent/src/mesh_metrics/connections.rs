@@ -11,7 +11,8 @@ use super::families::METRICS;
 
 /// Maximum number of tracked connections; others are counted when they end.
 const MAX_CONNECTIONS: usize = 16_384;
-/// Idle time after which a connection is removed if there is no room: the entry of its end was lost.
+/// Idle time after which a connection is removed if there is no room: the entry of its end was
+/// lost.
 const IDLE_TIMEOUT: Duration = Duration::from_hours(1);
 /// Minimum interval between searches for idle connections.
 const SWEEP_PAUSE: Duration = Duration::from_secs(10);
@@ -53,14 +54,28 @@ impl Connections {
         if id.is_empty() {
             return false;
         }
-        if self.by_id.len() >= MAX_CONNECTIONS && self.swept.is_none_or(|swept| now >= swept + SWEEP_PAUSE) {
+
+        if self.by_id.len() >= MAX_CONNECTIONS
+            && self.swept.is_none_or(|swept| now >= swept + SWEEP_PAUSE)
+        {
             self.swept = Some(now);
-            self.by_id.retain(|_, connection| now.duration_since(connection.heard) < IDLE_TIMEOUT);
+            self.by_id
+                .retain(|_, connection| now.duration_since(connection.heard) < IDLE_TIMEOUT);
         }
         let has_room = self.by_id.len() < MAX_CONNECTIONS;
+
         if has_room {
-            self.by_id.insert(id.clone(), Connection { rendered, received, sent, heard: now });
+            self.by_id.insert(
+                id.clone(),
+                Connection {
+                    rendered,
+                    received,
+                    sent,
+                    heard: now,
+                },
+            );
         }
+
         has_room
     }
 }
@@ -71,16 +86,21 @@ mod tests {
 
     #[test]
     fn connections_with_a_lost_end_are_evicted() {
-        let (mut connections, begin) = (Connections::default(), Instant::now());
+        let mut connections = Connections::default();
+        let begin = Instant::now();
         let none: Arc<Rendered> = Arc::default();
         for number in 0..MAX_CONNECTIONS {
             assert!(connections.keep(&number.to_string().into(), none.clone(), (1, 1), begin));
         }
         assert!(!connections.keep(&Bytes::from("more"), none.clone(), (1, 1), begin));
         assert!(
-            connections.take(b"0").is_some() && connections.keep(&Bytes::from("more"), none.clone(), (1, 1), begin)
+            connections.take(b"0").is_some()
+                && connections.keep(&Bytes::from("more"), none.clone(), (1, 1), begin)
         );
-        assert!(!connections.keep(&Bytes::new(), none.clone(), (1, 1), begin), "without an id");
+        assert!(
+            !connections.keep(&Bytes::new(), none.clone(), (1, 1), begin),
+            "without an id"
+        );
         assert!(connections.keep(&Bytes::from("later"), none, (1, 1), begin + IDLE_TIMEOUT));
         assert_eq!(connections.by_id.len(), 1);
     }

@@ -88,49 +88,89 @@ pub(super) enum ProtocolOutcome {
 /// The first URI of a certificate.
 fn uri(certificate: Option<&Certificate>) -> &str {
     let names = certificate.map_or(&[][..], |certificate| &certificate.subject_alt_name);
-    names.iter().map(|name| text(&name.uri)).find(|uri| !uri.is_empty()).unwrap_or_default()
+    names
+        .iter()
+        .map(|name| text(&name.uri))
+        .find(|uri| !uri.is_empty())
+        .unwrap_or_default()
 }
 
 impl<'a> EntryFields<'a> {
     /// Reads the fields common to all entries.
-    fn new(reporter: Reporter, common: &'a Common, flags: &'a str, spoken: ProtocolOutcome) -> Self {
+    fn new(
+        reporter: Reporter,
+        common: &'a Common,
+        flags: &'a str,
+        spoken: ProtocolOutcome,
+    ) -> Self {
         // Envoy writes a hyphen for an empty value.
-        let tag = |name: &str| common.custom_tags.get(name).map_or("", |value| text(value)).trim_start_matches('-');
+        let tag = |name: &str| {
+            common
+                .custom_tags
+                .get(name)
+                .map_or("", |value| text(value))
+                .trim_start_matches('-')
+        };
+
         let first = |name: &str| tag(name).split(',').next().unwrap_or_default();
         let (peer, peer_principal, own_principal) = match reporter {
             Reporter::Source => {
                 let peer = match first(PEER_TAG) {
-                    // The access log of tunneled traffic has no information on the TLS of the tunnel.
+                    // The access log of tunneled traffic has no information on the TLS of the
+                    // tunnel.
                     "" => peers::identity_of_endpoint(tag(WORKLOAD_TAG)),
                     peer => peer,
                 };
-                (PeerMetadata::Endpoint(tag(WORKLOAD_TAG)), peer, first(OWN_TAG))
+                (
+                    PeerMetadata::Endpoint(tag(WORKLOAD_TAG)),
+                    peer,
+                    first(OWN_TAG),
+                )
             }
-            Reporter::Waypoint => (PeerMetadata::Baggage(tag(BAGGAGE_TAG)), first(PEER_TAG), first(OWN_TAG)),
+            Reporter::Waypoint => (
+                PeerMetadata::Baggage(tag(BAGGAGE_TAG)),
+                first(PEER_TAG),
+                first(OWN_TAG),
+            ),
             Reporter::Destination => {
                 let tls = common.tls_properties.as_ref();
                 let peer = uri(tls.and_then(|tls| tls.peer_certificate_properties.as_ref()));
                 let own = uri(tls.and_then(|tls| tls.local_certificate_properties.as_ref()));
+
                 // Tunneled traffic has no TLS of its own; the identity comes from the tunnel.
                 match (first(PEER_TAG), client_metadata(common)) {
                     (of_tunnel, headers) if !peer.is_empty() || of_tunnel.is_empty() => {
                         (PeerMetadata::Headers(headers), peer, own)
                     }
-                    (of_tunnel, []) => (PeerMetadata::Baggage(tag(BAGGAGE_TAG)), of_tunnel, first(OWN_TAG)),
-                    (of_tunnel, headers) => (PeerMetadata::Headers(headers), of_tunnel, first(OWN_TAG)),
+                    (of_tunnel, []) => (
+                        PeerMetadata::Baggage(tag(BAGGAGE_TAG)),
+                        of_tunnel,
+                        first(OWN_TAG),
+                    ),
+                    (of_tunnel, headers) => {
+                        (PeerMetadata::Headers(headers), of_tunnel, first(OWN_TAG))
+                    }
                 }
             }
         };
+
         let no_service = match text(&common.route_name) {
             "block_all" => Some(NO_SERVICE[0]),
             "allow_any" => Some(NO_SERVICE[1]),
-            _ => NO_SERVICE.into_iter().find(|cluster| cluster.as_bytes() == common.upstream_cluster),
+            _ => NO_SERVICE
+                .into_iter()
+                .find(|cluster| cluster.as_bytes() == common.upstream_cluster),
         };
+
         let services = tag(SERVICES_TAG);
         Self {
             reporter,
             peer,
-            endpoint: if reporter == Reporter::Waypoint { tag(WORKLOAD_TAG) } else { "" },
+            endpoint: if reporter == Reporter::Waypoint {
+                tag(WORKLOAD_TAG)
+            } else {
+                ""
+            },
             peer_principal,
             own_principal,
             services,
@@ -152,16 +192,32 @@ impl<'a> EntryFields<'a> {
             ProtocolOutcome::Grpc { code, status } => (code, Some(status.unwrap_or(i64::MIN))),
         };
         key.extend(code.to_le_bytes());
+
         key.push(u8::from(status.is_some()));
         key.extend(status.unwrap_or_default().to_le_bytes());
         let peer = match self.peer {
             PeerMetadata::Headers(headers) => headers,
-            PeerMetadata::Endpoint(metadata) | PeerMetadata::Baggage(metadata) => metadata.as_bytes(),
+            PeerMetadata::Endpoint(metadata) | PeerMetadata::Baggage(metadata) => {
+                metadata.as_bytes()
+            }
         };
-        let texts = [self.endpoint, self.peer_principal, self.own_principal, self.services, self.host, self.flags];
+
+        let texts = [
+            self.endpoint,
+            self.peer_principal,
+            self.own_principal,
+            self.services,
+            self.host,
+            self.flags,
+        ];
+
         let texts = texts.into_iter().chain(self.no_service).map(str::as_bytes);
-        let values = self.tags.range(VALUE_TAG.to_owned()..).take_while(|(tag, _)| tag.starts_with(VALUE_TAG));
+        let values = self
+            .tags
+            .range(VALUE_TAG.to_owned()..)
+            .take_while(|(tag, _)| tag.starts_with(VALUE_TAG));
         let values = values.flat_map(|(tag, value)| [tag.as_bytes(), value.as_slice()]);
+
         for text in std::iter::once(peer).chain(texts).chain(values) {
             key.extend(text.len().to_le_bytes());
             key.extend_from_slice(text);
@@ -171,13 +227,18 @@ impl<'a> EntryFields<'a> {
 
 /// The client's metadata as sent by its proxy: a `google.protobuf.Struct`.
 fn client_metadata(common: &Common) -> &[u8] {
-    let kept = common.metadata.as_ref().and_then(|metadata| metadata.filter_metadata.get(PEER_NAMESPACE));
+    let kept = common
+        .metadata
+        .as_ref()
+        .and_then(|metadata| metadata.filter_metadata.get(PEER_NAMESPACE));
     kept.map_or(&[], Vec::as_slice)
 }
 
 /// Whether a request is gRPC, by its content type.
 fn is_grpc(content_type: &str) -> bool {
-    content_type.strip_prefix("application/grpc").is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
+    content_type
+        .strip_prefix("application/grpc")
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
 }
 
 /// The gRPC status of a response without `grpc-status`.
@@ -204,45 +265,97 @@ impl State {
         entry: &HttpEntry,
         (now, waits): (Instant, bool),
     ) -> Result<(), Waiting> {
-        let Some(common) = entry.common_properties.as_ref().filter(|common| is_end(common)) else { return Ok(()) };
+        let Some(common) = entry
+            .common_properties
+            .as_ref()
+            .filter(|common| is_end(common))
+        else {
+            return Ok(());
+        };
+
         let request = entry.request.as_ref();
-        let code = entry.response.as_ref().and_then(|response| response.response_code).unwrap_or_default();
+        let code = entry
+            .response
+            .as_ref()
+            .and_then(|response| response.response_code)
+            .unwrap_or_default();
         let content_type = request.and_then(|request| request.request_headers.get("content-type"));
         let spoken = match content_type.is_some_and(|kind| is_grpc(text(kind))) {
             true => {
                 let response = entry.response.as_ref();
                 let grpc_status = response.and_then(|response| {
                     let headers = [&response.response_trailers, &response.response_headers];
-                    headers.into_iter().find_map(|headers| headers.get("grpc-status"))
+                    headers
+                        .into_iter()
+                        .find_map(|headers| headers.get("grpc-status"))
                 });
-                let status = grpc_status.map(|status| text(status).parse::<u32>().map_or(-1, i64::from));
-                ProtocolOutcome::Grpc { code, status: status.or_else(|| (code != 0).then(|| grpc_status_of(code))) }
+                let status =
+                    grpc_status.map(|status| text(status).parse::<u32>().map_or(-1, i64::from));
+                ProtocolOutcome::Grpc {
+                    code,
+                    status: status.or_else(|| (code != 0).then(|| grpc_status_of(code))),
+                }
             }
             false => ProtocolOutcome::Http { code },
         };
+
         let flags = flags(common.response_flags.as_ref());
         let mut seen = EntryFields::new(log.config.reporter, common, &flags, spoken);
         let found = self.find_peer(log, common, &seen, (now, waits))?;
         if let Some(found) = &found {
             seen.peer = PeerMetadata::Endpoint(found);
         }
+
         if log.config.host_names_service && seen.services.is_empty() {
             seen.host = request.map_or("", |request| text(&request.authority));
         }
+
         let handles = self.handles(own, log, &seen, now);
         self.count(&handles, Metric::Requests, 1, now);
-        if let Some(duration) = common.duration.and_then(|span| std::time::Duration::try_from(span).ok()) {
-            self.count(&handles, Metric::Duration, u64::try_from(duration.as_millis()).unwrap_or(u64::MAX), now);
+        if let Some(duration) = common
+            .duration
+            .and_then(|span| std::time::Duration::try_from(span).ok())
+        {
+            self.count(
+                &handles,
+                Metric::Duration,
+                u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
+                now,
+            );
         }
-        self.count(&handles, Metric::RequestBytes, common.downstream_wire_bytes_received, now);
-        self.count(&handles, Metric::ResponseBytes, common.downstream_wire_bytes_sent, now);
+
+        self.count(
+            &handles,
+            Metric::RequestBytes,
+            common.downstream_wire_bytes_received,
+            now,
+        );
+
+        self.count(
+            &handles,
+            Metric::ResponseBytes,
+            common.downstream_wire_bytes_sent,
+            now,
+        );
+
         if matches!(spoken, ProtocolOutcome::Grpc { .. })
             && let Some(stats) = common.filter_state_objects.get(GRPC_STATS)
             && let Ok(stats) = FilterObject::decode(stats.value.as_slice())
         {
-            self.count(&handles, Metric::RequestMessages, stats.request_message_count, now);
-            self.count(&handles, Metric::ResponseMessages, stats.response_message_count, now);
+            self.count(
+                &handles,
+                Metric::RequestMessages,
+                stats.request_message_count,
+                now,
+            );
+            self.count(
+                &handles,
+                Metric::ResponseMessages,
+                stats.response_message_count,
+                now,
+            );
         }
+
         Ok(())
     }
 
@@ -257,15 +370,20 @@ impl State {
         entry: &TcpEntry,
         (now, waits): (Instant, bool),
     ) -> Result<(), Waiting> {
-        let Some(common) = &entry.common_properties else { return Ok(()) };
+        let Some(common) = &entry.common_properties else {
+            return Ok(());
+        };
+
         let is_end = is_end(common);
-        let (received, sent) =
-            entry.connection_properties.map_or((0, 0), |bytes| (bytes.received_bytes, bytes.sent_bytes));
+        let (received, sent) = entry
+            .connection_properties
+            .map_or((0, 0), |bytes| (bytes.received_bytes, bytes.sent_bytes));
         let flags = flags(common.response_flags.as_ref());
         let found;
         let mut seen = EntryFields::new(log.config.reporter, common, &flags, ProtocolOutcome::Tcp);
         let known = self.connections.take(&common.stream_id);
         let is_new = known.is_none();
+
         let (rendered, before) = match known {
             Some(known) => (known.rendered, (known.received, known.sent)),
             None => {
@@ -276,7 +394,12 @@ impl State {
                 (Arc::new(self.render(own, log, &seen)), (0, 0))
             }
         };
-        if !is_end && !self.connections.keep(&common.stream_id, rendered.clone(), (received, sent), now) {
+
+        if !is_end
+            && !self
+                .connections
+                .keep(&common.stream_id, rendered.clone(), (received, sent), now)
+        {
             // If it cannot be tracked, it is counted when it ends.
             return Ok(());
         }
@@ -284,16 +407,25 @@ impl State {
         if is_new {
             self.count(&handles, Metric::Opened, 1, now);
         }
-        self.count(&handles, Metric::Received, received.saturating_sub(before.0), now);
+
+        self.count(
+            &handles,
+            Metric::Received,
+            received.saturating_sub(before.0),
+            now,
+        );
+
         self.count(&handles, Metric::Sent, sent.saturating_sub(before.1), now);
         if is_end {
             self.count(&handles, Metric::Closed, 1, now);
         }
+
         Ok(())
     }
 
-    /// The client of a server, in the format of endpoint metadata, if its proxy sent no headers: looked up at the
-    /// control plane by address. Clients without an identity are not looked up, as their address proves nothing.
+    /// The client of a server, in the format of endpoint metadata, if its proxy sent no headers:
+    /// looked up at the control plane by address. Clients without an identity are not looked up, as
+    /// their address proves nothing.
     fn find_peer(
         &mut self,
         log: &Log,
@@ -301,11 +433,16 @@ impl State {
         seen: &EntryFields<'_>,
         (now, waits): (Instant, bool),
     ) -> Result<Option<Arc<str>>, Waiting> {
-        let lacks_metadata = matches!(seen.peer, PeerMetadata::Headers([])) && seen.reporter == Reporter::Destination;
-        if !(log.config.finds_peers && lacks_metadata) || lookups::account_of(seen.peer_principal).is_none() {
+        let lacks_metadata = matches!(seen.peer, PeerMetadata::Headers([]))
+            && seen.reporter == Reporter::Destination;
+        if !(log.config.finds_peers && lacks_metadata)
+            || lookups::account_of(seen.peer_principal).is_none()
+        {
             return Ok(None);
         }
-        let Some(address) = common.client_address() else { return Ok(None) };
+        let Some(address) = common.client_address() else {
+            return Ok(None);
+        };
         match self.lookups.find(address, seen.peer_principal, now) {
             Answer::Known(description) => Ok(Some(description)),
             Answer::Pending(until) if waits => Err(Waiting { address, until }),
@@ -314,7 +451,13 @@ impl State {
     }
 
     /// The handles of the label sets of an entry.
-    fn handles(&mut self, own: &Workload, log: &Log, seen: &EntryFields<'_>, now: Instant) -> Handles {
+    fn handles(
+        &mut self,
+        own: &Workload,
+        log: &Log,
+        seen: &EntryFields<'_>,
+        now: Instant,
+    ) -> Handles {
         let mut key = std::mem::take(&mut self.key);
         seen.write_key(log, &mut key);
         let known = self.kinds.get(key.as_slice()).copied();
@@ -345,9 +488,13 @@ impl State {
         let of_peers = labels::of_peers(own, &peer, &endpoint, seen);
         let mut all = of_peers.clone();
         labels::add_outcome(&mut all, seen);
+
         let is_tcp = matches!(seen.spoken, ProtocolOutcome::Tcp);
         let is_grpc = matches!(seen.spoken, ProtocolOutcome::Grpc { .. });
-        let render = |metric: Metric, labels: &Labels<'_>| log.overrides.render(metric.place(), labels, seen.tags);
+        let render = |metric: Metric, labels: &Labels<'_>| {
+            log.overrides.render(metric.place(), labels, seen.tags)
+        };
+
         ALL.map(|(metric, ..)| match metric {
             Metric::Opened | Metric::Closed | Metric::Sent | Metric::Received => {
                 is_tcp.then(|| render(metric, &all)).flatten()
@@ -356,7 +503,9 @@ impl State {
                 (!is_tcp).then(|| render(metric, &all)).flatten()
             }
             // Messages are counted before the outcome is known.
-            Metric::RequestMessages | Metric::ResponseMessages => is_grpc.then(|| render(metric, &of_peers)).flatten(),
+            Metric::RequestMessages | Metric::ResponseMessages => {
+                is_grpc.then(|| render(metric, &of_peers)).flatten()
+            }
         })
     }
 
@@ -373,7 +522,8 @@ impl State {
         handles
     }
 
-    /// Adds to a label set by handle. Dropped metrics have none; those that exceeded the limit have an invalid one.
+    /// Adds to a label set by handle. Dropped metrics have none; those that exceeded the limit have
+    /// an invalid one.
     fn count(&mut self, handles: &Handles, metric: Metric, amount: u64, now: Instant) {
         if let Some(place) = handles.get(metric.place()).copied().flatten() {
             self.families.add(metric, Some(place), amount, now);
@@ -384,14 +534,19 @@ impl State {
 /// Whether an entry is for the end of a request or a connection.
 fn is_end(common: &Common) -> bool {
     match AccessLogType::try_from(common.access_log_type) {
-        Ok(AccessLogType::TcpConnectionEnd | AccessLogType::DownstreamEnd | AccessLogType::NotSet) => true,
+        Ok(
+            AccessLogType::TcpConnectionEnd | AccessLogType::DownstreamEnd | AccessLogType::NotSet,
+        ) => true,
         Ok(_) | Err(_) => false,
     }
 }
 
 /// The flags of a response in Envoy's short form.
 fn flags(flags: Option<&ResponseFlags>) -> String {
-    let Some(flags) = flags else { return String::new() };
+    let Some(flags) = flags else {
+        return String::new();
+    };
+
     let all = [
         (flags.failed_local_healthcheck, "LH"),
         (flags.no_healthy_upstream, "UH"),
@@ -422,6 +577,12 @@ fn flags(flags: Option<&ResponseFlags>) -> String {
         (flags.dns_resolution_failure, "DF"),
         (flags.downstream_remote_reset, "DR"),
     ];
-    let set: Vec<&str> = all.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect();
+
+    let set: Vec<&str> = all
+        .into_iter()
+        .filter(|(is_set, _)| *is_set)
+        .map(|(_, flag)| flag)
+        .collect();
+
     set.join(",")
 }

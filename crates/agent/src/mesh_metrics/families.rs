@@ -43,29 +43,78 @@ pub(super) enum Metric {
 pub(super) const METRICS: usize = 10;
 /// All metrics in order, with the name after `istio_` and the help text.
 pub(super) const ALL: [(Metric, &str, &str); METRICS] = [
-    (Metric::Requests, "requests_total", "Requests that the proxy handled"),
-    (Metric::Duration, "request_duration_milliseconds", "Milliseconds that requests took"),
-    (Metric::RequestBytes, "request_bytes", "Bytes of requests, headers included"),
-    (Metric::ResponseBytes, "response_bytes", "Bytes of responses, headers included"),
-    (Metric::RequestMessages, "request_messages_total", "gRPC messages that clients sent"),
-    (Metric::ResponseMessages, "response_messages_total", "gRPC messages that servers sent"),
-    (Metric::Opened, "tcp_connections_opened_total", "TCP connections that were opened"),
-    (Metric::Closed, "tcp_connections_closed_total", "TCP connections that were closed"),
-    (Metric::Sent, "tcp_sent_bytes_total", "Bytes that TCP connections sent to clients"),
-    (Metric::Received, "tcp_received_bytes_total", "Bytes that TCP connections received from clients"),
+    (
+        Metric::Requests,
+        "requests_total",
+        "Requests that the proxy handled",
+    ),
+    (
+        Metric::Duration,
+        "request_duration_milliseconds",
+        "Milliseconds that requests took",
+    ),
+    (
+        Metric::RequestBytes,
+        "request_bytes",
+        "Bytes of requests, headers included",
+    ),
+    (
+        Metric::ResponseBytes,
+        "response_bytes",
+        "Bytes of responses, headers included",
+    ),
+    (
+        Metric::RequestMessages,
+        "request_messages_total",
+        "gRPC messages that clients sent",
+    ),
+    (
+        Metric::ResponseMessages,
+        "response_messages_total",
+        "gRPC messages that servers sent",
+    ),
+    (
+        Metric::Opened,
+        "tcp_connections_opened_total",
+        "TCP connections that were opened",
+    ),
+    (
+        Metric::Closed,
+        "tcp_connections_closed_total",
+        "TCP connections that were closed",
+    ),
+    (
+        Metric::Sent,
+        "tcp_sent_bytes_total",
+        "Bytes that TCP connections sent to clients",
+    ),
+    (
+        Metric::Received,
+        "tcp_received_bytes_total",
+        "Bytes that TCP connections received from clients",
+    ),
 ];
 /// Further metrics: names, types and help texts.
 const FURTHER_METRICS: [(&str, &str, &str); 3] = [
     (BUILD, "gauge", "The release of the proxy"),
-    (LABEL_SETS, "gauge", "Label sets of the mesh metrics that are derived from access logs"),
-    (DROPPED, "counter", "Values that were not counted because there are too many label sets"),
+    (
+        LABEL_SETS,
+        "gauge",
+        "Label sets of the mesh metrics that are derived from access logs",
+    ),
+    (
+        DROPPED,
+        "counter",
+        "Values that were not counted because there are too many label sets",
+    ),
 ];
 /// The name of Istio's metric for releases.
 const BUILD: &str = "istio_build";
 const LABEL_SETS: &str = "navarch_mesh_metrics_label_sets";
 const DROPPED: &str = "navarch_mesh_metrics_dropped_total";
 
-/// The handles of an entry's label sets by metric; `None` if a metric is dropped or was not counted yet.
+/// The handles of an entry's label sets by metric; `None` if a metric is dropped or was not counted
+/// yet.
 pub(super) type Handles = [Option<u32>; METRICS];
 
 #[derive(Clone, Debug)]
@@ -136,7 +185,9 @@ impl Metric {
     /// The initial value.
     fn zero(self) -> Value {
         match self {
-            Self::Duration | Self::RequestBytes | Self::ResponseBytes => Value::Histogram(Box::default()),
+            Self::Duration | Self::RequestBytes | Self::ResponseBytes => {
+                Value::Histogram(Box::default())
+            }
             Self::Requests
             | Self::RequestMessages
             | Self::ResponseMessages
@@ -150,7 +201,14 @@ impl Metric {
 
 impl Families {
     pub(super) fn new(limit: usize) -> Self {
-        Self { families: Default::default(), limit, count: 0, dropped: 0, swept: None, release: None }
+        Self {
+            families: Default::default(),
+            limit,
+            count: 0,
+            dropped: 0,
+            swept: None,
+            release: None,
+        }
     }
 
     /// The handle of a label set, which is inserted if there is room.
@@ -159,11 +217,18 @@ impl Families {
         if let Some(place) = family.by_labels.get(labels) {
             return Some(*place);
         }
+
         if self.count >= self.limit {
             return None;
         }
+
         self.count += 1;
-        let set = Some(Set { labels: labels.clone(), value: metric.zero(), used: now });
+        let set = Some(Set {
+            labels: labels.clone(),
+            value: metric.zero(),
+            used: now,
+        });
+
         let place = match family.free.pop() {
             Some(place) => {
                 *family.sets.get_mut(place as usize)? = set;
@@ -174,14 +239,18 @@ impl Families {
                 u32::try_from(family.sets.len() - 1).ok()?
             }
         };
+
         family.by_labels.insert(labels.clone(), place);
         Some(place)
     }
 
-    /// Adds to a counter or observes in a histogram. Without a handle, the value is counted as dropped.
+    /// Adds to a counter or observes in a histogram. Without a handle, the value is counted as
+    /// dropped.
     pub(super) fn add(&mut self, metric: Metric, place: Option<u32>, amount: u64, now: Instant) {
         let family = self.families.get_mut(metric.place());
-        let set = family.zip(place).and_then(|(family, place)| family.sets.get_mut(place as usize)?.as_mut());
+        let set = family
+            .zip(place)
+            .and_then(|(family, place)| family.sets.get_mut(place as usize)?.as_mut());
         match set {
             Some(set) => {
                 set.used = now;
@@ -199,8 +268,10 @@ impl Families {
         if self.count < self.limit || self.swept.is_some_and(|swept| now < swept + SWEEP_PAUSE) {
             return false;
         }
+
         self.swept = Some(now);
         let before = self.count;
+
         for family in &mut self.families {
             for (place, set) in family.sets.iter_mut().enumerate() {
                 if let Some(idle) = set.take_if(|set| now.duration_since(set.used) >= IDLE) {
@@ -210,20 +281,28 @@ impl Families {
                 }
             }
         }
+
         tracing::warn!(
             limit = self.limit,
             freed = before - self.count,
             "the mesh metrics reached the limit of label sets"
         );
+
         self.count < before
     }
 
     /// The next part of the exposition.
     pub(super) fn page(&self, cursor: &mut Cursor) -> Option<String> {
-        while let Some(((metric, name, help), family)) = ALL.get(cursor.metric).zip(self.families.get(cursor.metric)) {
+        while let Some(((metric, name, help), family)) =
+            ALL.get(cursor.metric).zip(self.families.get(cursor.metric))
+        {
             let mut text = String::new();
-            let page =
-                family.sets.iter().enumerate().skip(cursor.set).filter_map(|(place, set)| Some((place, set.as_ref()?)));
+            let page = family
+                .sets
+                .iter()
+                .enumerate()
+                .skip(cursor.set)
+                .filter_map(|(place, set)| Some((place, set.as_ref()?)));
             let mut next = None;
             for (place, set) in page.take(PAGE) {
                 if cursor.set == 0 && next.is_none() {
@@ -237,9 +316,15 @@ impl Families {
                     cursor.set = set;
                     return Some(text);
                 }
-                None => *cursor = Cursor { metric: cursor.metric + 1, set: 0 },
+                None => {
+                    *cursor = Cursor {
+                        metric: cursor.metric + 1,
+                        set: 0,
+                    }
+                }
             }
         }
+
         // The agent's own metrics are a part of their own at the end.
         let is_last = cursor.metric == METRICS;
         cursor.metric = METRICS + 1;
@@ -250,7 +335,10 @@ impl Families {
     fn own_metrics(&self) -> String {
         let lines = FURTHER_METRICS.iter().filter_map(|(name, kind, help)| {
             let line = match *name {
-                BUILD => format!("{BUILD}{{component=\"proxy\",tag=\"{}\"}} 1\n", self.release.as_deref()?),
+                BUILD => format!(
+                    "{BUILD}{{component=\"proxy\",tag=\"{}\"}} 1\n",
+                    self.release.as_deref()?
+                ),
                 LABEL_SETS => format!("{LABEL_SETS} {}\n", self.count),
                 _ => format!("{DROPPED} {}\n", self.dropped),
             };
@@ -267,20 +355,32 @@ fn head(name: &str, kind: &str, help: &str) -> String {
 
 /// The `# HELP` and `# TYPE` lines of all metrics, even those without values.
 pub(super) fn heads() -> String {
-    let of_mesh = ALL.iter().map(|(metric, name, help)| head(&format!("istio_{name}"), metric.kind(), help));
-    of_mesh.chain(FURTHER_METRICS.iter().map(|(name, kind, help)| head(name, kind, help))).collect()
+    let of_mesh = ALL
+        .iter()
+        .map(|(metric, name, help)| head(&format!("istio_{name}"), metric.kind(), help));
+    of_mesh
+        .chain(
+            FURTHER_METRICS
+                .iter()
+                .map(|(name, kind, help)| head(name, kind, help)),
+        )
+        .collect()
 }
 
 impl Set {
     /// Writes all lines of a label set.
     fn write(&self, text: &mut String, name: &str) {
         let Self { labels, value, .. } = self;
+
         // Writing to a `String` never fails.
         let _ = match value {
             Value::Count(count) => writeln!(text, "istio_{name}{{{labels}}} {count}"),
             Value::Histogram(histogram) => {
                 for (bound, count) in histogram.cumulative() {
-                    let _ = writeln!(text, "istio_{name}_bucket{{{labels},le=\"{bound}\"}} {count}");
+                    let _ = writeln!(
+                        text,
+                        "istio_{name}_bucket{{{labels},le=\"{bound}\"}} {count}"
+                    );
                 }
                 let Histogram { sum, count, .. } = &**histogram;
                 writeln!(

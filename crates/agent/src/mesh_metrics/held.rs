@@ -53,7 +53,9 @@ impl Held {
         self.entries.push_back(entry);
         let mut over = Vec::new();
         while self.entries.len() > MAX_ENTRIES || self.bytes > MAX_BYTES {
-            let Some(oldest) = self.entries.pop_front() else { break };
+            let Some(oldest) = self.entries.pop_front() else {
+                break;
+            };
             self.bytes -= oldest.entry.len();
             over.push(oldest);
         }
@@ -65,8 +67,9 @@ impl Held {
         if self.entries.is_empty() {
             return Vec::new();
         }
-        let (due, waiting): (Vec<_>, VecDeque<_>) =
-            std::mem::take(&mut self.entries).into_iter().fold(Default::default(), |(mut due, mut waiting), entry| {
+        let (due, waiting): (Vec<_>, VecDeque<_>) = std::mem::take(&mut self.entries)
+            .into_iter()
+            .fold(Default::default(), |(mut due, mut waiting), entry| {
                 if is_due(&entry) {
                     due.push(entry);
                 } else {
@@ -82,29 +85,66 @@ impl Held {
 
 impl State {
     /// Counts a request, now or when its peer is known.
-    pub(super) fn take_request(&mut self, own: &Workload, log: &Arc<Log>, entry: &HttpEntry, now: Instant) {
+    pub(super) fn take_request(
+        &mut self,
+        own: &Workload,
+        log: &Arc<Log>,
+        entry: &HttpEntry,
+        now: Instant,
+    ) {
         if let Err(waiting) = self.count_request(own, log, entry, (now, true)) {
-            self.hold(own, log, waiting, Encoded::Http(entry.encode_to_vec().into()), now);
+            self.hold(
+                own,
+                log,
+                waiting,
+                Encoded::Http(entry.encode_to_vec().into()),
+                now,
+            );
         }
     }
 
     /// Counts an entry of a connection, now or when its peer is known.
-    pub(super) fn take_connection(&mut self, own: &Workload, log: &Arc<Log>, entry: &TcpEntry, now: Instant) {
+    pub(super) fn take_connection(
+        &mut self,
+        own: &Workload,
+        log: &Arc<Log>,
+        entry: &TcpEntry,
+        now: Instant,
+    ) {
         if let Err(waiting) = self.count_connection(own, log, entry, (now, true)) {
-            self.hold(own, log, waiting, Encoded::Tcp(entry.encode_to_vec().into()), now);
+            self.hold(
+                own,
+                log,
+                waiting,
+                Encoded::Tcp(entry.encode_to_vec().into()),
+                now,
+            );
         }
     }
 
     /// Counts the entries that have waited for long enough, or whose peer is known now.
     pub(super) fn release(&mut self, own: &Workload, now: Instant) {
         let lookups = &self.lookups;
-        let is_due = |entry: &HeldEntry| now >= entry.waiting.until || lookups.is_settled(entry.waiting.address);
+        let is_due = |entry: &HeldEntry| {
+            now >= entry.waiting.until || lookups.is_settled(entry.waiting.address)
+        };
         let due = self.held.take(is_due);
         self.count_held(own, due, now);
     }
 
-    fn hold(&mut self, own: &Workload, log: &Arc<Log>, waiting: Waiting, entry: Encoded, now: Instant) {
-        let over = self.held.push(HeldEntry { log: log.clone(), waiting, entry });
+    fn hold(
+        &mut self,
+        own: &Workload,
+        log: &Arc<Log>,
+        waiting: Waiting,
+        entry: Encoded,
+        now: Instant,
+    ) {
+        let over = self.held.push(HeldEntry {
+            log: log.clone(),
+            waiting,
+            entry,
+        });
         self.count_held(own, over, now);
     }
 
@@ -115,11 +155,13 @@ impl State {
             match entry {
                 Encoded::Http(bytes) => {
                     let entry = HttpEntry::decode(&*bytes).expect(ENCODED);
-                    self.count_request(own, &log, &entry, (now, false)).expect(COUNTED);
+                    self.count_request(own, &log, &entry, (now, false))
+                        .expect(COUNTED);
                 }
                 Encoded::Tcp(bytes) => {
                     let entry = TcpEntry::decode(&*bytes).expect(ENCODED);
-                    self.count_connection(own, &log, &entry, (now, false)).expect(COUNTED);
+                    self.count_connection(own, &log, &entry, (now, false))
+                        .expect(COUNTED);
                 }
             }
         }

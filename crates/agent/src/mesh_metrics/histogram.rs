@@ -45,10 +45,13 @@ impl Histogram {
     /// Each bound with the number of values up to it.
     pub(super) fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> {
         let mut sum = 0;
-        BOUNDS.into_iter().zip(self.buckets).map(move |(bound, count)| {
-            sum += count;
-            (bound, sum)
-        })
+        BOUNDS
+            .into_iter()
+            .zip(self.buckets)
+            .map(move |(bound, count)| {
+                sum += count;
+                (bound, sum)
+            })
     }
 }
 
@@ -64,6 +67,9 @@ mod tests {
         }
         let first: Vec<_> = histogram.cumulative().take(4).collect();
         assert_eq!(first, [(0.5, 1), (1.0, 2), (5.0, 4), (10.0, 5)]);
-        assert_eq!((histogram.cumulative().last(), histogram.count), (Some((3_600_000.0, 5)), 6));
+        assert_eq!(
+            (histogram.cumulative().last(), histogram.count),
+            (Some((3_600_000.0, 5)), 6)
+        );
     }
 }

@@ -71,7 +71,8 @@ fn namespace_of(principal: &str) -> Option<&str> {
     (!namespace.is_empty()).then_some(namespace)
 }
 
-/// The labels of both peers, which all metrics have. `endpoint` is the destination of a waypoint's request.
+/// The labels of both peers, which all metrics have. `endpoint` is the destination of a waypoint's
+/// request.
 pub(super) fn of_peers<'a>(
     own: &'a Workload,
     peer: &'a Workload,
@@ -87,6 +88,7 @@ pub(super) fn of_peers<'a>(
             "" => LATEST,
             revision => revision,
         };
+
         [
             or_unknown(&workload.name),
             or_unknown(&workload.canonical_name),
@@ -98,6 +100,7 @@ pub(super) fn of_peers<'a>(
             or_unknown(&workload.cluster),
         ]
     };
+
     let own_side = side(own, &own.namespace, seen.own_principal);
     let peer_side = side(peer, peer_namespace, seen.peer_principal);
     let (reporter, source, destination) = match seen.reporter {
@@ -105,11 +108,26 @@ pub(super) fn of_peers<'a>(
         Reporter::Destination => ("destination", peer_side, own_side),
         Reporter::Waypoint => {
             let principal = peers::identity_of_endpoint(seen.endpoint);
-            ("waypoint", peer_side, side(endpoint, &endpoint.namespace, principal))
+            (
+                "waypoint",
+                peer_side,
+                side(endpoint, &endpoint.namespace, principal),
+            )
         }
     };
+
     let [service_host, service_name, service_namespace] = service;
-    let [workload, name, revision, namespace, principal, app, version, cluster] = destination;
+    let [
+        workload,
+        name,
+        revision,
+        namespace,
+        principal,
+        app,
+        version,
+        cluster,
+    ] = destination;
+
     let destination = [
         workload,
         namespace,
@@ -123,30 +141,61 @@ pub(super) fn of_peers<'a>(
         service_namespace,
         cluster,
     ];
-    let values = std::iter::once(Cow::Borrowed(reporter)).chain(source).chain(destination);
+
+    let values = std::iter::once(Cow::Borrowed(reporter))
+        .chain(source)
+        .chain(destination);
     STANDARD.into_iter().zip(values).collect()
 }
 
 /// Host, name and namespace of the requested service.
-fn service<'a>(seen: &EntryFields<'a>, own: &'a Workload, peer_namespace: &'a str) -> [Cow<'a, str>; 3] {
-    let (mut host, mut name, mut namespace) = (Cow::Borrowed(seen.host), Cow::Borrowed(seen.host), Cow::Borrowed(""));
+fn service<'a>(
+    seen: &EntryFields<'a>,
+    own: &'a Workload,
+    peer_namespace: &'a str,
+) -> [Cow<'a, str>; 3] {
+    let (mut host, mut name, mut namespace) = (
+        Cow::Borrowed(seen.host),
+        Cow::Borrowed(seen.host),
+        Cow::Borrowed(""),
+    );
+
     if let Some(place) = seen.no_service {
         name = Cow::Borrowed(place);
     } else if let Some(service) = first_service(seen.services) {
         name = Cow::Owned(match service.name.is_empty() {
-            true => service.host.split('.').next().unwrap_or_default().to_owned(),
+            true => service
+                .host
+                .split('.')
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
             false => service.name,
         });
         host = Cow::Owned(service.host);
         namespace = Cow::Owned(service.namespace);
     }
-    let known = |text: Cow<'a, str>, other: &'a str| if text.is_empty() { or_unknown(other) } else { text };
-    match seen.reporter {
-        Reporter::Source => [known(host, ""), known(name, ""), known(namespace, peer_namespace)],
-        Reporter::Waypoint => [known(host, ""), known(name, ""), known(namespace, "")],
-        Reporter::Destination => {
-            [known(host, &own.canonical_name), known(name, &own.canonical_name), or_unknown(&own.namespace)]
+
+    let known = |text: Cow<'a, str>, other: &'a str| {
+        if text.is_empty() {
+            or_unknown(other)
+        } else {
+            text
         }
+    };
+
+    match seen.reporter {
+        Reporter::Source => [
+            known(host, ""),
+            known(name, ""),
+            known(namespace, peer_namespace),
+        ],
+        Reporter::Waypoint => [known(host, ""), known(name, ""), known(namespace, "")],
+        Reporter::Destination => [
+            known(host, &own.canonical_name),
+            known(name, &own.canonical_name),
+            or_unknown(&own.namespace),
+        ],
     }
 }
 
@@ -155,7 +204,10 @@ fn first_service(json: &str) -> Option<Service> {
     if json.is_empty() {
         return None;
     }
-    serde_json::from_str::<Vec<Service>>(json).ok()?.into_iter().next()
+    serde_json::from_str::<Vec<Service>>(json)
+        .ok()?
+        .into_iter()
+        .next()
 }
 
 /// Adds the labels that are known at the end of an entry.
@@ -170,10 +222,24 @@ pub(super) fn add_outcome<'a>(labels: &mut Labels<'a>, seen: &EntryFields<'a>) {
         ProtocolOutcome::Grpc { code, status } => {
             labels.push(("request_protocol", "grpc".into()));
             labels.push(("response_code", code.to_string().into()));
-            labels.push(("grpc_response_status", status.map_or(String::new(), |status| status.to_string()).into()));
+            labels.push((
+                "grpc_response_status",
+                status
+                    .map_or(String::new(), |status| status.to_string())
+                    .into(),
+            ));
         }
     }
-    labels.push(("response_flags", Cow::Borrowed(if seen.flags.is_empty() { "-" } else { seen.flags })));
+
+    labels.push((
+        "response_flags",
+        Cow::Borrowed(if seen.flags.is_empty() {
+            "-"
+        } else {
+            seen.flags
+        }),
+    ));
+
     let policy = match seen.reporter {
         Reporter::Source => UNKNOWN,
         Reporter::Destination | Reporter::Waypoint
@@ -183,5 +249,6 @@ pub(super) fn add_outcome<'a>(labels: &mut Labels<'a>, seen: &EntryFields<'a>) {
         }
         Reporter::Destination | Reporter::Waypoint => "none",
     };
+
     labels.push(("connection_security_policy", policy.into()));
 }

@@ -1,4 +1,5 @@
-//! The workloads of peers that entries identify by address and identity only, looked up at the control plane by address.
+//! The workloads of peers that entries identify by address and identity only, looked up at the
+//! control plane by address.
 //!
 //! ```text
 //! entry ─address─▶ peers ──wanted, unwanted──▶ stream to the control plane
@@ -6,8 +7,8 @@
 //!                   └───── workloads by address, names that mean nothing
 //! ```
 //!
-//! An address stays subscribed while it is in use, so that the control plane sends an update when another workload
-//! gets it. Addresses without a workload are stored, too, and not requested again.
+//! An address stays subscribed while it is in use, so that the control plane sends an update when
+//! another workload gets it. Addresses without a workload are stored, too, and not requested again.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -95,30 +96,47 @@ struct KnownWorkload {
 
 impl Lookups {
     pub(super) fn in_network(network: &str) -> Self {
-        Self { network: network.into(), ..Self::default() }
+        Self {
+            network: network.into(),
+            ..Self::default()
+        }
     }
 
-    /// The workload with this address and identity. An unknown address is requested from the control plane.
+    /// The workload with this address and identity. An unknown address is requested from the
+    /// control plane.
     pub(super) fn find(&mut self, address: IpAddr, principal: &str, now: Instant) -> Answer {
         let can_ask = self.stream.is_some() && self.refused_until.is_none_or(|until| now >= until);
+
         if let Some(peer) = self.peers.get_mut(&address) {
             peer.seen = now;
             return match peer.is_answered {
                 true => peer.named(principal).map_or(Answer::Unknown, Answer::Known),
-                false if can_ask && now < peer.requested_at + WAIT => Answer::Pending(peer.requested_at + WAIT),
+                false if can_ask && now < peer.requested_at + WAIT => {
+                    Answer::Pending(peer.requested_at + WAIT)
+                }
                 false => Answer::Unknown,
             };
         }
+
         if !can_ask {
             return Answer::Unknown;
         }
+
         if self.peers.len() >= MAX_PEERS {
             self.make_room();
         }
+
         self.peers.insert(
             address,
-            Peer { workloads: Vec::new(), is_answered: false, is_old: false, requested_at: now, seen: now },
+            Peer {
+                workloads: Vec::new(),
+                is_answered: false,
+                is_old: false,
+                requested_at: now,
+                seen: now,
+            },
         );
+
         self.unwanted.remove(&address);
         self.wanted.insert(address);
         Answer::Pending(now + WAIT)
@@ -129,7 +147,8 @@ impl Lookups {
         self.peers.get(&address).is_none_or(|peer| peer.is_answered)
     }
 
-    /// Starts a new stream, and subscribes to all known addresses again: the control plane has dropped the earlier subscription.
+    /// Starts a new stream, and subscribes to all known addresses again: the control plane has
+    /// dropped the earlier subscription.
     pub(super) fn begin(&mut self, now: Instant) -> StreamId {
         self.streams += 1;
         let stream = StreamId(self.streams);
@@ -160,7 +179,8 @@ impl Lookups {
         !(self.wanted.is_empty() && self.unwanted.is_empty())
     }
 
-    /// The next changes of a stream's subscription; `None` if there are none, or another stream subscribes.
+    /// The next changes of a stream's subscription; `None` if there are none, or another stream
+    /// subscribes.
     pub(super) fn next(&mut self, stream: StreamId) -> Option<NameChanges> {
         if self.stream != Some(stream) {
             return None;
@@ -176,7 +196,10 @@ impl Lookups {
     ///
     /// # Errors
     /// If a workload cannot be decoded.
-    pub(super) fn take(&mut self, answer: RawDeltaDiscoveryResponse) -> Result<(), prost::DecodeError> {
+    pub(super) fn take(
+        &mut self,
+        answer: RawDeltaDiscoveryResponse,
+    ) -> Result<(), prost::DecodeError> {
         for name in &answer.removed_resources {
             match self.address_of(name) {
                 Some(address) => self.record_response(address, true),
@@ -194,7 +217,10 @@ impl Lookups {
 
     /// The address in a resource name.
     fn address_of(&self, name: &str) -> Option<IpAddr> {
-        name.strip_prefix(&*self.network)?.strip_prefix('/')?.parse().ok()
+        name.strip_prefix(&*self.network)?
+            .strip_prefix('/')?
+            .parse()
+            .ok()
     }
 
     /// Adds or replaces a workload.
@@ -203,23 +229,33 @@ impl Lookups {
         let uid: Arc<str> = uid.into();
         let description = description_of(workload);
         let addresses = workload.addresses.iter().filter_map(ip);
-        let addresses: Vec<IpAddr> = addresses.filter(|address| self.peers.contains_key(address)).collect();
+        let addresses: Vec<IpAddr> = addresses
+            .filter(|address| self.peers.contains_key(address))
+            .collect();
+
         for address in &addresses {
             self.record_response(*address, false);
             if let Some(peer) = self.peers.get_mut(address)
                 && peer.workloads.len() < MAX_WORKLOADS
             {
-                peer.workloads.push(KnownWorkload { uid: uid.clone(), description: description.clone() });
+                peer.workloads.push(KnownWorkload {
+                    uid: uid.clone(),
+                    description: description.clone(),
+                });
             }
         }
+
         if !addresses.is_empty() {
             self.by_uid.insert(uid, addresses);
         }
     }
 
-    /// Records a response for an address. Removes its workloads if they are from an earlier stream, or if `is_all` is set.
+    /// Records a response for an address. Removes its workloads if they are from an earlier stream,
+    /// or if `is_all` is set.
     fn record_response(&mut self, address: IpAddr, is_all: bool) {
-        let Some(peer) = self.peers.get_mut(&address) else { return };
+        let Some(peer) = self.peers.get_mut(&address) else {
+            return;
+        };
         peer.is_answered = true;
         if std::mem::take(&mut peer.is_old) || is_all {
             for KnownWorkload { uid, .. } in std::mem::take(&mut peer.workloads) {
@@ -239,10 +275,19 @@ impl Lookups {
 
     /// Removes the least recently used addresses.
     fn make_room(&mut self) {
-        let mut all: Vec<(Instant, IpAddr)> = self.peers.iter().map(|(address, peer)| (peer.seen, *address)).collect();
+        let mut all: Vec<(Instant, IpAddr)> = self
+            .peers
+            .iter()
+            .map(|(address, peer)| (peer.seen, *address))
+            .collect();
         all.sort_unstable();
+
         for (_, address) in all.into_iter().take(EVICTION_BATCH) {
-            for KnownWorkload { uid, .. } in self.peers.remove(&address).map(|peer| peer.workloads).unwrap_or_default()
+            for KnownWorkload { uid, .. } in self
+                .peers
+                .remove(&address)
+                .map(|peer| peer.workloads)
+                .unwrap_or_default()
             {
                 remove_address(&mut self.by_uid, &uid, address);
             }
@@ -254,15 +299,17 @@ impl Lookups {
 }
 
 impl Peer {
-    /// The description of the workload with this identity; of several workloads only if all have the same.
+    /// The description of the workload with this identity; of several workloads only if all have
+    /// the same.
     fn named(&self, principal: &str) -> Option<Arc<str>> {
         let account = account_of(principal)?;
-        let mut fitting = self
-            .workloads
-            .iter()
-            .filter(|workload| account_of(identity_of_endpoint(&workload.description)) == Some(account));
+        let mut fitting = self.workloads.iter().filter(|workload| {
+            account_of(identity_of_endpoint(&workload.description)) == Some(account)
+        });
         let first = fitting.next()?;
-        fitting.all(|workload| workload.description == first.description).then(|| first.description.clone())
+        fitting
+            .all(|workload| workload.description == first.description)
+            .then(|| first.description.clone())
     }
 }
 
@@ -283,15 +330,32 @@ fn remove_address(by_uid: &mut HashMap<Arc<str>, Vec<IpAddr>>, uid: &str, addres
 
 /// Removes some addresses, and returns them as resource names.
 fn take_names(network: &str, addresses: &mut BTreeSet<IpAddr>) -> Vec<String> {
-    std::iter::from_fn(|| addresses.pop_first()).take(MAX_NAMES).map(|address| format!("{network}/{address}")).collect()
+    std::iter::from_fn(|| addresses.pop_first())
+        .take(MAX_NAMES)
+        .map(|address| format!("{network}/{address}"))
+        .collect()
 }
 
-/// A workload in the format of endpoint metadata. Application and version are the canonical service and revision, as
-/// in Istio's proxies for workloads that they look up. The revision `latest` means that no version is set.
+/// A workload in the format of endpoint metadata. Application and version are the canonical service
+/// and revision, as in Istio's proxies for workloads that they look up. The revision `latest` means
+/// that no version is set.
 fn description_of(workload: &Workload) -> Arc<str> {
-    let Workload { workload_name, namespace, canonical_name, canonical_revision, cluster_id, service_account, .. } =
-        workload;
-    let version = if canonical_revision == "latest" { "" } else { canonical_revision };
+    let Workload {
+        workload_name,
+        namespace,
+        canonical_name,
+        canonical_revision,
+        cluster_id,
+        service_account,
+        ..
+    } = workload;
+
+    let version = if canonical_revision == "latest" {
+        ""
+    } else {
+        canonical_revision
+    };
+
     format!(
         "{workload_name};{namespace};{canonical_name};{canonical_revision};{cluster_id};\
          spiffe:///ns/{namespace}/sa/{service_account};{canonical_name};{version}"
@@ -302,7 +366,8 @@ fn description_of(workload: &Workload) -> Arc<str> {
 /// Decodes an address from its bytes.
 fn ip(bytes: &Bytes) -> Option<IpAddr> {
     let four = <[u8; 4]>::try_from(&**bytes).map(IpAddr::from);
-    four.or_else(|_| <[u8; 16]>::try_from(&**bytes).map(IpAddr::from)).ok()
+    four.or_else(|_| <[u8; 16]>::try_from(&**bytes).map(IpAddr::from))
+        .ok()
 }
 
 #[cfg(test)]

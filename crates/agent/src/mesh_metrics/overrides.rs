@@ -22,57 +22,93 @@ struct Changes {
 }
 
 impl Overrides {
-    /// Changes from the name of a log. As in Istio's filter, only standard labels can be removed, and a change
-    /// without a metric applies to all.
+    /// Changes from the name of a log. As in Istio's filter, only standard labels can be removed,
+    /// and a change without a metric applies to all.
     pub(super) fn new(changes: &[MetricChange]) -> Self {
         let mut all: [Changes; METRICS] = Default::default();
+
         for change in changes {
             for ((_, name, _), of_metric) in ALL.iter().zip(&mut all) {
                 if !change.name.is_empty() && change.name != *name {
                     continue;
                 }
+
                 if change.drop {
                     of_metric.drop = true;
                     continue;
                 }
-                of_metric.remove.extend(change.remove.iter().filter(|label| is_standard(label)).cloned());
-                of_metric
-                    .set
-                    .extend(change.set.iter().filter_map(|(label, value)| Some((name_of(label)?, value.clone()))));
+
+                of_metric.remove.extend(
+                    change
+                        .remove
+                        .iter()
+                        .filter(|label| is_standard(label))
+                        .cloned(),
+                );
+
+                of_metric.set.extend(
+                    change
+                        .set
+                        .iter()
+                        .filter_map(|(label, value)| Some((name_of(label)?, value.clone()))),
+                );
             }
         }
+
         Self(all)
     }
 
     /// The rendered labels of a metric; `None` if it is dropped. `tags` are those of the entry.
-    pub(super) fn render(&self, place: usize, labels: &Labels<'_>, tags: &Texts) -> Option<Arc<str>> {
+    pub(super) fn render(
+        &self,
+        place: usize,
+        labels: &Labels<'_>,
+        tags: &Texts,
+    ) -> Option<Arc<str>> {
         let changes = self.0.get(place).filter(|changes| !changes.drop)?;
         let value_of = |value: &LabelValue| match value {
             LabelValue::Literal(text) => text.clone(),
             // As in Istio's filter, an expression without a value is `unknown`.
-            LabelValue::Tag(tag) => {
-                tags.get(tag).map(|value| text(value)).filter(|text| !text.is_empty()).unwrap_or(UNKNOWN).to_owned()
-            }
+            LabelValue::Tag(tag) => tags
+                .get(tag)
+                .map(|value| text(value))
+                .filter(|text| !text.is_empty())
+                .unwrap_or(UNKNOWN)
+                .to_owned(),
         };
+
         let mut line = String::with_capacity(1024);
-        let standard = labels.iter().filter(|(label, _)| !changes.remove.contains(*label));
+        let standard = labels
+            .iter()
+            .filter(|(label, _)| !changes.remove.contains(*label));
         for (label, value) in standard {
             match changes.set.get(*label) {
                 Some(other) => write(&mut line, label, &value_of(other)),
                 None => write(&mut line, label, value),
             }
         }
+
         for (label, value) in changes.set.iter().filter(|(label, _)| !is_standard(label)) {
             write(&mut line, label, &value_of(value));
         }
+
         Some(line.into())
     }
 }
 
-/// A valid Prometheus label name: letters, digits and underscores, not starting with a digit. `le` is reserved for
-/// buckets: a duplicate would make the whole page invalid.
+/// A valid Prometheus label name: letters, digits and underscores, not starting with a digit. `le`
+/// is reserved for buckets: a duplicate would make the whole page invalid.
 fn name_of(label: &str) -> Option<String> {
-    let mut name: String = label.chars().map(|sign| if sign.is_ascii_alphanumeric() { sign } else { '_' }).collect();
+    let mut name: String = label
+        .chars()
+        .map(|sign| {
+            if sign.is_ascii_alphanumeric() {
+                sign
+            } else {
+                '_'
+            }
+        })
+        .collect();
     if name.starts_with(|first: char| first.is_ascii_digit()) {
         name.insert(0, '_');
     }
@@ -83,8 +119,10 @@ fn write(text: &mut String, label: &str, value: &str) {
     if !text.is_empty() {
         text.push(',');
     }
+
     text.push_str(label);
     text.push_str("=\"");
+
     for sign in value.chars() {
         match sign {
             '\\' => text.push_str("\\\\"),
@@ -97,5 +135,6 @@ fn write(text: &mut String, label: &str, value: &str) {
             sign => text.push(sign),
         }
     }
+
     text.push('"');
 }

@@ -34,12 +34,18 @@ impl MeshMetrics {
         let stream = self.state.lock().lookups.begin(Instant::now());
         // Wakes the earlier stream, which then finds that it is replaced.
         self.wanted.notify_waiters();
-        PeerSubscription { metrics: self.clone(), stream }
+        PeerSubscription {
+            metrics: self.clone(),
+            stream,
+        }
     }
 
-    /// Records that the control plane has ended a stream because it does not serve the subscribed type.
+    /// Records that the control plane has ended a stream because it does not serve the subscribed
+    /// type.
     pub(crate) fn on_refused(&self) {
-        tracing::info!("the control plane does not support peer discovery; server metrics lack labels of peers");
+        tracing::info!(
+            "the control plane does not support peer discovery; server metrics lack labels of peers"
+        );
         self.state.lock().lookups.refused(Instant::now());
     }
 
@@ -49,7 +55,8 @@ impl MeshMetrics {
             Ok(answer) => answer,
             Err(error) => return (String::new(), Some(error.to_string())),
         };
-        let (nonce, now) = (answer.nonce.clone(), Instant::now());
+        let nonce = answer.nonce.clone();
+        let now = Instant::now();
         let mut state = self.state.lock();
         let taken = state.lookups.take(answer);
         state.release(&self.own, now);
@@ -59,11 +66,14 @@ impl MeshMetrics {
 
 #[cfg(test)]
 impl MeshMetrics {
-    /// Looks up a client that an entry identifies by address and identity only. Returns whether the lookup is pending.
+    /// Looks up a client that an entry identifies by address and identity only. Returns whether the
+    /// lookup is pending.
     pub(crate) fn look_up_client(&self, address: &str, principal: &str) -> bool {
         let mut answer = Answer::Unknown;
         let now = Instant::now();
-        self.count(now, |state| answer = state.lookups.find(address.parse().unwrap(), principal, now));
+        self.count(now, |state| {
+            answer = state.lookups.find(address.parse().unwrap(), principal, now)
+        });
         matches!(answer, Answer::Pending(_))
     }
 }

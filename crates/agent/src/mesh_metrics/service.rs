@@ -28,7 +28,8 @@ pub(crate) struct AccessLogs(MeshMetrics);
 /// The future of a call's response.
 type ResponseFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
-/// The access log service. A stream buffers one message at a time; Envoy drops entries if the agent is slower.
+/// The access log service. A stream buffers one message at a time; Envoy drops entries if the agent
+/// is slower.
 pub(crate) fn service(metrics: MeshMetrics) -> AccessLogs {
     AccessLogs(metrics)
 }
@@ -82,8 +83,17 @@ async fn take(metrics: &MeshMetrics, mut messages: Streaming<LogMessage>) -> Res
 }
 
 /// Counts the entries of a message. `log` is the log that the stream has identified so far.
-fn take_message(metrics: &MeshMetrics, log: &mut Option<Arc<Log>>, message: LogMessage, now: Instant) {
-    let LogMessage { identifier, http_logs, tcp_logs } = message;
+fn take_message(
+    metrics: &MeshMetrics,
+    log: &mut Option<Arc<Log>>,
+    message: LogMessage,
+    now: Instant,
+) {
+    let LogMessage {
+        identifier,
+        http_logs,
+        tcp_logs,
+    } = message;
     if let Some(identifier) = identifier {
         *log = metrics.log(text(&identifier.log_name));
     }
@@ -97,11 +107,13 @@ fn take_message(metrics: &MeshMetrics, log: &mut Option<Arc<Log>>, message: LogM
     }
 }
 
-/// The exposition of an unknown workload after a stream of these messages, and whether all could be decoded. For
-/// tests with arbitrary input.
+/// The exposition of an unknown workload after a stream of these messages, and whether all could be
+/// decoded. For tests with arbitrary input.
 #[must_use]
 pub fn exposition_after(messages: &[Vec<u8>]) -> (String, bool) {
-    let (metrics, mut log, mut are_read) = (MeshMetrics::new(Workload::default(), "1"), None, true);
+    let metrics = MeshMetrics::new(Workload::default(), "1");
+    let mut log = None;
+    let mut are_read = true;
     for message in messages {
         let Ok(message) = LogMessage::decode(message.as_slice()) else {
             are_read = false;
@@ -110,5 +122,8 @@ pub fn exposition_after(messages: &[Vec<u8>]) -> (String, bool) {
         take_message(&metrics, &mut log, message, Instant::now());
     }
     let mut cursor = Cursor::default();
-    (std::iter::from_fn(|| metrics.page(&mut cursor)).collect(), are_read)
+    (
+        std::iter::from_fn(|| metrics.page(&mut cursor)).collect(),
+        are_read,
+    )
 }

@@ -4,16 +4,20 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use navarch_api::metrics_log::{
-    BAGGAGE_TAG, LabelValue, MetricChange, OWN_TAG, PEER_KEY, PEER_NAMESPACE, PEER_TAG, Reporter, SERVICES_TAG,
-    WORKLOAD_TAG,
+    BAGGAGE_TAG, LabelValue, MetricChange, OWN_TAG, PEER_KEY, PEER_NAMESPACE, PEER_TAG, Reporter,
+    SERVICES_TAG, WORKLOAD_TAG,
 };
-use navarch_proto::envoy::data::accesslog::v3::{AccessLogType, ConnectionProperties, ResponseFlags};
+use navarch_proto::envoy::data::accesslog::v3::{
+    AccessLogType, ConnectionProperties, ResponseFlags,
+};
 use navarch_proto::envoy::extensions::filters::http::grpc_stats::v3::FilterObject;
 use prost::Message as _;
 use prost_types::value::Kind;
 use prost_types::{Any, Struct, Value};
 
-use super::wire::{AlternativeName, Certificate, Common, HttpRequest, HttpResponse, Metadata, Texts, Tls};
+use super::wire::{
+    AlternativeName, Certificate, Common, HttpRequest, HttpResponse, Metadata, Texts, Tls,
+};
 use super::*;
 
 mod waiting;
@@ -35,11 +39,20 @@ fn workload(name: &str, namespace: &str) -> Workload {
 }
 
 fn log(reporter: Reporter, metrics: Vec<MetricChange>) -> String {
-    MetricsLog { reporter, host_names_service: reporter == Reporter::Source, finds_peers: false, metrics }.to_name()
+    MetricsLog {
+        reporter,
+        host_names_service: reporter == Reporter::Source,
+        finds_peers: false,
+        metrics,
+    }
+    .to_name()
 }
 
 fn texts(pairs: &[(&str, &str)]) -> Texts {
-    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect()
+    pairs
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).into()))
+        .collect()
 }
 
 /// A request that was answered with 200 in 7 ms.
@@ -47,14 +60,23 @@ fn request(tags: &[(&str, &str)]) -> HttpEntry {
     HttpEntry {
         common_properties: Some(Common {
             custom_tags: texts(tags),
-            duration: Some(prost_types::Duration { seconds: 0, nanos: 7_900_000 }),
+            duration: Some(prost_types::Duration {
+                seconds: 0,
+                nanos: 7_900_000,
+            }),
             downstream_wire_bytes_received: 300,
             downstream_wire_bytes_sent: 1500,
             access_log_type: AccessLogType::DownstreamEnd.into(),
             ..Common::default()
         }),
-        request: Some(HttpRequest { authority: "web:80".into(), ..HttpRequest::default() }),
-        response: Some(HttpResponse { response_code: Some(200), ..HttpResponse::default() }),
+        request: Some(HttpRequest {
+            authority: "web:80".into(),
+            ..HttpRequest::default()
+        }),
+        response: Some(HttpResponse {
+            response_code: Some(200),
+            ..HttpResponse::default()
+        }),
     }
 }
 
@@ -62,22 +84,38 @@ fn request(tags: &[(&str, &str)]) -> HttpEntry {
 const OUTBOUND: [(&str, &str); 4] = [
     (WORKLOAD_TAG, "web-v1;shop;web;;west"),
     (SERVICES_TAG, SERVICES),
-    (PEER_TAG, "spiffe://cluster.local/ns/shop/sa/web,spiffe://other"),
+    (
+        PEER_TAG,
+        "spiffe://cluster.local/ns/shop/sa/web,spiffe://other",
+    ),
     (OWN_TAG, CLIENT),
 ];
 
 fn certificate(uri: &str) -> Option<Certificate> {
-    let names = ["", uri].map(|uri| AlternativeName { uri: uri.to_owned().into() });
-    Some(Certificate { subject_alt_name: names.into() })
+    let names = ["", uri].map(|uri| AlternativeName {
+        uri: uri.to_owned().into(),
+    });
+    Some(Certificate {
+        subject_alt_name: names.into(),
+    })
 }
 
 /// What Envoy tells of a client of the mesh.
 fn inbound(common: &mut Common) {
-    common.tls_properties =
-        Some(Tls { local_certificate_properties: certificate(WEB), peer_certificate_properties: certificate(CLIENT) });
-    let header = Value { kind: Some(Kind::StringValue(workload("client", "buyers").header())) };
-    let kept = Struct { fields: BTreeMap::from([(PEER_KEY.to_owned(), header)]) }.encode_to_vec();
-    common.metadata = Some(Metadata { filter_metadata: BTreeMap::from([(PEER_NAMESPACE.to_owned(), kept)]) });
+    common.tls_properties = Some(Tls {
+        local_certificate_properties: certificate(WEB),
+        peer_certificate_properties: certificate(CLIENT),
+    });
+    let header = Value {
+        kind: Some(Kind::StringValue(workload("client", "buyers").header())),
+    };
+    let kept = Struct {
+        fields: BTreeMap::from([(PEER_KEY.to_owned(), header)]),
+    }
+    .encode_to_vec();
+    common.metadata = Some(Metadata {
+        filter_metadata: BTreeMap::from([(PEER_NAMESPACE.to_owned(), kept)]),
+    });
 }
 
 /// What is counted of requests.
@@ -95,6 +133,7 @@ fn client_requests_are_labelled_with_endpoint_metadata() {
         &log(Reporter::Source, Vec::new()),
         &[request(&OUTBOUND), request(&OUTBOUND)],
     );
+
     let labels = "reporter=\"source\",source_workload=\"client-v1\",source_canonical_service=\"client\",\
         source_canonical_revision=\"v1\",source_workload_namespace=\"buyers\",\
         source_principal=\"spiffe://cluster.local/ns/buyers/sa/client\",source_app=\"client\",source_version=\"v1\",\
@@ -104,14 +143,22 @@ fn client_requests_are_labelled_with_endpoint_metadata() {
         destination_canonical_service=\"web\",destination_canonical_revision=\"latest\",destination_service_name=\"web\",\
         destination_service_namespace=\"shop\",destination_cluster=\"west\",request_protocol=\"http\",response_code=\"200\",\
         grpc_response_status=\"\",response_flags=\"-\",connection_security_policy=\"unknown\"";
+
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[1], "# TYPE istio_requests_total counter");
     assert_eq!(lines[2], format!("istio_requests_total{{{labels}}} 2"));
-    assert_eq!(lines[4], "# TYPE istio_request_duration_milliseconds histogram");
+    assert_eq!(
+        lines[4],
+        "# TYPE istio_request_duration_milliseconds histogram"
+    );
     let heads = MeshMetrics::heads();
-    let unknown: Vec<_> =
-        lines.iter().filter(|line| line.starts_with('#') && !heads.lines().any(|head| head == **line)).collect();
+
+    let unknown: Vec<_> = lines
+        .iter()
+        .filter(|line| line.starts_with('#') && !heads.lines().any(|head| head == **line))
+        .collect();
     assert_eq!(unknown, Vec::<&&str>::new());
+
     for line in [
         format!("istio_request_duration_milliseconds_bucket{{{labels},le=\"5\"}} 0"),
         format!("istio_request_duration_milliseconds_bucket{{{labels},le=\"10\"}} 2"),
@@ -126,13 +173,25 @@ fn client_requests_are_labelled_with_endpoint_metadata() {
     ] {
         assert!(lines.contains(&line.as_str()), "{line}: {text}");
     }
-    assert!(!text.contains("istio_tcp") && !text.contains("messages"), "{text}");
+
+    assert!(
+        !text.contains("istio_tcp") && !text.contains("messages"),
+        "{text}"
+    );
 }
 
 #[test]
 fn client_metrics_have_the_application_of_endpoints_with_sidecars() {
-    let tags = [&[(WORKLOAD_TAG, "web-v1;shop;web;;west;;shop-web;2")][..], &OUTBOUND[1..]].concat();
-    let text = counted(workload("client", "buyers"), &log(Reporter::Source, Vec::new()), &[request(&tags)]);
+    let tags = [
+        &[(WORKLOAD_TAG, "web-v1;shop;web;;west;;shop-web;2")][..],
+        &OUTBOUND[1..],
+    ]
+    .concat();
+    let text = counted(
+        workload("client", "buyers"),
+        &log(Reporter::Source, Vec::new()),
+        &[request(&tags)],
+    );
     let labels = "destination_workload=\"web-v1\",destination_workload_namespace=\"shop\",\
         destination_principal=\"spiffe://cluster.local/ns/shop/sa/web\",destination_app=\"shop-web\",\
         destination_version=\"2\",";
@@ -143,14 +202,26 @@ fn client_metrics_have_the_application_of_endpoints_with_sidecars() {
 const TUNNEL: [(&str, &str); 3] = [
     (PEER_TAG, CLIENT),
     (OWN_TAG, "spiffe://cluster.local/ns/shop/sa/way"),
-    (BAGGAGE_TAG, "k8s.cluster.name=east,k8s.namespace.name=liars,k8s.deployment.name=client-v1,service.name=client"),
+    (
+        BAGGAGE_TAG,
+        "k8s.cluster.name=east,k8s.namespace.name=liars,k8s.deployment.name=client-v1,service.name=client",
+    ),
 ];
 
 #[test]
 fn a_request_through_a_waypoint_is_counted_with_what_tunnel_and_endpoint_say() {
     let endpoint = "web-v1;shop;web;v2;west;spiffe://cluster.local/ns/shop/sa/web;web;v2";
-    let tags = [&TUNNEL[..], &[(WORKLOAD_TAG, endpoint), (SERVICES_TAG, SERVICES)]].concat();
-    let text = counted(workload("way", "shop"), &log(Reporter::Waypoint, Vec::new()), &[request(&tags)]);
+    let tags = [
+        &TUNNEL[..],
+        &[(WORKLOAD_TAG, endpoint), (SERVICES_TAG, SERVICES)],
+    ]
+    .concat();
+    let text = counted(
+        workload("way", "shop"),
+        &log(Reporter::Waypoint, Vec::new()),
+        &[request(&tags)],
+    );
+
     let labels = "reporter=\"waypoint\",source_workload=\"client-v1\",source_canonical_service=\"client\",\
         source_canonical_revision=\"latest\",source_workload_namespace=\"buyers\",\
         source_principal=\"spiffe://cluster.local/ns/buyers/sa/client\",source_app=\"client\",source_version=\"unknown\",\
@@ -160,10 +231,19 @@ fn a_request_through_a_waypoint_is_counted_with_what_tunnel_and_endpoint_say() {
         destination_canonical_service=\"web\",destination_canonical_revision=\"v2\",destination_service_name=\"web\",\
         destination_service_namespace=\"shop\",destination_cluster=\"west\",request_protocol=\"http\",response_code=\"200\",\
         grpc_response_status=\"\",response_flags=\"-\",connection_security_policy=\"mutual_tls\"";
-    assert!(text.contains(&format!("\nistio_requests_total{{{labels}}} 1\n")), "{text}");
+
+    assert!(
+        text.contains(&format!("\nistio_requests_total{{{labels}}} 1\n")),
+        "{text}"
+    );
+
     // What goes no further, since a policy forbids it, has no endpoint.
     let refused = request(&[&TUNNEL[..], &[(WORKLOAD_TAG, "-")]].concat());
-    let text = counted(workload("way", "shop"), &log(Reporter::Waypoint, Vec::new()), &[refused]);
+    let text = counted(
+        workload("way", "shop"),
+        &log(Reporter::Waypoint, Vec::new()),
+        &[refused],
+    );
     let labels = "destination_workload=\"unknown\",destination_workload_namespace=\"unknown\",destination_principal=\"unknown\",\
         destination_app=\"unknown\",destination_version=\"unknown\",destination_service=\"unknown\",\
         destination_canonical_service=\"unknown\",destination_canonical_revision=\"unknown\",destination_service_name=\"unknown\",\
@@ -173,16 +253,30 @@ fn a_request_through_a_waypoint_is_counted_with_what_tunnel_and_endpoint_say() {
 
 #[test]
 fn a_request_that_came_through_a_tunnel_is_counted_with_whose_tunnel_it_was() {
-    let text = counted(workload("web", "shop"), &log(Reporter::Destination, Vec::new()), &[request(&TUNNEL)]);
+    let text = counted(
+        workload("web", "shop"),
+        &log(Reporter::Destination, Vec::new()),
+        &[request(&TUNNEL)],
+    );
     let source = "source_workload=\"client-v1\",source_canonical_service=\"client\",source_canonical_revision=\"latest\",\
         source_workload_namespace=\"buyers\",source_principal=\"spiffe://cluster.local/ns/buyers/sa/client\"";
-    assert!(text.contains(source) && text.contains("connection_security_policy=\"mutual_tls\""), "{text}");
+    assert!(
+        text.contains(source) && text.contains("connection_security_policy=\"mutual_tls\""),
+        "{text}"
+    );
+
     // At the client's end the endpoint says whose certificate it met.
     let endpoint = "web-v1;shop;web;;west;spiffe://cluster.local/ns/shop/sa/web";
     let entry = request(&[(WORKLOAD_TAG, endpoint), (PEER_TAG, "-"), (OWN_TAG, "-")]);
-    let text = counted(workload("client", "buyers"), &log(Reporter::Source, Vec::new()), &[entry]);
+    let text = counted(
+        workload("client", "buyers"),
+        &log(Reporter::Source, Vec::new()),
+        &[entry],
+    );
+
     assert!(
-        text.contains("source_principal=\"unknown\"") && text.contains(&format!("destination_principal=\"{WEB}\"")),
+        text.contains("source_principal=\"unknown\"")
+            && text.contains(&format!("destination_principal=\"{WEB}\"")),
         "{text}"
     );
 }
@@ -191,7 +285,12 @@ fn a_request_that_came_through_a_tunnel_is_counted_with_whose_tunnel_it_was() {
 fn server_requests_are_labelled_with_client_metadata() {
     let mut entry = request(&[(SERVICES_TAG, SERVICES)]);
     inbound(entry.common_properties.as_mut().unwrap());
-    let text = counted(workload("web", "shop"), &log(Reporter::Destination, Vec::new()), &[entry]);
+    let text = counted(
+        workload("web", "shop"),
+        &log(Reporter::Destination, Vec::new()),
+        &[entry],
+    );
+
     let labels = "reporter=\"destination\",source_workload=\"client-v1\",source_canonical_service=\"client\",\
         source_canonical_revision=\"v1\",source_workload_namespace=\"buyers\",\
         source_principal=\"spiffe://cluster.local/ns/buyers/sa/client\",source_app=\"client\",source_version=\"v1\",\
@@ -201,7 +300,11 @@ fn server_requests_are_labelled_with_client_metadata() {
         destination_canonical_service=\"web\",destination_canonical_revision=\"v1\",destination_service_name=\"web\",\
         destination_service_namespace=\"shop\",destination_cluster=\"east\",request_protocol=\"http\",response_code=\"200\",\
         grpc_response_status=\"\",response_flags=\"-\",connection_security_policy=\"mutual_tls\"";
-    assert!(text.contains(&format!("\nistio_requests_total{{{labels}}} 1\n")), "{text}");
+
+    assert!(
+        text.contains(&format!("\nistio_requests_total{{{labels}}} 1\n")),
+        "{text}"
+    );
 }
 
 #[test]
@@ -212,7 +315,13 @@ fn of_strangers_nothing_is_known() {
         downstream_connection_termination: true,
         ..ResponseFlags::default()
     });
-    let inbound = counted(workload("web", "shop"), &log(Reporter::Destination, Vec::new()), &[entry.clone()]);
+
+    let inbound = counted(
+        workload("web", "shop"),
+        &log(Reporter::Destination, Vec::new()),
+        &[entry.clone()],
+    );
+
     for label in [
         "source_workload=\"unknown\"",
         "source_canonical_revision=\"latest\"",
@@ -223,37 +332,89 @@ fn of_strangers_nothing_is_known() {
     ] {
         assert!(inbound.contains(label), "{label}: {inbound}");
     }
-    let outbound = counted(workload("client", "shop"), &log(Reporter::Source, Vec::new()), &[entry.clone()]);
-    assert!(
-        outbound.contains("destination_service=\"web:80\"") && outbound.contains("destination_service_name=\"web:80\"")
+
+    let outbound = counted(
+        workload("client", "shop"),
+        &log(Reporter::Source, Vec::new()),
+        &[entry.clone()],
     );
+    assert!(
+        outbound.contains("destination_service=\"web:80\"")
+            && outbound.contains("destination_service_name=\"web:80\"")
+    );
+
     entry.common_properties.as_mut().unwrap().upstream_cluster = "PassthroughCluster".into();
-    let passed = counted(workload("client", "shop"), &log(Reporter::Source, Vec::new()), &[entry]);
-    assert!(passed.contains("destination_service_name=\"PassthroughCluster\""), "{passed}");
+    let passed = counted(
+        workload("client", "shop"),
+        &log(Reporter::Source, Vec::new()),
+        &[entry],
+    );
+    assert!(
+        passed.contains("destination_service_name=\"PassthroughCluster\""),
+        "{passed}"
+    );
 }
 
 #[test]
 fn messages_of_grpc_are_counted_beside_its_status() {
     let mut entry = request(&OUTBOUND);
-    let stats = FilterObject { request_message_count: 3, response_message_count: 5 };
-    let any = Any { type_url: String::new(), value: stats.encode_to_vec() };
-    entry.common_properties.as_mut().unwrap().filter_state_objects =
-        BTreeMap::from([("envoy.filters.http.grpc_stats".to_owned(), any)]);
-    entry.request.as_mut().unwrap().request_headers = texts(&[("content-type", "application/grpc+proto")]);
+    let stats = FilterObject {
+        request_message_count: 3,
+        response_message_count: 5,
+    };
+    let any = Any {
+        type_url: String::new(),
+        value: stats.encode_to_vec(),
+    };
+
+    entry
+        .common_properties
+        .as_mut()
+        .unwrap()
+        .filter_state_objects = BTreeMap::from([("envoy.filters.http.grpc_stats".to_owned(), any)]);
+    entry.request.as_mut().unwrap().request_headers =
+        texts(&[("content-type", "application/grpc+proto")]);
     let mut refused = entry.clone();
+
     entry.response.as_mut().unwrap().response_trailers = texts(&[("grpc-status", "0")]);
     refused.response.as_mut().unwrap().response_code = Some(503);
-    let text = counted(workload("client", "buyers"), &log(Reporter::Source, Vec::new()), &[entry, refused]);
+    let text = counted(
+        workload("client", "buyers"),
+        &log(Reporter::Source, Vec::new()),
+        &[entry, refused],
+    );
+
     for ending in [
         "request_protocol=\"grpc\",response_code=\"200\",grpc_response_status=\"0\",response_flags=\"-\",connection_security_policy=\"unknown\"} 1",
         "response_code=\"503\",grpc_response_status=\"14\",response_flags=\"-\",connection_security_policy=\"unknown\"} 1",
     ] {
-        assert!(text.lines().any(|line| line.starts_with("istio_requests_total{") && line.ends_with(ending)), "{text}");
+        assert!(
+            text.lines()
+                .any(|line| line.starts_with("istio_requests_total{") && line.ends_with(ending)),
+            "{text}"
+        );
     }
+
     // They are counted without the outcome, so that both are of one label set.
-    let ends = |name: &str, ending: &str| text.lines().any(|line| line.starts_with(name) && line.ends_with(ending));
-    assert!(ends("istio_request_messages_total{", "destination_cluster=\"west\"} 6"), "{text}");
-    assert!(ends("istio_response_messages_total{", "destination_cluster=\"west\"} 10"), "{text}");
+    let ends = |name: &str, ending: &str| {
+        text.lines()
+            .any(|line| line.starts_with(name) && line.ends_with(ending))
+    };
+    assert!(
+        ends(
+            "istio_request_messages_total{",
+            "destination_cluster=\"west\"} 6"
+        ),
+        "{text}"
+    );
+
+    assert!(
+        ends(
+            "istio_response_messages_total{",
+            "destination_cluster=\"west\"} 10"
+        ),
+        "{text}"
+    );
 }
 
 fn connection(id: &str, kind: AccessLogType, received: u64, sent: u64) -> TcpEntry {
@@ -264,7 +425,10 @@ fn connection(id: &str, kind: AccessLogType, received: u64, sent: u64) -> TcpEnt
             access_log_type: kind.into(),
             ..Common::default()
         }),
-        connection_properties: Some(ConnectionProperties { received_bytes: received, sent_bytes: sent }),
+        connection_properties: Some(ConnectionProperties {
+            received_bytes: received,
+            sent_bytes: sent,
+        }),
     }
 }
 
@@ -273,28 +437,59 @@ fn open_connections_are_counted_and_their_bytes_once() {
     let metrics = MeshMetrics::new(workload("client", "buyers"), "");
     let log = metrics.log(&log(Reporter::Source, Vec::new())).unwrap();
     let tell = |kind, received, sent| {
-        metrics.count_connections(&log, &[connection("a", kind, received, sent)], Instant::now());
+        metrics.count_connections(
+            &log,
+            &[connection("a", kind, received, sent)],
+            Instant::now(),
+        );
         let text = metrics.exposition();
         let value = |name: &str| {
-            let line = text.lines().find(|line| line.starts_with(&format!("istio_tcp_{name}_total{{")))?;
+            let line = text
+                .lines()
+                .find(|line| line.starts_with(&format!("istio_tcp_{name}_total{{")))?;
             line.rsplit_once(' ')?.1.parse::<u64>().ok()
         };
-        ["connections_opened", "connections_closed", "received_bytes", "sent_bytes"]
-            .map(|name| value(name).unwrap_or(0))
+
+        [
+            "connections_opened",
+            "connections_closed",
+            "received_bytes",
+            "sent_bytes",
+        ]
+        .map(|name| value(name).unwrap_or(0))
     };
-    assert_eq!(tell(AccessLogType::TcpUpstreamConnected, 0, 0), [1, 0, 0, 0]);
+
+    assert_eq!(
+        tell(AccessLogType::TcpUpstreamConnected, 0, 0),
+        [1, 0, 0, 0]
+    );
     assert_eq!(tell(AccessLogType::TcpPeriodic, 10, 100), [1, 0, 10, 100]);
     assert_eq!(tell(AccessLogType::TcpPeriodic, 15, 100), [1, 0, 15, 100]);
-    assert_eq!(tell(AccessLogType::TcpConnectionEnd, 20, 200), [1, 1, 20, 200]);
+    assert_eq!(
+        tell(AccessLogType::TcpConnectionEnd, 20, 200),
+        [1, 1, 20, 200]
+    );
+
     // One that was never heard of counts when it ends.
-    metrics.count_connections(&log, &[connection("b", AccessLogType::TcpConnectionEnd, 1, 1)], Instant::now());
+    metrics.count_connections(
+        &log,
+        &[connection("b", AccessLogType::TcpConnectionEnd, 1, 1)],
+        Instant::now(),
+    );
     assert_eq!(tell(AccessLogType::TcpConnectionEnd, 1, 1), [3, 3, 22, 202]);
-    assert!(metrics.exposition().contains("request_protocol=\"tcp\",response_flags=\"-\","));
+    assert!(
+        metrics
+            .exposition()
+            .contains("request_protocol=\"tcp\",response_flags=\"-\",")
+    );
 }
 
 #[test]
 fn a_telemetry_changes_metrics_and_labels() {
-    let named = |name: &str| MetricChange { name: name.to_owned(), ..MetricChange::default() };
+    let named = |name: &str| MetricChange {
+        name: name.to_owned(),
+        ..MetricChange::default()
+    };
     let set = [
         ("tier", LabelValue::Literal("a\"b".to_owned())),
         ("source_app", LabelValue::Tag("value.0".to_owned())),
@@ -302,20 +497,44 @@ fn a_telemetry_changes_metrics_and_labels() {
         ("le", LabelValue::Literal("1".to_owned())),
         ("1.a", LabelValue::Literal("2".to_owned())),
     ];
+
     let changes = vec![
-        MetricChange { drop: true, ..named("request_bytes") },
+        MetricChange {
+            drop: true,
+            ..named("request_bytes")
+        },
         MetricChange {
             remove: vec!["source_version".to_owned(), "tier".to_owned()],
             set: set.map(|(label, value)| (label.to_owned(), value)).into(),
             ..named("requests_total")
         },
     ];
+
     let entry = request(&[&OUTBOUND[..], &[("value.0", "x")]].concat());
-    let text = counted(workload("client", "buyers"), &log(Reporter::Source, changes), &[entry]);
-    let line = text.lines().find(|line| line.starts_with("istio_requests_total{")).unwrap();
-    assert!(line.contains("source_app=\"x\",source_cluster=\"east\"") && !line.contains("source_version"), "{line}");
-    assert!(line.ends_with(",_1_a=\"2\",more=\"unknown\",tier=\"a\\\"b\"} 1"), "{line}");
-    assert!(!text.contains("istio_request_bytes") && text.contains("istio_response_bytes_count"), "{text}");
+    let text = counted(
+        workload("client", "buyers"),
+        &log(Reporter::Source, changes),
+        &[entry],
+    );
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("istio_requests_total{"))
+        .unwrap();
+
+    assert!(
+        line.contains("source_app=\"x\",source_cluster=\"east\"")
+            && !line.contains("source_version"),
+        "{line}"
+    );
+    assert!(
+        line.ends_with(",_1_a=\"2\",more=\"unknown\",tier=\"a\\\"b\"} 1"),
+        "{line}"
+    );
+
+    assert!(
+        !text.contains("istio_request_bytes") && text.contains("istio_response_bytes_count"),
+        "{text}"
+    );
     assert!(
         text.contains("istio_request_duration_milliseconds_count{reporter=\"source\",source_workload=\"client-v1\"")
     );
@@ -331,19 +550,33 @@ fn label_sets_are_bounded_and_idle_ones_evicted() {
         entry.request.as_mut().unwrap().authority = host.to_owned().into();
         metrics.count_requests(&log, &[entry], now);
     };
-    ["a", "b", "c", "c"].into_iter().for_each(|host| ask(host, begin));
+
+    ["a", "b", "c", "c"]
+        .into_iter()
+        .for_each(|host| ask(host, begin));
     let text = metrics.exposition();
-    assert!(text.contains("navarch_mesh_metrics_label_sets 8\n") && text.contains("dropped_total 8\n"), "{text}");
+    assert!(
+        text.contains("navarch_mesh_metrics_label_sets 8\n") && text.contains("dropped_total 8\n"),
+        "{text}"
+    );
+
     assert!(!text.contains("destination_service=\"c\""));
     let later = begin + Duration::from_mins(16);
     ask("b", later - Duration::from_mins(8));
     ask("c", later);
     let text = metrics.exposition();
     assert!(!text.contains("destination_service=\"a\""), "{text}");
-    assert!(text.contains("destination_service=\"b\"") && text.contains("destination_service=\"c\""), "{text}");
+    assert!(
+        text.contains("destination_service=\"b\"") && text.contains("destination_service=\"c\""),
+        "{text}"
+    );
+
     ask("b", later);
     let text = metrics.exposition();
-    let of_b = text.lines().find(|line| line.starts_with("istio_requests_total") && line.contains("=\"b\"")).unwrap();
+    let of_b = text
+        .lines()
+        .find(|line| line.starts_with("istio_requests_total") && line.contains("=\"b\""))
+        .unwrap();
     assert!(of_b.ends_with("} 3"), "{of_b}");
 }
 
@@ -358,10 +591,18 @@ fn non_utf8_values_create_no_label_set() {
         set: BTreeMap::from([("path".to_owned(), LabelValue::Tag("value.0".to_owned()))]),
         ..MetricChange::default()
     };
+
     let entry = HttpEntry::decode(entry.encode_to_vec().as_slice()).unwrap();
-    let text = counted(workload("client", "buyers"), &log(Reporter::Source, vec![change]), &[entry]);
+    let text = counted(
+        workload("client", "buyers"),
+        &log(Reporter::Source, vec![change]),
+        &[entry],
+    );
+
     assert!(
-        text.lines().any(|line| line.starts_with("istio_requests_total") && line.ends_with(",path=\"unknown\"} 1")),
+        text.lines()
+            .any(|line| line.starts_with("istio_requests_total")
+                && line.ends_with(",path=\"unknown\"} 1")),
         "{text}"
     );
 }
@@ -372,7 +613,8 @@ fn other_logs_and_entries_without_end_count_nothing() {
     assert!(metrics.log("http_envoy_accesslog").is_none());
     let log = metrics.log(&log(Reporter::Source, Vec::new())).unwrap();
     let mut entry = request(&OUTBOUND);
-    entry.common_properties.as_mut().unwrap().access_log_type = AccessLogType::DownstreamPeriodic.into();
+    entry.common_properties.as_mut().unwrap().access_log_type =
+        AccessLogType::DownstreamPeriodic.into();
     metrics.count_requests(&log, &[entry, HttpEntry::default()], Instant::now());
     assert!(metrics.exposition().contains("label_sets 0\n"));
 }

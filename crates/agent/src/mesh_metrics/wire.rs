@@ -1,7 +1,7 @@
 //! Access log messages, with the fields that are used.
 //!
-//! Texts are bytes: some were sent by clients and need not be UTF-8, and an invalid one must not discard other entries.
-//! Fields that are not declared here are skipped without a copy.
+//! Texts are bytes: some were sent by clients and need not be UTF-8, and an invalid one must not
+//! discard other entries. Fields that are not declared here are skipped without a copy.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -161,8 +161,13 @@ pub(super) struct HttpResponse {
 impl Common {
     /// The address of the direct client, not one from headers or an earlier proxy.
     pub(super) fn client_address(&self) -> Option<IpAddr> {
-        let remote = self.downstream_direct_remote_address.as_ref().or(self.downstream_remote_address.as_ref())?;
-        let address: IpAddr = text(&remote.socket_address.as_ref()?.address).parse().ok()?;
+        let remote = self
+            .downstream_direct_remote_address
+            .as_ref()
+            .or(self.downstream_remote_address.as_ref())?;
+        let address: IpAddr = text(&remote.socket_address.as_ref()?.address)
+            .parse()
+            .ok()?;
         Some(address.to_canonical())
     }
 }

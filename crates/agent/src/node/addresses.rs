@@ -31,24 +31,37 @@ pub enum AddressMode {
 }
 
 impl Addresses {
-    /// The addresses: `instance` first (`INSTANCE_IP`), then those of all interfaces that are up and not excluded by
-    /// name. Loopback if there are none.
+    /// The addresses: `instance` first (`INSTANCE_IP`), then those of all interfaces that are up
+    /// and not excluded by name. Loopback if there are none.
     #[must_use]
     pub fn find(instance: Option<IpAddr>, interfaces: &[Interface], excluded: &[&str]) -> Self {
-        let up = interfaces.iter().filter(|interface| interface.up && !interface.loopback);
-        let mut own: Vec<_> = up.flat_map(|interface| usable(&interface.addresses)).collect();
+        let up = interfaces
+            .iter()
+            .filter(|interface| interface.up && !interface.loopback);
+        let mut own: Vec<_> = up
+            .flat_map(|interface| usable(&interface.addresses))
+            .collect();
         if own.is_empty() {
             own = vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         }
-        let barred = interfaces.iter().filter(|interface| excluded.contains(&interface.name.as_str()));
-        let barred: Vec<_> = barred.flat_map(|interface| usable(&interface.addresses)).chain(instance).collect();
+
+        let barred = interfaces
+            .iter()
+            .filter(|interface| excluded.contains(&interface.name.as_str()));
+        let barred: Vec<_> = barred
+            .flat_map(|interface| usable(&interface.addresses))
+            .chain(instance)
+            .collect();
         own.retain(|address| !barred.contains(address));
+
         let mut all: Vec<IpAddr> = Vec::new();
+
         for address in instance.into_iter().chain(own) {
             if !all.contains(&address) {
                 all.push(address);
             }
         }
+
         Self(all)
     }
 
@@ -79,13 +92,19 @@ impl std::fmt::Display for Addresses {
 
 /// The addresses that are reachable for others.
 fn usable(addresses: &[IpAddr]) -> impl Iterator<Item = IpAddr> {
-    addresses.iter().map(IpAddr::to_canonical).filter(|address| {
-        let link_local = match address {
-            IpAddr::V4(address) => address.is_link_local(),
-            IpAddr::V6(address) => address.is_unicast_link_local(),
-        };
-        !address.is_loopback() && !address.is_unspecified() && !address.is_multicast() && !link_local
-    })
+    addresses
+        .iter()
+        .map(IpAddr::to_canonical)
+        .filter(|address| {
+            let link_local = match address {
+                IpAddr::V4(address) => address.is_link_local(),
+                IpAddr::V6(address) => address.is_unicast_link_local(),
+            };
+            !address.is_loopback()
+                && !address.is_unspecified()
+                && !address.is_multicast()
+                && !link_local
+        })
 }
 
 #[cfg(test)]
@@ -93,8 +112,16 @@ mod tests {
     use super::*;
 
     fn interface(name: &str, addresses: &[&str]) -> Interface {
-        let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
-        Interface { name: name.to_owned(), up: true, loopback: name == "lo", addresses }
+        let addresses = addresses
+            .iter()
+            .map(|address| address.parse().unwrap())
+            .collect();
+        Interface {
+            name: name.to_owned(),
+            up: true,
+            loopback: name == "lo",
+            addresses,
+        }
     }
 
     #[test]

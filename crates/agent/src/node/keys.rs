@@ -65,18 +65,30 @@ const KEYS: &[(&str, Kind)] = &[
 /// If a value has the wrong type.
 pub(super) fn read(raw: &Map<String, Value>) -> Result<Map<String, Value>, MetadataError> {
     let mut known = Map::new();
+
     // Upper case sorts before lower case, so of two spellings the lower-case one applies, as in Go.
     let mut written: Vec<_> = raw.iter().collect();
     written.sort_by_key(|(key, _)| key.as_str());
+
     for (written, value) in written {
-        let Some((key, kind)) = KEYS.iter().find(|(key, _)| key.eq_ignore_ascii_case(written)) else { continue };
-        let fault = || MetadataError { key: written.clone(), value: value.to_string() };
+        let Some((key, kind)) = KEYS
+            .iter()
+            .find(|(key, _)| key.eq_ignore_ascii_case(written))
+        else {
+            continue;
+        };
+
+        let fault = || MetadataError {
+            key: written.clone(),
+            value: value.to_string(),
+        };
         if let Some(value) = normal(*kind, value).ok_or_else(fault)? {
             known.insert((*key).to_owned(), value);
         } else {
             known.remove(*key);
         }
     }
+
     Ok(known)
 }
 
@@ -94,12 +106,27 @@ fn normal(kind: Kind, value: &Value) -> Option<Option<Value>> {
 fn ports(text: &str) -> Option<Option<Value>> {
     let ports: Vec<Value> = serde_json::from_str(text).ok()?;
     let port = |port: &Value| {
-        let name = port.get("name").and_then(Value::as_str).filter(|name| !name.is_empty());
-        let name = name.map(|name| format!("\"name\":{},", json!(name))).unwrap_or_default();
-        let number = port.get("containerPort").and_then(Value::as_i64).unwrap_or_default();
-        let protocol = json!(port.get("protocol").and_then(Value::as_str).unwrap_or_default());
+        let name = port
+            .get("name")
+            .and_then(Value::as_str)
+            .filter(|name| !name.is_empty());
+        let name = name
+            .map(|name| format!("\"name\":{},", json!(name)))
+            .unwrap_or_default();
+        let number = port
+            .get("containerPort")
+            .and_then(Value::as_i64)
+            .unwrap_or_default();
+
+        let protocol = json!(
+            port.get("protocol")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        );
+
         format!("{{{name}\"containerPort\":{number},\"protocol\":{protocol}}}")
     };
+
     let texts: Vec<_> = ports.iter().map(port).collect();
     Some((!texts.is_empty()).then(|| Value::from(format!("[{}]", texts.join(",")))))
 }

@@ -38,14 +38,29 @@ impl NodeIdentity {
     /// The node's id.
     #[must_use]
     pub fn id(&self) -> String {
-        let address = self.addresses.0.first().map(ToString::to_string).unwrap_or_default();
-        format!("{}~{address}~{}.{}~{}", self.kind, self.pod, self.namespace, self.full_domain())
+        let address = self
+            .addresses
+            .0
+            .first()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        format!(
+            "{}~{address}~{}.{}~{}",
+            self.kind,
+            self.pod,
+            self.namespace,
+            self.full_domain()
+        )
     }
 
     /// The DNS suffix, or its default.
     #[must_use]
     pub fn full_domain(&self) -> String {
-        if self.domain.is_empty() { format!("{}.svc.cluster.local", self.namespace) } else { self.domain.clone() }
+        if self.domain.is_empty() {
+            format!("{}.svc.cluster.local", self.namespace)
+        } else {
+            self.domain.clone()
+        }
     }
 }
 
@@ -97,36 +112,60 @@ impl Node {
         put_map(&mut metadata, "STATIC_LABELS", &static_labels);
         let annotations = input.annotations.cloned().unwrap_or_default();
         put_map(&mut metadata, "ANNOTATIONS", &annotations);
+
         put_map(&mut metadata, "PLATFORM_METADATA", &input.platform.metadata);
         if input.credential_socket {
             raw.insert("credential".to_owned(), "true".into());
         }
+
         if input.serves_only_files {
             raw.insert("file-credential".to_owned(), "true".into());
         }
-        Ok(Self { id: input.identity.id(), metadata, raw, locality, labels, annotations })
+
+        Ok(Self {
+            id: input.identity.id(),
+            metadata,
+            raw,
+            locality,
+            labels,
+            annotations,
+        })
     }
 }
 
 /// User-defined metadata: proxy metadata, overridden by variables, overridden by JSON.
 fn written(input: &MetadataInput<'_>) -> Map<String, Value> {
     let mut raw = Map::new();
-    let of_config = input.config.proxy_metadata.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    let of_config = input
+        .config
+        .proxy_metadata
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_str()));
+
     for (key, value) in of_config.chain(input.variables.iter()) {
         if let Some(key) = key.strip_prefix(PREFIX) {
             raw.insert(key.to_owned(), value.into());
         }
     }
-    for (name, text) in input.variables.iter().filter(|(name, _)| name.starts_with(JSON_PREFIX)) {
+
+    for (name, text) in input
+        .variables
+        .iter()
+        .filter(|(name, _)| name.starts_with(JSON_PREFIX))
+    {
         match serde_json::from_str::<Map<String, Value>>(text) {
             Ok(fields) => raw.extend(fields),
-            Err(error) => tracing::warn!(name, %error, "the environment variable is not a JSON object"),
+            Err(error) => {
+                tracing::warn!(name, %error, "the environment variable is not a JSON object")
+            }
         }
     }
+
     let dns = input.variables.text("DNS_PROXY_ADDR");
     if !dns.is_empty() {
         raw.insert("DNS_PROXY_ADDR".to_owned(), dns.into());
     }
+
     raw
 }
 
@@ -136,39 +175,72 @@ fn put_own(metadata: &mut Map<String, Value>, input: &MetadataInput<'_>) {
     let mut put = |key: &str, value: Value| metadata.insert(key.to_owned(), value);
     put("INSTANCE_IPS", input.identity.addresses.to_string().into());
     put("PROXY_CONFIG", to_proto_json(input.config));
-    put("ENVOY_SKIP_DEPRECATED_LOGS", settings.skip_deprecated_logs.to_string().into());
-    for (key, variable) in
-        [("NAME", "POD_NAME"), ("NAMESPACE", "POD_NAMESPACE"), ("SERVICE_ACCOUNT", "SERVICE_ACCOUNT")]
-    {
+    put(
+        "ENVOY_SKIP_DEPRECATED_LOGS",
+        settings.skip_deprecated_logs.to_string().into(),
+    );
+
+    for (key, variable) in [
+        ("NAME", "POD_NAME"),
+        ("NAMESPACE", "POD_NAMESPACE"),
+        ("SERVICE_ACCOUNT", "SERVICE_ACCOUNT"),
+    ] {
         if let Some(value) = input.variables.get(variable) {
             put(key, value.into());
         }
     }
+
     let ports = [
         ("ENVOY_STATUS_PORT", settings.envoy_status_port),
         ("ENVOY_PROMETHEUS_PORT", settings.envoy_prometheus_port),
         ("ENVOY_SECURE_METRICS_PORT", settings.secure_metrics_port),
-        ("ENVOY_SECURE_MERGED_METRICS_PORT", settings.secure_merged_metrics_port),
+        (
+            "ENVOY_SECURE_MERGED_METRICS_PORT",
+            settings.secure_merged_metrics_port,
+        ),
     ];
+
     for (key, port) in ports.into_iter().filter(|(_, port)| *port != 0) {
         put(key, port.into());
     }
+
     if settings.sts_port != 0 {
         put("STS_PORT", settings.sts_port.to_string().into());
     }
+
     if settings.exit_on_zero_active_connections {
         put("EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "true".into());
     }
-    put("WORKLOAD_IDENTITY_SOCKET_FILE", settings.workload_identity_socket.as_str().into());
-    put("OUTLIER_LOG_PATH", settings.outlier_log_path.as_str().into());
+
+    put(
+        "WORKLOAD_IDENTITY_SOCKET_FILE",
+        settings.workload_identity_socket.as_str().into(),
+    );
+    put(
+        "OUTLIER_LOG_PATH",
+        settings.outlier_log_path.as_str().into(),
+    );
+
     if input.config.control_plane_auth_policy == AuthenticationPolicy::MutualTls {
-        put("PILOT_SAN", json!([control_plane_name(&input.config.discovery_address)]));
+        put(
+            "PILOT_SAN",
+            json!([control_plane_name(&input.config.discovery_address)]),
+        );
     }
+
     metadata.retain(|_, value| value.as_str() != Some(""));
-    metadata.entry("ISTIO_VERSION").or_insert_with(|| settings.istio_version.as_str().into());
-    let hbone = metadata.get("ENABLE_HBONE").is_some_and(|value| value == "true");
+    metadata
+        .entry("ISTIO_VERSION")
+        .or_insert_with(|| settings.istio_version.as_str().into());
+    let hbone = metadata
+        .get("ENABLE_HBONE")
+        .is_some_and(|value| value == "true");
     let discovery = settings.metadata_discovery.unwrap_or(hbone);
-    metadata.insert("METADATA_DISCOVERY".to_owned(), discovery.to_string().into());
+
+    metadata.insert(
+        "METADATA_DISCOVERY".to_owned(),
+        discovery.to_string().into(),
+    );
 }
 
 /// The expected name in the control plane's certificate.
@@ -182,31 +254,48 @@ pub(crate) fn control_plane_name(discovery_address: &str) -> &str {
 
 /// All labels, and those that are not the pod's.
 fn labels(input: &MetadataInput<'_>) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
-    let given = input.variables.get("ISTIO_METAJSON_LABELS").and_then(|text| serde_json::from_str(text).ok());
+    let given = input
+        .variables
+        .get("ISTIO_METAJSON_LABELS")
+        .and_then(|text| serde_json::from_str(text).ok());
     let mut labels: BTreeMap<String, String> = given.unwrap_or_default();
     let given_any = !labels.is_empty();
     let mut static_labels = labels.clone();
+
     if !input.platform.kubernetes {
         static_labels.extend(input.platform.labels.clone());
         if given_any {
             labels.clone_from(&static_labels);
         }
     }
+
     if let Some(of_pod) = input.labels {
         labels.clone_from(&static_labels);
-        let lasting = of_pod.iter().filter(|(key, _)| key.as_str() != TEMPLATE_HASH);
+        let lasting = of_pod
+            .iter()
+            .filter(|(key, _)| key.as_str() != TEMPLATE_HASH);
         labels.extend(lasting.map(|(key, value)| (key.clone(), value.clone())));
     }
+
     (labels, static_labels)
 }
 
 /// The locality: from a label, which is also set in its standard form, or else from the platform.
-fn locality(input: &MetadataInput<'_>, mut labels: BTreeMap<String, String>) -> (Locality, BTreeMap<String, String>) {
-    let label = labels.get("topology.istio.io/locality").or_else(|| labels.get("istio-locality"));
+fn locality(
+    input: &MetadataInput<'_>,
+    mut labels: BTreeMap<String, String>,
+) -> (Locality, BTreeMap<String, String>) {
+    let label = labels
+        .get("topology.istio.io/locality")
+        .or_else(|| labels.get("istio-locality"));
     let Some(label) = label.filter(|label| !label.is_empty()) else {
         return (input.platform.locality.clone(), labels);
     };
-    let label = if label.contains('/') { label.clone() } else { label.replace('.', "/") };
+    let label = if label.contains('/') {
+        label.clone()
+    } else {
+        label.replace('.', "/")
+    };
     let locality = Locality::parse(&label);
     labels.insert("istio-locality".to_owned(), label);
     (locality, labels)

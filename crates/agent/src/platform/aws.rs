@@ -20,7 +20,13 @@ fn host(v6: bool) -> &'static str {
 /// A session token; empty if the server does not support tokens.
 async fn token(v6: bool) -> String {
     let question = (Method::PUT, host(v6), "/latest/api/token");
-    put(question, &[("x-aws-ec2-metadata-token-ttl-seconds", "60")], REQUEST_TIMEOUT).await.unwrap_or_default()
+    put(
+        question,
+        &[("x-aws-ec2-metadata-token-ttl-seconds", "60")],
+        REQUEST_TIMEOUT,
+    )
+    .await
+    .unwrap_or_default()
 }
 
 /// Reads a path of the metadata.
@@ -34,20 +40,34 @@ async fn get(v6: bool, token: &str, path: &str) -> Option<String> {
 /// Whether the machine is an instance of this platform.
 pub(super) async fn is_detected(v6: bool) -> bool {
     let token = token(v6).await;
-    get(v6, &token, "iam/info").await.is_some_and(|info| info.contains("arn:aws:iam"))
+    get(v6, &token, "iam/info")
+        .await
+        .is_some_and(|info| info.contains("arn:aws:iam"))
 }
 
 /// Reads the properties of the platform.
 pub(super) async fn fetch(v6: bool) -> Platform {
     let token = token(v6).await;
     let get = async |path: &str| get(v6, &token, path).await.unwrap_or_default();
-    let (region, zone) = (get("placement/region").await, get("placement/availability-zone").await);
+    let region = get("placement/region").await;
+    let zone = get("placement/availability-zone").await;
     let instance = get("instance-id").await;
-    let all = [("aws_availability_zone", &zone), ("aws_region", &region), ("aws_instance_id", &instance)];
+    let all = [
+        ("aws_availability_zone", &zone),
+        ("aws_region", &region),
+        ("aws_instance_id", &instance),
+    ];
     let known = all.into_iter().filter(|(_, value)| !value.is_empty());
+
     Platform {
-        metadata: known.map(|(key, value)| (key.to_owned(), value.clone())).collect(),
-        locality: Locality { region, zone, sub_zone: String::new() },
+        metadata: known
+            .map(|(key, value)| (key.to_owned(), value.clone()))
+            .collect(),
+        locality: Locality {
+            region,
+            zone,
+            sub_zone: String::new(),
+        },
         ..Platform::default()
     }
 }

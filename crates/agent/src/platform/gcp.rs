@@ -21,8 +21,14 @@ const PROPERTIES: [(&str, &str); 7] = [
     ("gcp_gke_cluster_name", "instance/attributes/cluster-name"),
     ("gcp_gce_instance", "instance/name"),
     ("gcp_gce_instance_id", "instance/id"),
-    ("gcp_gce_instance_template", "instance/attributes/instance-template"),
-    ("gcp_gce_instance_created_by", "instance/attributes/created-by"),
+    (
+        "gcp_gce_instance_template",
+        "instance/attributes/instance-template",
+    ),
+    (
+        "gcp_gce_instance_created_by",
+        "instance/attributes/created-by",
+    ),
 ];
 
 /// The platform from `GCP_METADATA` (`project|number|cluster|location`), if set.
@@ -31,23 +37,41 @@ pub(super) fn of_variables(variables: &Variables) -> Option<Platform> {
     if text.is_empty() {
         return None;
     }
+
     let mut metadata = BTreeMap::new();
     let parts: Vec<_> = text.split('|').collect();
     if let [project, number, cluster, location] = parts.as_slice() {
-        let keys = ["gcp_project", "gcp_project_number", "gcp_gke_cluster_name", "gcp_location"];
+        let keys = [
+            "gcp_project",
+            "gcp_project_number",
+            "gcp_gke_cluster_name",
+            "gcp_location",
+        ];
         let values = [project, number, cluster, location];
-        metadata.extend(keys.into_iter().zip(values).map(|(key, value)| (key.to_owned(), (*value).to_owned())));
+        metadata.extend(
+            keys.into_iter()
+                .zip(values)
+                .map(|(key, value)| (key.to_owned(), (*value).to_owned())),
+        );
     }
+
     let quota = variables.text("GCP_QUOTA_PROJECT");
     if !quota.is_empty() {
         metadata.insert("gcp_quota_project".to_owned(), quota.to_owned());
     }
+
     add_cluster_url(&mut metadata);
     let zone = variables.text("GCP_ZONE");
     if !zone.is_empty() {
         metadata.insert("gcp_zone".to_owned(), zone.to_owned());
     }
-    Some(Platform { metadata, locality: locality(zone), kubernetes: in_pod(variables), ..Platform::default() })
+
+    Some(Platform {
+        metadata,
+        locality: locality(zone),
+        kubernetes: in_pod(variables),
+        ..Platform::default()
+    })
 }
 
 /// Whether the proxy runs in a pod.
@@ -57,10 +81,14 @@ fn in_pod(variables: &Variables) -> bool {
 
 /// Adds the cluster's URL, if project, location and name are known.
 fn add_cluster_url(metadata: &mut BTreeMap<String, String>) {
-    let known = ["gcp_project", "gcp_location", "gcp_gke_cluster_name"].map(|key| metadata.get(key));
+    let known =
+        ["gcp_project", "gcp_location", "gcp_gke_cluster_name"].map(|key| metadata.get(key));
     if let [Some(project), Some(location), Some(cluster)] = known {
         let path = format!("projects/{project}/locations/{location}/clusters/{cluster}");
-        metadata.insert("gcp_gke_cluster_url".to_owned(), format!("https://container.googleapis.com/v1/{path}"));
+        metadata.insert(
+            "gcp_gke_cluster_url".to_owned(),
+            format!("https://container.googleapis.com/v1/{path}"),
+        );
     }
 }
 
@@ -68,7 +96,11 @@ fn add_cluster_url(metadata: &mut BTreeMap<String, String>) {
 fn locality(zone: &str) -> Locality {
     match zone.rsplit_once('-') {
         Some((region, letter)) if region.matches('-').count() == 1 && !letter.is_empty() => {
-            Locality { region: region.to_owned(), zone: zone.to_owned(), sub_zone: String::new() }
+            Locality {
+                region: region.to_owned(),
+                zone: zone.to_owned(),
+                sub_zone: String::new(),
+            }
         }
         _ => Locality::default(),
     }
@@ -76,8 +108,12 @@ fn locality(zone: &str) -> Locality {
 
 /// The zone in the search domains of a pod's `resolv.conf`.
 fn zone_of_search(resolv_conf: &str) -> Option<&str> {
-    let lines = resolv_conf.lines().filter(|line| line.starts_with("search"));
-    let domains = lines.flat_map(str::split_whitespace).filter(|domain| domain.ends_with(".internal"));
+    let lines = resolv_conf
+        .lines()
+        .filter(|line| line.starts_with("search"));
+    let domains = lines
+        .flat_map(str::split_whitespace)
+        .filter(|domain| domain.ends_with(".internal"));
     let mut zones = domains.filter_map(|domain| domain.split_once(".c.").map(|(zone, _)| zone));
     zones.find(|zone| zone.matches('-').count() == 2)
 }
@@ -85,7 +121,12 @@ fn zone_of_search(resolv_conf: &str) -> Option<&str> {
 /// Reads a path of the metadata.
 async fn get(path: &str) -> Option<String> {
     let path = format!("{ROOT}/{path}");
-    put((Method::GET, METADATA_V4, &path), &[("metadata-flavor", "Google")], REQUEST_TIMEOUT).await
+    put(
+        (Method::GET, METADATA_V4, &path),
+        &[("metadata-flavor", "Google")],
+        REQUEST_TIMEOUT,
+    )
+    .await
 }
 
 /// Whether the machine is an instance of this platform.
@@ -97,19 +138,35 @@ pub(super) fn is_detected() -> bool {
 /// Reads the properties of the platform.
 pub(super) async fn fetch(variables: &Variables, resolv_conf: &str) -> Platform {
     let mut metadata = BTreeMap::new();
+
     for (key, path) in PROPERTIES {
         if let Some(value) = get(path).await {
             metadata.insert(key.to_owned(), value);
         }
     }
+
     // A zone has the form `projects/<number>/zones/<zone>`.
-    let zone = get("instance/zone").await.and_then(|zone| Some(zone.rsplit('/').next()?.to_owned()));
-    if let Some(location) = get("instance/attributes/cluster-location").await.or_else(|| zone.clone()) {
+    let zone = get("instance/zone")
+        .await
+        .and_then(|zone| Some(zone.rsplit('/').next()?.to_owned()));
+    if let Some(location) = get("instance/attributes/cluster-location")
+        .await
+        .or_else(|| zone.clone())
+    {
         metadata.insert("gcp_location".to_owned(), location);
     }
     add_cluster_url(&mut metadata);
-    let zone = zone_of_search(resolv_conf).map(str::to_owned).or(zone).unwrap_or_default();
-    Platform { metadata, locality: locality(&zone), kubernetes: in_pod(variables), ..Platform::default() }
+    let zone = zone_of_search(resolv_conf)
+        .map(str::to_owned)
+        .or(zone)
+        .unwrap_or_default();
+
+    Platform {
+        metadata,
+        locality: locality(&zone),
+        kubernetes: in_pod(variables),
+        ..Platform::default()
+    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,8 @@ pub(super) fn text(path: &str) -> io::Result<Option<String>> {
     }
 }
 
-/// The pod's labels or annotations; `None` if they are not mounted. Unreadable ones are logged and ignored.
+/// The pod's labels or annotations; `None` if they are not mounted. Unreadable ones are logged and
+/// ignored.
 pub(super) fn downward(path: &str) -> Option<BTreeMap<String, String>> {
     match text(path) {
         Ok(None) => None,
@@ -37,7 +38,10 @@ pub(super) fn downward(path: &str) -> Option<BTreeMap<String, String>> {
 /// Writes a file atomically, and creates its directories.
 pub(super) fn write(path: &str, content: &[u8]) -> io::Result<()> {
     let path = Path::new(path);
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+    if let Some(folder) = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+    {
         std::fs::create_dir_all(folder)?;
     }
     let mut partial = path.as_os_str().to_owned();

@@ -85,14 +85,21 @@ pub enum PrepareError {
 }
 
 fn file(path: &str) -> impl FnOnce(std::io::Error) -> PrepareError {
-    move |source| PrepareError::File { path: path.to_owned(), source }
+    move |source| PrepareError::File {
+        path: path.to_owned(),
+        source,
+    }
 }
 
 impl Prepared {
     /// Computes all settings, and writes the bootstraps.
-    pub(super) async fn new(command: &ProxyCommand, variables: &Variables) -> Result<Self, PrepareError> {
+    pub(super) async fn new(
+        command: &ProxyCommand,
+        variables: &Variables,
+    ) -> Result<Self, PrepareError> {
         let settings = command.settings.clone();
-        let (labels, annotations) = (files::downward(LABELS_FILE), files::downward(ANNOTATIONS_FILE));
+        let labels = files::downward(LABELS_FILE);
+        let annotations = files::downward(ANNOTATIONS_FILE);
         let mesh = files::text(&command.mesh_config).map_err(file(&command.mesh_config))?;
         let mut config = proxy_config::effective(&ConfigSources {
             mesh: mesh.as_deref(),
@@ -102,10 +109,16 @@ impl Prepared {
             concurrency: command.concurrency,
             cpu_limit: variables.number("ISTIO_CPU_LIMIT", 0),
         })?;
+
         if !command.template_file.is_empty() && config.custom_config_file.is_empty() {
-            config.proxy_bootstrap_template_path.clone_from(&command.template_file);
+            config
+                .proxy_bootstrap_template_path
+                .clone_from(&command.template_file);
         }
-        let excluded = annotations.as_ref().and_then(|all| all.get("traffic.sidecar.istio.io/excludeInterfaces"));
+
+        let excluded = annotations
+            .as_ref()
+            .and_then(|all| all.get("traffic.sidecar.istio.io/excludeInterfaces"));
         let excluded: Vec<_> = excluded.map_or(Vec::new(), |names| names.split(',').collect());
         let instance = variables.text("INSTANCE_IP").parse().ok();
         let identity = NodeIdentity {
@@ -115,11 +128,16 @@ impl Prepared {
             namespace: variables.text("POD_NAMESPACE").to_owned(),
             domain: command.domain.clone(),
         };
+
         let serves_only_files = served_by_others(&settings).await?;
         tracing::info!(id = identity.id(), addresses = %identity.addresses, "proxy identity");
-        let resolv_conf = files::text(host::RESOLV_CONF).ok().flatten().unwrap_or_default();
+        let resolv_conf = files::text(host::RESOLV_CONF)
+            .ok()
+            .flatten()
+            .unwrap_or_default();
         let v6 = identity.addresses.mode() != AddressMode::V4;
         let platform = Platform::discover(variables, v6, &resolv_conf).await;
+
         let mut node = Node::gather(&MetadataInput {
             identity: &identity,
             variables,
@@ -131,11 +149,20 @@ impl Prepared {
             credential_socket: socket::is_served(Path::new(CREDENTIAL_SOCKET)).await,
             serves_only_files,
         })?;
+
         let mesh_metrics = mesh_metrics(&mut node, &config, &settings).await;
         write_grpc_bootstrap(&node, &config, &settings)?;
-        let (path, written) = write_bootstrap(&node, &identity.addresses, &config, &settings).await?;
+        let (path, written) =
+            write_bootstrap(&node, &identity.addresses, &config, &settings).await?;
         let over = over(&settings);
-        let arguments = envoy_arguments(&config, &settings, &identity.addresses, &path, over.as_deref());
+        let arguments = envoy_arguments(
+            &config,
+            &settings,
+            &identity.addresses,
+            &path,
+            over.as_deref(),
+        );
+
         Ok(Self {
             identity,
             config,
@@ -151,7 +178,11 @@ impl Prepared {
 
     /// The loopback address that Envoy and the agent use.
     pub(super) fn localhost(&self) -> &'static str {
-        if self.identity.addresses.mode() == AddressMode::V6 { "::1" } else { "127.0.0.1" }
+        if self.identity.addresses.mode() == AddressMode::V6 {
+            "::1"
+        } else {
+            "127.0.0.1"
+        }
     }
 
     /// The port of Envoy's admin API.
@@ -169,7 +200,8 @@ impl Prepared {
     }
 }
 
-/// Whether another SDS server provides the workload's certificate. A socket with another name than the agent's requires one.
+/// Whether another SDS server provides the workload's certificate. A socket with another name than
+/// the agent's requires one.
 async fn served_by_others(settings: &Settings) -> Result<bool, PrepareError> {
     let name = &settings.workload_identity_socket;
     let path = format!("{WORKLOAD_SOCKETS}/{name}");
@@ -185,19 +217,35 @@ async fn served_by_others(settings: &Settings) -> Result<bool, PrepareError> {
     Ok(served)
 }
 
-/// Metrics from Envoy's access logs, which the node metadata then announces to the control plane: if Envoy supports
-/// them, the status server is enabled, and they are not disabled by annotation.
-async fn mesh_metrics(node: &mut Node, config: &ProxyConfig, settings: &Settings) -> Option<MeshMetrics> {
-    let is_off = node.annotations.get(METRICS_ANNOTATION).is_some_and(|value| value == "false");
-    let is_of_kind = matches!(node.id.split('~').next(), Some("sidecar" | "router" | "waypoint"));
+/// Metrics from Envoy's access logs, which the node metadata then announces to the control plane:
+/// if Envoy supports them, the status server is enabled, and they are not disabled by annotation.
+async fn mesh_metrics(
+    node: &mut Node,
+    config: &ProxyConfig,
+    settings: &Settings,
+) -> Option<MeshMetrics> {
+    let is_off = node
+        .annotations
+        .get(METRICS_ANNOTATION)
+        .is_some_and(|value| value == "false");
+    let is_of_kind = matches!(
+        node.id.split('~').next(),
+        Some("sidecar" | "router" | "waypoint")
+    );
     if is_off || !is_of_kind || settings.disable_envoy || config.status_port == 0 {
         return None;
     }
+
     if !Features::writes_tags(Path::new(&config.binary_path)).await {
         return None;
     }
+
     node.metadata.insert(NODE_KEY.to_owned(), "true".into());
-    Some(MeshMetrics::in_network(Workload::of_node(node), node.text("ISTIO_VERSION"), node.text("NETWORK")))
+    Some(MeshMetrics::in_network(
+        Workload::of_node(node),
+        node.text("ISTIO_VERSION"),
+        node.text("NETWORK"),
+    ))
 }
 
 /// Environment variables with the workload's metadata, if metrics are computed.
@@ -213,7 +261,8 @@ fn peer_variables(node: &Node, metrics: Option<&MeshMetrics>) -> Vec<(String, St
     ]
 }
 
-/// Writes Envoy's bootstrap, unless the user provided one. Returns its path, and once more if the agent wrote it.
+/// Writes Envoy's bootstrap, unless the user provided one. Returns its path, and once more if the
+/// agent wrote it.
 async fn write_bootstrap(
     node: &Node,
     addresses: &Addresses,
@@ -223,13 +272,27 @@ async fn write_bootstrap(
     if !config.custom_config_file.is_empty() {
         return Ok((config.custom_config_file.clone(), None));
     }
+
     // Metadata discovery needs an Envoy that supports it.
     let wanted = node.id.starts_with("waypoint~") || node.flag("METADATA_DISCOVERY");
-    let features = if wanted { Features::of_program(Path::new(&config.binary_path)).await } else { Features::ISTIO };
-    let input = BootstrapInput { node, addresses, config, settings, features: &features };
+    let features = if wanted {
+        Features::of_program(Path::new(&config.binary_path)).await
+    } else {
+        Features::ISTIO
+    };
+
+    let input = BootstrapInput {
+        node,
+        addresses,
+        config,
+        settings,
+        features: &features,
+    };
+
     for side in bootstrap::side_files(config) {
         files::write(&side.path, side.content.as_bytes()).map_err(file(&side.path))?;
     }
+
     let template = template(config, settings);
     let text = match &template {
         None => bootstrap::bootstrap(&input)?.to_string(),
@@ -238,21 +301,38 @@ async fn write_bootstrap(
             bootstrap::render(&text, &input)?
         }
     };
+
     let yaml = template.is_some_and(|path| path.ends_with(".yaml") || path.ends_with(".yaml.tmpl"));
-    let path = go_path::join(&config.config_path, if yaml { "envoy-rev.yaml" } else { "envoy-rev.json" });
+    let path = go_path::join(
+        &config.config_path,
+        if yaml {
+            "envoy-rev.yaml"
+        } else {
+            "envoy-rev.json"
+        },
+    );
+
     files::write(&path, text.as_bytes()).map_err(file(&path))?;
     Ok((path.clone(), Some(path)))
 }
 
-/// The user's own template; `None` for the built-in bootstrap, which also replaces Istio's own template.
+/// The user's own template; `None` for the built-in bootstrap, which also replaces Istio's own
+/// template.
 fn template(config: &ProxyConfig, settings: &Settings) -> Option<String> {
-    let named = [&settings.bootstrap_template, &config.proxy_bootstrap_template_path];
+    let named = [
+        &settings.bootstrap_template,
+        &config.proxy_bootstrap_template_path,
+    ];
     let path = named.into_iter().find(|path| !path.is_empty())?;
     (go_path::join("/", path) != BUILT_IN_TEMPLATE).then(|| path.clone())
 }
 
 /// Writes the bootstrap of proxyless gRPC, if configured.
-fn write_grpc_bootstrap(node: &Node, config: &ProxyConfig, settings: &Settings) -> Result<(), PrepareError> {
+fn write_grpc_bootstrap(
+    node: &Node,
+    config: &ProxyConfig,
+    settings: &Settings,
+) -> Result<(), PrepareError> {
     let path = settings.grpc_bootstrap.to_string_lossy().into_owned();
     if path.is_empty() {
         return Ok(());
@@ -269,6 +349,9 @@ pub(super) fn over(settings: &Settings) -> Option<String> {
         return None;
     }
     let read = regular_file::read_text(path.as_ref()).map_err(|error| error.to_string());
-    let json = read.and_then(|text| override_json(&text, &settings.host_ip).map_err(|error| error.to_string()));
-    json.inspect_err(|error| tracing::warn!(path, error, "invalid bootstrap override; ignored")).ok()
+    let json = read.and_then(|text| {
+        override_json(&text, &settings.host_ip).map_err(|error| error.to_string())
+    });
+    json.inspect_err(|error| tracing::warn!(path, error, "invalid bootstrap override; ignored"))
+        .ok()
 }

@@ -69,6 +69,7 @@ pub(super) fn plan(
     if is_mounted && !provisioned.is_empty() {
         return Err(ServicesPlanError::TwoKinds);
     }
+
     let mounted = mounted_files(by_gke, MOUNTED)?;
     let files_alone = mounted.is_some() || is_mounted || prepared.serves_only_files;
     let existing = mounted.unwrap_or_else(legacy_files);
@@ -95,8 +96,12 @@ pub(super) fn plan(
     })
 }
 
-/// The mounted files of a directory, if all exist; those of GKE, which have other names, must exist.
-fn mounted_files(by_gke: bool, folder: &str) -> Result<Option<CertificateFiles>, ServicesPlanError> {
+/// The mounted files of a directory, if all exist; those of GKE, which have other names, must
+/// exist.
+fn mounted_files(
+    by_gke: bool,
+    folder: &str,
+) -> Result<Option<CertificateFiles>, ServicesPlanError> {
     let [chain, key, roots] = if by_gke {
         ["certificates.pem", "private_key.pem", "ca_certificates.pem"]
     } else {
@@ -132,9 +137,15 @@ fn sds_socket(prepared: &Prepared) -> PathBuf {
 }
 
 /// The configuration of the workload's secrets.
-fn secrets(prepared: &Prepared, variables: &Variables, existing: CertificateFiles) -> SecretsConfig {
+fn secrets(
+    prepared: &Prepared,
+    variables: &Variables,
+    existing: CertificateFiles,
+) -> SecretsConfig {
     let text = |name: &str, default: &str| variables.text_or(name, default);
-    let rsa = variables.get("WORKLOAD_RSA_KEY_SIZE").map(|_| variables.number("WORKLOAD_RSA_KEY_SIZE", 2048));
+    let rsa = variables
+        .get("WORKLOAD_RSA_KEY_SIZE")
+        .map(|_| variables.number("WORKLOAD_RSA_KEY_SIZE", 2048));
     let output = variables.text("OUTPUT_CERTS");
     SecretsConfig {
         identity: format!(
@@ -143,7 +154,11 @@ fn secrets(prepared: &Prepared, variables: &Variables, existing: CertificateFile
             prepared.identity.namespace,
             text("SERVICE_ACCOUNT", "default")
         ),
-        key: KeyKind::from_settings(&text("ECC_SIGNATURE_ALGORITHM", ""), &text("ECC_CURVE", "P256"), rsa),
+        key: KeyKind::from_settings(
+            &text("ECC_SIGNATURE_ALGORITHM", ""),
+            &text("ECC_CURVE", "P256"),
+            rsa,
+        ),
         lifetime: variables.duration("SECRET_TTL", Duration::from_secs(24 * 3600)),
         grace: Grace {
             ratio: variables.number("SECRET_GRACE_PERIOD_RATIO", 0.5),
@@ -158,24 +173,44 @@ fn secrets(prepared: &Prepared, variables: &Variables, existing: CertificateFile
 
 /// The file with the system's roots, searched in the usual locations.
 fn system_roots() -> Option<PathBuf> {
-    const PLACES: [&str; 3] =
-        ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
-    PLACES.iter().map(Path::new).find(|path| path.exists()).map(Path::to_owned)
+    const PLACES: [&str; 3] = [
+        "/etc/ssl/certs/ca-certificates.crt",
+        "/etc/pki/tls/certs/ca-bundle.crt",
+        "/etc/ssl/cert.pem",
+    ];
+    PLACES
+        .iter()
+        .map(Path::new)
+        .find(|path| path.exists())
+        .map(Path::to_owned)
 }
 
 /// Address and credentials of the CA.
 fn ca(prepared: &Prepared, variables: &Variables) -> UpstreamConfig {
-    let (own, provisioned) = (variables.text("CA_ADDR"), variables.text("PROV_CERT"));
-    let address = if own.is_empty() { &prepared.config.discovery_address } else { own };
-    let roots = match (variables.text("CA_ROOT_CA"), variables.text("PILOT_CERT_PROVIDER")) {
+    let own = variables.text("CA_ADDR");
+    let provisioned = variables.text("PROV_CERT");
+    let address = if own.is_empty() {
+        &prepared.config.discovery_address
+    } else {
+        own
+    };
+
+    let roots = match (
+        variables.text("CA_ROOT_CA"),
+        variables.text("PILOT_CERT_PROVIDER"),
+    ) {
         (SYSTEM, _) => Roots::System,
         ("", "custom") => Roots::File(format!("{LEGACY}/root-cert.pem").into()),
-        ("", _) if !provisioned.is_empty() => Roots::File(format!("{provisioned}/root-cert.pem").into()),
+        ("", _) if !provisioned.is_empty() => {
+            Roots::File(format!("{provisioned}/root-cert.pem").into())
+        }
         ("", _) => Roots::File(CONTROL_PLANE_ROOT.into()),
         (path, _) => Roots::File(path.into()),
     };
+
     // The server name applies to the control plane's address only.
-    let server_name = Some(variables.text("ISTIOD_SAN")).filter(|name| own.is_empty() && !name.is_empty());
+    let server_name =
+        Some(variables.text("ISTIOD_SAN")).filter(|name| own.is_empty() && !name.is_empty());
     let transport = if address.ends_with(":15010") {
         Transport::Plain
     } else {
@@ -185,13 +220,21 @@ fn ca(prepared: &Prepared, variables: &Variables) -> UpstreamConfig {
             server_name: server_name.map(str::to_owned),
         }
     };
+
     upstream(address, transport, variables, "CA_HEADER_")
 }
 
 /// Address and credentials of the control plane.
 fn control_plane(prepared: &Prepared, variables: &Variables, mounted: bool) -> UpstreamConfig {
     let provisioned = variables.text("PROV_CERT");
-    let metadata = |key: &str| prepared.config.proxy_metadata.get(key).map_or("", String::as_str);
+    let metadata = |key: &str| {
+        prepared
+            .config
+            .proxy_metadata
+            .get(key)
+            .map_or("", String::as_str)
+    };
+
     let legacy = format!("{LEGACY}/root-cert.pem");
     let roots = match variables.text("XDS_ROOT_CA") {
         SYSTEM => Roots::System,
@@ -201,32 +244,57 @@ fn control_plane(prepared: &Prepared, variables: &Variables, mounted: bool) -> U
         "" => Roots::File(CONTROL_PLANE_ROOT.into()),
         path => Roots::File(path.into()),
     };
+
     let certificate = if provisioned.is_empty() {
-        let (chain, key) = (metadata("ISTIO_META_TLS_CLIENT_CERT_CHAIN"), metadata("ISTIO_META_TLS_CLIENT_KEY"));
-        mounted.then(|| KeyFiles { chain: chain.into(), key: key.into() })
+        let chain = metadata("ISTIO_META_TLS_CLIENT_CERT_CHAIN");
+        let key = metadata("ISTIO_META_TLS_CLIENT_KEY");
+        mounted.then(|| KeyFiles {
+            chain: chain.into(),
+            key: key.into(),
+        })
     } else {
         Some(in_folder(provisioned))
     };
+
     let server_name = Some(variables.text("ISTIOD_SAN").to_owned()).filter(|name| !name.is_empty());
     let transport = match prepared.config.control_plane_auth_policy {
         AuthenticationPolicy::None => Transport::Plain,
-        AuthenticationPolicy::MutualTls | AuthenticationPolicy::Inherit => {
-            Transport::Tls { roots, certificate, server_name }
-        }
+        AuthenticationPolicy::MutualTls | AuthenticationPolicy::Inherit => Transport::Tls {
+            roots,
+            certificate,
+            server_name,
+        },
     };
-    upstream(&prepared.config.discovery_address, transport, variables, "XDS_HEADER_")
+
+    upstream(
+        &prepared.config.discovery_address,
+        transport,
+        variables,
+        "XDS_HEADER_",
+    )
 }
 
 /// Certificate chain and key in a directory.
 fn in_folder(folder: &str) -> KeyFiles {
-    KeyFiles { chain: go_path::join(folder, "cert-chain.pem").into(), key: go_path::join(folder, "key.pem").into() }
+    KeyFiles {
+        chain: go_path::join(folder, "cert-chain.pem").into(),
+        key: go_path::join(folder, "key.pem").into(),
+    }
 }
 
 /// A server with the workload's token and the headers of variables that begin with `prefix`.
-fn upstream(address: &str, transport: Transport, variables: &Variables, prefix: &str) -> UpstreamConfig {
-    let headers = variables
-        .iter()
-        .filter_map(|(name, value)| Some((name.strip_prefix(prefix)?.to_ascii_lowercase(), value.to_owned())));
+fn upstream(
+    address: &str,
+    transport: Transport,
+    variables: &Variables,
+    prefix: &str,
+) -> UpstreamConfig {
+    let headers = variables.iter().filter_map(|(name, value)| {
+        Some((
+            name.strip_prefix(prefix)?.to_ascii_lowercase(),
+            value.to_owned(),
+        ))
+    });
     UpstreamConfig {
         address: address.to_owned(),
         transport,
@@ -237,7 +305,10 @@ fn upstream(address: &str, transport: Transport, variables: &Variables, prefix: 
 }
 
 /// DNS, if enabled: for sidecars by DNS capture, for gateways by a variable of their own.
-fn names(prepared: &Prepared, variables: &Variables) -> Result<Option<NamesConfig>, ServicesPlanError> {
+fn names(
+    prepared: &Prepared,
+    variables: &Variables,
+) -> Result<Option<NamesConfig>, ServicesPlanError> {
     let wanted = match prepared.identity.kind.as_str() {
         "sidecar" => variables.flag("ISTIO_META_DNS_CAPTURE", false),
         "router" => variables.flag("ISTIO_META_ENABLE_DNS_SERVER", false),
@@ -246,11 +317,19 @@ fn names(prepared: &Prepared, variables: &Variables) -> Result<Option<NamesConfi
     if !wanted {
         return Ok(None);
     }
+
     let address = variables.text_or("DNS_PROXY_ADDR", "localhost:15053");
-    let text = regular_file::read_text(DnsConfig::resolver_file(&address).as_ref()).unwrap_or_default();
+    let text =
+        regular_file::read_text(DnsConfig::resolver_file(&address).as_ref()).unwrap_or_default();
     let ResolvConf { resolvers, search } = ResolvConf::parse(&text);
-    let listen = DnsConfig::addresses(&address, &resolvers).map_err(|_| ServicesPlanError::Dns(address.clone()))?;
-    let before_table = if address.ends_with(":53") { BeforeTable::Forward } else { BeforeTable::Refuse };
+    let listen = DnsConfig::addresses(&address, &resolvers)
+        .map_err(|_| ServicesPlanError::Dns(address.clone()))?;
+    let before_table = if address.ends_with(":53") {
+        BeforeTable::Forward
+    } else {
+        BeforeTable::Refuse
+    };
+
     Ok(Some(NamesConfig {
         server: DnsConfig {
             listen,
@@ -270,9 +349,17 @@ fn names(prepared: &Prepared, variables: &Variables) -> Result<Option<NamesConfi
 /// The health checks of the application, if the config has a probe.
 fn health(prepared: &Prepared) -> Option<HealthConfig> {
     let probe = prepared.config.readiness_probe.clone()?;
-    let host = prepared.identity.addresses.0.first().map_or_else(|| "localhost".to_owned(), ToString::to_string);
-    let proxy = u16::try_from(prepared.config.status_port).ok().filter(|port| *port != 0);
-    let proxy = proxy.and_then(|port| Some(SocketAddr::new(prepared.localhost().parse().ok()?, port)));
+    let host = prepared
+        .identity
+        .addresses
+        .0
+        .first()
+        .map_or_else(|| "localhost".to_owned(), ToString::to_string);
+    let proxy = u16::try_from(prepared.config.status_port)
+        .ok()
+        .filter(|port| *port != 0);
+    let proxy =
+        proxy.and_then(|port| Some(SocketAddr::new(prepared.localhost().parse().ok()?, port)));
     Some(HealthConfig { probe, host, proxy })
 }
 
@@ -281,9 +368,14 @@ fn modules(variables: &Variables) -> Result<Option<ModulesConfig>, ServicesPlanE
     if !variables.flag("ISTIO_AGENT_ENABLE_WASM_REMOTE_LOAD_CONVERSION", true) {
         return Ok(None);
     }
+
     let default = ModulesConfig::new(MODULES.into());
-    let insecure = variables.text("WASM_INSECURE_REGISTRIES").split(',').filter(|host| !host.is_empty());
+    let insecure = variables
+        .text("WASM_INSECURE_REGISTRIES")
+        .split(',')
+        .filter(|host| !host.is_empty());
     let blocked = Cidr::parse_list(variables.text("BLOCKED_CIDRS_IN_WASM_FETCH"));
+
     Ok(Some(ModulesConfig {
         expiry: variables.duration("WASM_MODULE_EXPIRY", default.expiry),
         purge_interval: variables.duration("WASM_PURGE_INTERVAL", default.purge_interval),
@@ -311,11 +403,22 @@ mod tests {
         let names = ["certificates.pem", "private_key.pem", "ca_certificates.pem"];
         for name in names {
             let missing = folder.path().join(name);
-            assert_eq!(mounted_files(true, &path), Err(ServicesPlanError::NotMounted(missing.clone())));
+            assert_eq!(
+                mounted_files(true, &path),
+                Err(ServicesPlanError::NotMounted(missing.clone()))
+            );
             std::fs::write(missing, "x").unwrap();
         }
+
         let [chain, key, roots] = names.map(|name| folder.path().join(name));
-        assert_eq!(mounted_files(true, &path), Ok(Some(CertificateFiles { chain, key, roots })));
-        assert_eq!(mounted_files(false, &path), Ok(None), "the others' are not there");
+        assert_eq!(
+            mounted_files(true, &path),
+            Ok(Some(CertificateFiles { chain, key, roots }))
+        );
+        assert_eq!(
+            mounted_files(false, &path),
+            Ok(None),
+            "the others' are not there"
+        );
     }
 }

@@ -17,7 +17,10 @@ pub(super) struct Signals {
 impl Signals {
     /// Installs the handlers.
     pub(super) fn take() -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
 }
 

@@ -11,7 +11,9 @@ use super::prepare::Prepared;
 use crate::envoy_life::{AdminApi, EnvoyCommand};
 use crate::metrics::AgentMetrics;
 use crate::own_metrics::OwnMetrics;
-use crate::status_server::{Condition, ProbeSpecError, Probes, ScrapeConfig, ScrapeConfigError, StatusConfig};
+use crate::status_server::{
+    Condition, ProbeSpecError, Probes, ScrapeConfig, ScrapeConfigError, StatusConfig,
+};
 use crate::variables::Variables;
 use navarch_net::listen::listen_on_all;
 
@@ -52,24 +54,39 @@ pub(super) fn config(
     let settings = &prepared.settings;
     let pod = variables.text("INSTANCE_IP");
     let of_v6 = prepared.localhost() == "::1" || pod.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6());
-    let source: IpAddr =
-        if of_v6 { Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6).into() } else { Ipv4Addr::new(127, 0, 0, 6).into() };
+    let source: IpAddr = if of_v6 {
+        Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6).into()
+    } else {
+        Ipv4Addr::new(127, 0, 0, 6).into()
+    };
+
     let legacy = variables.flag("REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION", false);
-    let envoy = (!settings.disable_envoy)
-        .then(|| AdminApi { host: prepared.localhost().to_owned(), port: prepared.admin_port() });
+    let envoy = (!settings.disable_envoy).then(|| AdminApi {
+        host: prepared.localhost().to_owned(),
+        port: prepared.admin_port(),
+    });
     let merges = envoy.is_some() && variables.flag("PILOT_AGENT_MERGE_ENVOY_STATS", true);
+
     // A gateway's port is reachable from outside, and the application's metrics are not public.
     let sidecar = prepared.identity.kind == "sidecar";
-    let scrape = match variables.get("ISTIO_PROMETHEUS_ANNOTATIONS").filter(|text| sidecar && !text.is_empty()) {
+    let scrape = match variables
+        .get("ISTIO_PROMETHEUS_ANNOTATIONS")
+        .filter(|text| sidecar && !text.is_empty())
+    {
         Some(text) => ScrapeConfig::parse(text, port)?,
         None => None,
     };
+
     let metrics = OwnMetrics::new(work.clone());
     Ok(StatusConfig {
         envoy,
         envoy_metrics: merges.then_some(settings.envoy_prometheus_port),
         port,
-        destination: if legacy || pod.is_empty() { "localhost".to_owned() } else { pod.to_owned() },
+        destination: if legacy || pod.is_empty() {
+            "localhost".to_owned()
+        } else {
+            pod.to_owned()
+        },
         source,
         http2_probes: variables.flag("ISTIO_ENABLE_HTTP2_PROBING", true),
         probes: Probes::parse(variables.text("ISTIO_KUBE_APP_PROBERS"))?,

@@ -1,8 +1,9 @@
-//! Watches the user's files that Envoy is started with, and restarts Envoy gracefully when one changes.
+//! Watches the user's files that Envoy is started with, and restarts Envoy gracefully when one
+//! changes.
 //!
-//! Directories are watched instead of files, as mounted files are replaced by symbolic links of their directories.
-//! Changes are detected by a hash of the files' content, and debounced until the files are stable. A bootstrap that
-//! Envoy rejects is ignored.
+//! Directories are watched instead of files, as mounted files are replaced by symbolic links of
+//! their directories. Changes are detected by a hash of the files' content, and debounced until the
+//! files are stable. A bootstrap that Envoy rejects is ignored.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -27,11 +28,19 @@ const VALIDATE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The files to watch.
 pub(super) fn watched(prepared: &Prepared) -> Vec<PathBuf> {
-    let paths = [&prepared.settings.bootstrap_override, &prepared.config.custom_config_file];
-    paths.into_iter().filter(|path| !path.is_empty()).map(PathBuf::from).collect()
+    let paths = [
+        &prepared.settings.bootstrap_override,
+        &prepared.config.custom_config_file,
+    ];
+    paths
+        .into_iter()
+        .filter(|path| !path.is_empty())
+        .map(PathBuf::from)
+        .collect()
 }
 
-/// Orders a restart whenever a file's content has changed. Does not return if there are files to watch.
+/// Orders a restart whenever a file's content has changed. Does not return if there are files to
+/// watch.
 pub(super) async fn restart_on_change(
     files: Vec<PathBuf>,
     prepared: &Prepared,
@@ -41,12 +50,16 @@ pub(super) async fn restart_on_change(
     if files.is_empty() {
         return std::future::pending().await;
     }
-    let delay = variables.duration("FILE_DEBOUNCE_DURATION", Duration::from_millis(100)).max(Duration::from_millis(10));
+
+    let delay = variables
+        .duration("FILE_DEBOUNCE_DURATION", Duration::from_millis(100))
+        .max(Duration::from_millis(10));
     let (heard, mut changes) = mpsc::channel(1);
     let _watcher = listen(&files, heard)
         .inspect_err(|error| tracing::warn!(%error, "failed to watch files; polling them instead"))
         .ok();
     let mut known = hash(&files);
+
     loop {
         // Some file systems send no notifications.
         let _ = timeout(POLL_INTERVAL, changes.recv()).await;
@@ -54,12 +67,17 @@ pub(super) async fn restart_on_change(
         if found == known {
             continue;
         }
+
         known = found;
-        let Some(arguments) = arguments(prepared) else { continue };
+        let Some(arguments) = arguments(prepared) else {
+            continue;
+        };
+
         if !loads(&prepared.config.binary_path, &arguments).await {
             tracing::error!("Envoy rejected the changed bootstrap and keeps the previous one");
             continue;
         }
+
         if give.send(EnvoyCommand::Restart(arguments)).await.is_err() {
             return;
         }
@@ -73,7 +91,11 @@ fn listen(files: &[PathBuf], heard: mpsc::Sender<()>) -> notify::Result<Recommen
         let _ = heard.try_send(());
     })?;
     for folder in files.iter().filter_map(|file| file.parent()) {
-        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        let folder = if folder.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            folder
+        };
         watcher.watch(folder, RecursiveMode::NonRecursive)?;
     }
     Ok(watcher)
@@ -103,19 +125,38 @@ fn hash(files: &[PathBuf]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Envoy's arguments with the current files; `None` if the override is invalid, as while it is being written.
+/// Envoy's arguments with the current files; `None` if the override is invalid, as while it is
+/// being written.
 fn arguments(prepared: &Prepared) -> Option<Vec<String>> {
     let over = prepare::over(&prepared.settings);
-    let Prepared { config, settings, identity, bootstrap, .. } = prepared;
+    let Prepared {
+        config,
+        settings,
+        identity,
+        bootstrap,
+        ..
+    } = prepared;
+
     let readable = over.is_some() || settings.bootstrap_override.is_empty();
-    readable.then(|| envoy_arguments(config, settings, &identity.addresses, bootstrap, over.as_deref()))
+    readable.then(|| {
+        envoy_arguments(
+            config,
+            settings,
+            &identity.addresses,
+            bootstrap,
+            over.as_deref(),
+        )
+    })
 }
 
 /// Whether Envoy accepts these arguments.
 async fn loads(program: &str, arguments: &[String]) -> bool {
     let mut command = Command::new(program);
     command.args(arguments).args(["--mode", "validate"]);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .kill_on_drop(true);
     matches!(timeout(VALIDATE_TIMEOUT, command.status()).await, Ok(Ok(status)) if status.success())
 }
 
@@ -134,7 +175,10 @@ mod tests {
         let before = hash(&files);
         std::fs::write(folder.path().join("next"), "b").unwrap();
         std::fs::rename(folder.path().join("next"), &file).unwrap();
-        timeout(Duration::from_secs(5), changes.recv()).await.unwrap().unwrap();
+        timeout(Duration::from_secs(5), changes.recv())
+            .await
+            .unwrap()
+            .unwrap();
         assert_ne!(settled(&files, Duration::from_millis(10)).await, before);
         std::fs::write(&file, "a").unwrap();
         assert_eq!(hash(&files), before);

@@ -12,10 +12,16 @@ use crate::secrets::Secret;
 use navarch_api::mesh::PrivateKeyProvider;
 
 /// The type URL of all resources.
-pub(super) const TYPE_URL: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+pub(super) const TYPE_URL: &str =
+    "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 
 /// The resource of a secret, with the requested name. `hardware` handles keys, if set.
-pub(super) fn resource(name: &str, secret: &Secret, config: &SdsConfig, hardware: Option<PrivateKeyProvider>) -> Any {
+pub(super) fn resource(
+    name: &str,
+    secret: &Secret,
+    config: &SdsConfig,
+    hardware: Option<PrivateKeyProvider>,
+) -> Any {
     let inline = |bytes: &bytes::Bytes| DataSource {
         specifier: Some(Specifier::InlineBytes(bytes.clone())),
         ..DataSource::default()
@@ -43,5 +49,9 @@ pub(super) fn resource(name: &str, secret: &Secret, config: &SdsConfig, hardware
             })
         }
     };
-    any::pack(&tls::Secret { name: name.to_owned(), r#type: Some(kind) })
+
+    any::pack(&tls::Secret {
+        name: name.to_owned(),
+        r#type: Some(kind),
+    })
 }

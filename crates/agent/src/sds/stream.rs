@@ -39,7 +39,10 @@ pub(super) trait Protocol: 'static {
     type Response: Send + 'static;
 
     /// Reads a request. `watched` are the current subscriptions.
-    fn subscription(request: Self::Request, watched: &BTreeMap<String, AbortHandle>) -> Subscription;
+    fn subscription(
+        request: Self::Request,
+        watched: &BTreeMap<String, AbortHandle>,
+    ) -> Subscription;
 
     /// The node, which only the first request of a stream has.
     fn node(request: &Self::Request) -> Option<&Node>;
@@ -58,10 +61,21 @@ impl Protocol for StateOfTheWorld {
     type Request = DiscoveryRequest;
     type Response = DiscoveryResponse;
 
-    fn subscription(request: DiscoveryRequest, watched: &BTreeMap<String, AbortHandle>) -> Subscription {
+    fn subscription(
+        request: DiscoveryRequest,
+        watched: &BTreeMap<String, AbortHandle>,
+    ) -> Subscription {
         let names: BTreeSet<String> = request.resource_names.into_iter().collect();
-        let unsubscribe = watched.keys().filter(|name| !names.contains(*name)).cloned().collect();
-        Subscription { subscribe: names, unsubscribe, refused: request.error_detail.map(|error| error.message) }
+        let unsubscribe = watched
+            .keys()
+            .filter(|name| !names.contains(*name))
+            .cloned()
+            .collect();
+        Subscription {
+            subscribe: names,
+            unsubscribe,
+            refused: request.error_detail.map(|error| error.message),
+        }
     }
 
     fn node(request: &DiscoveryRequest) -> Option<&Node> {
@@ -69,7 +83,9 @@ impl Protocol for StateOfTheWorld {
     }
 
     fn answer(_: &str, change: Change, number: u64) -> Option<DiscoveryResponse> {
-        let Change::Now(resource) = change else { return None };
+        let Change::Now(resource) = change else {
+            return None;
+        };
         Some(DiscoveryResponse {
             version_info: number.to_string(),
             nonce: number.to_string(),
@@ -84,7 +100,10 @@ impl Protocol for Delta {
     type Request = DeltaDiscoveryRequest;
     type Response = DeltaDiscoveryResponse;
 
-    fn subscription(request: DeltaDiscoveryRequest, _: &BTreeMap<String, AbortHandle>) -> Subscription {
+    fn subscription(
+        request: DeltaDiscoveryRequest,
+        _: &BTreeMap<String, AbortHandle>,
+    ) -> Subscription {
         Subscription {
             subscribe: request.resource_names_subscribe.into_iter().collect(),
             unsubscribe: request.resource_names_unsubscribe.into_iter().collect(),
@@ -122,7 +141,8 @@ struct Stream {
     watched: BTreeMap<String, AbortHandle>,
     /// The tasks, which end with the stream.
     waiting: JoinSet<()>,
-    /// The channel of changes from the tasks. It has no queue, so that a task sends the newest value.
+    /// The channel of changes from the tasks. It has no queue, so that a task sends the newest
+    /// value.
     changes: mpsc::Sender<(String, Arc<Secret>)>,
     /// Number of sent responses.
     sent: u64,
@@ -137,7 +157,13 @@ pub(super) async fn run<P: Protocol>(
 ) {
     let (changes, mut changed) = mpsc::channel(1);
     let mut hardware = config.hardware;
-    let mut stream = Stream { watched: BTreeMap::new(), waiting: JoinSet::new(), changes, sent: 0 };
+    let mut stream = Stream {
+        watched: BTreeMap::new(),
+        waiting: JoinSet::new(),
+        changes,
+        sent: 0,
+    };
+
     loop {
         let answer = tokio::select! {
             request = requests.message() => match request {
@@ -167,6 +193,7 @@ pub(super) async fn run<P: Protocol>(
             }
             () = answers.closed() => return,
         };
+
         let last = answer.is_err();
         if answers.send(answer).await.is_err() || last {
             return;
@@ -174,10 +201,17 @@ pub(super) async fn run<P: Protocol>(
     }
 }
 
-/// Whether an Envoy supports this key hardware. One that does not list its extensions is assumed to support it.
+/// Whether an Envoy supports this key hardware. One that does not list its extensions is assumed to
+/// support it.
 fn can_use(node: &Node, hardware: &PrivateKeyProvider) -> bool {
-    let Some(wanted) = hardware.extension() else { return true };
-    let has = node.extensions.is_empty() || node.extensions.iter().any(|extension| extension.name == wanted);
+    let Some(wanted) = hardware.extension() else {
+        return true;
+    };
+    let has = node.extensions.is_empty()
+        || node
+            .extensions
+            .iter()
+            .any(|extension| extension.name == wanted);
     if !has {
         tracing::warn!("privateKeyProvider is ignored: Envoy lacks the extension {wanted}");
     }
@@ -192,22 +226,31 @@ impl Stream {
     }
 
     /// Applies a subscription. Returns the first name that the agent does not serve as the error.
-    fn apply_subscription(&mut self, subscription: Subscription, secrets: &Secrets) -> Result<(), String> {
+    fn apply_subscription(
+        &mut self,
+        subscription: Subscription,
+        secrets: &Secrets,
+    ) -> Result<(), String> {
         if let Some(reason) = subscription.refused {
             tracing::warn!(reason, "Envoy rejected a secret");
         }
+
         for name in subscription.unsubscribe {
             if let Some(task) = self.watched.remove(&name) {
                 task.abort();
             }
         }
+
         for name in subscription.subscribe {
             if self.watched.contains_key(&name) {
                 continue;
             }
+
             match secrets.watch(&name) {
                 Ok(watch) => {
-                    let task = self.waiting.spawn(wait(name.clone(), watch, self.changes.clone()));
+                    let task = self
+                        .waiting
+                        .spawn(wait(name.clone(), watch, self.changes.clone()));
                     self.watched.insert(name, task);
                 }
                 Err(error) => {
@@ -216,6 +259,7 @@ impl Stream {
                 }
             }
         }
+
         Ok(())
     }
 }
@@ -224,8 +268,12 @@ impl Stream {
 async fn wait(name: String, mut watch: SecretWatch, changes: mpsc::Sender<(String, Arc<Secret>)>) {
     watch.mark_changed();
     while watch.changed().await.is_ok() {
-        let Ok(permit) = changes.reserve().await else { return };
-        let Some(secret) = watch.borrow_and_update().clone() else { continue };
+        let Ok(permit) = changes.reserve().await else {
+            return;
+        };
+        let Some(secret) = watch.borrow_and_update().clone() else {
+            continue;
+        };
         permit.send((name.clone(), secret));
     }
 }

@@ -25,10 +25,12 @@ async fn client(path: &Path) -> SecretDiscoveryServiceClient<Channel> {
 
 /// What an answer holds, as text.
 fn text(resource: &Any) -> String {
-    String::from_utf8_lossy(&Secret::decode(&resource.value[..]).unwrap().encode_to_vec()).into_owned()
+    String::from_utf8_lossy(&Secret::decode(&resource.value[..]).unwrap().encode_to_vec())
+        .into_owned()
 }
 
-/// An SDS server of the workload's certificate, with a private key provider; it ends with the token.
+/// An SDS server of the workload's certificate, with a private key provider; it ends with the
+/// token.
 struct Serving {
     client: SecretDiscoveryServiceClient<Channel>,
     stop: CancellationToken,
@@ -37,14 +39,33 @@ struct Serving {
 
 async fn begin(folder: &Path, hardware: Option<PrivateKeyProvider>) -> Serving {
     let stop = CancellationToken::new();
-    let (secrets, task) = Secrets::new(config(folder), None, (clock, AgentMetrics::default()), stop.clone());
+    let (secrets, task) = Secrets::new(
+        config(folder),
+        None,
+        (clock, AgentMetrics::default()),
+        stop.clone(),
+    );
+
     let running = TaskTracker::new();
     running.spawn(task.run());
     let path = folder.join("sds");
-    let config = SdsConfig { hardware, ..SdsConfig::default() };
-    let serving = serve(socket::listen(&path).unwrap(), secrets, config, stop.clone());
+    let config = SdsConfig {
+        hardware,
+        ..SdsConfig::default()
+    };
+    let serving = serve(
+        socket::listen(&path).unwrap(),
+        secrets,
+        config,
+        stop.clone(),
+    );
+
     running.spawn(async move { serving.await.unwrap() });
-    Serving { client: client(&path).await, stop, running }
+    Serving {
+        client: client(&path).await,
+        stop,
+        running,
+    }
 }
 
 impl Serving {
@@ -59,21 +80,50 @@ impl Serving {
 async fn hardware_handles_keys_of_an_envoy_that_can_use_it() {
     let folder = tempfile::tempdir().unwrap();
     put(&folder.path().join("certs"), "first");
-    let hardware: PrivateKeyProvider = serde_json::from_str(r#"{"cryptomb": {"pollDelay": "10ms"}}"#).unwrap();
+    let hardware: PrivateKeyProvider =
+        serde_json::from_str(r#"{"cryptomb": {"pollDelay": "10ms"}}"#).unwrap();
     let mut serving = begin(folder.path(), Some(hardware)).await;
-    for (extensions, is_handled) in [(&["cryptomb"][..], true), (&["envoy.filters.http.router"], false), (&[], true)] {
-        let extensions = extensions.iter().map(|name| Extension { name: (*name).to_owned(), ..Extension::default() });
-        let node = Some(Node { extensions: extensions.collect(), ..Node::default() });
-        let ask = DiscoveryRequest { resource_names: vec!["default".to_owned()], node, ..DiscoveryRequest::default() };
+
+    for (extensions, is_handled) in [
+        (&["cryptomb"][..], true),
+        (&["envoy.filters.http.router"], false),
+        (&[], true),
+    ] {
+        let extensions = extensions.iter().map(|name| Extension {
+            name: (*name).to_owned(),
+            ..Extension::default()
+        });
+        let node = Some(Node {
+            extensions: extensions.collect(),
+            ..Node::default()
+        });
+        let ask = DiscoveryRequest {
+            resource_names: vec!["default".to_owned()],
+            node,
+            ..DiscoveryRequest::default()
+        };
         let asks = tokio_stream::iter([ask]).chain(tokio_stream::pending());
-        let mut answers = serving.client.stream_secrets(asks).await.unwrap().into_inner();
+        let mut answers = serving
+            .client
+            .stream_secrets(asks)
+            .await
+            .unwrap()
+            .into_inner();
         let answer = answers.message().await.unwrap().unwrap();
         let secret = Secret::decode(&answer.resources[0].value[..]).unwrap();
-        let Some(secret::Type::TlsCertificate(certificate)) = secret.r#type else { panic!("a certificate") };
+        let Some(secret::Type::TlsCertificate(certificate)) = secret.r#type else {
+            panic!("a certificate")
+        };
         assert!(certificate.certificate_chain.is_some());
         assert_eq!(certificate.private_key.is_none(), is_handled);
-        assert_eq!(certificate.private_key_provider.is_some_and(|one| one.provider_name == "cryptomb"), is_handled);
+        assert_eq!(
+            certificate
+                .private_key_provider
+                .is_some_and(|one| one.provider_name == "cryptomb"),
+            is_handled
+        );
     }
+
     serving.end().await;
 }
 
@@ -92,11 +142,19 @@ async fn both_xds_protocols_send_initial_and_changed_secrets() {
         response_nonce: nonce.to_owned(),
         ..DiscoveryRequest::default()
     };
+
     asks.send(ask(&["default"], "", "")).await.unwrap();
-    let mut answers = client.stream_secrets(ReceiverStream::new(receiver)).await.unwrap().into_inner();
+    let mut answers = client
+        .stream_secrets(ReceiverStream::new(receiver))
+        .await
+        .unwrap()
+        .into_inner();
     let answer = answers.message().await.unwrap().unwrap();
     assert!(text(&answer.resources[0]).contains(&first));
-    asks.send(ask(&["default"], &answer.version_info, &answer.nonce)).await.unwrap();
+
+    asks.send(ask(&["default"], &answer.version_info, &answer.nonce))
+        .await
+        .unwrap();
     let quiet = tokio::time::timeout(Duration::from_millis(200), answers.message()).await;
     assert!(quiet.is_err(), "an ACK is not answered");
 
@@ -106,11 +164,34 @@ async fn both_xds_protocols_send_initial_and_changed_secrets() {
         ..DeltaDiscoveryRequest::default()
     };
     delta_asks.send(delta(&["ROOTCA"])).await.unwrap();
-    let mut delta_answers = client.delta_secrets(ReceiverStream::new(receiver)).await.unwrap().into_inner();
+    let mut delta_answers = client
+        .delta_secrets(ReceiverStream::new(receiver))
+        .await
+        .unwrap()
+        .into_inner();
     let answer = delta_answers.message().await.unwrap().unwrap();
-    assert_eq!((answer.resources[0].name.as_str(), answer.removed_resources.len()), ("ROOTCA", 0));
-    delta_asks.send(delta(&["kubernetes://none"])).await.unwrap();
-    assert_eq!(delta_answers.message().await.unwrap().unwrap().removed_resources, ["kubernetes://none"]);
+
+    assert_eq!(
+        (
+            answer.resources[0].name.as_str(),
+            answer.removed_resources.len()
+        ),
+        ("ROOTCA", 0)
+    );
+
+    delta_asks
+        .send(delta(&["kubernetes://none"]))
+        .await
+        .unwrap();
+    assert_eq!(
+        delta_answers
+            .message()
+            .await
+            .unwrap()
+            .unwrap()
+            .removed_resources,
+        ["kubernetes://none"]
+    );
 
     let (second, _) = put(&certs, "second");
     let answer = answers.message().await.unwrap().unwrap();
@@ -119,7 +200,13 @@ async fn both_xds_protocols_send_initial_and_changed_secrets() {
     assert_eq!(answer.resources[0].name, "ROOTCA");
 
     // A name of somebody else's ends a stream that cannot say that there is none.
-    asks.send(ask(&["kubernetes://none"], "", "")).await.unwrap();
-    assert_eq!(answers.message().await.unwrap_err().code(), tonic::Code::NotFound);
+    asks.send(ask(&["kubernetes://none"], "", ""))
+        .await
+        .unwrap();
+    assert_eq!(
+        answers.message().await.unwrap_err().code(),
+        tonic::Code::NotFound
+    );
+
     serving.end().await;
 }

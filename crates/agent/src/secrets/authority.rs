@@ -15,7 +15,8 @@ use crate::metrics::AgentMetrics;
 use crate::{Clock, random};
 use navarch_net::backoff::Backoff;
 
-/// Minimum interval of successful renewals, so that a CA with certificates of a few seconds is not overloaded.
+/// Minimum interval of successful renewals, so that a CA with certificates of a few seconds is not
+/// overloaded.
 const MIN_RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Minimum number of retries of a failed renewal before the current certificate expires.
@@ -51,15 +52,22 @@ enum IssueError {
     Pem(#[from] PairError),
 }
 
-/// Requests the workload's certificate and renews it in time; does not return. The current one is served until the next one
-/// is issued.
-pub(super) async fn renew_certificate(secrets: &Secrets, ca: &CaClient, clock: Clock, roots_too: bool) {
-    let (mut bundle, metrics) = (secrets.0.bundle.subscribe(), &secrets.0.metrics);
+/// Requests the workload's certificate and renews it in time; does not return. The current one is
+/// served until the next one is issued.
+pub(super) async fn renew_certificate(
+    secrets: &Secrets,
+    ca: &CaClient,
+    clock: Clock,
+    roots_too: bool,
+) {
+    let mut bundle = secrets.0.bundle.subscribe();
+    let metrics = &secrets.0.metrics;
     let mut is_retry = false;
     let mut backoff = RETRY;
     let mut known_roots: Option<Bytes> = None;
     let mut ends: Option<SystemTime> = None;
     let mut due = Instant::now();
+
     loop {
         tokio::select! {
             () = tokio::time::sleep_until(due) => {}
@@ -71,34 +79,54 @@ pub(super) async fn renew_certificate(secrets: &Secrets, ca: &CaClient, clock: C
                 continue;
             }
         }
+
         if is_retry {
             metrics.count_ca_retry();
         }
+
         let issued = issue(secrets, ca, metrics).await;
         is_retry = issued.is_err();
+
         match issued {
             Ok(issued) => {
                 metrics.certificate_ends(issued.ends, clock);
                 backoff.reset();
                 let now = clock();
-                let wait = secrets.0.config.grace.wait(now, issued.ends, now, random::unit()).max(MIN_RENEWAL_INTERVAL);
+                let wait = secrets
+                    .0
+                    .config
+                    .grace
+                    .wait(now, issued.ends, now, random::unit())
+                    .max(MIN_RENEWAL_INTERVAL);
+
                 due = Instant::now() + wait;
                 ends = Some(issued.ends);
                 let renewed_in = Duration::from_secs(wait.as_secs());
                 tracing::info!(?renewed_in, "generated a new workload certificate");
+
                 if roots_too {
-                    // Roots before the certificate: a reader that takes both in order then trusts the new signer.
+                    // Roots before the certificate: a reader that takes both in order then trusts
+                    // the new signer.
                     publish_roots(secrets, &issued.roots);
                     known_roots = Some(issued.roots);
                 }
-                replace(&secrets.0.certificate, Secret::Certificate { chain: issued.chain, key: issued.key });
+
+                replace(
+                    &secrets.0.certificate,
+                    Secret::Certificate {
+                        chain: issued.chain,
+                        key: issued.key,
+                    },
+                );
             }
             Err(error) => {
                 // Retries get more frequent towards expiry.
-                let left = ends.map(|ends| ends.duration_since(clock()).unwrap_or_default() / MIN_RETRIES);
+                let left =
+                    ends.map(|ends| ends.duration_since(clock()).unwrap_or_default() / MIN_RETRIES);
                 let wait = backoff.next_delay();
-                let wait =
-                    left.filter(|left| !left.is_zero()).map_or(wait, |left| wait.min(left.max(MIN_RENEWAL_INTERVAL)));
+                let wait = left
+                    .filter(|left| !left.is_zero())
+                    .map_or(wait, |left| wait.min(left.max(MIN_RENEWAL_INTERVAL)));
                 due = Instant::now() + wait;
                 let error: &dyn std::error::Error = &error;
                 tracing::warn!(error, again_in = ?wait, "failed to renew the workload certificate");
@@ -108,21 +136,39 @@ pub(super) async fn renew_certificate(secrets: &Secrets, ca: &CaClient, clock: C
 }
 
 /// Requests a new certificate.
-async fn issue(secrets: &Secrets, ca: &CaClient, metrics: &AgentMetrics) -> Result<Issued, IssueError> {
+async fn issue(
+    secrets: &Secrets,
+    ca: &CaClient,
+    metrics: &AgentMetrics,
+) -> Result<Issued, IssueError> {
     let config = &secrets.0.config;
-    let (kind, identity) = (config.key, config.identity.clone());
+    let kind = config.key;
+    let identity = config.identity.clone();
+
     // Generating an RSA key would block other tasks.
     let request = tokio::task::spawn_blocking(move || Request::new(kind, &identity)).await??;
     let begun = Instant::now();
     let signed = ca.sign(request.csr, config.lifetime).await;
     metrics.observe_ca_request(begun.elapsed(), signed.is_ok());
     let chain = signed?;
-    let roots = Bytes::from(chain.last().expect("the CA client returns two certificates or more").clone());
+    let roots = Bytes::from(
+        chain
+            .last()
+            .expect("the CA client returns two certificates or more")
+            .clone(),
+    );
+
     let chain = pem::join(&chain);
     let ends = pem::not_after(&chain)?;
     pem::check_pair(&chain, request.key.expose())?;
     pem::merge([&roots[..]])?;
-    Ok(Issued { chain, key: request.key, roots, ends })
+
+    Ok(Issued {
+        chain,
+        key: request.key,
+        roots,
+        ends,
+    })
 }
 
 /// Publishes roots, merged with those of the proxy config.
@@ -139,8 +185,12 @@ pub(super) async fn follow_roots(secrets: &Secrets, wanted: FileResource) {
     let in_file = tokio::sync::watch::Sender::new(None::<Arc<Secret>>);
     let mut changed = in_file.subscribe();
     let mut bundle = secrets.0.bundle.subscribe();
-    let follow =
-        files::follow(wanted, (secrets.0.config.debounce, &secrets.0.metrics), |secret| replace(&in_file, secret));
+    let follow = files::follow(
+        wanted,
+        (secrets.0.config.debounce, &secrets.0.metrics),
+        |secret| replace(&in_file, secret),
+    );
+
     let merge = async {
         loop {
             tokio::select! {
@@ -154,6 +204,7 @@ pub(super) async fn follow_roots(secrets: &Secrets, wanted: FileResource) {
             }
         }
     };
+
     tokio::select! {
         () = follow => {}
         () = merge => {}

@@ -46,25 +46,38 @@ impl CaClient {
         Self { upstream, signer }
     }
 
-    /// Has a CSR signed: returns the chain in PEM, leaf first, the root last. Every request opens a new connection with the current
-    /// roots and credentials, as requests are hours apart.
+    /// Has a CSR signed: returns the chain in PEM, leaf first, the root last. Every request opens a
+    /// new connection with the current roots and credentials, as requests are hours apart.
     ///
     /// # Errors
     /// If the CA is unreachable, rejects the request, or returns no chain.
     pub async fn sign(&self, csr: String, lifetime: Duration) -> Result<Vec<String>, CaError> {
         let channel = self.upstream.connect().await?;
-        let signer = Value { kind: Some(Kind::StringValue(self.signer.clone())) };
-        let metadata = Struct { fields: BTreeMap::from([(SIGNER.to_owned(), signer)]) };
+        let signer = Value {
+            kind: Some(Kind::StringValue(self.signer.clone())),
+        };
+        let metadata = Struct {
+            fields: BTreeMap::from([(SIGNER.to_owned(), signer)]),
+        };
         let mut request = Request::new(IstioCertificateRequest {
             csr,
             validity_duration: i64::try_from(lifetime.as_secs()).unwrap_or(i64::MAX),
             metadata: Some(metadata),
         });
         request.set_timeout(SIGN_TIMEOUT);
+
         self.upstream.sign(request.metadata_mut()).await?;
         let mut client = IstioCertificateServiceClient::new(channel);
-        let answer = client.create_certificate(request).await.map_err(|status| CaError::Refused(Box::new(status)))?;
+        let answer = client
+            .create_certificate(request)
+            .await
+            .map_err(|status| CaError::Refused(Box::new(status)))?;
         let chain = answer.into_inner().cert_chain;
-        if chain.len() < 2 { Err(CaError::Empty) } else { Ok(chain) }
+
+        if chain.len() < 2 {
+            Err(CaError::Empty)
+        } else {
+            Ok(chain)
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! Certificates in files: read after they changed and settled; unchanged content is not published again.
+//! Certificates in files: read after they changed and settled; unchanged content is not published
+//! again.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -64,11 +65,25 @@ impl CertificateFiles {
             (Ok(one), Ok(other)) => one == other,
             _ => one == other,
         };
-        if output.is_some_and(|output| self.chain.parent().is_some_and(|folder| same(folder, output))) {
-            return Present { certificate: None, roots: None };
+
+        if output.is_some_and(|output| {
+            self.chain
+                .parent()
+                .is_some_and(|folder| same(folder, output))
+        }) {
+            return Present {
+                certificate: None,
+                roots: None,
+            };
         }
-        let filled = |path: &Path| std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0);
-        let certificate = FileResource::Certificate { chain: self.chain.clone(), key: self.key.clone() };
+
+        let filled = |path: &Path| {
+            std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0)
+        };
+        let certificate = FileResource::Certificate {
+            chain: self.chain.clone(),
+            key: self.key.clone(),
+        };
         Present {
             certificate: (filled(&self.chain) && filled(&self.key)).then_some(certificate),
             roots: filled(&self.roots).then(|| FileResource::Roots(self.roots.clone())),
@@ -88,12 +103,18 @@ impl FileResource {
     async fn read(&self) -> Result<Secret, FileError> {
         match self {
             Self::Certificate { chain, key } => {
-                let (chain_pem, key_pem) = (read(chain).await?, read(key).await?);
+                let chain_pem = read(chain).await?;
+                let key_pem = read(key).await?;
                 pem::check_pair(&chain_pem, &key_pem).map_err(|error| match error {
                     PairError::Certificate(_) => FileError::Pem(chain.clone(), error),
-                    PairError::NoKey(_) | PairError::Key | PairError::Mismatch => FileError::Pem(key.clone(), error),
+                    PairError::NoKey(_) | PairError::Key | PairError::Mismatch => {
+                        FileError::Pem(key.clone(), error)
+                    }
                 })?;
-                Ok(Secret::Certificate { chain: chain_pem, key: SecretBytes::new(key_pem) })
+                Ok(Secret::Certificate {
+                    chain: chain_pem,
+                    key: SecretBytes::new(key_pem),
+                })
             }
             Self::Roots(path) => {
                 let roots = read(path).await?;
@@ -123,12 +144,16 @@ async fn read(path: &Path) -> Result<Bytes, FileError> {
     let read = regular_file::read_async(path, MAX_BYTES).await;
     read.map(Bytes::from).map_err(|error| {
         let is_too_large = error.kind() == io::ErrorKind::FileTooLarge;
-        if is_too_large { FileError::TooLarge(path.to_owned()) } else { FileError::Read(path.to_owned(), error) }
+        if is_too_large {
+            FileError::TooLarge(path.to_owned())
+        } else {
+            FileError::Read(path.to_owned(), error)
+        }
     })
 }
 
-/// Publishes the content of the files and every change of it; does not return. Invalid content is reported once, and the last
-/// valid one stays.
+/// Publishes the content of the files and every change of it; does not return. Invalid content is
+/// reported once, and the last valid one stays.
 pub(super) async fn follow(
     wanted: FileResource,
     (debounce, metrics): (Duration, &AgentMetrics),
@@ -137,10 +162,12 @@ pub(super) async fn follow(
     let mut events = FileEvents::of_files(wanted.paths());
     let mut seen = None;
     let mut usable = false;
+
     loop {
         if !events.is_watching() {
             metrics.watcher_failed();
         }
+
         let digest = wanted.digest().await;
         if seen != Some(digest) {
             // Debounced, as certificate and key are written one after the other.
@@ -150,7 +177,9 @@ pub(super) async fn follow(
                     continue;
                 }
             }
+
             seen = Some(digest);
+
             match wanted.read().await {
                 Ok(secret) => {
                     usable = true;
@@ -164,6 +193,13 @@ pub(super) async fn follow(
                 }
             }
         }
-        events.wait(if usable && events.is_watching() { WATCHED_INTERVAL } else { MISSING_POLL_INTERVAL }).await;
+
+        events
+            .wait(if usable && events.is_watching() {
+                WATCHED_INTERVAL
+            } else {
+                MISSING_POLL_INTERVAL
+            })
+            .await;
     }
 }

@@ -32,12 +32,22 @@ impl SecretName {
             "file-root:system" => return Some(Self::SystemRoots),
             _ => {}
         }
-        let path = |text: &str| Some(PathBuf::from(text)).filter(|_| !text.is_empty() && !text.contains('~'));
+
+        let path = |text: &str| {
+            Some(PathBuf::from(text)).filter(|_| !text.is_empty() && !text.contains('~'))
+        };
+
         if let Some(files) = name.strip_prefix("file-cert:") {
             let (chain, key) = files.split_once('~')?;
-            return Some(Self::FileCertificate { chain: path(chain)?, key: path(key)? });
+            return Some(Self::FileCertificate {
+                chain: path(chain)?,
+                key: path(key)?,
+            });
         }
-        name.strip_prefix("file-root:").and_then(path).map(Self::FileRoots)
+
+        name.strip_prefix("file-root:")
+            .and_then(path)
+            .map(Self::FileRoots)
     }
 }
 
@@ -51,12 +61,18 @@ mod tests {
             ("default", Some(SecretName::Workload)),
             ("ROOTCA", Some(SecretName::Roots)),
             ("file-root:system", Some(SecretName::SystemRoots)),
-            ("file-root:/a/b.pem", Some(SecretName::FileRoots("/a/b.pem".into()))),
+            (
+                "file-root:/a/b.pem",
+                Some(SecretName::FileRoots("/a/b.pem".into())),
+            ),
             ("file-root:", None),
             ("file-root:/a~/b", None),
             (
                 "file-cert:/c.pem~/k.pem",
-                Some(SecretName::FileCertificate { chain: "/c.pem".into(), key: "/k.pem".into() }),
+                Some(SecretName::FileCertificate {
+                    chain: "/c.pem".into(),
+                    key: "/k.pem".into(),
+                }),
             ),
             ("file-cert:/c.pem", None),
             ("file-cert:/c.pem~", None),

@@ -1,4 +1,5 @@
-//! `OUTPUT_CERTS`: writes the workload's certificate, key and roots to files, for programs without SDS.
+//! `OUTPUT_CERTS`: writes the workload's certificate, key and roots to files, for programs without
+//! SDS.
 
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -12,11 +13,17 @@ const MODE: u32 = 0o600;
 
 /// Writes the current secrets, and every change. Without `OUTPUT_CERTS`, waits forever.
 pub(super) async fn follow(secrets: &Secrets) {
-    let Some(folder) = secrets.0.config.output.clone() else { return std::future::pending().await };
-    let (mut certificate, mut roots) = (secrets.0.certificate.subscribe(), secrets.0.roots.subscribe());
+    let Some(folder) = secrets.0.config.output.clone() else {
+        return std::future::pending().await;
+    };
+
+    let mut certificate = secrets.0.certificate.subscribe();
+    let mut roots = secrets.0.roots.subscribe();
+
     // Current values are written, too.
     certificate.mark_changed();
     roots.mark_changed();
+
     loop {
         let changed = tokio::select! {
             Ok(()) = certificate.changed() => certificate.borrow_and_update().clone(),
@@ -32,7 +39,8 @@ pub(super) async fn follow(secrets: &Secrets) {
     }
 }
 
-/// Writes one secret. The key is written before the certificate, for programs that watch the certificate.
+/// Writes one secret. The key is written before the certificate, for programs that watch the
+/// certificate.
 fn write(folder: &Path, secret: &Arc<Secret>) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
     match &**secret {
@@ -46,13 +54,18 @@ fn write(folder: &Path, secret: &Arc<Secret>) -> io::Result<()> {
 
 /// Replaces a file atomically.
 fn replace(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let (new, path) = (folder.join(format!(".{name}.new")), folder.join(name));
+    let new = folder.join(format!(".{name}.new"));
+    let path = folder.join(name);
     match std::fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
     }
     // Created with this mode, so that it is never readable for others.
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(MODE).open(&new)?;
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(MODE)
+        .open(&new)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     std::fs::rename(new, path)
@@ -71,14 +84,28 @@ mod tests {
     async fn existing_certificates_are_written_at_start() {
         let folder = tempfile::tempdir().unwrap();
         let output = folder.path().join("output");
-        let config = SecretsConfig { output: Some(output.clone()), ..config(folder.path()) };
-        let (secrets, _task) = Secrets::new(config, None, (clock, AgentMetrics::default()), CancellationToken::new());
+        let config = SecretsConfig {
+            output: Some(output.clone()),
+            ..config(folder.path())
+        };
+        let (secrets, _task) = Secrets::new(
+            config,
+            None,
+            (clock, AgentMetrics::default()),
+            CancellationToken::new(),
+        );
+
         publish(&secrets.0.roots, Secret::Roots("ROOTS".into()));
         let written = async {
-            while std::fs::read_to_string(output.join("root-cert.pem")).ok().as_deref() != Some("ROOTS") {
+            while std::fs::read_to_string(output.join("root-cert.pem"))
+                .ok()
+                .as_deref()
+                != Some("ROOTS")
+            {
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;
             }
         };
+
         tokio::select! {
             () = follow(&secrets) => panic!("it has ended"),
             () = written => {}

@@ -48,8 +48,11 @@ pub(super) fn join(elements: &[String]) -> Bytes {
 /// When the first certificate, the leaf, expires.
 pub(super) fn not_after(chain: &[u8]) -> Result<SystemTime, PairError> {
     let chain = pem::certificates(chain, CHAIN).map_err(PairError::Certificate)?;
-    let leaf = chain.first().and_then(|leaf| X509Certificate::from_der(leaf).ok());
-    let (_, leaf) = leaf.ok_or_else(|| PairError::Certificate(pem::PemError::Unreadable(CHAIN.to_owned())))?;
+    let leaf = chain
+        .first()
+        .and_then(|leaf| X509Certificate::from_der(leaf).ok());
+    let (_, leaf) =
+        leaf.ok_or_else(|| PairError::Certificate(pem::PemError::Unreadable(CHAIN.to_owned())))?;
     let seconds = u64::try_from(leaf.validity().not_after.timestamp()).unwrap_or_default();
     Ok(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
 }
@@ -58,23 +61,31 @@ pub(super) fn not_after(chain: &[u8]) -> Result<SystemTime, PairError> {
 pub(super) fn check_pair(chain: &[u8], key: &[u8]) -> Result<(), PairError> {
     let chain = pem::certificates(chain, CHAIN).map_err(PairError::Certificate)?;
     let key = pem::private_key(key, KEY).map_err(PairError::NoKey)?;
-    let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key).map_err(|_| PairError::Key)?;
+    let key =
+        rustls::crypto::aws_lc_rs::sign::any_supported_type(&key).map_err(|_| PairError::Key)?;
     match CertifiedKey::new(chain, key).keys_match() {
-        Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => Err(PairError::Mismatch),
+        Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => {
+            Err(PairError::Mismatch)
+        }
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
-/// All distinct certificates of these texts, sorted, so that equal sets are equal bytes. Invalid certificates are skipped.
+/// All distinct certificates of these texts, sorted, so that equal sets are equal bytes. Invalid
+/// certificates are skipped.
 pub(super) fn merge<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> Result<Bytes, PairError> {
     let mut all = BTreeSet::new();
     for text in texts {
         let certificates = pem::readable_certificates(text, ROOTS).unwrap_or_default();
-        let certificates = certificates.iter().filter(|der| X509Certificate::from_der(der).is_ok());
+        let certificates = certificates
+            .iter()
+            .filter(|der| X509Certificate::from_der(der).is_ok());
         all.extend(certificates.map(|der| pem::encode(der)));
     }
     if all.is_empty() {
-        return Err(PairError::Certificate(pem::PemError::NoCertificate(ROOTS.to_owned())));
+        return Err(PairError::Certificate(pem::PemError::NoCertificate(
+            ROOTS.to_owned(),
+        )));
     }
     Ok(Bytes::from(all.into_iter().collect::<String>()))
 }
@@ -90,20 +101,37 @@ mod tests {
 
     #[test]
     fn a_key_must_be_its_certificates() {
-        let ((one, one_key), (_, other_key)) = (certificate("a"), certificate("b"));
+        let (one, one_key) = certificate("a");
+        let (_, other_key) = certificate("b");
         assert_eq!(check_pair(one.as_bytes(), one_key.as_bytes()), Ok(()));
-        assert_eq!(check_pair(one.as_bytes(), other_key.as_bytes()), Err(PairError::Mismatch));
-        assert!(matches!(check_pair(b"", one_key.as_bytes()), Err(PairError::Certificate(_))));
-        assert!(matches!(check_pair(one.as_bytes(), b"nonsense"), Err(PairError::NoKey(_))));
+        assert_eq!(
+            check_pair(one.as_bytes(), other_key.as_bytes()),
+            Err(PairError::Mismatch)
+        );
+        assert!(matches!(
+            check_pair(b"", one_key.as_bytes()),
+            Err(PairError::Certificate(_))
+        ));
+        assert!(matches!(
+            check_pair(one.as_bytes(), b"nonsense"),
+            Err(PairError::NoKey(_))
+        ));
     }
 
     #[test]
     fn merged_roots_do_not_depend_on_order_or_repetition() {
-        let ((one, _), (other, _)) = (certificate("a"), certificate("b"));
+        let (one, _) = certificate("a");
+        let (other, _) = certificate("b");
         let both = format!("{one}{other}");
         let merged = merge([both.as_bytes()]).unwrap();
-        assert_eq!(merged, merge([other.as_bytes(), one.as_bytes(), other.as_bytes()]).unwrap());
+        assert_eq!(
+            merged,
+            merge([other.as_bytes(), one.as_bytes(), other.as_bytes()]).unwrap()
+        );
         assert_eq!(pem::certificates(&merged, ROOTS).unwrap().len(), 2);
-        assert_eq!(merge([&b"none"[..]]).unwrap_err().to_string(), "no PEM certificate in the root certificates");
+        assert_eq!(
+            merge([&b"none"[..]]).unwrap_err().to_string(),
+            "no PEM certificate in the root certificates"
+        );
     }
 }

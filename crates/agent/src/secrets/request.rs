@@ -29,8 +29,9 @@ pub(super) struct Request {
 }
 
 impl KeyKind {
-    /// The key type for pilot-agent's variables `ECC_SIGNATURE_ALGORITHM`, `ECC_CURVE`, and `WORKLOAD_RSA_KEY_SIZE`,
-    /// if set. Istio's default is RSA; here it is P-256, which every Envoy supports and which costs a hundredth.
+    /// The key type for pilot-agent's variables `ECC_SIGNATURE_ALGORITHM`, `ECC_CURVE`, and
+    /// `WORKLOAD_RSA_KEY_SIZE`, if set. Istio's default is RSA; here it is P-256, which every Envoy
+    /// supports and which costs a hundredth.
     #[must_use]
     pub fn from_settings(algorithm: &str, curve: &str, rsa_bits: Option<u32>) -> Self {
         match (algorithm, rsa_bits) {
@@ -59,7 +60,10 @@ impl Request {
         params.distinguished_name = DistinguishedName::new();
         params.subject_alt_names = vec![SanType::URI(identity.try_into()?)];
         let csr = params.serialize_request(&key)?.pem()?;
-        Ok(Self { key: SecretBytes::new(key.serialize_pem()), csr })
+        Ok(Self {
+            key: SecretBytes::new(key.serialize_pem()),
+            csr,
+        })
     }
 }
 
@@ -73,7 +77,12 @@ mod tests {
         for kind in [KeyKind::P256, KeyKind::P384, KeyKind::Rsa2048] {
             let request = Request::new(kind, "spiffe://cluster.local/ns/shop/sa/web").unwrap();
             SigningRequest::parse(&request.csr).unwrap();
-            assert!(request.key.expose().starts_with(b"-----BEGIN PRIVATE KEY-----"));
+            assert!(
+                request
+                    .key
+                    .expose()
+                    .starts_with(b"-----BEGIN PRIVATE KEY-----")
+            );
             assert!(!format!("{request:?}").contains("PRIVATE"));
         }
     }

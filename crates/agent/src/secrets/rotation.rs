@@ -13,15 +13,24 @@ pub struct Grace {
 
 impl Default for Grace {
     fn default() -> Self {
-        Self { ratio: 0.5, jitter: 0.01 }
+        Self {
+            ratio: 0.5,
+            jitter: 0.01,
+        }
     }
 }
 
 impl Grace {
-    /// Time from `now` until the renewal of a certificate that was issued at `created` and expires at `ends`.
-    /// `random` is between 0 and 1.
+    /// Time from `now` until the renewal of a certificate that was issued at `created` and expires
+    /// at `ends`. `random` is between 0 and 1.
     #[must_use]
-    pub fn wait(self, created: SystemTime, ends: SystemTime, now: SystemTime, random: f64) -> Duration {
+    pub fn wait(
+        self,
+        created: SystemTime,
+        ends: SystemTime,
+        now: SystemTime,
+        random: f64,
+    ) -> Duration {
         let ratio = (self.ratio + self.jitter * (random * 2.0 - 1.0)).clamp(0.0, 1.0);
         let life = ends.duration_since(created).unwrap_or_default();
         let due = ends - life.mul_f64(if ratio.is_nan() { 0.5 } else { ratio });
@@ -39,14 +48,22 @@ mod tests {
         let ends = created + Duration::from_secs(1000);
         let wait = |ratio, jitter, passed, random| {
             let now = created + Duration::from_secs(passed);
-            Grace { ratio, jitter }.wait(created, ends, now, random).as_secs()
+            Grace { ratio, jitter }
+                .wait(created, ends, now, random)
+                .as_secs()
         };
+
         assert_eq!(wait(0.5, 0.0, 0, 0.9), 500);
         assert_eq!(wait(0.5, 0.0, 200, 0.9), 300);
         assert_eq!(wait(0.5, 0.0, 700, 0.9), 0, "overdue is now");
         assert_eq!(wait(0.2, 0.1, 0, 1.0), 700);
         assert_eq!(wait(0.2, 0.1, 0, 0.0), 900);
-        assert_eq!(wait(5.0, 0.0, 0, 0.5), 0, "more than the whole life is the whole");
+        assert_eq!(
+            wait(5.0, 0.0, 0, 0.5),
+            0,
+            "more than the whole life is the whole"
+        );
+
         assert_eq!(wait(0.0, 0.0, 0, 0.5), 1000);
     }
 }

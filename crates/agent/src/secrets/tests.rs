@@ -33,9 +33,14 @@ pub(crate) fn config(folder: &Path) -> SecretsConfig {
 /// Puts a certificate, its key and it as a root into files.
 pub(crate) fn put(folder: &Path, name: &str) -> (String, String) {
     let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
-    let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    let chain = made.cert.pem();
+    let key = made.signing_key.serialize_pem();
     std::fs::create_dir_all(folder).unwrap();
-    for (file, text) in [("key.pem", &key), ("cert-chain.pem", &chain), ("root-cert.pem", &chain)] {
+    for (file, text) in [
+        ("key.pem", &key),
+        ("cert-chain.pem", &chain),
+        ("root-cert.pem", &chain),
+    ] {
         std::fs::write(folder.join(format!("{file}.new")), text).unwrap();
         std::fs::rename(folder.join(format!("{file}.new")), folder.join(file)).unwrap();
     }
@@ -45,7 +50,10 @@ pub(crate) fn put(folder: &Path, name: &str) -> (String, String) {
 /// The first value that satisfies a condition.
 async fn until(watch: &mut SecretWatch, good: impl Fn(&Secret) -> bool) -> Arc<Secret> {
     let wait = watch.wait_for(|secret| secret.as_deref().is_some_and(&good));
-    let found = tokio::time::timeout(Duration::from_secs(20), wait).await.expect("in time").unwrap();
+    let found = tokio::time::timeout(Duration::from_secs(20), wait)
+        .await
+        .expect("in time")
+        .unwrap();
     found.clone().unwrap()
 }
 
@@ -55,21 +63,42 @@ async fn mounted_certificates_are_served_and_followed() {
     let certs = folder.path().join("certs");
     let (chain, _) = put(&certs, "first");
     let stop = CancellationToken::new();
-    let (secrets, task) = Secrets::new(config(folder.path()), None, (clock, AgentMetrics::default()), stop.clone());
+    let (secrets, task) = Secrets::new(
+        config(folder.path()),
+        None,
+        (clock, AgentMetrics::default()),
+        stop.clone(),
+    );
+
     let running = TaskTracker::new();
     running.spawn(task.run());
     running.close();
     let mut certificate = secrets.watch("default").unwrap();
     let mut roots = secrets.watch("ROOTCA").unwrap();
-    until(&mut certificate, |secret| matches!(secret, Secret::Certificate { chain: got, .. } if *got == chain)).await;
+    until(
+        &mut certificate,
+        |secret| matches!(secret, Secret::Certificate { chain: got, .. } if *got == chain),
+    )
+    .await;
     until(&mut roots, |_| true).await;
     let (chain, _) = put(&certs, "second");
-    until(&mut certificate, |secret| matches!(secret, Secret::Certificate { chain: got, .. } if *got == chain)).await;
+    until(
+        &mut certificate,
+        |secret| matches!(secret, Secret::Certificate { chain: got, .. } if *got == chain),
+    )
+    .await;
+
     // A further root from the proxy config is added to those in the file.
-    let extra = rcgen::generate_simple_self_signed(["extra".to_owned()]).unwrap().cert.pem();
+    let extra = rcgen::generate_simple_self_signed(["extra".to_owned()])
+        .unwrap()
+        .cert
+        .pem();
     secrets.set_trust_bundle(vec![extra.clone()]);
     let merged = pem::merge([chain.as_bytes(), extra.as_bytes()]).unwrap();
-    until(&mut roots, |secret| *secret == Secret::Roots(merged.clone())).await;
+    until(&mut roots, |secret| {
+        *secret == Secret::Roots(merged.clone())
+    })
+    .await;
     stop.cancel();
     running.wait().await;
 }
@@ -77,23 +106,46 @@ async fn mounted_certificates_are_served_and_followed() {
 #[tokio::test]
 async fn a_pair_that_does_not_match_is_not_served_and_file_resources_end_with_their_watchers() {
     let folder = tempfile::tempdir().unwrap();
-    let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+    let one = folder.path().join("one");
+    let other = folder.path().join("other");
     let (chain, _) = put(&one, "one");
     put(&other, "other");
     let stop = CancellationToken::new();
     let metrics = AgentMetrics::default();
-    let (secrets, _task) = Secrets::new(config(folder.path()), None, (clock, metrics.clone()), stop.clone());
+    let (secrets, _task) = Secrets::new(
+        config(folder.path()),
+        None,
+        (clock, metrics.clone()),
+        stop.clone(),
+    );
+
     let name = |chain: &Path, key: &Path| {
-        format!("file-cert:{}~{}", chain.join("cert-chain.pem").display(), key.join("key.pem").display())
+        format!(
+            "file-cert:{}~{}",
+            chain.join("cert-chain.pem").display(),
+            key.join("key.pem").display()
+        )
     };
+
     let mut good = secrets.watch(&name(&one, &one)).unwrap();
-    until(&mut good, |secret| matches!(secret, Secret::Certificate { chain: got, .. } if *got == chain)).await;
+    until(
+        &mut good,
+        |secret| matches!(secret, Secret::Certificate { chain: got, .. } if *got == chain),
+    )
+    .await;
     let bad = secrets.watch(&name(&one, &other)).unwrap();
     has_failed(&metrics, "num_file_secret_failures_total").await;
+
     assert!(!bad.has_changed().unwrap());
-    assert_eq!(secrets.watch("kubernetes://tls").unwrap_err(), WatchError::Unknown("kubernetes://tls".to_owned()));
+    assert_eq!(
+        secrets.watch("kubernetes://tls").unwrap_err(),
+        WatchError::Unknown("kubernetes://tls".to_owned())
+    );
     drop((good, bad));
-    eventually("nothing is watched any more", || secrets.0.files.lock().is_empty()).await;
+    eventually("nothing is watched any more", || {
+        secrets.0.files.lock().is_empty()
+    })
+    .await;
     assert!(!format!("{secrets:?}").contains("PRIVATE"));
     stop.cancel();
 }
@@ -103,14 +155,28 @@ async fn files_that_come_later_are_found() {
     let folder = tempfile::tempdir().unwrap();
     let metrics = AgentMetrics::default();
     let stop = CancellationToken::new();
-    let (secrets, _task) = Secrets::new(config(folder.path()), None, (clock, metrics.clone()), stop);
+    let (secrets, _task) =
+        Secrets::new(config(folder.path()), None, (clock, metrics.clone()), stop);
     let late = folder.path().join("late");
-    let mut roots = secrets.watch(&format!("file-root:{}", late.join("root-cert.pem").display())).unwrap();
-    for failures in ["num_file_watcher_failures_total", "num_file_secret_failures_total"] {
+    let mut roots = secrets
+        .watch(&format!(
+            "file-root:{}",
+            late.join("root-cert.pem").display()
+        ))
+        .unwrap();
+
+    for failures in [
+        "num_file_watcher_failures_total",
+        "num_file_secret_failures_total",
+    ] {
         has_failed(&metrics, failures).await;
     }
+
     let (chain, _) = put(&late, "late");
-    until(&mut roots, |secret| *secret == Secret::Roots(Bytes::from(chain.clone()))).await;
+    until(&mut roots, |secret| {
+        *secret == Secret::Roots(Bytes::from(chain.clone()))
+    })
+    .await;
 }
 
 /// Waits until a failure is counted.
@@ -132,5 +198,10 @@ async fn eventually(what: &str, holds: impl Fn() -> bool) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    assert!(tokio::time::timeout(Duration::from_secs(60), waiting).await.is_ok(), "it never holds: {what}");
+    assert!(
+        tokio::time::timeout(Duration::from_secs(60), waiting)
+            .await
+            .is_ok(),
+        "it never holds: {what}"
+    );
 }

@@ -1,7 +1,8 @@
-//! Connections to the status server: a limited number, shared fairly; a connection without a request is closed.
+//! Connections to the status server: a limited number, shared fairly; a connection without a
+//! request is closed.
 //!
-//! The kubelet has the node's address, which the pod cannot determine reliably, so it has no reserved connections. If
-//! all are in use, the client with the most connections loses one.
+//! The kubelet has the node's address, which the pod cannot determine reliably, so it has no
+//! reserved connections. If all are in use, the client with the most connections loses one.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,7 +23,8 @@ use navarch_net::stream::PortStream;
 
 /// Default maximum number of connections. Kubelet, Prometheus and the application need a handful.
 pub(super) const CONNECTIONS: usize = 128;
-/// One in this many connections is reserved for loopback: the application, and a kubelet in the pod's own network.
+/// One in this many connections is reserved for loopback: the application, and a kubelet in the
+/// pod's own network.
 const LOOPBACK: usize = 4;
 /// Timeout of request headers, at first and after each response.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -34,18 +36,30 @@ const READ_TIMEOUT: Duration = Duration::from_secs(30);
 const BUFFER: usize = 16 << 10;
 
 /// Serves until dropped.
-pub(super) async fn serve(listener: TcpListener, (connections, rejections): (usize, Rejections), router: Router) {
-    let limits = PortLimits { connections, handshakes: None, loopback: connections / LOOPBACK };
+pub(super) async fn serve(
+    listener: TcpListener,
+    (connections, rejections): (usize, Rejections),
+    router: Router,
+) {
+    let limits = PortLimits {
+        connections,
+        handshakes: None,
+        loopback: connections / LOOPBACK,
+    };
     let port = Port::new("status", limits, rejections);
     let serve = |stream: PortStream, peer| {
         let stream = stream.with_read_limit(READ_TIMEOUT);
         let router = router.clone();
         async move {
-            if tokio::time::timeout(MAX_CONNECTION_AGE, serve_connection(stream, peer, router)).await.is_err() {
+            if tokio::time::timeout(MAX_CONNECTION_AGE, serve_connection(stream, peer, router))
+                .await
+                .is_err()
+            {
                 tracing::debug!(%peer, "connection exceeded its maximum age");
             }
         }
     };
+
     port.for_each(&listener, &mut JoinSet::new(), serve).await;
 }
 
@@ -57,8 +71,14 @@ async fn serve_connection(stream: PortStream, peer: SocketAddr, router: Router) 
         router.clone().call(request)
     });
     let mut connection = http1::Builder::new();
-    connection.timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT).max_buf_size(BUFFER);
-    if let Err(error) = connection.serve_connection(TokioIo::new(stream), service).await {
+    connection
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE_TIMEOUT)
+        .max_buf_size(BUFFER);
+    if let Err(error) = connection
+        .serve_connection(TokioIo::new(stream), service)
+        .await
+    {
         tracing::debug!(%peer, %error, "connection ended with an error");
     }
 }

@@ -1,5 +1,5 @@
-//! Formats of merged metrics: which formats are requested, given those that the client accepts and that can be
-//! concatenated, and how they are concatenated.
+//! Formats of merged metrics: which formats are requested, given those that the client accepts and
+//! that can be concatenated, and how they are concatenated.
 
 use bytes::Bytes;
 
@@ -11,15 +11,18 @@ pub const OF_APPLICATIONS: &[&str] = &["text/*", "text/plain", "application/open
 /// Formats of Envoy: other metrics follow, so an end marker is not allowed.
 pub const OF_ENVOY: &[&str] = &["text/*", "text/plain"];
 
-/// The `Accept` header of the request to a target: the allowed formats of the client's `accept`, in its order.
+/// The `Accept` header of the request to a target: the allowed formats of the client's `accept`, in
+/// its order.
 #[must_use]
 pub fn accepted(accept: &str, allowed: &[&str]) -> String {
     let mut formats: Vec<String> = Vec::new();
+
     for part in accept.split(',') {
         let mut parts = part.split(';').map(str::trim);
         let kind = parts.next().unwrap_or_default().to_ascii_lowercase();
-        let parameters: Vec<_> =
-            parts.filter(|parameter| !parameter.starts_with("q=") && !parameter.is_empty()).collect();
+        let parameters: Vec<_> = parts
+            .filter(|parameter| !parameter.starts_with("q=") && !parameter.is_empty())
+            .collect();
         let format = match kind.as_str() {
             "*/*" | "*" => TEXT.to_owned(),
             "application/*" if allowed.contains(&"application/openmetrics-text") => {
@@ -28,15 +31,22 @@ pub fn accepted(accept: &str, allowed: &[&str]) -> String {
             kind if allowed.contains(&kind) => [&[kind][..], &parameters].concat().join(";"),
             _ => continue,
         };
+
         if !formats.contains(&format) {
             formats.push(format);
         }
     }
+
     if formats.is_empty() {
         return TEXT.to_owned();
     }
+
     let count = formats.len();
-    let weighed = formats.iter().enumerate().map(|(place, format)| format!("{format};q=0.{}", (count - place).min(9)));
+    let weighed = formats
+        .iter()
+        .enumerate()
+        .map(|(place, format)| format!("{format};q=0.{}", (count - place).min(9)));
+
     weighed.collect::<Vec<_>>().join(",")
 }
 
@@ -44,11 +54,15 @@ pub fn accepted(accept: &str, allowed: &[&str]) -> String {
 #[must_use]
 pub fn announced(content_type: &str) -> &'static str {
     let mut parts = content_type.split(';').map(str::trim);
-    let open_metrics = parts.next().is_some_and(|kind| kind.eq_ignore_ascii_case("application/openmetrics-text"));
+    let open_metrics = parts
+        .next()
+        .is_some_and(|kind| kind.eq_ignore_ascii_case("application/openmetrics-text"));
     let version = parts.find_map(|parameter| parameter.strip_prefix("version="));
     match (open_metrics, version) {
         (true, Some("1.0.0")) => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-        (true, None | Some("0.0.1" | "")) => "application/openmetrics-text; version=0.0.1; charset=utf-8",
+        (true, None | Some("0.0.1" | "")) => {
+            "application/openmetrics-text; version=0.0.1; charset=utf-8"
+        }
         _ => PLAIN,
     }
 }
@@ -83,8 +97,14 @@ mod tests {
             accepted(PROMETHEUS, OF_APPLICATIONS),
             "application/openmetrics-text;version=1.0.0;q=0.3,application/openmetrics-text;version=0.0.1;q=0.2,text/plain;version=0.0.4;q=0.1"
         );
-        assert_eq!(accepted(PROMETHEUS, OF_ENVOY), "text/plain;version=0.0.4;q=0.1");
-        assert_eq!(accepted("application/vnd.google.protobuf", OF_APPLICATIONS), TEXT);
+        assert_eq!(
+            accepted(PROMETHEUS, OF_ENVOY),
+            "text/plain;version=0.0.4;q=0.1"
+        );
+        assert_eq!(
+            accepted("application/vnd.google.protobuf", OF_APPLICATIONS),
+            TEXT
+        );
         assert_eq!(accepted("", OF_ENVOY), TEXT);
     }
 
@@ -92,7 +112,10 @@ mod tests {
     fn unknown_versions_are_announced_as_text() {
         assert!(announced("application/openmetrics-text; version=1.0.0").contains("version=1.0.0"));
         assert!(announced("application/openmetrics-text").contains("version=0.0.1"));
-        assert_eq!(announced("application/openmetrics-text; version=2.0"), PLAIN);
+        assert_eq!(
+            announced("application/openmetrics-text; version=2.0"),
+            PLAIN
+        );
         assert_eq!(announced("text/html"), PLAIN);
     }
 }

@@ -35,21 +35,44 @@ struct HealthCheckResponse {
 const SERVING: i32 = 1;
 
 /// Checks the health of a service; the error is the reason why it is not serving.
-pub(super) async fn probe(config: &StatusConfig, port: u16, service: &str, headers: &HeaderMap) -> Result<(), String> {
+pub(super) async fn probe(
+    config: &StatusConfig,
+    port: u16,
+    service: &str,
+    headers: &HeaderMap,
+) -> Result<(), String> {
     let endpoint = Endpoint::from_static("http://application");
-    let agent = headers.get("user-agent").and_then(|agent| agent.to_str().ok());
+    let agent = headers
+        .get("user-agent")
+        .and_then(|agent| agent.to_str().ok());
     let endpoint = match agent {
-        Some(agent) => endpoint.user_agent(agent).map_err(|error| error.to_string())?,
+        Some(agent) => endpoint
+            .user_agent(agent)
+            .map_err(|error| error.to_string())?,
         None => endpoint,
     };
-    let connector = Connector { config: config.clone(), port };
-    let channel = endpoint.connect_with_connector(connector).await.map_err(|error| error.to_string())?;
+
+    let connector = Connector {
+        config: config.clone(),
+        port,
+    };
+    let channel = endpoint
+        .connect_with_connector(connector)
+        .await
+        .map_err(|error| error.to_string())?;
     let mut client = Grpc::new(channel);
     client.ready().await.map_err(|error| error.to_string())?;
+
     let path = PathAndQuery::from_static("/grpc.health.v1.Health/Check");
     let codec: ProstCodec<HealthCheckRequest, HealthCheckResponse> = ProstCodec::default();
-    let question = tonic::Request::new(HealthCheckRequest { service: service.to_owned() });
-    let answer = client.unary(question, path, codec).await.map_err(|status| status.to_string())?;
+    let question = tonic::Request::new(HealthCheckRequest {
+        service: service.to_owned(),
+    });
+    let answer = client
+        .unary(question, path, codec)
+        .await
+        .map_err(|status| status.to_string())?;
+
     match answer.into_inner().status {
         SERVING => Ok(()),
         other => Err(format!("the service reports status {other}, not SERVING")),

@@ -1,5 +1,5 @@
-//! Probes over HTTP and HTTPS. Redirects are handled as in the kubelet: at most ten to the same host are followed;
-//! one to another host is a success and is not followed.
+//! Probes over HTTP and HTTPS. Redirects are handled as in the kubelet: at most ten to the same
+//! host are followed; one to another host is a success and is not followed.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, header};
@@ -37,7 +37,12 @@ pub(super) async fn probe(
     path: &str,
     headers: &HeaderMap,
 ) -> Result<Response, String> {
-    let mut target = Target { tls, port, path: path.to_owned() };
+    let mut target = Target {
+        tls,
+        port,
+        path: path.to_owned(),
+    };
+
     for _ in 0..=MAX_REDIRECTS {
         let (status, location, body) = send_probe(config, &target, headers).await?;
         if !status.is_redirection() {
@@ -50,6 +55,7 @@ pub(super) async fn probe(
             None => return Ok(Response::new(Body::empty())),
         }
     }
+
     Err("stopped after 10 redirects".to_owned())
 }
 
@@ -59,13 +65,24 @@ fn redirect(config: &StatusConfig, from: &Target, location: &str) -> Option<Targ
     if location.starts_with("//") {
         return None;
     }
+
     let uri: Uri = location.parse().ok()?;
-    let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    let path = uri
+        .path_and_query()
+        .map_or("/", |path| path.as_str())
+        .to_owned();
     let Some(host) = uri.host() else {
-        return path.starts_with('/').then(|| Target { path, ..from.clone() });
+        return path.starts_with('/').then(|| Target {
+            path,
+            ..from.clone()
+        });
     };
-    let tls = uri.scheme_str().map_or(from.tls, |scheme| scheme == "https");
+
+    let tls = uri
+        .scheme_str()
+        .map_or(from.tls, |scheme| scheme == "https");
     let own = host.trim_start_matches('[').trim_end_matches(']') == config.destination;
+
     // A redirect to the agent's own port would make the agent probe itself.
     let port = uri.port_u16().unwrap_or(if tls { 443 } else { 80 });
     (own && port != config.port).then_some(Target { tls, port, path })
@@ -78,16 +95,32 @@ async fn send_probe(
     headers: &HeaderMap,
 ) -> Result<(StatusCode, Option<String>, Bytes), String> {
     let mut request = request(config, target, headers).map_err(|error| error.to_string())?;
-    let stream = probing::connect(config, target.port).await.map_err(|error| error.to_string())?;
+    let stream = probing::connect(config, target.port)
+        .await
+        .map_err(|error| error.to_string())?;
     let read = async |response: http::Response<Incoming>| {
-        let location =
-            response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        (response.status(), location, beginning(response.into_body()).await)
+        let location = response
+            .headers()
+            .get(header::LOCATION)
+            .and_then(|value| value.to_str().ok())
+            .map(str::to_owned);
+        (
+            response.status(),
+            location,
+            beginning(response.into_body()).await,
+        )
     };
+
     let answer = if target.tls {
-        let name = ServerName::try_from(config.destination.clone()).map_err(|error| error.to_string())?;
-        let connector = TlsConnector::from(tls::of_probes(config.http2_probes).map_err(|error| error.to_string())?);
-        let stream = connector.connect(name, stream).await.map_err(|error| error.to_string())?;
+        let name =
+            ServerName::try_from(config.destination.clone()).map_err(|error| error.to_string())?;
+        let connector = TlsConnector::from(
+            tls::of_probes(config.http2_probes).map_err(|error| error.to_string())?,
+        );
+        let stream = connector
+            .connect(name, stream)
+            .await
+            .map_err(|error| error.to_string())?;
         if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
             for_http2(&mut request).map_err(|error| error.to_string())?;
             exchange_http2(stream, request, read).await
@@ -97,24 +130,48 @@ async fn send_probe(
     } else {
         exchange(stream, request, read).await
     };
+
     answer.map_err(|error| error.to_string())
 }
 
-/// The request: the kubelet's headers, with the application's port instead of the agent's in `Host`.
-fn request(config: &StatusConfig, target: &Target, headers: &HeaderMap) -> Result<Request<Full<Bytes>>, http::Error> {
+/// The request: the kubelet's headers, with the application's port instead of the agent's in
+/// `Host`.
+fn request(
+    config: &StatusConfig,
+    target: &Target,
+    headers: &HeaderMap,
+) -> Result<Request<Full<Bytes>>, http::Error> {
     let mut request = Request::get(target.path.as_str()).body(Full::new(Bytes::new()))?;
+
     // Headers that concern the connection to the agent only.
-    let hop = [header::CONNECTION, header::TRANSFER_ENCODING, header::CONTENT_LENGTH, header::UPGRADE, header::HOST];
+    let hop = [
+        header::CONNECTION,
+        header::TRANSFER_ENCODING,
+        header::CONTENT_LENGTH,
+        header::UPGRADE,
+        header::HOST,
+    ];
+
     for (name, value) in headers.iter().filter(|(name, _)| !hop.contains(name)) {
         request.headers_mut().append(name.clone(), value.clone());
     }
-    let requested_host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
+
+    let requested_host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok())
+        .unwrap_or("localhost");
     let host = match requested_host.strip_suffix(&format!(":{}", config.port)) {
         Some(host) => format!("{host}:{}", target.port),
         None => requested_host.to_owned(),
     };
-    request.headers_mut().insert(header::HOST, HeaderValue::from_str(&host)?);
-    request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+
+    request
+        .headers_mut()
+        .insert(header::HOST, HeaderValue::from_str(&host)?);
+    request
+        .headers_mut()
+        .insert(header::CONNECTION, HeaderValue::from_static("close"));
+
     Ok(request)
 }
 
@@ -122,9 +179,19 @@ fn request(config: &StatusConfig, target: &Target, headers: &HeaderMap) -> Resul
 fn for_http2(request: &mut Request<Full<Bytes>>) -> Result<(), http::Error> {
     request.headers_mut().remove(header::CONNECTION);
     let host = request.headers_mut().remove(header::HOST);
-    let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
-    let authority = host.as_ref().map_or(&b"localhost"[..], HeaderValue::as_bytes);
-    *request.uri_mut() = Uri::builder().scheme("https").authority(authority).path_and_query(path).build()?;
+    let path = request
+        .uri()
+        .path_and_query()
+        .map_or("/", |path| path.as_str())
+        .to_owned();
+    let authority = host
+        .as_ref()
+        .map_or(&b"localhost"[..], HeaderValue::as_bytes);
+    *request.uri_mut() = Uri::builder()
+        .scheme("https")
+        .authority(authority)
+        .path_and_query(path)
+        .build()?;
     *request.version_mut() = http::Version::HTTP_2;
     Ok(())
 }
@@ -133,7 +200,9 @@ fn for_http2(request: &mut Request<Full<Bytes>>) -> Result<(), http::Error> {
 async fn beginning(mut body: Incoming) -> Bytes {
     let mut read = BytesMut::new();
     while read.len() < MAX_BODY {
-        let Some(Ok(frame)) = body.frame().await else { break };
+        let Some(Ok(frame)) = body.frame().await else {
+            break;
+        };
         if let Some(data) = frame.data_ref() {
             read.extend_from_slice(data);
         }

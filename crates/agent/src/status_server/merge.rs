@@ -1,6 +1,7 @@
 //! The metrics of agent, Envoy and application as one streamed response.
 //!
-//! The application's come last: in OpenMetrics they end with `# EOF`, which ends the whole response.
+//! The application's come last: in OpenMetrics they end with `# EOF`, which ends the whole
+//! response.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -50,7 +51,8 @@ struct RemainingBody {
     _charge: Charge,
 }
 
-/// Merges the metrics: returns the content type and the body. `charge` grows with the buffered bytes.
+/// Merges the metrics: returns the content type and the body. `charge` grows with the buffered
+/// bytes.
 pub(super) async fn merge(
     config: &StatusConfig,
     headers: &HeaderMap,
@@ -58,11 +60,24 @@ pub(super) async fn merge(
     mut charge: Charge,
 ) -> (&'static str, Body) {
     let deadline = Instant::now() + scrape_timeout(headers);
-    let taken = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default().to_owned();
+    let taken = headers
+        .get(header::ACCEPT)
+        .and_then(|accept| accept.to_str().ok())
+        .unwrap_or_default()
+        .to_owned();
     let mut parts = VecDeque::from([BodyPart::There((config.metrics)().into())]);
-    parts.extend(config.mesh_metrics.clone().map(|metrics| BodyPart::Mesh(metrics, Cursor::default())));
+    parts.extend(
+        config
+            .mesh_metrics
+            .clone()
+            .map(|metrics| BodyPart::Mesh(metrics, Cursor::default())),
+    );
+
     if let Some(port) = config.envoy_metrics {
-        let path = query.map_or_else(|| "/stats/prometheus".to_owned(), |query| format!("/stats/prometheus?{query}"));
+        let path = query.map_or_else(
+            || "/stats/prometheus".to_owned(),
+            |query| format!("/stats/prometheus?{query}"),
+        );
         let accepted = exposition::accepted(&taken, exposition::OF_ENVOY);
         match scrape(port, &path, headers, &accepted, deadline).await {
             // Envoy is trusted, and its metrics may be many.
@@ -73,45 +88,82 @@ pub(super) async fn merge(
             }
         }
     }
+
     let accepted = exposition::accepted(&taken, exposition::OF_APPLICATIONS);
-    let content_type = match config.scrape.as_ref().map(|scrape| scrape.targets.as_slice()) {
+    let content_type = match config
+        .scrape
+        .as_ref()
+        .map(|scrape| scrape.targets.as_slice())
+    {
         None | Some([]) => exposition::PLAIN,
-        Some([target]) => match scrape(target.port, &target.path, headers, &accepted, deadline).await {
-            Ok((content_type, body)) => {
-                parts.push_back(BodyPart::Coming(body, MAX_TARGET));
-                exposition::announced(&content_type)
+        Some([target]) => {
+            match scrape(target.port, &target.path, headers, &accepted, deadline).await {
+                Ok((content_type, body)) => {
+                    parts.push_back(BodyPart::Coming(body, MAX_TARGET));
+                    exposition::announced(&content_type)
+                }
+                Err(reason) => {
+                    config.work.scrape_failed(Failed::Application);
+                    tracing::error!(
+                        reason,
+                        port = target.port,
+                        "failed to scrape application metrics"
+                    );
+                    exposition::PLAIN
+                }
             }
-            Err(reason) => {
-                config.work.scrape_failed(Failed::Application);
-                tracing::error!(reason, port = target.port, "failed to scrape application metrics");
-                exposition::PLAIN
-            }
-        },
+        }
         Some(targets) => {
-            several((targets, &config.work), headers, (&accepted, deadline), &mut parts, &mut charge).await
+            several(
+                (targets, &config.work),
+                headers,
+                (&accepted, deadline),
+                &mut parts,
+                &mut charge,
+            )
+            .await
         }
     };
-    (content_type, Body::from_stream(stream::unfold(RemainingBody { parts, deadline, _charge: charge }, next)))
+
+    (
+        content_type,
+        Body::from_stream(stream::unfold(
+            RemainingBody {
+                parts,
+                deadline,
+                _charge: charge,
+            },
+            next,
+        )),
+    )
 }
 
 fn scrape_timeout(headers: &HeaderMap) -> Duration {
-    let seconds = headers.get(TIMEOUT_HEADER).and_then(|value| value.to_str().ok()?.parse::<f64>().ok());
+    let seconds = headers
+        .get(TIMEOUT_HEADER)
+        .and_then(|value| value.to_str().ok()?.parse::<f64>().ok());
     let given = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    given.map_or(DEFAULT_SCRAPE_TIMEOUT, |given| given.min(MAX_SCRAPE_TIMEOUT))
+    given.map_or(DEFAULT_SCRAPE_TIMEOUT, |given| {
+        given.min(MAX_SCRAPE_TIMEOUT)
+    })
 }
 
-/// Returns the next bytes. A part that fails, times out or exceeds its limit ends there; the others continue.
+/// Returns the next bytes. A part that fails, times out or exceeds its limit ends there; the others
+/// continue.
 async fn next(mut rest: RemainingBody) -> Option<(Result<Bytes, std::io::Error>, RemainingBody)> {
     loop {
         let (body, left) = match rest.parts.pop_front()? {
             BodyPart::There(bytes) => return Some((Ok(bytes), rest)),
             BodyPart::Mesh(metrics, mut cursor) => {
-                let Some(page) = metrics.page(&mut cursor) else { continue };
+                let Some(page) = metrics.page(&mut cursor) else {
+                    continue;
+                };
                 rest.parts.push_front(BodyPart::Mesh(metrics, cursor));
                 return Some((Ok(page.into()), rest));
             }
             BodyPart::Coming(body, left) => (body, left),
         };
+
         let mut body = body;
         let frame = timeout(probing::STEP, timeout_at(rest.deadline, body.frame())).await;
         let data = match frame {
@@ -122,10 +174,15 @@ async fn next(mut rest: RemainingBody) -> Option<(Result<Bytes, std::io::Error>,
                 continue;
             }
         };
+
         let Some(left) = left.checked_sub(data.len()) else {
-            tracing::warn!(limit = MAX_TARGET, "scraped metrics exceed the size limit and are cut off");
+            tracing::warn!(
+                limit = MAX_TARGET,
+                "scraped metrics exceed the size limit and are cut off"
+            );
             continue;
         };
+
         rest.parts.push_front(BodyPart::Coming(body, left));
         return Some((Ok(data), rest));
     }
@@ -140,12 +197,20 @@ async fn several(
     charge: &mut Charge,
 ) -> &'static str {
     let read = async |target: &ScrapeTarget| {
-        let (content_type, body) = scrape(target.port, &target.path, headers, accepted, deadline).await?;
+        let (content_type, body) =
+            scrape(target.port, &target.path, headers, accepted, deadline).await?;
         let whole = http_body_util::Limited::new(body, MAX_TARGET).collect();
-        let whole = timeout_at(deadline, whole).await.map_err(|_| "timed out".to_owned())?;
-        Ok::<_, String>((exposition::announced(&content_type), whole.map_err(|error| error.to_string())?.to_bytes()))
+        let whole = timeout_at(deadline, whole)
+            .await
+            .map_err(|_| "timed out".to_owned())?;
+        Ok::<_, String>((
+            exposition::announced(&content_type),
+            whole.map_err(|error| error.to_string())?.to_bytes(),
+        ))
     };
+
     let mut formats = Vec::new();
+
     for (target, answer) in targets.iter().zip(join_all(targets.iter().map(read)).await) {
         let charged = answer.and_then(|(format, body)| match charge.grow(body.len()) {
             Ok(()) => Ok((format, body)),
@@ -158,10 +223,15 @@ async fn several(
             }
             Err(reason) => {
                 work.scrape_failed(Failed::Application);
-                tracing::error!(reason, port = target.port, "failed to scrape application metrics");
+                tracing::error!(
+                    reason,
+                    port = target.port,
+                    "failed to scrape application metrics"
+                );
             }
         }
     }
+
     // Plain text and OpenMetrics cannot be mixed: with both, everything is served as plain text.
     let format = match formats.first() {
         Some(first) if formats.iter().all(|format| format == first) => first,
@@ -170,6 +240,7 @@ async fn several(
     if format != exposition::PLAIN {
         parts.push_back(BodyPart::There(Bytes::from_static(b"# EOF\n")));
     }
+
     format
 }
 
@@ -183,22 +254,35 @@ async fn scrape(
 ) -> Result<(String, Incoming), String> {
     let mut connector = HttpConnector::new();
     connector.set_connect_timeout(Some(DEFAULT_SCRAPE_TIMEOUT));
-    let client: Client<_, Empty<Bytes>> =
-        Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
+    let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new())
+        .pool_max_idle_per_host(0)
+        .build(connector);
     let mut request = http::Request::get(format!("http://localhost:{port}{path}"));
+
     for name in [header::USER_AGENT, TIMEOUT_HEADER] {
         if let Some(value) = headers.get(&name) {
             request = request.header(name, value);
         }
     }
+
     let accepted = HeaderValue::from_str(accepted).map_err(|error| error.to_string())?;
-    let request = request.header(header::ACCEPT, accepted).body(Empty::new()).map_err(|error| error.to_string())?;
-    let answer = timeout_at(deadline, client.request(request)).await.map_err(|_| "timed out".to_owned())?;
+    let request = request
+        .header(header::ACCEPT, accepted)
+        .body(Empty::new())
+        .map_err(|error| error.to_string())?;
+    let answer = timeout_at(deadline, client.request(request))
+        .await
+        .map_err(|_| "timed out".to_owned())?;
     let answer = answer.map_err(|error| error.to_string())?;
     if answer.status() != http::StatusCode::OK {
         return Err(format!("status {}", answer.status()));
     }
-    let content_type =
-        answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+
+    let content_type = answer
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok())
+        .unwrap_or_default();
+
     Ok((content_type.to_owned(), answer.into_body()))
 }

@@ -25,7 +25,8 @@ pub enum Action {
     Http {
         /// Whether to use TLS; certificates are not verified, as with kubelets.
         tls: bool,
-        /// Where the application listens in the pod; the injector has replaced names of ports by numbers.
+        /// Where the application listens in the pod; the injector has replaced names of ports by
+        /// numbers.
         port: u16,
         /// The path with query.
         path: String,
@@ -110,6 +111,7 @@ impl Probes {
         if text.is_empty() {
             return Ok(Self::default());
         }
+
         let written: BTreeMap<String, ProbeJson> =
             serde_json::from_str(text).map_err(|error| ProbeSpecError::Json(error.to_string()))?;
         let spec = |(path, written): (String, ProbeJson)| {
@@ -123,7 +125,12 @@ impl Probes {
             let action = action(written).ok_or_else(|| ProbeSpecError::Kind(path.clone()))?;
             Ok((path, ProbeSpec { action, timeout }))
         };
-        written.into_iter().map(spec).collect::<Result<_, _>>().map(Self)
+
+        written
+            .into_iter()
+            .map(spec)
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
     /// Finds a probe by the exact path of the kubelet's request, such as `/app-health/web/livez`.
@@ -137,11 +144,22 @@ impl Probes {
 fn action(written: ProbeJson) -> Option<Action> {
     match (written.http_get, written.tcp_socket, written.grpc) {
         (Some(http), None, None) => {
-            let path = if http.path.starts_with('/') { http.path } else { format!("/{}", http.path) };
-            Some(Action::Http { tls: http.scheme == "HTTPS", port: http.port, path })
+            let path = if http.path.starts_with('/') {
+                http.path
+            } else {
+                format!("/{}", http.path)
+            };
+            Some(Action::Http {
+                tls: http.scheme == "HTTPS",
+                port: http.port,
+                path,
+            })
         }
         (None, Some(socket), None) => Some(Action::Tcp { port: socket.port }),
-        (None, None, Some(grpc)) => Some(Action::Grpc { port: grpc.port, service: grpc.service.unwrap_or_default() }),
+        (None, None, Some(grpc)) => Some(Action::Grpc {
+            port: grpc.port,
+            service: grpc.service.unwrap_or_default(),
+        }),
         _ => None,
     }
 }
@@ -149,11 +167,17 @@ fn action(written: ProbeJson) -> Option<Action> {
 /// Whether a path has the form that the injector writes.
 fn is_probe_path(path: &str) -> bool {
     let mut parts = path.split('/');
-    let (root, kind, container, probe) = (parts.next(), parts.next(), parts.next(), parts.next());
+    let root = parts.next();
+    let kind = parts.next();
+    let container = parts.next();
+    let probe = parts.next();
     root == Some("")
         && matches!(kind, Some("app-health" | "app-lifecycle"))
         && container.is_some_and(|container| !container.is_empty())
-        && matches!(probe, Some("livez" | "readyz" | "startupz" | "prestopz" | "poststartz"))
+        && matches!(
+            probe,
+            Some("livez" | "readyz" | "startupz" | "prestopz" | "poststartz")
+        )
         && parts.next().is_none()
 }
 
@@ -170,11 +194,29 @@ mod tests {
         )
         .unwrap();
         let spec = probes.get("/app-health/a/livez").unwrap();
-        assert_eq!(spec.action, Action::Http { tls: true, port: 80, path: "/x?y=1".to_owned() });
+        assert_eq!(
+            spec.action,
+            Action::Http {
+                tls: true,
+                port: 80,
+                path: "/x?y=1".to_owned()
+            }
+        );
+
         assert_eq!(spec.timeout, Duration::from_secs(2));
-        assert_eq!(probes.get("/app-health/a/readyz").unwrap().action, Action::Tcp { port: 81 });
-        let grpc = Action::Grpc { port: 82, service: String::new() };
-        assert_eq!(probes.get("/app-lifecycle/a/prestopz").unwrap().action, grpc);
+        assert_eq!(
+            probes.get("/app-health/a/readyz").unwrap().action,
+            Action::Tcp { port: 81 }
+        );
+        let grpc = Action::Grpc {
+            port: 82,
+            service: String::new(),
+        };
+
+        assert_eq!(
+            probes.get("/app-lifecycle/a/prestopz").unwrap().action,
+            grpc
+        );
         assert_eq!(Probes::parse("").unwrap(), Probes::default());
     }
 

@@ -12,7 +12,11 @@ use super::probe_spec::{Action, ProbeSpec};
 use super::{StatusConfig, grpc_probe, http_probe};
 
 /// Runs a probe, and returns its result as the kubelet expects it.
-pub(super) async fn probe(config: &StatusConfig, spec: &ProbeSpec, headers: &HeaderMap) -> Response {
+pub(super) async fn probe(
+    config: &StatusConfig,
+    spec: &ProbeSpec,
+    headers: &HeaderMap,
+) -> Response {
     let answer = timeout(spec.timeout, act(config, &spec.action, headers)).await;
     answer.unwrap_or_else(|_| failed("the application did not respond in time"))
 }
@@ -20,18 +24,22 @@ pub(super) async fn probe(config: &StatusConfig, spec: &ProbeSpec, headers: &Hea
 /// Runs the action of a probe.
 async fn act(config: &StatusConfig, action: &Action, headers: &HeaderMap) -> Response {
     match action {
-        Action::Http { tls, port, path } => match http_probe::probe(config, *tls, *port, path, headers).await {
-            Ok(answer) => answer,
-            Err(reason) => failed(&reason),
-        },
+        Action::Http { tls, port, path } => {
+            match http_probe::probe(config, *tls, *port, path, headers).await {
+                Ok(answer) => answer,
+                Err(reason) => failed(&reason),
+            }
+        }
         Action::Tcp { port } => match connect(config, *port).await {
             Ok(_) => StatusCode::OK.into_response(),
             Err(error) => failed(&error.to_string()),
         },
-        Action::Grpc { port, service } => match grpc_probe::probe(config, *port, service, headers).await {
-            Ok(()) => StatusCode::OK.into_response(),
-            Err(reason) => failed(&reason),
-        },
+        Action::Grpc { port, service } => {
+            match grpc_probe::probe(config, *port, service, headers).await {
+                Ok(()) => StatusCode::OK.into_response(),
+                Err(reason) => failed(&reason),
+            }
+        }
     }
 }
 
@@ -53,16 +61,34 @@ pub(super) async fn connect(config: &StatusConfig, port: u16) -> std::io::Result
     Err(last)
 }
 
-/// Connects to one address. Closing the connection leaves no TIME-WAIT state, as probes are frequent.
+/// Connects to one address. Closing the connection leaves no TIME-WAIT state, as probes are
+/// frequent.
 async fn connect_from(source: IpAddr, address: SocketAddr) -> std::io::Result<TcpStream> {
     let (socket, source) = match address {
-        SocketAddr::V4(_) => (TcpSocket::new_v4()?, if source.is_ipv4() { source } else { SOURCE_V4.into() }),
-        SocketAddr::V6(_) => (TcpSocket::new_v6()?, if source.is_ipv6() { source } else { SOURCE_V6.into() }),
+        SocketAddr::V4(_) => (
+            TcpSocket::new_v4()?,
+            if source.is_ipv4() {
+                source
+            } else {
+                SOURCE_V4.into()
+            },
+        ),
+        SocketAddr::V6(_) => (
+            TcpSocket::new_v6()?,
+            if source.is_ipv6() {
+                source
+            } else {
+                SOURCE_V6.into()
+            },
+        ),
     };
+
     if let Err(error) = socket.bind(SocketAddr::new(source, 0)) {
-        // Outside a pod ::6 is not configured, and no traffic is captured that the probe must be distinguished from.
+        // Outside a pod ::6 is not configured, and no traffic is captured that the probe must be
+        // distinguished from.
         tracing::debug!(%source, %error, "failed to bind the probe's source address; using another one");
     }
+
     socket.connect(address).await
 }
 

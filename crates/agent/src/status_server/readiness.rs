@@ -34,7 +34,11 @@ impl std::fmt::Debug for Readiness {
 impl Readiness {
     /// Nothing is known yet.
     pub(super) fn new(envoy: Option<AdminApi>, conditions: Vec<Condition>) -> Self {
-        Self { envoy, conditions, was_ready: AtomicBool::new(false) }
+        Self {
+            envoy,
+            conditions,
+            was_ready: AtomicBool::new(false),
+        }
     }
 
     /// Checks readiness; the error describes what is missing.
@@ -56,8 +60,13 @@ async fn envoy_is_ready(envoy: &AdminApi) -> Result<(), String> {
         ^(cluster_manager\\.cds|listener_manager\\.lds)\\.(update_success|update_rejected)$|\
         ^(server\\.state|listener_manager\\.workers_started)$";
     // Characters that a URL must escape.
-    let path = FILTER.replace('\\', "%5C").replace('^', "%5E").replace('|', "%7C");
-    let answer = LocalRequest::get(&envoy.host, envoy.port, &path, ADMIN_TIMEOUT).send().await;
+    let path = FILTER
+        .replace('\\', "%5C")
+        .replace('^', "%5E")
+        .replace('|', "%7C");
+    let answer = LocalRequest::get(&envoy.host, envoy.port, &path, ADMIN_TIMEOUT)
+        .send()
+        .await;
     let answer = answer.map_err(|error| format!("failed to query Envoy's admin API: {error}"))?;
     verdict(&String::from_utf8_lossy(&answer.body))
 }
@@ -65,25 +74,43 @@ async fn envoy_is_ready(envoy: &AdminApi) -> Result<(), String> {
 /// Evaluates the stats.
 fn verdict(stats: &str) -> Result<(), String> {
     let counter = |name: &str| {
-        let line = stats.lines().filter_map(|line| line.split_once(':')).find(|(key, _)| *key == name)?;
+        let line = stats
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .find(|(key, _)| *key == name)?;
         line.1.trim().parse::<u64>().ok()
     };
+
     let updates = |what: &str| {
         let count = |how: &str| counter(&format!("{what}.update_{how}")).unwrap_or_default();
         (count("success"), count("rejected"))
     };
-    let (cds, lds) = (updates("cluster_manager.cds"), updates("listener_manager.lds"));
+    let cds = updates("cluster_manager.cds");
+    let lds = updates("listener_manager.lds");
     let details = format!(
         "cds updates: {} successful, {} rejected; lds updates: {} successful, {} rejected",
         cds.0, cds.1, lds.0, lds.1
     );
+
     match (cds.0 > 0, lds.0 > 0, cds.1 + lds.1 > 0) {
         (true, true, _) => {}
-        (false, false, _) => return Err(format!("no configuration received from the control plane: {details}")),
-        (_, _, true) => return Err(format!("Envoy rejected the configuration of the control plane: {details}")),
+        (false, false, _) => {
+            return Err(format!(
+                "no configuration received from the control plane: {details}"
+            ));
+        }
+        (_, _, true) => {
+            return Err(format!(
+                "Envoy rejected the configuration of the control plane: {details}"
+            ));
+        }
         _ => return Err(format!("configuration is incomplete: {details}")),
     }
-    match (counter("server.state"), counter("listener_manager.workers_started")) {
+
+    match (
+        counter("server.state"),
+        counter("listener_manager.workers_started"),
+    ) {
         (Some(0), Some(1)) => Ok(()),
         (Some(0), _) => Err("Envoy's workers have not started".to_owned()),
         (state, _) => Err(format!("Envoy is not live: {}", state_name(state))),
@@ -114,8 +141,14 @@ mod tests {
         let reason = |text: &str| verdict(text).unwrap_err();
         assert!(reason(&READY.replace("state: 0", "state: 2")).contains("PRE_INITIALIZING"));
         assert!(reason(&READY.replace("started: 1", "started: 0")).contains("workers"));
-        assert!(reason(&READY.replace("update_success", "update_rejected")).contains("no configuration"));
-        assert!(reason(&READY.replace("lds.update_success: 2", "lds.update_rejected: 2")).contains("rejected"));
+        assert!(
+            reason(&READY.replace("update_success", "update_rejected"))
+                .contains("no configuration")
+        );
+        assert!(
+            reason(&READY.replace("lds.update_success: 2", "lds.update_rejected: 2"))
+                .contains("rejected")
+        );
         assert!(reason("").contains("no configuration"));
     }
 }

@@ -2,8 +2,11 @@
 
 use serde::Deserialize;
 
-/// Ports of the mesh itself: scraping them would count metrics twice, or make the agent scrape itself.
-const RESERVED: [u16; 9] = [15000, 15001, 15004, 15006, 15008, 15020, 15021, 15053, 15090];
+/// Ports of the mesh itself: scraping them would count metrics twice, or make the agent scrape
+/// itself.
+const RESERVED: [u16; 9] = [
+    15000, 15001, 15004, 15006, 15008, 15020, 15021, 15053, 15090,
+];
 
 /// The application's metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,14 +70,27 @@ impl ScrapeConfig {
     /// # Errors
     /// If the JSON is invalid, or a port is not allowed.
     pub fn parse(text: &str, own: u16) -> Result<Option<Self>, ScrapeConfigError> {
-        let written: ScrapeJson =
-            serde_json::from_str(text).map_err(|error| ScrapeConfigError::Json(error.to_string()))?;
+        let written: ScrapeJson = serde_json::from_str(text)
+            .map_err(|error| ScrapeConfigError::Json(error.to_string()))?;
         if written.scrape == "false" {
             return Ok(None);
         }
-        let port = if written.port.is_empty() { "80".to_owned() } else { written.port };
-        let targets =
-            if written.targets.is_empty() { vec![WrittenTarget { port, path: written.path }] } else { written.targets };
+
+        let port = if written.port.is_empty() {
+            "80".to_owned()
+        } else {
+            written.port
+        };
+
+        let targets = if written.targets.is_empty() {
+            vec![WrittenTarget {
+                port,
+                path: written.path,
+            }]
+        } else {
+            written.targets
+        };
+
         let targets = targets.into_iter().map(|target| {
             let port = target.port.parse().ok().filter(|port| *port != 0);
             let port = port.ok_or_else(|| ScrapeConfigError::Port(target.port.clone()))?;
@@ -88,7 +104,10 @@ impl ScrapeConfig {
             };
             Ok(ScrapeTarget { port, path })
         });
-        Ok(Some(Self { targets: targets.collect::<Result<_, _>>()? }))
+
+        Ok(Some(Self {
+            targets: targets.collect::<Result<_, _>>()?,
+        }))
     }
 }
 
@@ -98,12 +117,28 @@ mod tests {
 
     #[test]
     fn one_target_or_several_are_read() {
-        let one = ScrapeConfig::parse(r#"{"scrape":"true","path":"","port":"8080"}"#, 15020).unwrap().unwrap();
-        assert_eq!(one.targets, [ScrapeTarget { port: 8080, path: "/metrics".to_owned() }]);
-        let two =
-            ScrapeConfig::parse(r#"{"targets":[{"port":"1","path":"/a"},{"port":"2"}]}"#, 15020).unwrap().unwrap();
+        let one = ScrapeConfig::parse(r#"{"scrape":"true","path":"","port":"8080"}"#, 15020)
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            one.targets,
+            [ScrapeTarget {
+                port: 8080,
+                path: "/metrics".to_owned()
+            }]
+        );
+
+        let two = ScrapeConfig::parse(
+            r#"{"targets":[{"port":"1","path":"/a"},{"port":"2"}]}"#,
+            15020,
+        )
+        .unwrap()
+        .unwrap();
         assert_eq!(two.targets.len(), 2);
-        assert_eq!(ScrapeConfig::parse(r#"{"scrape":"false"}"#, 15020), Ok(None));
+        assert_eq!(
+            ScrapeConfig::parse(r#"{"scrape":"false"}"#, 15020),
+            Ok(None)
+        );
     }
 
     #[test]

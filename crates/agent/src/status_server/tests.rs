@@ -57,6 +57,7 @@ async fn setting(app: u16, scrape: Option<String>, mut tasks: JoinSet<()>) -> Se
             "/app-health/a/startupz": {{"grpc": {{"port": {app}}}, "timeoutSeconds": 1}},
             "/app-health/s/livez": {{"httpGet": {{"path": "/x", "port": {app}, "scheme": "HTTPS"}}, "timeoutSeconds": 2}}}}"#
     );
+
     let work = AgentMetrics::default();
     let config = StatusConfig {
         envoy: None,
@@ -77,14 +78,23 @@ async fn setting(app: u16, scrape: Option<String>, mut tasks: JoinSet<()>) -> Se
         mesh_metrics: None,
         connections: StatusConfig::CONNECTIONS,
     };
+
     tasks.spawn(serve(listener, config));
-    Setting { port, work, orders, _tasks: tasks }
+    Setting {
+        port,
+        work,
+        orders,
+        _tasks: tasks,
+    }
 }
 
 impl Setting {
     /// Asks the server.
     async fn get(&self, path: &str) -> LocalResponse {
-        LocalRequest::get("127.0.0.1", self.port, path, Duration::from_secs(5)).send().await.unwrap()
+        LocalRequest::get("127.0.0.1", self.port, path, Duration::from_secs(5))
+            .send()
+            .await
+            .unwrap()
     }
 }
 
@@ -92,32 +102,70 @@ impl Setting {
 async fn a_probe_passes_on_the_applications_status_and_body() {
     let mut tasks = JoinSet::new();
     let body = "x".repeat(20_000);
-    let app = application(format!("HTTP/1.1 418 I'm a teapot\r\nconnection: close\r\n\r\n{body}"), &mut tasks).await;
+    let app = application(
+        format!("HTTP/1.1 418 I'm a teapot\r\nconnection: close\r\n\r\n{body}"),
+        &mut tasks,
+    )
+    .await;
     let setting = setting(app, None, tasks).await;
     let answer = setting.get("/app-health/a/livez").await;
-    assert_eq!((answer.status, answer.body.len()), (StatusCode::IM_A_TEAPOT, 10 << 10));
-    assert_eq!(setting.get("/app-health/a/readyz").await.status, StatusCode::OK);
-    assert_eq!(setting.get("/app-health/a/startupz").await.status, StatusCode::INTERNAL_SERVER_ERROR);
-    assert_eq!(setting.get("/app-health/b/livez").await.status, StatusCode::BAD_REQUEST);
+
+    assert_eq!(
+        (answer.status, answer.body.len()),
+        (StatusCode::IM_A_TEAPOT, 10 << 10)
+    );
+    assert_eq!(
+        setting.get("/app-health/a/readyz").await.status,
+        StatusCode::OK
+    );
+
+    assert_eq!(
+        setting.get("/app-health/a/startupz").await.status,
+        StatusCode::INTERNAL_SERVER_ERROR
+    );
+    assert_eq!(
+        setting.get("/app-health/b/livez").await.status,
+        StatusCode::BAD_REQUEST
+    );
 }
 
 #[tokio::test]
 async fn a_redirect_to_another_host_is_a_success_that_leads_nowhere() {
-    for location in ["http://169.254.169.254/latest/meta-data", "http://localhost:1/", "//example.com/", "ftp:x"] {
+    for location in [
+        "http://169.254.169.254/latest/meta-data",
+        "http://localhost:1/",
+        "//example.com/",
+        "ftp:x",
+    ] {
         let mut tasks = JoinSet::new();
-        let answer = format!("HTTP/1.1 302 Found\r\nlocation: {location}\r\nconnection: close\r\n\r\nsecret");
+        let answer = format!(
+            "HTTP/1.1 302 Found\r\nlocation: {location}\r\nconnection: close\r\n\r\nsecret"
+        );
         let app = application(answer, &mut tasks).await;
-        let answer = setting(app, None, tasks).await.get("/app-health/a/livez").await;
-        assert_eq!((answer.status, answer.body.len()), (StatusCode::OK, 0), "{location}");
+        let answer = setting(app, None, tasks)
+            .await
+            .get("/app-health/a/livez")
+            .await;
+        assert_eq!(
+            (answer.status, answer.body.len()),
+            (StatusCode::OK, 0),
+            "{location}"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_redirect_to_itself_is_followed_ten_times() {
     let mut tasks = JoinSet::new();
-    let app =
-        application("HTTP/1.1 302 Found\r\nlocation: /again\r\nconnection: close\r\n\r\n".to_owned(), &mut tasks).await;
-    let answer = setting(app, None, tasks).await.get("/app-health/a/livez").await;
+    let app = application(
+        "HTTP/1.1 302 Found\r\nlocation: /again\r\nconnection: close\r\n\r\n".to_owned(),
+        &mut tasks,
+    )
+    .await;
+    let answer = setting(app, None, tasks)
+        .await
+        .get("/app-health/a/livez")
+        .await;
     assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
 }
 
@@ -129,12 +177,21 @@ async fn metrics_of_one_target_keep_their_format_and_those_of_several_one_end() 
     let one = setting(app, Some(format!(r#"{{"port":"{app}"}}"#)), tasks).await;
     let merged = one.get("/stats/prometheus").await;
     assert_eq!(&merged.body[..], b"agent 1\na 1\n# EOF");
-    assert!(merged.headers[header::CONTENT_TYPE].to_str().unwrap().contains("openmetrics"));
+    assert!(
+        merged.headers[header::CONTENT_TYPE]
+            .to_str()
+            .unwrap()
+            .contains("openmetrics")
+    );
 
     let mut tasks = JoinSet::new();
     let other = application(answer.to_owned(), &mut tasks).await;
-    let scrape = format!(r#"{{"targets":[{{"port":"{app}"}},{{"port":"{other}"}},{{"port":"1"}}]}}"#);
-    let merged = setting(app, Some(scrape), tasks).await.get("/metrics").await;
+    let scrape =
+        format!(r#"{{"targets":[{{"port":"{app}"}},{{"port":"{other}"}},{{"port":"1"}}]}}"#);
+    let merged = setting(app, Some(scrape), tasks)
+        .await
+        .get("/metrics")
+        .await;
     assert_eq!(&merged.body[..], b"agent 1\na 1\na 1\n# EOF\n");
 }
 
@@ -149,11 +206,27 @@ async fn an_unresponsive_application_delays_a_scrape_only_until_its_timeout() {
             held.push(listener.accept().await.unwrap());
         }
     });
+
     let setting = setting(app, Some(format!(r#"{{"port":"{app}"}}"#)), tasks).await;
     let mut headers = HeaderMap::new();
-    headers.insert("x-prometheus-scrape-timeout-seconds", HeaderValue::from_static("0.2"));
-    let question = LocalRequest::get("127.0.0.1", setting.port, "/metrics", Duration::from_secs(5));
-    let answer = LocalRequest { headers, ..question }.send().await.unwrap();
+    headers.insert(
+        "x-prometheus-scrape-timeout-seconds",
+        HeaderValue::from_static("0.2"),
+    );
+    let question = LocalRequest::get(
+        "127.0.0.1",
+        setting.port,
+        "/metrics",
+        Duration::from_secs(5),
+    );
+
+    let answer = LocalRequest {
+        headers,
+        ..question
+    }
+    .send()
+    .await
+    .unwrap();
     assert_eq!(&answer.body[..], b"agent 1\n");
 }
 
@@ -163,7 +236,9 @@ async fn the_start_takes_until_the_pod_is_first_found_ready() {
     let metrics = OwnMetrics::new(setting.work.clone());
     let startup = || {
         let text = metrics.scrape();
-        let value = text.lines().find_map(|line| line.strip_prefix("istio_agent_startup_duration_seconds "));
+        let value = text
+            .lines()
+            .find_map(|line| line.strip_prefix("istio_agent_startup_duration_seconds "));
         value.unwrap().parse::<f64>().unwrap()
     };
     assert!(startup() == 0.0);
@@ -176,12 +251,29 @@ async fn the_start_takes_until_the_pod_is_first_found_ready() {
 #[tokio::test]
 async fn commands_require_post() {
     let mut setting = setting(1, None, JoinSet::new()).await;
-    assert_eq!(setting.get("/quitquitquit").await.status, StatusCode::METHOD_NOT_ALLOWED);
-    for (path, order) in [("/drain", EnvoyCommand::Drain), ("/quitquitquit", EnvoyCommand::Quit)] {
-        let answer = LocalRequest::post("127.0.0.1", setting.port, path, Duration::from_secs(5)).send().await.unwrap();
-        assert_eq!((answer.status, &answer.body[..]), (StatusCode::OK, &b"OK"[..]));
+    assert_eq!(
+        setting.get("/quitquitquit").await.status,
+        StatusCode::METHOD_NOT_ALLOWED
+    );
+
+    for (path, order) in [
+        ("/drain", EnvoyCommand::Drain),
+        ("/quitquitquit", EnvoyCommand::Quit),
+    ] {
+        let answer = LocalRequest::post("127.0.0.1", setting.port, path, Duration::from_secs(5))
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(
+            (answer.status, &answer.body[..]),
+            (StatusCode::OK, &b"OK"[..])
+        );
         assert_eq!(setting.orders.recv().await, Some(order));
     }
+
     assert_eq!(setting.get("/healthz/ready").await.status, StatusCode::OK);
-    assert_eq!(setting.get("/debug/ndsz").await.status, StatusCode::NOT_FOUND);
+    assert_eq!(
+        setting.get("/debug/ndsz").await.status,
+        StatusCode::NOT_FOUND
+    );
 }

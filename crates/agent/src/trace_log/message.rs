@@ -1,5 +1,5 @@
-//! Messages of the kernel's packet log over netlink (`linux/netfilter/nfnetlink_log.h`). Lengths and types are in
-//! host byte order, netfilter's own values in network byte order.
+//! Messages of the kernel's packet log over netlink (`linux/netfilter/nfnetlink_log.h`). Lengths
+//! and types are in host byte order, netfilter's own values in network byte order.
 
 /// The length of the netlink header and of netfilter's header after it.
 const HEADERS: usize = 20;
@@ -32,10 +32,12 @@ impl Request {
             // NFULA_CFG_MODE: a range of all bytes, NFULNL_COPY_PACKET.
             Self::CopyPackets => &[0, 0, 0xff, 0xff, 2, 0],
         };
+
         let kind: u16 = match self {
             Self::Bind => 1,
             Self::CopyPackets => 2,
         };
+
         // Both are a few bytes long.
         let length = u16::try_from(4 + attribute.len()).unwrap_or(0);
         let padded = attribute.len().next_multiple_of(4);
@@ -43,6 +45,7 @@ impl Request {
         let mut bytes = total.to_ne_bytes().to_vec();
         bytes.extend(CONFIGURE.to_ne_bytes());
         bytes.extend(REQUEST_WITH_ACK.to_ne_bytes());
+
         // Sequence number, sender and family are not needed: only one request is pending at a time.
         bytes.extend([0; 8]);
         bytes.extend([0, 0]);
@@ -51,6 +54,7 @@ impl Request {
         bytes.extend(kind.to_ne_bytes());
         bytes.extend(attribute);
         bytes.resize(HEADERS + 4 + padded, 0);
+
         bytes
     }
 }
@@ -91,8 +95,13 @@ fn number16(bytes: &mut &[u8]) -> Option<u16> {
 #[must_use]
 pub fn parse(mut bytes: &[u8]) -> Vec<Message> {
     let mut messages = Vec::new();
-    while let Some(length) = bytes.first_chunk().and_then(|length| usize::try_from(u32::from_ne_bytes(*length)).ok()) {
-        let Some(message) = bytes.get(..length).filter(|message| message.len() >= 16) else { break };
+    while let Some(length) = bytes
+        .first_chunk()
+        .and_then(|length| usize::try_from(u32::from_ne_bytes(*length)).ok())
+    {
+        let Some(message) = bytes.get(..length).filter(|message| message.len() >= 16) else {
+            break;
+        };
         messages.extend(one(message));
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
@@ -105,7 +114,10 @@ fn one(mut message: &[u8]) -> Option<Message> {
     let kind = number16(&mut message)?;
     take(&mut message, 10)?;
     match kind {
-        OUTCOME => take(&mut message, 4)?.try_into().ok().map(|code| Message::Outcome(i32::from_ne_bytes(code))),
+        OUTCOME => take(&mut message, 4)?
+            .try_into()
+            .ok()
+            .map(|code| Message::Outcome(i32::from_ne_bytes(code))),
         PACKET => {
             take(&mut message, 4)?;
             Some(Message::Logged(logged(message)))
@@ -118,8 +130,14 @@ fn one(mut message: &[u8]) -> Option<Message> {
 fn logged(mut attributes: &[u8]) -> Logged {
     let mut logged = Logged::default();
     while let Some((length, kind)) = number16(&mut attributes).zip(number16(&mut attributes)) {
-        let Some(length) = usize::from(length).checked_sub(4) else { break };
-        let Some(value) = take(&mut attributes, length) else { break };
+        let Some(length) = usize::from(length).checked_sub(4) else {
+            break;
+        };
+
+        let Some(value) = take(&mut attributes, length) else {
+            break;
+        };
+
         match kind {
             9 => value.clone_into(&mut logged.payload),
             10 => {
@@ -129,9 +147,11 @@ fn logged(mut attributes: &[u8]) -> Logged {
             11 => logged.user = value.try_into().ok().map(u32::from_be_bytes),
             _ => {}
         }
+
         let padding = length.next_multiple_of(4) - length;
         attributes = attributes.get(padding..).unwrap_or_default();
     }
+
     logged
 }
 
@@ -140,7 +160,10 @@ mod tests {
     use super::*;
 
     fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-        let mut bytes = u16::try_from(4 + value.len()).unwrap().to_ne_bytes().to_vec();
+        let mut bytes = u16::try_from(4 + value.len())
+            .unwrap()
+            .to_ne_bytes()
+            .to_vec();
         bytes.extend(kind.to_ne_bytes());
         bytes.extend(value);
         bytes.resize(bytes.len().next_multiple_of(4), 0);
@@ -148,7 +171,10 @@ mod tests {
     }
 
     fn message(kind: u16, body: &[u8]) -> Vec<u8> {
-        let mut bytes = u32::try_from(16 + body.len()).unwrap().to_ne_bytes().to_vec();
+        let mut bytes = u32::try_from(16 + body.len())
+            .unwrap()
+            .to_ne_bytes()
+            .to_vec();
         bytes.extend(kind.to_ne_bytes());
         bytes.extend([0; 10]);
         bytes.extend(body);
@@ -157,17 +183,44 @@ mod tests {
 
     #[test]
     fn netlink_packets_and_acknowledgements_are_parsed_in_sequence() {
-        let attributes =
-            [attribute(1, &[0; 4]), attribute(10, b"A:B\0"), attribute(11, &[0, 0, 5, 57]), attribute(9, &[69, 1, 2])];
+        let attributes = [
+            attribute(1, &[0; 4]),
+            attribute(10, b"A:B\0"),
+            attribute(11, &[0, 0, 5, 57]),
+            attribute(9, &[69, 1, 2]),
+        ];
+
         let body = [vec![2, 0, 5, 57], attributes.concat()].concat();
-        let bytes = [message(PACKET, &body), message(3, &[0; 4]), message(OUTCOME, &(-1_i32).to_ne_bytes())].concat();
-        let logged = Logged { prefix: "A:B".to_owned(), payload: vec![69, 1, 2], user: Some(1337) };
-        assert_eq!(parse(&bytes), [Message::Logged(logged), Message::Outcome(-1)]);
+        let bytes = [
+            message(PACKET, &body),
+            message(3, &[0; 4]),
+            message(OUTCOME, &(-1_i32).to_ne_bytes()),
+        ]
+        .concat();
+        let logged = Logged {
+            prefix: "A:B".to_owned(),
+            payload: vec![69, 1, 2],
+            user: Some(1337),
+        };
+
+        assert_eq!(
+            parse(&bytes),
+            [Message::Logged(logged), Message::Outcome(-1)]
+        );
     }
 
     #[test]
     fn truncated_messages_are_harmless() {
-        let bytes = message(PACKET, &[vec![2, 0, 5, 57], attribute(10, b"A\0"), attribute(9, &[1; 40])].concat());
+        let bytes = message(
+            PACKET,
+            &[
+                vec![2, 0, 5, 57],
+                attribute(10, b"A\0"),
+                attribute(9, &[1; 40]),
+            ]
+            .concat(),
+        );
+
         for length in 0..bytes.len() {
             let mut broken = bytes.get(..length).unwrap().to_vec();
             assert!(parse(&broken).is_empty(), "{length}");
@@ -176,6 +229,7 @@ mod tests {
             }
             assert!(parse(&broken).len() <= 1, "{length}");
         }
+
         assert!(parse(&[0; 64]).is_empty());
     }
 
@@ -183,7 +237,10 @@ mod tests {
     fn netlink_requests_have_the_length_in_their_header() {
         for request in [Request::Bind, Request::CopyPackets] {
             let bytes = request.bytes(1337);
-            assert_eq!(u32::from_ne_bytes(*bytes.first_chunk().unwrap()) as usize, bytes.len());
+            assert_eq!(
+                u32::from_ne_bytes(*bytes.first_chunk().unwrap()) as usize,
+                bytes.len()
+            );
             assert_eq!(&bytes[18..20], 1337_u16.to_be_bytes());
         }
     }

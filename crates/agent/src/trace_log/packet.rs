@@ -13,6 +13,7 @@ pub fn describe(packet: &[u8]) -> String {
     let Some((protocol, source, destination, rest)) = read else {
         return format!("{} bytes that are not an IP packet", packet.len());
     };
+
     let ports = || Some((port(rest, 0)?, port(rest, 2)?)).filter(|_| matches!(protocol, 6 | 17));
     let name = match protocol {
         1 => "icmp".to_owned(),
@@ -21,9 +22,14 @@ pub fn describe(packet: &[u8]) -> String {
         58 => "icmpv6".to_owned(),
         other => format!("protocol {other}"),
     };
+
     match ports() {
         Some((from, to)) => {
-            format!("{name} {} -> {}", SocketAddr::new(source, from), SocketAddr::new(destination, to))
+            format!(
+                "{name} {} -> {}",
+                SocketAddr::new(source, from),
+                SocketAddr::new(destination, to)
+            )
         }
         None => format!("{name} {source} -> {destination}"),
     }
@@ -35,19 +41,42 @@ type Header<'a> = (u8, IpAddr, IpAddr, &'a [u8]);
 /// Parses an IPv4 header.
 fn v4(packet: &[u8]) -> Option<Header<'_>> {
     let length = usize::from(packet.first()? & 0xf) * 4;
-    let address = |from: usize| packet.get(from..)?.first_chunk::<4>().map(|bytes| Ipv4Addr::from(*bytes).into());
-    Some((*packet.get(9)?, address(12)?, address(16)?, packet.get(length.max(20)..).unwrap_or_default()))
+    let address = |from: usize| {
+        packet
+            .get(from..)?
+            .first_chunk::<4>()
+            .map(|bytes| Ipv4Addr::from(*bytes).into())
+    };
+    Some((
+        *packet.get(9)?,
+        address(12)?,
+        address(16)?,
+        packet.get(length.max(20)..).unwrap_or_default(),
+    ))
 }
 
 /// Parses an IPv6 header; extension headers are not parsed.
 fn v6(packet: &[u8]) -> Option<Header<'_>> {
-    let address = |from: usize| packet.get(from..)?.first_chunk::<16>().map(|bytes| Ipv6Addr::from(*bytes).into());
-    Some((*packet.get(6)?, address(8)?, address(24)?, packet.get(40..).unwrap_or_default()))
+    let address = |from: usize| {
+        packet
+            .get(from..)?
+            .first_chunk::<16>()
+            .map(|bytes| Ipv6Addr::from(*bytes).into())
+    };
+    Some((
+        *packet.get(6)?,
+        address(8)?,
+        address(24)?,
+        packet.get(40..).unwrap_or_default(),
+    ))
 }
 
 /// A port at an offset.
 fn port(bytes: &[u8], place: usize) -> Option<u16> {
-    bytes.get(place..)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
+    bytes
+        .get(place..)?
+        .first_chunk()
+        .map(|bytes| u16::from_be_bytes(*bytes))
 }
 
 #[cfg(test)]
@@ -64,6 +93,7 @@ mod tests {
         packet[20..24].copy_from_slice(&[0x9c, 0x40, 0, 80]);
         assert_eq!(describe(&packet), "tcp 10.0.0.1:40000 -> 10.0.0.2:80");
         assert_eq!(describe(&packet[..20]), "tcp 10.0.0.1 -> 10.0.0.2");
+
         packet[9] = 1;
         assert_eq!(describe(&packet), "icmp 10.0.0.1 -> 10.0.0.2");
         let mut packet = vec![0; 44];
@@ -72,9 +102,14 @@ mod tests {
         packet[23] = 1;
         packet[39] = 2;
         packet[40..44].copy_from_slice(&[0, 53, 0, 54]);
+
         assert_eq!(describe(&packet), "udp [::1]:53 -> [::2]:54");
+
         for length in 0..20 {
-            assert!(describe(&packet[..length]).contains("not an IP packet"), "{length}");
+            assert!(
+                describe(&packet[..length]).contains("not an IP packet"),
+                "{length}"
+            );
         }
     }
 }

@@ -135,7 +135,13 @@ impl Cache {
     /// An empty cache.
     pub(super) fn new(config: ModulesConfig, clock: Clock) -> Self {
         let metrics = AgentMetrics::default();
-        Self { config, clock, state: Mutex::default(), room: Semaphore::new(MAX_CONCURRENT_FETCHES), metrics }
+        Self {
+            config,
+            clock,
+            state: Mutex::default(),
+            room: Semaphore::new(MAX_CONCURRENT_FETCHES),
+            metrics,
+        }
     }
 
     /// The same, with metrics.
@@ -158,19 +164,30 @@ impl Cache {
         if let Some(path) = found {
             return Ok(path);
         }
+
         let end = registry::end(wanted.timeout);
         let slow = || FetchError::Slow(wanted.timeout);
+
         // Never closed.
-        let permit = tokio::time::timeout_at(end, self.room.acquire()).await.map_err(|_| slow())?;
+        let permit = tokio::time::timeout_at(end, self.room.acquire())
+            .await
+            .map_err(|_| slow())?;
+
         // Another task may have fetched it in the meantime.
         if let Some(path) = self.find(wanted) {
             return Ok(path);
         }
+
         let fetched = match Self::image(&wanted.url)? {
             None => self.download(wanted, end).await,
             Some(reference) => self.pull(&reference, wanted, end).await,
         };
-        self.metrics.module_fetched(fetched.as_ref().map_or_else(ModuleError::result, |_| "success"));
+        self.metrics.module_fetched(
+            fetched
+                .as_ref()
+                .map_or_else(ModuleError::result, |_| "success"),
+        );
+
         let (checksum, module) = fetched?;
         drop(permit);
         self.keep(wanted, checksum, module).await
@@ -192,10 +209,16 @@ impl Cache {
         wanted: &ModuleRequest,
         end: tokio::time::Instant,
     ) -> Result<(String, Vec<u8>), ModuleError> {
-        let url = wanted.url.parse::<Uri>().map_err(|_| ModuleError::Url(wanted.url.clone()))?;
-        let insecure = url.authority().is_some_and(|authority| self.config.is_insecure(authority.as_str()));
+        let url = wanted
+            .url
+            .parse::<Uri>()
+            .map_err(|_| ModuleError::Url(wanted.url.clone()))?;
+        let insecure = url
+            .authority()
+            .is_some_and(|authority| self.config.is_insecure(authority.as_str()));
         let mut backoff = RETRY_DELAYS;
         let mut attempt = 1;
+
         let got = loop {
             let left = end.saturating_duration_since(tokio::time::Instant::now());
             let ask = FetchRequest {
@@ -207,24 +230,36 @@ impl Cache {
                 timeout: left.min(self.config.request_timeout),
             };
             let outcome = match fetch::get(ask).await {
-                Ok(FetchedModule { status: StatusCode::OK, headers: _, body }) => Ok(body),
-                Ok(FetchedModule { status, headers: _, body: _ }) => Err(FetchError::Status(status)),
+                Ok(FetchedModule {
+                    status: StatusCode::OK,
+                    headers: _,
+                    body,
+                }) => Ok(body),
+                Ok(FetchedModule {
+                    status,
+                    headers: _,
+                    body: _,
+                }) => Err(FetchError::Status(status)),
                 Err(error) => Err(error),
             };
             let wait = backoff.next_delay();
             match outcome {
-                Err(error) if error.is_temporary() && attempt < self.config.attempts && wait < left => {
+                Err(error)
+                    if error.is_temporary() && attempt < self.config.attempts && wait < left =>
+                {
                     attempt += 1;
                     tokio::time::sleep(wait).await;
                 }
                 outcome => break outcome?,
             }
         };
+
         // The checksum is of the downloaded file, compressed or not.
         let checksum = sha256_hex(&got);
         check(&wanted.checksum, &checksum)?;
         let max_bytes = self.config.max_bytes;
         let module = unpacked(move || unpack(&got, Packing::Plain, max_bytes)).await?;
+
         Ok((checksum, module))
     }
 
@@ -240,7 +275,8 @@ impl Cache {
         let image = registry.image().await?;
         check(&wanted.checksum, &image.digest)?;
         let layer = registry.layer(&image.layer).await?;
-        let (packing, max_bytes) = (image.layer.packing, self.config.max_bytes);
+        let packing = image.layer.packing;
+        let max_bytes = self.config.max_bytes;
         let module = unpacked(move || unpack(&layer, packing, max_bytes)).await?;
         Ok((image.digest, module))
     }
@@ -251,7 +287,10 @@ impl Cache {
         let image = Self::image(&wanted.url).ok()?;
         let checksum = match &image {
             _ if !wanted.checksum.is_empty() => wanted.checksum.clone(),
-            Some(Reference { version: Version::Digest(digest), .. }) => digest.clone(),
+            Some(Reference {
+                version: Version::Digest(digest),
+                ..
+            }) => digest.clone(),
             Some(_) | None => {
                 let latest = state.latest.get(&wanted.url)?;
                 let again = wanted.is_refetched(image.as_ref());
@@ -261,19 +300,30 @@ impl Cache {
                 latest.checksum.clone()
             }
         };
-        let key = Key { name: image.map_or_else(|| wanted.url.clone(), |image| image.name()), checksum };
+
+        let key = Key {
+            name: image.map_or_else(|| wanted.url.clone(), |image| image.name()),
+            checksum,
+        };
         let module = state.modules.get_mut(&key)?;
         if !module.path.exists() {
             return None;
         }
+
         module.used = (self.clock)();
         Some(module.path.clone())
     }
 
     /// Writes a module to its file.
-    async fn keep(&self, wanted: &ModuleRequest, checksum: String, module: Vec<u8>) -> Result<PathBuf, ModuleError> {
+    async fn keep(
+        &self,
+        wanted: &ModuleRequest,
+        checksum: String,
+        module: Vec<u8>,
+    ) -> Result<PathBuf, ModuleError> {
         debug_assert!(is_sha256(&checksum), "files are named by digests");
-        let name = Self::image(&wanted.url)?.map_or_else(|| wanted.url.clone(), |image| image.name());
+        let name =
+            Self::image(&wanted.url)?.map_or_else(|| wanted.url.clone(), |image| image.name());
         let folder = self.config.folder.join(sha256_hex(&name));
         let path = folder.join(format!("{checksum}.wasm"));
         let target = path.clone();
@@ -284,13 +334,28 @@ impl Cache {
             // Written atomically, as Envoy may be reading the previous file.
             std::fs::rename(new, target)
         });
-        written.await.map_err(io::Error::other).flatten().map_err(ModuleError::Write)?;
+
+        written
+            .await
+            .map_err(io::Error::other)
+            .flatten()
+            .map_err(ModuleError::Write)?;
         let mut state = self.state.lock();
         let latest = state.latest.entry(wanted.url.clone()).or_default();
         latest.checksum.clone_from(&checksum);
-        latest.versions.insert(wanted.resource.clone(), wanted.version.clone());
+
+        latest
+            .versions
+            .insert(wanted.resource.clone(), wanted.version.clone());
         let used = (self.clock)();
-        state.modules.insert(Key { name, checksum }, Module { path: path.clone(), used });
+        state.modules.insert(
+            Key { name, checksum },
+            Module {
+                path: path.clone(),
+                used,
+            },
+        );
+
         self.metrics.keeps_modules(state.modules.len());
         Ok(path)
     }
@@ -339,5 +404,8 @@ fn check(wanted: &str, found: &str) -> Result<(), ModuleError> {
     if wanted.is_empty() || wanted == found {
         return Ok(());
     }
-    Err(ModuleError::Checksum { wanted: wanted.to_owned(), found: found.to_owned() })
+    Err(ModuleError::Checksum {
+        wanted: wanted.to_owned(),
+        found: found.to_owned(),
+    })
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use navarch_proto::any;
 use navarch_proto::envoy::config::core::v3::async_data_source::Specifier as AsyncSpecifier;
 use navarch_proto::envoy::config::core::v3::data_source::Specifier;
-use navarch_proto::envoy::config::core::v3::{AsyncDataSource, DataSource, RemoteDataSource, TypedExtensionConfig};
+use navarch_proto::envoy::config::core::v3::{
+    AsyncDataSource, DataSource, RemoteDataSource, TypedExtensionConfig,
+};
 use navarch_proto::envoy::config::rbac::v3::Rbac as Rules;
 use navarch_proto::envoy::extensions::filters::http::rbac::v3::Rbac as HttpRbac;
 use navarch_proto::envoy::extensions::filters::http::wasm::v3::Wasm as HttpWasm;
@@ -29,7 +31,8 @@ const HTTP: &str = "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wa
 const NETWORK: &str = "type.googleapis.com/envoy.extensions.filters.network.wasm.v3.Wasm";
 /// A filter with a configuration in JSON form.
 const TYPED_STRUCT: &str = "type.googleapis.com/udpa.type.v1.TypedStruct";
-/// The prefix of the control plane's parameters in the module's environment, which are removed from it.
+/// The prefix of the control plane's parameters in the module's environment, which are removed from
+/// it.
 const OURS: &str = "ISTIO_META_";
 /// The pull secret.
 const SECRET: &str = "ISTIO_META_WASM_IMAGE_PULL_SECRET";
@@ -85,7 +88,9 @@ enum Filter {
 pub(super) async fn localize(cache: &Cache, resource: &mut Any) -> Result<bool, ConvertError> {
     let mut config = TypedExtensionConfig::decode(&resource.value[..])?;
     let TypedExtensionConfig { name, typed_config } = &mut config;
-    let Some(typed) = typed_config else { return Err(ConvertError::Empty(std::mem::take(name))) };
+    let Some(typed) = typed_config else {
+        return Err(ConvertError::Empty(std::mem::take(name)));
+    };
     let changed = localize_filter(cache, name, typed).await?;
     if changed {
         resource.value = config.encode_to_vec();
@@ -94,7 +99,11 @@ pub(super) async fn localize(cache: &Cache, resource: &mut Any) -> Result<bool, 
 }
 
 /// Converts the config of one filter.
-pub(super) async fn localize_filter(cache: &Cache, name: &str, typed: &mut Any) -> Result<bool, ConvertError> {
+pub(super) async fn localize_filter(
+    cache: &Cache,
+    name: &str,
+    typed: &mut Any,
+) -> Result<bool, ConvertError> {
     let begun = Instant::now();
     let outcome = convert(cache, name, typed).await;
     let result = match &outcome {
@@ -119,7 +128,10 @@ enum Converted {
 
 /// Replaces a remote module by a file.
 async fn convert(cache: &Cache, name: &str, typed: &mut Any) -> Result<Converted, ConvertError> {
-    let Some(mut filter) = Filter::read(typed)? else { return Ok(Converted::Nothing) };
+    let Some(mut filter) = Filter::read(typed)? else {
+        return Ok(Converted::Nothing);
+    };
+
     let plugin = filter.plugin();
     let code = plugin.and_then(|plugin| match &plugin.vm {
         Some(Vm::VmConfig(vm)) => vm.code.as_ref().and_then(|code| code.specifier.as_ref()),
@@ -130,26 +142,39 @@ async fn convert(cache: &Cache, name: &str, typed: &mut Any) -> Result<Converted
         Some(AsyncSpecifier::Local(_)) => return Ok(Converted::Nothing),
         None => return Err(ConvertError::NoModule(name.to_owned())),
     }
+
     let replaced = match filter.plugin_mut() {
-        Some(PluginConfig { vm: Some(Vm::VmConfig(vm)), .. }) => fetch(cache, name, vm).await,
+        Some(PluginConfig {
+            vm: Some(Vm::VmConfig(vm)),
+            ..
+        }) => fetch(cache, name, vm).await,
         Some(_) | None => Ok(()),
     };
+
     let (replacement, converted) = match replaced {
         Ok(()) => (filter.pack(), Converted::Replaced),
         Err(error) => {
             let open = filter.fails_open();
             let error: &dyn std::error::Error = &error;
-            tracing::error!(name, error, open, "failed to fetch a Wasm module; using the failure-policy filter");
+            tracing::error!(
+                name,
+                error,
+                open,
+                "failed to fetch a Wasm module; using the failure-policy filter"
+            );
             (filter.fallback_filter(open), Converted::StoodIn)
         }
     };
+
     *typed = replacement;
     Ok(converted)
 }
 
 /// Fetches the module of a VM config, and replaces it by its file.
 async fn fetch(cache: &Cache, resource: &str, vm: &mut VmConfig) -> Result<(), Absent> {
-    let (mut secret, mut policy, mut version) = (None, PullPolicy::default(), String::new());
+    let mut secret = None;
+    let mut policy = PullPolicy::default();
+    let mut version = String::new();
     if let Some(environment) = &mut vm.environment_variables {
         let values = std::mem::take(&mut environment.key_values);
         for (key, value) in values {
@@ -168,27 +193,52 @@ async fn fetch(cache: &Cache, resource: &str, vm: &mut VmConfig) -> Result<(), A
                 _ => _ = environment.key_values.insert(key, value),
             }
         }
+
         if environment.key_values.is_empty() && environment.host_env_keys.is_empty() {
             vm.environment_variables = None;
         }
     }
-    let Some(AsyncDataSource { specifier: Some(AsyncSpecifier::Remote(remote)) }) = &vm.code else { return Ok(()) };
-    let RemoteDataSource { http_uri, sha256, retry_policy: _ } = remote;
+
+    let Some(AsyncDataSource {
+        specifier: Some(AsyncSpecifier::Remote(remote)),
+    }) = &vm.code
+    else {
+        return Ok(());
+    };
+
+    let RemoteDataSource {
+        http_uri,
+        sha256,
+        retry_policy: _,
+    } = remote;
     let uri = http_uri.as_ref().ok_or(Absent::Url)?;
-    let timeout = uri.timeout.and_then(|timeout| Duration::try_from(timeout).ok()).unwrap_or(TIMEOUT);
+    let timeout = uri
+        .timeout
+        .and_then(|timeout| Duration::try_from(timeout).ok())
+        .unwrap_or(TIMEOUT);
+
     let wanted = ModuleRequest {
         url: uri.uri.clone(),
-        checksum: Some(sha256.clone()).filter(|sum| sum != NO_CHECKSUM).unwrap_or_default(),
+        checksum: Some(sha256.clone())
+            .filter(|sum| sum != NO_CHECKSUM)
+            .unwrap_or_default(),
         resource: resource.to_owned(),
         version,
         timeout: timeout.min(MAX_TIMEOUT),
         secret,
         policy,
     };
+
     let path = cache.get(&wanted).await?;
     let file = Specifier::Filename(path.to_string_lossy().into_owned());
-    let local = DataSource { specifier: Some(file), ..DataSource::default() };
-    vm.code = Some(AsyncDataSource { specifier: Some(AsyncSpecifier::Local(local)) });
+    let local = DataSource {
+        specifier: Some(file),
+        ..DataSource::default()
+    };
+    vm.code = Some(AsyncDataSource {
+        specifier: Some(AsyncSpecifier::Local(local)),
+    });
+
     Ok(())
 }
 
@@ -209,6 +259,7 @@ impl Filter {
         } else {
             return Ok(None);
         };
+
         Ok(Some(if type_url == HTTP {
             Self::Http(Box::new(HttpWasm::decode(&value[..])?))
         } else {
@@ -242,28 +293,48 @@ impl Filter {
     /// Whether traffic passes if the module cannot be fetched (`FAIL_OPEN`).
     #[allow(deprecated, reason = "control planes still send the deprecated field")]
     fn fails_open(&self) -> bool {
-        self.plugin().is_some_and(|plugin| match plugin.failure_policy() {
-            FailurePolicy::Unspecified => plugin.fail_open,
-            FailurePolicy::FailOpen => true,
-            FailurePolicy::FailClosed | FailurePolicy::FailReload => false,
-        })
+        self.plugin()
+            .is_some_and(|plugin| match plugin.failure_policy() {
+                FailurePolicy::Unspecified => plugin.fail_open,
+                FailurePolicy::FailOpen => true,
+                FailurePolicy::FailClosed | FailurePolicy::FailReload => false,
+            })
     }
 
     /// A filter that allows or denies everything.
     fn fallback_filter(&self, open: bool) -> Any {
         // No rules allow everything; empty rules deny everything.
         let rules = (!open).then(Rules::default);
-        let prefix = if open { "wasm-default-allow" } else { "wasm-default-deny" }.to_owned();
+        let prefix = if open {
+            "wasm-default-allow"
+        } else {
+            "wasm-default-deny"
+        }
+        .to_owned();
+
         match self {
-            Self::Http(_) => any::pack(&HttpRbac { rules, rules_stat_prefix: prefix, ..HttpRbac::default() }),
-            Self::Network(_) => any::pack(&NetworkRbac { rules, stat_prefix: prefix, ..NetworkRbac::default() }),
+            Self::Http(_) => any::pack(&HttpRbac {
+                rules,
+                rules_stat_prefix: prefix,
+                ..HttpRbac::default()
+            }),
+            Self::Network(_) => any::pack(&NetworkRbac {
+                rules,
+                stat_prefix: prefix,
+                ..NetworkRbac::default()
+            }),
         }
     }
 }
 
 /// Converts a `google.protobuf.Struct` to JSON.
 fn to_json(from: Struct) -> serde_json::Value {
-    serde_json::Value::Object(from.fields.into_iter().map(|(key, value)| (key, value_to_json(value))).collect())
+    serde_json::Value::Object(
+        from.fields
+            .into_iter()
+            .map(|(key, value)| (key, value_to_json(value)))
+            .collect(),
+    )
 }
 
 fn value_to_json(value: Value) -> serde_json::Value {
@@ -271,7 +342,9 @@ fn value_to_json(value: Value) -> serde_json::Value {
         None | Some(Kind::NullValue(_)) => serde_json::Value::Null,
         // Integers are written without a fraction, as integer fields require.
         Some(Kind::NumberValue(number)) if number.fract() == 0.0 && number.abs() < 9e15 => {
-            format!("{number:.0}").parse::<i64>().map_or(serde_json::Value::Null, Into::into)
+            format!("{number:.0}")
+                .parse::<i64>()
+                .map_or(serde_json::Value::Null, Into::into)
         }
         Some(Kind::NumberValue(number)) => number.into(),
         Some(Kind::StringValue(text)) => text.into(),

@@ -44,20 +44,36 @@ impl Credentials {
     pub(super) fn find(secret: &[u8], registry: &str) -> Option<Self> {
         let config: Config = serde_json::from_slice(secret).ok()?;
         let host = |key: &str| {
-            let key = key.trim_start_matches("https://").trim_start_matches("http://");
+            let key = key
+                .trim_start_matches("https://")
+                .trim_start_matches("http://");
             key.split('/').next().unwrap_or_default().to_owned()
         };
+
         let docker = registry == "index.docker.io";
         let entry = config.auths.iter().find(|(key, _)| {
-            key.as_str() == registry || host(key) == registry || docker && (*key == DOCKER || host(key) == "docker.io")
+            key.as_str() == registry
+                || host(key) == registry
+                || docker && (*key == DOCKER || host(key) == "docker.io")
         })?;
-        let Entry { username, password, auth, registrytoken } = entry.1;
+
+        let Entry {
+            username,
+            password,
+            auth,
+            registrytoken,
+        } = entry.1;
+
         if !registrytoken.is_empty() {
             return Some(Self::Bearer(registrytoken.clone()));
         }
+
         if !username.is_empty() {
-            return Some(Self::Basic(STANDARD.encode(format!("{username}:{password}"))));
+            return Some(Self::Basic(
+                STANDARD.encode(format!("{username}:{password}")),
+            ));
         }
+
         Some(Self::Basic(auth.clone())).filter(|_| !auth.is_empty())
     }
 
@@ -89,7 +105,10 @@ mod tests {
         let basic = |text: &str| Some(Credentials::Basic(text.to_owned()));
         assert_eq!(Credentials::find(secret, "index.docker.io"), basic("YTpi"));
         assert_eq!(Credentials::find(secret, "ghcr.io"), basic("dTpw"));
-        assert_eq!(Credentials::find(secret, "reg.example:5000"), Some(Credentials::Bearer("t".to_owned())));
+        assert_eq!(
+            Credentials::find(secret, "reg.example:5000"),
+            Some(Credentials::Bearer("t".to_owned()))
+        );
         assert_eq!(Credentials::find(secret, "other.example"), None);
         assert_eq!(Credentials::find(b"null", "ghcr.io"), None);
     }

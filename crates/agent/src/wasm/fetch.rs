@@ -1,4 +1,5 @@
-//! HTTP GET requests, each on its own connection: limited in time, size and redirects, and never to a blocked address.
+//! HTTP GET requests, each on its own connection: limited in time, size and redirects, and never to
+//! a blocked address.
 
 use std::io;
 use std::net::SocketAddr;
@@ -58,8 +59,12 @@ impl FetchError {
     pub(super) fn is_temporary(&self) -> bool {
         match self {
             Self::Connect(..) | Self::Http(_) | Self::Slow(_) => true,
-            Self::Status(status) => status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS,
-            Self::Url(_) | Self::Blocked { .. } | Self::Tls(_) | Self::TooLarge(_) | Self::Hops => false,
+            Self::Status(status) => {
+                status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
+            }
+            Self::Url(_) | Self::Blocked { .. } | Self::Tls(_) | Self::TooLarge(_) | Self::Hops => {
+                false
+            }
         }
     }
 }
@@ -91,32 +96,45 @@ pub(super) struct FetchedModule {
 /// Sends the request and follows redirects.
 pub(super) async fn get(ask: FetchRequest<'_>) -> Result<FetchedModule, FetchError> {
     let timeout = ask.timeout;
-    tokio::time::timeout(timeout, follow(ask)).await.unwrap_or(Err(FetchError::Slow(timeout)))
+    tokio::time::timeout(timeout, follow(ask))
+        .await
+        .unwrap_or(Err(FetchError::Slow(timeout)))
 }
 
 /// Follows redirects.
 async fn follow(mut ask: FetchRequest<'_>) -> Result<FetchedModule, FetchError> {
     for _ in 0..=MAX_REDIRECTS {
         let response = hop(&ask).await?;
-        let location = response.headers().get(LOCATION).filter(|_| response.status().is_redirection());
+        let location = response
+            .headers()
+            .get(LOCATION)
+            .filter(|_| response.status().is_redirection());
         let Some(location) = location else {
             return collect(response, ask.max_bytes).await;
         };
+
         let next = resolve(&ask.url, location)?;
-        if ask.url.scheme_str() == Some("https") && next.scheme_str() != Some("https") && !ask.insecure {
+        if ask.url.scheme_str() == Some("https")
+            && next.scheme_str() != Some("https")
+            && !ask.insecure
+        {
             return Err(FetchError::Hops);
         }
         if next.authority() != ask.url.authority() {
             ask.headers.remove(AUTHORIZATION);
         }
+
         ask.url = next;
     }
+
     Err(FetchError::Hops)
 }
 
 /// The target of a redirect.
 fn resolve(from: &Uri, location: &HeaderValue) -> Result<Uri, FetchError> {
-    let text = location.to_str().map_err(|_| FetchError::Url("a location".to_owned()))?;
+    let text = location
+        .to_str()
+        .map_err(|_| FetchError::Url("a location".to_owned()))?;
     let wrong = || FetchError::Url(text.to_owned());
     let next = text.parse::<Uri>().map_err(|_| wrong())?;
     if next.scheme().is_some() {
@@ -130,52 +148,84 @@ fn resolve(from: &Uri, location: &HeaderValue) -> Result<Uri, FetchError> {
 /// Sends one request. Returns the response without its body.
 async fn hop(ask: &FetchRequest<'_>) -> Result<Response<Incoming>, FetchError> {
     let wrong = || FetchError::Url(ask.url.to_string());
-    let authority = ask.url.authority().filter(|authority| !authority.as_str().contains('@')).ok_or_else(wrong)?;
+    let authority = ask
+        .url
+        .authority()
+        .filter(|authority| !authority.as_str().contains('@'))
+        .ok_or_else(wrong)?;
+
     let (secure, usual) = match ask.url.scheme_str() {
         Some("https") => (true, 443),
         Some("http") => (false, 80),
         Some(_) | None => return Err(wrong()),
     };
-    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+    let host = authority
+        .host()
+        .trim_start_matches('[')
+        .trim_end_matches(']');
     let stream = connect(host, authority.port_u16().unwrap_or(usual), ask.addresses).await?;
+
     let path = ask.url.path_and_query().map_or("/", |path| path.as_str());
     let mut request = Request::get(path).body(Empty::new()).map_err(|_| wrong())?;
     *request.headers_mut() = ask.headers.clone();
     let name = HeaderValue::from_str(authority.as_str()).map_err(|_| wrong())?;
     request.headers_mut().insert(HOST, name);
-    request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("navarch-agent"));
+    request
+        .headers_mut()
+        .insert(USER_AGENT, HeaderValue::from_static("navarch-agent"));
+
     if !secure {
         return send(stream, request).await;
     }
+
     let name = ServerName::try_from(host.to_owned()).map_err(|_| wrong())?;
     let connector = TlsConnector::from(tls::config(ask.insecure)?);
     let stream = connector.connect(name, stream).await;
-    send(stream.map_err(|error| FetchError::Connect(host.to_owned(), error))?, request).await
+    send(
+        stream.map_err(|error| FetchError::Connect(host.to_owned(), error))?,
+        request,
+    )
+    .await
 }
 
-/// Connects to the first reachable address of a host that is not blocked. The checked address is the one that is connected to.
+/// Connects to the first reachable address of a host that is not blocked. The checked address is
+/// the one that is connected to.
 async fn connect(host: &str, port: u16, policy: &AddressPolicy) -> Result<TcpStream, FetchError> {
     let failed = |error| FetchError::Connect(host.to_owned(), error);
-    let addresses: Vec<SocketAddr> = tokio::net::lookup_host((host, port)).await.map_err(failed)?.collect();
+    let addresses: Vec<SocketAddr> = tokio::net::lookup_host((host, port))
+        .await
+        .map_err(failed)?
+        .collect();
     let mut last = None;
+
     for address in addresses {
         if let Some(reason) = policy.refusal(address.ip()) {
-            return Err(FetchError::Blocked { host: host.to_owned(), reason });
+            return Err(FetchError::Blocked {
+                host: host.to_owned(),
+                reason,
+            });
         }
         match TcpStream::connect(address).await {
             Ok(stream) => return Ok(stream),
             Err(error) => last = Some(error),
         }
     }
-    Err(failed(last.unwrap_or_else(|| io::Error::from(io::ErrorKind::NotFound))))
+
+    Err(failed(last.unwrap_or_else(|| {
+        io::Error::from(io::ErrorKind::NotFound)
+    })))
 }
 
 /// Sends a request on a connection. The connection is driven while the response is read.
-async fn send<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<Response<Incoming>, FetchError>
+async fn send<S>(
+    stream: S,
+    request: Request<Empty<Bytes>>,
+) -> Result<Response<Incoming>, FetchError>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let mut driver = tokio::task::JoinSet::new();
     driver.spawn(async move {
         // An error of the connection is also an error of the response.
@@ -188,15 +238,24 @@ where
 }
 
 /// Reads a whole response, up to the size limit.
-async fn collect(response: Response<Incoming>, max_bytes: u64) -> Result<FetchedModule, FetchError> {
+async fn collect(
+    response: Response<Incoming>,
+    max_bytes: u64,
+) -> Result<FetchedModule, FetchError> {
     let (parts, mut body) = response.into_parts();
     let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let Ok(data) = frame?.into_data() else { continue };
+        let Ok(data) = frame?.into_data() else {
+            continue;
+        };
         if u64::try_from(bytes.len() + data.len()).unwrap_or(u64::MAX) > max_bytes {
             return Err(FetchError::TooLarge(max_bytes));
         }
         bytes.extend_from_slice(&data);
     }
-    Ok(FetchedModule { status: parts.status, headers: parts.headers, body: bytes.freeze() })
+    Ok(FetchedModule {
+        status: parts.status,
+        headers: parts.headers,
+        body: bytes.freeze(),
+    })
 }

@@ -101,35 +101,55 @@ struct Platform {
 /// # Errors
 /// If it is invalid or has no module.
 pub fn parse(json: &[u8]) -> Result<Manifest, ManifestError> {
-    let wire: Wire = serde_json::from_slice(json).map_err(|error| ManifestError::Unreadable(error.to_string()))?;
+    let wire: Wire = serde_json::from_slice(json)
+        .map_err(|error| ManifestError::Unreadable(error.to_string()))?;
     if wire.layers.is_empty() && !wire.manifests.is_empty() {
-        let is_usual = |one: &&Descriptor| one.platform.os == "linux" && one.platform.architecture == "amd64";
-        let chosen = wire.manifests.iter().find(is_usual).or(wire.manifests.first());
+        let is_usual =
+            |one: &&Descriptor| one.platform.os == "linux" && one.platform.architecture == "amd64";
+        let chosen = wire
+            .manifests
+            .iter()
+            .find(is_usual)
+            .or(wire.manifests.first());
         let chosen = chosen.ok_or(ManifestError::NoModule)?;
         return Ok(Manifest::Index(sha256(&chosen.digest)?));
     }
+
     let (layer, packing) = choose(&wire).ok_or(ManifestError::NoModule)?;
-    Ok(Manifest::Module(Layer { digest: sha256(&layer.digest)?, size: layer.size, packing }))
+    Ok(Manifest::Module(Layer {
+        digest: sha256(&layer.digest)?,
+        size: layer.size,
+        packing,
+    }))
 }
 
-/// The layer with the module: the last one of an ordinary image, or the Wasm layer of an image with two layers.
+/// The layer with the module: the last one of an ordinary image, or the Wasm layer of an image with
+/// two layers.
 fn choose(wire: &Wire) -> Option<(&Descriptor, Packing)> {
     let last = wire.layers.last()?;
-    let ordinary = if wire.media_type == DOCKER_MANIFEST { DOCKER_LAYER } else { OCI_LAYER };
+    let ordinary = if wire.media_type == DOCKER_MANIFEST {
+        DOCKER_LAYER
+    } else {
+        OCI_LAYER
+    };
     if last.media_type == ordinary {
         return Some((last, Packing::Archive));
     }
     if wire.media_type == DOCKER_MANIFEST || wire.layers.len() != 2 {
         return None;
     }
-    let module = wire.layers.iter().find(|layer| layer.media_type == WASM_LAYER)?;
+    let module = wire
+        .layers
+        .iter()
+        .find(|layer| layer.media_type == WASM_LAYER)?;
     Some((module, Packing::Plain))
 }
 
 /// The hexadecimal part of a digest.
 fn sha256(digest: &str) -> Result<String, ManifestError> {
     let hex = digest.strip_prefix("sha256:").filter(|hex| is_sha256(hex));
-    hex.map(str::to_owned).ok_or_else(|| ManifestError::Digest(digest.to_owned()))
+    hex.map(str::to_owned)
+        .ok_or_else(|| ManifestError::Digest(digest.to_owned()))
 }
 
 #[cfg(test)]
@@ -141,17 +161,37 @@ mod tests {
     #[test]
     fn the_layer_is_chosen_by_the_kind_of_image() {
         let digest = |sign: &str| format!("sha256:{}", sign.repeat(64));
-        let layer = |kind: &str, sign: &str| json!({"mediaType": kind, "digest": digest(sign), "size": 7});
-        let module = |sign: &str, packing| Ok(Manifest::Module(Layer { digest: sign.repeat(64), size: 7, packing }));
+        let layer =
+            |kind: &str, sign: &str| json!({"mediaType": kind, "digest": digest(sign), "size": 7});
+        let module = |sign: &str, packing| {
+            Ok(Manifest::Module(Layer {
+                digest: sign.repeat(64),
+                size: 7,
+                packing,
+            }))
+        };
+
         for (manifest, expected) in [
             (
                 json!({"mediaType": DOCKER_MANIFEST, "layers": [layer("x", "a"), layer(DOCKER_LAYER, "b")]}),
                 module("b", Packing::Archive),
             ),
-            (json!({"mediaType": DOCKER_MANIFEST, "layers": [layer(OCI_LAYER, "a")]}), Err(ManifestError::NoModule)),
-            (json!({"layers": [layer(OCI_LAYER, "c")]}), module("c", Packing::Archive)),
-            (json!({"layers": [layer(WASM_LAYER, "d"), layer("config", "e")]}), module("d", Packing::Plain)),
-            (json!({"layers": [layer(WASM_LAYER, "d")]}), Err(ManifestError::NoModule)),
+            (
+                json!({"mediaType": DOCKER_MANIFEST, "layers": [layer(OCI_LAYER, "a")]}),
+                Err(ManifestError::NoModule),
+            ),
+            (
+                json!({"layers": [layer(OCI_LAYER, "c")]}),
+                module("c", Packing::Archive),
+            ),
+            (
+                json!({"layers": [layer(WASM_LAYER, "d"), layer("config", "e")]}),
+                module("d", Packing::Plain),
+            ),
+            (
+                json!({"layers": [layer(WASM_LAYER, "d")]}),
+                Err(ManifestError::NoModule),
+            ),
             (json!({"layers": []}), Err(ManifestError::NoModule)),
             (
                 json!({"layers": [{"mediaType": OCI_LAYER, "digest": "sha256:../../etc/passwd", "size": 1}]}),
@@ -165,8 +205,13 @@ mod tests {
                 Ok(Manifest::Index("2".repeat(64))),
             ),
         ] {
-            assert_eq!(parse(manifest.to_string().as_bytes()), expected, "{manifest}");
+            assert_eq!(
+                parse(manifest.to_string().as_bytes()),
+                expected,
+                "{manifest}"
+            );
         }
+
         assert!(matches!(parse(b"[["), Err(ManifestError::Unreadable(_))));
     }
 }

@@ -81,23 +81,38 @@ impl<'a> Registry<'a> {
         end: Instant,
     ) -> Self {
         let credentials = secret.and_then(|secret| Credentials::find(secret, &reference.registry));
-        Self { config, reference, credentials, scheme: "https", token: None, end }
+        Self {
+            config,
+            reference,
+            credentials,
+            scheme: "https",
+            token: None,
+            end,
+        }
     }
 
     /// Reads the image's manifest.
     pub(super) async fn image(&mut self) -> Result<Image, RegistryError> {
         let mut version = self.reference.version();
+
         for _ in 0..=INDEXES {
-            let got = self.get(&format!("manifests/{version}"), manifest::MAX_BYTES).await?;
+            let got = self
+                .get(&format!("manifests/{version}"), manifest::MAX_BYTES)
+                .await?;
             let digest = sha256_hex(&got);
-            if version.strip_prefix("sha256:").is_some_and(|expected| expected != digest) {
+            if version
+                .strip_prefix("sha256:")
+                .is_some_and(|expected| expected != digest)
+            {
                 return Err(RegistryError::Digest { what: "a manifest" });
             }
+
             match manifest::parse(&got)? {
                 Manifest::Module(layer) => return Ok(Image { digest, layer }),
                 Manifest::Index(chosen) => version = format!("sha256:{chosen}"),
             }
         }
+
         Err(RegistryError::Indexes)
     }
 
@@ -105,15 +120,26 @@ impl<'a> Registry<'a> {
         if layer.size > self.config.max_bytes {
             return Err(FetchError::TooLarge(self.config.max_bytes).into());
         }
-        let got = self.get(&format!("blobs/sha256:{}", layer.digest), self.config.max_bytes).await?;
-        if sha256_hex(&got) == layer.digest { Ok(got) } else { Err(RegistryError::Digest { what: "a layer" }) }
+        let got = self
+            .get(
+                &format!("blobs/sha256:{}", layer.digest),
+                self.config.max_bytes,
+            )
+            .await?;
+        if sha256_hex(&got) == layer.digest {
+            Ok(got)
+        } else {
+            Err(RegistryError::Digest { what: "a layer" })
+        }
     }
 
-    /// Whether plain text is allowed: if the registry is listed as insecure, or is on this machine or network, as in
-    /// other registry clients.
+    /// Whether plain text is allowed: if the registry is listed as insecure, or is on this machine
+    /// or network, as in other registry clients.
     fn may_be_plain(&self) -> bool {
         let registry = &self.reference.registry;
-        let host = registry.rsplit_once(':').map_or(registry.as_str(), |(host, _)| host);
+        let host = registry
+            .rsplit_once(':')
+            .map_or(registry.as_str(), |(host, _)| host);
         self.config.is_insecure(registry) || is_private(host) || host.ends_with(".local")
     }
 
@@ -130,12 +156,20 @@ impl<'a> Registry<'a> {
             self.token = Some(self.log_in(&got.headers).await?);
             got = self.try_get(path, max_bytes).await?;
         }
-        if got.status == StatusCode::OK { Ok(got.body) } else { Err(FetchError::Status(got.status).into()) }
+        if got.status == StatusCode::OK {
+            Ok(got.body)
+        } else {
+            Err(FetchError::Status(got.status).into())
+        }
     }
 
     /// One request to the registry.
     async fn try_get(&self, path: &str, max_bytes: u64) -> Result<FetchedModule, FetchError> {
-        let Reference { registry, repository, version: Version::Tag(_) | Version::Digest(_) } = self.reference;
+        let Reference {
+            registry,
+            repository,
+            version: Version::Tag(_) | Version::Digest(_),
+        } = self.reference;
         let text = format!("{}://{registry}/v2/{repository}/{path}", self.scheme);
         let url = text.parse::<Uri>().map_err(|_| FetchError::Url(text))?;
         let mut headers = HeaderMap::new();
@@ -147,29 +181,57 @@ impl<'a> Registry<'a> {
     }
 
     /// Sends a request within the remaining time.
-    async fn fetch_url(&self, url: Uri, headers: HeaderMap, max_bytes: u64) -> Result<FetchedModule, FetchError> {
-        let left = self.end.saturating_duration_since(Instant::now()).min(self.config.request_timeout);
+    async fn fetch_url(
+        &self,
+        url: Uri,
+        headers: HeaderMap,
+        max_bytes: u64,
+    ) -> Result<FetchedModule, FetchError> {
+        let left = self
+            .end
+            .saturating_duration_since(Instant::now())
+            .min(self.config.request_timeout);
         let insecure = self.config.is_insecure(&self.reference.registry);
-        fetch::get(FetchRequest { url, headers, insecure, addresses: &self.config.addresses, max_bytes, timeout: left })
-            .await
+        fetch::get(FetchRequest {
+            url,
+            headers,
+            insecure,
+            addresses: &self.config.addresses,
+            max_bytes,
+            timeout: left,
+        })
+        .await
     }
 
     /// The `Authorization` header that the registry requires.
     async fn log_in(&self, headers: &HeaderMap) -> Result<HeaderValue, RegistryError> {
         let refused = || RegistryError::Fetch(FetchError::Status(StatusCode::UNAUTHORIZED));
-        let challenges = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
+        let challenges = headers
+            .get_all(WWW_AUTHENTICATE)
+            .iter()
+            .filter_map(|value| value.to_str().ok());
         for challenge in challenges {
             let (scheme, rest) = challenge.split_once(' ').unwrap_or((challenge, ""));
             if scheme.eq_ignore_ascii_case("basic") {
-                return self.credentials.as_ref().and_then(Credentials::header).ok_or_else(refused);
+                return self
+                    .credentials
+                    .as_ref()
+                    .and_then(Credentials::header)
+                    .ok_or_else(refused);
             }
+
             if scheme.eq_ignore_ascii_case("bearer") {
                 if let Some(Credentials::Bearer(_)) = &self.credentials {
-                    return self.credentials.as_ref().and_then(Credentials::header).ok_or_else(refused);
+                    return self
+                        .credentials
+                        .as_ref()
+                        .and_then(Credentials::header)
+                        .ok_or_else(refused);
                 }
                 return self.token(rest).await;
             }
         }
+
         Err(refused())
     }
 
@@ -178,28 +240,49 @@ impl<'a> Registry<'a> {
         let realm = parameter(challenge, "realm").unwrap_or_default();
         let refused = || RegistryError::Realm(realm.to_owned());
         let url = realm.parse::<Uri>().map_err(|_| refused())?;
-        let own = url.authority().is_some_and(|authority| authority.as_str() == self.reference.registry);
+        let own = url
+            .authority()
+            .is_some_and(|authority| authority.as_str() == self.reference.registry);
         let plain = url.scheme_str() == Some("http") && self.scheme == "https";
         let good = matches!(url.scheme_str(), Some("http" | "https")) && !plain;
-        // Otherwise a registry could make the agent access internal addresses of the workload's machine or network.
+
+        // Otherwise a registry could make the agent access internal addresses of the workload's
+        // machine or network.
         if !good || !own && url.host().is_none_or(is_private) {
             return Err(refused());
         }
+
         let scope = format!("repository:{}:pull", self.reference.repository);
         let separator = if url.query().is_some() { '&' } else { '?' };
-        let service = parameter(challenge, "service").map(|service| format!("service={}&", encode(service)));
-        let text = format!("{realm}{separator}{}scope={}", service.unwrap_or_default(), encode(&scope));
+        let service =
+            parameter(challenge, "service").map(|service| format!("service={}&", encode(service)));
+        let text = format!(
+            "{realm}{separator}{}scope={}",
+            service.unwrap_or_default(),
+            encode(&scope)
+        );
         let url = text.parse::<Uri>().map_err(|_| refused())?;
+
         let mut headers = HeaderMap::new();
         if let Some(value) = self.credentials.as_ref().and_then(Credentials::header) {
             headers.insert(AUTHORIZATION, value);
         }
+
         let got = self.fetch_url(url, headers, TOKEN_BYTES).await?;
         if got.status != StatusCode::OK {
             return Err(FetchError::Status(got.status).into());
         }
-        let Token { token, access_token } = serde_json::from_slice(&got.body).unwrap_or_default();
-        let token = if token.is_empty() { access_token } else { token };
+
+        let Token {
+            token,
+            access_token,
+        } = serde_json::from_slice(&got.body).unwrap_or_default();
+        let token = if token.is_empty() {
+            access_token
+        } else {
+            token
+        };
+
         Credentials::Bearer(token).header().ok_or_else(refused)
     }
 }

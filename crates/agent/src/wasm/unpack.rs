@@ -41,10 +41,16 @@ pub enum UnpackError {
 /// If it contains no module, or is too large.
 pub fn unpack(bytes: &[u8], packing: Packing, max_bytes: u64) -> Result<Vec<u8>, UnpackError> {
     let module = match packing {
-        Packing::Archive => from_archive(&unzip(bytes, max_bytes)?, |name| name == FILE, max_bytes)?,
+        Packing::Archive => {
+            from_archive(&unzip(bytes, max_bytes)?, |name| name == FILE, max_bytes)?
+        }
         Packing::Plain => unpack_any(bytes.to_vec(), max_bytes)?,
     };
-    if module.len() >= HEAD && module.starts_with(&MAGIC) { Ok(module) } else { Err(UnpackError::NoModule) }
+    if module.len() >= HEAD && module.starts_with(&MAGIC) {
+        Ok(module)
+    } else {
+        Err(UnpackError::NoModule)
+    }
 }
 
 /// The module in a file with any nesting of formats; of archives, the first file.
@@ -68,7 +74,11 @@ fn unzip(bytes: &[u8], max_bytes: u64) -> Result<Vec<u8>, UnpackError> {
 }
 
 /// The first file of an archive whose name matches.
-fn from_archive(bytes: &[u8], wanted: impl Fn(&str) -> bool, max_bytes: u64) -> Result<Vec<u8>, UnpackError> {
+fn from_archive(
+    bytes: &[u8],
+    wanted: impl Fn(&str) -> bool,
+    max_bytes: u64,
+) -> Result<Vec<u8>, UnpackError> {
     let broken = |error: std::io::Error| UnpackError::Broken(error.to_string());
     let mut archive = tar::Archive::new(bytes);
     for entry in archive.entries().map_err(broken)?.take(ENTRIES) {
@@ -86,7 +96,9 @@ fn from_archive(bytes: &[u8], wanted: impl Fn(&str) -> bool, max_bytes: u64) -> 
 /// Reads everything, up to the size limit.
 fn read(from: impl Read, max_bytes: u64) -> Result<Vec<u8>, UnpackError> {
     let mut bytes = Vec::new();
-    let read = from.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes);
+    let read = from
+        .take(max_bytes.saturating_add(1))
+        .read_to_end(&mut bytes);
     read.map_err(|error| UnpackError::Broken(error.to_string()))?;
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > max_bytes {
         return Err(UnpackError::TooLarge(max_bytes));
@@ -123,24 +135,48 @@ mod tests {
     fn modules_are_found_in_every_image_format() {
         let layer = gzip(&tar(&[("readme", b"x"), ("deep/plugin.wasm", MODULE)]));
         assert_eq!(unpack(&layer, Packing::Archive, 100_000).unwrap(), MODULE);
-        for unpack_any in
-            [MODULE.to_vec(), gzip(MODULE), tar(&[("any", MODULE)]), gzip(&tar(&[("any", &gzip(MODULE))]))]
-        {
-            assert_eq!(unpack(&unpack_any, Packing::Plain, 100_000).unwrap(), MODULE);
+        for unpack_any in [
+            MODULE.to_vec(),
+            gzip(MODULE),
+            tar(&[("any", MODULE)]),
+            gzip(&tar(&[("any", &gzip(MODULE))])),
+        ] {
+            assert_eq!(
+                unpack(&unpack_any, Packing::Plain, 100_000).unwrap(),
+                MODULE
+            );
         }
     }
 
     #[test]
     fn bombs_and_nonsense_are_refused() {
         let bomb = gzip(&vec![0; 1 << 20]);
-        assert_eq!(unpack(&bomb, Packing::Plain, 1000), Err(UnpackError::TooLarge(1000)));
-        assert_eq!(unpack(b"hello", Packing::Plain, 1000), Err(UnpackError::NoModule));
-        assert_eq!(unpack(&gzip(&tar(&[("other", MODULE)])), Packing::Archive, 100_000), Err(UnpackError::NoModule));
-        assert!(matches!(unpack(&gzip(MODULE)[..12], Packing::Plain, 1000), Err(UnpackError::Broken(_))));
+        assert_eq!(
+            unpack(&bomb, Packing::Plain, 1000),
+            Err(UnpackError::TooLarge(1000))
+        );
+        assert_eq!(
+            unpack(b"hello", Packing::Plain, 1000),
+            Err(UnpackError::NoModule)
+        );
+
+        assert_eq!(
+            unpack(&gzip(&tar(&[("other", MODULE)])), Packing::Archive, 100_000),
+            Err(UnpackError::NoModule)
+        );
+        assert!(matches!(
+            unpack(&gzip(MODULE)[..12], Packing::Plain, 1000),
+            Err(UnpackError::Broken(_))
+        ));
+
         let mut nested = MODULE.to_vec();
         for _ in 0..10 {
             nested = gzip(&nested);
         }
-        assert_eq!(unpack(&nested, Packing::Plain, 100_000), Err(UnpackError::NoModule));
+
+        assert_eq!(
+            unpack(&nested, Packing::Plain, 100_000),
+            Err(UnpackError::NoModule)
+        );
     }
 }

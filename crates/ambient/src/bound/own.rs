@@ -18,21 +18,37 @@ impl Query for OwnAddresses {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let proxy = view.proxy();
-        let (namespace, network, cluster) = (proxy.namespace(), proxy.network(), proxy.cluster_id());
+        let namespace = proxy.namespace();
+        let network = proxy.network();
+        let cluster = proxy.cluster_id();
         let mut own = BTreeSet::new();
+
         for target in proxy.targets().iter() {
             let service = &target.service;
             let hostname = service.key.hostname.clone();
-            own.insert(WaypointAddress::Host(ServiceKey { namespace: namespace.clone(), hostname }));
-            let allocated: Vec<IpAddr> = service.auto_ipv4.into_iter().chain(service.auto_ipv6).collect();
+            own.insert(WaypointAddress::Host(ServiceKey {
+                namespace: namespace.clone(),
+                hostname,
+            }));
+            let allocated: Vec<IpAddr> = service
+                .auto_ipv4
+                .into_iter()
+                .chain(service.auto_ipv6)
+                .collect();
+
             let ips = if allocated.is_empty() {
                 let vips = service.cluster_vips.get(&cluster).into_iter().flatten();
                 vips.filter_map(|vip| vip.parse().ok()).collect()
             } else {
                 allocated
             };
-            own.extend(ips.into_iter().map(|ip| WaypointAddress::Ip(network.clone(), ip)));
+
+            own.extend(
+                ips.into_iter()
+                    .map(|ip| WaypointAddress::Ip(network.clone(), ip)),
+            );
         }
+
         own
     }
 }

@@ -45,33 +45,57 @@ struct BoundIn(ClusterRef, Namespace);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Bound(AddressName, Option<Timestamp>);
 
-/// The workloads of the view's proxy, which is a waypoint, in Istio's order; empty for an east-west gateway.
+/// The workloads of the view's proxy, which is a waypoint, in Istio's order; empty for an east-west
+/// gateway.
 #[must_use]
 pub fn workloads_of_proxy(view: &View<'_>) -> Vec<Arc<BoundWorkload>> {
     if !view.mesh().settings.ambient || super::joins_networks(view) {
         return Vec::new();
     }
+
     let own = view.derived(&OwnAddresses);
+
     // Most waypoints are for services only, and do not depend on workloads.
     let waypoints = view.get(&WaypointsAt((*own).clone()));
     if waypoints.is_empty() {
         return Vec::new();
     }
-    let mut namespaces: BTreeSet<Namespace> =
-        view.names::<NamespaceObject>().map(|name| Namespace::new(&name.name)).collect();
+
+    let mut namespaces: BTreeSet<Namespace> = view
+        .names::<NamespaceObject>()
+        .map(|name| Namespace::new(&name.name))
+        .collect();
+
     for cluster in remote_sites(view).iter() {
         let there = view.list_all_in::<NamespaceObject>(cluster).into_iter();
         namespaces.extend(there.map(|namespace| Namespace::new(&namespace.meta.key.name)));
     }
-    namespaces.retain(|namespace| waypoints.iter().any(|waypoint| waypoint.admits(namespace, view)));
-    namespaces.extend(waypoints.iter().map(|waypoint| waypoint.name.namespace.clone()));
+
+    namespaces.retain(|namespace| {
+        waypoints
+            .iter()
+            .any(|waypoint| waypoint.admits(namespace, view))
+    });
+
+    namespaces.extend(
+        waypoints
+            .iter()
+            .map(|waypoint| waypoint.name.namespace.clone()),
+    );
     let mut found = Vec::new();
-    for (cluster_ref, namespace) in
-        site_clusters(view).iter().flat_map(|cluster_ref| namespaces.iter().map(move |one| (cluster_ref, one)))
+    for (cluster_ref, namespace) in site_clusters(view)
+        .iter()
+        .flat_map(|cluster_ref| namespaces.iter().map(move |one| (cluster_ref, one)))
     {
         let bound = view.get(&BoundIn(cluster_ref.clone(), namespace.clone()));
-        found.extend(bound.iter().filter(|(waypoint, _)| own.contains(waypoint)).map(|(_, one)| one.clone()));
+        found.extend(
+            bound
+                .iter()
+                .filter(|(waypoint, _)| own.contains(waypoint))
+                .map(|(_, one)| one.clone()),
+        );
     }
+
     found.sort_unstable();
     found
 }
@@ -80,17 +104,26 @@ impl Query for WaypointsAt {
     type Value = Vec<Arc<Waypoint>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let mut all: Vec<WaypointOf> =
-            view.names::<KubernetesGateway>().map(|name| WaypointOf(ClusterRef::Config, name.clone())).collect();
+        let mut all: Vec<WaypointOf> = view
+            .names::<KubernetesGateway>()
+            .map(|name| WaypointOf(ClusterRef::Config, name.clone()))
+            .collect();
+
         for cluster in remote_sites(view).iter() {
             let there = view.list_all_in::<KubernetesGateway>(cluster).into_iter();
-            all.extend(there.map(|gateway| WaypointOf(ClusterRef::Remote(cluster.clone()), gateway.meta.key())));
+            all.extend(there.map(|gateway| {
+                WaypointOf(ClusterRef::Remote(cluster.clone()), gateway.meta.key())
+            }));
         }
-        let waypoints = all.iter().filter_map(|waypoint| (*view.get(waypoint)).clone());
+
+        let waypoints = all
+            .iter()
+            .filter_map(|waypoint| (*view.get(waypoint)).clone());
         let is_addressed = |waypoint: &Arc<Waypoint>| {
             let address = waypoint.address.as_ref().and_then(WaypointAddress::of);
             waypoint.is_for_workloads() && address.is_some_and(|address| self.0.contains(&address))
         };
+
         waypoints.filter(is_addressed).collect()
     }
 }
@@ -103,14 +136,27 @@ impl Query for BoundIn {
         let mut names: Vec<(AddressName, Option<Timestamp>)> = Vec::new();
         let pods = view.list_in::<Pod>(cluster_ref, namespace).into_iter();
         names.extend(pods.map(|pod| (AddressName::Pod(pod.meta.key()), pod.meta.created)));
-        let entries = view.list_in::<WorkloadEntry>(cluster_ref, namespace).into_iter();
-        names.extend(entries.map(|entry| (AddressName::WorkloadEntry(entry.meta.key()), entry.meta.created)));
+        let entries = view
+            .list_in::<WorkloadEntry>(cluster_ref, namespace)
+            .into_iter();
+        names.extend(entries.map(|entry| {
+            (
+                AddressName::WorkloadEntry(entry.meta.key()),
+                entry.meta.created,
+            )
+        }));
+
         for entry in view.list_in::<ServiceEntry>(cluster_ref, namespace) {
             let endpoints = endpoints_of(&entry.spec, &entry.meta.key());
             names.extend(endpoints.into_iter().map(|name| (name, entry.meta.created)));
         }
-        let names = names.into_iter().map(|(name, created)| Bound(name_in_cluster(cluster_ref, name), created));
-        names.filter_map(|name| (*view.get(&name)).clone()).collect()
+
+        let names = names
+            .into_iter()
+            .map(|(name, created)| Bound(name_in_cluster(cluster_ref, name), created));
+        names
+            .filter_map(|name| (*view.get(&name)).clone())
+            .collect()
     }
 }
 
@@ -120,7 +166,18 @@ impl Query for Bound {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let workload = workload(&self.0, view)?;
         let waypoint = WaypointAddress::of(workload.waypoint.as_ref()?)?;
-        let addresses = workload.addresses.iter().filter_map(|bytes| ip_of(bytes)).collect();
-        Some((waypoint, Arc::new(BoundWorkload { created: self.1, uid: workload.uid, addresses })))
+        let addresses = workload
+            .addresses
+            .iter()
+            .filter_map(|bytes| ip_of(bytes))
+            .collect();
+        Some((
+            waypoint,
+            Arc::new(BoundWorkload {
+                created: self.1,
+                uid: workload.uid,
+                addresses,
+            }),
+        ))
     }
 }

@@ -6,7 +6,9 @@ use navarch_proto::istio::security::{Action, Authorization, Match};
 
 use super::authorization::{ATTRIBUTES, convert, is_dry_run};
 use crate::mesh::Mesh;
-use navarch_api::istio::{AuthorizationAction, AuthorizationPolicy, AuthorizationRule, PolicyTargetReference};
+use navarch_api::istio::{
+    AuthorizationAction, AuthorizationPolicy, AuthorizationRule, PolicyTargetReference,
+};
 use navarch_api::object::Object;
 
 /// How ztunnel enforces a policy.
@@ -22,7 +24,10 @@ pub(crate) enum Acceptance {
 
 /// The target references of a policy; empty if it selects workloads.
 pub(crate) fn targets(policy: &AuthorizationPolicy) -> &[PolicyTargetReference] {
-    policy.target_ref.as_ref().map_or(policy.target_refs.as_slice(), std::slice::from_ref)
+    policy
+        .target_ref
+        .as_ref()
+        .map_or(policy.target_refs.as_slice(), std::slice::from_ref)
 }
 
 /// How ztunnel enforces a policy; `None` if it is for waypoints.
@@ -34,21 +39,27 @@ pub(crate) fn acceptance(object: &Object<AuthorizationPolicy>, mesh: &Mesh) -> O
             object.meta.key
         )));
     }
+
     if !targets(&object.spec).is_empty() {
         return None;
     }
+
     let Some(converted) = convert(object, mesh) else {
         let action = match object.spec.action {
             AuthorizationAction::Audit => "AUDIT",
             AuthorizationAction::Custom => "CUSTOM",
             AuthorizationAction::Allow | AuthorizationAction::Deny => "dry-run",
         };
-        return Some(Acceptance::Refused(format!("ztunnel does not support the {action} action")));
+        return Some(Acceptance::Refused(format!(
+            "ztunnel does not support the {action} action"
+        )));
     };
+
     let unseen: BTreeSet<&str> = object.spec.rules.iter().flat_map(about_requests).collect();
     if unseen.is_empty() {
         return Some(Acceptance::Whole);
     }
+
     let effect = if converted.action() != Action::Deny {
         "Within an ALLOW policy, rules matching HTTP attributes are omitted. This will be more restrictive than requested."
     } else if matches_anything(&converted) {
@@ -57,6 +68,7 @@ pub(crate) fn acceptance(object: &Object<AuthorizationPolicy>, mesh: &Mesh) -> O
         "After omitting unsupported HTTP attributes, this DENY policy has no enforceable rules at ztunnel and will have no \
          effect. Deploy a waypoint proxy and use a targetRef to enforce this policy."
     };
+
     let unseen: Vec<&str> = unseen.into_iter().collect();
     Some(Acceptance::InPart(format!(
         "ztunnel does not support HTTP attributes (found: {}). In ambient mode you must use a waypoint proxy to enforce HTTP \
@@ -67,31 +79,51 @@ pub(crate) fn acceptance(object: &Object<AuthorizationPolicy>, mesh: &Mesh) -> O
 
 /// The fields of a rule that are about HTTP.
 fn about_requests(rule: &AuthorizationRule) -> impl Iterator<Item = &str> {
-    let operations = rule.to.iter().filter_map(|to| to.operation.as_ref()).flat_map(|operation| {
-        [
-            ("hosts", &operation.hosts),
-            ("notHosts", &operation.not_hosts),
-            ("methods", &operation.methods),
-            ("notMethods", &operation.not_methods),
-            ("paths", &operation.paths),
-            ("notPaths", &operation.not_paths),
-        ]
-    });
-    let sources = rule.from.iter().filter_map(|from| from.source.as_ref()).flat_map(|source| {
-        [
-            ("remoteIpBlocks", &source.remote_ip_blocks),
-            ("notRemoteIpBlocks", &source.not_remote_ip_blocks),
-            ("requestPrincipals", &source.request_principals),
-            ("notRequestPrincipals", &source.not_request_principals),
-        ]
-    });
+    let operations = rule
+        .to
+        .iter()
+        .filter_map(|to| to.operation.as_ref())
+        .flat_map(|operation| {
+            [
+                ("hosts", &operation.hosts),
+                ("notHosts", &operation.not_hosts),
+                ("methods", &operation.methods),
+                ("notMethods", &operation.not_methods),
+                ("paths", &operation.paths),
+                ("notPaths", &operation.not_paths),
+            ]
+        });
+
+    let sources = rule
+        .from
+        .iter()
+        .filter_map(|from| from.source.as_ref())
+        .flat_map(|source| {
+            [
+                ("remoteIpBlocks", &source.remote_ip_blocks),
+                ("notRemoteIpBlocks", &source.not_remote_ip_blocks),
+                ("requestPrincipals", &source.request_principals),
+                ("notRequestPrincipals", &source.not_request_principals),
+            ]
+        });
+
     let conditions = rule.when.iter().map(|condition| condition.key.as_str());
-    let lists = operations.chain(sources).filter(|(_, values)| !values.is_empty()).map(|(name, _)| name);
+    let lists = operations
+        .chain(sources)
+        .filter(|(_, values)| !values.is_empty())
+        .map(|(name, _)| name);
+
     lists.chain(conditions.filter(|key| !ATTRIBUTES.contains(key)))
 }
 
-/// Whether any connection can match a policy: ztunnel ignores empty matches, and clauses with only empty matches.
+/// Whether any connection can match a policy: ztunnel ignores empty matches, and clauses with only
+/// empty matches.
 fn matches_anything(policy: &Authorization) -> bool {
     let says_something = |one: &Match| *one != Match::default();
-    policy.groups.iter().any(|group| group.rules.iter().all(|clause| clause.matches.iter().any(says_something)))
+    policy.groups.iter().any(|group| {
+        group
+            .rules
+            .iter()
+            .all(|clause| clause.matches.iter().any(says_something))
+    })
 }

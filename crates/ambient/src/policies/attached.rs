@@ -30,15 +30,29 @@ impl Query for SelectingPolicies {
     fn compute(&self, view: &View<'_>) -> Selecting {
         let mesh = view.get(&MeshFacts);
         let mut selecting = Selecting::new();
+
         for policy in view.list::<AuthorizationPolicy>(&self.0) {
-            let labels = policy.spec.selector.iter().flat_map(|selector| &selector.match_labels);
-            let selector: Labels = labels.map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect();
-            let Some((key, value)) = selector.iter().next() else { continue };
+            let labels = policy
+                .spec
+                .selector
+                .iter()
+                .flat_map(|selector| &selector.match_labels);
+            let selector: Labels = labels
+                .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
+                .collect();
+            let Some((key, value)) = selector.iter().next() else {
+                continue;
+            };
+
             if authorization::convert(policy, &mesh).is_some() {
                 let key = (key.clone(), value.clone());
-                selecting.entry(key).or_default().push((selector, policy.meta.key.name.clone()));
+                selecting
+                    .entry(key)
+                    .or_default()
+                    .push((selector, policy.meta.key.name.clone()));
             }
         }
+
         selecting
     }
 }
@@ -50,8 +64,8 @@ struct PoliciesIn(Namespace);
 /// The value of [`PoliciesIn`].
 #[derive(Debug, PartialEq)]
 struct NamespacePolicies {
-    /// AuthorizationPolicies with selectors, with their namespaces: those of the mesh, and of the namespace unless it
-    /// is the root namespace.
+    /// AuthorizationPolicies with selectors, with their namespaces: those of the mesh, and of the
+    /// namespace unless it is the root namespace.
     selecting: Vec<(Namespace, Arc<Selecting>)>,
     /// The PeerAuthentications of the mesh.
     mesh: Arc<NamespacePeers>,
@@ -69,7 +83,12 @@ impl Query for PoliciesIn {
         let selecting = [root].into_iter().chain(own);
         NamespacePolicies {
             selecting: selecting
-                .map(|namespace| (namespace.clone(), view.get(&SelectingPolicies(namespace.clone()))))
+                .map(|namespace| {
+                    (
+                        namespace.clone(),
+                        view.get(&SelectingPolicies(namespace.clone())),
+                    )
+                })
                 .collect(),
             mesh: view.get(&PeersOf(root.clone())),
             own: own.map(|own| view.get(&PeersOf(own.clone()))),
@@ -77,8 +96,8 @@ impl Query for PoliciesIn {
     }
 }
 
-/// The names of the policies that a workload of a cluster lists: AuthorizationPolicies in order, then converted
-/// PeerAuthentications, then those that allow its waypoints.
+/// The names of the policies that a workload of a cluster lists: AuthorizationPolicies in order,
+/// then converted PeerAuthentications, then those that allow its waypoints.
 pub(crate) fn policies_of(
     cluster_ref: &ClusterRef,
     labels: &Labels,
@@ -90,17 +109,31 @@ pub(crate) fn policies_of(
     let mesh = view.get(&MeshFacts);
     let policies = view.get(&PoliciesIn(namespace.clone()));
     let mut names = Vec::new();
+
     for (of, selecting) in &policies.selecting {
-        let candidates = labels.iter().filter_map(|(key, value)| selecting.get(&(key.clone(), value.clone())));
-        let chosen = candidates.flatten().filter(|(selector, _)| selects(selector, labels));
+        let candidates = labels
+            .iter()
+            .filter_map(|(key, value)| selecting.get(&(key.clone(), value.clone())));
+        let chosen = candidates
+            .flatten()
+            .filter(|(selector, _)| selects(selector, labels));
         names.extend(chosen.map(|(_, name)| format!("{of}/{name}")));
     }
+
     names.sort_unstable();
     let own = policies.own.as_deref();
-    names.extend(peer::policies_of(labels, namespace, &mesh.root_namespace, &policies.mesh, own));
+    names.extend(peer::policies_of(
+        labels,
+        namespace,
+        &mesh.root_namespace,
+        &policies.mesh,
+        own,
+    ));
+
     if mesh.auto_allow_waypoints {
         names.extend(waypoints_let_in(cluster_ref, waypoint, services, view));
     }
+
     names
 }
 
@@ -112,12 +145,26 @@ fn waypoints_let_in(
     view: &View<'_>,
 ) -> Vec<String> {
     let own_name = own.map(|waypoint| &waypoint.name);
-    let mut names: Vec<&NamespacedName> = services.iter().filter_map(|service| service.waypoint.as_ref()).collect();
+    let mut names: Vec<&NamespacedName> = services
+        .iter()
+        .filter_map(|service| service.waypoint.as_ref())
+        .collect();
     names.retain(|name| Some(*name) != own_name);
     names.sort_unstable();
     names.dedup();
-    let found = |name: &NamespacedName| (*view.get(&WaypointOf(cluster_ref.clone(), name.clone()))).clone();
+
+    let found =
+        |name: &NamespacedName| (*view.get(&WaypointOf(cluster_ref.clone(), name.clone()))).clone();
     let of_services = names.into_iter().filter_map(found);
-    let all = of_services.chain(own.cloned()).filter(|waypoint| !waypoint.accounts.is_empty());
-    all.map(|waypoint| format!("{}/{}", waypoint.name.namespace, name_of_waypoint_policy(&waypoint.name))).collect()
+    let all = of_services
+        .chain(own.cloned())
+        .filter(|waypoint| !waypoint.accounts.is_empty());
+    all.map(|waypoint| {
+        format!(
+            "{}/{}",
+            waypoint.name.namespace,
+            name_of_waypoint_policy(&waypoint.name)
+        )
+    })
+    .collect()
 }

@@ -1,7 +1,8 @@
 //! AuthorizationPolicies for ztunnel (Istio's `serviceregistry/ambient/authorization.go`).
 //!
-//! ztunnel evaluates connections, not requests. Parts that it cannot evaluate are omitted such that no more is allowed:
-//! ALLOW rules with such parts are omitted completely, DENY rules keep their other parts.
+//! ztunnel evaluates connections, not requests. Parts that it cannot evaluate are omitted such that
+//! no more is allowed: ALLOW rules with such parts are omitted completely, DENY rules keep their
+//! other parts.
 
 use bytes::Bytes;
 use navarch_proto::istio::security::{
@@ -14,24 +15,31 @@ use crate::wire::ip_bytes;
 use navarch_api::cidr::Cidr;
 use navarch_api::go_text::parse_bool;
 use navarch_api::istio::{
-    AuthorizationAction, AuthorizationCondition, AuthorizationOperation, AuthorizationPolicy, AuthorizationRule,
-    AuthorizationSource,
+    AuthorizationAction, AuthorizationCondition, AuthorizationOperation, AuthorizationPolicy,
+    AuthorizationRule, AuthorizationSource,
 };
 use navarch_api::object::Object;
 
 /// The annotation of dry-run policies.
 const DRY_RUN_ANNOTATION: &str = "istio.io/dry-run";
 /// The attributes of connections that conditions can name.
-pub(super) const ATTRIBUTES: [&str; 5] =
-    ["source.ip", "source.namespace", "source.principal", "destination.ip", "destination.port"];
+pub(super) const ATTRIBUTES: [&str; 5] = [
+    "source.ip",
+    "source.namespace",
+    "source.principal",
+    "destination.ip",
+    "destination.port",
+];
 
 /// The policy for ztunnel; `None` if it is for waypoints, a dry run, or has an unsupported action.
 pub(super) fn convert(object: &Object<AuthorizationPolicy>, mesh: &Mesh) -> Option<Authorization> {
-    let (meta, spec) = (&object.meta, &object.spec);
+    let meta = &object.meta;
+    let spec = &object.spec;
     let dry_run = is_dry_run(object);
     if dry_run && !mesh.dry_run || !spec.target_refs.is_empty() || spec.target_ref.is_some() {
         return None;
     }
+
     let action = match spec.action {
         AuthorizationAction::Allow => Action::Allow,
         AuthorizationAction::Deny => Action::Deny,
@@ -43,7 +51,12 @@ pub(super) fn convert(object: &Object<AuthorizationPolicy>, mesh: &Mesh) -> Opti
         None if *namespace == mesh.root_namespace => Scope::Global,
         None => Scope::Namespace,
     };
-    let groups = spec.rules.iter().filter_map(|rule| group(action, rule, namespace.as_str()));
+
+    let groups = spec
+        .rules
+        .iter()
+        .filter_map(|rule| group(action, rule, namespace.as_str()));
+
     Some(Authorization {
         name: meta.key.name.to_string(),
         namespace: namespace.to_string(),
@@ -67,23 +80,54 @@ fn group(action: Action, rule: &AuthorizationRule, namespace: &str) -> Option<Gr
     let sources = || rule.from.iter().map(|from| from.source.as_ref());
     let is_blind = operations().flatten().any(needs_requests)
         || sources().flatten().any(needs_request_source)
-        || rule.when.iter().any(|condition| !ATTRIBUTES.contains(&condition.key.as_str()));
+        || rule
+            .when
+            .iter()
+            .any(|condition| !ATTRIBUTES.contains(&condition.key.as_str()));
+
     if is_blind && action == Action::Allow {
         return None;
     }
-    let operations: Vec<Match> = operations().map(|one| one.map(match_operation).unwrap_or_default()).collect();
-    let sources: Vec<Match> =
-        sources().map(|one| one.map(|source| match_source(source, namespace)).unwrap_or_default()).collect();
-    let conditions = rule.when.iter().map(|condition| vec![match_condition(condition)]);
-    let matches = [operations, sources].into_iter().filter(|matches| !matches.is_empty()).chain(conditions);
-    Some(Group { rules: matches.map(|matches| Rules { matches }).collect() })
+
+    let operations: Vec<Match> = operations()
+        .map(|one| one.map(match_operation).unwrap_or_default())
+        .collect();
+    let sources: Vec<Match> = sources()
+        .map(|one| {
+            one.map(|source| match_source(source, namespace))
+                .unwrap_or_default()
+        })
+        .collect();
+
+    let conditions = rule
+        .when
+        .iter()
+        .map(|condition| vec![match_condition(condition)]);
+    let matches = [operations, sources]
+        .into_iter()
+        .filter(|matches| !matches.is_empty())
+        .chain(conditions);
+
+    Some(Group {
+        rules: matches.map(|matches| Rules { matches }).collect(),
+    })
 }
 
 /// Whether an operation is about HTTP.
 fn needs_requests(operation: &AuthorizationOperation) -> bool {
-    let AuthorizationOperation { hosts, not_hosts, ports: _, not_ports: _, methods, not_methods, paths, not_paths } =
-        operation;
-    [hosts, not_hosts, methods, not_methods, paths, not_paths].iter().any(|list| !list.is_empty())
+    let AuthorizationOperation {
+        hosts,
+        not_hosts,
+        ports: _,
+        not_ports: _,
+        methods,
+        not_methods,
+        paths,
+        not_paths,
+    } = operation;
+    [hosts, not_hosts, methods, not_methods, paths, not_paths]
+        .iter()
+        .any(|list| !list.is_empty())
 }
 
 /// Whether a source is about HTTP.
@@ -123,23 +167,35 @@ fn match_source(source: &AuthorizationSource, namespace: &str) -> Match {
 
 /// A condition; one that is about HTTP matches nothing.
 fn match_condition(condition: &AuthorizationCondition) -> Match {
-    let (values, not_values) = (&condition.values, &condition.not_values);
+    let values = &condition.values;
+    let not_values = &condition.not_values;
+
     match condition.key.as_str() {
-        "source.namespace" => {
-            Match { namespaces: texts(values), not_namespaces: texts(not_values), ..Match::default() }
-        }
-        "source.principal" => {
-            Match { principals: texts(values), not_principals: texts(not_values), ..Match::default() }
-        }
-        "source.ip" => {
-            Match { source_ips: addresses(values), not_source_ips: addresses(not_values), ..Match::default() }
-        }
-        "destination.ip" => {
-            Match { destination_ips: addresses(values), not_destination_ips: addresses(not_values), ..Match::default() }
-        }
-        "destination.port" => {
-            Match { destination_ports: ports(values), not_destination_ports: ports(not_values), ..Match::default() }
-        }
+        "source.namespace" => Match {
+            namespaces: texts(values),
+            not_namespaces: texts(not_values),
+            ..Match::default()
+        },
+        "source.principal" => Match {
+            principals: texts(values),
+            not_principals: texts(not_values),
+            ..Match::default()
+        },
+        "source.ip" => Match {
+            source_ips: addresses(values),
+            not_source_ips: addresses(not_values),
+            ..Match::default()
+        },
+        "destination.ip" => Match {
+            destination_ips: addresses(values),
+            not_destination_ips: addresses(not_values),
+            ..Match::default()
+        },
+        "destination.port" => Match {
+            destination_ports: ports(values),
+            not_destination_ports: ports(not_values),
+            ..Match::default()
+        },
         _ => Match::default(),
     }
 }
@@ -156,7 +212,9 @@ fn texts(values: &[String]) -> Vec<StringMatch> {
         } else {
             MatchType::Exact(text.clone())
         };
-        StringMatch { match_type: Some(kind) }
+        StringMatch {
+            match_type: Some(kind),
+        }
     };
     values.iter().map(one).collect()
 }
@@ -165,7 +223,10 @@ fn texts(values: &[String]) -> Vec<StringMatch> {
 fn accounts(values: &[String], namespace: &str) -> Vec<ServiceAccountMatch> {
     let one = |text: &String| {
         let (namespace, account) = text.split_once('/').unwrap_or((namespace, text));
-        ServiceAccountMatch { namespace: namespace.to_owned(), service_account: account.to_owned() }
+        ServiceAccountMatch {
+            namespace: namespace.to_owned(),
+            service_account: account.to_owned(),
+        }
     };
     values.iter().map(one).collect()
 }
@@ -173,16 +234,28 @@ fn accounts(values: &[String], namespace: &str) -> Vec<ServiceAccountMatch> {
 /// Ports; invalid ones are skipped.
 fn ports(values: &[String]) -> Vec<u32> {
     let is_plain = |text: &&String| text.bytes().all(|byte| byte.is_ascii_digit());
-    values.iter().filter(is_plain).filter_map(|text| text.parse::<u32>().ok()).filter(|port| *port <= 65535).collect()
+    values
+        .iter()
+        .filter(is_plain)
+        .filter_map(|text| text.parse::<u32>().ok())
+        .filter(|port| *port <= 65535)
+        .collect()
 }
 
 /// CIDRs; invalid ones are skipped.
 fn addresses(values: &[String]) -> Vec<Address> {
     let one = |range: Cidr| {
         let address: Bytes = ip_bytes(range.address);
-        Address { address, length: u32::from(range.bits) }
+        Address {
+            address,
+            length: u32::from(range.bits),
+        }
     };
-    values.iter().filter_map(|text| Cidr::parse_range_or_address(text)).map(one).collect()
+    values
+        .iter()
+        .filter_map(|text| Cidr::parse_range_or_address(text))
+        .map(one)
+        .collect()
 }
 
 #[cfg(test)]

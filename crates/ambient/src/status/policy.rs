@@ -36,24 +36,55 @@ pub(super) fn of_policy(name: &NamespacedName, view: &View<'_>) -> Option<Condit
         Acceptance::InPart(message) => Condition::new(true, "UnsupportedValue", message),
         Acceptance::Refused(message) => Condition::new(false, "UnsupportedValue", message),
     });
+
     let targets = targets(&object.spec);
-    let all: Vec<(&PolicyTargetReference, Condition)> =
-        targets.iter().map(|target| (target, of_target(target, &name.namespace, &mesh.root_namespace, view))).collect();
+    let all: Vec<(&PolicyTargetReference, Condition)> = targets
+        .iter()
+        .map(|target| {
+            (
+                target,
+                of_target(target, &name.namespace, &mesh.root_namespace, view),
+            )
+        })
+        .collect();
+
     let by_waypoint = (!all.is_empty()).then(|| of_all(all, &name.namespace));
-    let of_generation = |condition: Option<Condition>| condition.map(|condition| Condition { generation, ..condition });
-    Some(vec![(ZTUNNEL, of_generation(by_ztunnel)), (WAYPOINT, of_generation(by_waypoint))])
+    let of_generation = |condition: Option<Condition>| {
+        condition.map(|condition| Condition {
+            generation,
+            ..condition
+        })
+    };
+
+    Some(vec![
+        (ZTUNNEL, of_generation(by_ztunnel)),
+        (WAYPOINT, of_generation(by_waypoint)),
+    ])
 }
 
-fn of_target(target: &PolicyTargetReference, own: &Namespace, root: &Namespace, view: &View<'_>) -> Condition {
+fn of_target(
+    target: &PolicyTargetReference,
+    own: &Namespace,
+    root: &Namespace,
+    view: &View<'_>,
+) -> Condition {
     let name = NamespacedName::of(namespace_of(target, own), target.name.as_str().into());
+
     match target.kind.as_str() {
         "GatewayClass" if name.namespace != *root => Condition::new(
             false,
             INVALID,
-            format!("AuthorizationPolicy must be in the root namespace `{root}` when referencing a GatewayClass"),
+            format!(
+                "AuthorizationPolicy must be in the root namespace `{root}` when referencing a GatewayClass"
+            ),
         ),
-        "GatewayClass" => match view.object::<GatewayClass>(&NamespacedName::new("", &target.name)) {
-            None => Condition::new(false, NOT_FOUND, format!("GatewayClass {} was not found", target.name)),
+        "GatewayClass" => match view.object::<GatewayClass>(&NamespacedName::new("", &target.name))
+        {
+            None => Condition::new(
+                false,
+                NOT_FOUND,
+                format!("GatewayClass {} was not found", target.name),
+            ),
             Some(class) if class.spec.controller_name != MESH_CONTROLLER => Condition::new(
                 false,
                 INVALID,
@@ -63,22 +94,32 @@ fn of_target(target: &PolicyTargetReference, own: &Namespace, root: &Namespace, 
         },
         "Gateway" => match &*view.get(&WaypointOf(ClusterRef::Config, name.clone())) {
             Some(waypoint) => bound_to(&waypoint.name),
-            None => Condition::new(false, NOT_FOUND, format!("Gateway {name} was not found, or has no address yet")),
+            None => Condition::new(
+                false,
+                NOT_FOUND,
+                format!("Gateway {name} was not found, or has no address yet"),
+            ),
         },
         "Service" => of_service(
             "Service",
             &name,
-            view.object::<Service>(&name)
-                .map(|service| waypoint::before_service(&ClusterRef::Config, &service.meta, None, view)),
+            view.object::<Service>(&name).map(|service| {
+                waypoint::before_service(&ClusterRef::Config, &service.meta, None, view)
+            }),
         ),
         "ServiceEntry" => {
             let visibility = visibility(&name.namespace, view);
             let entry = view.object::<ServiceEntry>(&name);
-            let before =
-                entry.map(|entry| waypoint::before_service(&ClusterRef::Config, &entry.meta, Some(visibility), view));
+            let before = entry.map(|entry| {
+                waypoint::before_service(&ClusterRef::Config, &entry.meta, Some(visibility), view)
+            });
             of_service("ServiceEntry", &name, before)
         }
-        kind => Condition::new(false, "unknown", format!("waypoints do not enforce policies for kind {kind}")),
+        kind => Condition::new(
+            false,
+            "unknown",
+            format!("waypoints do not enforce policies for kind {kind}"),
+        ),
     }
 }
 
@@ -87,9 +128,11 @@ fn of_service(kind: &str, name: &NamespacedName, before: Option<Before>) -> Cond
     match before {
         None => Condition::new(false, NOT_FOUND, format!("{kind} {name} was not found")),
         Some(Ok(Some(waypoint))) => bound_to(&waypoint.name),
-        Some(Ok(None) | Err(_)) => {
-            Condition::new(false, "AncestorNotBound", format!("{kind} {name} is not bound to a waypoint"))
-        }
+        Some(Ok(None) | Err(_)) => Condition::new(
+            false,
+            "AncestorNotBound",
+            format!("{kind} {name} is not bound to a waypoint"),
+        ),
     }
 }
 
@@ -100,7 +143,11 @@ fn bound_to(waypoint: &dyn std::fmt::Display) -> Condition {
 
 /// The namespace of a target; defaults to that of the policy.
 fn namespace_of(target: &PolicyTargetReference, own: &Namespace) -> Namespace {
-    if target.namespace.is_empty() { own.clone() } else { Namespace::new(&target.namespace) }
+    if target.namespace.is_empty() {
+        own.clone()
+    } else {
+        Namespace::new(&target.namespace)
+    }
 }
 
 /// Combines the conditions of all targets: true if a waypoint enforces any.
@@ -111,17 +158,36 @@ fn of_all(mut all: Vec<(&PolicyTargetReference, Condition)>, own: &Namespace) ->
         return only;
     }
     let describe = |(target, _): &(&PolicyTargetReference, Condition)| {
-        let group = if target.group.is_empty() { "core" } else { &target.group };
-        format!("{}.{group}:{}/{}", target.kind, namespace_of(target, own), target.name)
+        let group = if target.group.is_empty() {
+            "core"
+        } else {
+            &target.group
+        };
+        format!(
+            "{}.{group}:{}/{}",
+            target.kind,
+            namespace_of(target, own),
+            target.name
+        )
     };
-    let unbound: Vec<String> = all.iter().filter(|(_, condition)| !condition.is_true).map(describe).collect();
+
+    let unbound: Vec<String> = all
+        .iter()
+        .filter(|(_, condition)| !condition.is_true)
+        .map(describe)
+        .collect();
     let is_any_bound = unbound.len() < all.len();
     let reason = match (is_any_bound, unbound.is_empty()) {
         (true, true) => ACCEPTED,
         (true, false) => "PartiallyInvalid",
         (false, _) => INVALID,
     };
-    let message =
-        if unbound.is_empty() { String::new() } else { format!("Invalid targetRefs: {}", unbound.join(", ")) };
+
+    let message = if unbound.is_empty() {
+        String::new()
+    } else {
+        format!("Invalid targetRefs: {}", unbound.join(", "))
+    };
+
     Condition::new(is_any_bound, reason, message)
 }

@@ -52,7 +52,9 @@ fn a_pod_requested_by_address_is_sent_with_its_names_only() {
         uid: uid.to_owned(),
         name: "client-5d-x".to_owned(),
         namespace: "shop".to_owned(),
-        addresses: ["10.0.0.1", "fd00::1"].map(|ip| crate::wire::ip_bytes(ip.parse().unwrap())).into(),
+        addresses: ["10.0.0.1", "fd00::1"]
+            .map(|ip| crate::wire::ip_bytes(ip.parse().unwrap()))
+            .into(),
         cluster_id: "Kubernetes".to_owned(),
         service_account: "buyer".to_owned(),
         workload_name: "client".to_owned(),
@@ -61,12 +63,23 @@ fn a_pod_requested_by_address_is_sent_with_its_names_only() {
         canonical_revision: "v2".to_owned(),
         ..Workload::default()
     };
+
     assert_eq!(Workload::decode(shown[uid].clone()).unwrap(), expected);
+
     // It changes with the pod, and goes with it.
     mesh.put(&WORKLOADS.replace("version: v2", "version: v3"));
     let shown = mesh.shown(sidecar, ResourceType::Workload);
-    assert_eq!(Workload::decode(shown[uid].clone()).unwrap().canonical_revision, "v3");
-    let Change::Put(pod) = objects(WORKLOADS).remove(0) else { panic!("an object") };
+    assert_eq!(
+        Workload::decode(shown[uid].clone())
+            .unwrap()
+            .canonical_revision,
+        "v3"
+    );
+
+    let Change::Put(pod) = objects(WORKLOADS).remove(0) else {
+        panic!("an object")
+    };
+
     mesh.change(vec![Change::Removed(pod.object_ref())]);
     assert!(mesh.shown(sidecar, ResourceType::Workload).is_empty());
 }
@@ -80,12 +93,33 @@ fn lookups_by_address_find_no_services_or_other_networks() {
     };
     let vm = "Kubernetes/networking.istio.io/WorkloadEntry/shop/vm";
     assert_eq!(found(&["far/10.2.0.1"]), [vm]);
-    assert_eq!(found(&["/10.2.0.1"]), [vm], "a proxy without a network finds workloads of all networks");
-    assert_eq!(found(&["near/10.2.0.1", "/10.96.0.1", "/10.0.0.7", "shop/client.shop.svc.cluster.local"]), [""; 0]);
-    assert_eq!(found(&["Kubernetes//Pod/shop/client-5d-x"]), [""; 0], "names of pods tell no addresses");
+    assert_eq!(
+        found(&["/10.2.0.1"]),
+        [vm],
+        "a proxy without a network finds workloads of all networks"
+    );
+
+    assert_eq!(
+        found(&[
+            "near/10.2.0.1",
+            "/10.96.0.1",
+            "/10.0.0.7",
+            "shop/client.shop.svc.cluster.local"
+        ]),
+        [""; 0]
+    );
+
+    assert_eq!(
+        found(&["Kubernetes//Pod/shop/client-5d-x"]),
+        [""; 0],
+        "names of pods tell no addresses"
+    );
     let host = mesh.ask(sidecar, ResourceType::Workload, &["/10.9.0.1"]);
     let host = Workload::decode(host["Kubernetes//Pod/shop/agent"].clone()).unwrap();
-    assert_eq!(host.network_mode(), navarch_proto::istio::workload::NetworkMode::HostNetwork);
+    assert_eq!(
+        host.network_mode(),
+        navarch_proto::istio::workload::NetworkMode::HostNetwork
+    );
 }
 
 #[test]
@@ -98,7 +132,10 @@ fn pods_of_remote_clusters_are_found_with_theirs() {
     let shown = mesh.ask(sidecar, ResourceType::Workload, &["/10.5.0.1"]);
     let found = Workload::decode(shown["two//Pod/shop/client-5d-x"].clone()).unwrap();
     assert_eq!(found.cluster_id, "two");
-    mesh.change(vec![Change::Remote(ClusterId::new("two"), RemoteChange::Gone)]);
+    mesh.change(vec![Change::Remote(
+        ClusterId::new("two"),
+        RemoteChange::Gone,
+    )]);
     assert!(mesh.shown(sidecar, ResourceType::Workload).is_empty());
 }
 
@@ -106,10 +143,29 @@ fn pods_of_remote_clusters_are_found_with_theirs() {
 fn the_address_index_is_built_on_first_request() {
     let mut state = MeshState::new(Settings::default());
     state.apply(objects(WORKLOADS));
-    assert_eq!(state.context().addresses.at("10.0.0.1".parse().unwrap()).count(), 0);
+    assert_eq!(
+        state
+            .context()
+            .addresses
+            .at("10.0.0.1".parse().unwrap())
+            .count(),
+        0
+    );
+
     let facts = state.apply([Change::FindPeers]);
-    assert!(facts.iter().all(|fact| matches!(fact, FactKey::Found(_))) && facts.len() == 4, "{facts:?}");
-    assert_eq!(state.context().addresses.at("10.0.0.1".parse().unwrap()).count(), 1);
+    assert!(
+        facts.iter().all(|fact| matches!(fact, FactKey::Found(_))) && facts.len() == 4,
+        "{facts:?}"
+    );
+    assert_eq!(
+        state
+            .context()
+            .addresses
+            .at("10.0.0.1".parse().unwrap())
+            .count(),
+        1
+    );
+
     assert_eq!(state.apply([Change::FindPeers]), [], "once");
     let fork = MeshState::fork(&state.context()).context();
     assert!(fork.finds_peers && fork.addresses.at("fd00::1".parse().unwrap()).count() == 1);
@@ -119,8 +175,12 @@ fn the_address_index_is_built_on_first_request() {
 fn in_ambient_mode_remote_clusters_are_indexed_on_first_request() {
     let ip = "10.5.0.1".parse().unwrap();
     let remote_pods = || remote(&WORKLOADS.replace("10.0.0.1", "10.5.0.1"));
+
     for (east_west, found) in [(false, [0, 1]), (true, [1, 1])] {
-        let mut settings = Settings { ambient: true, ..Settings::default() };
+        let mut settings = Settings {
+            ambient: true,
+            ..Settings::default()
+        };
         settings.gateway_api.east_west = east_west;
         let mut state = MeshState::new(settings);
         state.apply(objects(WORKLOADS).into_iter().chain(remote_pods()));
@@ -130,12 +190,25 @@ fn in_ambient_mode_remote_clusters_are_indexed_on_first_request() {
             index.map_or(0, |index| index.at(ip).count())
         };
         let before = of_remote(&state);
+
         let facts = state.apply([Change::FindPeers]);
         assert_eq!([before, of_remote(&state)], found, "east_west: {east_west}");
-        assert_eq!(facts.is_empty(), east_west, "the own cluster is indexed already: {facts:?}");
+        assert_eq!(
+            facts.is_empty(),
+            east_west,
+            "the own cluster is indexed already: {facts:?}"
+        );
         let context = state.context();
-        assert_eq!(context.addresses.at("10.96.0.1".parse().unwrap()).count(), 1);
-        assert!(!facts.contains(&FactKey::AddressNames), "a ztunnel gets no more names: {facts:?}");
+
+        assert_eq!(
+            context.addresses.at("10.96.0.1".parse().unwrap()).count(),
+            1
+        );
+        assert!(
+            !facts.contains(&FactKey::AddressNames),
+            "a ztunnel gets no more names: {facts:?}"
+        );
+
         // It stays up to date, and a copy of the snapshot has it.
         let gone = Change::Remote(ClusterId::new("two"), RemoteChange::Gone);
         assert_eq!(of_remote(&MeshState::fork(&context)), 1);
@@ -160,19 +233,36 @@ fn lookups_by_address_are_equal_in_ambient_mode() {
     let uid = "Kubernetes//Pod/shop/client-5d-x";
     let (mut plain, sidecar) = self::mesh();
     let expected = plain.ask(sidecar, ResourceType::Workload, &["/10.0.0.1"]);
+
     for proxy in proxies {
         let shown = mesh.ask(proxy, ResourceType::Workload, &["/10.0.0.1"]);
         assert_eq!(names(&shown), [uid], "nothing else of its node");
         assert_eq!(shown, expected, "nothing of services, nodes and health");
-        let unknown = ["/10.96.0.1", "shop/client.shop.svc.cluster.local", uid, "/10.0.0.7"];
-        assert_eq!(names(&mesh.ask(proxy, ResourceType::Workload, &unknown)), [""; 0]);
+        let unknown = [
+            "/10.96.0.1",
+            "shop/client.shop.svc.cluster.local",
+            uid,
+            "/10.0.0.7",
+        ];
+        assert_eq!(
+            names(&mesh.ask(proxy, ResourceType::Workload, &unknown)),
+            [""; 0]
+        );
     }
+
     // A ztunnel gets what it always got: what runs on its node, services by address, all fields.
     let host = "Kubernetes//Pod/shop/agent";
     let shown = mesh.ask(ztunnel, ResourceType::Workload, &["/10.96.0.1"]);
     assert_eq!(names(&shown), [host, uid]);
     let full = Workload::decode(shown[uid].clone()).unwrap();
-    assert!(full.node == "n1" && full.services.contains_key("shop/client.shop.svc.cluster.local"), "{full:?}");
+    assert!(
+        full.node == "n1"
+            && full
+                .services
+                .contains_key("shop/client.shop.svc.cluster.local"),
+        "{full:?}"
+    );
+
     // Who asks for all, as Istio's Envoy can, gets the same as a ztunnel.
     let all = mesh.ask(ztunnel, ResourceType::Workload, &[]);
     assert_eq!(mesh.ask(proxies[0], ResourceType::Workload, &[]), all);
@@ -186,10 +276,24 @@ fn in_ambient_mode_addresses_requested_by_a_proxy_are_updated() {
     mesh.ask(sidecar, ResourceType::Workload, &["/10.0.0.1"]);
     mesh.put(&WORKLOADS.replace("version: v2", "version: v3"));
     let shown = mesh.shown(sidecar, ResourceType::Workload);
-    assert_eq!(Workload::decode(shown[uid].clone()).unwrap().canonical_revision, "v3");
-    let facts = mesh.engine.provenance(sidecar, ResourceType::Workload, &ResourceName::new(uid));
-    assert!(!facts.iter().any(|fact| matches!(fact, FactKey::Service(_))), "what a peer is made of: {facts:?}");
-    let Change::Put(pod) = objects(WORKLOADS).remove(0) else { panic!("an object") };
+    assert_eq!(
+        Workload::decode(shown[uid].clone())
+            .unwrap()
+            .canonical_revision,
+        "v3"
+    );
+
+    let facts = mesh
+        .engine
+        .provenance(sidecar, ResourceType::Workload, &ResourceName::new(uid));
+    assert!(
+        !facts.iter().any(|fact| matches!(fact, FactKey::Service(_))),
+        "what a peer is made of: {facts:?}"
+    );
+    let Change::Put(pod) = objects(WORKLOADS).remove(0) else {
+        panic!("an object")
+    };
+
     mesh.change(vec![Change::Removed(pod.object_ref())]);
     assert!(mesh.shown(sidecar, ResourceType::Workload).is_empty());
 }

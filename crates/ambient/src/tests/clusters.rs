@@ -41,7 +41,8 @@ const FIRST: &str = "
 ---
 ";
 
-/// What the second one has: `all`, which it alone declares, has a waypoint; a pod, an endpoint that is none and a WorkloadEntry.
+/// What the second one has: `all`, which it alone declares, has a waypoint; a pod, an endpoint that
+/// is none and a WorkloadEntry.
 const SECOND: &str = "
 { apiVersion: v1, kind: Node, metadata: { name: n1, labels: { topology.kubernetes.io/zone: z2 } } }
 ---
@@ -75,7 +76,8 @@ fn empty(settings: Settings) -> Mesh {
     let state = MeshState::new(settings);
     let engine = Engine::new(state.context(), Arc::new(AmbientTranslator(Nothing)));
     let mut mesh = Mesh { state, engine };
-    let config = "serviceScopeConfigs: [{servicesSelector: {matchLabels: {far: 'yes'}}, scope: GLOBAL}]";
+    let config =
+        "serviceScopeConfigs: [{servicesSelector: {matchLabels: {far: 'yes'}}, scope: GLOBAL}]";
     let config = MeshConfig::istio_defaults().apply(config).unwrap().value;
     mesh.change(vec![Change::Mesh(Arc::new(config))]);
     mesh
@@ -83,7 +85,11 @@ fn empty(settings: Settings) -> Mesh {
 
 /// Settings of ambient mode, networks joined or not.
 fn settings(joined: bool) -> Settings {
-    let mut settings = Settings { ambient: true, services_select_workload_entries: true, ..Settings::default() };
+    let mut settings = Settings {
+        ambient: true,
+        services_select_workload_entries: true,
+        ..Settings::default()
+    };
     settings.gateway_api.east_west = joined;
     settings
 }
@@ -101,7 +107,8 @@ fn host(name: &str) -> String {
 }
 
 fn service(shown: &Shown, name: &str) -> Service {
-    let Some(Type::Service(service)) = Address::decode(shown[&host(name)].clone()).unwrap().r#type else {
+    let Some(Type::Service(service)) = Address::decode(shown[&host(name)].clone()).unwrap().r#type
+    else {
         panic!("{name} is no service")
     };
     service
@@ -115,21 +122,64 @@ fn workloads_of_a_remote_cluster_in_the_same_network_are_sent_individually() {
     assert_eq!(names(&shown), [OWN, POD, SLICE, ENTRY]);
     let workload = |name: &str| Workload::decode(shown[name].clone()).unwrap();
     let pod = workload(POD);
-    assert_eq!((pod.uid.as_str(), pod.cluster_id.as_str(), pod.network.as_str()), (POD, "two", "n"));
-    assert_eq!((pod.locality.unwrap().zone.as_str(), pod.service_account.as_str()), ("z2", "seller"));
-    // Services of its own cluster that reach beyond that, with its own ports; policies of the cluster that configures the mesh.
-    let ports: Vec<(&str, u32)> =
-        pod.services.iter().map(|(name, ports)| (name.as_str(), ports.ports[0].target_port)).collect();
-    assert_eq!(ports, [(host("all").as_str(), 70), (host("web").as_str(), 8081)]);
+    assert_eq!(
+        (
+            pod.uid.as_str(),
+            pod.cluster_id.as_str(),
+            pod.network.as_str()
+        ),
+        (POD, "two", "n")
+    );
+
+    assert_eq!(
+        (
+            pod.locality.unwrap().zone.as_str(),
+            pod.service_account.as_str()
+        ),
+        ("z2", "seller")
+    );
+
+    // Services of its own cluster that reach beyond that, with its own ports; policies of the
+    // cluster that configures the mesh.
+    let ports: Vec<(&str, u32)> = pod
+        .services
+        .iter()
+        .map(|(name, ports)| (name.as_str(), ports.ports[0].target_port))
+        .collect();
+    assert_eq!(
+        ports,
+        [(host("all").as_str(), 70), (host("web").as_str(), 8081)]
+    );
+
     assert_eq!(pod.authorization_policies, ["shop/own"]);
-    let Some(Destination::Hostname(way)) = pod.waypoint.unwrap().destination else { panic!("no waypoint") };
-    assert_eq!((way.namespace.as_str(), way.hostname.as_str()), ("shop", "way.shop.svc.cluster.local"));
+    let Some(Destination::Hostname(way)) = pod.waypoint.unwrap().destination else {
+        panic!("no waypoint")
+    };
+
+    assert_eq!(
+        (way.namespace.as_str(), way.hostname.as_str()),
+        ("shop", "way.shop.svc.cluster.local")
+    );
     let slice = workload(SLICE);
-    assert_eq!((slice.cluster_id.as_str(), slice.services[&host("all")].ports[0].target_port), ("two", 7070));
+    assert_eq!(
+        (
+            slice.cluster_id.as_str(),
+            slice.services[&host("all")].ports[0].target_port
+        ),
+        ("two", 7070)
+    );
+
     let entry = workload(ENTRY);
-    assert_eq!((entry.cluster_id.as_str(), entry.services.len()), ("two", 1));
+    assert_eq!(
+        (entry.cluster_id.as_str(), entry.services.len()),
+        ("two", 1)
+    );
     assert_eq!(entry.services[&host("web")].ports[0].target_port, 8082);
-    assert_eq!(workload(OWN).services.len(), 2, "it is selected by all services here");
+    assert_eq!(
+        workload(OWN).services.len(),
+        2,
+        "it is selected by all services here"
+    );
 }
 
 #[test]
@@ -137,14 +187,27 @@ fn a_service_has_the_addresses_of_both_clusters_and_the_waypoint_of_the_one_that
     let mut mesh = two_clusters(settings(true));
     let ztunnel = mesh.ztunnel("n9");
     let shown = mesh.ask(ztunnel, ResourceType::Address, &[]);
-    let expected = [OWN, &host("all"), &host("near"), &host("web"), POD, SLICE, ENTRY];
+    let expected = [
+        OWN,
+        &host("all"),
+        &host("near"),
+        &host("web"),
+        POD,
+        SLICE,
+        ENTRY,
+    ];
+
     assert_eq!(names(&shown), expected);
     assert_eq!(service(&shown, "web").addresses.len(), 2);
     assert_eq!(service(&shown, "near").addresses.len(), 1);
     let all = service(&shown, "all");
     assert_eq!(&*all.addresses[0].address, [10, 200, 0, 3]);
-    let Some(Destination::Hostname(way)) = all.waypoint.unwrap().destination else { panic!("no waypoint") };
+    let Some(Destination::Hostname(way)) = all.waypoint.unwrap().destination else {
+        panic!("no waypoint")
+    };
+
     assert_eq!(way.hostname, "way.shop.svc.cluster.local");
+
     // What is elsewhere is in the same network: identities behind a gateway need not be sent.
     assert_eq!(service(&shown, "web").subject_alt_names, [""; 0]);
 }
@@ -155,6 +218,7 @@ fn remote_workloads_are_found_by_name_address_and_node() {
     let ztunnel = mesh.ztunnel("n9");
     let hosts = ["all", "near", "web"].map(host);
     let [all, near, web] = hosts.each_ref().map(String::as_str);
+
     for (requested, found) in [
         ("n/10.2.0.1", vec![POD]),
         ("n/10.3.0.1", vec![ENTRY]),
@@ -166,10 +230,18 @@ fn remote_workloads_are_found_by_name_address_and_node() {
         ("n/10.200.0.2", vec![]),
         ("three//Pod/shop/web-1", vec![]),
     ] {
-        assert_eq!(names(&mesh.ask(ztunnel, ResourceType::Address, &[requested])), found, "{requested}");
+        assert_eq!(
+            names(&mesh.ask(ztunnel, ResourceType::Address, &[requested])),
+            found,
+            "{requested}"
+        );
     }
+
     let there = mesh.ztunnel("n1");
-    assert_eq!(names(&mesh.ask(there, ResourceType::Workload, &["/10.255.0.1"])), [OWN, POD]);
+    assert_eq!(
+        names(&mesh.ask(there, ResourceType::Workload, &["/10.255.0.1"])),
+        [OWN, POD]
+    );
 }
 
 /// Asks who takes HBONE.
@@ -188,9 +260,15 @@ impl Query for TakesHbone {
 fn clients_open_tunnels_to_them() {
     let mut mesh = two_clusters(settings(true));
     let client = mesh.ztunnel("n9");
-    let takes = |mesh: &Mesh, address: &str| *mesh.engine.query(client, &TakesHbone(address.parse().unwrap()));
+    let takes = |mesh: &Mesh, address: &str| {
+        *mesh
+            .engine
+            .query(client, &TakesHbone(address.parse().unwrap()))
+    };
     assert!(takes(&mesh, "10.2.0.1") && !takes(&mesh, "10.1.0.1") && !takes(&mesh, "10.3.0.1"));
-    mesh.change(remote(&SECOND.replace("redirection: enabled", "redirection: disabled")));
+    mesh.change(remote(
+        &SECOND.replace("redirection: enabled", "redirection: disabled"),
+    ));
     assert!(!takes(&mesh, "10.2.0.1"));
 }
 
@@ -202,7 +280,10 @@ impl Query for Behind {
     type Value = Vec<Vec<IpAddr>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        bound::workloads_of_proxy(view).iter().map(|workload| workload.addresses.clone()).collect()
+        bound::workloads_of_proxy(view)
+            .iter()
+            .map(|workload| workload.addresses.clone())
+            .collect()
     }
 }
 
@@ -219,11 +300,18 @@ fn remote_workloads_use_their_waypoint() {
 { apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4,
   metadata: { name: way-1, namespace: shop, labels: { kubernetes.io/service-name: way } }, ports: [{ name: mesh, port: 15008 }],
   endpoints: [{ addresses: [10.1.9.1], targetRef: { kind: Pod, namespace: shop, name: way-1 } }] }";
+
     mesh.put(way);
-    let metadata =
-        json!({ "NAMESPACE": "shop", "INSTANCE_IPS": "10.1.9.1", "CLUSTER_ID": "Kubernetes", "NETWORK": "n" });
-    let proxy = Proxy::parse("waypoint~10.1.9.1~way-1.shop~shop.svc.cluster.local", metadata, Locality::default());
-    let waypoint = mesh.engine.connect(Arc::new(proxy.unwrap()), Arc::new(Ignore));
+    let metadata = json!({ "NAMESPACE": "shop", "INSTANCE_IPS": "10.1.9.1", "CLUSTER_ID": "Kubernetes", "NETWORK": "n" });
+    let proxy = Proxy::parse(
+        "waypoint~10.1.9.1~way-1.shop~shop.svc.cluster.local",
+        metadata,
+        Locality::default(),
+    );
+    let waypoint = mesh
+        .engine
+        .connect(Arc::new(proxy.unwrap()), Arc::new(Ignore));
+
     let pod: IpAddr = [10, 2, 0, 1].into();
     assert_eq!(*mesh.engine.query(waypoint, &Behind), [[pod]]);
 }
@@ -232,29 +320,55 @@ fn remote_workloads_use_their_waypoint() {
 fn changes_in_a_remote_cluster_give_the_same_result_as_a_fresh_start() {
     let mut mesh = two_clusters(settings(true));
     let (ztunnel, asking) = (mesh.ztunnel("n9"), mesh.ztunnel("n1"));
-    let subscribed = ["n/10.200.0.1", "n/10.2.0.1", "m/10.200.0.1", "shop/all.shop.svc.cluster.local"];
+    let subscribed = [
+        "n/10.200.0.1",
+        "n/10.2.0.1",
+        "m/10.200.0.1",
+        "shop/all.shop.svc.cluster.local",
+    ];
+
     mesh.ask(ztunnel, ResourceType::Address, &[]);
     mesh.ask(asking, ResourceType::Address, &subscribed);
     let parts: Vec<&str> = SECOND.split("---").collect();
     let gone = |kind, name: &str| {
-        let object = ObjectRef { kind, name: NamespacedName::of(Namespace::new("shop"), name.into()) };
+        let object = ObjectRef {
+            kind,
+            name: NamespacedName::of(Namespace::new("shop"), name.into()),
+        };
         Change::Remote(ClusterId::new("two"), RemoteChange::Removed(object))
     };
+
     let reset = |text: &str| {
         let object = |change| {
-            let Change::Put(object) = change else { panic!("only objects") };
+            let Change::Put(object) = change else {
+                panic!("only objects")
+            };
             object
         };
         let objects = objects(text).into_iter().map(object).collect();
-        vec![Change::Remote(ClusterId::new("two"), RemoteChange::Reset(objects))]
+        vec![Change::Remote(
+            ClusterId::new("two"),
+            RemoteChange::Reset(objects),
+        )]
     };
+
     let all = cluster("n", "10.200.0") + SECOND;
+
     // What the second cluster has after each step, and the step.
     let steps: Vec<(String, Vec<Change>)> = vec![
-        (all.replace("'True'", "'False'"), remote(&parts[2].replace("'True'", "'False'"))),
-        (all.replace("phase: Running", "phase: Succeeded"), remote(&parts[2].replace("Running", "Succeeded"))),
+        (
+            all.replace("'True'", "'False'"),
+            remote(&parts[2].replace("'True'", "'False'")),
+        ),
+        (
+            all.replace("phase: Running", "phase: Succeeded"),
+            remote(&parts[2].replace("Running", "Succeeded")),
+        ),
         (all.clone(), remote(parts[2])),
-        (all.replace("z2", "z3"), remote(&parts[0].replace("z2", "z3"))),
+        (
+            all.replace("z2", "z3"),
+            remote(&parts[0].replace("z2", "z3")),
+        ),
         (
             all.replace("way, namespace", "by, namespace"),
             [
@@ -264,29 +378,54 @@ fn changes_in_a_remote_cluster_give_the_same_result_as_a_fresh_start() {
             ]
             .concat(),
         ),
-        (all.replace("10.200.0.1", "10.200.0.7"), reset(&all.replace("10.200.0.1", "10.200.0.7"))),
-        (all.replace("network: n", "network: m"), reset(&all.replace("network: n", "network: m"))),
+        (
+            all.replace("10.200.0.1", "10.200.0.7"),
+            reset(&all.replace("10.200.0.1", "10.200.0.7")),
+        ),
+        (
+            all.replace("network: n", "network: m"),
+            reset(&all.replace("network: n", "network: m")),
+        ),
         (all.clone(), reset(&all)),
-        (String::new(), vec![Change::Remote(ClusterId::new("two"), RemoteChange::Gone)]),
+        (
+            String::new(),
+            vec![Change::Remote(ClusterId::new("two"), RemoteChange::Gone)],
+        ),
         (all.clone(), remote(&all)),
     ];
+
     for (step, (there, change)) in steps.into_iter().enumerate() {
         mesh.change(change);
         let mut fresh = empty(settings(true));
         fresh.change(remote(&there));
         fresh.put(&(cluster("n", "10.96.0") + FIRST));
-        let (all_of, some_of) = (fresh.ztunnel("n9"), fresh.ztunnel("n1"));
-        let (of_all, of_some) =
-            (fresh.ask(all_of, ResourceType::Address, &[]), fresh.ask(some_of, ResourceType::Address, &subscribed));
-        assert_eq!(mesh.shown(ztunnel, ResourceType::Address), of_all, "step {step}");
-        assert_eq!(mesh.shown(asking, ResourceType::Address), of_some, "step {step}");
+        let all_of = fresh.ztunnel("n9");
+        let some_of = fresh.ztunnel("n1");
+        let of_all = fresh.ask(all_of, ResourceType::Address, &[]);
+        let of_some = fresh.ask(some_of, ResourceType::Address, &subscribed);
+
+        assert_eq!(
+            mesh.shown(ztunnel, ResourceType::Address),
+            of_all,
+            "step {step}"
+        );
+
+        assert_eq!(
+            mesh.shown(asking, ResourceType::Address),
+            of_some,
+            "step {step}"
+        );
     }
+
     // The own network moves away from the other cluster's, and back.
     let ztunnels = [names(&mesh.shown(ztunnel, ResourceType::Address)).len()];
     mesh.put(&cluster("m", "10.96.0"));
     assert!(!mesh.shown(ztunnel, ResourceType::Address).contains_key(POD));
     mesh.put(&cluster("n", "10.96.0"));
-    assert_eq!([names(&mesh.shown(ztunnel, ResourceType::Address)).len()], ztunnels);
+    assert_eq!(
+        [names(&mesh.shown(ztunnel, ResourceType::Address)).len()],
+        ztunnels
+    );
 }
 
 #[test]
@@ -297,7 +436,10 @@ fn a_copy_of_the_world_has_all_clusters() {
     let engine = Engine::new(state.context(), Arc::new(AmbientTranslator(Nothing)));
     let mut copy = Mesh { state, engine };
     let other = copy.ztunnel("n9");
-    assert_eq!(copy.ask(other, ResourceType::Address, &[]), mesh.ask(ztunnel, ResourceType::Address, &[]));
+    assert_eq!(
+        copy.ask(other, ResourceType::Address, &[]),
+        mesh.ask(ztunnel, ResourceType::Address, &[])
+    );
 }
 
 #[test]
@@ -306,16 +448,28 @@ fn workload_entries_of_remote_clusters_are_used_only_if_enabled() {
     settings.clusters.remote_workload_entries = false;
     let mut mesh = two_clusters(settings);
     let ztunnel = mesh.ztunnel("n9");
-    assert_eq!(names(&mesh.ask(ztunnel, ResourceType::Workload, &[])), [OWN, POD, SLICE]);
-    assert_eq!(names(&mesh.ask(ztunnel, ResourceType::Workload, &[ENTRY])), [""; 0]);
+    assert_eq!(
+        names(&mesh.ask(ztunnel, ResourceType::Workload, &[])),
+        [OWN, POD, SLICE]
+    );
+    assert_eq!(
+        names(&mesh.ask(ztunnel, ResourceType::Workload, &[ENTRY])),
+        [""; 0]
+    );
 }
 
 #[test]
 fn without_multi_network_workloads_of_remote_clusters_are_unknown() {
     let mut mesh = two_clusters(settings(false));
     let ztunnel = mesh.ztunnel("n1");
-    assert_eq!(names(&mesh.ask(ztunnel, ResourceType::Address, &[])), [OWN, &host("near"), &host("web")]);
-    assert_eq!(names(&mesh.ask(ztunnel, ResourceType::Address, &["n/10.2.0.1", POD])), [OWN]);
+    assert_eq!(
+        names(&mesh.ask(ztunnel, ResourceType::Address, &[])),
+        [OWN, &host("near"), &host("web")]
+    );
+    assert_eq!(
+        names(&mesh.ask(ztunnel, ResourceType::Address, &["n/10.2.0.1", POD])),
+        [OWN]
+    );
 }
 
 #[test]
@@ -323,26 +477,37 @@ fn a_service_entry_here_comes_before_a_service_elsewhere() {
     let entry = "{ apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: { name: all, namespace: shop },
   spec: { hosts: [all.shop.svc.cluster.local], addresses: [10.77.0.1], resolution: STATIC,
     ports: [{ number: 70, name: tcp, protocol: TCP }] } }";
+
     for joined in [true, false] {
         let mut mesh = two_clusters(settings(joined));
         let ztunnel = mesh.ztunnel("n9");
         mesh.put(entry);
         let all = service(&mesh.ask(ztunnel, ResourceType::Address, &[]), "all");
-        let addresses: Vec<&[u8]> = all.addresses.iter().map(|address| &*address.address).collect();
+        let addresses: Vec<&[u8]> = all
+            .addresses
+            .iter()
+            .map(|address| &*address.address)
+            .collect();
         assert_eq!(addresses, [[10, 77, 0, 1]], "joined: {joined}");
+
         assert_eq!(all.waypoint, None, "it is of the cluster there");
         mesh.change(vec![Change::Removed(ObjectRef {
             kind: Kind::ServiceEntry,
             name: NamespacedName::new("shop", "all"),
         })]);
         let left = mesh.ask(ztunnel, ResourceType::Address, &[]);
-        assert_eq!(left.contains_key(&host("all")), joined, "that of the other cluster is left");
+        assert_eq!(
+            left.contains_key(&host("all")),
+            joined,
+            "that of the other cluster is left"
+        );
     }
 }
 
 /// A service by number that reaches beyond its cluster, with the pod behind it, in its namespace.
 fn nth(n: usize, namespace: &str) -> String {
-    let (name, vip) = (format!("s{n:04}"), format!("10.100.{}.{}", n / 250, n % 250 + 1));
+    let name = format!("s{n:04}");
+    let vip = format!("10.100.{}.{}", n / 250, n % 250 + 1);
     let address = format!("10.2.{}.{}", n / 250, n % 250 + 1);
     format!(
         "
@@ -374,7 +539,8 @@ const WAYS: &str = "
 
 #[test]
 fn a_remote_change_updates_only_what_it_affects() {
-    // What a service selects is asked of the pods of its namespace; in another network there are none to ask.
+    // What a service selects is asked of the pods of its namespace; in another network there are
+    // none to ask.
     let apart = |n: usize| format!("ns{n:04}");
     let together = |_: usize| "shop".to_owned();
     for (network, namespace) in [("n", &apart as &dyn Fn(usize) -> String), ("m", &together)] {
@@ -383,25 +549,40 @@ fn a_remote_change_updates_only_what_it_affects() {
             mesh.put(&cluster("n", "10.96.0"));
             let all: String = (0..count).map(|n| nth(n, &namespace(n))).collect();
             mesh.change(remote(&(cluster(network, "10.200.0") + WAYS + &all)));
-            let (all, asking) = (mesh.ztunnel("n9"), mesh.ztunnel("n8"));
+            let all = mesh.ztunnel("n9");
+            let asking = mesh.ztunnel("n8");
             mesh.ask(all, ResourceType::Address, &[]);
             let first = format!("{}/s0000.{0}.svc.cluster.local", namespace(0));
-            mesh.ask(asking, ResourceType::Address, &["n/10.100.0.2", "m/10.100.0.2", &first]);
+
+            mesh.ask(
+                asking,
+                ResourceType::Address,
+                &["n/10.100.0.2", "m/10.100.0.2", &first],
+            );
+
             // One more service comes with its pod, behind all others by name, loses that, and goes.
             let come = mesh.change(remote(&nth(count, &namespace(count))));
             assert_eq!(come.published, 1, "{come:?}");
             let name = NamespacedName::new(&namespace(count), &format!("s{count:04}"));
             let gone = [Kind::Pod, Kind::EndpointSlice, Kind::Service].map(|kind| {
-                let object = ObjectRef { kind, name: name.clone() };
-                let gone = mesh.change(vec![Change::Remote(ClusterId::new("two"), RemoteChange::Removed(object))]);
+                let object = ObjectRef {
+                    kind,
+                    name: name.clone(),
+                };
+                let gone = mesh.change(vec![Change::Remote(
+                    ClusterId::new("two"),
+                    RemoteChange::Removed(object),
+                )]);
                 gone.computed + gone.looked
             });
+
             [&[come.computed + come.looked][..], &gone].concat()
         });
+
         let [small, large] = &costs;
         for (small, large) in small.iter().zip(large) {
-            // A longer list has more pieces, which are cut at random, and the one that changes may be longer: up to 370 were seen. A
-            // look at each of the services would be 500.
+            // A longer list has more pieces, which are cut at random, and the one that changes may
+            // be longer: up to 370 were seen. A look at each of the services would be 500.
             assert!(*large <= *small + 450, "network {network}: {costs:?}");
         }
     }
@@ -412,7 +593,13 @@ fn an_unready_pod_of_a_remote_cluster_is_unhealthy() {
     let mut mesh = two_clusters(settings(true));
     let ztunnel = mesh.ztunnel("n9");
     mesh.ask(ztunnel, ResourceType::Workload, &[]);
-    let changed = mesh.change(remote(&SECOND.split("---").nth(2).unwrap().replace("'True'", "'False'")));
+    let changed = mesh.change(remote(
+        &SECOND
+            .split("---")
+            .nth(2)
+            .unwrap()
+            .replace("'True'", "'False'"),
+    ));
     assert_eq!(changed.published, 1);
     let pod = Workload::decode(mesh.shown(ztunnel, ResourceType::Workload)[POD].clone()).unwrap();
     assert_eq!(pod.status(), WorkloadStatus::Unhealthy);

@@ -24,7 +24,8 @@ fn cluster(network: &str, vip: &str) -> String {
     )
 }
 
-/// What the second cluster has beside: `far`, two pods of `web` and `far`, and the gateway into its network.
+/// What the second cluster has beside: `far`, two pods of `web` and `far`, and the gateway into its
+/// network.
 const SECOND: &str = "
 { apiVersion: v1, kind: Service, metadata: { name: far, namespace: shop, labels: { far: 'yes' } },
   spec: { clusterIP: 10.200.0.2, selector: { app: web }, ports: [{ name: tcp, port: 70, targetPort: 8080 }] } }
@@ -54,18 +55,24 @@ const SECOND: &str = "
   status: { addresses: [{ type: IPAddress, value: 172.16.0.1 }] } }
 ";
 
-const FAR: &str = "m/SplitHorizonWorkload/istio-system/ways/172.16.0.1/shop/far.shop.svc.cluster.local";
-const WEB: &str = "m/SplitHorizonWorkload/istio-system/ways/172.16.0.1/shop/web.shop.svc.cluster.local";
+const FAR: &str =
+    "m/SplitHorizonWorkload/istio-system/ways/172.16.0.1/shop/far.shop.svc.cluster.local";
+const WEB: &str =
+    "m/SplitHorizonWorkload/istio-system/ways/172.16.0.1/shop/web.shop.svc.cluster.local";
 const WAYS: &str = "NetworkGateway/m/172.16.0.1/0";
 
 /// The mesh, networks joined or not.
 fn two_clusters(joined: bool) -> Mesh {
-    let mut settings = Settings { ambient: true, ..Settings::default() };
+    let mut settings = Settings {
+        ambient: true,
+        ..Settings::default()
+    };
     settings.gateway_api.east_west = joined;
     let state = MeshState::new(settings);
     let engine = Engine::new(state.context(), Arc::new(AmbientTranslator(Nothing)));
     let mut mesh = Mesh { state, engine };
-    let config = "serviceScopeConfigs: [{servicesSelector: {matchLabels: {far: 'yes'}}, scope: GLOBAL}]";
+    let config =
+        "serviceScopeConfigs: [{servicesSelector: {matchLabels: {far: 'yes'}}, scope: GLOBAL}]";
     let config = MeshConfig::istio_defaults().apply(config).unwrap().value;
     mesh.change(vec![Change::Mesh(Arc::new(config))]);
     mesh.put(&cluster("n", "10.96.0.1"));
@@ -79,18 +86,38 @@ fn a_service_that_reaches_beyond_its_cluster_has_a_workload_for_each_other_netwo
     let ztunnel = mesh.ztunnel("n1");
     let shown = mesh.ask(ztunnel, ResourceType::Address, &[]);
     let hosts = ["far", "near", "web"].map(|name| format!("shop/{name}.shop.svc.cluster.local"));
-    assert_eq!(names(&shown), [WAYS, FAR, WEB, &hosts[0], &hosts[1], &hosts[2]]);
+    assert_eq!(
+        names(&shown),
+        [WAYS, FAR, WEB, &hosts[0], &hosts[1], &hosts[2]]
+    );
+
     let shown = mesh.ask(ztunnel, ResourceType::Workload, &[]);
     assert_eq!(names(&shown), [WAYS, FAR, WEB]);
     let web = Workload::decode(shown[WEB].clone()).unwrap();
-    assert_eq!((web.network.as_str(), web.capacity, web.tunnel_protocol()), ("m", Some(2), TunnelProtocol::Hbone));
-    assert_eq!((web.uid.as_str(), web.name.as_str(), web.cluster_id.as_str()), (WEB, WEB, "two"));
+    assert_eq!(
+        (web.network.as_str(), web.capacity, web.tunnel_protocol()),
+        ("m", Some(2), TunnelProtocol::Hbone)
+    );
+    assert_eq!(
+        (web.uid.as_str(), web.name.as_str(), web.cluster_id.as_str()),
+        (WEB, WEB, "two")
+    );
+
     assert_eq!(web.services[&hosts[2]].ports[0].service_port, 80);
     let gateway = web.network_gateway.unwrap();
-    let Some(Destination::Address(address)) = &gateway.destination else { panic!("{gateway:?}") };
-    assert_eq!((&*address.address, gateway.hbone_mtls_port), (&[172, 16, 0, 1][..], 15008));
+    let Some(Destination::Address(address)) = &gateway.destination else {
+        panic!("{gateway:?}")
+    };
+
+    assert_eq!(
+        (&*address.address, gateway.hbone_mtls_port),
+        (&[172, 16, 0, 1][..], 15008)
+    );
     let ways = Workload::decode(shown[WAYS].clone()).unwrap();
-    assert_eq!((ways.namespace.as_str(), ways.service_account.as_str()), ("istio-system", "ways"));
+    assert_eq!(
+        (ways.namespace.as_str(), ways.service_account.as_str()),
+        ("istio-system", "ways")
+    );
 }
 
 #[test]
@@ -100,21 +127,41 @@ fn a_service_of_several_clusters_has_the_addresses_and_identities_of_all() {
     let mut service = |name: &str| {
         let key = format!("shop/{name}.shop.svc.cluster.local");
         let shown = mesh.ask(ztunnel, ResourceType::Address, &[&key]);
-        let Some(Type::Service(service)) = Address::decode(shown[&key].clone()).unwrap().r#type else {
+        let Some(Type::Service(service)) = Address::decode(shown[&key].clone()).unwrap().r#type
+        else {
             panic!("{key}")
         };
         service
     };
+
     let addresses = |service: &Service| -> Vec<String> {
-        let text = |bytes: &[u8]| bytes.iter().map(ToString::to_string).collect::<Vec<_>>().join(".");
-        service.addresses.iter().map(|one| format!("{}/{}", one.network, text(&one.address))).collect()
+        let text = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(".")
+        };
+        service
+            .addresses
+            .iter()
+            .map(|one| format!("{}/{}", one.network, text(&one.address)))
+            .collect()
     };
+
     let web = service("web");
     assert_eq!(addresses(&web), ["m/10.200.0.1", "n/10.96.0.1"]);
-    assert_eq!(web.subject_alt_names, ["spiffe://cluster.local/ns/shop/sa/seller"]);
+    assert_eq!(
+        web.subject_alt_names,
+        ["spiffe://cluster.local/ns/shop/sa/seller"]
+    );
     assert_eq!(addresses(&service("far")), ["m/10.200.0.2"]);
     let near = service("near");
-    assert_eq!((addresses(&near), near.subject_alt_names), (vec!["n/10.96.0.19".to_owned()], Vec::new()));
+
+    assert_eq!(
+        (addresses(&near), near.subject_alt_names),
+        (vec!["n/10.96.0.19".to_owned()], Vec::new())
+    );
 }
 
 #[test]
@@ -123,12 +170,27 @@ fn remote_services_are_found_by_name_and_address() {
     let ztunnel = mesh.ztunnel("n1");
     let far = "shop/far.shop.svc.cluster.local";
     for requested in ["m/10.200.0.2", far] {
-        assert_eq!(names(&mesh.ask(ztunnel, ResourceType::Address, &[requested])), [FAR, far], "{requested}");
+        assert_eq!(
+            names(&mesh.ask(ztunnel, ResourceType::Address, &[requested])),
+            [FAR, far],
+            "{requested}"
+        );
     }
-    assert_eq!(names(&mesh.ask(ztunnel, ResourceType::Address, &["m/172.16.0.1"])), [WAYS]);
-    assert_eq!(names(&mesh.ask(ztunnel, ResourceType::Address, &[WEB])), [WEB]);
+
+    assert_eq!(
+        names(&mesh.ask(ztunnel, ResourceType::Address, &["m/172.16.0.1"])),
+        [WAYS]
+    );
+    assert_eq!(
+        names(&mesh.ask(ztunnel, ResourceType::Address, &[WEB])),
+        [WEB]
+    );
+
     // A service that stays in its cluster is not found where it is not.
-    assert_eq!(names(&mesh.ask(ztunnel, ResourceType::Address, &["m/10.200.0.19"])), [""; 0]);
+    assert_eq!(
+        names(&mesh.ask(ztunnel, ResourceType::Address, &["m/10.200.0.19"])),
+        [""; 0]
+    );
 }
 
 #[test]
@@ -137,15 +199,28 @@ fn changes_in_a_remote_cluster_give_the_same_result_as_a_fresh_start() {
     let ztunnel = mesh.ztunnel("n1");
     mesh.ask(ztunnel, ResourceType::Address, &[]);
     let far = "shop/far.shop.svc.cluster.local";
-    mesh.change(remote(&SECOND[..SECOND.find("---").unwrap()].replace("far: 'yes'", "far: 'no'")));
+    mesh.change(remote(
+        &SECOND[..SECOND.find("---").unwrap()].replace("far: 'yes'", "far: 'no'"),
+    ));
     assert!(!mesh.shown(ztunnel, ResourceType::Address).contains_key(far));
+
     mesh.change(remote(SECOND));
     let mut fresh = two_clusters(true);
     let other = fresh.ztunnel("n1");
-    assert_eq!(mesh.shown(ztunnel, ResourceType::Address), fresh.ask(other, ResourceType::Address, &[]));
-    mesh.change(vec![Change::Remote(ClusterId::new("two"), RemoteChange::Gone)]);
+    assert_eq!(
+        mesh.shown(ztunnel, ResourceType::Address),
+        fresh.ask(other, ResourceType::Address, &[])
+    );
+    mesh.change(vec![Change::Remote(
+        ClusterId::new("two"),
+        RemoteChange::Gone,
+    )]);
+
     let hosts = ["near", "web"].map(|name| format!("shop/{name}.shop.svc.cluster.local"));
-    assert_eq!(names(&mesh.shown(ztunnel, ResourceType::Address)), [&hosts[0], &hosts[1]]);
+    assert_eq!(
+        names(&mesh.shown(ztunnel, ResourceType::Address)),
+        [&hosts[0], &hosts[1]]
+    );
 }
 
 #[test]
@@ -153,5 +228,8 @@ fn without_multi_network_remote_clusters_are_ignored() {
     let mut mesh = two_clusters(false);
     let ztunnel = mesh.ztunnel("n1");
     let hosts = ["near", "web"].map(|name| format!("shop/{name}.shop.svc.cluster.local"));
-    assert_eq!(names(&mesh.ask(ztunnel, ResourceType::Address, &[])), [&hosts[0], &hosts[1]]);
+    assert_eq!(
+        names(&mesh.ask(ztunnel, ResourceType::Address, &[])),
+        [&hosts[0], &hosts[1]]
+    );
 }

@@ -31,13 +31,23 @@ fn listed(namespace: &str, policies: &str) -> Vec<String> {
 #[test]
 fn an_empty_selector_in_the_root_namespace_selects_only_that_namespace() {
     let strict = ["istio-system/istio_converted_static_strict"];
-    let empty = peers("istio-system", "empty", "{ selector: {}, mtls: { mode: STRICT } }");
+    let empty = peers(
+        "istio-system",
+        "empty",
+        "{ selector: {}, mtls: { mode: STRICT } }",
+    );
     assert_eq!(listed("shop", &empty), [""; 0], "as istiod has it");
     assert_eq!(listed("istio-system", &empty), strict);
-    // Of equally old ones the first by name counts, and for other namespaces that with the empty selector does not.
-    let both = peers("istio-system", "a", "{ selector: {}, mtls: { mode: PERMISSIVE } }")
-        + &peers("istio-system", "b", "{ mtls: { mode: STRICT } }");
+
+    // Of equally old ones the first by name counts, and for other namespaces that with the empty
+    // selector does not.
+    let both = peers(
+        "istio-system",
+        "a",
+        "{ selector: {}, mtls: { mode: PERMISSIVE } }",
+    ) + &peers("istio-system", "b", "{ mtls: { mode: STRICT } }");
     assert_eq!(listed("shop", &both), strict);
+
     assert_eq!(listed("istio-system", &both), [""; 0]);
     let own = peers("shop", "empty", "{ selector: {}, mtls: { mode: STRICT } }");
     assert_eq!(listed("shop", &own), strict);
@@ -50,14 +60,30 @@ fn a_strict_port_is_strict_though_the_mesh_is() {
         let spec = format!(
             "{{ selector: {{ matchLabels: {{ app: web }} }}, mtls: {{ mode: {mode} }}, portLevelMtls: {{ 9090: {{ mode: STRICT }} }} }}"
         );
-        let policies = peers("istio-system", "mesh", "{ mtls: { mode: STRICT } }") + &peers("shop", "port", &spec);
-        assert_eq!(listed("shop", &policies), ["shop/converted_peer_authentication_port"]);
+        let policies = peers("istio-system", "mesh", "{ mtls: { mode: STRICT } }")
+            + &peers("shop", "port", &spec);
+        assert_eq!(
+            listed("shop", &policies),
+            ["shop/converted_peer_authentication_port"]
+        );
+
         let mut mesh = Mesh::new();
         mesh.put(&(pod_in("shop") + &policies));
         let ztunnel = mesh.ztunnel("n1");
         let made = mesh.ask(ztunnel, ResourceType::Authorization, &[]);
-        let made = Authorization::decode(made["shop/converted_peer_authentication_port"].clone()).unwrap();
-        let ports = made.groups.iter().flat_map(|group| &group.rules).flat_map(|rules| &rules.matches);
-        assert_eq!(ports.flat_map(|fit| fit.destination_ports.clone()).collect::<Vec<_>>(), [9090]);
+        let made =
+            Authorization::decode(made["shop/converted_peer_authentication_port"].clone()).unwrap();
+        let ports = made
+            .groups
+            .iter()
+            .flat_map(|group| &group.rules)
+            .flat_map(|rules| &rules.matches);
+
+        assert_eq!(
+            ports
+                .flat_map(|fit| fit.destination_ports.clone())
+                .collect::<Vec<_>>(),
+            [9090]
+        );
     }
 }

@@ -5,7 +5,8 @@ use serde_json::Value;
 
 use super::*;
 
-/// Waypoints: one with an address, one without, one for workloads alone; and namespaces that name them, or none.
+/// Waypoints: one with an address, one without, one for workloads alone; and namespaces that name
+/// them, or none.
 const WAYPOINTS: &str = "
 { apiVersion: v1, kind: Namespace, metadata: { name: shop, labels: { istio.io/use-waypoint: way } } }
 ---
@@ -35,10 +36,13 @@ const WAYPOINTS: &str = "
 fn statuses(mesh: &mut Mesh) -> BTreeMap<String, Value> {
     let asking = mesh.ztunnel("n1");
     let all = mesh.ask(asking, ResourceType::ObjectStatus, &[]);
-    all.into_iter().map(|(name, body)| (name, serde_json::from_slice(&body).unwrap())).collect()
+    all.into_iter()
+        .map(|(name, body)| (name, serde_json::from_slice(&body).unwrap()))
+        .collect()
 }
 
-/// The conditions of one object, in a mesh of its own: `type status reason`, and `-type` for those that it is not to have.
+/// The conditions of one object, in a mesh of its own: `type status reason`, and `-type` for those
+/// that it is not to have.
 fn conditions(objects: &str, name: &str) -> Vec<String> {
     let mut mesh = Mesh::new();
     mesh.put(&format!("{WAYPOINTS}{objects}"));
@@ -49,9 +53,16 @@ fn short(status: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let list = |name: &str| status[name].as_array().unwrap().clone();
     let has = list("conditions").into_iter().map(|condition| {
-        format!("{} {} {}", text(&condition["type"]), text(&condition["status"]), text(&condition["reason"]))
+        format!(
+            "{} {} {}",
+            text(&condition["type"]),
+            text(&condition["status"]),
+            text(&condition["reason"])
+        )
     });
-    let without = list("withoutConditions").into_iter().map(|kind| format!("-{}", text(&kind)));
+    let without = list("withoutConditions")
+        .into_iter()
+        .map(|kind| format!("-{}", text(&kind)));
     has.chain(without).collect()
 }
 
@@ -66,10 +77,19 @@ fn service(metadata: &str) -> String {
 #[test]
 fn service_status_names_the_waypoint_or_why_there_is_none() {
     for (metadata, expected) in [
-        ("namespace: shop", "istio.io/WaypointBound True WaypointAccepted"),
+        (
+            "namespace: shop",
+            "istio.io/WaypointBound True WaypointAccepted",
+        ),
         ("namespace: free", "-istio.io/WaypointBound"),
-        ("namespace: shop, labels: { istio.io/use-waypoint: none }", "-istio.io/WaypointBound"),
-        ("namespace: shop, labels: { gateway.istio.io/managed: istio.io-mesh-controller }", "-istio.io/WaypointBound"),
+        (
+            "namespace: shop, labels: { istio.io/use-waypoint: none }",
+            "-istio.io/WaypointBound",
+        ),
+        (
+            "namespace: shop, labels: { gateway.istio.io/managed: istio.io-mesh-controller }",
+            "-istio.io/WaypointBound",
+        ),
         (
             "namespace: shop, labels: { istio.io/use-waypoint: young }",
             "istio.io/WaypointBound False WaypointIsNotReady",
@@ -87,8 +107,16 @@ fn service_status_names_the_waypoint_or_why_there_is_none() {
             "istio.io/WaypointBound False AttachmentDenied",
         ),
     ] {
-        let namespace = if metadata.contains("namespace: free") { "free" } else { "shop" };
-        assert_eq!(conditions(&service(metadata), &format!("Service/{namespace}/web")), [expected], "{metadata}");
+        let namespace = if metadata.contains("namespace: free") {
+            "free"
+        } else {
+            "shop"
+        };
+        assert_eq!(
+            conditions(&service(metadata), &format!("Service/{namespace}/web")),
+            [expected],
+            "{metadata}"
+        );
     }
 }
 
@@ -97,16 +125,31 @@ fn the_condition_message_covers_ingress_and_canary_waypoints() {
     let message = |metadata: &str| {
         let mut mesh = Mesh::new();
         mesh.put(&format!("{WAYPOINTS}{}", service(metadata)));
-        statuses(&mut mesh)["Service/shop/web"]["conditions"][0]["message"].as_str().unwrap().to_owned()
+        statuses(&mut mesh)["Service/shop/web"]["conditions"][0]["message"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     };
+
     let attached = "Successfully attached to waypoint shop/way";
     assert_eq!(message("namespace: shop"), attached);
     let ingress = message("namespace: shop, labels: { istio.io/ingress-use-waypoint: 'true' }");
-    assert_eq!(ingress, format!("{attached}. Ingress traffic will traverse the waypoint"));
+    assert_eq!(
+        ingress,
+        format!("{attached}. Ingress traffic will traverse the waypoint")
+    );
     let ingress = message("namespace: shop, labels: { istio.io/ingress-use-waypoint: 'false' }");
-    assert!(ingress.contains("Ingress traffic is not using the waypoint"), "{ingress}");
+
+    assert!(
+        ingress.contains("Ingress traffic is not using the waypoint"),
+        "{ingress}"
+    );
     let second = message("namespace: shop, labels: { istio.io/use-waypoint-canary: young }");
-    assert!(second.starts_with(&format!("{attached}. Canary waypoint not attached: ")), "{second}");
+    assert!(
+        second.starts_with(&format!("{attached}. Canary waypoint not attached: ")),
+        "{second}"
+    );
+
     let same = message("namespace: shop, labels: { istio.io/use-waypoint-canary: way }");
     assert!(same.contains("is the waypoint itself"), "{same}");
 }
@@ -119,21 +162,42 @@ fn service_entries_get_waypoint_conditions() {
   spec: {{ hosts: ['{host}'], resolution: NONE, ports: [{{ number: 443, name: tls, protocol: TLS }}] }} }}\n---\n"
         )
     };
+
     let rest = ["-istio.io/WaypointMissing", "-istio.io/VisibilityApplied"];
     let plain = conditions(&entry("out", "out.example", ""), "ServiceEntry/free/out");
     assert_eq!(plain, ["-istio.io/WaypointBound", rest[0], rest[1]]);
     let wild = conditions(&entry("out", "*.example", ""), "ServiceEntry/free/out");
     let missing = "istio.io/WaypointMissing True NoWaypointForWildcardService";
     assert_eq!(wild, [missing, "-istio.io/WaypointBound", rest[1]]);
-    let refused = conditions(&entry("out", "*.example", "istio.io/use-waypoint: gone"), "ServiceEntry/free/out");
-    assert_eq!(refused, ["istio.io/WaypointBound False WaypointIsNotReady", missing, rest[1]]);
+    let refused = conditions(
+        &entry("out", "*.example", "istio.io/use-waypoint: gone"),
+        "ServiceEntry/free/out",
+    );
+
+    assert_eq!(
+        refused,
+        [
+            "istio.io/WaypointBound False WaypointIsNotReady",
+            missing,
+            rest[1]
+        ]
+    );
+
     let hidden = entry("a", "out.example", "istio.io/use-waypoint: gone")
         + &entry("b", "out.example", "istio.io/use-waypoint: gone");
     let mut mesh = Mesh::new();
     mesh.put(&hidden);
     let statuses = statuses(&mut mesh);
-    assert_eq!(short(&statuses["ServiceEntry/free/a"])[0], "istio.io/WaypointBound False WaypointIsNotReady");
-    assert_eq!(short(&statuses["ServiceEntry/free/b"])[0], "-istio.io/WaypointBound", "another has its host");
+    assert_eq!(
+        short(&statuses["ServiceEntry/free/a"])[0],
+        "istio.io/WaypointBound False WaypointIsNotReady"
+    );
+
+    assert_eq!(
+        short(&statuses["ServiceEntry/free/b"])[0],
+        "-istio.io/WaypointBound",
+        "another has its host"
+    );
 
     let workload = |labels: &str| {
         let object = format!(
@@ -142,18 +206,38 @@ fn service_entries_get_waypoint_conditions() {
         );
         conditions(&object, "WorkloadEntry/shop/vm")
     };
-    assert_eq!(workload(""), ["-istio.io/WaypointBound"], "the namespace's is for services");
-    assert_eq!(workload("istio.io/use-waypoint: way"), ["istio.io/WaypointBound False UnsupportedTrafficType"]);
-    assert_eq!(workload("istio.io/use-waypoint: pods"), ["istio.io/WaypointBound True WaypointAccepted"]);
-    assert_eq!(workload("gateway.networking.k8s.io/gateway-name: pods"), ["-istio.io/WaypointBound"]);
+
+    assert_eq!(
+        workload(""),
+        ["-istio.io/WaypointBound"],
+        "the namespace's is for services"
+    );
+    assert_eq!(
+        workload("istio.io/use-waypoint: way"),
+        ["istio.io/WaypointBound False UnsupportedTrafficType"]
+    );
+
+    assert_eq!(
+        workload("istio.io/use-waypoint: pods"),
+        ["istio.io/WaypointBound True WaypointAccepted"]
+    );
+    assert_eq!(
+        workload("gateway.networking.k8s.io/gateway-name: pods"),
+        ["-istio.io/WaypointBound"]
+    );
 }
 
 #[test]
 fn service_entry_status_has_its_visibility() {
     let mut mesh = Mesh::new();
-    let visibility =
-        ServiceEntryVisibility { default_visibility: Visibility::Namespace, ..ServiceEntryVisibility::default() };
-    let config = MeshConfig { service_entry_visibility: Some(visibility), ..MeshConfig::default() };
+    let visibility = ServiceEntryVisibility {
+        default_visibility: Visibility::Namespace,
+        ..ServiceEntryVisibility::default()
+    };
+    let config = MeshConfig {
+        service_entry_visibility: Some(visibility),
+        ..MeshConfig::default()
+    };
     mesh.change(vec![Change::Mesh(Arc::new(config))]);
     mesh.put(&format!(
         "{WAYPOINTS}{{ apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {{ name: out, namespace: free }},
@@ -174,8 +258,16 @@ fn policy(namespace: &str, spec: &str) -> String {
 #[test]
 fn policy_status_has_the_verdict_for_ztunnel() {
     for (spec, expected, found) in [
-        ("rules: [{ from: [{ source: { namespaces: [a] } }] }]", "True Accepted", "attached to ztunnel"),
-        ("action: AUDIT", "False UnsupportedValue", "does not support the AUDIT action"),
+        (
+            "rules: [{ from: [{ source: { namespaces: [a] } }] }]",
+            "True Accepted",
+            "attached to ztunnel",
+        ),
+        (
+            "action: AUDIT",
+            "False UnsupportedValue",
+            "does not support the AUDIT action",
+        ),
         (
             "rules: [{ to: [{ operation: { paths: [/a], methods: [GET] } }] }]",
             "True UnsupportedValue",
@@ -200,61 +292,130 @@ fn policy_status_has_the_verdict_for_ztunnel() {
         let mut mesh = Mesh::new();
         mesh.put(&policy("shop", spec));
         let status = &statuses(&mut mesh)["AuthorizationPolicy/shop/p"];
-        assert_eq!(short(status), [&format!("ZtunnelAccepted {expected}"), "-WaypointAccepted"], "{spec}");
+        assert_eq!(
+            short(status),
+            [&format!("ZtunnelAccepted {expected}"), "-WaypointAccepted"],
+            "{spec}"
+        );
         let condition = &status["conditions"][0];
-        assert!(condition["message"].as_str().unwrap().contains(found), "{condition}");
+        assert!(
+            condition["message"].as_str().unwrap().contains(found),
+            "{condition}"
+        );
         assert_eq!(condition["observedGeneration"], "3");
     }
+
     let mut mesh = Mesh::new();
-    let dry_run = policy("shop", "rules: [{}]").replace("generation: 3", "annotations: { istio.io/dry-run: 'true' }");
+    let dry_run = policy("shop", "rules: [{}]")
+        .replace("generation: 3", "annotations: { istio.io/dry-run: 'true' }");
     mesh.put(&dry_run);
     assert_eq!(
         short(&statuses(&mut mesh)["AuthorizationPolicy/shop/p"]),
-        ["ZtunnelAccepted False UnsupportedValue", "-WaypointAccepted"]
+        [
+            "ZtunnelAccepted False UnsupportedValue",
+            "-WaypointAccepted"
+        ]
     );
 }
 
 #[test]
 fn policy_status_lists_targets_with_and_without_waypoints() {
     let bound = service("namespace: shop") + &service("namespace: free");
+
     for (namespace, targets, expected) in [
-        ("shop", "{ kind: Gateway, group: gateway.networking.k8s.io, name: way }", "True Accepted"),
-        ("shop", "{ kind: Gateway, group: gateway.networking.k8s.io, name: young }", "False TargetNotFound"),
+        (
+            "shop",
+            "{ kind: Gateway, group: gateway.networking.k8s.io, name: way }",
+            "True Accepted",
+        ),
+        (
+            "shop",
+            "{ kind: Gateway, group: gateway.networking.k8s.io, name: young }",
+            "False TargetNotFound",
+        ),
         ("shop", "{ kind: Service, name: web }", "True Accepted"),
-        ("free", "{ kind: Service, name: web }", "False AncestorNotBound"),
-        ("free", "{ kind: Service, name: nobody }", "False TargetNotFound"),
-        ("free", "{ kind: ServiceEntry, group: networking.istio.io, name: nobody }", "False TargetNotFound"),
+        (
+            "free",
+            "{ kind: Service, name: web }",
+            "False AncestorNotBound",
+        ),
+        (
+            "free",
+            "{ kind: Service, name: nobody }",
+            "False TargetNotFound",
+        ),
+        (
+            "free",
+            "{ kind: ServiceEntry, group: networking.istio.io, name: nobody }",
+            "False TargetNotFound",
+        ),
         (
             "istio-system",
             "{ kind: GatewayClass, group: gateway.networking.k8s.io, name: istio-waypoint }",
             "True Accepted",
         ),
-        ("istio-system", "{ kind: GatewayClass, group: gateway.networking.k8s.io, name: istio }", "False Invalid"),
+        (
+            "istio-system",
+            "{ kind: GatewayClass, group: gateway.networking.k8s.io, name: istio }",
+            "False Invalid",
+        ),
         (
             "istio-system",
             "{ kind: GatewayClass, group: gateway.networking.k8s.io, name: none }",
             "False TargetNotFound",
         ),
-        ("shop", "{ kind: GatewayClass, group: gateway.networking.k8s.io, name: istio-waypoint }", "False Invalid"),
-        ("shop", "{ kind: Service, name: web }, { kind: Service, name: nobody }", "True PartiallyInvalid"),
-        ("shop", "{ kind: Service, name: nobody }, { kind: Service, name: none }", "False Invalid"),
+        (
+            "shop",
+            "{ kind: GatewayClass, group: gateway.networking.k8s.io, name: istio-waypoint }",
+            "False Invalid",
+        ),
+        (
+            "shop",
+            "{ kind: Service, name: web }, { kind: Service, name: nobody }",
+            "True PartiallyInvalid",
+        ),
+        (
+            "shop",
+            "{ kind: Service, name: nobody }, { kind: Service, name: none }",
+            "False Invalid",
+        ),
     ] {
-        let objects = bound.clone() + &policy(namespace, &format!("targetRefs: [{targets}], rules: [{{}}]"));
+        let objects = bound.clone()
+            + &policy(
+                namespace,
+                &format!("targetRefs: [{targets}], rules: [{{}}]"),
+            );
         let reported = conditions(&objects, &format!("AuthorizationPolicy/{namespace}/p"));
-        assert_eq!(reported, [&format!("WaypointAccepted {expected}"), "-ZtunnelAccepted"], "{namespace} {targets}");
+        assert_eq!(
+            reported,
+            [&format!("WaypointAccepted {expected}"), "-ZtunnelAccepted"],
+            "{namespace} {targets}"
+        );
     }
+
     let mut mesh = Mesh::new();
-    let targets = "targetRefs: [{ kind: Service, name: web }, { kind: Service, name: nobody }], rules: [{}]";
+    let targets =
+        "targetRefs: [{ kind: Service, name: web }, { kind: Service, name: nobody }], rules: [{}]";
     mesh.put(&(format!("{WAYPOINTS}{bound}") + &policy("shop", targets)));
     let condition = statuses(&mut mesh)["AuthorizationPolicy/shop/p"]["conditions"][0].clone();
-    assert_eq!(condition["message"], "Invalid targetRefs: Service.core:shop/nobody");
+    assert_eq!(
+        condition["message"],
+        "Invalid targetRefs: Service.core:shop/nobody"
+    );
 }
 
 #[test]
 fn a_waypoint_becomes_bound_when_it_gets_an_address() {
     let mut mesh = Mesh::new();
-    mesh.put(&format!("{WAYPOINTS}{}", service("namespace: shop, labels: { istio.io/use-waypoint: young }")));
-    assert_eq!(short(&statuses(&mut mesh)["Service/shop/web"]), ["istio.io/WaypointBound False WaypointIsNotReady"]);
+    mesh.put(&format!(
+        "{WAYPOINTS}{}",
+        service("namespace: shop, labels: { istio.io/use-waypoint: young }")
+    ));
+    assert_eq!(
+        short(&statuses(&mut mesh)["Service/shop/web"]),
+        ["istio.io/WaypointBound False WaypointIsNotReady"]
+    );
+
     let gateway = objects(WAYPOINTS).into_iter().nth(3).unwrap();
     assert!(format!("{gateway:?}").contains("young"));
     mesh.put(
@@ -262,5 +423,8 @@ fn a_waypoint_becomes_bound_when_it_gets_an_address() {
   spec: { gatewayClassName: istio-waypoint, listeners: [{ name: mesh, port: 15008, protocol: HBONE }] },
   status: { addresses: [{ type: IPAddress, value: 10.0.0.7 }] } }",
     );
-    assert_eq!(short(&statuses(&mut mesh)["Service/shop/web"]), ["istio.io/WaypointBound True WaypointAccepted"]);
+    assert_eq!(
+        short(&statuses(&mut mesh)["Service/shop/web"]),
+        ["istio.io/WaypointBound True WaypointAccepted"]
+    );
 }

@@ -39,7 +39,10 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotReady(name) => {
-                write!(f, "waypoint \"{name}\" is not ready: the Gateway does not exist, or it has no address yet")
+                write!(
+                    f,
+                    "waypoint \"{name}\" is not ready: the Gateway does not exist, or it has no address yet"
+                )
             }
             Self::NotAdmitted(name) => write!(
                 f,
@@ -57,7 +60,9 @@ impl fmt::Display for Refusal {
                 f,
                 "canary waypoint \"{name}\" has no valid weight; istio.io/use-waypoint-canary-weight must be 0 to 100"
             ),
-            Self::CanaryIsPrimary(name) => write!(f, "canary waypoint \"{name}\" is the waypoint itself"),
+            Self::CanaryIsPrimary(name) => {
+                write!(f, "canary waypoint \"{name}\" is the waypoint itself")
+            }
         }
     }
 }

@@ -10,11 +10,19 @@ pub(super) struct Annotation {
 
 /// An annotation in use.
 const fn used(name: &'static str, kinds: &'static [&'static str]) -> Annotation {
-    Annotation { name, kinds, is_deprecated: false }
+    Annotation {
+        name,
+        kinds,
+        is_deprecated: false,
+    }
 }
 
 const fn deprecated(name: &'static str, kinds: &'static [&'static str]) -> Annotation {
-    Annotation { name, kinds, is_deprecated: true }
+    Annotation {
+        name,
+        kinds,
+        is_deprecated: true,
+    }
 }
 
 /// Annotations of pods.
@@ -27,7 +35,10 @@ pub(super) const ANNOTATIONS: &[Annotation] = &[
     used("ambient.istio.io/bypass-inbound-capture", POD),
     used("ambient.istio.io/dns-capture", POD),
     used("ambient.istio.io/redirection", POD),
-    used("ambient.istio.io/waypoint-inbound-binding", &["GatewayClass", "Gateway"]),
+    used(
+        "ambient.istio.io/waypoint-inbound-binding",
+        &["GatewayClass", "Gateway"],
+    ),
     used("galley.istio.io/analyze-suppress", &["Any"]),
     used("gateway.istio.io/controller-version", &["Any"]),
     used("gateway.istio.io/name-override", &["Gateway"]),
@@ -39,12 +50,18 @@ pub(super) const ANNOTATIONS: &[Annotation] = &[
     used("istio.io/dry-run", &["AuthorizationPolicy"]),
     used("istio.io/reroute-virtual-interfaces", POD),
     used("istio.io/rev", POD),
-    used("istio.io/use-waypoint-canary-weight", &["Service", "ServiceEntry", "Namespace"]),
+    used(
+        "istio.io/use-waypoint-canary-weight",
+        &["Service", "ServiceEntry", "Namespace"],
+    ),
     used("istio.io/workloadController", &["WorkloadEntry"]),
     used("kubernetes.io/ingress.class", &["Ingress"]),
     used("networking.istio.io/exportTo", &["Service"]),
     used("networking.istio.io/service-type", &["Gateway"]),
-    used("networking.istio.io/traffic-distribution", &["Namespace", "Service", "ServiceEntry"]),
+    used(
+        "networking.istio.io/traffic-distribution",
+        &["Namespace", "Service", "ServiceEntry"],
+    ),
     used("prometheus.istio.io/merge-metrics", POD),
     used("proxy.istio.io/config", POD),
     used("proxy.istio.io/overrides", POD),
@@ -94,5 +111,7 @@ pub(super) const ANNOTATIONS: &[Annotation] = &[
 
 /// An annotation of Istio's.
 pub(super) fn find(name: &str) -> Option<&'static Annotation> {
-    ANNOTATIONS.iter().find(|annotation| annotation.name == name)
+    ANNOTATIONS
+        .iter()
+        .find(|annotation| annotation.name == name)
 }

@@ -1,4 +1,5 @@
-//! Valid values of pod annotations. Errors have the texts of the injector, those of numbers the texts of Go's `strconv`.
+//! Valid values of pod annotations. Errors have the texts of the injector, those of numbers the
+//! texts of Go's `strconv`.
 
 use std::net::IpAddr;
 
@@ -17,7 +18,9 @@ pub(super) fn check(key: &str, value: &str) -> Result<(), String> {
     match (key, of_sidecar) {
         ("sidecar.istio.io/interceptionMode", _) => match value {
             "REDIRECT" | "TPROXY" | "NONE" => Ok(()),
-            _ => Err(format!("interceptionMode invalid, use REDIRECT,TPROXY,NONE: {value}")),
+            _ => Err(format!(
+                "interceptionMode invalid, use REDIRECT,TPROXY,NONE: {value}"
+            )),
         },
         // istioctl names the wrong parameter here.
         ("status.sidecar.istio.io/port", _) => {
@@ -31,7 +34,10 @@ pub(super) fn check(key: &str, value: &str) -> Result<(), String> {
         ) => number(value, u64::from(u32::MAX)),
         ("prometheus.istio.io/merge-metrics", _) => match parse_bool(value) {
             Some(_) => Ok(()),
-            None => Err(format!("strconv.ParseBool: parsing {}: invalid syntax", quoted(value))),
+            None => Err(format!(
+                "strconv.ParseBool: parsing {}: invalid syntax",
+                quoted(value)
+            )),
         },
         (
             "sidecar.istio.io/proxyCPU"
@@ -50,25 +56,36 @@ pub(super) fn check(key: &str, value: &str) -> Result<(), String> {
         (_, Some("excludeOutboundIPRanges")) => {
             ranges(value).map_err(|fault| format!("excludeIPRanges invalid: {fault}"))
         }
-        (_, Some(list @ ("includeInboundPorts" | "excludeInboundPorts" | "excludeOutboundPorts"))) => {
-            ports(value).map_err(|fault| format!("{list} invalid: {fault}"))
-        }
+        (
+            _,
+            Some(list @ ("includeInboundPorts" | "excludeInboundPorts" | "excludeOutboundPorts")),
+        ) => ports(value).map_err(|fault| format!("{list} invalid: {fault}")),
         (_, _) => Ok(()),
     }
 }
 
 /// Checks a number.
 fn number(text: &str, most: u64) -> Result<(), String> {
-    let fault = |what: &str| Err(format!("strconv.ParseUint: parsing {}: {what}", quoted(text)));
+    let fault = |what: &str| {
+        Err(format!(
+            "strconv.ParseUint: parsing {}: {what}",
+            quoted(text)
+        ))
+    };
     if text.is_empty() || !text.bytes().all(|sign| sign.is_ascii_digit()) {
         return fault("invalid syntax");
     }
-    if text.parse::<u64>().is_ok_and(|number| number <= most) { Ok(()) } else { fault("value out of range") }
+    if text.parse::<u64>().is_ok_and(|number| number <= most) {
+        Ok(())
+    } else {
+        fault("value out of range")
+    }
 }
 
 /// Checks a port.
 fn port(text: &str) -> Result<(), String> {
-    number(text.trim(), u64::from(u16::MAX)).map_err(|fault| format!("failed parsing port '{text}': {fault}"))
+    number(text.trim(), u64::from(u16::MAX))
+        .map_err(|fault| format!("failed parsing port '{text}': {fault}"))
 }
 
 /// Checks a list of ports.
@@ -77,7 +94,9 @@ fn ports(text: &str) -> Result<(), String> {
     if text.is_empty() {
         return Ok(());
     }
-    text.split(',').try_for_each(|one| port(one).map_err(|fault| format!("failed parsing port '{one}': {fault}")))
+    text.split(',').try_for_each(|one| {
+        port(one).map_err(|fault| format!("failed parsing port '{one}': {fault}"))
+    })
 }
 
 /// Checks a list of ranges of addresses.
@@ -86,15 +105,25 @@ fn ranges(text: &str) -> Result<(), String> {
         return Ok(());
     }
     text.split(',').try_for_each(|one| {
-        range(one).map_err(|fault| format!("failed parsing cidr '{one}': netip.ParsePrefix({}): {fault}", quoted(one)))
+        range(one).map_err(|fault| {
+            format!(
+                "failed parsing cidr '{one}': netip.ParsePrefix({}): {fault}",
+                quoted(one)
+            )
+        })
     })
 }
 
 /// Checks a range of addresses.
 fn range(text: &str) -> Result<(), String> {
     let (address, bits) = text.rsplit_once('/').ok_or_else(|| "no '/'".to_owned())?;
-    let parsed: IpAddr = address.parse().map_err(|_| format!("ParseAddr({}): unable to parse IP", quoted(address)))?;
-    if bits.is_empty() || !bits.bytes().all(|sign| sign.is_ascii_digit()) || bits.len() > 1 && bits.starts_with('0') {
+    let parsed: IpAddr = address
+        .parse()
+        .map_err(|_| format!("ParseAddr({}): unable to parse IP", quoted(address)))?;
+    if bits.is_empty()
+        || !bits.bytes().all(|sign| sign.is_ascii_digit())
+        || bits.len() > 1 && bits.starts_with('0')
+    {
         return Err(format!("bad bits after slash: {}", quoted(bits)));
     }
     let most = if parsed.is_ipv4() { 32 } else { 128 };
@@ -110,35 +139,54 @@ fn interfaces(text: &str) -> Result<(), String> {
     if text.is_empty() {
         return Ok(());
     }
+
     text.split(',').map(str::trim).try_for_each(|name| {
         if name.is_empty() {
             return Err("empty interface name".to_owned());
         }
+
         if name.len() > MAX_INTERFACE {
-            return Err(format!("interface name {} too long (max {MAX_INTERFACE} chars)", quoted(name)));
+            return Err(format!(
+                "interface name {} too long (max {MAX_INTERFACE} chars)",
+                quoted(name)
+            ));
         }
+
         let is_good = |sign: char| sign.is_ascii_alphanumeric() || "_.+-".contains(sign);
         if name.chars().all(is_good) {
             Ok(())
         } else {
-            Err(format!("interface name {} contains invalid characters", quoted(name)))
+            Err(format!(
+                "interface name {} contains invalid characters",
+                quoted(name)
+            ))
         }
     })
 }
 
 /// Checks an amount of a resource, such as `100m` or `1.5Gi`.
 fn quantity(text: &str) -> Result<(), String> {
-    const SUFFIXES: [&str; 15] = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi"];
+    const SUFFIXES: [&str; 15] = [
+        "", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi",
+    ];
     if text.chars().any(char::is_control) {
         return Err("value contains control characters".to_owned());
     }
+
     let fault = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
-    let end = unsigned.find(|sign: char| !sign.is_ascii_digit() && sign != '.').unwrap_or(unsigned.len());
+    let end = unsigned
+        .find(|sign: char| !sign.is_ascii_digit() && sign != '.')
+        .unwrap_or(unsigned.len());
     let (digits, suffix) = unsigned.split_at(end);
-    let is_number = digits.bytes().any(|sign| sign.is_ascii_digit()) && digits.matches('.').count() < 2;
-    let exponent = suffix.strip_prefix(['e', 'E']).map(|rest| rest.strip_prefix(['+', '-']).unwrap_or(rest));
-    let is_exponent = exponent.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|sign| sign.is_ascii_digit()));
+    let is_number =
+        digits.bytes().any(|sign| sign.is_ascii_digit()) && digits.matches('.').count() < 2;
+
+    let exponent = suffix
+        .strip_prefix(['e', 'E'])
+        .map(|rest| rest.strip_prefix(['+', '-']).unwrap_or(rest));
+    let is_exponent = exponent
+        .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|sign| sign.is_ascii_digit()));
     if is_number && (is_exponent || SUFFIXES.contains(&suffix) || suffix == "Ei") {
         Ok(())
     } else {
@@ -149,9 +197,19 @@ fn quantity(text: &str) -> Result<(), String> {
 /// Checks settings of a proxy.
 fn proxy_config(text: &str) -> Result<(), String> {
     let config = ProxyConfig::istio_defaults().apply(text);
-    let config = config.map_err(|error| format!("failed to convert to apply proxy config: {error}"))?.value;
-    let errors: Vec<_> = validate_proxy_config(&config).errors.iter().map(ToString::to_string).collect();
-    if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) }
+    let config = config
+        .map_err(|error| format!("failed to convert to apply proxy config: {error}"))?
+        .value;
+    let errors: Vec<_> = validate_proxy_config(&config)
+        .errors
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(errors.join("; "))
+    }
 }
 
 #[cfg(test)]
@@ -169,15 +227,24 @@ mod tests {
             ("sidecar.istio.io/proxyMemory", "128Mi"),
             ("proxy.istio.io/config", "concurrency: 2"),
             ("traffic.sidecar.istio.io/includeOutboundIPRanges", "*"),
-            ("traffic.sidecar.istio.io/excludeOutboundIPRanges", "10.0.0.0/8,2001:db8::/32"),
+            (
+                "traffic.sidecar.istio.io/excludeOutboundIPRanges",
+                "10.0.0.0/8,2001:db8::/32",
+            ),
             ("traffic.sidecar.istio.io/excludeInboundPorts", " 80, 443"),
             ("traffic.sidecar.istio.io/excludeInterfaces", "eth0, lo"),
         ];
+
         for (key, value) in good {
             assert_eq!(check(key, value), Ok(()), "{key}={value}");
         }
+
         let bad = [
-            ("sidecar.istio.io/interceptionMode", "x", "interceptionMode invalid, use REDIRECT,TPROXY,NONE: x"),
+            (
+                "sidecar.istio.io/interceptionMode",
+                "x",
+                "interceptionMode invalid, use REDIRECT,TPROXY,NONE: x",
+            ),
             (
                 "readiness.status.sidecar.istio.io/periodSeconds",
                 "-1",
@@ -193,12 +260,21 @@ mod tests {
                 "1.2.3.4",
                 "excludeIPRanges invalid: failed parsing cidr '1.2.3.4': netip.ParsePrefix(\"1.2.3.4\"): no '/'",
             ),
-            ("traffic.sidecar.istio.io/excludeInterfaces", "eth0,", "empty interface name"),
+            (
+                "traffic.sidecar.istio.io/excludeInterfaces",
+                "eth0,",
+                "empty interface name",
+            ),
         ];
+
         for (key, value, fault) in bad {
             assert_eq!(check(key, value).unwrap_err(), fault);
         }
-        for (key, value) in [("sidecar.istio.io/proxyCPU", "1x"), ("proxy.istio.io/config", "concurrency: many")] {
+
+        for (key, value) in [
+            ("sidecar.istio.io/proxyCPU", "1x"),
+            ("proxy.istio.io/config", "concurrency: many"),
+        ] {
             assert!(check(key, value).is_err(), "{key}={value}");
         }
     }

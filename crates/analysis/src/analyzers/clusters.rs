@@ -24,22 +24,37 @@ pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
 /// Tells of Services that are not the same in all clusters that have them.
 fn run(context: &Context, report: &mut Report) {
     let mut named: BTreeMap<_, Vec<(&Arc<Resource>, &ServiceSpec)>> = BTreeMap::new();
+
     for (resource, service) in context.specs::<Service>() {
         let Some(spec) = &service.spec else { continue };
-        named.entry((&resource.namespace, &resource.name)).or_default().push((resource, spec));
+        named
+            .entry((&resource.namespace, &resource.name))
+            .or_default()
+            .push((resource, spec));
     }
+
     for ((namespace, name), services) in named {
-        let Some((resource, _)) = services.first() else { continue };
-        let Some((clusters, reasons)) = differences(&services) else { continue };
+        let Some((resource, _)) = services.first() else {
+            continue;
+        };
+        let Some((clusters, reasons)) = differences(&services) else {
+            continue;
+        };
         let parameters = parameters![name, namespace, clusters, reasons];
-        report.add(Message::new(&messages::MULTI_CLUSTER_INCONSISTENT_SERVICE, resource, parameters));
+        report.add(Message::new(
+            &messages::MULTI_CLUSTER_INCONSISTENT_SERVICE,
+            resource,
+            parameters,
+        ));
     }
 }
 
 /// The clusters in which a Service is not as in the first, that one included, and in what.
 fn differences(services: &[(&Arc<Resource>, &ServiceSpec)]) -> Option<(Vec<String>, String)> {
     let ((first, expected), others) = services.split_first()?;
-    let (mut clusters, mut reasons) = (BTreeSet::new(), BTreeSet::new());
+    let mut clusters = BTreeSet::new();
+    let mut reasons = BTreeSet::new();
+
     for (resource, spec) in others {
         let mut differ = |reason| {
             clusters.insert(resource.cluster_name().to_owned());
@@ -55,14 +70,24 @@ fn differences(services: &[(&Arc<Resource>, &ServiceSpec)]) -> Option<(Vec<Strin
             differ("service ports are inconsistent");
         }
     }
+
     if clusters.is_empty() {
         return None;
     }
+
     if reasons.contains("service has mixed mode like headless and clusterIP") {
-        clusters.extend(others.iter().map(|(resource, _)| resource.cluster_name().to_owned()));
+        clusters.extend(
+            others
+                .iter()
+                .map(|(resource, _)| resource.cluster_name().to_owned()),
+        );
     }
+
     clusters.insert(first.cluster_name().to_owned());
-    Some((clusters.into_iter().collect(), reasons.into_iter().collect::<Vec<_>>().join("; ")))
+    Some((
+        clusters.into_iter().collect(),
+        reasons.into_iter().collect::<Vec<_>>().join("; "),
+    ))
 }
 
 fn is_headless(spec: &ServiceSpec) -> bool {

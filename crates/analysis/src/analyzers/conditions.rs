@@ -30,7 +30,10 @@ const JUDGED: [(Kind, &[&str]); 7] = [
     (Kind::Service, BOUND),
     (Kind::ServiceEntry, BOUND),
     (Kind::WorkloadEntry, BOUND),
-    (Kind::AuthorizationPolicy, &["ZtunnelAccepted", "WaypointAccepted"]),
+    (
+        Kind::AuthorizationPolicy,
+        &["ZtunnelAccepted", "WaypointAccepted"],
+    ),
     (Kind::KubernetesGateway, ROUTING),
     (Kind::HttpRoute, ROUTING),
     (Kind::GrpcRoute, ROUTING),
@@ -46,20 +49,41 @@ const ROUTING: &[&str] = &["Accepted", "Programmed", "ResolvedRefs"];
 fn run(context: &Context, report: &mut Report) {
     for (kind, judged) in JUDGED {
         for resource in context.each(kind) {
-            let list =
-                |value: &Value, name: &str| value.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
+            let list = |value: &Value, name: &str| {
+                value
+                    .get(name)
+                    .and_then(Value::as_array)
+                    .cloned()
+                    .unwrap_or_default()
+            };
+
             let own = list(&resource.status, "conditions");
-            let of_parents =
-                list(&resource.status, "parents").into_iter().flat_map(|parent| list(&parent, "conditions"));
+            let of_parents = list(&resource.status, "parents")
+                .into_iter()
+                .flat_map(|parent| list(&parent, "conditions"));
             for condition in own.into_iter().chain(of_parents) {
-                let text = |name: &str| condition.get(name).and_then(Value::as_str).unwrap_or_default();
-                let (name, reason) = (text("type"), text("reason"));
-                // A waypoint that enforces a policy in part reports that in a condition that is true.
-                let is_partial =
-                    kind == Kind::AuthorizationPolicy && name == "WaypointAccepted" && reason == "PartiallyInvalid";
+                let text = |name: &str| {
+                    condition
+                        .get(name)
+                        .and_then(Value::as_str)
+                        .unwrap_or_default()
+                };
+
+                let name = text("type");
+                let reason = text("reason");
+
+                // A waypoint that enforces a policy in part reports that in a condition that is
+                // true.
+                let is_partial = kind == Kind::AuthorizationPolicy
+                    && name == "WaypointAccepted"
+                    && reason == "PartiallyInvalid";
                 if judged.contains(&name) && text("status") == "False" || is_partial {
                     let parameters = parameters![name, reason, text("message")];
-                    report.add(Message::new(&messages::NEGATIVE_CONDITION_STATUS, resource, parameters));
+                    report.add(Message::new(
+                        &messages::NEGATIVE_CONDITION_STATUS,
+                        resource,
+                        parameters,
+                    ));
                 }
             }
         }

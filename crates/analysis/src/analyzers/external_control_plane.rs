@@ -17,14 +17,19 @@ use crate::words::parameters;
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
     name: "externalcontrolplane.ExternalControlPlaneAnalyzer",
     description: "Checks that the remote IstioOperator resources reference an external control plane",
-    inputs: &[Kind::ValidatingWebhookConfiguration, Kind::MutatingWebhookConfiguration],
+    inputs: &[
+        Kind::ValidatingWebhookConfiguration,
+        Kind::MutatingWebhookConfiguration,
+    ],
     run,
 }];
 
 /// Checks the addresses of Istio's webhooks.
 fn run(context: &Context, report: &mut Report) {
     for (resource, configuration) in context.specs::<ValidatingWebhookConfiguration>() {
-        if resource.name == "istiod-default-validator" || resource.name.starts_with("istio-validator") {
+        if resource.name == "istiod-default-validator"
+            || resource.name.starts_with("istio-validator")
+        {
             for hook in configuration.webhooks.iter().flatten() {
                 report_fault(
                     report,
@@ -35,6 +40,7 @@ fn run(context: &Context, report: &mut Report) {
             }
         }
     }
+
     for (resource, configuration) in context.specs::<MutatingWebhookConfiguration>() {
         if resource.name.starts_with("istio-sidecar-injector") {
             for hook in configuration.webhooks.iter().flatten() {
@@ -58,17 +64,25 @@ fn report_fault(
 ) {
     match &config.url {
         None if config.service.is_none() => {
-            report.add(message(&messages::INVALID_EXTERNAL_CONTROL_PLANE_CONFIG, parameters!["", hook, "is blank"]));
+            report.add(message(
+                &messages::INVALID_EXTERNAL_CONTROL_PLANE_CONFIG,
+                parameters!["", hook, "is blank"],
+            ));
         }
         None => {}
         Some(url) => match host_of(url) {
             None => {
                 let parameters = parameters![url, hook, "was provided in an invalid format"];
-                report.add(message(&messages::INVALID_EXTERNAL_CONTROL_PLANE_CONFIG, parameters));
+                report.add(message(
+                    &messages::INVALID_EXTERNAL_CONTROL_PLANE_CONFIG,
+                    parameters,
+                ));
             }
             Some(host) if host.parse::<IpAddr>().is_ok() => {
-                report
-                    .add(message(&messages::EXTERNAL_CONTROL_PLANE_ADDRESS_IS_NOT_A_HOSTNAME, parameters![url, hook]));
+                report.add(message(
+                    &messages::EXTERNAL_CONTROL_PLANE_ADDRESS_IS_NOT_A_HOSTNAME,
+                    parameters![url, hook],
+                ));
             }
             Some(_) => {}
         },
@@ -80,21 +94,32 @@ fn host_of(url: &str) -> Option<&str> {
     if url.chars().any(|sign| sign.is_ascii_control()) {
         return None;
     }
+
     let Some((scheme, rest)) = url.split_once("://") else {
         // A colon before any slash ends a scheme, which starts with a letter.
         let first = url.split('/').next().unwrap_or_default();
-        return (!first.contains(':') || first.starts_with(|sign: char| sign.is_ascii_alphabetic())).then_some("");
+        return (!first.contains(':')
+            || first.starts_with(|sign: char| sign.is_ascii_alphabetic()))
+        .then_some("");
     };
+
     let is_scheme = scheme.starts_with(|sign: char| sign.is_ascii_alphabetic())
-        && scheme.chars().all(|sign| sign.is_ascii_alphanumeric() || "+-.".contains(sign));
+        && scheme
+            .chars()
+            .all(|sign| sign.is_ascii_alphanumeric() || "+-.".contains(sign));
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let host = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, host)| host);
     let (name, port) = match host.strip_prefix('[') {
         Some(address) => address.split_once(']')?,
         None => host.split_at(host.find(':').unwrap_or(host.len())),
     };
-    let is_port =
-        port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.bytes().all(|sign| sign.is_ascii_digit()));
+    let is_port = port.is_empty()
+        || port
+            .strip_prefix(':')
+            .is_some_and(|port| port.bytes().all(|sign| sign.is_ascii_digit()));
+
     (is_scheme && is_port && !name.contains([' ', '<', '>', '"', '%'])).then_some(name)
 }
 
@@ -104,11 +129,20 @@ mod tests {
 
     #[test]
     fn the_host_of_a_url_is_found() {
-        assert_eq!(host_of("https://istiod.example.com:15017/inject"), Some("istiod.example.com"));
+        assert_eq!(
+            host_of("https://istiod.example.com:15017/inject"),
+            Some("istiod.example.com")
+        );
         assert_eq!(host_of("https://[::1]:15017/inject"), Some("::1"));
         assert_eq!(host_of("https://10.0.0.1/inject"), Some("10.0.0.1"));
         assert_eq!(host_of("inject"), Some(""));
-        for bad in ["https://a:b/c", "https://a b/", "1ttps://a", ":/a", "https://[::1"] {
+        for bad in [
+            "https://a:b/c",
+            "https://a b/",
+            "1ttps://a",
+            ":/a",
+            "https://[::1",
+        ] {
             assert_eq!(host_of(bad), None, "{bad}");
         }
     }

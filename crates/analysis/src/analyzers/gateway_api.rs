@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use navarch_api::istio::{
-    AuthorizationPolicy, PolicyTargetReference, PolicyWorkloadSelector, RequestAuthentication, Telemetry, WasmPlugin,
+    AuthorizationPolicy, PolicyTargetReference, PolicyWorkloadSelector, RequestAuthentication,
+    Telemetry, WasmPlugin,
 };
 
 use crate::analyzer::{Analyzer, Report};
@@ -21,7 +22,13 @@ pub(super) static ANALYZERS: &[Analyzer] = &[
     Analyzer {
         name: "k8sgateway.SelectorAnalyzer",
         description: "Check that selectors are effective for Kubernetes gateway",
-        inputs: &[Kind::AuthorizationPolicy, Kind::RequestAuthentication, Kind::Telemetry, Kind::WasmPlugin, Kind::Pod],
+        inputs: &[
+            Kind::AuthorizationPolicy,
+            Kind::RequestAuthentication,
+            Kind::Telemetry,
+            Kind::WasmPlugin,
+            Kind::Pod,
+        ],
         run: selectors,
     },
     Analyzer {
@@ -45,30 +52,73 @@ const OLDEST: [(&str, [u64; 3]); 4] = [
 ];
 
 /// A policy with what it is attached by.
-type Attached<'a> = (&'a Arc<Resource>, Option<&'a PolicyWorkloadSelector>, Option<&'a PolicyTargetReference>);
+type Attached<'a> = (
+    &'a Arc<Resource>,
+    Option<&'a PolicyWorkloadSelector>,
+    Option<&'a PolicyTargetReference>,
+);
 
 /// Warns of policies that select pods of a Gateway by label, which has no effect there.
 fn selectors(context: &Context, report: &mut Report) {
     let mut pods: BTreeMap<&str, Vec<(&Texts, &str)>> = BTreeMap::new();
+
     for pod in context.each(Kind::Pod) {
         if let Some(gateway) = pod.label(GATEWAY_NAME) {
-            pods.entry(&pod.namespace).or_default().push((&pod.labels, gateway));
+            pods.entry(&pod.namespace)
+                .or_default()
+                .push((&pod.labels, gateway));
         }
     }
+
     let policies = context.specs::<AuthorizationPolicy>();
-    let mut all: Vec<Attached<'_>> =
-        policies.map(|(resource, policy)| (resource, policy.selector.as_ref(), policy.target_ref.as_ref())).collect();
+    let mut all: Vec<Attached<'_>> = policies
+        .map(|(resource, policy)| {
+            (
+                resource,
+                policy.selector.as_ref(),
+                policy.target_ref.as_ref(),
+            )
+        })
+        .collect();
+
     let policies = context.specs::<RequestAuthentication>();
-    all.extend(policies.map(|(resource, policy)| (resource, policy.selector.as_ref(), policy.target_ref.as_ref())));
+    all.extend(policies.map(|(resource, policy)| {
+        (
+            resource,
+            policy.selector.as_ref(),
+            policy.target_ref.as_ref(),
+        )
+    }));
+
     let policies = context.specs::<Telemetry>();
-    all.extend(policies.map(|(resource, policy)| (resource, policy.selector.as_ref(), policy.target_ref.as_ref())));
+    all.extend(policies.map(|(resource, policy)| {
+        (
+            resource,
+            policy.selector.as_ref(),
+            policy.target_ref.as_ref(),
+        )
+    }));
+
     let policies = context.specs::<WasmPlugin>();
-    all.extend(policies.map(|(resource, policy)| (resource, policy.selector.as_ref(), policy.target_ref.as_ref())));
+    all.extend(policies.map(|(resource, policy)| {
+        (
+            resource,
+            policy.selector.as_ref(),
+            policy.target_ref.as_ref(),
+        )
+    }));
+
     for (resource, selector, target) in all {
-        let Some(selector) = selector.filter(|_| target.is_none()) else { continue };
+        let Some(selector) = selector.filter(|_| target.is_none()) else {
+            continue;
+        };
         let own = pods.get(resource.namespace.as_str()).into_iter().flatten();
         for (_, gateway) in own.filter(|(labels, _)| is_subset(&selector.match_labels, labels)) {
-            report.add(Message::new(&messages::INEFFECTIVE_SELECTOR, resource, parameters![*gateway]));
+            report.add(Message::new(
+                &messages::INEFFECTIVE_SELECTOR,
+                resource,
+                parameters![*gateway],
+            ));
         }
     }
 }
@@ -76,12 +126,20 @@ fn selectors(context: &Context, report: &mut Report) {
 /// Warns of definitions that are too old to be read.
 fn versions(context: &Context, report: &mut Report) {
     for (name, oldest) in OLDEST {
-        let Some(resource) = context.find(Kind::CustomResourceDefinition, "", name) else { continue };
-        let Some((numbers, text)) = resource.annotation(BUNDLE_VERSION).and_then(version) else { continue };
+        let Some(resource) = context.find(Kind::CustomResourceDefinition, "", name) else {
+            continue;
+        };
+        let Some((numbers, text)) = resource.annotation(BUNDLE_VERSION).and_then(version) else {
+            continue;
+        };
         if numbers < oldest {
             let oldest = oldest.map(|number| number.to_string()).join(".");
             let parameters = parameters![name, text, oldest];
-            report.add(Message::new(&messages::GATEWAY_API_CRD_VERSION_BELOW_MINIMUM, resource, parameters));
+            report.add(Message::new(
+                &messages::GATEWAY_API_CRD_VERSION_BELOW_MINIMUM,
+                resource,
+                parameters,
+            ));
         }
     }
 }
@@ -99,7 +157,10 @@ fn version(text: &str) -> Option<([u64; 3], String)> {
             None => {}
         }
     }
-    let full = format!("{}{suffix}", found.map(|number| number.to_string()).join("."));
+    let full = format!(
+        "{}{suffix}",
+        found.map(|number| number.to_string()).join(".")
+    );
     parts.next().is_none().then_some((found, full))
 }
 
@@ -110,7 +171,13 @@ mod tests {
     #[test]
     fn versions_are_read_as_written_in_full() {
         assert_eq!(version("v1.4"), Some(([1, 4, 0], "1.4.0".to_owned())));
-        assert_eq!(version("v1.5.1-rc.2"), Some(([1, 5, 1], "1.5.1-rc.2".to_owned())));
-        assert_eq!([version(""), version("x"), version("1.2.3.4")], [None, None, None]);
+        assert_eq!(
+            version("v1.5.1-rc.2"),
+            Some(([1, 5, 1], "1.5.1-rc.2".to_owned()))
+        );
+        assert_eq!(
+            [version(""), version("x"), version("1.2.3.4")],
+            [None, None, None]
+        );
     }
 }

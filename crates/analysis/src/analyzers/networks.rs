@@ -24,7 +24,9 @@ const OWN: [&str; 3] = ["Mock", "Kubernetes", "External"];
 
 /// Reports registries without a known cluster.
 fn run(context: &Context, report: &mut Report) {
-    let remotes = context.specs::<Secret>().filter(|(resource, _)| resource.label(REMOTE) == Some("true"));
+    let remotes = context
+        .specs::<Secret>()
+        .filter(|(resource, _)| resource.label(REMOTE) == Some("true"));
     let clusters: Vec<&str> = remotes
         .flat_map(|(_, secret)| {
             secret
@@ -35,12 +37,22 @@ fn run(context: &Context, report: &mut Report) {
         })
         .map(String::as_str)
         .collect();
+
     for resource in context.each(Kind::MeshNetworks) {
         for (network, settings) in &context.mesh.networks.networks {
-            let registries = settings.endpoints.iter().filter_map(|endpoints| endpoints.from_registry.as_deref());
-            for registry in registries.filter(|registry| !OWN.contains(registry) && !clusters.contains(registry)) {
+            let registries = settings
+                .endpoints
+                .iter()
+                .filter_map(|endpoints| endpoints.from_registry.as_deref());
+            for registry in registries
+                .filter(|registry| !OWN.contains(registry) && !clusters.contains(registry))
+            {
                 let parameters = parameters![registry, network];
-                report.add(Message::new(&messages::UNKNOWN_MESH_NETWORKS_SERVICE_REGISTRY, resource, parameters));
+                report.add(Message::new(
+                    &messages::UNKNOWN_MESH_NETWORKS_SERVICE_REGISTRY,
+                    resource,
+                    parameters,
+                ));
             }
         }
     }

@@ -41,7 +41,10 @@ schema! {
 
 /// The validation of a spec; the webhook validates annotations.
 fn of_spec<T: Validate>(object: &Object<T>) -> Verdict {
-    let meta = ObjectMeta { key: object.meta.key.clone(), ..ObjectMeta::default() };
+    let meta = ObjectMeta {
+        key: object.meta.key.clone(),
+        ..ObjectMeta::default()
+    };
     object.spec.validate(&meta)
 }
 
@@ -49,19 +52,40 @@ fn of_spec<T: Validate>(object: &Object<T>) -> Verdict {
 fn report_schema(kind: Kind, context: &Context, report: &mut Report) {
     for resource in context.each(kind) {
         if let Content::Unreadable(reason) = &resource.content {
-            report.add(Message::new(&messages::SCHEMA_VALIDATION_ERROR, resource, parameters![reason]));
+            report.add(Message::new(
+                &messages::SCHEMA_VALIDATION_ERROR,
+                resource,
+                parameters![reason],
+            ));
         }
-        let Content::Istio(object) = &resource.content else { continue };
+
+        let Content::Istio(object) = &resource.content else {
+            continue;
+        };
+
         let Verdict { errors, warnings } = verdict(object);
         for problem in errors {
             let parameters = parameters![problem.to_string()];
-            report.add(Message::new(&messages::SCHEMA_VALIDATION_ERROR, resource, parameters));
+            report.add(Message::new(
+                &messages::SCHEMA_VALIDATION_ERROR,
+                resource,
+                parameters,
+            ));
         }
+
         // Of routes that are not reached there are messages of their own.
-        for problem in warnings.into_iter().filter(|problem| !problem.is_of_reach()) {
+        for problem in warnings
+            .into_iter()
+            .filter(|problem| !problem.is_of_reach())
+        {
             let parameters = parameters![problem.to_string()];
-            report.add(Message::new(&messages::SCHEMA_WARNING, resource, parameters));
+            report.add(Message::new(
+                &messages::SCHEMA_WARNING,
+                resource,
+                parameters,
+            ));
         }
+
         if let AnyObject::VirtualService(service) = object {
             unreachable::report(resource, &service.spec, report);
         }

@@ -40,15 +40,24 @@ fn addresses(context: &Context, report: &mut Report) {
     if is_allocated {
         return;
     }
+
     for (resource, entry) in context.specs::<ServiceEntry>() {
-        let has_addresses =
-            resource.status.get("addresses").and_then(Value::as_array).is_some_and(|addresses| !addresses.is_empty());
+        let has_addresses = resource
+            .status
+            .get("addresses")
+            .and_then(Value::as_array)
+            .is_some_and(|addresses| !addresses.is_empty());
         if !entry.addresses.is_empty() || has_addresses {
             continue;
         }
+
         for (index, port) in entry.ports.iter().enumerate() {
             if port.protocol.is_empty() || port.protocol.eq_ignore_ascii_case("TCP") {
-                let message = Message::new(&messages::SERVICE_ENTRY_ADDRESSES_REQUIRED, resource, parameters![]);
+                let message = Message::new(
+                    &messages::SERVICE_ENTRY_ADDRESSES_REQUIRED,
+                    resource,
+                    parameters![],
+                );
                 report.add(message.at(&format!("spec.ports[{index}].name")));
             }
         }
@@ -61,6 +70,7 @@ type VisiblePort<'a> = (String, &'a str, u32);
 /// Warns of ServiceEntries that disagree about the protocol of a port.
 fn protocols(context: &Context, report: &mut Report) {
     let mut index: BTreeMap<VisiblePort<'_>, Vec<(&Arc<Resource>, String)>> = BTreeMap::new();
+
     for (resource, entry) in context.specs::<ServiceEntry>() {
         for scope in scopes(&entry.export_to, &resource.namespace) {
             for host in &entry.hosts {
@@ -71,21 +81,32 @@ fn protocols(context: &Context, report: &mut Report) {
             }
         }
     }
+
     let mut reported = BTreeSet::new();
+
     for ((scope, host, port), own) in &index {
-        let everywhere =
-            (scope != ALL_NAMESPACES).then(|| index.get(&(ALL_NAMESPACES.to_owned(), *host, *port))).flatten();
+        let everywhere = (scope != ALL_NAMESPACES)
+            .then(|| index.get(&(ALL_NAMESPACES.to_owned(), *host, *port)))
+            .flatten();
         let entries = || own.iter().chain(everywhere.into_iter().flatten());
         let protocols: BTreeSet<_> = entries().map(|(_, protocol)| protocol.as_str()).collect();
         if protocols.len() < 2 {
             continue;
         }
-        let names: BTreeSet<_> = entries().map(|(resource, _)| resource.full_name()).collect();
+
+        let names: BTreeSet<_> = entries()
+            .map(|(resource, _)| resource.full_name())
+            .collect();
         let names = names.into_iter().collect::<Vec<_>>().join(", ");
         let protocols = protocols.into_iter().collect::<Vec<_>>().join(", ");
-        for (resource, _) in entries().filter(|(resource, _)| reported.insert(resource.full_name())) {
+        for (resource, _) in entries().filter(|(resource, _)| reported.insert(resource.full_name()))
+        {
             let parameters = parameters![&names, *host, *port, &protocols];
-            let message = Message::new(&messages::CONFLICTING_SERVICE_ENTRY_PROTOCOL, resource, parameters);
+            let message = Message::new(
+                &messages::CONFLICTING_SERVICE_ENTRY_PROTOCOL,
+                resource,
+                parameters,
+            );
             report.add(message.at("metadata.name"));
         }
     }

@@ -22,11 +22,27 @@ pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
 /// The label of Services that a controller made, and its values.
 const MANAGED: (&str, [&str; 3]) = (
     "gateway.istio.io/managed",
-    ["istio.io-gateway-controller", "istio.io-mesh-controller", "istio.io-eastwest-controller"],
+    [
+        "istio.io-gateway-controller",
+        "istio.io-mesh-controller",
+        "istio.io-eastwest-controller",
+    ],
 );
 /// The protocols that a port may be named for.
-const PROTOCOLS: [&str; 12] =
-    ["tcp", "udp", "grpc", "grpc-web", "http", "http_proxy", "http2", "https", "tls", "mongo", "redis", "mysql"];
+const PROTOCOLS: [&str; 12] = [
+    "tcp",
+    "udp",
+    "grpc",
+    "grpc-web",
+    "http",
+    "http_proxy",
+    "http2",
+    "https",
+    "tls",
+    "mongo",
+    "redis",
+    "mysql",
+];
 /// The protocols of Kubernetes' own names.
 const STANDARD: [&str; 3] = ["kubernetes.io/h2c", "kubernetes.io/ws", "kubernetes.io/wss"];
 /// Ports of server-first protocols, for which no protocol is detected.
@@ -35,16 +51,31 @@ const SERVER_FIRST: [i32; 4] = [25, 53, 3306, 27017];
 /// Reports ports that need protocol detection.
 fn run(context: &Context, report: &mut Report) {
     for (resource, service) in context.specs::<Service>() {
-        let is_managed = resource.label(MANAGED.0).is_some_and(|by| MANAGED.1.contains(&by));
-        let Some(spec) = service.spec.as_ref().filter(|_| !is_control_plane(resource) && !is_managed) else { continue };
+        let is_managed = resource
+            .label(MANAGED.0)
+            .is_some_and(|by| MANAGED.1.contains(&by));
+        let Some(spec) = service
+            .spec
+            .as_ref()
+            .filter(|_| !is_control_plane(resource) && !is_managed)
+        else {
+            continue;
+        };
+
         let is_external = spec.type_.as_deref() == Some("ExternalName");
+
         for (index, port) in spec.ports.iter().flatten().enumerate() {
             let name = port.name.as_deref().unwrap_or_default();
             if has_protocol(port) && !(is_external && name == "tcp") {
                 continue;
             }
+
             let message = if is_external {
-                Message::new(&messages::EXTERNAL_NAME_SERVICE_TYPE_INVALID_PORT_NAME, resource, parameters![])
+                Message::new(
+                    &messages::EXTERNAL_NAME_SERVICE_TYPE_INVALID_PORT_NAME,
+                    resource,
+                    parameters![],
+                )
             } else {
                 let target = match &port.target_port {
                     Some(IntOrString::Int(number)) => number.to_string(),
@@ -52,8 +83,13 @@ fn run(context: &Context, report: &mut Report) {
                     None => "0".to_owned(),
                 };
                 let parameters = parameters![name, port.port, target];
-                Message::new(&messages::PORT_NAME_IS_NOT_UNDER_NAMING_CONVENTION, resource, parameters)
+                Message::new(
+                    &messages::PORT_NAME_IS_NOT_UNDER_NAMING_CONVENTION,
+                    resource,
+                    parameters,
+                )
             };
+
             report.add(message.at(&format!("spec.ports[{index}].port")));
         }
     }
@@ -61,7 +97,10 @@ fn run(context: &Context, report: &mut Report) {
 
 /// Whether a port declares its protocol.
 fn has_protocol(port: &ServicePort) -> bool {
-    let name = port.app_protocol.as_deref().unwrap_or(port.name.as_deref().unwrap_or_default());
+    let name = port
+        .app_protocol
+        .as_deref()
+        .unwrap_or(port.name.as_deref().unwrap_or_default());
     let is_standard = port.app_protocol.is_some() && STANDARD.contains(&name);
     let lower = name.to_ascii_lowercase();
     let prefix = lower.split('-').next().unwrap_or_default();

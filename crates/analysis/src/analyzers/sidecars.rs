@@ -38,50 +38,101 @@ type Selected<'a> = (&'a Arc<Resource>, Vec<&'a Arc<Resource>>);
 fn run(context: &Context, report: &mut Report) {
     let mut by_pod: BTreeMap<(&str, &str), Selected<'_>> = BTreeMap::new();
     let mut by_namespace: BTreeMap<&str, Vec<&Arc<Resource>>> = BTreeMap::new();
+
     for (resource, sidecar) in context.specs::<Sidecar>() {
-        let Some(selector) = sidecar.workload_selector.as_ref().filter(|selector| !selector.labels.is_empty()) else {
-            by_namespace.entry(&resource.namespace).or_default().push(resource);
+        let Some(selector) = sidecar
+            .workload_selector
+            .as_ref()
+            .filter(|selector| !selector.labels.is_empty())
+        else {
+            by_namespace
+                .entry(&resource.namespace)
+                .or_default()
+                .push(resource);
             continue;
         };
+
         let mut is_found = false;
-        for pod in context.pods_with(&selector.labels).filter(|pod| pod.namespace == resource.namespace) {
+        for pod in context
+            .pods_with(&selector.labels)
+            .filter(|pod| pod.namespace == resource.namespace)
+        {
             is_found = true;
-            by_pod.entry((&pod.namespace, &pod.name)).or_insert((pod, Vec::new())).1.push(resource);
+            by_pod
+                .entry((&pod.namespace, &pod.name))
+                .or_insert((pod, Vec::new()))
+                .1
+                .push(resource);
         }
+
         if !is_found {
             let parameters = parameters!["selector", text(&selector.labels)];
-            let message = Message::new(&messages::REFERENCED_RESOURCE_NOT_FOUND, resource, parameters);
-            report.add(message.at(&format!("spec.workloadSelector.labels.{}", first_key(&selector.labels))));
+            let message = Message::new(
+                &messages::REFERENCED_RESOURCE_NOT_FOUND,
+                resource,
+                parameters,
+            );
+            report.add(message.at(&format!(
+                "spec.workloadSelector.labels.{}",
+                first_key(&selector.labels)
+            )));
         }
     }
+
     // A Sidecar without effect is reported once.
     let mut reported = BTreeSet::new();
     let mut ineffective = |report: &mut Report, resource: &Arc<Resource>, reason: &str| {
         if reported.insert(resource.full_name()) {
-            report.add(Message::new(&messages::INEFFECTIVE_POLICY, resource, parameters![reason]));
+            report.add(Message::new(
+                &messages::INEFFECTIVE_POLICY,
+                resource,
+                parameters![reason],
+            ));
         }
     };
+
     for ((namespace, name), (pod, sidecars)) in &by_pod {
         let conflicting = names(sidecars);
+
         for resource in sidecars {
             if is_pod_ambient(pod) {
-                ineffective(report, resource, "selected workload is in ambient mode, the policy has no impact");
+                ineffective(
+                    report,
+                    resource,
+                    "selected workload is in ambient mode, the policy has no impact",
+                );
             } else if sidecars.len() > 1 {
                 let parameters = parameters![conflicting.clone(), *namespace, *name];
-                let message = Message::new(&messages::CONFLICTING_SIDECAR_WORKLOAD_SELECTORS, resource, parameters);
+                let message = Message::new(
+                    &messages::CONFLICTING_SIDECAR_WORKLOAD_SELECTORS,
+                    resource,
+                    parameters,
+                );
                 report.add(message.at("metadata.name"));
             }
         }
     }
+
     for (namespace, sidecars) in &by_namespace {
-        let is_ambient = context.namespace(namespace).is_some_and(|namespace| is_namespace_ambient(namespace));
+        let is_ambient = context
+            .namespace(namespace)
+            .is_some_and(|namespace| is_namespace_ambient(namespace));
         let conflicting = names(sidecars);
+
         for resource in sidecars {
             if is_ambient {
-                ineffective(report, resource, "namespace is in ambient mode, the policy has no impact");
+                ineffective(
+                    report,
+                    resource,
+                    "namespace is in ambient mode, the policy has no impact",
+                );
             } else if sidecars.len() > 1 {
                 let parameters = parameters![conflicting.clone(), *namespace];
-                report.add(Message::new(&messages::MULTIPLE_SIDECARS_WITHOUT_WORKLOAD_SELECTORS, resource, parameters));
+                report.add(Message::new(
+                    &messages::MULTIPLE_SIDECARS_WITHOUT_WORKLOAD_SELECTORS,
+                    resource,
+                    parameters,
+                ));
             }
         }
     }

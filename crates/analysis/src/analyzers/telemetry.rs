@@ -46,14 +46,28 @@ pub(super) static ANALYZERS: &[Analyzer] = &[
 
 /// Warns of access logs that go nowhere.
 fn providers(context: &Context, report: &mut Report) {
-    if !context.mesh.config.default_providers.access_logging.is_empty() {
+    if !context
+        .mesh
+        .config
+        .default_providers
+        .access_logging
+        .is_empty()
+    {
         return;
     }
+
     for (resource, telemetry) in context.specs::<Telemetry>() {
-        let mut logs = telemetry.access_logging.iter().filter(|log| log.disabled != Some(true));
+        let mut logs = telemetry
+            .access_logging
+            .iter()
+            .filter(|log| log.disabled != Some(true));
         if logs.any(|log| log.providers.is_empty()) {
             let parameters = parameters![&resource.name, &resource.namespace];
-            report.add(Message::new(&messages::INVALID_TELEMETRY_PROVIDER, resource, parameters));
+            report.add(Message::new(
+                &messages::INVALID_TELEMETRY_PROVIDER,
+                resource,
+                parameters,
+            ));
         }
     }
 }
@@ -61,26 +75,54 @@ fn providers(context: &Context, report: &mut Report) {
 /// Finds Telemetries that select nothing, or what others select.
 fn selectors(context: &Context, report: &mut Report) {
     let mut by_pod: BTreeMap<(&str, &str), Vec<&Arc<Resource>>> = BTreeMap::new();
+
     for (resource, telemetry) in context.specs::<Telemetry>() {
-        let Some(selector) = telemetry.selector.as_ref().filter(|selector| !selector.match_labels.is_empty()) else {
+        let Some(selector) = telemetry
+            .selector
+            .as_ref()
+            .filter(|selector| !selector.match_labels.is_empty())
+        else {
             continue;
         };
+
         let mut is_found = false;
-        for pod in context.pods_with(&selector.match_labels).filter(|pod| pod.namespace == resource.namespace) {
+        for pod in context
+            .pods_with(&selector.match_labels)
+            .filter(|pod| pod.namespace == resource.namespace)
+        {
             is_found = true;
-            by_pod.entry((&pod.namespace, &pod.name)).or_default().push(resource);
+            by_pod
+                .entry((&pod.namespace, &pod.name))
+                .or_default()
+                .push(resource);
         }
+
         if !is_found {
             let parameters = parameters!["selector", text(&selector.match_labels)];
-            let message = Message::new(&messages::REFERENCED_RESOURCE_NOT_FOUND, resource, parameters);
-            report.add(message.at(&format!("spec.selector.matchLabels.{}", first_key(&selector.match_labels))));
+            let message = Message::new(
+                &messages::REFERENCED_RESOURCE_NOT_FOUND,
+                resource,
+                parameters,
+            );
+            report.add(message.at(&format!(
+                "spec.selector.matchLabels.{}",
+                first_key(&selector.match_labels)
+            )));
         }
     }
-    for ((namespace, name), telemetries) in by_pod.iter().filter(|(_, telemetries)| telemetries.len() > 1) {
+
+    for ((namespace, name), telemetries) in by_pod
+        .iter()
+        .filter(|(_, telemetries)| telemetries.len() > 1)
+    {
         let conflicting = names(telemetries);
         for resource in telemetries {
             let parameters = parameters![conflicting.clone(), *namespace, *name];
-            let message = Message::new(&messages::CONFLICTING_TELEMETRY_WORKLOAD_SELECTORS, resource, parameters);
+            let message = Message::new(
+                &messages::CONFLICTING_TELEMETRY_WORKLOAD_SELECTORS,
+                resource,
+                parameters,
+            );
             report.add(message.at("metadata.name"));
         }
     }
@@ -89,30 +131,58 @@ fn selectors(context: &Context, report: &mut Report) {
 /// Finds namespaces with several Telemetries for all of their pods.
 fn without_selector(context: &Context, report: &mut Report) {
     let mut by_namespace: BTreeMap<&str, Vec<&Arc<Resource>>> = BTreeMap::new();
-    for (resource, _) in context.specs::<Telemetry>().filter(|(_, telemetry)| telemetry.selector.is_none()) {
-        by_namespace.entry(&resource.namespace).or_default().push(resource);
+    for (resource, _) in context
+        .specs::<Telemetry>()
+        .filter(|(_, telemetry)| telemetry.selector.is_none())
+    {
+        by_namespace
+            .entry(&resource.namespace)
+            .or_default()
+            .push(resource);
     }
-    for (namespace, telemetries) in by_namespace.iter().filter(|(_, telemetries)| telemetries.len() > 1) {
+
+    for (namespace, telemetries) in by_namespace
+        .iter()
+        .filter(|(_, telemetries)| telemetries.len() > 1)
+    {
         let conflicting = names(telemetries);
         for resource in telemetries {
             let parameters = parameters![conflicting.clone(), *namespace];
-            report.add(Message::new(&messages::MULTIPLE_TELEMETRIES_WITHOUT_WORKLOAD_SELECTORS, resource, parameters));
+            report.add(Message::new(
+                &messages::MULTIPLE_TELEMETRIES_WITHOUT_WORKLOAD_SELECTORS,
+                resource,
+                parameters,
+            ));
         }
     }
 }
 
 /// Warns of a provider that is to go away.
 fn lightstep(context: &Context, report: &mut Report) {
-    let providers = context.mesh.config.extension_providers.iter().filter(|provider| provider.lightstep.is_some());
+    let providers = context
+        .mesh
+        .config
+        .extension_providers
+        .iter()
+        .filter(|provider| provider.lightstep.is_some());
+
     let names: Vec<_> = providers.map(|provider| provider.name.as_str()).collect();
+
     for (resource, telemetry) in context.specs::<Telemetry>() {
-        let used = telemetry.tracing.iter().flat_map(|tracing| &tracing.providers);
+        let used = telemetry
+            .tracing
+            .iter()
+            .flat_map(|tracing| &tracing.providers);
         for provider in used.filter(|provider| names.contains(&provider.name.as_str())) {
             let detail = format!(
                 "The Lightstep provider {} is deprecated, please migrate to OpenTelemetry provider.",
                 provider.name
             );
-            report.add(Message::new(&messages::DEPRECATED, resource, parameters![detail]));
+            report.add(Message::new(
+                &messages::DEPRECATED,
+                resource,
+                parameters![detail],
+            ));
         }
     }
 }

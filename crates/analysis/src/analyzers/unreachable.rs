@@ -1,7 +1,8 @@
 //! Unreachable routes of VirtualServices, as reported by istiod.
 //!
-//! Of matches by prefix istiod compares method, authority and headers the other way round than what is reached asks for. The
-//! findings are istioctl's, so they are compared that way here, too; what admission warns of is compared the right way.
+//! Of matches by prefix istiod compares method, authority and headers the other way round than what
+//! is reached asks for. The findings are istioctl's, so they are compared that way here, too; what
+//! admission warns of is compared the right way.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,21 +17,41 @@ use crate::resource::Resource;
 use crate::words::parameters;
 use navarch_api::go_text::quoted;
 
-/// How many matches by prefix the others are compared with: a long list must not cost the square of its length.
+/// How many matches by prefix the others are compared with: a long list must not cost the square of
+/// its length.
 const COMPARED: usize = 1024;
 
 /// Tells of routes that are not reached.
 pub(super) fn report(resource: &Arc<Resource>, service: &VirtualService, report: &mut Report) {
     let mut findings = Findings { resource, report };
-    let routes: Vec<_> = service.http.iter().map(|route| (name(&route.name), route.matches.as_slice())).collect();
+    let routes: Vec<_> = service
+        .http
+        .iter()
+        .map(|route| (name(&route.name), route.matches.as_slice()))
+        .collect();
+
     let nameless = |request: &HttpMatchRequest| {
-        serde_json::to_string(&HttpMatchRequest { name: String::new(), ..request.clone() }).unwrap_or_default()
+        serde_json::to_string(&HttpMatchRequest {
+            name: String::new(),
+            ..request.clone()
+        })
+        .unwrap_or_default()
     };
+
     findings.repeated(&routes, nameless, |request| name(&request.name));
     findings.covered(service);
-    let routes: Vec<_> = service.tcp.iter().map(|route| (None, route.matches.as_slice())).collect();
+    let routes: Vec<_> = service
+        .tcp
+        .iter()
+        .map(|route| (None, route.matches.as_slice()))
+        .collect();
     findings.repeated(&routes, text, |_| None);
-    let routes: Vec<_> = service.tls.iter().map(|route| (None, route.matches.as_slice())).collect();
+
+    let routes: Vec<_> = service
+        .tls
+        .iter()
+        .map(|route| (None, route.matches.as_slice()))
+        .collect();
     findings.repeated(&routes, text, |_| None);
 }
 
@@ -72,13 +93,21 @@ impl Findings<'_> {
     /// Tells of a route that is not reached.
     fn unreachable(&mut self, route: &str, reason: &str) {
         let parameters = parameters![route, reason];
-        self.report.add(Message::new(&messages::VIRTUAL_SERVICE_UNREACHABLE_RULE, self.resource, parameters));
+        self.report.add(Message::new(
+            &messages::VIRTUAL_SERVICE_UNREACHABLE_RULE,
+            self.resource,
+            parameters,
+        ));
     }
 
     /// Tells of a match that another one has before it.
     fn ineffective(&mut self, route: &str, request: &str, other: &str) {
         let parameters = parameters![route, request, other];
-        self.report.add(Message::new(&messages::VIRTUAL_SERVICE_INEFFECTIVE_MATCH, self.resource, parameters));
+        self.report.add(Message::new(
+            &messages::VIRTUAL_SERVICE_INEFFECTIVE_MATCH,
+            self.resource,
+            parameters,
+        ));
     }
 
     /// Finds routes after one without matches, and matches that were there before.
@@ -90,8 +119,10 @@ impl Findings<'_> {
     ) {
         let mut seen: BTreeMap<String, String> = BTreeMap::new();
         let mut has_catch_all = false;
+
         for (index, (route, matches)) in routes.iter().enumerate() {
             let route = called(route.clone(), index);
+
             if matches.is_empty() {
                 if has_catch_all {
                     self.unreachable(&route, "only the last rule can have no matches");
@@ -99,11 +130,14 @@ impl Findings<'_> {
                 has_catch_all = true;
                 continue;
             }
+
             if has_catch_all {
                 self.unreachable(&route, "route without matches defined before");
                 continue;
             }
+
             let mut repeats = 0;
+
             for (place, request) in matches.iter().enumerate() {
                 let key = text(request);
                 if let Some(before) = seen.get(&key) {
@@ -113,6 +147,7 @@ impl Findings<'_> {
                     seen.insert(key, route.clone());
                 }
             }
+
             if repeats == matches.len() {
                 self.unreachable(&route, "all matches used by prior rules");
             }
@@ -123,32 +158,59 @@ impl Findings<'_> {
     fn covered(&mut self, service: &VirtualService) {
         let mut prefixes: Vec<Prefix<'_>> = Vec::new();
         let mut seen = std::collections::BTreeSet::new();
+
         for (index, route) in service.http.iter().enumerate() {
             if route.matches.is_empty() {
                 break;
             }
+
             for (place, request) in route.matches.iter().enumerate() {
-                let Some(StringMatch::Prefix(prefix)) = &request.uri else { continue };
-                let key = text(&HttpMatchRequest { name: String::new(), ..request.clone() });
+                let Some(StringMatch::Prefix(prefix)) = &request.uri else {
+                    continue;
+                };
+
+                let key = text(&HttpMatchRequest {
+                    name: String::new(),
+                    ..request.clone()
+                });
                 if !seen.insert(key) || prefix.is_empty() {
                     continue;
                 }
+
                 let method = compared(request.method.as_ref());
-                let method = if method.is_empty() { "exact:GET".to_owned() } else { method };
+                let method = if method.is_empty() {
+                    "exact:GET".to_owned()
+                } else {
+                    method
+                };
+
                 let found = Prefix {
                     route: called(name(&route.name), index),
                     request: called(name(&request.name), place),
                     prefix,
                     port: request.port,
                     texts: [method, compared(request.authority.as_ref())],
-                    maps: [&request.headers, &request.query_params, &request.without_headers]
-                        .map(|map| map.iter().map(|(key, value)| (key.as_str(), compared(Some(value)))).collect()),
+                    maps: [
+                        &request.headers,
+                        &request.query_params,
+                        &request.without_headers,
+                    ]
+                    .map(|map| {
+                        map.iter()
+                            .map(|(key, value)| (key.as_str(), compared(Some(value))))
+                            .collect()
+                    }),
                 };
+
                 for before in prefixes.iter().filter(|before| before.covers(&found)) {
                     let request = format!("{} of prefix {}", found.request, found.prefix);
-                    let other = format!("{} of prefix {} on {}", before.request, before.prefix, before.route);
+                    let other = format!(
+                        "{} of prefix {} on {}",
+                        before.request, before.prefix, before.route
+                    );
                     self.ineffective(&found.route, &request, &other);
                 }
+
                 if prefixes.len() < COMPARED {
                     prefixes.push(found);
                 }
@@ -163,10 +225,16 @@ impl Prefix<'_> {
         later.prefix != self.prefix
             && later.prefix.starts_with(self.prefix)
             && later.port == self.port
-            && self.texts.iter().zip(&later.texts).all(|(own, other)| own.starts_with(other.as_str()))
+            && self
+                .texts
+                .iter()
+                .zip(&later.texts)
+                .all(|(own, other)| own.starts_with(other.as_str()))
             && self.maps.iter().zip(&later.maps).all(|(own, other)| {
                 let is_met = |(key, value): (&&str, &String)| {
-                    other.get(*key).is_some_and(|other| value.starts_with(other.as_str()))
+                    other
+                        .get(*key)
+                        .is_some_and(|other| value.starts_with(other.as_str()))
                 };
                 own.len() == other.len() && own.iter().all(is_met)
             })

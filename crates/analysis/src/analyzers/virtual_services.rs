@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use navarch_api::hostname;
-use navarch_api::istio::{Destination, DestinationRule, Gateway, RequestAuthentication, VirtualService};
+use navarch_api::istio::{
+    Destination, DestinationRule, Gateway, RequestAuthentication, VirtualService,
+};
 use serde_json::Value;
 
 use crate::analyzer::{Analyzer, Report};
@@ -40,7 +42,12 @@ pub(super) static ANALYZERS: &[Analyzer] = &[
     Analyzer {
         name: "virtualservice.JWTClaimRouteAnalyzer",
         description: "Checks the VirtualService using JWT claim based routing has corresponding RequestAuthentication",
-        inputs: &[Kind::VirtualService, Kind::RequestAuthentication, Kind::Gateway, Kind::Pod],
+        inputs: &[
+            Kind::VirtualService,
+            Kind::RequestAuthentication,
+            Kind::Gateway,
+            Kind::Pod,
+        ],
         run: claims,
     },
 ];
@@ -58,82 +65,157 @@ struct RoutedDestination<'a> {
 }
 
 /// The destination of a route that names none: no host is empty.
-static NOWHERE: Destination = Destination { host: String::new(), subset: String::new(), port: None };
+static NOWHERE: Destination = Destination {
+    host: String::new(),
+    subset: String::new(),
+    port: None,
+};
 
 fn routed_destinations(service: &VirtualService) -> Vec<RoutedDestination<'_>> {
-    let route =
-        |rule: &str, index: usize, place: usize| format!("spec.{rule}[{index}].route[{place}].destination.host");
+    let route = |rule: &str, index: usize, place: usize| {
+        format!("spec.{rule}[{index}].route[{place}].destination.host")
+    };
     let mut all = Vec::new();
-    let mut add = |destination, field, is_mirror| all.push(RoutedDestination { destination, field, is_mirror });
+    let mut add = |destination, field, is_mirror| {
+        all.push(RoutedDestination {
+            destination,
+            field,
+            is_mirror,
+        })
+    };
+
     for (index, tcp) in service.tcp.iter().enumerate() {
         for (place, to) in tcp.route.iter().enumerate() {
-            add(to.destination.as_ref().unwrap_or(&NOWHERE), route("tcp", index, place), false);
+            add(
+                to.destination.as_ref().unwrap_or(&NOWHERE),
+                route("tcp", index, place),
+                false,
+            );
         }
     }
+
     for (index, tls) in service.tls.iter().enumerate() {
         for (place, to) in tls.route.iter().enumerate() {
-            add(to.destination.as_ref().unwrap_or(&NOWHERE), route("tls", index, place), false);
+            add(
+                to.destination.as_ref().unwrap_or(&NOWHERE),
+                route("tls", index, place),
+                false,
+            );
         }
     }
+
     for (index, http) in service.http.iter().enumerate() {
         for (place, to) in http.route.iter().enumerate() {
-            add(to.destination.as_ref().unwrap_or(&NOWHERE), route("http", index, place), false);
+            add(
+                to.destination.as_ref().unwrap_or(&NOWHERE),
+                route("http", index, place),
+                false,
+            );
         }
-        http.mirror.iter().for_each(|mirror| add(mirror, format!("spec.http[{index}].mirror.host"), true));
+
+        http.mirror
+            .iter()
+            .for_each(|mirror| add(mirror, format!("spec.http[{index}].mirror.host"), true));
+
         for (place, mirror) in http.mirrors.iter().enumerate() {
             let field = format!("spec.http[{index}].mirrors[{place}].host");
             add(mirror.destination.as_ref().unwrap_or(&NOWHERE), field, true);
         }
     }
+
     all
 }
 
-/// Tells of destinations that are not there, and of subsets that requests through a gateway do not get.
+/// Tells of destinations that are not there, and of subsets that requests through a gateway do not
+/// get.
 fn destinations(context: &Context, report: &mut Report) {
     let hosts = Hosts::of(context);
     let mut split: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+
     for (resource, service) in context.specs::<VirtualService>() {
-        let routes = service.http.iter().flat_map(|http| &http.route).filter_map(|route| route.destination.as_ref());
-        for destination in
-            routes.filter(|destination| !destination.subset.is_empty() && service.hosts.contains(&destination.host))
-        {
-            split.entry(&destination.host).or_default().insert(resource.full_name());
+        let routes = service
+            .http
+            .iter()
+            .flat_map(|http| &http.route)
+            .filter_map(|route| route.destination.as_ref());
+        for destination in routes.filter(|destination| {
+            !destination.subset.is_empty() && service.hosts.contains(&destination.host)
+        }) {
+            split
+                .entry(&destination.host)
+                .or_default()
+                .insert(resource.full_name());
         }
     }
+
     for (resource, service) in context.specs::<VirtualService>() {
         for led in routed_destinations(service) {
-            let host = hosts.find(&resource.namespace, &service.export_to, &led.destination.host);
+            let host = hosts.find(
+                &resource.namespace,
+                &service.export_to,
+                &led.destination.host,
+            );
             if let Some(message) = fault(resource, &led, host) {
                 report.add(message.at(&led.field));
             }
         }
+
         if service.gateways.is_empty() {
             continue;
         }
-        let routes = service.http.iter().flat_map(|http| &http.route).filter_map(|route| route.destination.as_ref());
+
+        let routes = service
+            .http
+            .iter()
+            .flat_map(|http| &http.route)
+            .filter_map(|route| route.destination.as_ref());
+
         for destination in routes.filter(|destination| destination.subset.is_empty()) {
             for other in split.get(destination.host.as_str()).into_iter().flatten() {
                 let parameters = parameters![other, resource.full_name()];
-                report.add(Message::new(&messages::INGRESS_ROUTE_RULES_NOT_AFFECTED, resource, parameters));
+                report.add(Message::new(
+                    &messages::INGRESS_ROUTE_RULES_NOT_AFFECTED,
+                    resource,
+                    parameters,
+                ));
             }
         }
     }
 }
 
 /// The fault of a destination, whose host is `host` if there is one.
-fn fault(resource: &Arc<Resource>, led: &RoutedDestination<'_>, host: Option<&Host>) -> Option<Message> {
+fn fault(
+    resource: &Arc<Resource>,
+    led: &RoutedDestination<'_>,
+    host: Option<&Host>,
+) -> Option<Message> {
     let name = &led.destination.host;
     let not_found = |what: &str, value: String| {
-        Some(Message::new(&messages::REFERENCED_RESOURCE_NOT_FOUND, resource, parameters![what, value]))
+        Some(Message::new(
+            &messages::REFERENCED_RESOURCE_NOT_FOUND,
+            resource,
+            parameters![what, value],
+        ))
     };
+
     let Some(host) = host else {
-        return not_found(if led.is_mirror { "mirror host" } else { "host" }, name.clone());
+        return not_found(
+            if led.is_mirror { "mirror host" } else { "host" },
+            name.clone(),
+        );
     };
+
     match &led.destination.port {
-        Some(port) if !host.ports.contains(&port.number) => not_found("host:port", format!("{name}:{}", port.number)),
+        Some(port) if !host.ports.contains(&port.number) => {
+            not_found("host:port", format!("{name}:{}", port.number))
+        }
         None if host.ports.len() > 1 => {
             let kind = &messages::VIRTUAL_SERVICE_DESTINATION_PORT_SELECTOR_REQUIRED;
-            Some(Message::new(kind, resource, parameters![name, host.ports.clone()]))
+            Some(Message::new(
+                kind,
+                resource,
+                parameters![name, host.ports.clone()],
+            ))
         }
         Some(_) | None => None,
     }
@@ -142,20 +224,36 @@ fn fault(resource: &Arc<Resource>, led: &RoutedDestination<'_>, host: Option<&Ho
 /// Tells of subsets that no DestinationRule has.
 fn subsets(context: &Context, report: &mut Report) {
     let mut known = BTreeSet::new();
+
     for (resource, rule) in context.specs::<DestinationRule>() {
         let service = service_of(&rule.host, &resource.namespace);
-        known.extend(rule.subsets.iter().map(|subset| (service.clone(), subset.name.as_str())));
+        known.extend(
+            rule.subsets
+                .iter()
+                .map(|subset| (service.clone(), subset.name.as_str())),
+        );
     }
+
     for (resource, service) in context.specs::<VirtualService>() {
         for led in routed_destinations(service) {
             let Destination { host, subset, .. } = led.destination;
-            if subset.is_empty() || known.contains(&(service_of(host, &resource.namespace), subset.as_str())) {
+            if subset.is_empty()
+                || known.contains(&(service_of(host, &resource.namespace), subset.as_str()))
+            {
                 continue;
             }
-            let what =
-                if led.is_mirror { "mirror+subset in destinationrule" } else { "host+subset in destinationrule" };
+            let what = if led.is_mirror {
+                "mirror+subset in destinationrule"
+            } else {
+                "host+subset in destinationrule"
+            };
+
             let parameters = parameters![what, format!("{host}+{subset}")];
-            let message = Message::new(&messages::REFERENCED_RESOURCE_NOT_FOUND, resource, parameters);
+            let message = Message::new(
+                &messages::REFERENCED_RESOURCE_NOT_FOUND,
+                resource,
+                parameters,
+            );
             report.add(message.at(&led.field));
         }
     }
@@ -164,26 +262,49 @@ fn subsets(context: &Context, report: &mut Report) {
 /// Tells of gateways that are not there, or have none of the hosts.
 fn gateways(context: &Context, report: &mut Report) {
     for (resource, service) in context.specs::<VirtualService>() {
-        for (index, name) in service.gateways.iter().enumerate().filter(|(_, name)| *name != MESH) {
+        for (index, name) in service
+            .gateways
+            .iter()
+            .enumerate()
+            .filter(|(_, name)| *name != MESH)
+        {
             let field = format!("spec.gateways[{index}]");
             let (namespace, short) = name.split_once('/').unwrap_or((&resource.namespace, name));
             if short.contains("~istio-autogenerated-k8s-gateway~") {
                 let parameters = parameters![resource.full_name(), name];
-                report.add(Message::new(&messages::REFERENCED_INTERNAL_GATEWAY, resource, parameters).at(&field));
+                report.add(
+                    Message::new(&messages::REFERENCED_INTERNAL_GATEWAY, resource, parameters)
+                        .at(&field),
+                );
                 continue;
             }
             let own = context.find(Kind::Gateway, namespace, short);
-            let kubernetes = own.is_none().then(|| context.find(Kind::KubernetesGateway, namespace, short)).flatten();
+            let kubernetes = own
+                .is_none()
+                .then(|| context.find(Kind::KubernetesGateway, namespace, short))
+                .flatten();
             if own.is_none() && kubernetes.is_none() {
                 let parameters = parameters!["gateway", name];
-                report.add(Message::new(&messages::REFERENCED_RESOURCE_NOT_FOUND, resource, parameters).at(&field));
+                report.add(
+                    Message::new(
+                        &messages::REFERENCED_RESOURCE_NOT_FOUND,
+                        resource,
+                        parameters,
+                    )
+                    .at(&field),
+                );
             }
             let hosts = match (own.and_then(|own| own.spec::<Gateway>()), kubernetes) {
                 (Some(gateway), _) => hosts_for(gateway, namespace, &resource.namespace),
                 (None, Some(gateway)) => hosts_of_listeners(gateway),
                 (None, None) => Vec::new(),
             };
-            if !hosts.iter().any(|host| service.hosts.iter().any(|requested| hostname::matches(host, requested))) {
+            if !hosts.iter().any(|host| {
+                service
+                    .hosts
+                    .iter()
+                    .any(|requested| hostname::matches(host, requested))
+            }) {
                 let gateway = full_name(namespace, short);
                 let parameters = parameters![service.hosts.clone(), resource.full_name(), gateway];
                 let kind = &messages::VIRTUAL_SERVICE_HOST_NOT_FOUND_IN_GATEWAY;
@@ -208,29 +329,58 @@ fn hosts_for<'a>(gateway: &'a Gateway, namespace: &str, requester: &str) -> Vec<
 
 /// The hosts of a Gateway of the Gateway API; a listener without one takes all.
 fn hosts_of_listeners(gateway: &Resource) -> Vec<&str> {
-    let Content::Plain(spec) = &gateway.content else { return Vec::new() };
-    let listeners = spec.get("listeners").and_then(Value::as_array).into_iter().flatten();
-    let host = |listener| Value::get(listener, "hostname").and_then(Value::as_str).filter(|host| !host.is_empty());
-    listeners.map(|listener| host(listener).unwrap_or("*")).collect()
+    let Content::Plain(spec) = &gateway.content else {
+        return Vec::new();
+    };
+    let listeners = spec
+        .get("listeners")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    let host = |listener| {
+        Value::get(listener, "hostname")
+            .and_then(Value::as_str)
+            .filter(|host| !host.is_empty())
+    };
+    listeners
+        .map(|listener| host(listener).unwrap_or("*"))
+        .collect()
 }
 
 /// Tells of routes by claims of tokens, where nothing checks tokens.
 fn claims(context: &Context, report: &mut Report) {
     let mut policies: BTreeMap<&str, Vec<Texts>> = BTreeMap::new();
+
     for (resource, policy) in context.specs::<RequestAuthentication>() {
-        let selector = policy.selector.as_ref().map(|selector| selector.match_labels.clone()).unwrap_or_default();
-        policies.entry(&resource.namespace).or_default().push(selector);
+        let selector = policy
+            .selector
+            .as_ref()
+            .map(|selector| selector.match_labels.clone())
+            .unwrap_or_default();
+        policies
+            .entry(&resource.namespace)
+            .or_default()
+            .push(selector);
     }
+
     for (resource, service) in context.specs::<VirtualService>() {
         let Some(key) = claim(service) else { continue };
+
         for name in service.gateways.iter().filter(|name| *name != MESH) {
             let (namespace, short) = name.split_once('/').unwrap_or((&resource.namespace, name));
-            let gateway = context.find(Kind::Gateway, namespace, short).and_then(|gateway| gateway.spec::<Gateway>());
+            let gateway = context
+                .find(Kind::Gateway, namespace, short)
+                .and_then(|gateway| gateway.spec::<Gateway>());
             let Some(gateway) = gateway else { continue };
             for pod in context.pods_with(&gateway.selector) {
-                let near =
-                    ["istio-system", pod.namespace.as_str()].into_iter().filter_map(|of| policies.get(of)).flatten();
-                if !near.into_iter().any(|selector| is_subset(selector, &pod.labels)) {
+                let near = ["istio-system", pod.namespace.as_str()]
+                    .into_iter()
+                    .filter_map(|of| policies.get(of))
+                    .flatten();
+                if !near
+                    .into_iter()
+                    .any(|selector| is_subset(selector, &pod.labels))
+                {
                     let parameters = parameters![key, full_name(namespace, short), &pod.name];
                     report.add(Message::new(
                         &messages::JWT_CLAIM_BASED_ROUTING_WITHOUT_REQUEST_AUTHN,
@@ -246,14 +396,22 @@ fn claims(context: &Context, report: &mut Report) {
 /// The first header by which routes look at a claim.
 fn claim(service: &VirtualService) -> Option<&str> {
     let matches = service.http.iter().flat_map(|http| &http.matches);
-    let mut headers = matches.flat_map(|request| request.headers.keys().chain(request.without_headers.keys()));
+    let mut headers =
+        matches.flat_map(|request| request.headers.keys().chain(request.without_headers.keys()));
     headers.find(|name| is_claim(name)).map(String::as_str)
 }
 
-/// Whether a header refers to a claim: `@request.auth.claims.group` or `@request.auth.claims[group]`.
+/// Whether a header refers to a claim: `@request.auth.claims.group` or
+/// `@request.auth.claims[group]`.
 fn is_claim(header: &str) -> bool {
     const PREFIX: &str = "@request.auth.claims";
-    let is_prefixed = header.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX));
-    let rest = header.get(PREFIX.len()..).filter(|_| is_prefixed).unwrap_or_default();
-    rest.len() > 1 && rest.starts_with('.') || rest.len() > 2 && rest.starts_with('[') && rest.ends_with(']')
+    let is_prefixed = header
+        .get(..PREFIX.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(PREFIX));
+    let rest = header
+        .get(PREFIX.len()..)
+        .filter(|_| is_prefixed)
+        .unwrap_or_default();
+    rest.len() > 1 && rest.starts_with('.')
+        || rest.len() > 2 && rest.starts_with('[') && rest.ends_with(']')
 }

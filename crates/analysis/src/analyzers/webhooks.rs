@@ -34,7 +34,9 @@ struct Hook<'a> {
 
 /// Reports overlapping injection webhooks, and those without an existing Service.
 fn run(context: &Context, report: &mut Report) {
-    let (mut hooks, mut revisions) = (Vec::new(), BTreeSet::new());
+    let mut hooks = Vec::new();
+    let mut revisions = BTreeSet::new();
+
     for (resource, configuration) in context.specs::<MutatingWebhookConfiguration>() {
         let own = revisions_of(resource, configuration);
         let all = || configuration.webhooks.iter().flatten();
@@ -48,36 +50,64 @@ fn run(context: &Context, report: &mut Report) {
             name: format!("{}/{}", resource.full_name(), hook.name),
         }));
     }
+
     let namespaces = label_sets(INJECTION, ["enabled", "disabled"], &revisions);
     let objects = label_sets(INJECT, ["true", "false"], &revisions);
+
     for namespace in &namespaces {
         for object in &objects {
-            let matching: Vec<_> = hooks.iter().filter(|hook| matches(hook.hook, namespace, object)).collect();
+            let matching: Vec<_> = hooks
+                .iter()
+                .filter(|hook| matches(hook.hook, namespace, object))
+                .collect();
             let names: BTreeSet<_> = matching.iter().map(|hook| hook.name.as_str()).collect();
             if names.len() < 2 {
                 continue;
             }
+
             for hook in matching {
-                let others: Vec<_> = names.iter().copied().filter(|name| *name != hook.name).collect();
+                let others: Vec<_> = names
+                    .iter()
+                    .copied()
+                    .filter(|name| *name != hook.name)
+                    .collect();
                 let detail = format!(
                     "Webhook overlaps with others: [{}]. This may cause injection to occur twice.",
                     others.join(" ")
                 );
-                report.add(Message::new(&messages::INVALID_WEBHOOK, hook.resource, parameters![detail]));
+
+                report.add(Message::new(
+                    &messages::INVALID_WEBHOOK,
+                    hook.resource,
+                    parameters![detail],
+                ));
             }
         }
     }
+
     for hook in &hooks {
-        let Some(service) = &hook.hook.client_config.service else { continue };
-        if context.find(Kind::Service, &service.namespace, &service.name).is_none() {
+        let Some(service) = &hook.hook.client_config.service else {
+            continue;
+        };
+
+        if context
+            .find(Kind::Service, &service.namespace, &service.name)
+            .is_none()
+        {
             let name = full_name(&service.namespace, &service.name);
-            let detail = format!("Injector refers to a control plane service that does not exist: {name}.");
-            report.add(Message::new(&messages::INVALID_WEBHOOK, hook.resource, parameters![detail]));
+            let detail =
+                format!("Injector refers to a control plane service that does not exist: {name}.");
+            report.add(Message::new(
+                &messages::INVALID_WEBHOOK,
+                hook.resource,
+                parameters![detail],
+            ));
         }
     }
 }
 
-/// The sets of labels that decide about injection: none, or one of two values, each without a revision and with each.
+/// The sets of labels that decide about injection: none, or one of two values, each without a
+/// revision and with each.
 fn label_sets(key: &str, values: [&str; 2], revisions: &BTreeSet<String>) -> Vec<Texts> {
     let mut sets = Vec::new();
     for revision in std::iter::once(None).chain(revisions.iter().map(Some)) {
@@ -90,14 +120,36 @@ fn label_sets(key: &str, values: [&str; 2], revisions: &BTreeSet<String>) -> Vec
     sets
 }
 
-fn revisions_of(resource: &Resource, configuration: &MutatingWebhookConfiguration) -> BTreeSet<String> {
-    let mut found: BTreeSet<String> = resource.label(REVISION).map(str::to_owned).into_iter().collect();
+fn revisions_of(
+    resource: &Resource,
+    configuration: &MutatingWebhookConfiguration,
+) -> BTreeSet<String> {
+    let mut found: BTreeSet<String> = resource
+        .label(REVISION)
+        .map(str::to_owned)
+        .into_iter()
+        .collect();
     let hooks = configuration.webhooks.iter().flatten();
-    for selector in hooks.flat_map(|hook| [&hook.namespace_selector, &hook.object_selector]).flatten() {
-        let LabelSelector { match_labels, match_expressions } = selector;
-        found.extend(match_labels.iter().filter_map(|labels| labels.get(REVISION).cloned()));
-        let expressions = match_expressions.iter().flatten().filter(|expression| expression.key == REVISION);
-        found.extend(expressions.flat_map(|expression| expression.values.iter().flatten().cloned()));
+    for selector in hooks
+        .flat_map(|hook| [&hook.namespace_selector, &hook.object_selector])
+        .flatten()
+    {
+        let LabelSelector {
+            match_labels,
+            match_expressions,
+        } = selector;
+        found.extend(
+            match_labels
+                .iter()
+                .filter_map(|labels| labels.get(REVISION).cloned()),
+        );
+        let expressions = match_expressions
+            .iter()
+            .flatten()
+            .filter(|expression| expression.key == REVISION);
+        found
+            .extend(expressions.flat_map(|expression| expression.values.iter().flatten().cloned()));
     }
+
     found
 }

@@ -11,7 +11,8 @@ use super::{Check, Health, Level};
 const NOTE_BEFORE_EXPIRY: SignedDuration = SignedDuration::from_hours(30 * 24);
 /// Remaining lifetime below which it is wrong.
 const WRONG_BEFORE_EXPIRY: SignedDuration = SignedDuration::from_hours(7 * 24);
-/// The same as a fraction of its lifetime, for short-lived certificates: Navarch renews its own at half of it.
+/// The same as a fraction of its lifetime, for short-lived certificates: Navarch renews its own at
+/// half of it.
 const EARLY_SHARE: i32 = 5;
 const LATE_SHARE: i32 = 10;
 
@@ -23,7 +24,8 @@ pub struct CertificateEnd {
     pub role: String,
     /// Its subject, or the first name if it has none.
     pub subject: String,
-    /// X.509 `notBefore`. The thresholds of short-lived certificates are shares of the time from here to `not_after`.
+    /// X.509 `notBefore`. The thresholds of short-lived certificates are shares of the time from
+    /// here to `not_after`.
     pub not_before: Timestamp,
     /// X.509 `notAfter`: peers reject the certificate afterwards. `days` is counted to here.
     pub not_after: Timestamp,
@@ -34,14 +36,26 @@ pub struct CertificateEnd {
 impl CertificateEnd {
     /// A certificate at a time.
     #[must_use]
-    pub fn new(role: &str, subject: String, [not_before, not_after]: [Timestamp; 2], now: Timestamp) -> Self {
+    pub fn new(
+        role: &str,
+        subject: String,
+        [not_before, not_after]: [Timestamp; 2],
+        now: Timestamp,
+    ) -> Self {
         let days = not_after.duration_since(now).as_hours().div_euclid(24);
-        Self { role: role.to_owned(), subject, not_before, not_after, days }
+        Self {
+            role: role.to_owned(),
+            subject,
+            not_before,
+            not_after,
+            days,
+        }
     }
 
     /// The severity of its expiry at a time.
     fn level(&self, now: Timestamp) -> Option<Level> {
-        let (life, left) = (self.not_after.duration_since(self.not_before), self.not_after.duration_since(now));
+        let life = self.not_after.duration_since(self.not_before);
+        let left = self.not_after.duration_since(now);
         if left < WRONG_BEFORE_EXPIRY.min(life / LATE_SHARE) {
             return Some(Level::Wrong);
         }
@@ -61,7 +75,13 @@ impl Health {
 
 impl fmt::Display for CertificateEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { role, subject, not_after, days, .. } = self;
+        let Self {
+            role,
+            subject,
+            not_after,
+            days,
+            ..
+        } = self;
         match days {
             ..0 => write!(f, "{role} {subject}: ended at {not_after}"),
             0 => write!(f, "{role} {subject}: ends within a day, at {not_after}"),
@@ -83,7 +103,10 @@ mod tests {
         let one = CertificateEnd::new("root", "O=cluster.local".to_owned(), [begin, end], now);
         health.add_certificate(one, now, "navarch ca rotate");
         assert_eq!(health.certificates.len(), 1, "it is listed in any case");
-        health.findings.pop().map(|finding| (finding.level, finding.what))
+        health
+            .findings
+            .pop()
+            .map(|finding| (finding.level, finding.what))
     }
 
     #[test]
@@ -97,7 +120,10 @@ mod tests {
         assert_eq!(reported(10, 40).unwrap().0, Level::Note);
         assert_eq!(
             reported(10, 20),
-            Some((Level::Wrong, "root O=cluster.local: ends within a day, at 2026-06-01T20:00:00Z".to_owned()))
+            Some((
+                Level::Wrong,
+                "root O=cluster.local: ends within a day, at 2026-06-01T20:00:00Z".to_owned()
+            ))
         );
         let over = "root O=cluster.local: ended at 2026-05-31T23:00:00Z".to_owned();
         assert_eq!(reported(10, -1), Some((Level::Wrong, over)));

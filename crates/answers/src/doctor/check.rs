@@ -42,7 +42,8 @@ pub enum Check {
 }
 
 impl Check {
-    /// In the order of declaration. A test compares their anchors with the sections of `docs/doctor.md`.
+    /// In the order of declaration. A test compares their anchors with the sections of
+    /// `docs/doctor.md`.
     pub const ALL: [Self; 18] = [
         Self::Answer,
         Self::Ready,
@@ -102,13 +103,23 @@ mod tests {
 
     /// The anchor of a heading, as GitHub derives it from letters, spaces and hyphens.
     fn anchor(heading: &str) -> String {
-        heading.trim_start_matches('#').trim().to_lowercase().replace(' ', "-")
+        heading
+            .trim_start_matches('#')
+            .trim()
+            .to_lowercase()
+            .replace(' ', "-")
     }
 
     #[test]
     fn every_check_has_a_section_and_every_section_is_of_a_check() {
-        let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/doctor.md")).unwrap();
-        let mut sections: Vec<_> = page.lines().filter(|line| line.starts_with("## ")).map(anchor).collect();
+        let page =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/doctor.md"))
+                .unwrap();
+        let mut sections: Vec<_> = page
+            .lines()
+            .filter(|line| line.starts_with("## "))
+            .map(anchor)
+            .collect();
         let mut anchors: Vec<_> = Check::ALL.map(Check::anchor).into();
         sections.sort_unstable();
         anchors.sort_unstable();

@@ -49,7 +49,8 @@ spec:
   http: [{ timeout: 5s, route: [{ destination: { host: reviews } }] }]
 ";
 
-/// Changes of every sort: of routes, clusters, endpoints and listeners, of what is known of a proxy, and of nothing.
+/// Changes of every sort: of routes, clusters, endpoints and listeners, of what is known of a
+/// proxy, and of nothing.
 const CHANGES: [&str; 9] = [
     "apiVersion: networking.istio.io/v1
 kind: VirtualService
@@ -109,17 +110,24 @@ spec:
 ];
 
 fn changes(yaml: &str) -> Vec<Change> {
-    let decoded = decode_documents(yaml, Format::Yaml).into_iter().map(|decoded| match decoded.outcome {
-        Outcome::Read { object, .. } => Change::Put(object),
-        other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
-    });
+    let decoded = decode_documents(yaml, Format::Yaml)
+        .into_iter()
+        .map(|decoded| match decoded.outcome {
+            Outcome::Read { object, .. } => Change::Put(object),
+            other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
+        });
     decoded.collect()
 }
 
 fn sidecar(name: &str, namespace: &str, address: [u8; 4], labels: &[(&str, &str)]) -> Client {
-    let labels: BTreeMap<String, String> =
-        labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    let id = format!("sidecar~{}~{name}.{namespace}~{namespace}.svc.cluster.local", IpAddr::from(address));
+    let labels: BTreeMap<String, String> = labels
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect();
+    let id = format!(
+        "sidecar~{}~{name}.{namespace}~{namespace}.svc.cluster.local",
+        IpAddr::from(address)
+    );
     let metadata = json!({ "NAMESPACE": namespace, "LABELS": labels, "CLUSTER_ID": "Kubernetes" });
     Client::fresh(Proxy::parse(&id, metadata, Locality::default()).unwrap())
 }
@@ -137,15 +145,21 @@ fn further() -> String {
 
 /// What the proxies of a mirror have, by its places in memory.
 fn places(mirror: &Mirror) -> Vec<Vec<usize>> {
-    all_resources(mirror).values().map(|had| had.values().map(|one| Arc::as_ptr(one).addr()).collect()).collect()
+    all_resources(mirror)
+        .values()
+        .map(|had| had.values().map(|one| Arc::as_ptr(one).addr()).collect())
+        .collect()
 }
 
 /// A plan on copies, and one on a mirror that makes all anew.
 fn both(served: &Mirror, change: &Change) -> [Plan; 2] {
     let clients = served.clients().cloned().collect();
     let before = places(served);
-    let plans =
-        [&mut served.copy(), &mut Mirror::of(&served.context(), clients)].map(|one| plan_of(one, change.clone()));
+    let plans = [
+        &mut served.copy(),
+        &mut Mirror::of(&served.context(), clients),
+    ]
+    .map(|one| plan_of(one, change.clone()));
     assert_eq!(places(served), before, "what is served stays as it is");
     plans
 }
@@ -160,25 +174,38 @@ fn a_plan_on_copies_equals_a_plan_from_scratch() {
         sidecar("ratings-1", "bank", [10, 0, 0, 3], &[("app", "ratings")]),
     ];
     let mut served = Mirror::of(&state.context(), proxies);
+
     let all: Vec<Change> = CHANGES.iter().flat_map(|yaml| changes(yaml)).collect();
     let mut reaching = 0;
+
     for change in &all {
         let [copied, anew] = both(&served, change);
         reaching += usize::from(anew.reached > 0);
         assert_eq!(copied, anew, "{change:?}");
     }
+
     assert!(reaching >= 7, "{reaching} changes reach somebody");
+
     // Each on top of those before, and away again.
     let removed = |change: &Change| {
-        let Change::Put(object) = change else { panic!("objects are put, not {change:?}") };
+        let Change::Put(object) = change else {
+            panic!("objects are put, not {change:?}")
+        };
         Change::Removed(object.object_ref())
     };
+
     for change in all.iter().cloned().chain(all.iter().map(removed)) {
         let [copied, anew] = both(&served, &change);
         assert_eq!(copied, anew, "{change:?}");
         let had = all_resources(&served);
         served.apply(vec![change]);
-        let reached = all_resources(&served).into_iter().filter(|(at, now)| had.get(at) != Some(now)).count();
-        assert_eq!(copied.reached, reached, "as many as are sent something when it is made");
+        let reached = all_resources(&served)
+            .into_iter()
+            .filter(|(at, now)| had.get(at) != Some(now))
+            .count();
+        assert_eq!(
+            copied.reached, reached,
+            "as many as are sent something when it is made"
+        );
     }
 }

@@ -13,7 +13,12 @@ pub(super) fn document(kind: &KindNames) -> Value {
     let group = format!("{}.istio.io", kind.group);
     let singular = kind.kind.to_ascii_lowercase();
     let schema = schema(kind);
-    let versions: Vec<Value> = kind.versions.iter().map(|name| version(kind, name, &schema)).collect();
+    let versions: Vec<Value> = kind
+        .versions
+        .iter()
+        .map(|name| version(kind, name, &schema))
+        .collect();
+
     let mut names = json!({
         "categories": ["istio-io", format!("{}-istio-io", kind.group)],
         "kind": kind.kind,
@@ -21,9 +26,11 @@ pub(super) fn document(kind: &KindNames) -> Value {
         "plural": kind.plural,
         "singular": singular,
     });
+
     if let Some(names) = names.as_object_mut().filter(|_| !kind.short.is_empty()) {
         names.insert("shortNames".to_owned(), json!(kind.short));
     }
+
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -76,6 +83,7 @@ fn schema(kind: &KindNames) -> Value {
     for (place, limit) in LIMITS {
         limit.apply(place, &mut definitions);
     }
+
     let mut schema = json!({
         "type": "object",
         "properties": {
@@ -83,7 +91,11 @@ fn schema(kind: &KindNames) -> Value {
             "status": structural(&status, &definitions),
         },
     });
-    if let Some(schema) = schema.as_object_mut().filter(|_| kind.needs == Spec::Required) {
+
+    if let Some(schema) = schema
+        .as_object_mut()
+        .filter(|_| kind.needs == Spec::Required)
+    {
         schema.insert("required".to_owned(), json!(["spec"]));
     }
     schema

@@ -3,8 +3,9 @@
 use schemars::{Schema, SchemaGenerator};
 
 use crate::istio::{
-    AuthorizationPolicy, DestinationRule, EnvoyFilter, Gateway, PeerAuthentication, ProxyConfig, RequestAuthentication,
-    ServiceEntry, Sidecar, Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry, WorkloadGroup,
+    AuthorizationPolicy, DestinationRule, EnvoyFilter, Gateway, PeerAuthentication, ProxyConfig,
+    RequestAuthentication, ServiceEntry, Sidecar, Telemetry, TrafficExtension, VirtualService,
+    WasmPlugin, WorkloadEntry, WorkloadGroup,
 };
 
 /// A kind to define.
@@ -78,7 +79,10 @@ pub(super) const KINDS: &[KindNames] = &[
         short: &["dr"],
         group: "networking",
         versions: NETWORKING,
-        columns: &[Column::Field("Host", ".spec.host", "The host to which it applies"), Column::Age],
+        columns: &[
+            Column::Field("Host", ".spec.host", "The host to which it applies"),
+            Column::Age,
+        ],
         spec: SchemaGenerator::subschema_for::<DestinationRule>,
         needs: Spec::Optional,
     },
@@ -120,8 +124,16 @@ pub(super) const KINDS: &[KindNames] = &[
         versions: NETWORKING,
         columns: &[
             Column::Field("Hosts", ".spec.hosts", "The names of the service"),
-            Column::Field("Location", ".spec.location", "Whether it is part of the mesh"),
-            Column::Field("Resolution", ".spec.resolution", "How its addresses are resolved"),
+            Column::Field(
+                "Location",
+                ".spec.location",
+                "Whether it is part of the mesh",
+            ),
+            Column::Field(
+                "Resolution",
+                ".spec.resolution",
+                "How its addresses are resolved",
+            ),
             Column::Age,
         ],
         spec: SchemaGenerator::subschema_for::<ServiceEntry>,
@@ -144,7 +156,11 @@ pub(super) const KINDS: &[KindNames] = &[
         group: "networking",
         versions: NETWORKING,
         columns: &[
-            Column::Field("Gateways", ".spec.gateways", "The gateways and sidecars that apply it"),
+            Column::Field(
+                "Gateways",
+                ".spec.gateways",
+                "The gateways and sidecars that apply it",
+            ),
             Column::Field("Hosts", ".spec.hosts", "The hosts whose traffic it routes"),
             Column::Age,
         ],
@@ -157,7 +173,10 @@ pub(super) const KINDS: &[KindNames] = &[
         short: &["we"],
         group: "networking",
         versions: NETWORKING,
-        columns: &[Column::Age, Column::Field("Address", ".spec.address", "The address of the workload")],
+        columns: &[
+            Column::Age,
+            Column::Field("Address", ".spec.address", "The address of the workload"),
+        ],
         spec: SchemaGenerator::subschema_for::<WorkloadEntry>,
         needs: Spec::Required,
     },
@@ -177,7 +196,10 @@ pub(super) const KINDS: &[KindNames] = &[
         short: &["ap"],
         group: "security",
         versions: SECURITY,
-        columns: &[Column::Field("Action", ".spec.action", "The action for matching requests"), Column::Age],
+        columns: &[
+            Column::Field("Action", ".spec.action", "The action for matching requests"),
+            Column::Age,
+        ],
         spec: SchemaGenerator::subschema_for::<AuthorizationPolicy>,
         needs: Spec::Optional,
     },
@@ -187,7 +209,10 @@ pub(super) const KINDS: &[KindNames] = &[
         short: &["pa"],
         group: "security",
         versions: SECURITY,
-        columns: &[Column::Field("Mode", ".spec.mtls.mode", "The mode of mutual TLS"), Column::Age],
+        columns: &[
+            Column::Field("Mode", ".spec.mtls.mode", "The mode of mutual TLS"),
+            Column::Age,
+        ],
         spec: SchemaGenerator::subschema_for::<PeerAuthentication>,
         needs: Spec::Optional,
     },

@@ -18,7 +18,8 @@ pub(super) enum Limit {
     MinLength(usize),
     /// A string that matches this regular expression.
     Pattern(&'static str),
-    /// A list or map with a minimum and maximum size. The maximum bounds the estimated cost of CEL rules on the items.
+    /// A list or map with a minimum and maximum size. The maximum bounds the estimated cost of CEL
+    /// rules on the items.
     Size(usize, usize),
     /// A map with a minimum size.
     MinEntries(usize),
@@ -39,8 +40,8 @@ pub(super) enum Limit {
 }
 
 impl Limit {
-    /// Adds the constraint to the definition `place`: `Type`, `Type.field`, or with `[]` at the end the items of a field. No
-    /// effect if a kind does not use the type.
+    /// Adds the constraint to the definition `place`: `Type`, `Type.field`, or with `[]` at the end
+    /// the items of a field. No effect if a kind does not use the type.
     pub(super) fn apply(&self, place: &str, definitions: &mut Map<String, Value>) {
         let (name, field) = place.split_once('.').unwrap_or((place, ""));
         let (name, field, entries) = match (name.strip_suffix("[]"), field.strip_suffix("[]")) {
@@ -51,6 +52,7 @@ impl Limit {
         let Some(mut schema) = definitions.get_mut(name) else {
             return;
         };
+
         if !field.is_empty() {
             let Some(fields) = schema.get_mut("properties").and_then(Value::as_object_mut) else {
                 return;
@@ -65,13 +67,19 @@ impl Limit {
             };
             schema = found;
         }
+
         if entries {
-            let key = if schema.get("items").is_some() { "items" } else { "additionalProperties" };
+            let key = if schema.get("items").is_some() {
+                "items"
+            } else {
+                "additionalProperties"
+            };
             let Some(found) = schema.get_mut(key) else {
                 return;
             };
             schema = found;
         }
+
         if let Some(schema) = schema.as_object_mut() {
             self.write(schema);
         }
@@ -79,10 +87,12 @@ impl Limit {
 
     /// Adds the constraint to a schema.
     fn write(&self, schema: &mut Map<String, Value>) {
-        let is_map = schema.contains_key("additionalProperties") || schema.contains_key("patternProperties");
+        let is_map =
+            schema.contains_key("additionalProperties") || schema.contains_key("patternProperties");
         let mut put = |key: &str, value: Value| {
             schema.insert(key.to_owned(), value);
         };
+
         match self {
             Self::Required(fields) => put("required", json!(fields)),
             Self::AtMostOne(fields) => at_most_one(schema, fields),
@@ -100,7 +110,11 @@ impl Limit {
             Self::MinLength(from) => put("minLength", json!(from)),
             Self::Pattern(pattern) => put("pattern", json!(pattern)),
             Self::Size(from, to) => {
-                let (least, most) = if is_map { ("minProperties", "maxProperties") } else { ("minItems", "maxItems") };
+                let (least, most) = if is_map {
+                    ("minProperties", "maxProperties")
+                } else {
+                    ("minItems", "maxItems")
+                };
                 put(most, json!(to));
                 if *from > 0 {
                     put(least, json!(from));
@@ -111,12 +125,17 @@ impl Limit {
                 put("x-kubernetes-list-type", json!("map"));
                 put("x-kubernetes-list-map-keys", json!([field]));
             }
-            Self::Rule(rule, message) => {
-                add(schema, "x-kubernetes-validations", json!({ "rule": rule, "message": message }))
-            }
+            Self::Rule(rule, message) => add(
+                schema,
+                "x-kubernetes-validations",
+                json!({ "rule": rule, "message": message }),
+            ),
             Self::NotNull => put("nullable", json!(false)),
             Self::IntOrString => {
-                put("anyOf", json!([{ "type": "integer" }, { "type": "string" }]));
+                put(
+                    "anyOf",
+                    json!([{ "type": "integer" }, { "type": "string" }]),
+                );
                 put("x-kubernetes-int-or-string", json!(true));
             }
             Self::KeepsUnknown => put("x-kubernetes-preserve-unknown-fields", json!(true)),
@@ -136,7 +155,10 @@ fn add(schema: &mut Map<String, Value>, key: &str, value: Value) {
 
 /// Requires that at most one of the fields is set; a type can have several such groups.
 fn at_most_one(schema: &mut Map<String, Value>, fields: &[&str]) {
-    let each: Vec<Value> = fields.iter().map(|field| json!({ "required": [field] })).collect();
+    let each: Vec<Value> = fields
+        .iter()
+        .map(|field| json!({ "required": [field] }))
+        .collect();
     let mut choices = vec![json!({ "not": { "anyOf": each } })];
     choices.extend(each);
     add(schema, "allOf", json!({ "oneOf": choices }));
@@ -144,6 +166,13 @@ fn at_most_one(schema: &mut Map<String, Value>, fields: &[&str]) {
 
 /// A number as JSON writes it, whole ones without a fraction.
 fn number(value: f64) -> Value {
-    #[expect(clippy::cast_possible_truncation, reason = "the limits are small whole numbers")]
-    if value.fract() == 0.0 { json!(value as i64) } else { json!(value) }
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the limits are small whole numbers"
+    )]
+    if value.fract() == 0.0 {
+        json!(value as i64)
+    } else {
+        json!(value)
+    }
 }

@@ -1,5 +1,5 @@
-//! Constraints of the schemas beyond types: at least those of Istio's own CRDs, so that an object admitted here is admitted
-//! there.
+//! Constraints of the schemas beyond types: at least those of Istio's own CRDs, so that an object
+//! admitted here is admitted there.
 
 use super::limit::Limit::{self, *};
 
@@ -7,10 +7,16 @@ use super::limit::Limit::{self, *};
 const PORT: Limit = Range(1.0, 65_535.0);
 
 /// Durations of at least 1 ms.
-const MILLISECOND: Limit = Rule("duration(self) >= duration('1ms')", "must be a duration of at least 1ms");
+const MILLISECOND: Limit = Rule(
+    "duration(self) >= duration('1ms')",
+    "must be a duration of at least 1ms",
+);
 
 /// Label values of selectors, without wildcards.
-const NO_PATTERN: Limit = Rule("!self.contains('*')", "must not contain a wildcard; labels are compared literally");
+const NO_PATTERN: Limit = Rule(
+    "!self.contains('*')",
+    "must not contain a wildcard; labels are compared literally",
+);
 
 /// Unix socket addresses must be absolute paths.
 const SOCKET_IS_ABSOLUTE: Limit = Rule(
@@ -19,8 +25,10 @@ const SOCKET_IS_ABSOLUTE: Limit = Rule(
 );
 
 /// Unix socket addresses must not be directories.
-const SOCKET_IS_NO_FOLDER: Limit =
-    Rule("!self.startsWith('unix://') || !self.endsWith('/')", "a unix:// address must not end with a slash");
+const SOCKET_IS_NO_FOLDER: Limit = Rule(
+    "!self.startsWith('unix://') || !self.endsWith('/')",
+    "a unix:// address must not end with a slash",
+);
 
 /// Unix sockets have no ports.
 const SOCKET_HAS_NO_PORTS: Limit = Rule(
@@ -29,7 +37,10 @@ const SOCKET_HAS_NO_PORTS: Limit = Rule(
 );
 
 /// An address or a network is required.
-const SOME_ADDRESS: Limit = Rule("has(self.address) || has(self.network)", "address or network must be set");
+const SOME_ADDRESS: Limit = Rule(
+    "has(self.address) || has(self.network)",
+    "address or network must be set",
+);
 
 const PORT_NAMES: Limit = Rule(
     "self.all(name, name.size() < 63 && name.matches('^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$'))",
@@ -37,8 +48,10 @@ const PORT_NAMES: Limit = Rule(
 );
 
 /// At most one way to reference certificates.
-const CREDENTIAL_OR_LIST: Limit =
-    Rule("!(has(self.credentialName) && has(self.credentialNames))", "set credentialName or credentialNames, not both");
+const CREDENTIAL_OR_LIST: Limit = Rule(
+    "!(has(self.credentialName) && has(self.credentialNames))",
+    "set credentialName or credentialNames, not both",
+);
 
 const SECRETS_OR_FILES: Limit = Rule(
     "!(has(self.tlsCertificates) && has(self.credentialNames))",
@@ -60,17 +73,25 @@ const MODULE_URL: Limit = Rule(
 const SHA256: Limit = Pattern("^([a-f0-9]{64})?$");
 
 /// The URL of keys.
-const WEB_URL: Limit = Rule("url(self).getScheme() in ['http', 'https']", "must be a URL of scheme http or https");
+const WEB_URL: Limit = Rule(
+    "url(self).getScheme() in ['http', 'https']",
+    "must be a URL of scheme http or https",
+);
 
 const HEADER_NAME: Limit = Pattern("^[-_A-Za-z0-9]+$");
 
-/// UPSERT requires a value. A single rule with the next one would exceed the API server's cost limit.
-const UPSERT_HAS_VALUE: Limit =
-    Rule("!has(self.operation) || self.operation != 'UPSERT' || self.value != ''", "UPSERT requires a value");
+/// UPSERT requires a value. A single rule with the next one would exceed the API server's cost
+/// limit.
+const UPSERT_HAS_VALUE: Limit = Rule(
+    "!has(self.operation) || self.operation != 'UPSERT' || self.value != ''",
+    "UPSERT requires a value",
+);
 
 /// REMOVE has no value.
-const REMOVE_HAS_NONE: Limit =
-    Rule("!has(self.operation) || self.operation != 'REMOVE' || !has(self.value)", "REMOVE has no value");
+const REMOVE_HAS_NONE: Limit = Rule(
+    "!has(self.operation) || self.operation != 'REMOVE' || !has(self.value)",
+    "REMOVE has no value",
+);
 
 /// All constraints with their places (see [`Limit::apply`]).
 pub(super) const LIMITS: &[(&str, Limit)] = &[
@@ -83,10 +104,24 @@ pub(super) const LIMITS: &[(&str, Limit)] = &[
     ("TcpKeepalive.time", MILLISECOND),
     ("OutlierDetection.baseEjectionTime", MILLISECOND),
     ("OutlierDetection.interval", MILLISECOND),
-    ("OutlierDetection.outlierDetectionHttpErrorCodes[]", Range(100.0, 599.0)),
-    ("LoadBalancerSettings", AtMostOne(&["simple", "consistentHash", "backendUtilization"])),
+    (
+        "OutlierDetection.outlierDetectionHttpErrorCodes[]",
+        Range(100.0, 599.0),
+    ),
+    (
+        "LoadBalancerSettings",
+        AtMostOne(&["simple", "consistentHash", "backendUtilization"]),
+    ),
     ("LoadBalancerSettings.warmupDurationSecs", MILLISECOND),
-    ("ConsistentHashLb", AtMostOne(&["httpHeaderName", "httpCookie", "useSourceIp", "httpQueryParameterName"])),
+    (
+        "ConsistentHashLb",
+        AtMostOne(&[
+            "httpHeaderName",
+            "httpCookie",
+            "useSourceIp",
+            "httpQueryParameterName",
+        ]),
+    ),
     ("ConsistentHashLb", AtMostOne(&["ringHash", "maglev"])),
     ("ConsistentHashLb.useSourceIp", NotNull),
     ("HttpCookie", Required(&["name"])),
@@ -95,7 +130,10 @@ pub(super) const LIMITS: &[(&str, Limit)] = &[
     ("WarmupConfiguration.duration", MILLISECOND),
     ("WarmupConfiguration.minimumPercent", Range(0.0, 100.0)),
     ("WarmupConfiguration.aggression", AtLeast(0.0)),
-    ("ZoneAwareLoadBalancerSetting.minClusterSize", Range(1.0, 4_294_967_295.0)),
+    (
+        "ZoneAwareLoadBalancerSetting.minClusterSize",
+        Range(1.0, 4_294_967_295.0),
+    ),
     ("RetryBudget.percent", Range(0.0, 100.0)),
     ("TunnelSettings", Required(&["targetHost", "targetPort"])),
     ("TrafficPolicy.portLevelSettings", Size(0, 4096)),
@@ -120,7 +158,10 @@ pub(super) const LIMITS: &[(&str, Limit)] = &[
     ("HttpBody.bytes", Format("byte")),
     ("HttpDirectResponse", Required(&["status"])),
     ("CorsPolicy.maxAge", MILLISECOND),
-    ("Abort", AtMostOne(&["httpStatus", "grpcStatus", "http2Error"])),
+    (
+        "Abort",
+        AtMostOne(&["httpStatus", "grpcStatus", "http2Error"]),
+    ),
     ("Abort.httpStatus", NotNull),
     ("Delay", AtMostOne(&["fixedDelay", "exponentialDelay"])),
     ("Delay.fixedDelay", MILLISECOND),
@@ -145,7 +186,10 @@ pub(super) const LIMITS: &[(&str, Limit)] = &[
     ("ServiceEntry", Required(&["hosts"])),
     (
         "ServiceEntry",
-        Rule("!(has(self.workloadSelector) && has(self.endpoints))", "set workloadSelector or endpoints, not both"),
+        Rule(
+            "!(has(self.workloadSelector) && has(self.endpoints))",
+            "set workloadSelector or endpoints, not both",
+        ),
     ),
     (
         "ServiceEntry",
@@ -171,7 +215,10 @@ pub(super) const LIMITS: &[(&str, Limit)] = &[
         ),
     ),
     ("ServiceEntry.hosts", Size(1, 256)),
-    ("ServiceEntry.hosts[]", Rule("self != '*'", "a host must not be the bare wildcard")),
+    (
+        "ServiceEntry.hosts[]",
+        Rule("self != '*'", "a host must not be the bare wildcard"),
+    ),
     ("ServiceEntry.addresses", Size(0, 256)),
     ("ServiceEntry.addresses[]", Length(0, 64)),
     ("ServiceEntry.ports", Size(0, 256)),
@@ -214,7 +261,10 @@ pub(super) const LIMITS: &[(&str, Limit)] = &[
     ("PeerAuthentication.portLevelMtls", MinEntries(1)),
     (
         "PeerAuthentication.portLevelMtls",
-        Rule("self.all(port, 0 < int(port) && int(port) <= 65535)", "ports must be from 1 to 65535"),
+        Rule(
+            "self.all(port, 0 < int(port) && int(port) <= 65535)",
+            "ports must be from 1 to 65535",
+        ),
     ),
     ("IstioStatus", KeepsUnknown),
     ("IstioStatus.observedGeneration", IntOrString),
@@ -224,11 +274,23 @@ pub(super) const LIMITS: &[(&str, Limit)] = &[
     ("PortSelector.number", PORT),
     ("PolicyTargetReference", Required(&["kind", "name"])),
     ("PolicyTargetReference.group", Length(0, 253)),
-    ("PolicyTargetReference.group", Pattern(r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$")),
+    (
+        "PolicyTargetReference.group",
+        Pattern(r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$"),
+    ),
     ("PolicyTargetReference.kind", Length(1, 63)),
-    ("PolicyTargetReference.kind", Pattern("^[a-zA-Z]([-a-zA-Z0-9]*[a-zA-Z0-9])?$")),
+    (
+        "PolicyTargetReference.kind",
+        Pattern("^[a-zA-Z]([-a-zA-Z0-9]*[a-zA-Z0-9])?$"),
+    ),
     ("PolicyTargetReference.name", Length(1, 253)),
-    ("PolicyTargetReference.namespace", Rule("self.size() == 0", "a target must be in the policy's own namespace")),
+    (
+        "PolicyTargetReference.namespace",
+        Rule(
+            "self.size() == 0",
+            "a target must be in the policy's own namespace",
+        ),
+    ),
     ("AuthorizationPolicy", ONE_ATTACHMENT),
     ("AuthorizationPolicy", AtMostOne(&["provider"])),
     ("AuthorizationPolicy.rules", Size(0, 512)),
@@ -278,7 +340,10 @@ pub(super) const LIMITS: &[(&str, Limit)] = &[
     ("ProviderRef", Required(&["name"])),
     ("ProviderRef.name", MinLength(1)),
     ("Tracing.randomSamplingPercentage", Range(0.0, 100.0)),
-    ("TracingTag", AtMostOne(&["literal", "environment", "header", "formatter"])),
+    (
+        "TracingTag",
+        AtMostOne(&["literal", "environment", "header", "formatter"]),
+    ),
     ("TracingTagText", Required(&["value"])),
     ("TracingTagText.value", MinLength(1)),
     ("TracingTagSource", Required(&["name"])),
@@ -289,8 +354,17 @@ pub(super) const LIMITS: &[(&str, Limit)] = &[
     ("TagOverride", UPSERT_HAS_VALUE),
     ("TagOverride", REMOVE_HAS_NONE),
     ("TrafficExtension", AtMostOne(&["wasm", "lua"])),
-    ("TrafficExtension", Rule("has(self.wasm) != has(self.lua)", "set wasm or lua")),
-    ("TrafficExtension", Rule("!(has(self.selector) && has(self.targetRefs))", "set selector or targetRefs, not both")),
+    (
+        "TrafficExtension",
+        Rule("has(self.wasm) != has(self.lua)", "set wasm or lua"),
+    ),
+    (
+        "TrafficExtension",
+        Rule(
+            "!(has(self.selector) && has(self.targetRefs))",
+            "set selector or targetRefs, not both",
+        ),
+    ),
     ("TrafficExtension.targetRefs", Size(0, 16)),
     ("LuaConfig", Required(&["inlineCode"])),
     ("LuaConfig.inlineCode", Length(1, 65_536)),
@@ -324,10 +398,16 @@ pub(super) const LIMITS: &[(&str, Limit)] = &[
     ("EnvVar.value", Length(0, 2048)),
     (
         "EnvoyFilter",
-        Rule("!(has(self.workloadSelector) && has(self.targetRefs))", "set workloadSelector or targetRefs, not both"),
+        Rule(
+            "!(has(self.workloadSelector) && has(self.targetRefs))",
+            "set workloadSelector or targetRefs, not both",
+        ),
     ),
     ("EnvoyFilter.targetRefs", Size(0, 16)),
-    ("EnvoyConfigMatch", AtMostOne(&["listener", "routeConfiguration", "cluster", "waypoint"])),
+    (
+        "EnvoyConfigMatch",
+        AtMostOne(&["listener", "routeConfiguration", "cluster", "waypoint"]),
+    ),
     (
         "EnvoyConfigMatch",
         Rule(
@@ -343,7 +423,10 @@ pub(super) const LIMITS: &[(&str, Limit)] = &[
     ("WorkloadGroup.template", SOCKET_HAS_NO_PORTS),
     ("WorkloadGroupMetadata.annotations", Size(0, 256)),
     ("WorkloadGroupMetadata.labels", Size(0, 256)),
-    ("ReadinessProbe", AtMostOne(&["httpGet", "tcpSocket", "exec", "grpc"])),
+    (
+        "ReadinessProbe",
+        AtMostOne(&["httpGet", "tcpSocket", "exec", "grpc"]),
+    ),
     ("ReadinessProbe.failureThreshold", AtLeast(0.0)),
     ("ReadinessProbe.initialDelaySeconds", AtLeast(0.0)),
     ("ReadinessProbe.periodSeconds", AtLeast(0.0)),
@@ -354,7 +437,10 @@ pub(super) const LIMITS: &[(&str, Limit)] = &[
     ("GrpcHealthCheckConfig.port", PORT),
     ("HttpHealthCheckConfig", Required(&["port"])),
     ("HttpHealthCheckConfig.port", PORT),
-    ("HttpHealthCheckConfig.scheme", Rule("self in ['', 'HTTP', 'HTTPS']", "must be HTTP or HTTPS")),
+    (
+        "HttpHealthCheckConfig.scheme",
+        Rule("self in ['', 'HTTP', 'HTTPS']", "must be HTTP or HTTPS"),
+    ),
     ("ProbeHeader.name", HEADER_NAME),
     ("TcpHealthCheckConfig", Required(&["port"])),
     ("TcpHealthCheckConfig.port", PORT),

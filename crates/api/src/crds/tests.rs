@@ -9,31 +9,63 @@ const FACTS: &str = include_str!("../../../../tests/crds/facts.txt");
 
 /// The lines about `kind`, without it.
 fn facts(kind: &str) -> impl Iterator<Item = Vec<&str>> {
-    let words = FACTS.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-    words.filter(move |words| words[0] == kind).map(|words| words[1..].to_vec())
+    let words = FACTS
+        .lines()
+        .map(|line| line.split(' ').collect::<Vec<_>>());
+    words
+        .filter(move |words| words[0] == kind)
+        .map(|words| words[1..].to_vec())
 }
 
 /// Kind and definition.
 fn definitions() -> impl Iterator<Item = (String, Value)> {
-    documents().into_iter().map(|document| (document["spec"]["names"]["kind"].as_str().unwrap().to_owned(), document))
+    documents().into_iter().map(|document| {
+        (
+            document["spec"]["names"]["kind"]
+                .as_str()
+                .unwrap()
+                .to_owned(),
+            document,
+        )
+    })
 }
 
 fn nodes(path: &str, schema: &Value, into: &mut BTreeMap<String, Value>) {
     into.insert(path.to_owned(), schema.clone());
+
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
-        nodes(&if path == "." { name.clone() } else { format!("{path}.{name}") }, field, into);
+        nodes(
+            &if path == "." {
+                name.clone()
+            } else {
+                format!("{path}.{name}")
+            },
+            field,
+            into,
+        );
     }
+
     if schema.get("items").is_some() {
         nodes(&format!("{path}[]"), &schema["items"], into);
     }
+
     if schema.get("additionalProperties").is_some() {
-        nodes(&format!("{path}{{}}"), &schema["additionalProperties"], into);
+        nodes(
+            &format!("{path}{{}}"),
+            &schema["additionalProperties"],
+            into,
+        );
     }
 }
 
 /// The words of a list in a schema, sorted and joined as facts have them.
 fn joined(list: &Value) -> String {
-    let words: BTreeSet<_> = list.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let words: BTreeSet<_> = list
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
     words.into_iter().collect::<Vec<_>>().join("|")
 }
 
@@ -42,7 +74,9 @@ fn choices(schema: &Value) -> BTreeSet<String> {
     let groups = schema["allOf"].as_array().into_iter().flatten();
     let names = |group: &Value| {
         let each = group["oneOf"].as_array().into_iter().flatten();
-        let names: BTreeSet<_> = each.filter_map(|choice| choice["required"][0].as_str()).collect();
+        let names: BTreeSet<_> = each
+            .filter_map(|choice| choice["required"][0].as_str())
+            .collect();
         names.into_iter().collect::<Vec<_>>().join("|")
     };
     groups.map(names).collect()
@@ -53,11 +87,16 @@ fn as_strict(schema: &Value, limit: &str) -> bool {
     let (name, value) = limit.split_once('=').unwrap_or((limit, ""));
     let number = |key: &str| schema[key].as_f64();
     let wanted = value.parse::<f64>().unwrap_or_default();
+
     match name {
         "min" => number("minimum").is_some_and(|least| least >= wanted),
         "max" => number("maximum").is_some_and(|most| most <= wanted),
-        "minLength" | "minItems" | "minProperties" => number(name).is_some_and(|least| least >= wanted),
-        "maxLength" | "maxItems" | "maxProperties" => number(name).is_some_and(|most| most <= wanted),
+        "minLength" | "minItems" | "minProperties" => {
+            number(name).is_some_and(|least| least >= wanted)
+        }
+        "maxLength" | "maxItems" | "maxProperties" => {
+            number(name).is_some_and(|most| most <= wanted)
+        }
         "pattern" => schema.get("pattern").is_some(),
         "nullable" => schema["nullable"] == true,
         "open" => schema["x-kubernetes-preserve-unknown-fields"] == true,
@@ -75,37 +114,76 @@ fn as_strict(schema: &Value, limit: &str) -> bool {
 #[test]
 fn every_field_and_limit_of_istios_definitions_is_there() {
     let mut wrong = Vec::new();
+
     for (kind, document) in definitions() {
         let mut ours = BTreeMap::new();
-        nodes(".", &document["spec"]["versions"][0]["schema"]["openAPIV3Schema"], &mut ours);
+        nodes(
+            ".",
+            &document["spec"]["versions"][0]["schema"]["openAPIV3Schema"],
+            &mut ours,
+        );
         let mut known = BTreeSet::new();
+
         for words in facts(&kind).filter(|words| words[0] != "names") {
             known.insert(words[0].to_owned());
             let Some(node) = ours.get(words[0]) else {
                 wrong.push(format!("{kind} {}: missing", words[0]));
                 continue;
             };
+
             let any = node["x-kubernetes-int-or-string"] == true;
             if node["type"] != words[1] && !(any && words[1] == "any") {
-                wrong.push(format!("{kind} {}: {} and not {}", words[0], node["type"], words[1]));
+                wrong.push(format!(
+                    "{kind} {}: {} and not {}",
+                    words[0], node["type"], words[1]
+                ));
             }
+
             for limit in words[2..].iter().filter(|limit| !as_strict(node, limit)) {
                 wrong.push(format!("{kind} {}: {limit}", words[0]));
             }
         }
+
         for (path, node) in ours.iter().filter(|(path, _)| !path.starts_with("status")) {
             if !known.contains(path) {
                 wrong.push(format!("{kind} {path}: not in Istio's"));
             }
-            let allowed = ["properties", "items", "additionalProperties", "type", "description", "nullable", "allOf"];
-            let limits = ["required", "enum", "format", "minimum", "maximum", "minLength", "maxLength", "pattern"];
+
+            let allowed = [
+                "properties",
+                "items",
+                "additionalProperties",
+                "type",
+                "description",
+                "nullable",
+                "allOf",
+            ];
+
+            let limits = [
+                "required",
+                "enum",
+                "format",
+                "minimum",
+                "maximum",
+                "minLength",
+                "maxLength",
+                "pattern",
+            ];
+
             let sizes = ["minItems", "maxItems", "minProperties", "maxProperties"];
-            for key in node.as_object().unwrap().keys().filter(|key| !key.starts_with("x-kubernetes-")) {
+
+            for key in node
+                .as_object()
+                .unwrap()
+                .keys()
+                .filter(|key| !key.starts_with("x-kubernetes-"))
+            {
                 let words = [&allowed[..], &limits, &sizes].concat();
                 assert!(words.contains(&key.as_str()), "{kind} {path} has {key}");
             }
         }
     }
+
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -115,19 +193,36 @@ fn names_versions_and_columns_are_istios() {
         let spec = &document["spec"];
         let names = &spec["names"];
         let comma = |list: &Value| joined(list).replace('|', ",");
-        let dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
+        let dash = |text: String| {
+            if text.is_empty() {
+                "-".to_owned()
+            } else {
+                text
+            }
+        };
+
         let versions = spec["versions"].as_array().unwrap();
         let mut served: Vec<_> = versions
             .iter()
             .map(|version| {
-                format!("{}{}", version["name"].as_str().unwrap(), if version["storage"] == true { "*" } else { "" })
+                format!(
+                    "{}{}",
+                    version["name"].as_str().unwrap(),
+                    if version["storage"] == true { "*" } else { "" }
+                )
             })
             .collect();
+
         served.sort();
-        let columns = versions[0]["additionalPrinterColumns"].as_array().into_iter().flatten().map(|column| {
-            let part = |key: &str| column[key].as_str().unwrap().to_owned();
-            format!("{}={}={}", part("name"), part("jsonPath"), part("type"))
-        });
+        let columns = versions[0]["additionalPrinterColumns"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|column| {
+                let part = |key: &str| column[key].as_str().unwrap().to_owned();
+                format!("{}={}={}", part("name"), part("jsonPath"), part("type"))
+            });
+
         let ours = [
             spec["group"].as_str().unwrap().to_owned(),
             names["plural"].as_str().unwrap().to_owned(),
@@ -137,6 +232,7 @@ fn names_versions_and_columns_are_istios() {
             served.join(","),
             dash(columns.collect::<Vec<_>>().join(",")),
         ];
+
         let fact = facts(&kind).find(|words| words[0] == "names").unwrap();
         let mut theirs: Vec<_> = fact[1..].iter().map(|word| (*word).to_owned()).collect();
         let mut categories: Vec<_> = theirs[4].split(',').collect();
@@ -157,7 +253,13 @@ fn a_definition_fits_an_annotation() {
 
 #[test]
 fn the_committed_crds_are_up_to_date() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/charts/navarch/crds/istio.yaml");
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../deploy/charts/navarch/crds/istio.yaml"
+    );
     let committed = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(committed == yaml(), "out of date; run: navarch crds > deploy/charts/navarch/crds/istio.yaml");
+    assert!(
+        committed == yaml(),
+        "out of date; run: navarch crds > deploy/charts/navarch/crds/istio.yaml"
+    );
 }

@@ -1,13 +1,14 @@
-//! Objects in Kubernetes' protobuf form (`application/vnd.kubernetes.protobuf`): a fraction of the bytes of JSON, and of the
-//! work, on both sides. Only Kubernetes' own kinds have it, and only kinds with many objects are read in it.
+//! Objects in Kubernetes' protobuf form (`application/vnd.kubernetes.protobuf`): a fraction of the
+//! bytes of JSON, and of the work, on both sides. Only Kubernetes' own kinds have it, and only
+//! kinds with many objects are read in it.
 //!
 //! ```text
 //! frame ─▶ WatchEvent ─▶ "k8s\0" ─▶ Unknown ─┬▶ what is as it should be ─▶ our own objects
 //!                                             └▶ message ─▶ the form that JSON is read into ─▶ our own objects
 //! ```
 //!
-//! Field numbers are those of `generated.proto` in k8s.io/api and k8s.io/apimachinery. Only used fields are listed; the decoder
-//! skips the others.
+//! Field numbers are those of `generated.proto` in k8s.io/api and k8s.io/apimachinery. Only used
+//! fields are listed; the decoder skips the others.
 
 mod config_map;
 mod direct;
@@ -45,14 +46,26 @@ pub enum BinaryError {
 /// Whether objects of a kind are read in protobuf form.
 #[must_use]
 pub fn has_binary_form(kind: Kind) -> bool {
-    matches!(kind, Kind::Pod | Kind::Service | Kind::EndpointSlice | Kind::Node | Kind::Secret | Kind::ConfigMap)
+    matches!(
+        kind,
+        Kind::Pod
+            | Kind::Service
+            | Kind::EndpointSlice
+            | Kind::Node
+            | Kind::Secret
+            | Kind::ConfigMap
+    )
 }
 
 /// Decodes one frame of a watch over objects of a kind. Repeated texts are interned.
 ///
 /// # Errors
 /// When the frame is not a watch event.
-pub fn decode_binary_event(kind: Kind, frame: &[u8], texts: &mut SharedTexts) -> Result<WatchEvent, BinaryError> {
+pub fn decode_binary_event(
+    kind: Kind,
+    frame: &[u8],
+    texts: &mut SharedTexts,
+) -> Result<WatchEvent, BinaryError> {
     if let Some(event) = direct::event(kind, frame, texts) {
         return Ok(event);
     }
@@ -67,7 +80,12 @@ fn decode_slowly(kind: Kind, frame: &[u8]) -> Result<WatchEvent, BinaryError> {
     let event = envelope::WatchEvent::decode(frame)?;
     let object = event.object.map(|object| object.raw).unwrap_or_default();
     let content = envelope::content(&object)?;
-    let header = || envelope::Bare::decode(content).map(|bare| Header { metadata: metadata::metadata(bare.metadata) });
+    let header = || {
+        envelope::Bare::decode(content).map(|bare| Header {
+            metadata: metadata::metadata(bare.metadata),
+        })
+    };
+
     match event.kind.as_str() {
         "ADDED" | "MODIFIED" => match decode_object(kind, content)? {
             Ok(object) => Ok(WatchEvent::Put(stored(object))),
@@ -93,10 +111,14 @@ fn decode_object(kind: Kind, content: &[u8]) -> Result<Result<AnyObject, FieldEr
     Ok(match kind {
         Kind::Pod => object::<kubernetes::Pod, _>(pod::Pod::decode(content)?),
         Kind::Service => object::<kubernetes::Service, _>(service::Service::decode(content)?),
-        Kind::EndpointSlice => object::<kubernetes::EndpointSlice, _>(endpoint_slice::EndpointSlice::decode(content)?),
+        Kind::EndpointSlice => {
+            object::<kubernetes::EndpointSlice, _>(endpoint_slice::EndpointSlice::decode(content)?)
+        }
         Kind::Node => object::<kubernetes::Node, _>(node::Node::decode(content)?),
         Kind::Secret => object::<kubernetes::Secret, _>(secret::Secret::decode(content)?),
-        Kind::ConfigMap => object::<kubernetes::ConfigMap, _>(config_map::ConfigMap::decode(content)?),
+        Kind::ConfigMap => {
+            object::<kubernetes::ConfigMap, _>(config_map::ConfigMap::decode(content)?)
+        }
         _ => return Err(BinaryError::Foreign),
     })
 }
@@ -119,7 +141,11 @@ fn refused(kind: Kind, header: Header, error: FieldError) -> StoredObject {
         namespace: text(header.metadata.namespace),
         name: text(header.metadata.name),
     };
-    StoredObject { version: text(header.metadata.resource_version), subject, outcome: Outcome::Rejected(error) }
+    StoredObject {
+        version: text(header.metadata.resource_version),
+        subject,
+        outcome: Outcome::Rejected(error),
+    }
 }
 
 /// A non-empty text; Kubernetes encodes empty texts.

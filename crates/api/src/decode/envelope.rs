@@ -24,7 +24,8 @@ pub struct Subject {
 impl Subject {
     /// From a JSON value; absent parts are empty.
     pub(super) fn of(value: &Value) -> Self {
-        let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text =
+            |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
         let metadata = value.get("metadata");
         let mut subject = Self {
             api_version: text(value.get("apiVersion")),
@@ -34,7 +35,9 @@ impl Subject {
         };
         match subject.known_kind() {
             Some(kind) if kind.is_cluster_scoped() => subject.namespace.clear(),
-            Some(_) if subject.namespace.is_empty() => subject.namespace.push_str(DEFAULT_NAMESPACE),
+            Some(_) if subject.namespace.is_empty() => {
+                subject.namespace.push_str(DEFAULT_NAMESPACE)
+            }
             Some(_) | None => {}
         }
         subject
@@ -44,21 +47,30 @@ impl Subject {
     #[must_use]
     pub fn known_kind(&self) -> Option<Kind> {
         let (group, _) = group_and_version(&self.api_version);
-        Kind::ALL.into_iter().find(|kind| kind.as_str() == self.kind && kind.group() == group)
+        Kind::ALL
+            .into_iter()
+            .find(|kind| kind.as_str() == self.kind && kind.group() == group)
     }
 
     /// The identity of the object, if its kind and name are known.
     #[must_use]
     pub fn object_ref(&self) -> Option<ObjectRef> {
         let kind = self.known_kind()?;
-        (!self.name.is_empty()).then(|| ObjectRef { kind, name: NamespacedName::new(&self.namespace, &self.name) })
+        (!self.name.is_empty()).then(|| ObjectRef {
+            kind,
+            name: NamespacedName::new(&self.namespace, &self.name),
+        })
     }
 }
 
 impl fmt::Display for Subject {
     /// `VirtualService shop/reviews`, or as much of it as is known.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.kind.is_empty() { "document" } else { &self.kind })?;
+        f.write_str(if self.kind.is_empty() {
+            "document"
+        } else {
+            &self.kind
+        })?;
         match (self.namespace.as_str(), self.name.as_str()) {
             (_, "") => Ok(()),
             ("", name) => write!(f, " {name}"),
@@ -97,11 +109,18 @@ pub fn served_versions(kind: Kind) -> &'static [&'static str] {
         | Kind::WorkloadGroup => &["v1", "v1beta1", "v1alpha3"],
         Kind::EnvoyFilter => &["v1alpha3"],
         Kind::ProxyConfig => &["v1beta1"],
-        Kind::PeerAuthentication | Kind::AuthorizationPolicy | Kind::RequestAuthentication => &["v1", "v1beta1"],
+        Kind::PeerAuthentication | Kind::AuthorizationPolicy | Kind::RequestAuthentication => {
+            &["v1", "v1beta1"]
+        }
         Kind::Telemetry => &["v1", "v1alpha1"],
-        Kind::WasmPlugin | Kind::TrafficExtension | Kind::XBackendTrafficPolicy | Kind::XBackend => &["v1alpha1"],
+        Kind::WasmPlugin
+        | Kind::TrafficExtension
+        | Kind::XBackendTrafficPolicy
+        | Kind::XBackend => &["v1alpha1"],
         Kind::ServiceExport | Kind::ServiceImport => mcs::api().versions(),
-        Kind::GatewayClass | Kind::KubernetesGateway | Kind::HttpRoute => &["v1", "v1beta1", "v1alpha2"],
+        Kind::GatewayClass | Kind::KubernetesGateway | Kind::HttpRoute => {
+            &["v1", "v1beta1", "v1alpha2"]
+        }
         Kind::GrpcRoute | Kind::TcpRoute => &["v1", "v1alpha2"],
         Kind::TlsRoute => &["v1", "v1alpha3", "v1alpha2"],
         Kind::ReferenceGrant => &["v1", "v1beta1", "v1alpha2"],
@@ -110,15 +129,19 @@ pub fn served_versions(kind: Kind) -> &'static [&'static str] {
     }
 }
 
-/// The items of a list (`List`, or a list of one kind such as `ServiceList`, whose items need no `kind`). `None` for anything
-/// else.
+/// The items of a list (`List`, or a list of one kind such as `ServiceList`, whose items need no
+/// `kind`). `None` for anything else.
 pub(super) fn items(value: &Value) -> Option<impl Iterator<Item = Cow<'_, Value>>> {
     let item_kind = value.get("kind")?.as_str()?.strip_suffix("List")?;
     let api_version = value.get("apiVersion")?;
     let items = value.get("items")?.as_array()?;
     Some(items.iter().map(move |item| {
-        let nameless = item.as_object().filter(|members| !item_kind.is_empty() && !members.contains_key("kind"));
-        let Some(members) = nameless else { return Cow::Borrowed(item) };
+        let nameless = item
+            .as_object()
+            .filter(|members| !item_kind.is_empty() && !members.contains_key("kind"));
+        let Some(members) = nameless else {
+            return Cow::Borrowed(item);
+        };
         let mut members = members.clone();
         members.insert("kind".to_owned(), Value::from(item_kind));
         members.insert("apiVersion".to_owned(), api_version.clone());

@@ -23,5 +23,7 @@ pub(super) fn subject(text: &str) -> Subject {
             head.push('\n');
         }
     }
-    yaml::parse(&head, Schema::V1_2).as_ref().map_or_else(|_| Subject::default(), |value: &Value| Subject::of(value))
+    yaml::parse(&head, Schema::V1_2)
+        .as_ref()
+        .map_or_else(|_| Subject::default(), |value: &Value| Subject::of(value))
 }

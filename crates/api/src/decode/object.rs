@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::{core::v1 as core, discovery::v1 as discovery, networking::v1 as networking};
+use k8s_openapi::api::{
+    core::v1 as core, discovery::v1 as discovery, networking::v1 as networking,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -13,11 +15,14 @@ use crate::any_object::AnyObject;
 use crate::field_error::FieldError;
 use crate::gateway_api;
 use crate::istio::{
-    AuthorizationPolicy, DestinationRule, EnvoyFilter, Gateway, PeerAuthentication, ProxyConfig, RequestAuthentication,
-    ServiceEntry, Sidecar, Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry, WorkloadGroup,
+    AuthorizationPolicy, DestinationRule, EnvoyFilter, Gateway, PeerAuthentication, ProxyConfig,
+    RequestAuthentication, ServiceEntry, Sidecar, Telemetry, TrafficExtension, VirtualService,
+    WasmPlugin, WorkloadEntry, WorkloadGroup,
 };
 use crate::kubernetes;
-use crate::kubernetes::{ConfigMap, EndpointSlice, Ingress, IngressClass, Node, Pod, Secret, Service, ServiceAccount};
+use crate::kubernetes::{
+    ConfigMap, EndpointSlice, Ingress, IngressClass, Node, Pod, Secret, Service, ServiceAccount,
+};
 use crate::mcs::{ServiceExport, ServiceImport};
 use crate::names::Namespace;
 use crate::object::{Kind, NamespacedName, Object, ObjectMeta};
@@ -46,32 +51,58 @@ pub(super) fn decode_object(value: &Value, version: Version) -> (Subject, Outcom
     let subject = Subject::of(value);
     let outcome = match known_kind(value, &subject) {
         Ok(None) => Outcome::Ignored,
-        Ok(Some(kind)) => match decode_kind(&Wire { kind, value, version }) {
-            Ok(Typed { value: object, unknown_fields }) => Outcome::Read { object, unknown_fields },
+        Ok(Some(kind)) => match decode_kind(&Wire {
+            kind,
+            value,
+            version,
+        }) {
+            Ok(Typed {
+                value: object,
+                unknown_fields,
+            }) => Outcome::Read {
+                object,
+                unknown_fields,
+            },
             Err(error) => Outcome::Rejected(error),
         },
         Err(error) => Outcome::Rejected(error),
     };
+
     (subject, outcome)
 }
 
 /// The kind of an object; `None` if it is unknown.
 fn known_kind(value: &Value, subject: &Subject) -> Result<Option<Kind>, FieldError> {
     if !value.is_object() {
-        return Err(FieldError::new("", "is not an object with apiVersion, kind and metadata"));
+        return Err(FieldError::new(
+            "",
+            "is not an object with apiVersion, kind and metadata",
+        ));
     }
-    for (field, text) in [("apiVersion", &subject.api_version), ("kind", &subject.kind)] {
+
+    for (field, text) in [
+        ("apiVersion", &subject.api_version),
+        ("kind", &subject.kind),
+    ] {
         if text.is_empty() {
             return Err(FieldError::new(field, "is required and must be a string"));
         }
     }
-    let Some(kind) = subject.known_kind() else { return Ok(None) };
+
+    let Some(kind) = subject.known_kind() else {
+        return Ok(None);
+    };
+
     let (_, version) = group_and_version(&subject.api_version);
     let served = served_versions(kind);
     if served.contains(&version) {
         return Ok(Some(kind));
     }
-    let reason = format!("{version:?} is not a supported version of {kind}; supported versions: {}", served.join(", "));
+
+    let reason = format!(
+        "{version:?} is not a supported version of {kind}; supported versions: {}",
+        served.join(", ")
+    );
     Err(FieldError::new("apiVersion", reason))
 }
 
@@ -120,7 +151,9 @@ fn decode_kind(wire: &Wire<'_>) -> Result<Typed<AnyObject>, FieldError> {
         Kind::ReferenceGrant => gateway::<gateway_api::ReferenceGrant>(wire, |_, _| {}),
         Kind::BackendTlsPolicy => gateway::<gateway_api::BackendTlsPolicy>(wire, |_, _| {}),
         Kind::ListenerSet => gateway::<gateway_api::ListenerSet>(wire, |_, _| {}),
-        Kind::XBackendTrafficPolicy => gateway::<gateway_api::XBackendTrafficPolicy>(wire, |_, _| {}),
+        Kind::XBackendTrafficPolicy => {
+            gateway::<gateway_api::XBackendTrafficPolicy>(wire, |_, _| {})
+        }
         Kind::XBackend => gateway::<gateway_api::XBackend>(wire, |_, _| {}),
         Kind::InferencePool => gateway::<gateway_api::InferencePool>(wire, |_, _| {}),
         Kind::ServiceExport => gateway::<ServiceExport>(wire, |_, _| {}),
@@ -139,12 +172,23 @@ where
     let mut object = Object::<T>::try_from(full.value)?;
     validate_and_default(&mut object.meta, wire)?;
     // A newer API server has fields that are unknown here; they are not errors of users.
-    let unknown_fields = if wire.version == Version::Written { Vec::new() } else { full.unknown_fields };
-    Ok(Typed { value: object.into(), unknown_fields })
+    let unknown_fields = if wire.version == Version::Written {
+        Vec::new()
+    } else {
+        full.unknown_fields
+    };
+    Ok(Typed {
+        value: object.into(),
+        unknown_fields,
+    })
 }
 
-/// Decodes an object of one of Istio's kinds; `take_status` copies the used part of its status, if it has one.
-fn istio<T>(wire: &Wire<'_>, take_status: fn(&mut T, &Value)) -> Result<Typed<AnyObject>, FieldError>
+/// Decodes an object of one of Istio's kinds; `take_status` copies the used part of its status, if
+/// it has one.
+fn istio<T>(
+    wire: &Wire<'_>,
+    take_status: fn(&mut T, &Value),
+) -> Result<Typed<AnyObject>, FieldError>
 where
     T: DeserializeOwned,
     AnyObject: From<Object<T>>,
@@ -153,13 +197,18 @@ where
 }
 
 /// Reads an object of one of the Gateway API's kinds. One without a spec has an empty one.
-fn gateway<T>(wire: &Wire<'_>, take_status: fn(&mut T, &Value)) -> Result<Typed<AnyObject>, FieldError>
+fn gateway<T>(
+    wire: &Wire<'_>,
+    take_status: fn(&mut T, &Value),
+) -> Result<Typed<AnyObject>, FieldError>
 where
     T: DeserializeOwned,
     AnyObject: From<Object<T>>,
 {
     let empty = Value::Object(serde_json::Map::new());
-    defined(wire, take_status, |spec| Typed::from_json(if spec.is_null() { &empty } else { spec }))
+    defined(wire, take_status, |spec| {
+        Typed::from_json(if spec.is_null() { &empty } else { spec })
+    })
 }
 
 /// Reads an object of a kind that a CustomResourceDefinition defines.
@@ -173,31 +222,64 @@ where
 {
     let absent = Value::Null;
     let metadata = wire.value.get("metadata").unwrap_or(&absent);
-    let metadata = Typed::<Option<meta::ObjectMeta>>::from_json(metadata).map_err(|error| error.under("metadata"))?;
+    let metadata = Typed::<Option<meta::ObjectMeta>>::from_json(metadata)
+        .map_err(|error| error.under("metadata"))?;
     let mut meta = ObjectMeta::try_from(metadata.value.unwrap_or_default())?;
     validate_and_default(&mut meta, wire)?;
     let spec = wire.value.get("spec").unwrap_or(&absent);
     let mut spec = read_spec(spec).map_err(|error| error.under("spec"))?;
+
     if let Some(status) = wire.value.get("status") {
         take_status(&mut spec.value, status);
     }
-    let members = wire.value.as_object().into_iter().flatten().map(|(key, _)| key.as_str());
-    let mut unknown_fields: Vec<_> = members.filter(|key| !MEMBERS.contains(key)).map(str::to_owned).collect();
-    unknown_fields.extend(metadata.unknown_fields.iter().map(|path| format!("metadata.{path}")));
-    unknown_fields.extend(spec.unknown_fields.iter().map(|path| format!("spec.{path}")));
-    Ok(Typed { value: Object { meta, spec: spec.value }.into(), unknown_fields })
+
+    let members = wire
+        .value
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, _)| key.as_str());
+
+    let mut unknown_fields: Vec<_> = members
+        .filter(|key| !MEMBERS.contains(key))
+        .map(str::to_owned)
+        .collect();
+    unknown_fields.extend(
+        metadata
+            .unknown_fields
+            .iter()
+            .map(|path| format!("metadata.{path}")),
+    );
+
+    unknown_fields.extend(
+        spec.unknown_fields
+            .iter()
+            .map(|path| format!("spec.{path}")),
+    );
+
+    Ok(Typed {
+        value: Object {
+            meta,
+            spec: spec.value,
+        }
+        .into(),
+        unknown_fields,
+    })
 }
 
-/// Validates and defaults metadata as an API server: checks names, and sets the namespace as the kind requires.
+/// Validates and defaults metadata as an API server: checks names, and sets the namespace as the
+/// kind requires.
 fn validate_and_default(meta: &mut ObjectMeta, wire: &Wire<'_>) -> Result<(), FieldError> {
-    let (namespace, name) = (&meta.key.namespace, &meta.key.name);
+    let namespace = &meta.key.namespace;
+    let name = &meta.key.name;
     check_name(name).map_err(|reason| FieldError::new("metadata.name", reason))?;
     if wire.kind.is_cluster_scoped() {
         meta.key = NamespacedName::of(Namespace::default(), name.clone());
     } else if namespace.is_empty() {
         meta.key = NamespacedName::of(Namespace::new(DEFAULT_NAMESPACE), name.clone());
     } else {
-        check_label(namespace.as_str()).map_err(|reason| FieldError::new("metadata.namespace", reason))?;
+        check_label(namespace.as_str())
+            .map_err(|reason| FieldError::new("metadata.namespace", reason))?;
     }
     if wire.version == Version::Hash {
         meta.resource_version = Arc::from(content_hash(wire.value));
@@ -208,24 +290,39 @@ fn validate_and_default(meta: &mut ObjectMeta, wire: &Wire<'_>) -> Result<(), Fi
 /// Checks the name of an object: DNS labels separated by dots.
 fn check_name(name: &str) -> Result<(), String> {
     if name.len() > MAX_NAME {
-        return Err(format!("has {} characters, at most {MAX_NAME} are allowed", name.len()));
+        return Err(format!(
+            "has {} characters, at most {MAX_NAME} are allowed",
+            name.len()
+        ));
     }
-    name.split('.').try_for_each(check_letters).map_err(|reason| format!("{name:?} is not a valid name: {reason}"))
+    name.split('.')
+        .try_for_each(check_letters)
+        .map_err(|reason| format!("{name:?} is not a valid name: {reason}"))
 }
 
 /// Checks a lower-case DNS label.
 fn check_label(label: &str) -> Result<(), String> {
     if label.len() > MAX_LABEL {
-        return Err(format!("has {} characters, at most {MAX_LABEL} are allowed", label.len()));
+        return Err(format!(
+            "has {} characters, at most {MAX_LABEL} are allowed",
+            label.len()
+        ));
     }
     check_letters(label)
 }
 
 /// Checks the characters of a lower-case DNS label.
 fn check_letters(label: &str) -> Result<(), String> {
-    let is_good = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
-    if label.is_empty() || label.starts_with('-') || label.ends_with('-') || !label.chars().all(is_good) {
-        return Err(format!("{label:?} must consist of a-z, 0-9 and inner hyphens"));
+    let is_good =
+        |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+    if label.is_empty()
+        || label.starts_with('-')
+        || label.ends_with('-')
+        || !label.chars().all(is_good)
+    {
+        return Err(format!(
+            "{label:?} must consist of a-z, 0-9 and inner hyphens"
+        ));
     }
     Ok(())
 }

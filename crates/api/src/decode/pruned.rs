@@ -1,13 +1,15 @@
 //! Pruning during deserialization: fields of a stored object that are not used cost no memory.
 //!
-//! A pod is mostly volumes, probes, environment and managed fields. A [`Keep`] lists the fields of an object that are
-//! deserialized; all others are skipped in the text.
+//! A pod is mostly volumes, probes, environment and managed fields. A [`Keep`] lists the fields of
+//! an object that are deserialized; all others are skipped in the text.
 
 use std::fmt;
 
 use serde::Deserializer;
 use serde::de::value::StringDeserializer;
-use serde::de::{DeserializeSeed, Error, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeSeed, Error, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess, Visitor,
+};
 use serde::forward_to_deserialize_any;
 
 /// Which parts of a value are read. For a list it applies to each item.
@@ -48,11 +50,17 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Pruned<D> {
     type Error = D::Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_any(PrunedVisitor { inner: visitor, keep: self.keep })
+        self.inner.deserialize_any(PrunedVisitor {
+            inner: visitor,
+            keep: self.keep,
+        })
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_option(PrunedVisitor { inner: visitor, keep: self.keep })
+        self.inner.deserialize_option(PrunedVisitor {
+            inner: visitor,
+            keep: self.keep,
+        })
     }
 
     forward_to_deserialize_any! {
@@ -61,7 +69,8 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Pruned<D> {
     }
 }
 
-/// A visitor of lists and maps without pruned fields. Other values are not pruned, and not visited by it.
+/// A visitor of lists and maps without pruned fields. Other values are not pruned, and not visited
+/// by it.
 struct PrunedVisitor<V> {
     inner: V,
     /// What is kept.
@@ -84,15 +93,25 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for PrunedVisitor<V> {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, inner: D) -> Result<V::Value, D::Error> {
-        self.inner.visit_some(Pruned { inner, keep: self.keep })
+        self.inner.visit_some(Pruned {
+            inner,
+            keep: self.keep,
+        })
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
-        self.inner.visit_seq(PrunedItems { inner, keep: self.keep })
+        self.inner.visit_seq(PrunedItems {
+            inner,
+            keep: self.keep,
+        })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
-        self.inner.visit_map(PrunedFields { inner, keep: self.keep, next: &Keep::All })
+        self.inner.visit_map(PrunedFields {
+            inner,
+            keep: self.keep,
+            next: &Keep::All,
+        })
     }
 }
 
@@ -121,8 +140,14 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for PrunedSeed<S> {
 impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for PrunedItems<A> {
     type Error = A::Error;
 
-    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
-        self.inner.next_element_seed(PrunedSeed { inner: seed, keep: self.keep })
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, A::Error> {
+        self.inner.next_element_seed(PrunedSeed {
+            inner: seed,
+            keep: self.keep,
+        })
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -183,7 +208,10 @@ impl Visitor<'_> for NameSeed {
 impl<'de, A: MapAccess<'de>> MapAccess<'de> for PrunedFields<A> {
     type Error = A::Error;
 
-    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
+    fn next_key_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, A::Error> {
         while let Some(name) = self.inner.next_key_seed(NameSeed(self.keep))? {
             match name {
                 Name::Listed(name, keep) => {
@@ -201,7 +229,10 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for PrunedFields<A> {
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
-        self.inner.next_value_seed(PrunedSeed { inner: seed, keep: self.next })
+        self.inner.next_value_seed(PrunedSeed {
+            inner: seed,
+            keep: self.next,
+        })
     }
 }
 
@@ -220,11 +251,17 @@ mod tests {
 
     #[test]
     fn pruned_fields_are_not_decoded() {
-        const KEEP: Keep =
-            Keep::Only(&[("a", Keep::All), ("b", Keep::Only(&[("c", Keep::All)])), ("m", Keep::Without(&["x"]))]);
+        const KEEP: Keep = Keep::Only(&[
+            ("a", Keep::All),
+            ("b", Keep::Only(&[("c", Keep::All)])),
+            ("m", Keep::Without(&["x"])),
+        ]);
         static KEPT: Keep = KEEP;
         let value = json!({ "a": { "x": [1] }, "b": [{ "c": 1, "d": { "e": "f" } }, { "d": null }], "m": { "x": "1", "y": "2" }, "z": 1 });
-        assert_eq!(prune(&value, &KEPT), json!({ "a": { "x": [1] }, "b": [{ "c": 1 }, {}], "m": { "y": "2" } }));
+        assert_eq!(
+            prune(&value, &KEPT),
+            json!({ "a": { "x": [1] }, "b": [{ "c": 1 }, {}], "m": { "y": "2" } })
+        );
         assert_eq!(prune(&json!({ "b": null }), &KEPT), json!({ "b": null }));
     }
 }

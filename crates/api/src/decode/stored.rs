@@ -33,7 +33,11 @@ const METADATA: Keep = Keep::Only(&[
 ]);
 
 /// The used fields of a container.
-const CONTAINER: Keep = Keep::Only(&[("name", Keep::All), ("ports", Keep::All), ("restartPolicy", Keep::All)]);
+const CONTAINER: Keep = Keep::Only(&[
+    ("name", Keep::All),
+    ("ports", Keep::All),
+    ("restartPolicy", Keep::All),
+]);
 
 /// The used fields of a pod.
 static POD: Keep = Keep::Only(&[
@@ -56,7 +60,10 @@ static POD: Keep = Keep::Only(&[
     (
         "status",
         Keep::Only(&[
-            ("conditions", Keep::Only(&[("type", Keep::All), ("status", Keep::All)])),
+            (
+                "conditions",
+                Keep::Only(&[("type", Keep::All), ("status", Keep::All)]),
+            ),
             ("phase", Keep::All),
             ("podIP", Keep::All),
             ("podIPs", Keep::All),
@@ -69,7 +76,13 @@ static NODE: Keep = Keep::Only(&[
     ("apiVersion", Keep::All),
     ("kind", Keep::All),
     ("metadata", METADATA),
-    ("status", Keep::Only(&[("addresses", Keep::All), ("nodeInfo", Keep::Only(&[("kubeletVersion", Keep::All)]))])),
+    (
+        "status",
+        Keep::Only(&[
+            ("addresses", Keep::All),
+            ("nodeInfo", Keep::Only(&[("kubeletVersion", Keep::All)])),
+        ]),
+    ),
 ]);
 
 /// The used fields of any other object.
@@ -124,7 +137,8 @@ pub enum WatchEvent {
         /// Whether this ends the initial events.
         ends_initial: bool,
     },
-    /// `ERROR`: the server ends the watch, such as with code 410 if the requested version is too old.
+    /// `ERROR`: the server ends the watch, such as with code 410 if the requested version is too
+    /// old.
     Failed(ServerStatus),
 }
 
@@ -173,21 +187,36 @@ impl ServerStatus {
         let status = decode_status(body)
             .or_else(|| serde_json::from_slice::<Self>(body).ok())
             .filter(|status| !status.message.is_empty());
-        let text = || String::from_utf8_lossy(body).trim().chars().take(300).collect();
-        let status = status.unwrap_or_else(|| Self { message: text(), ..Self::default() });
+        let text = || {
+            String::from_utf8_lossy(body)
+                .trim()
+                .chars()
+                .take(300)
+                .collect()
+        };
+        let status = status.unwrap_or_else(|| Self {
+            message: text(),
+            ..Self::default()
+        });
         Self { code, ..status }
     }
 
-    /// Whether the server has not seen the requested version: it was restored, or lags behind another replica.
+    /// Whether the server has not seen the requested version: it was restored, or lags behind
+    /// another replica.
     #[must_use]
     pub fn is_version_too_large(&self) -> bool {
-        self.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == VERSION_TOO_LARGE)
+        self.details
+            .iter()
+            .flat_map(|details| &details.causes)
+            .any(|cause| cause.reason == VERSION_TOO_LARGE)
     }
 
     /// Seconds after which to retry; 0 if unset.
     #[must_use]
     pub fn retry_after_seconds(&self) -> u32 {
-        self.details.as_ref().map_or(0, |details| details.retry_after_seconds)
+        self.details
+            .as_ref()
+            .map_or(0, |details| details.retry_after_seconds)
     }
 }
 
@@ -201,7 +230,11 @@ impl fmt::Display for ServerStatus {
 ///
 /// # Errors
 /// When the line is not a watch event.
-pub fn decode_watch_event(kind: Kind, line: &[u8], texts: &mut SharedTexts) -> Result<WatchEvent, serde_json::Error> {
+pub fn decode_watch_event(
+    kind: Kind,
+    line: &[u8],
+    texts: &mut SharedTexts,
+) -> Result<WatchEvent, serde_json::Error> {
     let mut event = decode_line(kind, line)?;
     event.share(texts);
     Ok(event)
@@ -249,9 +282,17 @@ impl HasTexts for StoredObject {
 /// Reads one object that a server sent in a list.
 #[must_use]
 pub fn decode_stored(value: &Value) -> StoredObject {
-    let version = value.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let version = value
+        .pointer("/metadata/resourceVersion")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
     let (subject, outcome) = decode_value(value);
-    StoredObject { version, subject, outcome }
+    StoredObject {
+        version,
+        subject,
+        outcome,
+    }
 }
 
 /// The used fields of an object of which only name and version matter.
@@ -265,13 +306,21 @@ impl Header {
     pub(super) fn deleted(self) -> WatchEvent {
         let text = |text: Option<String>| text.unwrap_or_default();
         let name = NamespacedName::new(&text(self.metadata.namespace), &text(self.metadata.name));
-        WatchEvent::Gone { name, version: text(self.metadata.resource_version) }
+        WatchEvent::Gone {
+            name,
+            version: text(self.metadata.resource_version),
+        }
     }
 
     pub(super) fn bookmark(self) -> WatchEvent {
-        let ends_initial =
-            self.metadata.annotations.is_some_and(|annotations| annotations.contains_key(INITIAL_EVENTS_END));
-        WatchEvent::Bookmark { version: self.metadata.resource_version.unwrap_or_default(), ends_initial }
+        let ends_initial = self
+            .metadata
+            .annotations
+            .is_some_and(|annotations| annotations.contains_key(INITIAL_EVENTS_END));
+        WatchEvent::Bookmark {
+            version: self.metadata.resource_version.unwrap_or_default(),
+            ends_initial,
+        }
     }
 }
 
@@ -320,15 +369,25 @@ impl<'de> Visitor<'de> for EventSeed {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<WatchEvent, A::Error> {
-        let Some(Member::Type) = members.next_key()? else { return Err(A::Error::missing_field("type")) };
+        let Some(Member::Type) = members.next_key()? else {
+            return Err(A::Error::missing_field("type"));
+        };
+
         let event: EventType = members.next_value()?;
-        let Some(Member::Object) = members.next_key()? else { return Err(A::Error::missing_field("object")) };
+        let Some(Member::Object) = members.next_key()? else {
+            return Err(A::Error::missing_field("object"));
+        };
+
         match event {
-            EventType::Added | EventType::Modified => {
-                members.next_value_seed(ObjectSeed(self.kind)).map(WatchEvent::Put)
-            }
-            EventType::Deleted => members.next_value_seed(Pruning::new(&HEADER)).map(Header::deleted),
-            EventType::Bookmark => members.next_value_seed(Pruning::new(&HEADER)).map(Header::bookmark),
+            EventType::Added | EventType::Modified => members
+                .next_value_seed(ObjectSeed(self.kind))
+                .map(WatchEvent::Put),
+            EventType::Deleted => members
+                .next_value_seed(Pruning::new(&HEADER))
+                .map(Header::deleted),
+            EventType::Bookmark => members
+                .next_value_seed(Pruning::new(&HEADER))
+                .map(Header::bookmark),
             EventType::Error => members.next_value().map(WatchEvent::Failed),
         }
     }
@@ -343,7 +402,10 @@ struct Pruning<T> {
 
 impl<T> Pruning<T> {
     fn new(keep: &'static Keep) -> Self {
-        Self { keep, read: PhantomData }
+        Self {
+            keep,
+            read: PhantomData,
+        }
     }
 }
 
@@ -361,7 +423,10 @@ struct ObjectSeed(Kind);
 impl<'de> DeserializeSeed<'de> for ObjectSeed {
     type Value = StoredObject;
 
-    #[expect(clippy::wildcard_enum_match_arm, reason = "all other kinds are handled alike")]
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "all other kinds are handled alike"
+    )]
     fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<StoredObject, D::Error> {
         let keep = match self.0 {
             Kind::Node => &NODE,
@@ -377,6 +442,9 @@ pub(super) fn stored(mut object: AnyObject) -> StoredObject {
     StoredObject {
         version: object.take_version(),
         subject: Subject::default(),
-        outcome: Outcome::Read { object, unknown_fields: Vec::new() },
+        outcome: Outcome::Read {
+            object,
+            unknown_fields: Vec::new(),
+        },
     }
 }

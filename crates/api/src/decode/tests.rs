@@ -13,21 +13,38 @@ fn virtual_service(name: &str, spec: &str) -> String {
 /// What became of each document, in brief.
 fn brief(text: &str) -> Vec<String> {
     let brief = |decoded: Decoded| match decoded.outcome {
-        Outcome::Read { object, unknown_fields } => {
-            let unknown: String = unknown_fields.iter().map(|field| format!(" ?{field}")).collect();
+        Outcome::Read {
+            object,
+            unknown_fields,
+        } => {
+            let unknown: String = unknown_fields
+                .iter()
+                .map(|field| format!(" ?{field}"))
+                .collect();
             format!("{} {}{unknown}", decoded.line, object.object_ref())
         }
         Outcome::Ignored => format!("{} ignored {}", decoded.line, decoded.subject),
-        Outcome::Rejected(error) => format!("{} rejected {}: {error}", decoded.line, decoded.subject),
+        Outcome::Rejected(error) => {
+            format!("{} rejected {}: {error}", decoded.line, decoded.subject)
+        }
     };
-    decode_documents(text, Format::Yaml).into_iter().map(brief).collect()
+
+    decode_documents(text, Format::Yaml)
+        .into_iter()
+        .map(brief)
+        .collect()
 }
 
 /// The only object of a text.
 fn object(text: &str) -> AnyObject {
     let decoded = decode_documents(text, Format::Yaml);
     match <[Decoded; 1]>::try_from(decoded).unwrap() {
-        [Decoded { outcome: Outcome::Read { object, .. }, .. }] => object,
+        [
+            Decoded {
+                outcome: Outcome::Read { object, .. },
+                ..
+            },
+        ] => object,
         other => panic!("{other:?}"),
     }
 }
@@ -50,7 +67,11 @@ fn a_broken_document_does_not_affect_the_others() {
             || brief[1].contains("rejected VirtualService shop/two"),
         "{brief:#?}"
     );
-    assert!(brief[2].starts_with("23 rejected VirtualService shop/three: spec.hosts: invalid type"), "{brief:#?}");
+
+    assert!(
+        brief[2].starts_with("23 rejected VirtualService shop/three: spec.hosts: invalid type"),
+        "{brief:#?}"
+    );
     assert!(brief[3].starts_with("25 rejected document: "), "{brief:#?}");
     assert_eq!(brief[4], "27 VirtualService shop/four");
 }
@@ -62,20 +83,39 @@ fn unknown_fields_are_reported_and_unknown_kinds_ignored() {
         virtual_service("one", "  hots: [a]\n  http: [{rout: []}]"),
         "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: x}\nspec: {}\n",
     );
-    assert_eq!(brief(&text), ["1 VirtualService shop/one ?spec.hots ?spec.http[0].rout", "10 ignored Thing x"]);
-    let service = "apiVersion: v1\nkind: Service\nmetadata: {name: a, colour: x}\nspec: {prots: []}\n";
-    assert_eq!(brief(service), ["1 Service default/a ?metadata.colour ?spec.prots"]);
+
+    assert_eq!(
+        brief(&text),
+        [
+            "1 VirtualService shop/one ?spec.hots ?spec.http[0].rout",
+            "10 ignored Thing x"
+        ]
+    );
+
+    let service =
+        "apiVersion: v1\nkind: Service\nmetadata: {name: a, colour: x}\nspec: {prots: []}\n";
+    assert_eq!(
+        brief(service),
+        ["1 Service default/a ?metadata.colour ?spec.prots"]
+    );
     let entry = "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {name: a, colour: x}\nextra: 1\n";
-    assert_eq!(brief(entry), ["1 Sidecar default/a ?extra ?metadata.colour"]);
+    assert_eq!(
+        brief(entry),
+        ["1 Sidecar default/a ?extra ?metadata.colour"]
+    );
 }
 
 #[test]
 fn every_served_version_is_read_and_no_other() {
-    let with = |version: &str| virtual_service("one", "  hosts: [a]").replace("/v1\n", &format!("/{version}\n"));
+    let with = |version: &str| {
+        virtual_service("one", "  hosts: [a]").replace("/v1\n", &format!("/{version}\n"))
+    };
     for version in ["v1", "v1beta1", "v1alpha3"] {
         assert_eq!(brief(&with(version)), ["1 VirtualService shop/one"]);
     }
-    assert!(brief(&with("v9"))[0].starts_with("1 rejected VirtualService shop/one: apiVersion: \"v9\""));
+    assert!(
+        brief(&with("v9"))[0].starts_with("1 rejected VirtualService shop/one: apiVersion: \"v9\"")
+    );
 }
 
 #[test]
@@ -110,10 +150,17 @@ fn names_are_checked() {
             Outcome::Read { .. } | Outcome::Ignored => String::new(),
         }
     };
+
     assert_eq!(reason("{name: a.b-c.1}"), "");
+
     for name in ["A", "a_b", "a/b", "-a", "a..b", "", "a-", "\"\""] {
-        assert_eq!(reason(&format!("{{name: {name}}}")), "metadata.name", "{name}");
+        assert_eq!(
+            reason(&format!("{{name: {name}}}")),
+            "metadata.name",
+            "{name}"
+        );
     }
+
     assert_eq!(reason("{name: a, namespace: a.b}"), "metadata.namespace");
     assert_eq!(reason("{name: a, labels: [x]}"), "metadata.labels");
     assert_eq!(reason("null"), "metadata.name");
@@ -122,14 +169,17 @@ fn names_are_checked() {
 #[test]
 fn the_version_is_the_hash_of_the_content() {
     let version = |text: &str| object(text).meta().resource_version.to_string();
-    let one =
-        version("apiVersion: v1\nkind: Service\nmetadata: {name: a, resourceVersion: '7'}\nspec: {type: NodePort}\n");
+    let one = version(
+        "apiVersion: v1\nkind: Service\nmetadata: {name: a, resourceVersion: '7'}\nspec: {type: NodePort}\n",
+    );
     let same = "# words\nkind: Service\napiVersion: v1\nspec:\n  type: 'NodePort'\nmetadata: {resourceVersion: '7', name: a}\n";
     assert_eq!(one, version(same));
     assert_eq!(one.len(), 64);
     assert_ne!(one, version(&same.replace("NodePort", "ClusterIP")));
     let value = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "a", "resourceVersion": "7" } });
-    let (_, Outcome::Read { object, .. }) = decode_value(&value) else { panic!() };
+    let (_, Outcome::Read { object, .. }) = decode_value(&value) else {
+        panic!()
+    };
     assert_eq!(&*object.meta().resource_version, "7");
 }
 
@@ -152,6 +202,7 @@ fn different_values_have_different_hashes() {
         json!(["a", "b"]),
         json!(["ab"]),
     ];
+
     let hashes: std::collections::BTreeSet<_> = values.iter().map(content_hash).collect();
     assert_eq!(hashes.len(), values.len());
 }
@@ -171,7 +222,10 @@ fn json_is_read_value_by_value() {
 #[test]
 fn a_subject_names_the_object() {
     let decoded = decode_documents(&virtual_service("two", "  hosts: [a"), Format::Yaml).remove(0);
-    let expected = ObjectRef { kind: Kind::VirtualService, name: crate::object::NamespacedName::new("shop", "two") };
+    let expected = ObjectRef {
+        kind: Kind::VirtualService,
+        name: crate::object::NamespacedName::new("shop", "two"),
+    };
     assert_eq!(decoded.subject.object_ref(), Some(expected));
 }
 
@@ -186,14 +240,17 @@ fn nulls_are_absence() {
 
 #[test]
 fn yaml_booleans_are_strings_in_string_fields() {
-    let text =
-        "apiVersion: v1\nkind: Service\nmetadata: {name: n, labels: {mesh: on}}\nspec: {ports: [{name: y, port: 1}]}\n";
-    let AnyObject::Service(service) = object(text) else { panic!() };
+    let text = "apiVersion: v1\nkind: Service\nmetadata: {name: n, labels: {mesh: on}}\nspec: {ports: [{name: y, port: 1}]}\n";
+    let AnyObject::Service(service) = object(text) else {
+        panic!()
+    };
     assert_eq!(service.meta.labels["mesh"], "on".into());
     assert_eq!(service.spec.ports[0].name, "y");
     assert_eq!(&*service.meta.key.name, "n");
     let early = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {publishNotReadyAddresses: yes}\n";
-    let AnyObject::Service(early) = object(early) else { panic!() };
+    let AnyObject::Service(early) = object(early) else {
+        panic!()
+    };
     assert!(early.spec.publish_not_ready_addresses);
 }
 
@@ -201,7 +258,10 @@ fn yaml_booleans_are_strings_in_string_fields() {
 fn assert_lines_exist(text: &str, format: Format) {
     let last = 1 + text.matches('\n').count();
     for decoded in decode_documents(text, format) {
-        assert!((1..=last).contains(&decoded.line), "{decoded:?} in {text:?}");
+        assert!(
+            (1..=last).contains(&decoded.line),
+            "{decoded:?} in {text:?}"
+        );
     }
 }
 

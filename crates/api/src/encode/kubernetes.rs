@@ -7,10 +7,11 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Map, Value, json};
 
 use crate::kubernetes::{
-    AddressType, ClusterIps, ConfigMap, ContainerPort, Endpoint, EndpointPort, EndpointSlice, Ingress, IngressBackend,
-    IngressClass, IngressPath, IngressPort, IpFamilies, LoadBalancerIngress, LoadBalancerPort, Node, NodeAddress,
-    NodeAddressType, PathType, Pod, PodPhase, Secret, Service, ServiceAccount, ServicePort, ServiceType,
-    SessionAffinity, TargetPort, TrafficDistribution, TrafficPolicy,
+    AddressType, ClusterIps, ConfigMap, ContainerPort, Endpoint, EndpointPort, EndpointSlice,
+    Ingress, IngressBackend, IngressClass, IngressPath, IngressPort, IpFamilies,
+    LoadBalancerIngress, LoadBalancerPort, Node, NodeAddress, NodeAddressType, PathType, Pod,
+    PodPhase, Secret, Service, ServiceAccount, ServicePort, ServiceType, SessionAffinity,
+    TargetPort, TrafficDistribution, TrafficPolicy,
 };
 
 /// The fields of an object.
@@ -20,7 +21,9 @@ type Fields = Map<String, Value>;
 fn fields(value: Value) -> Fields {
     match value {
         Value::Object(fields) => fields,
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Fields::new(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Fields::new()
+        }
     }
 }
 
@@ -40,7 +43,9 @@ pub(super) fn node(node: &Node) -> Fields {
         json!({ "type": kind, "address": &*address.address })
     };
     let addresses: Vec<Value> = node.addresses.iter().map(address).collect();
-    fields(json!({ "status": { "addresses": addresses, "nodeInfo": { "kubeletVersion": &*node.kubelet_version } } }))
+    fields(
+        json!({ "status": { "addresses": addresses, "nodeInfo": { "kubeletVersion": &*node.kubelet_version } } }),
+    )
 }
 
 pub(super) fn pod(pod: &Pod) -> Fields {
@@ -54,8 +59,12 @@ pub(super) fn pod(pod: &Pod) -> Fields {
         PodPhase::Failed => "Failed",
         PodPhase::Unknown => "Unknown",
     };
+
     let ready = if pod.ready { "True" } else { "False" };
-    let ips: Vec<Value> = texts(&pod.pod_ips).into_iter().map(|ip| json!({ "ip": ip })).collect();
+    let ips: Vec<Value> = texts(&pod.pod_ips)
+        .into_iter()
+        .map(|ip| json!({ "ip": ip }))
+        .collect();
     let mut all = fields(json!({
         "spec": {
             "serviceAccountName": pod.service_account, "nodeName": pod.node.as_deref(), "hostNetwork": pod.host_network,
@@ -65,9 +74,14 @@ pub(super) fn pod(pod: &Pod) -> Fields {
         },
         "status": { "phase": phase, "conditions": [{ "type": "Ready", "status": ready }], "podIPs": ips },
     }));
+
     if pod.name_is_generated {
-        all.insert("metadata".to_owned(), json!({ "generateName": "generated-" }));
+        all.insert(
+            "metadata".to_owned(),
+            json!({ "generateName": "generated-" }),
+        );
     }
+
     all
 }
 
@@ -86,12 +100,14 @@ pub(super) fn endpoint_slice(slice: &EndpointSlice) -> Fields {
         }
         Value::Object(one)
     };
+
     let port = |port: &EndpointPort| json!({ "name": port.name, "port": port.port });
     let address_type = match slice.address_type {
         AddressType::Ipv4 => "IPv4",
         AddressType::Ipv6 => "IPv6",
         AddressType::Fqdn => "FQDN",
     };
+
     fields(json!({
         "addressType": address_type,
         "endpoints": slice.endpoints.iter().map(endpoint).collect::<Vec<_>>(),
@@ -100,12 +116,18 @@ pub(super) fn endpoint_slice(slice: &EndpointSlice) -> Fields {
 }
 
 pub(super) fn secret(secret: &Secret) -> Fields {
-    let data = secret.data.iter().map(|(key, value)| (key.to_string(), json!(BASE64_STANDARD.encode(value.expose()))));
+    let data = secret.data.iter().map(|(key, value)| {
+        (
+            key.to_string(),
+            json!(BASE64_STANDARD.encode(value.expose())),
+        )
+    });
     fields(json!({ "type": &*secret.secret_type, "data": data.collect::<Fields>() }))
 }
 
 pub(super) fn config_map(map: &ConfigMap) -> Fields {
-    let (mut data, mut binary) = (Fields::new(), Fields::new());
+    let mut data = Fields::new();
+    let mut binary = Fields::new();
     for (key, value) in &map.data {
         match std::str::from_utf8(value) {
             Ok(text) => data.insert(key.to_string(), json!(text)),
@@ -116,9 +138,15 @@ pub(super) fn config_map(map: &ConfigMap) -> Fields {
 }
 
 pub(super) fn service_account(account: &ServiceAccount) -> Fields {
-    let names =
-        |names: &[std::sync::Arc<str>]| -> Vec<Value> { names.iter().map(|name| json!({ "name": &**name })).collect() };
-    fields(json!({ "imagePullSecrets": names(&account.image_pull_secrets), "secrets": names(&account.secrets) }))
+    let names = |names: &[std::sync::Arc<str>]| -> Vec<Value> {
+        names
+            .iter()
+            .map(|name| json!({ "name": &**name }))
+            .collect()
+    };
+    fields(
+        json!({ "imagePullSecrets": names(&account.image_pull_secrets), "secrets": names(&account.secrets) }),
+    )
 }
 
 pub(super) fn ingress_class(class: &IngressClass) -> Fields {
@@ -152,10 +180,16 @@ fn path(path: &IngressPath) -> Value {
 fn backend(backend: &IngressBackend) -> Value {
     match backend {
         IngressBackend::Resource => json!({ "resource": { "kind": "", "name": "" } }),
-        IngressBackend::Service { name, port: IngressPort::Number(number) } => {
+        IngressBackend::Service {
+            name,
+            port: IngressPort::Number(number),
+        } => {
             json!({ "service": { "name": &**name, "port": { "number": number } } })
         }
-        IngressBackend::Service { name, port: IngressPort::Name(port) } => {
+        IngressBackend::Service {
+            name,
+            port: IngressPort::Name(port),
+        } => {
             json!({ "service": { "name": &**name, "port": { "name": port } } })
         }
     }
@@ -171,24 +205,30 @@ pub(super) fn service(service: &Service) -> Fields {
         ClusterIps::Headless => vec!["None".to_owned()],
         ClusterIps::Assigned(addresses) => texts(addresses),
     };
+
     let families: &[&str] = match service.ip_families {
         IpFamilies::Unsaid => &[],
         IpFamilies::V4 => &["IPv4"],
         IpFamilies::V6 => &["IPv6"],
         IpFamilies::Dual => &["IPv4", "IPv6"],
     };
+
     let policy = |policy: TrafficPolicy| match policy {
         TrafficPolicy::Cluster => "Cluster",
         TrafficPolicy::Local => "Local",
     };
-    let distribution = service.traffic_distribution.map(|distribution| match distribution {
-        TrafficDistribution::PreferSameZone => "PreferSameZone",
-        TrafficDistribution::PreferSameNode => "PreferSameNode",
-    });
+    let distribution = service
+        .traffic_distribution
+        .map(|distribution| match distribution {
+            TrafficDistribution::PreferSameZone => "PreferSameZone",
+            TrafficDistribution::PreferSameNode => "PreferSameNode",
+        });
+
     let affinity = match service.session_affinity {
         SessionAffinity::None => "None",
         SessionAffinity::ClientIp => "ClientIP",
     };
+
     fields(json!({
         "spec": {
             "type": service.service_type.as_str(), "externalName": external_name, "clusterIPs": cluster_ips,

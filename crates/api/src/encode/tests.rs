@@ -12,7 +12,10 @@ fn yaml_files(directory: &Path, found: &mut Vec<PathBuf>) {
         let path = entry.unwrap().path();
         if path.is_dir() {
             yaml_files(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "yaml") {
+        } else if path
+            .extension()
+            .is_some_and(|extension| extension == "yaml")
+        {
             found.push(path);
         }
     }
@@ -35,9 +38,14 @@ fn encoded_objects_decode_to_the_same() {
     for directory in ["tests", "deploy/samples"] {
         yaml_files(&root.join(directory), &mut files);
     }
-    let (mut count, mut kinds) = (0, BTreeSet::new());
+
+    let mut count = 0;
+    let mut kinds = BTreeSet::new();
+
     for file in files {
-        let Ok(text) = std::fs::read_to_string(&file) else { continue };
+        let Ok(text) = std::fs::read_to_string(&file) else {
+            continue;
+        };
         for decoded in decode_documents(&text, Format::Yaml) {
             if let Outcome::Read { object, .. } = decoded.outcome {
                 kinds.insert(object.kind());
@@ -46,8 +54,12 @@ fn encoded_objects_decode_to_the_same() {
             }
         }
     }
+
     assert!(count > 1000, "{count} objects");
-    let missing: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| !kinds.contains(kind)).collect();
+    let missing: Vec<Kind> = Kind::ALL
+        .into_iter()
+        .filter(|kind| !kinds.contains(kind))
+        .collect();
     assert!(missing.len() <= 6, "no objects of {missing:?}");
 }
 
@@ -78,6 +90,7 @@ fn fields_written_by_controllers_are_encoded() {
             "externalIPs":["203.0.113.9"],"ports":[{"port":80,"targetPort":"http","nodePort":30080,"appProtocol":"h2c"}]},
             "status":{"loadBalancer":{"ingress":[{"ip":"203.0.113.1","ports":[{"port":80,"protocol":"TCP","error":"e"}]},{"hostname":"a"}]}}}"#,
     ];
+
     for text in texts {
         match decode_value(&serde_json::from_str(text).unwrap()).1 {
             Outcome::Read { object, .. } => is_read_back(&object),

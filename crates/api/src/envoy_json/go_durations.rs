@@ -1,4 +1,5 @@
-//! Durations in the values of patches: users write them in Go's notation, `1m30s`, which proto3's JSON does not support.
+//! Durations in the values of patches: users write them in Go's notation, `1m30s`, which proto3's
+//! JSON does not support.
 
 use navarch_proto::json::Codec;
 use navarch_proto::prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
@@ -12,8 +13,8 @@ const DURATION: &str = "google.protobuf.Duration";
 /// The message type that can contain any other.
 const ANY: &str = "google.protobuf.Any";
 
-/// Rewrites all durations in the JSON of a message of this type to proto3's form. An invalid duration stays, and decoding
-/// rejects it.
+/// Rewrites all durations in the JSON of a message of this type to proto3's form. An invalid
+/// duration stays, and decoding rejects it.
 pub(super) fn in_seconds(codec: &Codec, descriptor: &MessageDescriptor, json: &mut Value) {
     match (descriptor.full_name(), json) {
         (DURATION, Value::String(text)) => {
@@ -23,24 +24,35 @@ pub(super) fn in_seconds(codec: &Codec, descriptor: &MessageDescriptor, json: &m
         }
         (ANY, Value::Object(fields)) => in_any(codec, fields),
         (_, Value::Object(fields)) => in_fields(codec, descriptor, fields),
-        (_, Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {}
+        (
+            _,
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
+        ) => {}
     }
 }
 
 /// Rewrites the durations of a message that contains its own type.
 fn in_any(codec: &Codec, fields: &mut Map<String, Value>) {
-    let named = fields.get("@type").and_then(Value::as_str).and_then(|name| codec.descriptor(name).ok());
+    let named = fields
+        .get("@type")
+        .and_then(Value::as_str)
+        .and_then(|name| codec.descriptor(name).ok());
     let Some(descriptor) = named else { return };
     in_fields(codec, &descriptor, fields);
     // A message whose JSON is not an object is in `value`, beside its type.
-    if let Some(value) = fields.get_mut("value").filter(|_| descriptor.full_name().starts_with("google.protobuf.")) {
+    if let Some(value) = fields
+        .get_mut("value")
+        .filter(|_| descriptor.full_name().starts_with("google.protobuf."))
+    {
         in_seconds(codec, &descriptor, value);
     }
 }
 
 fn in_fields(codec: &Codec, descriptor: &MessageDescriptor, fields: &mut Map<String, Value>) {
     for (name, value) in fields {
-        let field = descriptor.get_field_by_json_name(name).or_else(|| descriptor.get_field_by_name(name));
+        let field = descriptor
+            .get_field_by_json_name(name)
+            .or_else(|| descriptor.get_field_by_name(name));
         if let Some(field) = field {
             in_field(codec, &field, value);
         }
@@ -48,13 +60,23 @@ fn in_fields(codec: &Codec, descriptor: &MessageDescriptor, fields: &mut Map<Str
 }
 
 fn in_field(codec: &Codec, field: &FieldDescriptor, value: &mut Value) {
-    let Kind::Message(inner) = field.kind() else { return };
+    let Kind::Message(inner) = field.kind() else {
+        return;
+    };
+
     if field.is_map() {
         let of_entries = inner.map_entry_value_field();
-        let entries = value.as_object_mut().into_iter().flat_map(|entries| entries.values_mut());
+        let entries = value
+            .as_object_mut()
+            .into_iter()
+            .flat_map(|entries| entries.values_mut());
         entries.for_each(|entry| in_field(codec, &of_entries, entry));
     } else if field.is_list() {
-        value.as_array_mut().into_iter().flatten().for_each(|item| in_seconds(codec, &inner, item));
+        value
+            .as_array_mut()
+            .into_iter()
+            .flatten()
+            .for_each(|item| in_seconds(codec, &inner, item));
     } else {
         in_seconds(codec, &inner, value);
     }
@@ -82,18 +104,39 @@ mod tests {
             },
             "unknown": { "timeout": "1m" },
         });
+
         let mut read = cluster.clone();
-        in_seconds(codec(), &codec().descriptor("envoy.config.cluster.v3.Cluster").unwrap(), &mut read);
+        in_seconds(
+            codec(),
+            &codec()
+                .descriptor("envoy.config.cluster.v3.Cluster")
+                .unwrap(),
+            &mut read,
+        );
+
         let mut expected = cluster;
         expected["connectTimeout"] = json!("90s");
         expected["dns_refresh_rate"] = json!("0.250s");
         expected["healthChecks"][0]["timeout"] = json!("3600s");
-        expected["typedExtensionProtocolOptions"]["o"]["commonHttpProtocolOptions"]["idleTimeout"] = json!("90s");
+        expected["typedExtensionProtocolOptions"]["o"]["commonHttpProtocolOptions"]["idleTimeout"] =
+            json!("90s");
         expected["typedExtensionProtocolOptions"]["d"]["value"] = json!("180s");
         assert_eq!(read, expected);
-        for (written, good) in [("1m30s", true), ("10s", true), ("0", true), ("5", false), ("1d", false), ("", false)] {
+
+        for (written, good) in [
+            ("1m30s", true),
+            ("10s", true),
+            ("0", true),
+            ("5", false),
+            ("1d", false),
+            ("", false),
+        ] {
             let value = json!({ "connectTimeout": written });
-            let read = patch_value(ApplyTo::Cluster, value.as_object().unwrap(), UnknownFields::Refuse);
+            let read = patch_value(
+                ApplyTo::Cluster,
+                value.as_object().unwrap(),
+                UnknownFields::Refuse,
+            );
             assert_eq!(read.is_ok(), good, "{written:?}");
         }
     }

@@ -18,7 +18,8 @@ pub struct BackendTlsPolicy {
     pub options: BTreeMap<String, String>,
 }
 
-/// The target of a policy (`LocalPolicyTargetReferenceWithSectionName`, `LocalPolicyTargetReference`).
+/// The target of a policy (`LocalPolicyTargetReferenceWithSectionName`,
+/// `LocalPolicyTargetReference`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyTarget {

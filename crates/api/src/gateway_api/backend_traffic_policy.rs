@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{PolicyTarget, SessionPersistence};
 
-/// `gateway.networking.x-k8s.io/XBackendTrafficPolicy`: retries and session persistence of requests to backends.
+/// `gateway.networking.x-k8s.io/XBackendTrafficPolicy`: retries and session persistence of requests
+/// to backends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct XBackendTrafficPolicy {
@@ -48,12 +49,18 @@ pub struct RequestRate {
 
 impl Default for BudgetDetails {
     fn default() -> Self {
-        Self { percent: 20, interval: "10s".to_owned() }
+        Self {
+            percent: 20,
+            interval: "10s".to_owned(),
+        }
     }
 }
 
 impl Default for RequestRate {
     fn default() -> Self {
-        Self { count: Some(10), interval: Some("1s".to_owned()) }
+        Self {
+            count: Some(10),
+            interval: Some("1s".to_owned()),
+        }
     }
 }

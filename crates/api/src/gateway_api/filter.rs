@@ -4,13 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{BackendObject, LocalObject};
 
-/// A filter for a request or its response (`HTTPRouteFilter`, `GRPCRouteFilter`). [`kind`](Self::kind) selects the field that
-/// is used.
+/// A filter for a request or its response (`HTTPRouteFilter`, `GRPCRouteFilter`).
+/// [`kind`](Self::kind) selects the field that is used.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteFilter {
-    /// `RequestHeaderModifier`, `ResponseHeaderModifier`, `RequestMirror`, `RequestRedirect`, `URLRewrite`, `CORS`,
-    /// `ExternalAuth` or `ExtensionRef`.
+    /// `RequestHeaderModifier`, `ResponseHeaderModifier`, `RequestMirror`, `RequestRedirect`,
+    /// `URLRewrite`, `CORS`, `ExternalAuth` or `ExtensionRef`.
     #[serde(rename = "type")]
     pub kind: String,
     /// Changes request headers.
@@ -43,7 +43,8 @@ pub struct RouteFilter {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HeaderFilter {
-    /// Headers whose values are replaced, or added if they are absent; of equal names the first counts.
+    /// Headers whose values are replaced, or added if they are absent; of equal names the first
+    /// counts.
     pub set: Vec<HttpHeader>,
     /// Headers whose values are added to those that exist; of equal names the first counts.
     pub add: Vec<HttpHeader>,

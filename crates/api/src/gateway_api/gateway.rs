@@ -16,7 +16,8 @@ pub struct KubernetesGateway {
     pub gateway_class_name: String,
     /// `spec.listeners`: a port, protocol and hostname each.
     pub listeners: Vec<Listener>,
-    /// Requested addresses. An address of any type except `IPAddress` means that the proxies already exist.
+    /// Requested addresses. An address of any type except `IPAddress` means that the proxies
+    /// already exist.
     pub addresses: Vec<GatewayAddress>,
     /// How its proxies are deployed.
     pub infrastructure: Option<GatewayInfrastructure>,
@@ -174,13 +175,19 @@ impl KubernetesGateway {
 
 impl Default for ListenerNamespaces {
     fn default() -> Self {
-        Self { from: "None".to_owned(), selector: None }
+        Self {
+            from: "None".to_owned(),
+            selector: None,
+        }
     }
 }
 
 impl Default for FrontendValidation {
     fn default() -> Self {
-        Self { ca_certificate_refs: Vec::new(), mode: "AllowValidOnly".to_owned() }
+        Self {
+            ca_certificate_refs: Vec::new(),
+            mode: "AllowValidOnly".to_owned(),
+        }
     }
 }
 

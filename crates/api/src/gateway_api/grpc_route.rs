@@ -22,7 +22,8 @@ pub struct GrpcRoute {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GrpcRouteRule {
-    /// Unique in the route; names its routes in Envoy, which are otherwise `namespace.route.position`.
+    /// Unique in the route; names its routes in Envoy, which are otherwise
+    /// `namespace.route.position`.
     pub name: Option<String>,
     /// Conditions, one of which must match; empty matches every request.
     pub matches: Vec<GrpcRouteMatch>,

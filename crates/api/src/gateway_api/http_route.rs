@@ -22,7 +22,8 @@ pub struct HttpRoute {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRouteRule {
-    /// Unique in the route; names its routes in Envoy, which are otherwise `namespace.route.position`.
+    /// Unique in the route; names its routes in Envoy, which are otherwise
+    /// `namespace.route.position`.
     pub name: Option<String>,
     /// Conditions, one of which must match.
     pub matches: Vec<HttpRouteMatch>,
@@ -38,7 +39,8 @@ pub struct HttpRouteRule {
     pub session_persistence: Option<SessionPersistence>,
 }
 
-/// The timeouts of requests, in the Gateway API's duration format (`HTTPRouteTimeouts`); zero is unlimited.
+/// The timeouts of requests, in the Gateway API's duration format (`HTTPRouteTimeouts`); zero is
+/// unlimited.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpTimeouts {
@@ -85,7 +87,8 @@ pub struct HttpPathMatch {
     pub value: String,
 }
 
-/// A condition on a header or query parameter (`HTTPHeaderMatch`, `HTTPQueryParamMatch`, `GRPCHeaderMatch`).
+/// A condition on a header or query parameter (`HTTPHeaderMatch`, `HTTPQueryParamMatch`,
+/// `GRPCHeaderMatch`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedMatch {
     /// `Exact` or `RegularExpression`.
@@ -126,6 +129,9 @@ impl Default for HttpRouteRule {
 
 impl Default for HttpPathMatch {
     fn default() -> Self {
-        Self { kind: "PathPrefix".to_owned(), value: "/".to_owned() }
+        Self {
+            kind: "PathPrefix".to_owned(),
+            value: "/".to_owned(),
+        }
     }
 }

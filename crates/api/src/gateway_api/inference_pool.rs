@@ -1,4 +1,5 @@
-//! InferencePool, and the name and labels of the Service that is generated for it (istiod's `inferencepool_collection.go`).
+//! InferencePool, and the name and labels of the Service that is generated for it (istiod's
+//! `inferencepool_collection.go`).
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,8 @@ pub const POOL_LABEL: &str = "istio.io/inferencepool-name";
 pub const PICKER_SERVICE_LABEL: &str = "istio.io/inferencepool-extension-service";
 /// The label with the port of the endpoint picker.
 pub const PICKER_PORT_LABEL: &str = "istio.io/inferencepool-extension-port";
-/// The label with the handling of requests while the endpoint picker does not respond: `FailOpen` or `FailClose`.
+/// The label with the handling of requests while the endpoint picker does not respond: `FailOpen`
+/// or `FailClose`.
 pub const PICKER_FAILURE_MODE_LABEL: &str = "istio.io/inferencepool-extension-failure-mode";
 /// The label that marks a Service as generated for another object.
 pub const SEMANTICS_LABEL: &str = "internal.istio.io/service-semantics";
@@ -30,13 +32,17 @@ const MAX_NAME: usize = 63;
 /// The name of the Service that is generated for a pool.
 #[must_use]
 pub fn pool_service_name(pool: &str) -> String {
-    let hash: String = format!("{:x}", Sha256::digest(pool)).chars().take(HASH).collect();
+    let hash: String = format!("{:x}", Sha256::digest(pool))
+        .chars()
+        .take(HASH)
+        .collect();
     let longest = MAX_NAME - SEPARATOR.len() - HASH;
     let stem: String = pool.chars().take(longest).collect();
     format!("{stem}{SEPARATOR}{hash}")
 }
 
-/// `inference.networking.k8s.io/InferencePool`: pods that serve a model, and the service that picks a pod for a request.
+/// `inference.networking.k8s.io/InferencePool`: pods that serve a model, and the service that picks
+/// a pod for a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InferencePool {

@@ -74,12 +74,19 @@ pub struct RouteGroupKind {
 
 impl Default for ListenerTls {
     fn default() -> Self {
-        Self { mode: "Terminate".to_owned(), certificate_refs: Vec::new(), options: BTreeMap::new() }
+        Self {
+            mode: "Terminate".to_owned(),
+            certificate_refs: Vec::new(),
+            options: BTreeMap::new(),
+        }
     }
 }
 
 impl Default for RouteNamespaces {
     fn default() -> Self {
-        Self { from: "Same".to_owned(), selector: None }
+        Self {
+            from: "Same".to_owned(),
+            selector: None,
+        }
     }
 }

@@ -30,6 +30,11 @@ pub struct ParentGateway {
 
 impl Default for ParentGateway {
     fn default() -> Self {
-        Self { group: gateway_group(), kind: gateway_kind(), name: String::new(), namespace: None }
+        Self {
+            group: gateway_group(),
+            kind: gateway_kind(),
+            name: String::new(),
+            namespace: None,
+        }
     }
 }

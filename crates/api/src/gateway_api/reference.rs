@@ -4,14 +4,16 @@ use serde::{Deserialize, Serialize};
 
 use super::{RouteFilter, gateway_group, gateway_kind, secret_kind, service_kind};
 
-/// The parent of a route: a Gateway, a ListenerSet, a Service or a ServiceEntry (`ParentReference`).
+/// The parent of a route: a Gateway, a ListenerSet, a Service or a ServiceEntry
+/// (`ParentReference`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ParentReference {
     /// `gateway.networking.k8s.io` by default; empty is the core group, which a Service needs.
     #[serde(default = "gateway_group")]
     pub group: String,
-    /// `Gateway` by default. Parents of unknown kinds are ignored: they may be for another controller.
+    /// `Gateway` by default. Parents of unknown kinds are ignored: they may be for another
+    /// controller.
     #[serde(default = "gateway_kind")]
     pub kind: String,
     /// Namespace of the parent; unset is the route's namespace.
@@ -34,7 +36,8 @@ pub struct BackendRef {
     /// Group of the backend; empty is the core group.
     #[serde(default)]
     pub group: String,
-    /// `Service` by default; with their groups also `Hostname`, `ServiceImport`, `XBackend` and `InferencePool`.
+    /// `Service` by default; with their groups also `Hostname`, `ServiceImport`, `XBackend` and
+    /// `InferencePool`.
     #[serde(default = "service_kind")]
     pub kind: String,
     /// `metadata.name` of the backend; for the kind `Hostname` the host itself.
@@ -60,7 +63,8 @@ pub struct BackendObject {
     /// Group of the backend; empty is the core group.
     #[serde(default)]
     pub group: String,
-    /// `Service` by default; with their groups also `Hostname`, `ServiceImport`, `XBackend` and `InferencePool`.
+    /// `Service` by default; with their groups also `Hostname`, `ServiceImport`, `XBackend` and
+    /// `InferencePool`.
     #[serde(default = "service_kind")]
     pub kind: String,
     /// `metadata.name` of the backend; for the kind `Hostname` the host itself.

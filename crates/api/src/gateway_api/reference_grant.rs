@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// `gateway.networking.k8s.io/ReferenceGrant`: which objects of other namespaces may refer to objects of its own.
+/// `gateway.networking.k8s.io/ReferenceGrant`: which objects of other namespaces may refer to
+/// objects of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ReferenceGrant {

@@ -1,4 +1,5 @@
-//! Session persistence: how requests of a session reach the same endpoint. Read, but not translated: istiod does not support it.
+//! Session persistence: how requests of a session reach the same endpoint. Read, but not
+//! translated: istiod does not support it.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,18 +22,26 @@ pub struct SessionPersistence {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CookieConfig {
-    /// `Session`: clients delete the cookie when their session ends. `Permanent`: they keep it for `absoluteTimeout`.
+    /// `Session`: clients delete the cookie when their session ends. `Permanent`: they keep it for
+    /// `absoluteTimeout`.
     pub lifetime_type: String,
 }
 
 impl Default for SessionPersistence {
     fn default() -> Self {
-        Self { session_name: None, absolute_timeout: None, kind: "Cookie".to_owned(), cookie_config: None }
+        Self {
+            session_name: None,
+            absolute_timeout: None,
+            kind: "Cookie".to_owned(),
+            cookie_config: None,
+        }
     }
 }
 
 impl Default for CookieConfig {
     fn default() -> Self {
-        Self { lifetime_type: "Session".to_owned() }
+        Self {
+            lifetime_type: "Session".to_owned(),
+        }
     }
 }

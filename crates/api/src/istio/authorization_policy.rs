@@ -6,17 +6,20 @@ use serde::{Deserialize, Serialize};
 use super::wire_enum::wire_enum;
 use super::{PolicyTargetReference, PolicyWorkloadSelector};
 
-/// `security.istio.io/AuthorizationPolicy`: rules, and the action on requests that match one of the rules.
+/// `security.istio.io/AuthorizationPolicy`: rules, and the action on requests that match one of the
+/// rules.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationPolicy {
-    /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root namespace.
+    /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root
+    /// namespace.
     pub selector: Option<PolicyWorkloadSelector>,
     /// Deprecated form of `target_refs`; `target_refs` takes precedence.
     pub target_ref: Option<PolicyTargetReference>,
     /// Gateways and services that the policy applies to. Mutually exclusive with `selector`.
     pub target_refs: Vec<PolicyTargetReference>,
-    /// The policy matches a request if any rule matches. Without rules the policy matches no request.
+    /// The policy matches a request if any rule matches. Without rules the policy matches no
+    /// request.
     pub rules: Vec<AuthorizationRule>,
     /// The action on requests that match.
     pub action: AuthorizationAction,
@@ -27,7 +30,8 @@ pub struct AuthorizationPolicy {
 wire_enum! {
     /// The action on requests that match a policy.
     AuthorizationAction {
-        /// Allows the request; if any `ALLOW` policy applies to the workload, requests that match none are denied.
+        /// Allows the request; if any `ALLOW` policy applies to the workload, requests that match
+        /// none are denied.
         Allow = 0, "ALLOW";
         /// Denies the request, regardless of `ALLOW` policies.
         Deny = 1, "DENY";
@@ -74,7 +78,8 @@ pub struct AuthorizationTo {
     pub operation: Option<AuthorizationOperation>,
 }
 
-/// Conditions on the client: one value of each list that is not empty must match, and no value of a `not_` list.
+/// Conditions on the client: one value of each list that is not empty must match, and no value of a
+/// `not_` list.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationSource {
@@ -108,8 +113,8 @@ pub struct AuthorizationSource {
     pub not_trust_domains: Vec<String>,
 }
 
-/// Conditions on the request: one value of each list that is not empty must match, and no value of a `not_` list. For
-/// TCP only ports are available.
+/// Conditions on the request: one value of each list that is not empty must match, and no value of
+/// a `not_` list. For TCP only ports are available.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationOperation {

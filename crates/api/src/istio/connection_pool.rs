@@ -96,9 +96,11 @@ pub struct ConnectionKeepalive {
 pub struct OutlierDetection {
     /// Number of consecutive errors; deprecated in favor of the specific counts below.
     pub consecutive_errors: i32,
-    /// Whether local errors (failed connection, timeout) are counted separately from the host's error responses.
+    /// Whether local errors (failed connection, timeout) are counted separately from the host's
+    /// error responses.
     pub split_external_local_origin_errors: bool,
-    /// Number of consecutive local errors before ejection; requires `split_external_local_origin_errors`.
+    /// Number of consecutive local errors before ejection; requires
+    /// `split_external_local_origin_errors`.
     pub consecutive_local_origin_failures: Option<u32>,
     /// Number of consecutive gateway errors (502, 503, 504) before ejection; 0 disables the check.
     pub consecutive_gateway_errors: Option<u32>,
@@ -106,11 +108,13 @@ pub struct OutlierDetection {
     pub consecutive_5xx_errors: Option<u32>,
     /// Interval between analysis sweeps; unset means 10 s.
     pub interval: Option<Duration>,
-    /// Minimum ejection time, multiplied by the number of ejections of the endpoint; unset means 30 s.
+    /// Minimum ejection time, multiplied by the number of ejections of the endpoint; unset means 30
+    /// s.
     pub base_ejection_time: Option<Duration>,
     /// Maximum percentage of ejected endpoints; 0 is 10.
     pub max_ejection_percent: i32,
-    /// Minimum percentage of healthy endpoints; below it Envoy uses all endpoints, 0 disables the check.
+    /// Minimum percentage of healthy endpoints; below it Envoy uses all endpoints, 0 disables the
+    /// check.
     pub min_health_percent: i32,
     /// HTTP status codes that count as errors, instead of 5xx.
     pub outlier_detection_http_error_codes: Vec<u32>,

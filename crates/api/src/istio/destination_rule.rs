@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::wire_enum::wire_enum;
 use super::{
-    ClientTlsSettings, ConnectionPoolSettings, LoadBalancerSettings, OutlierDetection, PolicyWorkloadSelector,
-    PortSelector,
+    ClientTlsSettings, ConnectionPoolSettings, LoadBalancerSettings, OutlierDetection,
+    PolicyWorkloadSelector, PortSelector,
 };
 use crate::duration::Duration;
 
@@ -22,9 +22,11 @@ pub struct DestinationRule {
     pub traffic_policy: Option<Box<TrafficPolicy>>,
     /// Named groups of the host's endpoints, each with its own policy.
     pub subsets: Vec<Subset>,
-    /// Namespaces that see this object: `.` is its own, `*` all, else names. Empty is the mesh default.
+    /// Namespaces that see this object: `.` is its own, `*` all, else names. Empty is the mesh
+    /// default.
     pub export_to: Vec<String>,
-    /// Client workloads of the object's namespace that the rule applies to; unset selects all clients.
+    /// Client workloads of the object's namespace that the rule applies to; unset selects all
+    /// clients.
     pub workload_selector: Option<PolicyWorkloadSelector>,
 }
 
@@ -38,7 +40,8 @@ pub struct TrafficPolicy {
     pub connection_pool: Option<Box<ConnectionPoolSettings>>,
     /// When Envoy ejects failing endpoints from load balancing.
     pub outlier_detection: Option<Box<OutlierDetection>>,
-    /// TLS settings for connections to the host; unset leaves the choice to the mesh's automatic mutual TLS.
+    /// TLS settings for connections to the host; unset leaves the choice to the mesh's automatic
+    /// mutual TLS.
     pub tls: Option<Box<ClientTlsSettings>>,
     /// Policies for individual ports; each replaces the policy above entirely.
     pub port_level_settings: Vec<PortTrafficPolicy>,

@@ -13,9 +13,11 @@ use super::{PolicyTargetReference, WorkloadSelector};
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyFilter {
-    /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root namespace.
+    /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root
+    /// namespace.
     pub workload_selector: Option<WorkloadSelector>,
-    /// Gateways and services that the patches apply to. Mutually exclusive with `workload_selector`.
+    /// Gateways and services that the patches apply to. Mutually exclusive with
+    /// `workload_selector`.
     pub target_refs: Vec<PolicyTargetReference>,
     /// The patches, in the order of application.
     pub config_patches: Vec<EnvoyConfigPatch>,
@@ -57,7 +59,8 @@ wire_enum! {
         HttpRoute = 7, "HTTP_ROUTE";
         /// A cluster.
         Cluster = 8, "CLUSTER";
-        /// The configuration of an extension, which filters reference by name and proxies subscribe to (ECDS).
+        /// The configuration of an extension, which filters reference by name and proxies subscribe
+        /// to (ECDS).
         ExtensionConfig = 9, "EXTENSION_CONFIG";
         /// The bootstrap, which the agent generates.
         Bootstrap = 10, "BOOTSTRAP";
@@ -82,7 +85,8 @@ wire_enum! {
     }
 }
 
-/// Conditions on the patched objects. At most one object match may be set, and it must suit the kind of object.
+/// Conditions on the patched objects. At most one object match may be set, and it must suit the
+/// kind of object.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyConfigMatch {
@@ -104,7 +108,8 @@ pub struct EnvoyConfigMatch {
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyMatch {
-    /// Regular expression for the version of the proxy's agent; a partial match suffices, empty matches any version.
+    /// Regular expression for the version of the proxy's agent; a partial match suffices, empty
+    /// matches any version.
     pub proxy_version: String,
     /// Required node metadata of the proxy.
     pub metadata: BTreeMap<String, String>,
@@ -212,7 +217,8 @@ pub struct ListenerFilterChainMatch {
     pub destination_port: u32,
 }
 
-/// Conditions on the patched network filters, or on the network filters that contain the patched HTTP filters.
+/// Conditions on the patched network filters, or on the network filters that contain the patched
+/// HTTP filters.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FilterMatch {
@@ -309,7 +315,9 @@ impl ApplyTo {
             Self::Listener => "envoy.config.listener.v3.Listener",
             Self::FilterChain => "envoy.config.listener.v3.FilterChain",
             Self::NetworkFilter => "envoy.config.listener.v3.Filter",
-            Self::HttpFilter => "envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter",
+            Self::HttpFilter => {
+                "envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter"
+            }
             Self::RouteConfiguration => "envoy.config.route.v3.RouteConfiguration",
             Self::VirtualHost => "envoy.config.route.v3.VirtualHost",
             Self::HttpRoute => "envoy.config.route.v3.Route",

@@ -25,7 +25,8 @@ pub struct Server {
     pub port: Option<Port>,
     /// IP or `unix://` path that the listener binds to; empty binds to all addresses.
     pub bind: String,
-    /// Hosts as `namespace/host` or `host`; the namespace is the VirtualService's, `.` is the Gateway's own, `*` any.
+    /// Hosts as `namespace/host` or `host`; the namespace is the VirtualService's, `.` is the
+    /// Gateway's own, `*` any.
     pub hosts: Vec<String>,
     /// TLS settings of the port.
     pub tls: Option<ServerTlsSettings>,
@@ -52,7 +53,8 @@ pub struct Port {
 wire_enum! {
     /// How a server uses TLS.
     ServerTlsMode {
-        /// Forwards TLS without termination, by SNI, to the destination of the matching VirtualService.
+        /// Forwards TLS without termination, by SNI, to the destination of the matching
+        /// VirtualService.
         Passthrough = 0, "PASSTHROUGH";
         /// Terminates TLS.
         Simple = 1, "SIMPLE";
@@ -62,7 +64,8 @@ wire_enum! {
         AutoPassthrough = 3, "AUTO_PASSTHROUGH";
         /// Like `MUTUAL`, with the workload certificate that the mesh issues.
         IstioMutual = 4, "ISTIO_MUTUAL";
-        /// Terminates TLS and requests a client certificate, but accepts clients without a certificate.
+        /// Terminates TLS and requests a client certificate, but accepts clients without a
+        /// certificate.
         OptionalMutual = 5, "OPTIONAL_MUTUAL";
     }
 }
@@ -105,7 +108,8 @@ pub struct ServerTlsSettings {
     pub credential_names: Vec<String>,
     /// Secret or ConfigMap with CA certificates only.
     pub ca_cert_credential_name: String,
-    /// Certificate files, one entry per key type, instead of `server_certificate` and `private_key`.
+    /// Certificate files, one entry per key type, instead of `server_certificate` and
+    /// `private_key`.
     pub tls_certificates: Vec<TlsCertificate>,
     /// Accepted subject alternative names; the client's certificate must contain one of them.
     pub subject_alt_names: Vec<String>,

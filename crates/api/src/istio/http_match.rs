@@ -88,9 +88,18 @@ impl From<StringMatch> for StringMatchWire {
         let none = Self::default();
         match value {
             StringMatch::Unset => none,
-            StringMatch::Exact(text) => Self { exact: Some(text), ..none },
-            StringMatch::Prefix(text) => Self { prefix: Some(text), ..none },
-            StringMatch::Regex(text) => Self { regex: Some(text), ..none },
+            StringMatch::Exact(text) => Self {
+                exact: Some(text),
+                ..none
+            },
+            StringMatch::Prefix(text) => Self {
+                prefix: Some(text),
+                ..none
+            },
+            StringMatch::Regex(text) => Self {
+                regex: Some(text),
+                ..none
+            },
         }
     }
 }
@@ -126,9 +135,14 @@ mod tests {
             (json!({"prefix": "/a"}), StringMatch::Prefix("/a".into())),
             (json!({"regex": ".*"}), StringMatch::Regex(".*".into())),
         ] {
-            assert_eq!(serde_json::from_value::<StringMatch>(value.clone()).unwrap(), expected);
+            assert_eq!(
+                serde_json::from_value::<StringMatch>(value.clone()).unwrap(),
+                expected
+            );
             assert_eq!(serde_json::to_value(expected).unwrap(), value);
         }
-        assert!(serde_json::from_value::<StringMatch>(json!({"exact": "a", "regex": "b"})).is_err());
+        assert!(
+            serde_json::from_value::<StringMatch>(json!({"exact": "a", "regex": "b"})).is_err()
+        );
     }
 }

@@ -40,7 +40,8 @@ pub struct HttpRoute {
     pub mirror: Option<Destination>,
     /// Destinations of copies, each with its percentage of requests.
     pub mirrors: Vec<HttpMirrorPolicy>,
-    /// Percentage of requests copied to `mirror`, as an integer; deprecated in favor of `mirror_percentage`.
+    /// Percentage of requests copied to `mirror`, as an integer; deprecated in favor of
+    /// `mirror_percentage`.
     pub mirror_percent: Option<u32>,
     /// Percentage of requests copied to `mirror`; unset copies all.
     pub mirror_percentage: Option<Percent>,
@@ -88,7 +89,8 @@ pub struct HeaderOperations {
 pub struct HttpRouteDestination {
     /// The service, or the subset of a service, that receives the requests.
     pub destination: Option<Destination>,
-    /// Weight relative to the route's other destinations; 0 on the only destination sends it all requests.
+    /// Weight relative to the route's other destinations; 0 on the only destination sends it all
+    /// requests.
     pub weight: i32,
     /// Header changes for this destination only.
     pub headers: Option<Box<Headers>>,
@@ -166,9 +168,10 @@ impl TryFrom<HttpBodyWire> for HttpBody {
         match (wire.string, wire.bytes) {
             (None, None) => Ok(Self::Unset),
             (Some(text), None) => Ok(Self::String(text)),
-            (None, Some(text)) => {
-                BASE64.decode(text).map(Self::Bytes).map_err(|error| format!("bytes must be base64: {error}"))
-            }
+            (None, Some(text)) => BASE64
+                .decode(text)
+                .map(Self::Bytes)
+                .map_err(|error| format!("bytes must be base64: {error}")),
             (Some(_), Some(_)) => Err("both string and bytes are set; set one".to_owned()),
         }
     }
@@ -178,8 +181,14 @@ impl From<HttpBody> for HttpBodyWire {
     fn from(body: HttpBody) -> Self {
         match body {
             HttpBody::Unset => Self::default(),
-            HttpBody::String(text) => Self { string: Some(text), bytes: None },
-            HttpBody::Bytes(bytes) => Self { string: None, bytes: Some(BASE64.encode(bytes)) },
+            HttpBody::String(text) => Self {
+                string: Some(text),
+                bytes: None,
+            },
+            HttpBody::Bytes(bytes) => Self {
+                string: None,
+                bytes: Some(BASE64.encode(bytes)),
+            },
         }
     }
 }

@@ -35,7 +35,8 @@ pub struct TcpRoute {
 pub struct RouteDestination {
     /// The service, or the subset of a service, that receives the connections.
     pub destination: Option<Destination>,
-    /// Weight relative to the route's other destinations; 0 on the only destination sends it all connections.
+    /// Weight relative to the route's other destinations; 0 on the only destination sends it all
+    /// connections.
     pub weight: i32,
 }
 
@@ -61,7 +62,8 @@ pub struct L4MatchAttributes {
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TlsMatchAttributes {
-    /// SNI names, one of which must match; each must be covered by one of the VirtualService's hosts.
+    /// SNI names, one of which must match; each must be covered by one of the VirtualService's
+    /// hosts.
     pub sni_hosts: Vec<String>,
     /// IPs or CIDRs, one of which must contain the destination address.
     pub destination_subnets: Vec<String>,

@@ -34,7 +34,8 @@ pub struct LoadBalancerSettings {
     pub simple: Option<SimpleLb>,
     /// Selection by a hash of the request. Mutually exclusive with `simple`.
     pub consistent_hash: Option<ConsistentHashLb>,
-    /// Weights from the load that endpoints report. Mutually exclusive with `simple` and `consistent_hash`. Ignored.
+    /// Weights from the load that endpoints report. Mutually exclusive with `simple` and
+    /// `consistent_hash`. Ignored.
     pub backend_utilization: Option<BackendUtilizationLb>,
     /// Locality preferences; replaces the mesh-wide setting entirely.
     pub locality_lb_setting: Option<LocalityLoadBalancerSetting>,
@@ -62,7 +63,8 @@ pub struct BackendUtilizationLb {
     pub weight_update_period: Option<Duration>,
 }
 
-/// Selects endpoints by a hash, so equal keys reach the same endpoint. At most one key and one algorithm may be set.
+/// Selects endpoints by a hash, so equal keys reach the same endpoint. At most one key and one
+/// algorithm may be set.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConsistentHashLb {
@@ -134,7 +136,8 @@ pub struct WarmupConfiguration {
     pub aggression: Option<f64>,
 }
 
-/// Locality preferences. At most one of `distribute`, `failover` and `failover_priority` is expected to be set.
+/// Locality preferences. At most one of `distribute`, `failover` and `failover_priority` is
+/// expected to be set.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LocalityLoadBalancerSetting {
@@ -142,7 +145,8 @@ pub struct LocalityLoadBalancerSetting {
     pub distribute: Vec<Distribute>,
     /// The region that receives a region's traffic when its endpoints are unhealthy.
     pub failover: Vec<Failover>,
-    /// Labels that endpoints should share with the client, most important first; `key=value` fixes the value.
+    /// Labels that endpoints should share with the client, most important first; `key=value` fixes
+    /// the value.
     pub failover_priority: Vec<String>,
     /// Whether locality affects load balancing; unset inherits the mesh setting.
     pub enabled: Option<bool>,

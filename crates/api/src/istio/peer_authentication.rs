@@ -8,15 +8,18 @@ use serde::{Deserialize, Serialize};
 use super::PolicyWorkloadSelector;
 use super::wire_enum::wire_enum;
 
-/// `security.istio.io/PeerAuthentication`: the mutual TLS mode that workloads require of incoming connections.
+/// `security.istio.io/PeerAuthentication`: the mutual TLS mode that workloads require of incoming
+/// connections.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PeerAuthentication {
-    /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root namespace.
+    /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root
+    /// namespace.
     pub selector: Option<PolicyWorkloadSelector>,
     /// Mutual TLS on all ports; unset inherits the mode of the wider policy.
     pub mtls: Option<MutualTls>,
-    /// Mutual TLS by workload port; requires a selector. Validation rejects an empty map, so empty differs from unset.
+    /// Mutual TLS by workload port; requires a selector. Validation rejects an empty map, so empty
+    /// differs from unset.
     pub port_level_mtls: Option<BTreeMap<u32, MutualTls>>,
 }
 
@@ -51,6 +54,9 @@ impl PeerAuthentication {
 
     /// The modes of single ports, in the order of the ports.
     pub fn port_modes(&self) -> impl Iterator<Item = (u32, MutualTlsMode)> {
-        self.port_level_mtls.iter().flatten().map(|(port, mtls)| (*port, mtls.mode))
+        self.port_level_mtls
+            .iter()
+            .flatten()
+            .map(|(port, mtls)| (*port, mtls.mode))
     }
 }

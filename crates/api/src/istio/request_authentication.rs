@@ -7,12 +7,13 @@ use super::wire_enum::wire_enum;
 use super::{PolicyTargetReference, PolicyWorkloadSelector};
 use crate::duration::Duration;
 
-/// `security.istio.io/RequestAuthentication`: accepted tokens. Requests with an invalid token are rejected; requests
-/// without a token pass, and AuthorizationPolicies decide about them.
+/// `security.istio.io/RequestAuthentication`: accepted tokens. Requests with an invalid token are
+/// rejected; requests without a token pass, and AuthorizationPolicies decide about them.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestAuthentication {
-    /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root namespace.
+    /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root
+    /// namespace.
     pub selector: Option<PolicyWorkloadSelector>,
     /// Deprecated form of `target_refs`; `target_refs` takes precedence.
     pub target_ref: Option<PolicyTargetReference>,
@@ -30,11 +31,13 @@ pub struct JwtRule {
     pub issuer: String,
     /// Accepted values of the claim `aud`; empty accepts any audience.
     pub audiences: Vec<String>,
-    /// URL of the issuer's JWKS; empty uses OpenID Connect discovery at the issuer, unless `jwks` is set.
+    /// URL of the issuer's JWKS; empty uses OpenID Connect discovery at the issuer, unless `jwks`
+    /// is set.
     pub jwks_uri: String,
     /// The issuer's public keys as an inline JWKS.
     pub jwks: String,
-    /// Headers that contain the token. Without any location, `Authorization: Bearer` and `?access_token=` apply.
+    /// Headers that contain the token. Without any location, `Authorization: Bearer` and
+    /// `?access_token=` apply.
     pub from_headers: Vec<JwtHeader>,
     /// Query parameters that contain the token.
     pub from_params: Vec<String>,

@@ -52,27 +52,36 @@ pub struct ServiceEntry {
     pub endpoints: Vec<WorkloadEntry>,
     /// Selects the namespace's pods and WorkloadEntries as endpoints.
     pub workload_selector: Option<WorkloadSelector>,
-    /// Namespaces that see this object: `.` is its own, `*` all, `~` none, else names. Empty is the mesh default.
+    /// Namespaces that see this object: `.` is its own, `*` all, `~` none, else names. Empty is the
+    /// mesh default.
     pub export_to: Vec<String>,
     /// Accepted subject alternative names; the server's certificate must contain one of them.
     pub subject_alt_names: Vec<String>,
-    /// `status.addresses`: addresses allocated to hosts without addresses. Not part of the spec, so decoding skips it.
+    /// `status.addresses`: addresses allocated to hosts without addresses. Not part of the spec, so
+    /// decoding skips it.
     #[serde(skip)]
     pub allocated: Vec<ServiceEntryAddress>,
 }
 
 impl ServiceEntry {
-    /// Whether the hosts are the endpoints: resolution is by DNS, and endpoints are neither listed nor selected.
+    /// Whether the hosts are the endpoints: resolution is by DNS, and endpoints are neither listed
+    /// nor selected.
     #[must_use]
     pub fn has_implicit_endpoints(&self) -> bool {
-        let by_dns = matches!(self.resolution, Resolution::Dns | Resolution::DnsRoundRobin | Resolution::DynamicDns);
+        let by_dns = matches!(
+            self.resolution,
+            Resolution::Dns | Resolution::DnsRoundRobin | Resolution::DynamicDns
+        );
         by_dns && self.endpoints.is_empty() && self.workload_selector.is_none()
     }
 
-    /// Copies the addresses of an object's `status`. The control plane writes the status; an unreadable one is ignored.
+    /// Copies the addresses of an object's `status`. The control plane writes the status; an
+    /// unreadable one is ignored.
     pub fn take_status(&mut self, status: &Value) {
         let status = Typed::<ServiceEntryStatus>::from_proto_json(status);
-        self.allocated = status.map(|status| status.value.addresses).unwrap_or_default();
+        self.allocated = status
+            .map(|status| status.value.addresses)
+            .unwrap_or_default();
     }
 }
 

@@ -6,11 +6,13 @@ use serde::{Deserialize, Serialize};
 use super::wire_enum::wire_enum;
 use super::{ConnectionPoolSettings, Destination, ServerTlsSettings, WorkloadSelector};
 
-/// `networking.istio.io/Sidecar`: narrows the listeners of a namespace's proxies and the services that they receive.
+/// `networking.istio.io/Sidecar`: narrows the listeners of a namespace's proxies and the services
+/// that they receive.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Sidecar {
-    /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root namespace.
+    /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root
+    /// namespace.
     pub workload_selector: Option<WorkloadSelector>,
     /// Inbound listeners; empty derives the listeners from the workload's services.
     pub ingress: Vec<IstioIngressListener>,
@@ -32,7 +34,8 @@ pub struct IstioIngressListener {
     pub bind: String,
     /// How the listener receives traffic.
     pub capture_mode: CaptureMode,
-    /// The target of the traffic: `127.0.0.1:port`, `[::1]:port`, `0.0.0.0:port`, `[::]:port` or a `unix://` path.
+    /// The target of the traffic: `127.0.0.1:port`, `[::1]:port`, `0.0.0.0:port`, `[::]:port` or a
+    /// `unix://` path.
     pub default_endpoint: String,
     /// TLS settings for clients outside the mesh.
     pub tls: Option<ServerTlsSettings>,
@@ -50,7 +53,8 @@ pub struct IstioEgressListener {
     pub bind: String,
     /// How the listener receives traffic.
     pub capture_mode: CaptureMode,
-    /// Hosts that the workload may reach, as `namespace/host`; `*` is all namespaces, `.` the Sidecar's own, `~` none.
+    /// Hosts that the workload may reach, as `namespace/host`; `*` is all namespaces, `.` the
+    /// Sidecar's own, `~` none.
     pub hosts: Vec<String>,
 }
 

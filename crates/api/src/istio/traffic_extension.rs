@@ -7,14 +7,17 @@ use serde_json::Value;
 use super::wasm_plugin::object;
 use super::wire_enum::wire_enum;
 use super::{
-    FailStrategy, PluginType, PolicyTargetReference, PolicyWorkloadSelector, PullPolicy, TrafficSelector, VmConfig,
+    FailStrategy, PluginType, PolicyTargetReference, PolicyWorkloadSelector, PullPolicy,
+    TrafficSelector, VmConfig,
 };
 
-/// `extensions.istio.io/TrafficExtension`: adds a WebAssembly module or a Lua script to Envoy's filter chain.
+/// `extensions.istio.io/TrafficExtension`: adds a WebAssembly module or a Lua script to Envoy's
+/// filter chain.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TrafficExtension {
-    /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root namespace.
+    /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root
+    /// namespace.
     pub selector: Option<PolicyWorkloadSelector>,
     /// Gateways and services that the extension applies to. Mutually exclusive with `selector`.
     pub target_refs: Vec<PolicyTargetReference>,

@@ -9,10 +9,11 @@ use super::{HttpRoute, PortSelector, TcpRoute, TlsRoute};
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualService {
-    /// Hosts of the requests: DNS names (a short name is completed with the object's namespace), wildcards or IPs.
-    /// Empty only in a delegate.
+    /// Hosts of the requests: DNS names (a short name is completed with the object's namespace),
+    /// wildcards or IPs. Empty only in a delegate.
     pub hosts: Vec<String>,
-    /// Gateways of the routes, as `namespace/name` or `name`; `mesh` selects all sidecars. Empty is `mesh`.
+    /// Gateways of the routes, as `namespace/name` or `name`; `mesh` selects all sidecars. Empty is
+    /// `mesh`.
     pub gateways: Vec<String>,
     /// Routes for HTTP and terminated HTTPS; the first match applies.
     pub http: Vec<HttpRoute>,
@@ -20,7 +21,8 @@ pub struct VirtualService {
     pub tls: Vec<TlsRoute>,
     /// Routes for plain TCP.
     pub tcp: Vec<TcpRoute>,
-    /// Namespaces that see this object: `.` is its own, `*` all, `~` none, else names. Empty is the mesh default.
+    /// Namespaces that see this object: `.` is its own, `*` all, `~` none, else names. Empty is the
+    /// mesh default.
     pub export_to: Vec<String>,
 }
 

@@ -8,7 +8,9 @@ use super::wire_enum::wire_enum;
 use super::{PolicyTargetReference, PolicyWorkloadSelector, PortSelector};
 
 /// Deserializes JSON that must be an object (`google.protobuf.Struct`).
-pub(super) fn object<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+pub(super) fn object<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Value>, D::Error> {
     let members = Option::<serde_json::Map<String, Value>>::deserialize(deserializer)?;
     Ok(members.map(Value::Object))
 }
@@ -17,7 +19,8 @@ pub(super) fn object<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Optio
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WasmPlugin {
-    /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root namespace.
+    /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root
+    /// namespace.
     pub selector: Option<PolicyWorkloadSelector>,
     /// Deprecated form of `target_refs`; `target_refs` takes precedence.
     pub target_ref: Option<PolicyTargetReference>,

@@ -1,8 +1,10 @@
 //! Enums in protobuf's JSON mapping.
 
-/// Declares an enum that is encoded by name and decoded by name or number; the default is the first variant.
+/// Declares an enum that is encoded by name and decoded by name or number; the default is the first
+/// variant.
 ///
-/// An unknown name is a decode error that lists the valid names; an unknown number decodes to the default.
+/// An unknown name is a decode error that lists the valid names; an unknown number decodes to the
+/// default.
 macro_rules! wire_enum {
     (
         $(#[$doc:meta])*
@@ -79,7 +81,8 @@ macro_rules! wire_enum {
                         match number {
                             $first_number => Ok($name::$first),
                             $($number => Ok($name::$variant),)*
-                            // An unknown number, such as one of a later version, decodes to the default, as in istiod.
+                            // An unknown number, such as one of a later version, decodes to the
+                            // default, as in istiod.
                             _ if i32::try_from(number).is_ok() => Ok($name::$first),
                             _ => Err(E::invalid_value(::serde::de::Unexpected::Unsigned(number), &self)),
                         }

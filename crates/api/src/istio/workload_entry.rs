@@ -24,7 +24,8 @@ pub struct WorkloadEntry {
     pub weight: u32,
     /// The service account of the workload.
     pub service_account: String,
-    /// Whether the condition `Healthy` in `status` is true. Not part of the spec, so decoding skips the field.
+    /// Whether the condition `Healthy` in `status` is true. Not part of the spec, so decoding skips
+    /// the field.
     #[serde(skip)]
     pub healthy: bool,
 }
@@ -32,9 +33,21 @@ pub struct WorkloadEntry {
 impl WorkloadEntry {
     /// Copies the relevant fields of an object's `status`.
     pub fn take_status(&mut self, status: &Value) {
-        let member = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let conditions = status.get("conditions").and_then(Value::as_array).into_iter().flatten();
+        let member = |value: &Value, key: &str| {
+            value
+                .get(key)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let conditions = status
+            .get("conditions")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten();
         let mut healthy = conditions.filter(|condition| member(condition, "type") == "Healthy");
-        self.healthy = healthy.next().is_some_and(|condition| member(condition, "status") == "True");
+        self.healthy = healthy
+            .next()
+            .is_some_and(|condition| member(condition, "status") == "True");
     }
 }

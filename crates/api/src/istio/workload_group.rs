@@ -1,4 +1,5 @@
-//! WorkloadGroup: the common properties of workloads outside Kubernetes, and the template for their registration.
+//! WorkloadGroup: the common properties of workloads outside Kubernetes, and the template for their
+//! registration.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::WorkloadEntry;
 use crate::mesh::ReadinessProbe;
 
-/// `networking.istio.io/WorkloadGroup`: the template for the WorkloadEntries of workloads that register themselves.
+/// `networking.istio.io/WorkloadGroup`: the template for the WorkloadEntries of workloads that
+/// register themselves.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadGroup {

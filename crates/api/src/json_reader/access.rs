@@ -4,7 +4,10 @@ use std::borrow::Cow;
 use std::slice;
 
 use serde::de::value::{CowStrDeserializer, Error};
-use serde::de::{DeserializeSeed, EnumAccess, Error as _, MapAccess, SeqAccess, Unexpected, VariantAccess, Visitor};
+use serde::de::{
+    DeserializeSeed, EnumAccess, Error as _, MapAccess, SeqAccess, Unexpected, VariantAccess,
+    Visitor,
+};
 use serde::{Deserialize, Deserializer, forward_to_deserialize_any};
 use serde_json::{Map, Value, map};
 
@@ -24,8 +27,8 @@ pub(super) struct Items<'p, 'de> {
 pub(super) struct Members<'p, 'de> {
     /// The remaining members; `None` for an absent map.
     rest: Option<map::Iter<'de>>,
-    /// The fields of a message: keys are converted to these names, and nulls are skipped. `None` for a map, whose keys and
-    /// nulls stay.
+    /// The fields of a message: keys are converted to these names, and nulls are skipped. `None`
+    /// for a map, whose keys and nulls stay.
     known: Option<&'static [&'static str]>,
     /// The member whose key was returned last.
     member: Option<(Cow<'de, str>, &'de Value)>,
@@ -41,22 +44,29 @@ pub(super) struct Variant<'p, 'de> {
     notes: &'p Notes,
 }
 
-/// Deserializes the value at a path. If values do not fit, the path of the innermost one is recorded, since it fails first.
+/// Deserializes the value at a path. If values do not fit, the path of the innermost one is
+/// recorded, since it fails first.
 fn read_at<'de, S: DeserializeSeed<'de>>(
     seed: S,
     value: &'de Value,
     path: &Path<'_>,
     notes: &Notes,
 ) -> Result<S::Value, Error> {
-    seed.deserialize(JsonReader { value, path, notes }).inspect_err(|_| {
-        notes.wrong.borrow_mut().get_or_insert_with(|| path.text());
-    })
+    seed.deserialize(JsonReader { value, path, notes })
+        .inspect_err(|_| {
+            notes.wrong.borrow_mut().get_or_insert_with(|| path.text());
+        })
 }
 
 impl<'p, 'de> Items<'p, 'de> {
     /// Iterates over a list.
     pub(super) fn new(items: &'de [Value], path: &'p Path<'p>, notes: &'p Notes) -> Self {
-        Self { rest: items.iter(), index: 0, path, notes }
+        Self {
+            rest: items.iter(),
+            index: 0,
+            path,
+            notes,
+        }
     }
 
     /// Whether no items are left.
@@ -73,26 +83,50 @@ impl<'p, 'de> Members<'p, 'de> {
         path: &'p Path<'p>,
         notes: &'p Notes,
     ) -> Self {
-        Self { rest: Some(members.iter()), known, member: None, path, notes }
+        Self {
+            rest: Some(members.iter()),
+            known,
+            member: None,
+            path,
+            notes,
+        }
     }
 
     /// An absent map.
     pub(super) fn empty(path: &'p Path<'p>, notes: &'p Notes) -> Self {
-        Self { rest: None, known: None, member: None, path, notes }
+        Self {
+            rest: None,
+            known: None,
+            member: None,
+            path,
+            notes,
+        }
     }
 
-    /// The next member. For a message: the next non-null field, by the name in the type if the type has the field.
+    /// The next member. For a message: the next non-null field, by the name in the type if the type
+    /// has the field.
     fn next(&mut self) -> Option<(Cow<'de, str>, &'de Value)> {
         let rest = self.rest.as_mut()?;
         let Some(known) = self.known else {
-            return rest.next().map(|(key, value)| (Cow::Borrowed(key.as_str()), value));
+            return rest
+                .next()
+                .map(|(key, value)| (Cow::Borrowed(key.as_str()), value));
         };
+
         let (key, value) = rest.find(|(_, value)| !value.is_null())?;
         if !key.contains('_') || known.contains(&key.as_str()) {
             return Some((Cow::Borrowed(key), value));
         }
+
         let camel = camel_case(key);
-        Some((if known.contains(&camel.as_str()) { Cow::Owned(camel) } else { Cow::Borrowed(key) }, value))
+        Some((
+            if known.contains(&camel.as_str()) {
+                Cow::Owned(camel)
+            } else {
+                Cow::Borrowed(key)
+            },
+            value,
+        ))
     }
 }
 
@@ -101,18 +135,34 @@ impl<'p, 'de> Variant<'p, 'de> {
     pub(super) fn of(value: &'de Value, path: &'p Path<'p>, notes: &'p Notes) -> Option<Self> {
         let (name, content) = match value {
             Value::String(name) => (name, None),
-            Value::Object(members) if members.len() == 1 => {
-                members.iter().next().map(|(name, content)| (name, Some(content)))?
-            }
-            Value::Object(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => return None,
+            Value::Object(members) if members.len() == 1 => members
+                .iter()
+                .next()
+                .map(|(name, content)| (name, Some(content)))?,
+            Value::Object(_)
+            | Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::Array(_) => return None,
         };
-        Some(Self { name, content, path, notes })
+
+        Some(Self {
+            name,
+            content,
+            path,
+            notes,
+        })
     }
 
     /// Deserializes the content.
     fn read<S: DeserializeSeed<'de>>(self, seed: S, expected: &str) -> Result<S::Value, Error> {
         match self.content {
-            Some(content) => read_at(seed, content, &Path::Member(self.path, self.name), self.notes),
+            Some(content) => read_at(
+                seed,
+                content,
+                &Path::Member(self.path, self.name),
+                self.notes,
+            ),
             None => Err(Error::invalid_type(Unexpected::UnitVariant, &expected)),
         }
     }
@@ -170,7 +220,11 @@ impl<'de> Deserializer<'de> for Key<'de> {
         visitor.visit_some(self)
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _name: &'static str, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -180,7 +234,8 @@ impl<'de> Deserializer<'de> for Key<'de> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        serde::de::value::BorrowedStrDeserializer::new(self.0).deserialize_enum(name, variants, visitor)
+        serde::de::value::BorrowedStrDeserializer::new(self.0)
+            .deserialize_enum(name, variants, visitor)
     }
 
     forward_to_deserialize_any! {
@@ -192,8 +247,13 @@ impl<'de> Deserializer<'de> for Key<'de> {
 impl<'de> SeqAccess<'de> for &mut Items<'_, 'de> {
     type Error = Error;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
-        let Some(item) = self.rest.next() else { return Ok(None) };
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, Error> {
+        let Some(item) = self.rest.next() else {
+            return Ok(None);
+        };
         let path = Path::Item(self.path, self.index);
         self.index += 1;
         read_at(seed, item, &path, self.notes).map(Some)
@@ -207,11 +267,18 @@ impl<'de> SeqAccess<'de> for &mut Items<'_, 'de> {
 impl<'de> MapAccess<'de> for Members<'_, 'de> {
     type Error = Error;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
-        let Some((name, value)) = self.next() else { return Ok(None) };
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Error> {
+        let Some((name, value)) = self.next() else {
+            return Ok(None);
+        };
         let key = match &name {
             Cow::Borrowed(name) => seed.deserialize(Key(name)),
-            Cow::Owned(name) => seed.deserialize(CowStrDeserializer::new(Cow::Borrowed(name.as_str()))),
+            Cow::Owned(name) => {
+                seed.deserialize(CowStrDeserializer::new(Cow::Borrowed(name.as_str())))
+            }
         };
         self.member = Some((name, value));
         key.map(Some)
@@ -219,7 +286,9 @@ impl<'de> MapAccess<'de> for Members<'_, 'de> {
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
         match self.member.take() {
-            Some((name, value)) => read_at(seed, value, &Path::Member(self.path, &name), self.notes),
+            Some((name, value)) => {
+                read_at(seed, value, &Path::Member(self.path, &name), self.notes)
+            }
             None => Err(Error::custom("a value was requested before its key")),
         }
     }
@@ -243,7 +312,11 @@ impl<'de> VariantAccess<'de> for Variant<'_, 'de> {
 
     fn unit_variant(self) -> Result<(), Error> {
         match self.content {
-            Some(content) => <()>::deserialize(JsonReader { value: content, path: self.path, notes: self.notes }),
+            Some(content) => <()>::deserialize(JsonReader {
+                value: content,
+                path: self.path,
+                notes: self.notes,
+            }),
             None => Ok(()),
         }
     }
@@ -253,10 +326,26 @@ impl<'de> VariantAccess<'de> for Variant<'_, 'de> {
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, _len: usize, visitor: V) -> Result<V::Value, Error> {
-        self.read(Content { visitor, fields: None }, "tuple variant")
+        self.read(
+            Content {
+                visitor,
+                fields: None,
+            },
+            "tuple variant",
+        )
     }
 
-    fn struct_variant<V: Visitor<'de>>(self, fields: &'static [&'static str], visitor: V) -> Result<V::Value, Error> {
-        self.read(Content { visitor, fields: Some(fields) }, "struct variant")
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.read(
+            Content {
+                visitor,
+                fields: Some(fields),
+            },
+            "struct variant",
+        )
     }
 }

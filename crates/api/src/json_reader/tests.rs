@@ -26,22 +26,41 @@ fn read(value: Value) -> Result<Message, FieldError> {
 
 #[test]
 fn names_of_the_proto_and_of_json_are_the_same() {
-    let expected = Message { some_number: 7, is_on: Some(true), ..Default::default() };
-    assert_eq!(read(json!({ "some_number": 7, "is_on": true })).unwrap(), expected);
-    assert_eq!(read(json!({ "someNumber": 7, "isOn": true })).unwrap(), expected);
+    let expected = Message {
+        some_number: 7,
+        is_on: Some(true),
+        ..Default::default()
+    };
+    assert_eq!(
+        read(json!({ "some_number": 7, "is_on": true })).unwrap(),
+        expected
+    );
+    assert_eq!(
+        read(json!({ "someNumber": 7, "isOn": true })).unwrap(),
+        expected
+    );
 }
 
 #[test]
 fn keys_of_maps_stay_as_they_are() {
-    let message = read(json!({ "my_map": { "some_number": "x" }, "free": { "is_on": null } })).unwrap();
-    assert_eq!(message.my_map, BTreeMap::from([("some_number".into(), "x".into())]));
+    let message =
+        read(json!({ "my_map": { "some_number": "x" }, "free": { "is_on": null } })).unwrap();
+    assert_eq!(
+        message.my_map,
+        BTreeMap::from([("some_number".into(), "x".into())])
+    );
     assert_eq!(message.free, Some(json!({ "is_on": null })));
 }
 
 #[test]
 fn maps_by_number_have_their_numbers_in_text() {
-    let read = |value: Value| super::read::<BTreeMap<u32, bool>>(&value, Mapping::Protobuf).map(|(map, _)| map);
-    assert_eq!(read(json!({ "80": true })).unwrap(), BTreeMap::from([(80, true)]));
+    let read = |value: Value| {
+        super::read::<BTreeMap<u32, bool>>(&value, Mapping::Protobuf).map(|(map, _)| map)
+    };
+    assert_eq!(
+        read(json!({ "80": true })).unwrap(),
+        BTreeMap::from([(80, true)])
+    );
     assert!(read(json!({ "x": true })).is_err());
     assert!(read(json!({ "-1": true })).is_err());
 }
@@ -62,10 +81,31 @@ fn null_is_absence() {
 
 #[test]
 fn quoted_numbers_and_integral_floats_are_accepted() {
-    let expected = Message { some_number: 80, signed: -3, share: 0.5, ..Default::default() };
-    assert_eq!(read(json!({ "someNumber": "80", "signed": "-3", "share": "0.5" })).unwrap(), expected);
-    assert_eq!(read(json!({ "someNumber": 80.0, "signed": -3.0, "share": 0.5 })).unwrap(), expected);
-    for wrong in [json!(1.5), json!("x"), json!(""), json!(-1), json!(5_000_000_000_u64), json!(true), json!([])] {
+    let expected = Message {
+        some_number: 80,
+        signed: -3,
+        share: 0.5,
+        ..Default::default()
+    };
+
+    assert_eq!(
+        read(json!({ "someNumber": "80", "signed": "-3", "share": "0.5" })).unwrap(),
+        expected
+    );
+    assert_eq!(
+        read(json!({ "someNumber": 80.0, "signed": -3.0, "share": 0.5 })).unwrap(),
+        expected
+    );
+
+    for wrong in [
+        json!(1.5),
+        json!("x"),
+        json!(""),
+        json!(-1),
+        json!(5_000_000_000_u64),
+        json!(true),
+        json!([]),
+    ] {
         read(json!({ "someNumber": wrong })).unwrap_err();
     }
 }
@@ -93,17 +133,28 @@ fn kubernetes_means_json_strictly() {
     let expected = Message {
         some_number: 7,
         my_map: BTreeMap::from([("a".into(), "b".into())]),
-        messages: vec![Message { signed: -3, ..Default::default() }],
+        messages: vec![Message {
+            signed: -3,
+            ..Default::default()
+        }],
         ..Default::default()
     };
+
     assert_eq!(read(message).unwrap(), (expected, Vec::new()));
     let refused = |value: Value| read(value).unwrap_err().to_string();
-    assert_eq!(refused(json!({ "someNumber": "7" })), r#"someNumber: invalid type: string "7", expected u32"#);
+    assert_eq!(
+        refused(json!({ "someNumber": "7" })),
+        r#"someNumber: invalid type: string "7", expected u32"#
+    );
     assert_eq!(
         refused(json!({ "messages": [{}, { "text": null }] })),
         "messages[1].text: invalid type: null, expected a string"
     );
-    assert_eq!(refused(json!({ "inner": { "list": {} } })), "inner.list: invalid type: map, expected a sequence");
+
+    assert_eq!(
+        refused(json!({ "inner": { "list": {} } })),
+        "inner.list: invalid type: map, expected a sequence"
+    );
     let (_, mut unknown) = read(json!({ "some_number": 7, "inner": { "signd": null } })).unwrap();
     unknown.sort();
     assert_eq!(unknown, ["inner.signd", "some_number"]);
@@ -119,13 +170,31 @@ fn enums_are_names_or_maps_of_one_name() {
         Pair(u8, u8),
         Named { some_number: u32 },
     }
+
     for mapping in [Mapping::Kubernetes, Mapping::Protobuf] {
-        let read = |value: Value| super::read::<Vec<Choice>>(&value, mapping).map_err(|error| error.to_string());
+        let read = |value: Value| {
+            super::read::<Vec<Choice>>(&value, mapping).map_err(|error| error.to_string())
+        };
         let all = json!(["nothing", { "number": 7 }, { "pair": [1, 2] }, { "named": { "some_number": 3 } }]);
-        let expected = vec![Choice::Nothing, Choice::Number(7), Choice::Pair(1, 2), Choice::Named { some_number: 3 }];
+        let expected = vec![
+            Choice::Nothing,
+            Choice::Number(7),
+            Choice::Pair(1, 2),
+            Choice::Named { some_number: 3 },
+        ];
+
         assert_eq!(read(all).unwrap().0, expected);
-        assert!(read(json!(["nothing", { "number": true }])).unwrap_err().starts_with("[1].number: invalid type"));
-        assert!(read(json!(["number"])).unwrap_err().starts_with("[0]: invalid type: unit variant"));
+        assert!(
+            read(json!(["nothing", { "number": true }]))
+                .unwrap_err()
+                .starts_with("[1].number: invalid type")
+        );
+
+        assert!(
+            read(json!(["number"]))
+                .unwrap_err()
+                .starts_with("[0]: invalid type: unit variant")
+        );
         read(json!(["other"])).unwrap_err();
         read(json!([{ "number": 7, "nothing": null }])).unwrap_err();
         read(json!([7])).unwrap_err();

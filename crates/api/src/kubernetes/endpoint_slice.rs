@@ -52,7 +52,8 @@ pub struct Endpoint {
     pub pod: Option<NamespacedName>,
 }
 
-/// The conditions of an endpoint. Readers interpret an absent condition differently, so absence is kept.
+/// The conditions of an endpoint. Readers interpret an absent condition differently, so absence is
+/// kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndpointConditions {
     /// `ready`.
@@ -79,7 +80,10 @@ impl AddressType {
             "IPv4" => Ok(Self::Ipv4),
             "IPv6" => Ok(Self::Ipv6),
             "FQDN" => Ok(Self::Fqdn),
-            other => Err(FieldError::new("addressType", format!("{other:?} is not one of IPv4, IPv6, FQDN"))),
+            other => Err(FieldError::new(
+                "addressType",
+                format!("{other:?} is not one of IPv4, IPv6, FQDN"),
+            )),
         }
     }
 }
@@ -95,9 +99,15 @@ impl Endpoint {
                 serving: conditions.serving,
                 terminating: conditions.terminating,
             },
-            pod: endpoint.target_ref.filter(|target| target.kind.as_deref() == Some(POD)).map(|target| {
-                NamespacedName::of(target.namespace.map(Namespace::new).unwrap_or_default(), text(target.name))
-            }),
+            pod: endpoint
+                .target_ref
+                .filter(|target| target.kind.as_deref() == Some(POD))
+                .map(|target| {
+                    NamespacedName::of(
+                        target.namespace.map(Namespace::new).unwrap_or_default(),
+                        text(target.name),
+                    )
+                }),
         })
     }
 }
@@ -107,7 +117,10 @@ impl EndpointPort {
     fn from_wire(port: wire::EndpointPort) -> Result<Self, FieldError> {
         Ok(Self {
             name: port.name.map(PortName::new).unwrap_or_default(),
-            port: port.port.map(|number| port_number(number, "port")).transpose()?,
+            port: port
+                .port
+                .map(|number| port_number(number, "port"))
+                .transpose()?,
         })
     }
 }
@@ -121,17 +134,42 @@ impl TryFrom<wire::EndpointSlice> for Object<EndpointSlice> {
             AddressType::Fqdn => Vec::new(),
             AddressType::Ipv4 | AddressType::Ipv6 => object.endpoints.unwrap_or_default(),
         };
-        let endpoint =
-            |(index, endpoint)| Endpoint::from_wire(endpoint).map_err(|error| error.under_item("endpoints", index));
-        let port = |(index, port)| EndpointPort::from_wire(port).map_err(|error| error.under_item("ports", index));
-        let service = object.metadata.labels.as_ref().and_then(|labels| labels.get(SERVICE_NAME_LABEL));
+        let endpoint = |(index, endpoint)| {
+            Endpoint::from_wire(endpoint).map_err(|error| error.under_item("endpoints", index))
+        };
+
+        let port = |(index, port)| {
+            EndpointPort::from_wire(port).map_err(|error| error.under_item("ports", index))
+        };
+        let service = object
+            .metadata
+            .labels
+            .as_ref()
+            .and_then(|labels| labels.get(SERVICE_NAME_LABEL));
+
         let spec = EndpointSlice {
             address_type,
-            service: service.filter(|name| !name.is_empty()).map(|name| Arc::from(name.as_str())),
-            endpoints: endpoints.into_iter().enumerate().map(endpoint).collect::<Result<_, _>>()?,
-            ports: object.ports.into_iter().flatten().enumerate().map(port).collect::<Result<_, _>>()?,
+            service: service
+                .filter(|name| !name.is_empty())
+                .map(|name| Arc::from(name.as_str())),
+            endpoints: endpoints
+                .into_iter()
+                .enumerate()
+                .map(endpoint)
+                .collect::<Result<_, _>>()?,
+            ports: object
+                .ports
+                .into_iter()
+                .flatten()
+                .enumerate()
+                .map(port)
+                .collect::<Result<_, _>>()?,
         };
-        Ok(Self { meta: object.metadata.try_into()?, spec })
+
+        Ok(Self {
+            meta: object.metadata.try_into()?,
+            spec,
+        })
     }
 }
 

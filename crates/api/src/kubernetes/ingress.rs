@@ -102,12 +102,25 @@ impl TryFrom<wire::Ingress> for Object<Ingress> {
             secret_name: text(tls.secret_name),
         });
         let mut rules = Vec::new();
+
         for (index, rule) in spec.rules.into_iter().flatten().enumerate() {
-            let paths = rule.http.map(|http| http.paths.into_iter().enumerate().map(|(at, path)| read_path(at, path)));
+            let paths = rule.http.map(|http| {
+                http.paths
+                    .into_iter()
+                    .enumerate()
+                    .map(|(at, path)| read_path(at, path))
+            });
+
             let paths: Option<Result<Vec<_>, FieldError>> = paths.map(Iterator::collect);
-            let paths = paths.transpose().map_err(|error| error.under(&format!("spec.rules[{index}].http")))?;
-            rules.push(IngressRule { host: text(rule.host), paths });
+            let paths = paths
+                .transpose()
+                .map_err(|error| error.under(&format!("spec.rules[{index}].http")))?;
+            rules.push(IngressRule {
+                host: text(rule.host),
+                paths,
+            });
         }
+
         let default_backend = spec.default_backend.map(read_backend).transpose();
         let spec = Ingress {
             class_name: spec.ingress_class_name.map(Arc::from),
@@ -115,7 +128,11 @@ impl TryFrom<wire::Ingress> for Object<Ingress> {
             tls: tls.collect(),
             rules,
         };
-        Ok(Self { meta: object.metadata.try_into()?, spec })
+
+        Ok(Self {
+            meta: object.metadata.try_into()?,
+            spec,
+        })
     }
 }
 
@@ -126,24 +143,39 @@ fn read_path(index: usize, path: wire::HTTPIngressPath) -> Result<IngressPath, F
         "Prefix" => PathType::Prefix,
         _ => PathType::ImplementationSpecific,
     };
-    let backend = read_backend(path.backend).map_err(|error| error.under(&format!("paths[{index}].backend")))?;
-    Ok(IngressPath { path: text(path.path), path_type, backend })
+    let backend = read_backend(path.backend)
+        .map_err(|error| error.under(&format!("paths[{index}].backend")))?;
+    Ok(IngressPath {
+        path: text(path.path),
+        path_type,
+        backend,
+    })
 }
 
 /// Parses a backend.
 fn read_backend(backend: wire::IngressBackend) -> Result<IngressBackend, FieldError> {
-    let Some(service) = backend.service else { return Ok(IngressBackend::Resource) };
+    let Some(service) = backend.service else {
+        return Ok(IngressBackend::Resource);
+    };
+
     let port = service.port.unwrap_or_default();
     let port = match port.number.unwrap_or_default() {
         0 => IngressPort::Name(PortName::new(port.name.unwrap_or_default())),
         number => {
             let number = u16::try_from(number);
             IngressPort::Number(number.map_err(|_| {
-                FieldError::new("service.port.number", "is not a port number, it must be between 1 and 65535")
+                FieldError::new(
+                    "service.port.number",
+                    "is not a port number, it must be between 1 and 65535",
+                )
             })?)
         }
     };
-    Ok(IngressBackend::Service { name: Arc::from(service.name), port })
+
+    Ok(IngressBackend::Service {
+        name: Arc::from(service.name),
+        port,
+    })
 }
 
 impl TryFrom<wire::IngressClass> for Object<IngressClass> {
@@ -151,6 +183,9 @@ impl TryFrom<wire::IngressClass> for Object<IngressClass> {
 
     fn try_from(object: wire::IngressClass) -> Result<Self, FieldError> {
         let controller = text(object.spec.and_then(|spec| spec.controller));
-        Ok(Self { meta: object.metadata.try_into()?, spec: IngressClass { controller } })
+        Ok(Self {
+            meta: object.metadata.try_into()?,
+            spec: IngressClass { controller },
+        })
     }
 }

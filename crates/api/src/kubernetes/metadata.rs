@@ -27,7 +27,9 @@ pub(super) fn optional_text(value: Option<String>) -> Option<Arc<str>> {
 /// A map of text, empty when absent.
 pub(super) fn text_map(value: Option<BTreeMap<String, String>>) -> TextMap {
     let entries = value.into_iter().flatten();
-    entries.map(|(key, value)| (Arc::from(key), Arc::from(value))).collect()
+    entries
+        .map(|(key, value)| (Arc::from(key), Arc::from(value)))
+        .collect()
 }
 
 impl TryFrom<wire::ObjectMeta> for ObjectMeta {
@@ -38,10 +40,19 @@ impl TryFrom<wire::ObjectMeta> for ObjectMeta {
         if name.is_empty() {
             return Err(FieldError::new("metadata.name", "is required"));
         }
-        let controller = meta.owner_references.into_iter().flatten().find(|owner| owner.controller == Some(true));
+
+        let controller = meta
+            .owner_references
+            .into_iter()
+            .flatten()
+            .find(|owner| owner.controller == Some(true));
+
         Ok(Self {
             key: NamespacedName::of(
-                meta.namespace.filter(|name| !name.is_empty()).map(Namespace::new).unwrap_or_default(),
+                meta.namespace
+                    .filter(|name| !name.is_empty())
+                    .map(Namespace::new)
+                    .unwrap_or_default(),
                 name,
             ),
             labels: text_map(meta.labels),
@@ -50,8 +61,12 @@ impl TryFrom<wire::ObjectMeta> for ObjectMeta {
             resource_version: text(meta.resource_version),
             generation: meta.generation.unwrap_or_default(),
             uid: meta.uid.map(|uid| Uid::new(&uid)).unwrap_or_default(),
-            controller: controller
-                .map(|owner| Arc::new(ControllerRef { kind: owner.kind.into(), name: owner.name.into() })),
+            controller: controller.map(|owner| {
+                Arc::new(ControllerRef {
+                    kind: owner.kind.into(),
+                    name: owner.name.into(),
+                })
+            }),
             deleting: meta.deletion_timestamp.is_some(),
         })
     }
@@ -69,13 +84,21 @@ mod tests {
             controller,
             ..Default::default()
         };
+
         let meta = wire::ObjectMeta {
             name: Some("reviews-1".into()),
-            owner_references: Some(vec![owner("Node", "a", None), owner("ReplicaSet", "reviews", Some(true))]),
+            owner_references: Some(vec![
+                owner("Node", "a", None),
+                owner("ReplicaSet", "reviews", Some(true)),
+            ]),
             ..Default::default()
         };
+
         let meta = ObjectMeta::try_from(meta).unwrap();
-        let controller = ControllerRef { kind: "ReplicaSet".into(), name: "reviews".into() };
+        let controller = ControllerRef {
+            kind: "ReplicaSet".into(),
+            name: "reviews".into(),
+        };
         assert_eq!(meta.controller, Some(Arc::new(controller)));
     }
 

@@ -13,6 +13,9 @@ impl TryFrom<wire::Namespace> for Object<Namespace> {
     type Error = FieldError;
 
     fn try_from(object: wire::Namespace) -> Result<Self, FieldError> {
-        Ok(Self { meta: object.metadata.try_into()?, spec: Namespace {} })
+        Ok(Self {
+            meta: object.metadata.try_into()?,
+            spec: Namespace {},
+        })
     }
 }

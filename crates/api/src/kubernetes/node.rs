@@ -44,12 +44,16 @@ impl Node {
     /// The first address of the given kind.
     #[must_use]
     pub fn address(&self, kind: NodeAddressType) -> Option<&str> {
-        self.addresses.iter().find(|address| address.kind == kind).map(|address| &*address.address)
+        self.addresses
+            .iter()
+            .find(|address| address.kind == kind)
+            .map(|address| &*address.address)
     }
 }
 
 impl NodeAddress {
-    /// `None` for an empty address and for a type that Kubernetes does not define: both are unusable.
+    /// `None` for an empty address and for a type that Kubernetes does not define: both are
+    /// unusable.
     fn from_wire(address: wire::NodeAddress) -> Option<Self> {
         let kind = match address.type_.as_str() {
             "InternalIP" => NodeAddressType::InternalIp,
@@ -59,7 +63,10 @@ impl NodeAddress {
             "ExternalDNS" => NodeAddressType::ExternalDns,
             _ => return None,
         };
-        (!address.address.is_empty()).then(|| Self { kind, address: Arc::from(address.address) })
+        (!address.address.is_empty()).then(|| Self {
+            kind,
+            address: Arc::from(address.address),
+        })
     }
 }
 
@@ -68,9 +75,27 @@ impl TryFrom<wire::Node> for Object<Node> {
 
     fn try_from(object: wire::Node) -> Result<Self, FieldError> {
         let status = object.status.unwrap_or_default();
-        let addresses = status.addresses.into_iter().flatten().filter_map(NodeAddress::from_wire).collect();
-        let kubelet_version = Arc::from(status.node_info.map(|info| info.kubelet_version).unwrap_or_default());
-        Ok(Self { meta: object.metadata.try_into()?, spec: Node { addresses, kubelet_version } })
+        let addresses = status
+            .addresses
+            .into_iter()
+            .flatten()
+            .filter_map(NodeAddress::from_wire)
+            .collect();
+
+        let kubelet_version = Arc::from(
+            status
+                .node_info
+                .map(|info| info.kubelet_version)
+                .unwrap_or_default(),
+        );
+
+        Ok(Self {
+            meta: object.metadata.try_into()?,
+            spec: Node {
+                addresses,
+                kubelet_version,
+            },
+        })
     }
 }
 
@@ -90,7 +115,10 @@ mod tests {
         }))
         .unwrap();
         let node = Object::<Node>::try_from(object).unwrap();
-        assert_eq!(node.spec.address(NodeAddressType::ExternalIp), Some("203.0.113.1"));
+        assert_eq!(
+            node.spec.address(NodeAddressType::ExternalIp),
+            Some("203.0.113.1")
+        );
         assert_eq!(node.spec.address(NodeAddressType::Hostname), None);
         assert_eq!(&*node.spec.kubelet_version, "v1.33.1");
     }

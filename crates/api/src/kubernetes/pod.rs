@@ -15,7 +15,8 @@ use crate::object::Object;
 /// The ServiceAccount that admission sets if a pod names none.
 pub(crate) const DEFAULT_SERVICE_ACCOUNT: &str = "default";
 
-/// The parts of spec and status that decide where a workload runs, how it is reached, and who it is.
+/// The parts of spec and status that decide where a workload runs, how it is reached, and who it
+/// is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
     /// `spec.serviceAccountName`; the default is `default`.
@@ -28,7 +29,8 @@ pub struct Pod {
     pub dns: Option<Box<PodDns>>,
     /// Whether `metadata.generateName` is set: a controller made the pod from a template.
     pub name_is_generated: bool,
-    /// The ports of `spec.containers`, then those of the init containers that run as sidecars, in their order.
+    /// The ports of `spec.containers`, then those of the init containers that run as sidecars, in
+    /// their order.
     pub ports: Arc<[ContainerPort]>,
     /// `status.phase`.
     pub phase: PodPhase,
@@ -84,14 +86,25 @@ impl Pod {
     /// The number of the first container port with this name and protocol.
     #[must_use]
     pub fn port_named(&self, name: &PortName, protocol: Protocol) -> Option<u16> {
-        self.ports.iter().find(|port| port.protocol == protocol && port.name == *name).map(|port| port.port)
+        self.ports
+            .iter()
+            .find(|port| port.protocol == protocol && port.name == *name)
+            .map(|port| port.port)
     }
 }
 
 impl PodDns {
     /// `None` if neither field is set.
-    pub(crate) fn new(hostname: Option<Arc<str>>, subdomain: Option<Arc<str>>) -> Option<Box<Self>> {
-        (hostname.is_some() || subdomain.is_some()).then(|| Box::new(Self { hostname, subdomain }))
+    pub(crate) fn new(
+        hostname: Option<Arc<str>>,
+        subdomain: Option<Arc<str>>,
+    ) -> Option<Box<Self>> {
+        (hostname.is_some() || subdomain.is_some()).then(|| {
+            Box::new(Self {
+                hostname,
+                subdomain,
+            })
+        })
     }
 }
 
@@ -105,7 +118,8 @@ impl PodPhase {
             Some("Failed") => Ok(Self::Failed),
             Some("Unknown") => Ok(Self::Unknown),
             Some(other) => {
-                let reason = format!("{other:?} is not one of Pending, Running, Succeeded, Failed, Unknown");
+                let reason =
+                    format!("{other:?} is not one of Pending, Running, Succeeded, Failed, Unknown");
                 Err(FieldError::new("status.phase", reason))
             }
         }
@@ -117,11 +131,22 @@ fn container_ports(container: wire::Container) -> Result<Vec<ContainerPort>, Fie
     let port = |(index, port): (usize, wire::ContainerPort)| {
         let converted = port_number(port.container_port, "containerPort").and_then(|number| {
             let protocol = Protocol::parse(port.protocol.as_deref())?;
-            Ok(ContainerPort { name: port.name.map(PortName::new).unwrap_or_default(), port: number, protocol })
+            Ok(ContainerPort {
+                name: port.name.map(PortName::new).unwrap_or_default(),
+                port: number,
+                protocol,
+            })
         });
         converted.map_err(|error| error.under_item("ports", index))
     };
-    container.ports.into_iter().flatten().enumerate().map(port).collect()
+
+    container
+        .ports
+        .into_iter()
+        .flatten()
+        .enumerate()
+        .map(port)
+        .collect()
 }
 
 /// The ports of all containers that run for the pod's lifetime.
@@ -131,11 +156,17 @@ fn pod_ports(
 ) -> Result<Vec<ContainerPort>, FieldError> {
     let mut ports = Vec::new();
     for (index, container) in containers.into_iter().enumerate() {
-        ports.extend(container_ports(container).map_err(|error| error.under_item("spec.containers", index))?);
+        ports.extend(
+            container_ports(container)
+                .map_err(|error| error.under_item("spec.containers", index))?,
+        );
     }
     for (index, container) in init_containers.into_iter().flatten().enumerate() {
         if container.restart_policy.as_deref() == Some("Always") {
-            ports.extend(container_ports(container).map_err(|error| error.under_item("spec.initContainers", index))?);
+            ports.extend(
+                container_ports(container)
+                    .map_err(|error| error.under_item("spec.initContainers", index))?,
+            );
         }
     }
     Ok(ports)
@@ -143,8 +174,18 @@ fn pod_ports(
 
 /// Addresses from the field with all of them, or from the older field with the first one.
 fn addresses(all: Vec<String>, one: Option<String>, path: &str) -> Result<IpList, FieldError> {
-    let texts = if all.is_empty() { one.into_iter().collect() } else { all };
-    parse_ips(texts.iter().map(String::as_str).filter(|text| !text.is_empty()), path)
+    let texts = if all.is_empty() {
+        one.into_iter().collect()
+    } else {
+        all
+    };
+    parse_ips(
+        texts
+            .iter()
+            .map(String::as_str)
+            .filter(|text| !text.is_empty()),
+        path,
+    )
 }
 
 /// The ServiceAccount from the current or the former field.
@@ -159,8 +200,16 @@ impl TryFrom<wire::Pod> for Object<Pod> {
     fn try_from(object: wire::Pod) -> Result<Self, FieldError> {
         let spec = object.spec.unwrap_or_default();
         let status = object.status.unwrap_or_default();
-        let is_ready = |condition: &wire::PodCondition| condition.type_ == "Ready" && condition.status == "True";
-        let pod_ips = status.pod_ips.into_iter().flatten().map(|address| address.ip).collect();
+        let is_ready = |condition: &wire::PodCondition| {
+            condition.type_ == "Ready" && condition.status == "True"
+        };
+        let pod_ips = status
+            .pod_ips
+            .into_iter()
+            .flatten()
+            .map(|address| address.ip)
+            .collect();
+
         let pod = Pod {
             service_account: service_account(spec.service_account_name, spec.service_account),
             node: optional_text(spec.node_name),
@@ -172,7 +221,11 @@ impl TryFrom<wire::Pod> for Object<Pod> {
             ready: status.conditions.iter().flatten().any(is_ready),
             pod_ips: addresses(pod_ips, status.pod_ip, "status.podIPs")?,
         };
-        Ok(Self { meta: object.metadata.try_into()?, spec: pod })
+
+        Ok(Self {
+            meta: object.metadata.try_into()?,
+            spec: pod,
+        })
     }
 }
 

@@ -33,7 +33,10 @@ impl Protocol {
             None | Some("" | "TCP") => Ok(Self::Tcp),
             Some("UDP") => Ok(Self::Udp),
             Some("SCTP") => Ok(Self::Sctp),
-            Some(other) => Err(FieldError::new("protocol", format!("{other:?} is not one of TCP, UDP, SCTP"))),
+            Some(other) => Err(FieldError::new(
+                "protocol",
+                format!("{other:?} is not one of TCP, UDP, SCTP"),
+            )),
         }
     }
 }
@@ -48,6 +51,9 @@ impl fmt::Display for Protocol {
 pub(crate) fn port_number(number: i32, path: &str) -> Result<u16, FieldError> {
     match u16::try_from(number) {
         Ok(port) if port != 0 => Ok(port),
-        _ => Err(FieldError::new(path, format!("{number} is not a port number, it must be between 1 and 65535"))),
+        _ => Err(FieldError::new(
+            path,
+            format!("{number} is not a port number, it must be between 1 and 65535"),
+        )),
     }
 }

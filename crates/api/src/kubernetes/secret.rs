@@ -48,14 +48,33 @@ impl TryFrom<wire::Secret> for Object<Secret> {
     type Error = FieldError;
 
     fn try_from(object: wire::Secret) -> Result<Self, FieldError> {
-        let data = object.data.into_iter().flatten().map(|(key, value)| (key, value.0));
-        let string_data = object.string_data.into_iter().flatten().map(|(key, value)| (key, value.into_bytes()));
-        let all = data.chain(string_data).map(|(key, value)| (Arc::from(key), SecretBytes::new(value)));
+        let data = object
+            .data
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| (key, value.0));
+
+        let string_data = object
+            .string_data
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| (key, value.into_bytes()));
+        let all = data
+            .chain(string_data)
+            .map(|(key, value)| (Arc::from(key), SecretBytes::new(value)));
+
         let secret_type = match text(object.type_) {
             unset if unset.is_empty() => Arc::from("Opaque"),
             set => set,
         };
-        Ok(Self { meta: object.metadata.try_into()?, spec: Secret { secret_type, data: all.collect() } })
+
+        Ok(Self {
+            meta: object.metadata.try_into()?,
+            spec: Secret {
+                secret_type,
+                data: all.collect(),
+            },
+        })
     }
 }
 
@@ -64,7 +83,10 @@ mod tests {
     use super::*;
 
     fn secret(body: serde_json::Value) -> Object<Secret> {
-        serde_json::from_value::<wire::Secret>(body).unwrap().try_into().unwrap()
+        serde_json::from_value::<wire::Secret>(body)
+            .unwrap()
+            .try_into()
+            .unwrap()
     }
 
     #[test]
@@ -79,8 +101,13 @@ mod tests {
 
     #[test]
     fn debug_prints_nothing_of_the_data() {
-        let secret = secret(serde_json::json!({ "metadata": { "name": "s" }, "stringData": { "key": "password" } }));
+        let secret = secret(
+            serde_json::json!({ "metadata": { "name": "s" }, "stringData": { "key": "password" } }),
+        );
         let printed = format!("{secret:?}");
-        assert!(printed.contains("key") && !printed.contains("password"), "{printed}");
+        assert!(
+            printed.contains("key") && !printed.contains("password"),
+            "{printed}"
+        );
     }
 }

@@ -147,13 +147,22 @@ impl Service {
     fn from_wire(spec: wire::ServiceSpec) -> Result<Self, FieldError> {
         let service_type = ServiceType::from_wire(spec.type_.as_deref(), spec.external_name)?;
         let cluster_ips = ClusterIps::from_wire(spec.cluster_ip, spec.cluster_ips)?;
-        let port = |(index, port)| ServicePort::from_wire(port).map_err(|error| error.under_item("ports", index));
+        let port = |(index, port)| {
+            ServicePort::from_wire(port).map_err(|error| error.under_item("ports", index))
+        };
         let external_ips = spec.external_ips.unwrap_or_default();
+
         Ok(Self {
             service_type,
             cluster_ips,
             ip_families: IpFamilies::parse(spec.ip_families.iter().flatten().map(String::as_str)),
-            ports: spec.ports.into_iter().flatten().enumerate().map(port).collect::<Result<_, _>>()?,
+            ports: spec
+                .ports
+                .into_iter()
+                .flatten()
+                .enumerate()
+                .map(port)
+                .collect::<Result<_, _>>()?,
             selector: text_map(spec.selector),
             external_ips: parse_ips(external_ips.iter().map(String::as_str), "externalIPs")?,
             publish_not_ready_addresses: spec.publish_not_ready_addresses.unwrap_or_default(),
@@ -165,7 +174,9 @@ impl Service {
                 spec.external_traffic_policy.as_deref(),
                 "externalTrafficPolicy",
             )?,
-            traffic_distribution: spec.traffic_distribution.and_then(|text| TrafficDistribution::parse(&text)),
+            traffic_distribution: spec
+                .traffic_distribution
+                .and_then(|text| TrafficDistribution::parse(&text)),
             session_affinity: SessionAffinity::parse(spec.session_affinity.as_deref())?,
             load_balancer: Box::default(),
         })
@@ -174,17 +185,25 @@ impl Service {
 
 impl ServiceType {
     /// Parses `type` and, if the type uses it, `externalName`.
-    pub(crate) fn from_wire(text: Option<&str>, external_name: Option<String>) -> Result<Self, FieldError> {
+    pub(crate) fn from_wire(
+        text: Option<&str>,
+        external_name: Option<String>,
+    ) -> Result<Self, FieldError> {
         match text {
             None | Some("" | "ClusterIP") => Ok(Self::ClusterIp),
             Some("NodePort") => Ok(Self::NodePort),
             Some("LoadBalancer") => Ok(Self::LoadBalancer),
             Some("ExternalName") => match external_name {
                 Some(name) if !name.is_empty() => Ok(Self::ExternalName(Hostname::new(name))),
-                _ => Err(FieldError::new("externalName", "is required for type ExternalName")),
+                _ => Err(FieldError::new(
+                    "externalName",
+                    "is required for type ExternalName",
+                )),
             },
             Some(other) => {
-                let reason = format!("{other:?} is not one of ClusterIP, NodePort, LoadBalancer, ExternalName");
+                let reason = format!(
+                    "{other:?} is not one of ClusterIP, NodePort, LoadBalancer, ExternalName"
+                );
                 Err(FieldError::new("type", reason))
             }
         }
@@ -204,21 +223,32 @@ impl ServiceType {
 
 impl ClusterIps {
     /// Reads `clusterIP` and `clusterIPs`, of which either may be absent.
-    pub(crate) fn from_wire(one: Option<String>, all: Option<Vec<String>>) -> Result<Self, FieldError> {
+    pub(crate) fn from_wire(
+        one: Option<String>,
+        all: Option<Vec<String>>,
+    ) -> Result<Self, FieldError> {
         let one = one.filter(|text| !text.is_empty());
         let all = all.filter(|texts| !texts.is_empty());
         let texts: Vec<String> = match (all, one) {
             (Some(all), Some(one)) if all.first() != Some(&one) => {
-                return Err(FieldError::new("clusterIPs[0]", format!("differs from clusterIP {one:?}")));
+                return Err(FieldError::new(
+                    "clusterIPs[0]",
+                    format!("differs from clusterIP {one:?}"),
+                ));
             }
             (Some(all), _) => all,
             (None, Some(one)) => vec![one],
             (None, None) => return Ok(Self::Unassigned),
         };
+
         if texts.iter().any(|text| text == HEADLESS) {
             return Ok(Self::Headless);
         }
-        Ok(Self::Assigned(parse_ips(texts.iter().map(String::as_str), "clusterIPs")?))
+
+        Ok(Self::Assigned(parse_ips(
+            texts.iter().map(String::as_str),
+            "clusterIPs",
+        )?))
     }
 
     /// The addresses; empty if none is assigned.
@@ -250,7 +280,10 @@ impl TrafficPolicy {
         match text {
             None | Some("" | "Cluster") => Ok(Self::Cluster),
             Some("Local") => Ok(Self::Local),
-            Some(other) => Err(FieldError::new(path, format!("{other:?} is not one of Cluster, Local"))),
+            Some(other) => Err(FieldError::new(
+                path,
+                format!("{other:?} is not one of Cluster, Local"),
+            )),
         }
     }
 }
@@ -272,7 +305,10 @@ impl SessionAffinity {
         match text {
             None | Some("" | "None") => Ok(Self::None),
             Some("ClientIP") => Ok(Self::ClientIp),
-            Some(other) => Err(FieldError::new("sessionAffinity", format!("{other:?} is not one of None, ClientIP"))),
+            Some(other) => Err(FieldError::new(
+                "sessionAffinity",
+                format!("{other:?} is not one of None, ClientIP"),
+            )),
         }
     }
 }
@@ -283,15 +319,29 @@ impl LoadBalancerIngress {
         let port = |(index, port): (usize, wire::PortStatus)| {
             let converted = port_number(port.port, "port").and_then(|number| {
                 let protocol = Protocol::parse(Some(&port.protocol))?;
-                Ok(LoadBalancerPort { port: number, protocol, error: optional_text(port.error) })
+                Ok(LoadBalancerPort {
+                    port: number,
+                    protocol,
+                    error: optional_text(port.error),
+                })
             });
             converted.map_err(|error| error.under_item("ports", index))
         };
+
         let ip = ingress.ip.filter(|ip| !ip.is_empty());
         Ok(Self {
             ip: ip.map(|ip| parse_ip(&ip, "ip")).transpose()?,
-            hostname: ingress.hostname.filter(|name| !name.is_empty()).map(Hostname::new),
-            ports: ingress.ports.into_iter().flatten().enumerate().map(port).collect::<Result<_, _>>()?,
+            hostname: ingress
+                .hostname
+                .filter(|name| !name.is_empty())
+                .map(Hostname::new),
+            ports: ingress
+                .ports
+                .into_iter()
+                .flatten()
+                .enumerate()
+                .map(port)
+                .collect::<Result<_, _>>()?,
         })
     }
 }
@@ -300,14 +350,28 @@ impl TryFrom<wire::Service> for Object<Service> {
     type Error = FieldError;
 
     fn try_from(object: wire::Service) -> Result<Self, FieldError> {
-        let mut spec = Service::from_wire(object.spec.unwrap_or_default()).map_err(|error| error.under("spec"))?;
-        let status = object.status.and_then(|status| status.load_balancer).and_then(|balancer| balancer.ingress);
+        let mut spec = Service::from_wire(object.spec.unwrap_or_default())
+            .map_err(|error| error.under("spec"))?;
+        let status = object
+            .status
+            .and_then(|status| status.load_balancer)
+            .and_then(|balancer| balancer.ingress);
         let ingress = |(index, ingress)| {
             LoadBalancerIngress::from_wire(ingress)
                 .map_err(|error| error.under_item("status.loadBalancer.ingress", index))
         };
-        spec.load_balancer = status.into_iter().flatten().enumerate().map(ingress).collect::<Result<_, _>>()?;
-        Ok(Self { meta: object.metadata.try_into()?, spec })
+
+        spec.load_balancer = status
+            .into_iter()
+            .flatten()
+            .enumerate()
+            .map(ingress)
+            .collect::<Result<_, _>>()?;
+
+        Ok(Self {
+            meta: object.metadata.try_into()?,
+            spec,
+        })
     }
 }
 

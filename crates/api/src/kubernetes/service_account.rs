@@ -24,9 +24,16 @@ impl TryFrom<wire::ServiceAccount> for Object<ServiceAccount> {
         let pull = object.image_pull_secrets.into_iter().flatten();
         let secrets = object.secrets.into_iter().flatten();
         let spec = ServiceAccount {
-            image_pull_secrets: pull.filter_map(|secret| optional_text(Some(secret.name))).collect(),
-            secrets: secrets.filter_map(|secret| optional_text(secret.name)).collect(),
+            image_pull_secrets: pull
+                .filter_map(|secret| optional_text(Some(secret.name)))
+                .collect(),
+            secrets: secrets
+                .filter_map(|secret| optional_text(secret.name))
+                .collect(),
         };
-        Ok(Self { meta: object.metadata.try_into()?, spec })
+        Ok(Self {
+            meta: object.metadata.try_into()?,
+            spec,
+        })
     }
 }

@@ -42,10 +42,13 @@ impl ServicePort {
         let port = port_number(wire.port, "port")?;
         let target = match wire.target_port {
             None | Some(IntOrString::Int(0)) => TargetPort::Number(port),
-            Some(IntOrString::Int(number)) => TargetPort::Number(port_number(number, "targetPort")?),
+            Some(IntOrString::Int(number)) => {
+                TargetPort::Number(port_number(number, "targetPort")?)
+            }
             Some(IntOrString::String(name)) if name.is_empty() => TargetPort::Number(port),
             Some(IntOrString::String(name)) => TargetPort::Name(PortName::new(name)),
         };
+
         let node_port = wire.node_port.filter(|number| *number != 0);
         Ok(Self {
             name: wire.name.map(PortName::new).unwrap_or_default(),
@@ -53,7 +56,9 @@ impl ServicePort {
             protocol: Protocol::parse(wire.protocol.as_deref())?,
             app_protocol: optional_text(wire.app_protocol),
             target,
-            node_port: node_port.map(|number| port_number(number, "nodePort")).transpose()?,
+            node_port: node_port
+                .map(|number| port_number(number, "nodePort"))
+                .transpose()?,
         })
     }
 }

@@ -23,7 +23,8 @@ pub struct EnvoyFileAccessLogProvider {
 pub struct AccessLogFormat {
     /// A line of text.
     pub text: Option<String>,
-    /// A JSON object. A file uses one of the two; OpenTelemetry uses `text` as the body and these as attributes.
+    /// A JSON object. A file uses one of the two; OpenTelemetry uses `text` as the body and these
+    /// as attributes.
     pub labels: Option<BTreeMap<String, Value>>,
 }
 
@@ -43,7 +44,8 @@ pub struct EnvoyHttpGrpcV3LogProvider {
     pub additional_request_headers_to_log: Vec<String>,
     /// Names of response headers that entries contain; Envoy logs none by default.
     pub additional_response_headers_to_log: Vec<String>,
-    /// Names of response trailers that entries contain, such as `grpc-status`; Envoy logs none by default.
+    /// Names of response trailers that entries contain, such as `grpc-status`; Envoy logs none by
+    /// default.
     pub additional_response_trailers_to_log: Vec<String>,
 }
 

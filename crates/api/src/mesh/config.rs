@@ -9,12 +9,12 @@ use super::service_entry_visibility::ServiceEntryVisibility;
 use crate::duration::Duration;
 use crate::istio::wire_enum::wire_enum;
 use crate::istio::{
-    ClientTlsSettings, ConnectionPoolSettings, HttpRetry, LocalityLoadBalancerSetting, OutlierDetection, TcpKeepalive,
-    ZoneAwareLoadBalancerSetting,
+    ClientTlsSettings, ConnectionPoolSettings, HttpRetry, LocalityLoadBalancerSetting,
+    OutlierDetection, TcpKeepalive, ZoneAwareLoadBalancerSetting,
 };
 
-/// The settings of the mesh (`mesh/v1alpha1/config.proto`). `Default` is the empty message; the defaults of unset fields are
-/// [`MeshConfig::istio_defaults`].
+/// The settings of the mesh (`mesh/v1alpha1/config.proto`). `Default` is the empty message; the
+/// defaults of unset fields are [`MeshConfig::istio_defaults`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshConfig {
@@ -92,7 +92,8 @@ pub struct MeshConfig {
     pub certificates: Vec<Certificate>,
     /// Settings of services by host.
     pub service_settings: Vec<ServiceSettings>,
-    /// Which services of ambient mode are visible outside their cluster: those that an entry with `GLOBAL` selects.
+    /// Which services of ambient mode are visible outside their cluster: those that an entry with
+    /// `GLOBAL` selects.
     pub service_scope_configs: Vec<ServiceScopeConfigs>,
     /// Whether agents serve the application's metrics together with the proxy's.
     pub enable_prometheus_merge: Option<bool>,
@@ -119,7 +120,8 @@ pub struct MeshConfig {
     pub tls_defaults: Option<TlsConfig>,
     /// The defaults for unset fields of a DestinationRule.
     pub default_traffic_policy: Option<DefaultTrafficPolicy>,
-    /// Limits which proxies receive ServiceEntries, whatever their `exportTo`; `None` is `PUBLIC` for all.
+    /// Limits which proxies receive ServiceEntries, whatever their `exportTo`; `None` is `PUBLIC`
+    /// for all.
     pub service_entry_visibility: Option<ServiceEntryVisibility>,
 }
 
@@ -201,7 +203,8 @@ wire_enum! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConfigSource {
-    /// `fs:///path` for files, `xds://host:port` for an xDS server, `k8s://` for the Kubernetes API.
+    /// `fs:///path` for files, `xds://host:port` for an xDS server, `k8s://` for the Kubernetes
+    /// API.
     pub address: String,
     /// TLS settings for the server.
     pub tls_settings: Option<ClientTlsSettings>,
@@ -223,7 +226,8 @@ wire_enum! {
 pub struct CertificateData {
     /// One or more CA certificates in PEM; takes precedence over `spiffe_bundle_url`.
     pub pem: Option<String>,
-    /// HTTPS endpoint of a SPIFFE bundle with the CA certificates; the control plane fetches it periodically.
+    /// HTTPS endpoint of a SPIFFE bundle with the CA certificates; the control plane fetches it
+    /// periodically.
     pub spiffe_bundle_url: Option<String>,
     /// The Kubernetes signers whose certificates it verifies.
     pub cert_signers: Vec<String>,
@@ -241,7 +245,8 @@ pub struct Certificate {
     pub dns_names: Vec<String>,
 }
 
-/// An entry of `serviceSettings`: makes services local to their cluster, or exempts them from Istio's defaults.
+/// An entry of `serviceSettings`: makes services local to their cluster, or exempts them from
+/// Istio's defaults.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceSettings {
@@ -267,7 +272,8 @@ pub struct ServiceScopeConfigs {
     pub namespace_selector: Option<LabelSelector>,
     /// The services; `None` is all.
     pub services_selector: Option<LabelSelector>,
-    /// `LOCAL` if unset, which has no effect: services are local unless an entry with `GLOBAL` selects them.
+    /// `LOCAL` if unset, which has no effect: services are local unless an entry with `GLOBAL`
+    /// selects them.
     pub scope: ServiceScope,
 }
 
@@ -301,7 +307,8 @@ pub struct Ca {
 pub struct DefaultProviders {
     /// Providers for traces.
     pub tracing: Vec<String>,
-    /// Providers for metrics, such as `prometheus`; if empty, only a `Telemetry` enables Istio's metrics.
+    /// Providers for metrics, such as `prometheus`; if empty, only a `Telemetry` enables Istio's
+    /// metrics.
     pub metrics: Vec<String>,
     /// Providers for access logs.
     pub access_logging: Vec<String>,

@@ -25,7 +25,8 @@ pub struct ConnectionSettings {
     pub http_request_timeout: Option<Duration>,
     /// Timeout for receiving the headers of a request.
     pub http_request_headers_timeout: Option<Duration>,
-    /// Maximum time without activity on a stream (Envoy's `stream_idle_timeout`); 5 minutes with the profile `EDGE`.
+    /// Maximum time without activity on a stream (Envoy's `stream_idle_timeout`); 5 minutes with
+    /// the profile `EDGE`.
     pub http_stream_idle_timeout: Option<Duration>,
     /// Maximum lifetime of a stream.
     pub http_max_stream_duration: Option<Duration>,

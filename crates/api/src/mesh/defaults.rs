@@ -2,8 +2,8 @@
 
 use super::{
     AuthenticationPolicy, EnvoyFileAccessLogProvider, ExtensionProvider, InboundTrafficPolicy,
-    InboundTrafficPolicyMode, IngressControllerMode, MeshConfig, OutboundTrafficPolicy, OutboundTrafficPolicyMode,
-    PrometheusMetricsProvider, ProxyConfig, StackdriverProvider,
+    InboundTrafficPolicyMode, IngressControllerMode, MeshConfig, OutboundTrafficPolicy,
+    OutboundTrafficPolicyMode, PrometheusMetricsProvider, ProxyConfig, StackdriverProvider,
 };
 use crate::duration::Duration;
 use crate::istio::LocalityLoadBalancerSetting;
@@ -45,8 +45,13 @@ impl MeshConfig {
                 mode: OutboundTrafficPolicyMode::AllowAny,
                 tls: None,
             }),
-            inbound_traffic_policy: Some(InboundTrafficPolicy { mode: InboundTrafficPolicyMode::Passthrough }),
-            locality_lb_setting: Some(LocalityLoadBalancerSetting { enabled: Some(true), ..Default::default() }),
+            inbound_traffic_policy: Some(InboundTrafficPolicy {
+                mode: InboundTrafficPolicyMode::Passthrough,
+            }),
+            locality_lb_setting: Some(LocalityLoadBalancerSetting {
+                enabled: Some(true),
+                ..Default::default()
+            }),
             default_config: ProxyConfig::istio_defaults(),
             root_namespace: "istio-system".to_owned(),
             proxy_listen_port: 15001,
@@ -55,7 +60,8 @@ impl MeshConfig {
             default_service_export_to: everywhere(),
             default_virtual_service_export_to: everywhere(),
             default_destination_rule_export_to: everywhere(),
-            // Applies after failed lookups only; after a successful lookup, the TTL of the response applies.
+            // Applies after failed lookups only; after a successful lookup, the TTL of the response
+            // applies.
             dns_refresh_rate: Some(Duration::from_secs(60)),
             enable_prometheus_merge: Some(true),
             extension_providers: default_providers(),
@@ -66,10 +72,20 @@ impl MeshConfig {
 
 /// The built-in providers.
 fn default_providers() -> Vec<ExtensionProvider> {
-    let named = |name: &str| ExtensionProvider { name: name.to_owned(), ..Default::default() };
+    let named = |name: &str| ExtensionProvider {
+        name: name.to_owned(),
+        ..Default::default()
+    };
+
     vec![
-        ExtensionProvider { prometheus: Some(PrometheusMetricsProvider {}), ..named("prometheus") },
-        ExtensionProvider { stackdriver: Some(StackdriverProvider::default()), ..named("stackdriver") },
+        ExtensionProvider {
+            prometheus: Some(PrometheusMetricsProvider {}),
+            ..named("prometheus")
+        },
+        ExtensionProvider {
+            stackdriver: Some(StackdriverProvider::default()),
+            ..named("stackdriver")
+        },
         ExtensionProvider {
             envoy_file_access_log: Some(EnvoyFileAccessLogProvider {
                 path: "/dev/stdout".to_owned(),

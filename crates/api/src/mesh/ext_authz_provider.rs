@@ -32,7 +32,8 @@ pub struct EnvoyExternalAuthorizationHttpProvider {
     pub include_additional_headers_in_check: BTreeMap<String, String>,
     /// How much of the request body the check contains; `None` is nothing.
     pub include_request_body_in_check: Option<EnvoyExternalAuthorizationRequestBody>,
-    /// Headers of the check's response that are forwarded to the application if the request is allowed.
+    /// Headers of the check's response that are forwarded to the application if the request is
+    /// allowed.
     pub headers_to_upstream_on_allow: Vec<String>,
     /// Headers of the check's response that are returned to the client if the request is denied.
     pub headers_to_downstream_on_deny: Vec<String>,

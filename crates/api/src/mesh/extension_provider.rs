@@ -3,12 +3,16 @@
 use serde::{Deserialize, Serialize};
 
 use super::access_log_provider::{
-    EnvoyFileAccessLogProvider, EnvoyHttpGrpcV3LogProvider, EnvoyOpenTelemetryLogProvider, EnvoyTcpGrpcV3LogProvider,
+    EnvoyFileAccessLogProvider, EnvoyHttpGrpcV3LogProvider, EnvoyOpenTelemetryLogProvider,
+    EnvoyTcpGrpcV3LogProvider,
 };
-use super::ext_authz_provider::{EnvoyExternalAuthorizationGrpcProvider, EnvoyExternalAuthorizationHttpProvider};
+use super::ext_authz_provider::{
+    EnvoyExternalAuthorizationGrpcProvider, EnvoyExternalAuthorizationHttpProvider,
+};
 use super::tracing_provider::{
-    DatadogTracingProvider, LightstepTracingProvider, OpenCensusAgentTracingProvider, OpenTelemetryTracingProvider,
-    SkyWalkingTracingProvider, StackdriverProvider, ZipkinTracingProvider,
+    DatadogTracingProvider, LightstepTracingProvider, OpenCensusAgentTracingProvider,
+    OpenTelemetryTracingProvider, SkyWalkingTracingProvider, StackdriverProvider,
+    ZipkinTracingProvider,
 };
 
 /// One provider. Exactly one field beside `name` should be set.
@@ -35,7 +39,8 @@ pub struct ExtensionProvider {
     pub skywalking: Option<SkyWalkingTracingProvider>,
     /// Traces to an OpenTelemetry collector.
     pub opentelemetry: Option<OpenTelemetryTracingProvider>,
-    /// Istio's standard metrics, which Prometheus scrapes from proxies. The built-in provider `prometheus` sets it.
+    /// Istio's standard metrics, which Prometheus scrapes from proxies. The built-in provider
+    /// `prometheus` sets it.
     pub prometheus: Option<PrometheusMetricsProvider>,
     /// Access logs to a local file or the standard output. The built-in provider `envoy` sets it.
     pub envoy_file_access_log: Option<EnvoyFileAccessLogProvider>,

@@ -56,13 +56,15 @@ impl IngressRule {
         ingress.meta.annotations.contains_key(CLASS_ANNOTATION)
     }
 
-    /// Whether an Ingress is served; `class` is its IngressClass, if that exists. A missing class is the same as an unset
-    /// class.
+    /// Whether an Ingress is served; `class` is its IngressClass, if that exists. A missing class
+    /// is the same as an unset class.
     #[must_use]
     pub fn serves(&self, ingress: &Object<Ingress>, class: Option<&IngressClass>) -> bool {
         if let Some(class) = ingress.meta.annotations.get(CLASS_ANNOTATION) {
             return match self.mode {
-                IngressControllerMode::Strict | IngressControllerMode::Default => **class == *self.class,
+                IngressControllerMode::Strict | IngressControllerMode::Default => {
+                    **class == *self.class
+                }
                 IngressControllerMode::Off | IngressControllerMode::Unspecified => false,
             };
         }
@@ -70,9 +72,9 @@ impl IngressRule {
             Some(class) => &*class.controller == CONTROLLER,
             None => match self.mode {
                 IngressControllerMode::Default => true,
-                IngressControllerMode::Strict | IngressControllerMode::Off | IngressControllerMode::Unspecified => {
-                    false
-                }
+                IngressControllerMode::Strict
+                | IngressControllerMode::Off
+                | IngressControllerMode::Unspecified => false,
             },
         }
     }

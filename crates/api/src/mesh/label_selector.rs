@@ -32,8 +32,16 @@ impl LabelSelector {
     /// Whether the selector matches these labels.
     #[must_use]
     pub fn selects(&self, labels: &TextMap) -> bool {
-        let has = |(key, value): (&String, &String)| labels.get(key.as_str()).is_some_and(|label| **label == **value);
-        self.match_labels.iter().all(has) && self.match_expressions.iter().all(|condition| condition.matches(labels))
+        let has = |(key, value): (&String, &String)| {
+            labels
+                .get(key.as_str())
+                .is_some_and(|label| **label == **value)
+        };
+        self.match_labels.iter().all(has)
+            && self
+                .match_expressions
+                .iter()
+                .all(|condition| condition.matches(labels))
     }
 }
 
@@ -41,7 +49,8 @@ impl LabelSelectorRequirement {
     /// Whether the condition holds for these labels. An unknown operator never holds.
     fn matches(&self, labels: &TextMap) -> bool {
         let label = labels.get(self.key.as_str());
-        let among = || label.is_some_and(|label| self.values.iter().any(|value| **value == **label));
+        let among =
+            || label.is_some_and(|label| self.values.iter().any(|value| **value == **label));
         match self.operator.as_str() {
             "In" => among(),
             "NotIn" => !among(),
@@ -61,9 +70,17 @@ mod tests {
         let labels = TextMap::from([("team".into(), "a".into())]);
         let selector = |operator: &str, values: &[&str]| {
             let values = values.iter().map(|value| (*value).to_owned()).collect();
-            let condition = LabelSelectorRequirement { key: "team".to_owned(), operator: operator.to_owned(), values };
-            LabelSelector { match_labels: BTreeMap::new(), match_expressions: vec![condition] }
+            let condition = LabelSelectorRequirement {
+                key: "team".to_owned(),
+                operator: operator.to_owned(),
+                values,
+            };
+            LabelSelector {
+                match_labels: BTreeMap::new(),
+                match_expressions: vec![condition],
+            }
         };
+
         assert!(selector("In", &["a", "b"]).selects(&labels));
         assert!(!selector("NotIn", &["a"]).selects(&labels));
         assert!(selector("NotIn", &["a"]).selects(&TextMap::new()));
@@ -72,6 +89,7 @@ mod tests {
         assert!(!selector("Like", &["a"]).selects(&labels));
         let mut both = selector("Exists", &[]);
         both.match_labels = BTreeMap::from([("team".to_owned(), "b".to_owned())]);
+
         assert!(!both.selects(&labels));
     }
 }

@@ -12,7 +12,8 @@ pub struct MeshNetworks {
     pub networks: BTreeMap<String, Network>,
 }
 
-/// Endpoints that reach each other directly; endpoints of other networks reach them through its gateways.
+/// Endpoints that reach each other directly; endpoints of other networks reach them through its
+/// gateways.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Network {

@@ -40,7 +40,8 @@ pub struct Qat {
 }
 
 impl PrivateKeyProvider {
-    /// The name of Envoy's extension, which is missing in builds without `contrib`; `None` if no hardware is set.
+    /// The name of Envoy's extension, which is missing in builds without `contrib`; `None` if no
+    /// hardware is set.
     #[must_use]
     pub fn extension(&self) -> Option<&'static str> {
         match (self.cryptomb, self.qat) {
@@ -55,16 +56,41 @@ impl PrivateKeyProvider {
     pub fn with_key(&self, key: DataSource) -> Option<tls::PrivateKeyProvider> {
         let private_key = Some(key);
         let (config, fallback) = match (self.cryptomb, self.qat) {
-            (Some(CryptoMb { poll_delay, fallback }), _) => {
+            (
+                Some(CryptoMb {
+                    poll_delay,
+                    fallback,
+                }),
+                _,
+            ) => {
                 let poll_delay = delay(poll_delay);
-                (any::pack(&CryptoMbPrivateKeyMethodConfig { private_key, poll_delay }), fallback)
+                (
+                    any::pack(&CryptoMbPrivateKeyMethodConfig {
+                        private_key,
+                        poll_delay,
+                    }),
+                    fallback,
+                )
             }
-            (None, Some(Qat { poll_delay, fallback })) => {
+            (
+                None,
+                Some(Qat {
+                    poll_delay,
+                    fallback,
+                }),
+            ) => {
                 let poll_delay = delay(poll_delay);
-                (any::pack(&QatPrivateKeyMethodConfig { private_key, poll_delay }), fallback)
+                (
+                    any::pack(&QatPrivateKeyMethodConfig {
+                        private_key,
+                        poll_delay,
+                    }),
+                    fallback,
+                )
             }
             (None, None) => return None,
         };
+
         Some(tls::PrivateKeyProvider {
             provider_name: self.extension().unwrap_or_default().to_owned(),
             config_type: Some(tls::private_key_provider::ConfigType::TypedConfig(config)),
@@ -73,7 +99,8 @@ impl PrivateKeyProvider {
     }
 }
 
-/// The delay as istiod and pilot-agent send it: only the part below a second. Longer delays are not useful.
+/// The delay as istiod and pilot-agent send it: only the part below a second. Longer delays are not
+/// useful.
 fn delay(written: Option<Duration>) -> Option<prost_types::Duration> {
     let nanos = written.map_or(0, Duration::as_nanos) % 1_000_000_000;
     Some(Duration::from_nanos(nanos).to_proto())
@@ -93,15 +120,39 @@ mod tests {
         let cryptomb = read(r#"{"cryptomb": {"pollDelay": "2.01s", "fallback": true}}"#);
         let provider = cryptomb.with_key(key.clone()).unwrap();
         assert_eq!(
-            (cryptomb.extension(), provider.provider_name.as_str(), provider.fallback),
+            (
+                cryptomb.extension(),
+                provider.provider_name.as_str(),
+                provider.fallback
+            ),
             (Some("cryptomb"), "cryptomb", true)
         );
-        let Some(ConfigType::TypedConfig(config)) = provider.config_type else { panic!("a message") };
-        assert!(config.type_url.ends_with("cryptomb.v3alpha.CryptoMbPrivateKeyMethodConfig"), "{}", config.type_url);
+
+        let Some(ConfigType::TypedConfig(config)) = provider.config_type else {
+            panic!("a message")
+        };
+
+        assert!(
+            config
+                .type_url
+                .ends_with("cryptomb.v3alpha.CryptoMbPrivateKeyMethodConfig"),
+            "{}",
+            config.type_url
+        );
+
         let config = CryptoMbPrivateKeyMethodConfig::decode(&*config.value).unwrap();
-        assert_eq!(config.poll_delay, Some(prost_types::Duration { seconds: 0, nanos: 10_000_000 }));
+        assert_eq!(
+            config.poll_delay,
+            Some(prost_types::Duration {
+                seconds: 0,
+                nanos: 10_000_000
+            })
+        );
+
         assert!(config.private_key.is_some());
-        let qat = read(r#"{"qat": {"pollDelay": "5ms"}}"#).with_key(key.clone()).unwrap();
+        let qat = read(r#"{"qat": {"pollDelay": "5ms"}}"#)
+            .with_key(key.clone())
+            .unwrap();
         assert_eq!((qat.provider_name.as_str(), qat.fallback), ("qat", false));
         assert!(read("{}").with_key(key).is_none() && read("{}").extension().is_none());
     }

@@ -13,8 +13,8 @@ use crate::duration::Duration;
 use crate::istio::wire_enum::wire_enum;
 use crate::istio::{ClientTlsSettings, TcpKeepalive};
 
-/// The settings of a proxy (`mesh/v1alpha1/proxy.proto`). `Default` is the empty message; the defaults of unset fields are
-/// [`ProxyConfig::istio_defaults`].
+/// The settings of a proxy (`mesh/v1alpha1/proxy.proto`). `Default` is the empty message; the
+/// defaults of unset fields are [`ProxyConfig::istio_defaults`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyConfig {
@@ -62,7 +62,8 @@ pub struct ProxyConfig {
     pub envoy_access_log_service: Option<RemoteService>,
     /// The service that receives metrics.
     pub envoy_metrics_service: Option<RemoteService>,
-    /// Additional environment variables of the proxy; those with the prefix `ISTIO_META_` become node metadata.
+    /// Additional environment variables of the proxy; those with the prefix `ISTIO_META_` become
+    /// node metadata.
     pub proxy_metadata: BTreeMap<String, String>,
     /// Runtime settings of Envoy.
     pub runtime_values: BTreeMap<String, String>,
@@ -84,7 +85,8 @@ pub struct ProxyConfig {
     pub hold_application_until_proxy_starts: Option<bool>,
     /// Additional root certificates that the proxy trusts, as PEM.
     pub ca_certificates_pem: Vec<String>,
-    /// Variant that the injector uses; the annotation `sidecar.istio.io/proxyImageType` takes precedence.
+    /// Variant that the injector uses; the annotation `sidecar.istio.io/proxyImageType` takes
+    /// precedence.
     pub image: Option<ProxyImage>,
     /// Hardware acceleration for private keys.
     pub private_key_provider: Option<PrivateKeyProvider>,
@@ -117,7 +119,8 @@ wire_enum! {
     AuthenticationPolicy {
         /// No authentication.
         None = 0, "NONE";
-        /// The default: TLS, with the mounted client certificate if there is one, and with the pod's token.
+        /// The default: TLS, with the mounted client certificate if there is one, and with the
+        /// pod's token.
         MutualTls = 1, "MUTUAL_TLS";
         /// Inherits the parent's policy, which is invalid here.
         Inherit = 1000, "INHERIT";

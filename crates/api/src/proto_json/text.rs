@@ -1,22 +1,28 @@
-//! Encoding of messages as the text of protobuf's JSON, in the order of the protos. Zero values are omitted.
+//! Encoding of messages as the text of protobuf's JSON, in the order of the protos. Zero values are
+//! omitted.
 //!
-//! A scalar with presence (`Option`) is encoded whenever it is set. Fields are encoded in the order in which their types
-//! declare them, which is that of the protos.
+//! A scalar with presence (`Option`) is encoded whenever it is set. Fields are encoded in the order
+//! in which their types declare them, which is that of the protos.
 
 use std::fmt::Display;
 
 use serde::ser::{
-    Error as _, Impossible, Serialize, SerializeMap, SerializeSeq, SerializeStruct, SerializeTuple, Serializer,
+    Error as _, Impossible, Serialize, SerializeMap, SerializeSeq, SerializeStruct, SerializeTuple,
+    Serializer,
 };
 use serde_json::{Error, Value};
 
 use crate::go_text::write_json_string;
 
-/// Encodes a message as a JSON value, which has no order: the same as the parsed output of istiod's `protomarshal.Marshal`.
+/// Encodes a message as a JSON value, which has no order: the same as the parsed output of istiod's
+/// `protomarshal.Marshal`.
 #[must_use]
 pub fn to_proto_json<T: Serialize>(message: &T) -> Value {
     // Message types are plain data, so encoding does not fail.
-    to_proto_json_text(message).ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+    to_proto_json_text(message)
+        .ok()
+        .and_then(|text| serde_json::from_str(&text).ok())
+        .unwrap_or_default()
 }
 
 /// Encodes a message as JSON; [`to_proto_json`] returns the same as a value.
@@ -38,7 +44,10 @@ struct JsonText {
 impl JsonText {
     /// Encodes a value whose `Display` output is its JSON.
     fn plain(value: impl Display, zero: bool) -> Self {
-        Self { text: value.to_string(), zero }
+        Self {
+            text: value.to_string(),
+            zero,
+        }
     }
 }
 
@@ -118,7 +127,14 @@ impl Serializer for Writer {
         Ok(match (value.is_finite(), value.is_nan()) {
             (true, _) => JsonText::plain(value, value == 0.0),
             (false, true) => JsonText::plain("\"NaN\"", false),
-            (false, false) => JsonText::plain(if value > 0.0 { "\"Infinity\"" } else { "\"-Infinity\"" }, false),
+            (false, false) => JsonText::plain(
+                if value > 0.0 {
+                    "\"Infinity\""
+                } else {
+                    "\"-Infinity\""
+                },
+                false,
+            ),
         })
     }
 
@@ -144,7 +160,10 @@ impl Serializer for Writer {
     }
 
     fn serialize_str(self, value: &str) -> Result<JsonText, Error> {
-        Ok(JsonText { text: quoted(value), zero: value.is_empty() })
+        Ok(JsonText {
+            text: quoted(value),
+            zero: value.is_empty(),
+        })
     }
 
     fn serialize_none(self) -> Result<JsonText, Error> {
@@ -152,7 +171,10 @@ impl Serializer for Writer {
     }
 
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<JsonText, Error> {
-        Ok(JsonText { zero: false, ..value.serialize(self)? })
+        Ok(JsonText {
+            zero: false,
+            ..value.serialize(self)?
+        })
     }
 
     fn serialize_unit(self) -> Result<JsonText, Error> {
@@ -163,11 +185,23 @@ impl Serializer for Writer {
         self.serialize_unit()
     }
 
-    fn serialize_unit_variant(self, _: &'static str, index: u32, variant: &'static str) -> Result<JsonText, Error> {
-        Ok(JsonText { text: quoted(variant), zero: index == 0 })
+    fn serialize_unit_variant(
+        self,
+        _: &'static str,
+        index: u32,
+        variant: &'static str,
+    ) -> Result<JsonText, Error> {
+        Ok(JsonText {
+            text: quoted(variant),
+            zero: index == 0,
+        })
     }
 
-    fn serialize_newtype_struct<T: Serialize + ?Sized>(self, _: &'static str, value: &T) -> Result<JsonText, Error> {
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(
+        self,
+        _: &'static str,
+        value: &T,
+    ) -> Result<JsonText, Error> {
         value.serialize(self)
     }
 
@@ -184,11 +218,17 @@ impl Serializer for Writer {
     }
 
     fn serialize_seq(self, _: Option<usize>) -> Result<List, Error> {
-        Ok(List { text: String::new(), within: self.0 })
+        Ok(List {
+            text: String::new(),
+            within: self.0,
+        })
     }
 
     fn serialize_tuple(self, _: usize) -> Result<List, Error> {
-        Ok(List { text: String::new(), within: self.0 })
+        Ok(List {
+            text: String::new(),
+            within: self.0,
+        })
     }
 
     fn serialize_map(self, _: Option<usize>) -> Result<Fields, Error> {
@@ -214,13 +254,17 @@ impl List {
         if !self.text.is_empty() {
             self.text.push(',');
         }
-        self.text.push_str(&value.serialize(Writer(self.within))?.text);
+        self.text
+            .push_str(&value.serialize(Writer(self.within))?.text);
         Ok(())
     }
 
     /// The whole list.
     fn finish(self) -> JsonText {
-        JsonText { zero: self.text.is_empty(), text: format!("[{}]", self.text) }
+        JsonText {
+            zero: self.text.is_empty(),
+            text: format!("[{}]", self.text),
+        }
     }
 }
 
@@ -269,7 +313,12 @@ struct Fields {
 
 impl Fields {
     /// Appends a member.
-    fn write<T: Serialize + ?Sized>(&mut self, key: &str, value: &T, zero: Zero) -> Result<(), Error> {
+    fn write<T: Serialize + ?Sized>(
+        &mut self,
+        key: &str,
+        value: &T,
+        zero: Zero,
+    ) -> Result<(), Error> {
         let written = value.serialize(Writer(Within::Message))?;
         if written.zero && zero == Zero::Dropped {
             return Ok(());
@@ -290,7 +339,10 @@ impl Fields {
 
     /// The whole object.
     fn finish(self, zero: bool) -> Result<JsonText, Error> {
-        Ok(JsonText { zero, text: format!("{{{}}}", self.text) })
+        Ok(JsonText {
+            zero,
+            text: format!("{{{}}}", self.text),
+        })
     }
 }
 
@@ -300,11 +352,16 @@ impl SerializeMap for Fields {
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), Error> {
         self.key = key.serialize(Writer(Within::Map))?.text;
-        if self.key.starts_with('"') { Ok(()) } else { Err(Error::custom("a key is not a text")) }
+        if self.key.starts_with('"') {
+            Ok(())
+        } else {
+            Err(Error::custom("a key is not a text"))
+        }
     }
 
     fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
-        let (key, value) = (std::mem::take(&mut self.key), value.serialize(Writer(Within::Map))?);
+        let key = std::mem::take(&mut self.key);
+        let value = value.serialize(Writer(Within::Map))?;
         self.push(&key, &value.text);
         Ok(())
     }
@@ -319,7 +376,11 @@ impl SerializeStruct for Fields {
     type Ok = JsonText;
     type Error = Error;
 
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, key: &'static str, value: &T) -> Result<(), Error> {
+    fn serialize_field<T: Serialize + ?Sized>(
+        &mut self,
+        key: &'static str,
+        value: &T,
+    ) -> Result<(), Error> {
         self.write(key, value, Zero::Dropped)
     }
 
@@ -344,8 +405,14 @@ mod tests {
         let config = ProxyConfig::default().apply(text).unwrap().value;
         assert_eq!(to_proto_json_text(&config).unwrap(), text);
         assert_eq!(to_proto_json_text(&ProxyConfig::default()).unwrap(), "{}");
-        let mode = ProxyConfig::default().apply("interceptionMode: TPROXY").unwrap().value;
-        assert_eq!(to_proto_json_text(&mode).unwrap(), r#"{"interceptionMode":"TPROXY"}"#);
+        let mode = ProxyConfig::default()
+            .apply("interceptionMode: TPROXY")
+            .unwrap()
+            .value;
+        assert_eq!(
+            to_proto_json_text(&mode).unwrap(),
+            r#"{"interceptionMode":"TPROXY"}"#
+        );
     }
 
     #[test]
@@ -377,6 +444,9 @@ mod tests {
 
     #[test]
     fn nan_and_infinity_are_strings() {
-        assert_eq!(to_proto_json_text(&[f64::NAN, f64::INFINITY, -2.5]).unwrap(), r#"["NaN","Infinity",-2.5]"#);
+        assert_eq!(
+            to_proto_json_text(&[f64::NAN, f64::INFINITY, -2.5]).unwrap(),
+            r#"["NaN","Infinity",-2.5]"#
+        );
     }
 }

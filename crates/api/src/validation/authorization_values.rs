@@ -17,7 +17,12 @@ const ONE_SEGMENT: &str = "{*}";
 const REST_OF_PATH: &str = "{**}";
 
 /// Checks each value of a list.
-pub(super) fn each(verdict: &mut Verdict, at: &Path<'_>, values: &[String], check: fn(&str) -> Result<(), String>) {
+pub(super) fn each(
+    verdict: &mut Verdict,
+    at: &Path<'_>,
+    values: &[String],
+    check: fn(&str) -> Result<(), String>,
+) {
     for (index, value) in values.iter().enumerate() {
         verdict.check(&at.item(index), check(value));
     }
@@ -25,7 +30,11 @@ pub(super) fn each(verdict: &mut Verdict, at: &Path<'_>, values: &[String], chec
 
 /// Any text.
 pub(super) fn not_empty(value: &str) -> Result<(), String> {
-    if value.is_empty() { Err("is empty, which matches nothing; write a value".to_owned()) } else { Ok(()) }
+    if value.is_empty() {
+        Err("is empty, which matches nothing; write a value".to_owned())
+    } else {
+        Ok(())
+    }
 }
 
 /// An IP address or a CIDR block.
@@ -46,9 +55,14 @@ pub(super) fn port(value: &str) -> Result<(), String> {
 /// A text with at most one wildcard, at its start or its end.
 pub(super) fn edge_wildcard(value: &str) -> Result<(), String> {
     not_empty(value)?;
-    let inner = value.strip_prefix('*').or_else(|| value.strip_suffix('*')).unwrap_or(value);
+    let inner = value
+        .strip_prefix('*')
+        .or_else(|| value.strip_suffix('*'))
+        .unwrap_or(value);
     if inner.contains('*') {
-        return Err(format!("{value:?} may have one wildcard, at its start or its end"));
+        return Err(format!(
+            "{value:?} may have one wildcard, at its start or its end"
+        ));
     }
     Ok(())
 }
@@ -62,10 +76,14 @@ pub(super) fn trust_domain(value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A list of service accounts. Only the first error is reported, since later ones may be its consequences.
+/// A list of service accounts. Only the first error is reported, since later ones may be its
+/// consequences.
 pub(super) fn service_accounts(verdict: &mut Verdict, at: &Path<'_>, values: &[String]) {
     if values.len() > MAX_ACCOUNTS {
-        verdict.error(at, format!("holds {} values; {MAX_ACCOUNTS} are allowed", values.len()));
+        verdict.error(
+            at,
+            format!("holds {} values; {MAX_ACCOUNTS} are allowed", values.len()),
+        );
         return;
     }
     for (index, value) in values.iter().enumerate() {
@@ -79,16 +97,27 @@ pub(super) fn service_accounts(verdict: &mut Verdict, at: &Path<'_>, values: &[S
 /// A service account with or without its namespace.
 fn service_account(value: &str) -> Result<(), String> {
     not_empty(value)?;
+
     if value.contains('*') {
-        return Err(format!("{value:?} has a wildcard; write the service account in full"));
+        return Err(format!(
+            "{value:?} has a wildcard; write the service account in full"
+        ));
     }
+
     if value.len() > MAX_ACCOUNT_LENGTH {
-        return Err(format!("is {} bytes long; {MAX_ACCOUNT_LENGTH} are allowed", value.len()));
+        return Err(format!(
+            "is {} bytes long; {MAX_ACCOUNT_LENGTH} are allowed",
+            value.len()
+        ));
     }
+
     let parts: Vec<&str> = value.split('/').collect();
     if parts.len() > 2 || parts.contains(&"") {
-        return Err(format!("{value:?} is not a service account; write \"account\" or \"namespace/account\""));
+        return Err(format!(
+            "{value:?} is not a service account; write \"account\" or \"namespace/account\""
+        ));
     }
+
     Ok(())
 }
 
@@ -97,19 +126,25 @@ fn is_template(path: &str) -> bool {
     path.contains(ONE_SEGMENT) || path.contains(REST_OF_PATH)
 }
 
-/// A path, which may be a template: `{*}` matches one segment; `{**}`, only as the last one, matches any number.
+/// A path, which may be a template: `{*}` matches one segment; `{**}`, only as the last one,
+/// matches any number.
 pub(super) fn path(value: &str) -> Result<(), String> {
     not_empty(value)?;
     let mut ended = false;
+
     for segment in value.trim_matches('/').split('/') {
         match segment {
             ONE_SEGMENT | REST_OF_PATH if ended => {
-                return Err(format!("{value:?} has {segment} after {{**}}, which must be the last template segment"));
+                return Err(format!(
+                    "{value:?} has {segment} after {{**}}, which must be the last template segment"
+                ));
             }
             REST_OF_PATH => ended = true,
             ONE_SEGMENT => {}
             other if other.contains(['{', '}']) => {
-                return Err(format!("{value:?} has braces that are neither {{*}} nor {{**}} as a whole segment"));
+                return Err(format!(
+                    "{value:?} has braces that are neither {{*}} nor {{**}} as a whole segment"
+                ));
             }
             other if is_template(value) && !is_literal(other) => {
                 return Err(format!(
@@ -119,6 +154,7 @@ pub(super) fn path(value: &str) -> Result<(), String> {
             _ => {}
         }
     }
+
     Ok(())
 }
 
@@ -134,10 +170,28 @@ mod tests {
 
     #[test]
     fn path_templates_are_segments_and_double_stars_come_last() {
-        for good in ["/a", "/a*", "*/b", "/{*}/b", "/a/{**}", "/{*}/{**}/c", "/a//b"] {
+        for good in [
+            "/a",
+            "/a*",
+            "*/b",
+            "/{*}/b",
+            "/a/{**}",
+            "/{*}/{**}/c",
+            "/a//b",
+        ] {
             assert_eq!(path(good), Ok(()), "{good}");
         }
-        for bad in ["", "/{**}/{*}", "/{**}/{**}", "/a{*}", "/{a}", "/{*}/b c", "/{*}//b", "/{*}/b*"] {
+
+        for bad in [
+            "",
+            "/{**}/{*}",
+            "/{**}/{**}",
+            "/a{*}",
+            "/{a}",
+            "/{*}/b c",
+            "/{*}//b",
+            "/{*}/b*",
+        ] {
             assert!(path(bad).is_err(), "{bad}");
         }
     }
@@ -145,7 +199,12 @@ mod tests {
     #[test]
     fn ports_are_plain_numbers() {
         assert!(port("0").is_ok() && port("65535").is_ok());
-        assert!(port("65536").is_err() && port("+1").is_err() && port("").is_err() && port("-1s").is_err());
+        assert!(
+            port("65536").is_err()
+                && port("+1").is_err()
+                && port("").is_err()
+                && port("-1s").is_err()
+        );
     }
 
     #[test]
@@ -158,8 +217,16 @@ mod tests {
 
     #[test]
     fn one_wildcard_at_the_start_or_end_is_valid() {
-        assert!(edge_wildcard("*").is_ok() && edge_wildcard("*a").is_ok() && edge_wildcard("a*").is_ok());
-        assert!(edge_wildcard("a*b").is_err() && edge_wildcard("*a*").is_err() && edge_wildcard("**").is_err());
+        assert!(
+            edge_wildcard("*").is_ok()
+                && edge_wildcard("*a").is_ok()
+                && edge_wildcard("a*").is_ok()
+        );
+        assert!(
+            edge_wildcard("a*b").is_err()
+                && edge_wildcard("*a*").is_err()
+                && edge_wildcard("**").is_err()
+        );
         assert!(trust_domain("a/b").is_err());
     }
 }

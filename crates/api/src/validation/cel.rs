@@ -1,4 +1,5 @@
-//! Syntax check of expressions in CEL, the language of conditions: the grammar alone, not the meaning of names.
+//! Syntax check of expressions in CEL, the language of conditions: the grammar alone, not the
+//! meaning of names.
 
 /// The maximum nesting depth of an expression, as in CEL's own parser.
 const MAX_DEPTH: usize = 250;
@@ -36,8 +37,8 @@ enum Token {
 
 /// All operators and brackets, the longer ones first.
 const SIGNS: [&str; 26] = [
-    "&&", "||", "<=", ">=", "==", "!=", "<", ">", "+", "-", "*", "/", "%", "!", "?", ":", ".", ",", "(", ")", "[", "]",
-    "{", "}", "@", "$",
+    "&&", "||", "<=", ">=", "==", "!=", "<", ">", "+", "-", "*", "/", "%", "!", "?", ":", ".", ",",
+    "(", ")", "[", "]", "{", "}", "@", "$",
 ];
 
 /// Checks an expression.
@@ -45,7 +46,11 @@ const SIGNS: [&str; 26] = [
 /// # Errors
 /// With what is wrong and where.
 pub fn check(text: &str) -> Result<(), String> {
-    let mut parser = Parser { tokens: tokens(text)?, at: 0, depth: 0 };
+    let mut parser = Parser {
+        tokens: tokens(text)?,
+        at: 0,
+        depth: 0,
+    };
     parser.expression()?;
     match parser.tokens.get(parser.at) {
         None => Ok(()),
@@ -55,7 +60,11 @@ pub fn check(text: &str) -> Result<(), String> {
 
 /// The first characters of a text from a place, for messages.
 fn shown(text: &str, place: usize) -> String {
-    text.get(place..).unwrap_or_default().chars().take(20).collect()
+    text.get(place..)
+        .unwrap_or_default()
+        .chars()
+        .take(20)
+        .collect()
 }
 
 /// The tokens of a text with their places.
@@ -69,7 +78,8 @@ fn tokens(text: &str) -> Result<Vec<(usize, Token)>, String> {
         } else if rest.starts_with("//") {
             at += rest.find('\n').unwrap_or(rest.len());
         } else if let Some(length) = text_length(rest) {
-            let length = length.ok_or_else(|| format!("the string at {:?} is not terminated", shown(text, at)))?;
+            let length = length
+                .ok_or_else(|| format!("the string at {:?} is not terminated", shown(text, at)))?;
             found.push((at, Token::Literal));
             at += length;
         } else if rest.starts_with(|sign: char| sign.is_ascii_digit()) {
@@ -77,7 +87,9 @@ fn tokens(text: &str) -> Result<Vec<(usize, Token)>, String> {
             found.push((at, Token::Literal));
             at += length;
         } else if rest.starts_with(|sign: char| sign.is_ascii_alphabetic() || sign == '_') {
-            let length = rest.find(|sign: char| !sign.is_ascii_alphanumeric() && sign != '_').unwrap_or(rest.len());
+            let length = rest
+                .find(|sign: char| !sign.is_ascii_alphanumeric() && sign != '_')
+                .unwrap_or(rest.len());
             let (word, _) = rest.split_at(length);
             found.push((at, Token::Word(word.to_owned())));
             at += length;
@@ -88,16 +100,22 @@ fn tokens(text: &str) -> Result<Vec<(usize, Token)>, String> {
             return Err(format!("unexpected character at {:?}", shown(text, at)));
         }
     }
+
     Ok(found)
 }
 
-/// The length of the quoted text at the start, with its prefix; `Some(None)` if it does not end, `None` without quoted
-/// text.
+/// The length of the quoted text at the start, with its prefix; `Some(None)` if it does not end,
+/// `None` without quoted text.
 fn text_length(rest: &str) -> Option<Option<usize>> {
-    let prefix = rest.find(|sign: char| !"rRbB".contains(sign)).filter(|length| *length <= 2)?;
+    let prefix = rest
+        .find(|sign: char| !"rRbB".contains(sign))
+        .filter(|length| *length <= 2)?;
     let quoted = rest.get(prefix..)?;
-    let quote = ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quote| quoted.starts_with(quote))?;
+    let quote = ["\"\"\"", "'''", "\"", "'"]
+        .into_iter()
+        .find(|quote| quoted.starts_with(quote))?;
     let is_raw = rest.get(..prefix)?.contains(['r', 'R']);
+
     let mut at = quote.len();
     while let Some(left) = quoted.get(at..).filter(|left| !left.is_empty()) {
         if left.starts_with(quote) {
@@ -113,27 +131,40 @@ fn text_length(rest: &str) -> Option<Option<usize>> {
             at += signs.next().map_or(0, char::len_utf8);
         }
     }
+
     Some(None)
 }
 
 /// The length of the number at the start.
 fn number_length(rest: &str) -> usize {
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+
     if let Some(hex) = rest.strip_prefix("0x").or_else(|| rest.strip_prefix("0X")) {
         let length = 2 + hex.bytes().take_while(u8::is_ascii_hexdigit).count();
-        return length + usize::from(rest.get(length..).is_some_and(|rest| rest.starts_with(['u', 'U'])));
+        return length
+            + usize::from(
+                rest.get(length..)
+                    .is_some_and(|rest| rest.starts_with(['u', 'U'])),
+            );
     }
+
     let mut length = digits(rest);
     let after = |length: usize| rest.split_at(length).1;
-    if let Some(fraction) = after(length).strip_prefix('.').map(digits).filter(|count| *count > 0) {
+    if let Some(fraction) = after(length)
+        .strip_prefix('.')
+        .map(digits)
+        .filter(|count| *count > 0)
+    {
         length += 1 + fraction;
     }
+
     if let Some(exponent) = after(length).strip_prefix(['e', 'E']) {
         let unsigned = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
         if digits(unsigned) > 0 {
             length += 1 + (exponent.len() - unsigned.len()) + digits(unsigned);
         }
     }
+
     length + usize::from(after(length).starts_with(['u', 'U']))
 }
 
@@ -157,7 +188,11 @@ impl Parser {
 
     /// Consumes a sign that must be next.
     fn expect(&mut self, sign: &str) -> Result<(), String> {
-        if self.take(&[sign]) { Ok(()) } else { Err(format!("expected {sign:?} {}", self.place())) }
+        if self.take(&[sign]) {
+            Ok(())
+        } else {
+            Err(format!("expected {sign:?} {}", self.place()))
+        }
     }
 
     /// The position of the parser, in words.
@@ -184,13 +219,17 @@ impl Parser {
         Ok(())
     }
 
-    /// Operands with operators between them. Precedence does not affect whether the expression is valid.
+    /// Operands with operators between them. Precedence does not affect whether the expression is
+    /// valid.
     fn operands(&mut self) -> Result<(), String> {
         loop {
             self.unary()?;
-            let is_in = matches!(self.tokens.get(self.at), Some((_, Token::Word(word))) if word == "in");
+            let is_in =
+                matches!(self.tokens.get(self.at), Some((_, Token::Word(word))) if word == "in");
             self.at += usize::from(is_in);
-            let operators = ["&&", "||", "<=", ">=", "==", "!=", "<", ">", "+", "-", "*", "/", "%"];
+            let operators = [
+                "&&", "||", "<=", ">=", "==", "!=", "<", ">", "+", "-", "*", "/", "%",
+            ];
             if !is_in && !self.take(&operators) {
                 return Ok(());
             }
@@ -204,7 +243,9 @@ impl Parser {
         } else {
             while self.take(&["-"]) {}
         }
+
         self.primary()?;
+
         loop {
             if self.take(&["."]) {
                 self.word()?;
@@ -228,25 +269,35 @@ impl Parser {
             self.expression()?;
             return self.expect(")");
         }
+
         if self.take(&["["]) {
             return self.list("]", Self::expression);
         }
+
         if self.take(&["{"]) {
             return self.list("}", Self::entry);
         }
+
         if matches!(self.tokens.get(self.at), Some((_, Token::Literal))) {
             self.at += 1;
             return Ok(());
         }
+
         self.take(&["."]);
-        if matches!(self.tokens.get(self.at), Some((_, Token::Word(word))) if RESERVED.contains(&word.as_str())) {
+        if matches!(self.tokens.get(self.at), Some((_, Token::Word(word))) if RESERVED.contains(&word.as_str()))
+        {
             return Err(format!("unexpected reserved word {}", self.place()));
         }
         self.word()?;
         if self.take(&["("]) {
             return self.list(")", Self::expression);
         }
-        if self.take(&["{"]) { self.list("}", Self::entry) } else { Ok(()) }
+
+        if self.take(&["{"]) {
+            self.list("}", Self::entry)
+        } else {
+            Ok(())
+        }
     }
 
     fn word(&mut self) -> Result<(), String> {
@@ -298,8 +349,10 @@ mod tests {
 
     #[test]
     fn invalid_cel_is_rejected() {
-        for text in ["", "a &&& b", "a b", "(a", "[1", "'open", "a.", "if", "1 +", "a ? b", "#", "f(a b)", "in", "= a"]
-        {
+        for text in [
+            "", "a &&& b", "a b", "(a", "[1", "'open", "a.", "if", "1 +", "a ? b", "#", "f(a b)",
+            "in", "= a",
+        ] {
             assert!(check(text).is_err(), "{text}");
         }
         assert!(check(&"(".repeat(10_000)).is_err());

@@ -5,15 +5,26 @@ use super::path::Path;
 use crate::istio::{ClientTlsMode, ClientTlsSettings};
 
 /// Validates TLS settings for a host; `namespace` is that of the object.
-pub(super) fn client_tls(verdict: &mut Verdict, at: &Path<'_>, tls: Option<&ClientTlsSettings>, namespace: &str) {
+pub(super) fn client_tls(
+    verdict: &mut Verdict,
+    at: &Path<'_>,
+    tls: Option<&ClientTlsSettings>,
+    namespace: &str,
+) {
     let Some(tls) = tls else {
         return;
     };
-    verdict.check(&at.field("credentialName"), config_map(&tls.credential_name, namespace));
+
+    verdict.check(
+        &at.field("credentialName"),
+        config_map(&tls.credential_name, namespace),
+    );
     if tls.insecure_skip_verify == Some(true) {
         skipped_checks(verdict, at, tls);
     }
+
     let fetched = !tls.credential_name.is_empty();
+
     match tls.mode {
         ClientTlsMode::Simple | ClientTlsMode::Mutual if fetched => {
             let files = [
@@ -23,13 +34,22 @@ pub(super) fn client_tls(verdict: &mut Verdict, at: &Path<'_>, tls: Option<&Clie
                 ("caCrl", &tls.ca_crl),
             ];
             for (field, _) in files.into_iter().filter(|(_, file)| !file.is_empty()) {
-                verdict.error(&at.field(field), "is set together with credentialName; keep one of them");
+                verdict.error(
+                    &at.field(field),
+                    "is set together with credentialName; keep one of them",
+                );
             }
         }
         ClientTlsMode::Mutual => {
-            for (field, file) in [("clientCertificate", &tls.client_certificate), ("privateKey", &tls.private_key)] {
+            for (field, file) in [
+                ("clientCertificate", &tls.client_certificate),
+                ("privateKey", &tls.private_key),
+            ] {
                 if file.is_empty() {
-                    verdict.error(&at.field(field), "is missing; mode MUTUAL needs it, or credentialName");
+                    verdict.error(
+                        &at.field(field),
+                        "is missing; mode MUTUAL needs it, or credentialName",
+                    );
                 }
             }
         }
@@ -51,7 +71,10 @@ fn skipped_checks(verdict: &mut Verdict, at: &Path<'_>, tls: &ClientTlsSettings)
         ("subjectAltNames", !tls.subject_alt_names.is_empty()),
     ];
     for (field, _) in checks.into_iter().filter(|(_, set)| *set) {
-        verdict.error(&at.field(field), "has no effect because insecureSkipVerify is true; remove one of them");
+        verdict.error(
+            &at.field(field),
+            "has no effect because insecureSkipVerify is true; remove one of them",
+        );
     }
 }
 
@@ -62,7 +85,13 @@ fn config_map(credential: &str, namespace: &str) -> Result<(), String> {
     };
     let mut parts = name.split('/');
     match (parts.next(), parts.next()) {
-        (Some(found), Some(name)) if !name.is_empty() && !found.is_empty() && found == namespace => Ok(()),
-        _ => Err(format!("{credential:?} is not usable; write configmap://{namespace}/ and the name of a ConfigMap")),
+        (Some(found), Some(name))
+            if !name.is_empty() && !found.is_empty() && found == namespace =>
+        {
+            Ok(())
+        }
+        _ => Err(format!(
+            "{credential:?} is not usable; write configmap://{namespace}/ and the name of a ConfigMap"
+        )),
     }
 }

@@ -5,12 +5,16 @@ use super::name::{duration, optional_duration, percent};
 use super::path::Path;
 use crate::duration::Duration;
 use crate::istio::{
-    ConnectionKeepalive, ConnectionPoolSettings, H2UpgradePolicy, HttpSettings, OutlierDetection, TcpKeepalive,
-    TcpSettings,
+    ConnectionKeepalive, ConnectionPoolSettings, H2UpgradePolicy, HttpSettings, OutlierDetection,
+    TcpKeepalive, TcpSettings,
 };
 
 /// Validates a connection pool.
-pub(super) fn connection_pool(verdict: &mut Verdict, at: &Path<'_>, pool: Option<&ConnectionPoolSettings>) {
+pub(super) fn connection_pool(
+    verdict: &mut Verdict,
+    at: &Path<'_>,
+    pool: Option<&ConnectionPoolSettings>,
+) {
     let Some(ConnectionPoolSettings { tcp, http }) = pool else {
         return;
     };
@@ -28,20 +32,41 @@ pub(super) fn connection_pool(verdict: &mut Verdict, at: &Path<'_>, pool: Option
 /// Validates a limit; 0 is unlimited.
 fn limit(verdict: &mut Verdict, at: &Path<'_>, value: i32) {
     if value < 0 {
-        verdict.error(at, format!("{value} is negative; write 1 or more, or 0 for the default"));
+        verdict.error(
+            at,
+            format!("{value} is negative; write 1 or more, or 0 for the default"),
+        );
     }
 }
 
 /// Validates the limits on TCP connections.
 fn tcp_settings(verdict: &mut Verdict, at: &Path<'_>, tcp: &TcpSettings) {
-    let TcpSettings { max_connections, connect_timeout, tcp_keepalive, max_connection_duration, idle_timeout } = tcp;
+    let TcpSettings {
+        max_connections,
+        connect_timeout,
+        tcp_keepalive,
+        max_connection_duration,
+        idle_timeout,
+    } = tcp;
+
     limit(verdict, &at.field("maxConnections"), *max_connections);
     optional_duration(verdict, &at.field("connectTimeout"), *connect_timeout);
-    optional_duration(verdict, &at.field("maxConnectionDuration"), *max_connection_duration);
+    optional_duration(
+        verdict,
+        &at.field("maxConnectionDuration"),
+        *max_connection_duration,
+    );
+
     // Here zero disables the timeout, and so does a value below a millisecond.
     let idle_timeout = idle_timeout.filter(|timeout| timeout.as_millis() != 0);
     optional_duration(verdict, &at.field("idleTimeout"), idle_timeout);
-    if let Some(TcpKeepalive { probes: _, time, interval }) = tcp_keepalive {
+
+    if let Some(TcpKeepalive {
+        probes: _,
+        time,
+        interval,
+    }) = tcp_keepalive
+    {
         let at = &at.field("tcpKeepalive");
         optional_duration(verdict, &at.field("time"), *time);
         optional_duration(verdict, &at.field("interval"), *interval);
@@ -50,18 +75,39 @@ fn tcp_settings(verdict: &mut Verdict, at: &Path<'_>, tcp: &TcpSettings) {
 
 /// Validates the limits on HTTP requests.
 fn http_settings(verdict: &mut Verdict, at: &Path<'_>, http: &HttpSettings) {
-    limit(verdict, &at.field("http1MaxPendingRequests"), http.http1_max_pending_requests);
-    limit(verdict, &at.field("http2MaxRequests"), http.http2_max_requests);
-    limit(verdict, &at.field("maxRequestsPerConnection"), http.max_requests_per_connection);
+    limit(
+        verdict,
+        &at.field("http1MaxPendingRequests"),
+        http.http1_max_pending_requests,
+    );
+
+    limit(
+        verdict,
+        &at.field("http2MaxRequests"),
+        http.http2_max_requests,
+    );
+
+    limit(
+        verdict,
+        &at.field("maxRequestsPerConnection"),
+        http.max_requests_per_connection,
+    );
     limit(verdict, &at.field("maxRetries"), http.max_retries);
-    limit(verdict, &at.field("maxConcurrentStreams"), http.max_concurrent_streams);
+    limit(
+        verdict,
+        &at.field("maxConcurrentStreams"),
+        http.max_concurrent_streams,
+    );
+
     optional_duration(verdict, &at.field("idleTimeout"), http.idle_timeout);
+
     if http.use_client_protocol && http.h2_upgrade_policy == H2UpgradePolicy::Upgrade {
         verdict.error(
             &at.field("useClientProtocol"),
             "keeps the client's protocol, but h2UpgradePolicy is UPGRADE; remove one of them",
         );
     }
+
     if let Some(ConnectionKeepalive { interval, timeout }) = http.http2_keep_alive {
         let at = &at.field("http2KeepAlive");
         required_duration(verdict, &at.field("interval"), interval);
@@ -71,29 +117,52 @@ fn http_settings(verdict: &mut Verdict, at: &Path<'_>, http: &HttpSettings) {
 
 /// Validates a duration that must be set.
 fn required_duration(verdict: &mut Verdict, at: &Path<'_>, value: Option<Duration>) {
-    let outcome = value.map_or_else(|| Err("is missing; write a duration such as 30s".to_owned()), duration);
+    let outcome = value.map_or_else(
+        || Err("is missing; write a duration such as 30s".to_owned()),
+        duration,
+    );
     verdict.check(at, outcome);
 }
 
 /// Validates outlier detection.
-pub(super) fn outlier_detection(verdict: &mut Verdict, at: &Path<'_>, outlier: Option<&OutlierDetection>) {
+pub(super) fn outlier_detection(
+    verdict: &mut Verdict,
+    at: &Path<'_>,
+    outlier: Option<&OutlierDetection>,
+) {
     let Some(outlier) = outlier else {
         return;
     };
+
     if outlier.consecutive_errors != 0 {
         verdict.warn(
             &at.field("consecutiveErrors"),
             "is deprecated; use consecutiveGatewayErrors or consecutive5xxErrors",
         );
     }
-    if !outlier.split_external_local_origin_errors && outlier.consecutive_local_origin_failures.unwrap_or(0) > 0 {
+
+    if !outlier.split_external_local_origin_errors
+        && outlier.consecutive_local_origin_failures.unwrap_or(0) > 0
+    {
         verdict.error(
             &at.field("consecutiveLocalOriginFailures"),
             "has no effect while splitExternalLocalOriginErrors is false; set it to true",
         );
     }
+
     optional_duration(verdict, &at.field("interval"), outlier.interval);
-    optional_duration(verdict, &at.field("baseEjectionTime"), outlier.base_ejection_time);
-    verdict.check(&at.field("maxEjectionPercent"), percent(outlier.max_ejection_percent));
-    verdict.check(&at.field("minHealthPercent"), percent(outlier.min_health_percent));
+    optional_duration(
+        verdict,
+        &at.field("baseEjectionTime"),
+        outlier.base_ejection_time,
+    );
+    verdict.check(
+        &at.field("maxEjectionPercent"),
+        percent(outlier.max_ejection_percent),
+    );
+
+    verdict.check(
+        &at.field("minHealthPercent"),
+        percent(outlier.min_health_percent),
+    );
 }

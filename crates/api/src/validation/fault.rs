@@ -45,32 +45,58 @@ pub(super) fn fault(verdict: &mut Verdict, at: &Path<'_>, fault: Option<&HttpFau
 
 /// Validates an injected error.
 fn validate_abort(verdict: &mut Verdict, at: &Path<'_>, abort: &Abort) {
-    let Abort { http_status: http, grpc_status: grpc, http2_error, percentage } = abort;
+    let Abort {
+        http_status: http,
+        grpc_status: grpc,
+        http2_error,
+        percentage,
+    } = abort;
+
     share(verdict, &at.field("percentage"), percentage.as_ref());
     let kinds = [http.is_some(), grpc.is_some(), http2_error.is_some()];
     if kinds.into_iter().filter(|set| *set).count() > 1 {
-        verdict.error(at, "has more than one kind of error; keep one of httpStatus and grpcStatus");
+        verdict.error(
+            at,
+            "has more than one kind of error; keep one of httpStatus and grpcStatus",
+        );
     }
+
     if let Some(status) = http {
         verdict.check(&at.field("httpStatus"), http_status(i64::from(*status)));
     }
-    if let Some(status) = grpc.as_ref().filter(|status| !GRPC_STATUSES.contains(&status.as_str())) {
+
+    if let Some(status) = grpc
+        .as_ref()
+        .filter(|status| !GRPC_STATUSES.contains(&status.as_str()))
+    {
         verdict.error(
             &at.field("grpcStatus"),
             format!("{status:?} is not a gRPC status; write its name, such as UNAVAILABLE"),
         );
     }
+
     if http2_error.is_some() {
-        verdict.error(&at.field("http2Error"), "is not supported; use httpStatus or grpcStatus");
+        verdict.error(
+            &at.field("http2Error"),
+            "is not supported; use httpStatus or grpcStatus",
+        );
     }
 }
 
 fn validate_delay(verdict: &mut Verdict, at: &Path<'_>, delay: &Delay) {
-    let Delay { percent: _, fixed_delay, exponential_delay, percentage } = delay;
+    let Delay {
+        percent: _,
+        fixed_delay,
+        exponential_delay,
+        percentage,
+    } = delay;
     share(verdict, &at.field("percentage"), percentage.as_ref());
     optional_duration(verdict, &at.field("fixedDelay"), *fixed_delay);
     if exponential_delay.is_some() {
-        verdict.error(&at.field("exponentialDelay"), "is not supported; use fixedDelay");
+        verdict.error(
+            &at.field("exponentialDelay"),
+            "is not supported; use fixedDelay",
+        );
     }
 }
 
@@ -80,6 +106,9 @@ fn share(verdict: &mut Verdict, at: &Path<'_>, percentage: Option<&Percent>) {
         return;
     };
     if *value != 0.0 && !(0.0001..=100.0).contains(value) {
-        verdict.error(&at.field("value"), format!("{value} is not a valid percentage; write 0, or 0.0001 to 100"));
+        verdict.error(
+            &at.field("value"),
+            format!("{value} is not a valid percentage; write 0, or 0.0001 to 100"),
+        );
     }
 }

@@ -19,17 +19,26 @@ pub(super) fn is_claim(name: &str) -> bool {
 
 /// Whether a probe may send a header of this name.
 pub(super) fn is_probe_header(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 /// Whether the name is a token as HTTP defines it.
 fn is_token(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
 /// A header to match: a name, a pseudo header, or a claim.
 pub(super) fn match_name(name: &str) -> Result<(), String> {
-    let is_pseudo = matches!(name, ":method" | ":scheme" | ":authority" | ":path" | ":status");
+    let is_pseudo = matches!(
+        name,
+        ":method" | ":scheme" | ":authority" | ":path" | ":status"
+    );
     if is_pseudo || is_claim(name) || is_token(name) {
         return Ok(());
     }
@@ -41,7 +50,9 @@ pub(super) fn cors_name(name: &str) -> Result<(), String> {
     if is_token(name) {
         return Ok(());
     }
-    Err(format!("{name:?} is not the name of a header; write one, or \"*\" for all"))
+    Err(format!(
+        "{name:?} is not the name of a header; write one, or \"*\" for all"
+    ))
 }
 
 /// A header for claims: no pseudo header, and none of the less common characters of names.
@@ -50,7 +61,9 @@ pub(super) fn plain_name(name: &str) -> Result<(), String> {
     if !name.is_empty() && name.bytes().all(is_plain) {
         return Ok(());
     }
-    Err(format!("{name:?} is not the name of a header for claims; write letters, digits, - and _"))
+    Err(format!(
+        "{name:?} is not the name of a header for claims; write letters, digits, - and _"
+    ))
 }
 
 /// Whether the header contains the authority of a request.
@@ -71,8 +84,14 @@ pub(super) fn headers(verdict: &mut Verdict, at: &Path<'_>, headers: Option<&Hea
     }
 }
 
-/// Validates header changes in one direction; `settable` returns whether a reserved header may be set there.
-fn operations(verdict: &mut Verdict, at: &Path<'_>, operations: &HeaderOperations, settable: fn(&str) -> bool) {
+/// Validates header changes in one direction; `settable` returns whether a reserved header may be
+/// set there.
+fn operations(
+    verdict: &mut Verdict,
+    at: &Path<'_>,
+    operations: &HeaderOperations,
+    settable: fn(&str) -> bool,
+) {
     let HeaderOperations { set, add, remove } = operations;
     for (field, changes) in [("set", set), ("add", add)] {
         let map = at.field(field);
@@ -96,25 +115,38 @@ fn changeable(name: &str) -> Result<(), String> {
         return Err("is empty; write the name of a header".to_owned());
     }
     if name.starts_with(':') || name.eq_ignore_ascii_case("host") {
-        return Err(format!("{name:?} cannot be changed here; the authority can be set on requests, or with rewrite"));
+        return Err(format!(
+            "{name:?} cannot be changed here; the authority can be set on requests, or with rewrite"
+        ));
     }
     Ok(())
 }
 
 /// The value of a header, in which Envoy replaces `%NAME%` and `%NAME(...)%`.
 pub(super) fn value(text: &str) -> Result<(), String> {
-    if text.bytes().any(|byte| (byte < 0x20 && byte != b'\t') || byte == 0x7f) {
-        return Err(format!("{text:?} has control characters, which a header cannot hold"));
+    if text
+        .bytes()
+        .any(|byte| (byte < 0x20 && byte != b'\t') || byte == 0x7f)
+    {
+        return Err(format!(
+            "{text:?} has control characters, which a header cannot hold"
+        ));
     }
     let mut state = State::Literal;
     let mut bytes = text.bytes();
+
     while let Some(byte) = bytes.next() {
         state = match step(state, byte, &mut bytes) {
             Some(next) => next,
             None => return Err(unbalanced(text)),
         };
     }
-    if state == State::Literal { Ok(()) } else { Err(unbalanced(text)) }
+
+    if state == State::Literal {
+        Ok(())
+    } else {
+        Err(unbalanced(text))
+    }
 }
 
 /// The message for a value whose variables do not parse.
@@ -164,7 +196,14 @@ fn step(place: State, byte: u8, rest: &mut std::str::Bytes<'_>) -> Option<State>
         (State::Argument | State::Parenthesis, b')') => State::End,
         (State::Argument, b'"') => State::AfterArgument,
         (State::AfterArgument, b']') => State::Parenthesis,
-        (State::Arguments | State::Quote | State::AfterArgument | State::Parenthesis | State::End, b' ') => place,
+        (
+            State::Arguments
+            | State::Quote
+            | State::AfterArgument
+            | State::Parenthesis
+            | State::End,
+            b' ',
+        ) => place,
         (State::Arguments, _) => State::Argument,
         (State::Name | State::Argument, _) => place,
         (State::Quote | State::AfterArgument | State::Parenthesis | State::End, _) => return None,
@@ -198,7 +237,17 @@ mod tests {
         ] {
             assert_eq!(value(good), Ok(()), "{good}");
         }
-        for bad in ["%", "abc%123", "%START_TIME%%", "%A(", "%A([\"b\" \"c\"])%", "%A([\"a\"])x%", "a\nb", "%A(\\"] {
+
+        for bad in [
+            "%",
+            "abc%123",
+            "%START_TIME%%",
+            "%A(",
+            "%A([\"b\" \"c\"])%",
+            "%A([\"a\"])x%",
+            "a\nb",
+            "%A(\\",
+        ] {
             assert!(value(bad).is_err(), "{bad}");
         }
     }
@@ -206,8 +255,16 @@ mod tests {
     #[test]
     fn claims_follow_the_prefix() {
         assert!(is_claim("@request.auth.claims.sub") && is_claim("@Request.Auth.Claims[a][b]"));
-        assert!(!is_claim("@request.auth.claims") && !is_claim("@request.auth.claims.") && !is_claim("x"));
-        assert!(!is_claim("@request.auth.claims[]") && match_name("@request.auth.claims.sub").is_ok());
-        assert!(match_name("@a").is_err() && match_name(":path").is_ok() && match_name("").is_err());
+        assert!(
+            !is_claim("@request.auth.claims")
+                && !is_claim("@request.auth.claims.")
+                && !is_claim("x")
+        );
+        assert!(
+            !is_claim("@request.auth.claims[]") && match_name("@request.auth.claims.sub").is_ok()
+        );
+        assert!(
+            match_name("@a").is_err() && match_name(":path").is_ok() && match_name("").is_err()
+        );
     }
 }

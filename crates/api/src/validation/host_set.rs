@@ -1,4 +1,5 @@
-//! A set of hosts that finds hosts which overlap with another one: checking a list costs no more than its length.
+//! A set of hosts that finds hosts which overlap with another one: checking a list costs no more
+//! than its length.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -52,14 +53,19 @@ impl<'a> HostSet<'a> {
         }
         let inner = body(host);
         let starts = inner.char_indices().map(|(at, _)| at).chain([inner.len()]);
-        starts.filter_map(|at| inner.get(at..)).find_map(|suffix| self.suffixes.get(suffix).copied())
+        starts
+            .filter_map(|at| inner.get(at..))
+            .find_map(|suffix| self.suffixes.get(suffix).copied())
     }
 
     /// The index of a host that overlaps with `host`.
     pub(super) fn overlapping(&self, host: &str) -> Option<usize> {
         self.covering(host).or_else(|| {
             let suffix = host.strip_prefix('*').map(backwards)?;
-            let (found, index) = self.backwards.range((Bound::Included(suffix.clone()), Bound::Unbounded)).next()?;
+            let (found, index) = self
+                .backwards
+                .range((Bound::Included(suffix.clone()), Bound::Unbounded))
+                .next()?;
             found.starts_with(&suffix).then_some(*index)
         })
     }
@@ -72,9 +78,12 @@ mod tests {
 
     #[test]
     fn host_set_lookups_equal_a_linear_search() {
-        let hosts =
-            ["a", "a.com", "*.com", "*a.com", "b.a.com", "*", "*.a.com", "x.org", "é.com", "*é.com", "com", "*com"];
+        let hosts = [
+            "a", "a.com", "*.com", "*a.com", "b.a.com", "*", "*.a.com", "x.org", "é.com", "*é.com",
+            "com", "*com",
+        ];
         let all: Vec<String> = hosts.map(str::to_owned).to_vec();
+
         for mask in 0..1_usize << 6 {
             for from in [0, 6] {
                 let some: Vec<String> = all
@@ -85,7 +94,9 @@ mod tests {
                     .filter(|(at, _)| mask >> at & 1 == 1)
                     .map(|(_, host)| host.clone())
                     .collect();
+
                 let set = HostSet::of(&some);
+
                 for host in hosts {
                     assert_eq!(
                         set.covering(host).is_some(),

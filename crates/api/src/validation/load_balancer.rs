@@ -6,7 +6,9 @@ use super::Verdict;
 use super::locality::{locality_setting, zone_aware_setting};
 use super::name::duration;
 use super::path::Path;
-use crate::istio::{ConsistentHashLb, HttpCookie, LoadBalancerSettings, OutlierDetection, WarmupConfiguration};
+use crate::istio::{
+    ConsistentHashLb, HttpCookie, LoadBalancerSettings, OutlierDetection, WarmupConfiguration,
+};
 
 /// The table size of Maglev must be below this number.
 const MAGLEV_LIMIT: u64 = 5_000_011;
@@ -21,6 +23,7 @@ pub(super) fn load_balancer(
     let Some(settings) = settings else {
         return;
     };
+
     let LoadBalancerSettings {
         simple,
         consistent_hash: hash,
@@ -30,6 +33,7 @@ pub(super) fn load_balancer(
         warmup_duration_secs: _,
         warmup: warm_up,
     } = settings;
+
     if let Some(hash) = hash {
         let at = &at.field("consistentHash");
         if simple.is_some() {
@@ -37,20 +41,45 @@ pub(super) fn load_balancer(
         }
         consistent_hash(verdict, at, hash);
     }
+
     if backend_utilization.is_some() && (simple.is_some() || hash.is_some()) {
-        verdict
-            .error(&at.field("backendUtilization"), "is set together with simple or consistentHash; keep one of them");
+        verdict.error(
+            &at.field("backendUtilization"),
+            "is set together with simple or consistentHash; keep one of them",
+        );
     }
+
     if backend_utilization.is_some() {
         // As in Istio 1.32, whose istiod does not read it.
-        verdict.warn(&at.field("backendUtilization"), "has no effect; requests are balanced as if it were not set");
+        verdict.warn(
+            &at.field("backendUtilization"),
+            "has no effect; requests are balanced as if it were not set",
+        );
     }
+
     let zone_aware = &at.field("zoneAwareLbSetting");
+
     if locality_lb_setting.is_some() && zone_aware_lb_setting.is_some() {
-        verdict.error(zone_aware, "is set together with localityLbSetting; keep one of them");
+        verdict.error(
+            zone_aware,
+            "is set together with localityLbSetting; keep one of them",
+        );
     }
-    locality_setting(verdict, &at.field("localityLbSetting"), locality_lb_setting.as_ref(), outlier.is_some());
-    zone_aware_setting(verdict, zone_aware, zone_aware_lb_setting.as_ref(), outlier.is_some());
+
+    locality_setting(
+        verdict,
+        &at.field("localityLbSetting"),
+        locality_lb_setting.as_ref(),
+        outlier.is_some(),
+    );
+
+    zone_aware_setting(
+        verdict,
+        zone_aware,
+        zone_aware_lb_setting.as_ref(),
+        outlier.is_some(),
+    );
+
     if let Some(warm_up) = warm_up {
         warmup(verdict, &at.field("warmup"), warm_up);
     }
@@ -64,18 +93,25 @@ fn consistent_hash(verdict: &mut Verdict, at: &Path<'_>, hash: &ConsistentHashLb
         hash.use_source_ip.is_some(),
         hash.http_query_parameter_name.is_some(),
     ];
+
     if keys.into_iter().filter(|set| *set).count() > 1 {
         verdict.error(
             at,
             "has more than one key; keep one of httpHeaderName, httpCookie, useSourceIp and httpQueryParameterName",
         );
     }
+
     if hash.ring_hash.is_some() && hash.maglev.is_some() {
-        verdict.error(&at.field("maglev"), "is set together with ringHash; keep one of them");
+        verdict.error(
+            &at.field("maglev"),
+            "is set together with ringHash; keep one of them",
+        );
     }
+
     if let Some(cookie) = &hash.http_cookie {
         http_cookie(verdict, &at.field("httpCookie"), cookie);
     }
+
     if hash.minimum_ring_size != 0 {
         let at = &at.field("minimumRingSize");
         verdict.warn(at, "is deprecated; use ringHash.minimumRingSize");
@@ -83,6 +119,7 @@ fn consistent_hash(verdict: &mut Verdict, at: &Path<'_>, hash: &ConsistentHashLb
             verdict.error(at, "is set together with ringHash or maglev; remove it");
         }
     }
+
     if let Some(maglev) = &hash.maglev {
         let at = at.field("maglev");
         if maglev.table_size >= MAGLEV_LIMIT || !is_prime(maglev.table_size) {
@@ -98,31 +135,60 @@ fn consistent_hash(verdict: &mut Verdict, at: &Path<'_>, hash: &ConsistentHashLb
 /// Validates the cookie whose value is the key.
 fn http_cookie(verdict: &mut Verdict, at: &Path<'_>, cookie: &HttpCookie) {
     if cookie.name.is_empty() {
-        verdict.error(&at.field("name"), "is missing; write the name of the cookie");
+        verdict.error(
+            &at.field("name"),
+            "is missing; write the name of the cookie",
+        );
     }
+
     let mut names = BTreeSet::new();
     let attributes = at.field("attributes");
     for (index, attribute) in cookie.attributes.iter().enumerate() {
         let item = attributes.item(index);
         let at = &item.field("name");
+
         if attribute.name.is_empty() {
-            verdict.error(at, "is missing; write the name of the attribute, such as SameSite");
+            verdict.error(
+                at,
+                "is missing; write the name of the attribute, such as SameSite",
+            );
         } else if !names.insert(attribute.name.as_str()) {
-            verdict.error(at, format!("{:?} is set a second time; set each attribute once", attribute.name));
+            verdict.error(
+                at,
+                format!(
+                    "{:?} is set a second time; set each attribute once",
+                    attribute.name
+                ),
+            );
         }
     }
 }
 
 /// Validates the slow start of new endpoints.
 fn warmup(verdict: &mut Verdict, at: &Path<'_>, warmup: &WarmupConfiguration) {
-    let WarmupConfiguration { duration: time, minimum_percent, aggression } = warmup;
-    let outcome = time.map_or_else(|| Err("is missing; write the duration of the warmup".to_owned()), duration);
+    let WarmupConfiguration {
+        duration: time,
+        minimum_percent,
+        aggression,
+    } = warmup;
+    let outcome = time.map_or_else(
+        || Err("is missing; write the duration of the warmup".to_owned()),
+        duration,
+    );
     verdict.check(&at.field("duration"), outcome);
+
     if let Some(percent) = minimum_percent.filter(|percent| *percent > 100.0) {
-        verdict.error(&at.field("minimumPercent"), format!("{percent} is too large; write at most 100"));
+        verdict.error(
+            &at.field("minimumPercent"),
+            format!("{percent} is too large; write at most 100"),
+        );
     }
+
     if let Some(aggression) = aggression.filter(|aggression| *aggression <= 0.0) {
-        verdict.error(&at.field("aggression"), format!("{aggression} is not positive; write more than 0"));
+        verdict.error(
+            &at.field("aggression"),
+            format!("{aggression} is not positive; write more than 0"),
+        );
     }
 }
 

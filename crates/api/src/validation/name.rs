@@ -1,4 +1,5 @@
-//! Checks of names, addresses, ports, durations and labels. Each returns what is wrong and what would be right.
+//! Checks of names, addresses, ports, durations and labels. Each returns what is wrong and what
+//! would be right.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,7 +18,8 @@ const KEY_PREFIX_LIMIT: usize = 253;
 /// The prefix of the address of a Unix domain socket.
 pub(super) const UNIX_PREFIX: &str = "unix://";
 
-/// Whether the text is one label of a domain name: letters, digits and inner hyphens, at most 63 bytes.
+/// Whether the text is one label of a domain name: letters, digits and inner hyphens, at most 63
+/// bytes.
 pub(super) fn is_dns_label(text: &str) -> bool {
     text.len() <= LABEL_LIMIT && is_label_of_any_length(text)
 }
@@ -26,12 +28,19 @@ pub(super) fn is_dns_label(text: &str) -> bool {
 fn is_label_of_any_length(text: &str) -> bool {
     let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
-    edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
+    edge(bytes.first())
+        && edge(bytes.last())
+        && bytes
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
 }
 
 /// Whether the text is a label, `*`, or a label after `*` or `*-`.
 fn is_wildcard_label(text: &str) -> bool {
-    let rest = text.strip_prefix("*-").or_else(|| text.strip_prefix('*')).unwrap_or(text);
+    let rest = text
+        .strip_prefix("*-")
+        .or_else(|| text.strip_prefix('*'))
+        .unwrap_or(text);
     text == "*" || (text.len() <= LABEL_LIMIT && is_label_of_any_length(rest))
 }
 
@@ -41,7 +50,9 @@ fn is_qualified_name(text: &str) -> bool {
     let bytes = text.as_bytes();
     edge(bytes.first())
         && edge(bytes.last())
-        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
+        && bytes
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
 /// A DNS label, such as the name of a namespace, subset or object.
@@ -49,7 +60,9 @@ pub(super) fn dns_label(text: &str, what: &str) -> Result<(), String> {
     if is_dns_label(text) {
         return Ok(());
     }
-    Err(format!("{text:?} is not {what}; write letters, digits and inner hyphens, at most {LABEL_LIMIT}"))
+    Err(format!(
+        "{text:?} is not {what}; write letters, digits and inner hyphens, at most {LABEL_LIMIT}"
+    ))
 }
 
 /// The rules for every domain name.
@@ -58,7 +71,10 @@ fn domain_length(domain: &str) -> Result<(), String> {
         return Err("is empty; write a domain name".to_owned());
     }
     if domain.len() > DOMAIN_LIMIT {
-        return Err(format!("{domain:?} is {} bytes long; a domain name has at most {DOMAIN_LIMIT}", domain.len()));
+        return Err(format!(
+            "{domain:?} is {} bytes long; a domain name has at most {DOMAIN_LIMIT}",
+            domain.len()
+        ));
     }
     Ok(())
 }
@@ -67,7 +83,9 @@ fn domain_length(domain: &str) -> Result<(), String> {
 fn domain_labels(labels: &str, whole: &str) -> Result<(), String> {
     let top = labels.rsplit('.').next().unwrap_or(labels);
     if top.parse::<i64>().is_ok() {
-        return Err(format!("{whole:?} is not a domain name: its last label {top:?} is a number"));
+        return Err(format!(
+            "{whole:?} is not a domain name: its last label {top:?} is a number"
+        ));
     }
     // The last label may be empty: `example.com.` is the unambiguous form.
     if labels.is_empty() {
@@ -96,7 +114,9 @@ pub(super) fn fqdn(domain: &str) -> Result<(), String> {
 /// A domain name whose first label may be, or start with, a `*`.
 pub(super) fn wildcard_domain(domain: &str) -> Result<(), String> {
     domain_length(domain)?;
-    let (first, rest) = domain.split_once('.').map_or((domain, None), |(first, rest)| (first, Some(rest)));
+    let (first, rest) = domain
+        .split_once('.')
+        .map_or((domain, None), |(first, rest)| (first, Some(rest)));
     if !is_wildcard_label(first) {
         return Err(bad_label(domain, first));
     }
@@ -106,7 +126,9 @@ pub(super) fn wildcard_domain(domain: &str) -> Result<(), String> {
 /// A wildcard, if any, that replaces whole labels.
 pub(super) fn no_partial_wildcard(host: &str) -> Result<(), String> {
     if host.contains('*') && host.len() != 1 && !host.starts_with("*.") {
-        return Err(format!("{host:?} has a wildcard for part of a label; write \"*\" or \"*.\" and a domain"));
+        return Err(format!(
+            "{host:?} has a wildcard for part of a label; write \"*\" or \"*.\" and a domain"
+        ));
     }
     Ok(())
 }
@@ -118,13 +140,16 @@ pub(super) fn sni_domain(domain: &str) -> Result<(), String> {
         return wildcard_domain(domain);
     }
     let mut parts = domain.split('_').skip(1).map(|part| part.trim_matches('.'));
-    let (port, host) = (parts.next(), parts.nth(1));
+    let port = parts.next();
+    let host = parts.nth(1);
     let has_digit = port.is_some_and(|port| port.bytes().any(|byte| byte.is_ascii_digit()));
     let has_letter = host.is_some_and(|host| host.bytes().any(|byte| byte.is_ascii_alphabetic()));
     if has_digit && has_letter {
         return Ok(());
     }
-    Err(format!("{domain:?} starts as a generated SNI; write it as outbound_.<port>_.<subset>_.<host>"))
+    Err(format!(
+        "{domain:?} starts as a generated SNI; write it as outbound_.<port>_.<subset>_.<host>"
+    ))
 }
 
 pub(super) fn ip_address(text: &str) -> Result<(), String> {
@@ -139,15 +164,25 @@ pub(super) fn ip_or_cidr(text: &str) -> Result<(), String> {
     let Some((address, bits)) = text.split_once('/') else {
         return ip_address(text);
     };
+
     let most = match address.parse::<IpAddr>() {
         Ok(IpAddr::V4(_)) => 32,
         Ok(IpAddr::V6(_)) => 128,
-        Err(_) => return Err(format!("{text:?} is not a CIDR block: {address:?} is not an IP address")),
+        Err(_) => {
+            return Err(format!(
+                "{text:?} is not a CIDR block: {address:?} is not an IP address"
+            ));
+        }
     };
-    let plain = bits == "0" || (!bits.starts_with('0') && bits.bytes().all(|byte| byte.is_ascii_digit()));
+
+    let plain =
+        bits == "0" || (!bits.starts_with('0') && bits.bytes().all(|byte| byte.is_ascii_digit()));
+
     match bits.parse::<u8>() {
         Ok(bits) if plain && bits <= most => Ok(()),
-        Ok(_) | Err(_) => Err(format!("{text:?} is not a CIDR block: the prefix length must be 0 to {most}")),
+        Ok(_) | Err(_) => Err(format!(
+            "{text:?} is not a CIDR block: the prefix length must be 0 to {most}"
+        )),
     }
 }
 
@@ -213,9 +248,12 @@ pub(super) fn labels(verdict: &mut Verdict, at: &Path<'_>, labels: &BTreeMap<Str
 
 /// A label key: a name, after an optional domain and a slash.
 fn label_key(key: &str) -> Result<(), String> {
-    let (prefix, name) = key.rsplit_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
-    let good_prefix =
-        prefix.is_none_or(|prefix| prefix.len() <= KEY_PREFIX_LIMIT && prefix.split('.').all(is_label_of_any_length));
+    let (prefix, name) = key
+        .rsplit_once('/')
+        .map_or((None, key), |(prefix, name)| (Some(prefix), name));
+    let good_prefix = prefix.is_none_or(|prefix| {
+        prefix.len() <= KEY_PREFIX_LIMIT && prefix.split('.').all(is_label_of_any_length)
+    });
     if good_prefix && name.len() <= LABEL_LIMIT && is_qualified_name(name) {
         return Ok(());
     }
@@ -231,16 +269,28 @@ mod tests {
 
     #[test]
     fn domains_are_labels_with_an_optional_last_dot() {
-        for good in
-            ["example", "example.com", "example.com.", "1.example", "EXAMPLE.com", "*", "*.com", "*-a.com", "*a", "*."]
-        {
+        for good in [
+            "example",
+            "example.com",
+            "example.com.",
+            "1.example",
+            "EXAMPLE.com",
+            "*",
+            "*.com",
+            "*-a.com",
+            "*a",
+            "*.",
+        ] {
             assert_eq!(wildcard_domain(good), Ok(()), "{good}");
         }
-        for bad in
-            ["", ".", ".com", "a..b", "-a.com", "a_b.com", "*.*.com", "a.1", "1.2.3.4", "a.*", "a-*.com", "a/b.com"]
-        {
+
+        for bad in [
+            "", ".", ".com", "a..b", "-a.com", "a_b.com", "*.*.com", "a.1", "1.2.3.4", "a.*",
+            "a-*.com", "a/b.com",
+        ] {
             assert!(wildcard_domain(bad).is_err(), "{bad}");
         }
+
         assert_eq!(fqdn("example.com."), Ok(()));
         assert!(fqdn("*.com").is_err() && fqdn("1").is_err() && fqdn(".").is_err());
         assert!(fqdn(&"a".repeat(64)).is_err() && fqdn(&["a"; 129].join(".")).is_err());
@@ -257,9 +307,17 @@ mod tests {
 
     #[test]
     fn cidr_blocks_have_a_plain_prefix_length() {
-        for good in ["10.0.0.1", "10.0.0.0/8", "::/0", "2001:db8::1", "2001:db8::/128", "fe80::1%eth0"] {
+        for good in [
+            "10.0.0.1",
+            "10.0.0.0/8",
+            "::/0",
+            "2001:db8::1",
+            "2001:db8::/128",
+            "fe80::1%eth0",
+        ] {
             assert_eq!(ip_or_cidr(good), Ok(()), "{good}");
         }
+
         for bad in [
             "",
             "10.0.0",
@@ -289,6 +347,8 @@ mod tests {
     #[test]
     fn unix_paths_name_a_file() {
         assert!(unix_path("/run/a.sock").is_ok() && unix_path("@name").is_ok());
-        assert!(unix_path("").is_err() && unix_path("a.sock").is_err() && unix_path("/run/").is_err());
+        assert!(
+            unix_path("").is_err() && unix_path("a.sock").is_err() && unix_path("/run/").is_err()
+        );
     }
 }

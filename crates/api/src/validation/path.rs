@@ -24,17 +24,26 @@ enum PathSegment<'a> {
 impl<'a> Path<'a> {
     /// A field of the object itself.
     pub(super) const fn root(name: &'a str) -> Self {
-        Self { parent: None, step: PathSegment::Field(name) }
+        Self {
+            parent: None,
+            step: PathSegment::Field(name),
+        }
     }
 
     /// A field of this value, or a value of this map.
     pub(super) const fn field(&'a self, name: &'a str) -> Self {
-        Self { parent: Some(self), step: PathSegment::Field(name) }
+        Self {
+            parent: Some(self),
+            step: PathSegment::Field(name),
+        }
     }
 
     /// An element of this list.
     pub(super) const fn item(&'a self, index: usize) -> Self {
-        Self { parent: Some(self), step: PathSegment::Item(index) }
+        Self {
+            parent: Some(self),
+            step: PathSegment::Item(index),
+        }
     }
 }
 
@@ -61,6 +70,9 @@ mod tests {
         let http = spec.field("http");
         let route = http.item(2);
         let labels = route.field("labels");
-        assert_eq!(labels.field("app.kubernetes.io/name").to_string(), "spec.http[2].labels.app.kubernetes.io/name");
+        assert_eq!(
+            labels.field("app.kubernetes.io/name").to_string(),
+            "spec.http[2].labels.app.kubernetes.io/name"
+        );
     }
 }

@@ -17,7 +17,8 @@ pub(super) enum PortProtocol {
 
 impl PortProtocol {
     /// The names, for messages.
-    pub(super) const NAMES: &str = "HTTP, HTTP2, GRPC, GRPC-WEB, HTTPS, TLS, TCP, MONGO, REDIS or MYSQL";
+    pub(super) const NAMES: &str =
+        "HTTP, HTTP2, GRPC, GRPC-WEB, HTTPS, TLS, TCP, MONGO, REDIS or MYSQL";
 
     /// Reads a name, ignoring case.
     pub(super) fn parse(name: &str) -> Option<Self> {
@@ -58,5 +59,8 @@ pub(super) fn optional_protocol(name: &str) -> Result<(), String> {
     if name.is_empty() || PortProtocol::parse(name).is_some() {
         return Ok(());
     }
-    Err(format!("{name:?} is not a protocol; write {}, or leave it out for detection", PortProtocol::NAMES))
+    Err(format!(
+        "{name:?} is not a protocol; write {}, or leave it out for detection",
+        PortProtocol::NAMES
+    ))
 }

@@ -1,15 +1,15 @@
 //! Syntax check of regular expressions for RE2, as Go's `regexp` parses them.
 //!
-//! Proxies run expressions with RE2, whose syntax differs from that of the `regex` crate in details (`a**` is an error, `{`
-//! alone is a character), so that the crate would reject valid expressions and accept invalid ones. The crate checks only the
-//! names of Unicode classes.
+//! Proxies run expressions with RE2, whose syntax differs from that of the `regex` crate in details
+//! (`a**` is an error, `{` alone is a character), so that the crate would reject valid expressions
+//! and accept invalid ones. The crate checks only the names of Unicode classes.
 
 use std::fmt;
 
 /// The maximum number of repetitions of an expression; nested repeats are multiplied.
 const REPEAT_LIMIT: u32 = 1000;
-/// The maximum nesting depth of an expression, as in Go: repeats and captures count. It also bounds the recursion of [`fits`],
-/// and of dropping a [`Repeat`].
+/// The maximum nesting depth of an expression, as in Go: repeats and captures count. It also bounds
+/// the recursion of [`fits`], and of dropping a [`Repeat`].
 const NESTING_LIMIT: usize = 1000;
 
 /// Why an expression is not RE2, with its invalid part.
@@ -23,12 +23,19 @@ pub(super) struct Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.piece.is_empty() { f.write_str(self.reason) } else { write!(f, "{} at {:?}", self.reason, self.piece) }
+        if self.piece.is_empty() {
+            f.write_str(self.reason)
+        } else {
+            write!(f, "{} at {:?}", self.reason, self.piece)
+        }
     }
 }
 
 fn fault<T>(reason: &'static str, piece: &str) -> Result<T, Fault> {
-    Err(Fault { reason, piece: piece.chars().take(20).collect() })
+    Err(Fault {
+        reason,
+        piece: piece.chars().take(20).collect(),
+    })
 }
 
 /// A counted repeat and the counted repeats within it.
@@ -90,11 +97,18 @@ pub(super) fn check(expression: &str) -> Result<(), Fault> {
     let mut group = Group::default();
     let mut rest = expression;
     let mut after_operator = false;
+
     while let Some(first) = rest.chars().next() {
         let before = rest;
         rest = after(rest, first);
-        let counted = if first == '{' { counted_repeat(before) } else { None };
+        let counted = if first == '{' {
+            counted_repeat(before)
+        } else {
+            None
+        };
+
         let is_operator = matches!(first, '*' | '+' | '?') || counted.is_some();
+
         match first {
             _ if is_operator => {
                 rest = operator(&mut group, before, counted, after_operator)?;
@@ -104,10 +118,22 @@ pub(super) fn check(expression: &str) -> Result<(), Fault> {
                 rest = remaining;
                 if opens {
                     let captures = before.starts_with("(?P<") || before.starts_with("(?<");
-                    outer.push(std::mem::replace(&mut group, Group { captures, ..Group::default() }));
+                    outer.push(std::mem::replace(
+                        &mut group,
+                        Group {
+                            captures,
+                            ..Group::default()
+                        },
+                    ));
                 }
             }
-            '(' => outer.push(std::mem::replace(&mut group, Group { captures: true, ..Group::default() })),
+            '(' => outer.push(std::mem::replace(
+                &mut group,
+                Group {
+                    captures: true,
+                    ..Group::default()
+                },
+            )),
             ')' => {
                 let Some(parent) = outer.pop() else {
                     return fault("unexpected closing parenthesis", before);
@@ -130,12 +156,19 @@ pub(super) fn check(expression: &str) -> Result<(), Fault> {
             }
             _ => group.push(),
         }
+
         if group.last_height > NESTING_LIMIT {
             return fault("the expression nests more than 1000 levels deep", "");
         }
+
         after_operator = is_operator;
     }
-    if outer.is_empty() { Ok(()) } else { fault("missing closing parenthesis", "") }
+
+    if outer.is_empty() {
+        Ok(())
+    } else {
+        fault("missing closing parenthesis", "")
+    }
 }
 
 /// The text without a leading `character`.
@@ -150,33 +183,49 @@ fn operator<'a>(
     counted: Option<(Bounds, &'a str)>,
     after_operator: bool,
 ) -> Result<&'a str, Fault> {
-    let mut rest = text.get(1..).expect("an operator starts with an ASCII character");
+    let mut rest = text
+        .get(1..)
+        .expect("an operator starts with an ASCII character");
     let mut count = None;
+
     if let Some((bounds, remaining)) = counted {
         rest = remaining;
         let most = bounds.most.unwrap_or(0);
-        if bounds.least > REPEAT_LIMIT || most > REPEAT_LIMIT || bounds.most.is_some_and(|most| bounds.least > most) {
-            return fault("a repeat count exceeds 1000, or its minimum exceeds its maximum", text);
+        if bounds.least > REPEAT_LIMIT
+            || most > REPEAT_LIMIT
+            || bounds.most.is_some_and(|most| bounds.least > most)
+        {
+            return fault(
+                "a repeat count exceeds 1000, or its minimum exceeds its maximum",
+                text,
+            );
         }
         count = Some(bounds);
     }
+
     rest = rest.strip_prefix('?').unwrap_or(rest);
     if after_operator {
         return fault("two repetition operators follow each other", text);
     }
+
     let Some(last) = group.last.take() else {
         return fault("there is nothing to repeat", text);
     };
+
     group.last = Some(match count {
         None => last,
         Some(Bounds { least, most }) => {
-            let repeats = vec![Repeat { count: most.unwrap_or(least), inner: last }];
+            let repeats = vec![Repeat {
+                count: most.unwrap_or(least),
+                inner: last,
+            }];
             if (least >= 2 || most.is_some_and(|most| most >= 2)) && !fits(&repeats, REPEAT_LIMIT) {
                 return fault("nested repeat counts multiply to more than 1000", text);
             }
             repeats
         }
     });
+
     group.last_height += 1;
     Ok(rest)
 }
@@ -194,19 +243,35 @@ pub(super) struct Bounds {
 pub(super) fn counted_repeat(text: &str) -> Option<(Bounds, &str)> {
     let (least, rest) = number(text.strip_prefix('{')?)?;
     if let Some(rest) = rest.strip_prefix('}') {
-        return Some((Bounds { least, most: Some(least) }, rest));
+        return Some((
+            Bounds {
+                least,
+                most: Some(least),
+            },
+            rest,
+        ));
     }
+
     let rest = rest.strip_prefix(',')?;
     if let Some(rest) = rest.strip_prefix('}') {
         return Some((Bounds { least, most: None }, rest));
     }
+
     let (most, rest) = number(rest)?;
-    Some((Bounds { least, most: Some(most) }, rest.strip_prefix('}')?))
+    Some((
+        Bounds {
+            least,
+            most: Some(most),
+        },
+        rest.strip_prefix('}')?,
+    ))
 }
 
 /// Reads a number without leading zeros.
 fn number(text: &str) -> Option<(u32, &str)> {
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
     let (digits, rest) = text.split_at_checked(end)?;
     if digits.is_empty() || (digits.len() > 1 && digits.starts_with('0')) {
         return None;
@@ -221,15 +286,23 @@ pub(super) fn flags(text: &str) -> Result<(bool, &str), Fault> {
     if let Some(named) = named.filter(|named| !named.is_empty()) {
         return match named.split_once('>') {
             Some((name, rest))
-                if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') =>
+                if !name.is_empty()
+                    && name
+                        .bytes()
+                        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') =>
             {
                 Ok((true, rest))
             }
-            Some(_) | None => fault("the name of a group must be letters, digits and \"_\"", text),
+            Some(_) | None => fault(
+                "the name of a group must be letters, digits and \"_\"",
+                text,
+            ),
         };
     }
+
     let mut negated = false;
     let mut any = false;
+
     for (place, character) in inner.char_indices() {
         let rest = inner.get(place + 1..).unwrap_or_default();
         match character {
@@ -239,6 +312,7 @@ pub(super) fn flags(text: &str) -> Result<(bool, &str), Fault> {
             _ => break,
         }
     }
+
     fault("RE2 does not support this kind of group", text)
 }
 
@@ -247,7 +321,10 @@ pub(super) fn outside_escape(text: &str) -> Result<(bool, &str), Fault> {
     let inner = text.strip_prefix('\\').unwrap_or(text);
     match inner.chars().next() {
         Some(kind @ ('A' | 'b' | 'B' | 'z')) => Ok((true, after(inner, kind))),
-        Some('C') => fault("RE2 does not support this escape in a character class", text),
+        Some('C') => fault(
+            "RE2 does not support this escape in a character class",
+            text,
+        ),
         Some('Q') => {
             let quoted = after(inner, 'Q');
             let (literal, rest) = quoted.split_once("\\E").unwrap_or((quoted, ""));
@@ -281,20 +358,29 @@ fn unicode_class<'a>(text: &str, name: &'a str) -> Result<&'a str, Fault> {
             None => return fault(wrong, text),
         },
         None => match name.chars().next() {
-            Some(letter) => name.split_at_checked(letter.len_utf8()).unwrap_or((name, "")),
+            Some(letter) => name
+                .split_at_checked(letter.len_utf8())
+                .unwrap_or((name, "")),
             None => return fault(wrong, text),
         },
     };
-    let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "_- &".contains(c));
+
+    let plain = name
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || "_- &".contains(c));
     if plain && !name.is_empty() && is_unicode_class(name) {
         return Ok(rest);
     }
+
     fault(wrong, text)
 }
 
-/// Whether the `regex` crate has a class of this name. Its program is not built, which would cost much more than the lookup.
+/// Whether the `regex` crate has a class of this name. Its program is not built, which would cost
+/// much more than the lookup.
 fn is_unicode_class(name: &str) -> bool {
-    let built = regex::RegexBuilder::new(&format!("\\p{{{name}}}")).size_limit(0).build();
+    let built = regex::RegexBuilder::new(&format!("\\p{{{name}}}"))
+        .size_limit(0)
+        .build();
     matches!(built, Ok(_) | Err(regex::Error::CompiledTooBig(_)))
 }
 
@@ -303,6 +389,7 @@ fn character_escape(text: &str) -> Result<(char, &str), Fault> {
     let Some(inner) = text.strip_prefix('\\').filter(|inner| !inner.is_empty()) else {
         return fault("the expression ends with a backslash", "");
     };
+
     let kind = inner.chars().next().unwrap_or('\\');
     let rest = after(inner, kind);
     let meant = match kind {
@@ -318,12 +405,17 @@ fn character_escape(text: &str) -> Result<(char, &str), Fault> {
         _ if kind.is_ascii() && !kind.is_ascii_alphanumeric() => Some((kind, rest)),
         _ => None,
     };
+
     meant.map_or_else(|| fault("RE2 does not support this escape", text), Ok)
 }
 
 /// Reads up to three octal digits.
 fn octal(text: &str) -> Option<(char, &str)> {
-    let end = text.bytes().take(3).take_while(|byte| (b'0'..=b'7').contains(byte)).count();
+    let end = text
+        .bytes()
+        .take(3)
+        .take_while(|byte| (b'0'..=b'7').contains(byte))
+        .count();
     let (digits, rest) = text.split_at_checked(end)?;
     Some((char::from_u32(u32::from_str_radix(digits, 8).ok()?)?, rest))
 }
@@ -338,33 +430,45 @@ fn hexadecimal(text: &str) -> Option<(char, &str)> {
         return None;
     }
     // Halves of surrogate pairs are characters to Go; they match nothing, but order ranges.
-    let code = u32::from_str_radix(digits, 16).ok().filter(|code| *code <= u32::from(char::MAX))?;
-    Some((char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER), rest))
+    let code = u32::from_str_radix(digits, 16)
+        .ok()
+        .filter(|code| *code <= u32::from(char::MAX))?;
+    Some((
+        char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER),
+        rest,
+    ))
 }
 
 /// The names of POSIX classes.
 const POSIX_CLASSES: [&str; 14] = [
-    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper", "word",
-    "xdigit",
+    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct",
+    "space", "upper", "word", "xdigit",
 ];
 
 /// The length of an expression from its last `:]`, for [`class`].
 pub(super) fn after_last_class_name(expression: &str) -> Option<usize> {
-    expression.rfind(":]").map(|at| expression.len().saturating_sub(at))
+    expression
+        .rfind(":]")
+        .map(|at| expression.len().saturating_sub(at))
 }
 
-/// Parses a class in brackets and returns the rest. `last_name` is [`after_last_class_name`] of the whole expression: `[:`
-/// starts a name only if `:]` follows, and a search for each `[:` would be quadratic.
+/// Parses a class in brackets and returns the rest. `last_name` is [`after_last_class_name`] of the
+/// whole expression: `[:` starts a name only if `:]` follows, and a search for each `[:` would be
+/// quadratic.
 pub(super) fn class(text: &str, last_name: Option<usize>) -> Result<&str, Fault> {
     let mut rest = text.strip_prefix('[').unwrap_or(text);
     rest = rest.strip_prefix('^').unwrap_or(rest);
     let mut first = true;
+
     loop {
         if let Some(after) = rest.strip_prefix(']').filter(|_| !first) {
             return Ok(after);
         }
+
         first = false;
-        let named = rest.strip_prefix("[:").filter(|named| last_name.is_some_and(|last| last <= named.len()));
+        let named = rest
+            .strip_prefix("[:")
+            .filter(|named| last_name.is_some_and(|last| last <= named.len()));
         if let Some(named) = named {
             let name = named.strip_prefix('^').unwrap_or(named);
             let after = |class: &&str| name.strip_prefix(*class)?.strip_prefix(":]");
@@ -374,14 +478,19 @@ pub(super) fn class(text: &str, last_name: Option<usize>) -> Result<&str, Fault>
             rest = after;
             continue;
         }
+
         if let Some(after) = class_escape(rest)? {
             rest = after;
             continue;
         }
+
         let range = rest;
         let (low, after_low) = class_character(rest, text)?;
         rest = after_low;
-        let high = rest.strip_prefix('-').filter(|high| !high.is_empty() && !high.starts_with(']'));
+        let high = rest
+            .strip_prefix('-')
+            .filter(|high| !high.is_empty() && !high.starts_with(']'));
+
         if let Some(high) = high {
             let (high, after_high) = class_character(high, text)?;
             rest = after_high;
@@ -465,7 +574,8 @@ mod tests {
     #[test]
     fn nesting_is_bounded_on_a_small_stack() {
         let nested = |levels: usize, open: &str, close: &str| {
-            check(&format!("{}a{}", open.repeat(levels), close.repeat(levels))).map_err(|fault| fault.to_string())
+            check(&format!("{}a{}", open.repeat(levels), close.repeat(levels)))
+                .map_err(|fault| fault.to_string())
         };
         let deep = move || {
             let refused = Err("the expression nests more than 1000 levels deep".to_owned());
@@ -479,12 +589,19 @@ mod tests {
             // Groups that capture nothing are no level to Go either.
             assert_eq!(nested(200_000, "(?:", ")"), Ok(()));
         };
-        std::thread::Builder::new().stack_size(512 << 10).spawn(deep).unwrap().join().unwrap();
+
+        std::thread::Builder::new()
+            .stack_size(512 << 10)
+            .spawn(deep)
+            .unwrap()
+            .join()
+            .unwrap();
     }
 
     #[test]
     fn a_long_expression_takes_time_in_proportion() {
-        // Each of them was looked through to its end at each of its pieces: a minute or more for a megabyte.
+        // Each of them was looked through to its end at each of its pieces: a minute or more for a
+        // megabyte.
         for piece in ["[[:a]", "\\d", "[a]", "\\pL", "(a)", "a{2}"] {
             let long = piece.repeat((1 << 20) / piece.len());
             assert_eq!(check(&long), Ok(()), "{piece}");

@@ -1,4 +1,5 @@
-//! The approximate size of RE2's program for an expression: proxies reject a program that is too large.
+//! The approximate size of RE2's program for an expression: proxies reject a program that is too
+//! large.
 
 use super::re2::{after_last_class_name, class, counted_repeat, flags, outside_escape};
 
@@ -41,6 +42,7 @@ pub(super) fn program_size(expression: &str) -> usize {
     while let Some(first) = rest.chars().next() {
         let before = rest;
         rest = before.strip_prefix(first).unwrap_or_default();
+
         match first {
             '*' | '+' | '?' => group.last = group.last.saturating_add(1),
             '{' => match counted_repeat(before) {
@@ -51,13 +53,21 @@ pub(super) fn program_size(expression: &str) -> usize {
                 None => group.push(1),
             },
             '(' if rest.starts_with('?') => {
-                let Ok((opens, remaining)) = flags(before) else { break };
+                let Ok((opens, remaining)) = flags(before) else {
+                    break;
+                };
                 rest = remaining;
                 if opens {
                     outer.push(std::mem::take(&mut group));
                 }
             }
-            '(' => outer.push(std::mem::replace(&mut group, Group { settled: 2, last: 0 })),
+            '(' => outer.push(std::mem::replace(
+                &mut group,
+                Group {
+                    settled: 2,
+                    last: 0,
+                },
+            )),
             ')' => {
                 let Some(parent) = outer.pop() else { break };
                 let closed = std::mem::replace(&mut group, parent);
@@ -65,12 +75,16 @@ pub(super) fn program_size(expression: &str) -> usize {
             }
             '|' => group.push(1),
             '[' => {
-                let Ok(remaining) = class(before, last_name) else { break };
+                let Ok(remaining) = class(before, last_name) else {
+                    break;
+                };
                 rest = remaining;
                 group.push(class_size(without(before, remaining)));
             }
             '\\' => {
-                let Ok((_, remaining)) = outside_escape(before) else { break };
+                let Ok((_, remaining)) = outside_escape(before) else {
+                    break;
+                };
                 rest = remaining;
                 group.push(escape_size(without(before, remaining)));
             }
@@ -78,19 +92,26 @@ pub(super) fn program_size(expression: &str) -> usize {
             _ => group.push(first.len_utf8()),
         }
     }
-    outer.iter().fold(group.size(), |sum, open| sum.saturating_add(open.size()))
+
+    outer
+        .iter()
+        .fold(group.size(), |sum, open| sum.saturating_add(open.size()))
 }
 
 /// A text without its suffix `remaining`.
 fn without<'a>(text: &'a str, remaining: &str) -> &'a str {
-    text.get(..text.len().saturating_sub(remaining.len())).unwrap_or(text)
+    text.get(..text.len().saturating_sub(remaining.len()))
+        .unwrap_or(text)
 }
 
 /// The size of a repetition: up to `most` copies, of which those above `least` are optional.
 fn repeated(size: usize, least: u32, most: Option<u32>) -> usize {
     let times = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
     let needed = size.saturating_mul(times(least));
-    let further = most.map_or(1, |most| size.saturating_add(1).saturating_mul(times(most.saturating_sub(least))));
+    let further = most.map_or(1, |most| {
+        size.saturating_add(1)
+            .saturating_mul(times(most.saturating_sub(least)))
+    });
     needed.saturating_add(further)
 }
 
@@ -102,8 +123,15 @@ fn class_size(class: &str) -> usize {
         None => (inner, 0),
     };
     let unicode = items.matches("\\p").count() + items.matches("\\P").count();
-    let wide: usize = items.chars().filter(|c| !c.is_ascii()).map(char::len_utf8).sum();
-    1_usize.saturating_add(other).saturating_add(unicode.saturating_mul(UNICODE_CLASS)).saturating_add(wide)
+    let wide: usize = items
+        .chars()
+        .filter(|c| !c.is_ascii())
+        .map(char::len_utf8)
+        .sum();
+    1_usize
+        .saturating_add(other)
+        .saturating_add(unicode.saturating_mul(UNICODE_CLASS))
+        .saturating_add(wide)
 }
 
 /// The steps of an escape.
@@ -141,8 +169,12 @@ mod tests {
         ] {
             assert_eq!(program_size(expression), size, "{expression}");
         }
+
         assert!(program_size(".{1000}") < MAX_REGEX_PROGRAM);
         assert!(program_size("\\pL{1000}x{1000}\\pL{1000}") > MAX_REGEX_PROGRAM);
-        assert_eq!(program_size(&"(((((((x){1000}){1000}){1000}){1000}){1000}){1000}){1000}".repeat(3)), usize::MAX);
+        assert_eq!(
+            program_size(&"(((((((x){1000}){1000}){1000}){1000}){1000}){1000}){1000}".repeat(3)),
+            usize::MAX
+        );
     }
 }

@@ -13,13 +13,27 @@ use crate::object::ObjectMeta;
 impl Validate for RequestAuthentication {
     fn validate(&self, _: &ObjectMeta) -> Verdict {
         let mut verdict = Verdict::default();
-        let Self { selector, target_ref, target_refs, jwt_rules } = self;
+        let Self {
+            selector,
+            target_ref,
+            target_refs,
+            jwt_rules,
+        } = self;
+
         let spec = Path::root("spec");
-        attachment(&mut verdict, &spec, selector.as_ref(), target_ref.as_ref(), target_refs);
+        attachment(
+            &mut verdict,
+            &spec,
+            selector.as_ref(),
+            target_ref.as_ref(),
+            target_refs,
+        );
+
         let at = spec.field("jwtRules");
         for (index, rule) in jwt_rules.iter().enumerate() {
             jwt_rule(&mut verdict, &at.item(index), rule);
         }
+
         verdict
     }
 }
@@ -41,26 +55,48 @@ fn jwt_rule(verdict: &mut Verdict, at: &Path<'_>, rule: &JwtRule) {
         space_delimited_claims: _,
         presence: _,
     } = rule;
+
     if issuer.is_empty() && jwks_uri.is_empty() {
-        verdict.error(&at.field("issuer"), "is missing, and so is jwksUri; write one of them");
+        verdict.error(
+            &at.field("issuer"),
+            "is missing, and so is jwksUri; write one of them",
+        );
     }
+
     if !jwks_uri.is_empty() {
         verdict.check(&at.field("jwksUri"), jwks_address(jwks_uri));
     }
+
     if !jwks.is_empty() {
         inline_keys(verdict, &at.field("jwks"), jwks);
     }
-    for (field, values) in [("audiences", audiences), ("fromParams", from_params), ("fromCookies", from_cookies)] {
+
+    for (field, values) in [
+        ("audiences", audiences),
+        ("fromParams", from_params),
+        ("fromCookies", from_cookies),
+    ] {
         let at = at.field(field);
-        for (index, _) in values.iter().enumerate().filter(|(_, value)| value.is_empty()) {
+        for (index, _) in values
+            .iter()
+            .enumerate()
+            .filter(|(_, value)| value.is_empty())
+        {
             verdict.error(&at.item(index), "is empty");
         }
     }
+
     let headers = at.field("fromHeaders");
-    for (index, _) in from_headers.iter().enumerate().filter(|(_, header)| header.name.is_empty()) {
+
+    for (index, _) in from_headers
+        .iter()
+        .enumerate()
+        .filter(|(_, header)| header.name.is_empty())
+    {
         verdict.error(&headers.item(index).field("name"), "is missing");
     }
     let claims = at.field("outputClaimToHeaders");
+
     for (index, output) in output_claim_to_headers.iter().enumerate() {
         let at = claims.item(index);
         if output.claim.is_empty() || output.header.is_empty() {
@@ -69,12 +105,17 @@ fn jwt_rule(verdict: &mut Verdict, at: &Path<'_>, rule: &JwtRule) {
             verdict.check(&at.field("header"), plain_name(&output.header));
         }
     }
+
     optional_duration(verdict, &at.field("timeout"), *timeout);
 }
 
 /// The URL of keys.
 fn jwks_address(uri: &str) -> Result<(), String> {
-    let fault = |why: &str| Err(format!("{uri:?} is not a valid URI for a JSON Web Key Set: {why}"));
+    let fault = |why: &str| {
+        Err(format!(
+            "{uri:?} is not a valid URI for a JSON Web Key Set: {why}"
+        ))
+    };
     let parsed = match uri.parse::<hyper::Uri>() {
         Ok(parsed) => parsed,
         Err(error) => return fault(&error.to_string()),
@@ -96,7 +137,8 @@ fn inline_keys(verdict: &mut Verdict, at: &Path<'_>, jwks: &str) {
         Err(why) => return verdict.error(at, format!("is not a JSON Web Key Set: {why}")),
     };
     for (index, key) in keys.iter().enumerate() {
-        let is_private = key.get("d").is_some() || key.get("kty").and_then(Value::as_str) == Some("oct");
+        let is_private =
+            key.get("d").is_some() || key.get("kty").and_then(Value::as_str) == Some("oct");
         if is_private {
             verdict.warn(
                 at,
@@ -114,8 +156,14 @@ fn parse_keys(jwks: &str) -> Result<Vec<Value>, String> {
         Some(_) => return Err("\"keys\" is not a list".to_owned()),
         None => vec![value],
     };
+
     for (index, key) in keys.iter().enumerate() {
-        let text = |member: &str| key.get(member).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let text = |member: &str| {
+            key.get(member)
+                .and_then(Value::as_str)
+                .filter(|text| !text.is_empty())
+        };
+
         let needed: &[&str] = match text("kty") {
             Some("RSA") => &["n", "e"],
             Some("EC") => &["crv", "x", "y"],
@@ -124,10 +172,12 @@ fn parse_keys(jwks: &str) -> Result<Vec<Value>, String> {
             Some(other) => return Err(format!("key {index} is of the unknown type {other:?}")),
             None => return Err(format!("key {index} has no \"kty\"")),
         };
+
         if let Some(missing) = needed.iter().find(|member| text(member).is_none()) {
             return Err(format!("key {index} has no {missing:?}"));
         }
     }
+
     Ok(keys)
 }
 
@@ -138,18 +188,38 @@ mod tests {
     #[test]
     fn keys_are_complete() {
         assert_eq!(parse_keys(r#"{"keys":[]}"#).map(|keys| keys.len()), Ok(0));
-        assert_eq!(parse_keys(r#"{"kty":"RSA","n":"x","e":"AQAB"}"#).map(|keys| keys.len()), Ok(1));
-        for bad in
-            ["", " ", "null", "[]", "{}", r#"{"keys":1}"#, r#"{"keys":[{"kty":"RSA","n":"x"}]}"#, r#"{"keys":[null]}"#]
-        {
+        assert_eq!(
+            parse_keys(r#"{"kty":"RSA","n":"x","e":"AQAB"}"#).map(|keys| keys.len()),
+            Ok(1)
+        );
+        for bad in [
+            "",
+            " ",
+            "null",
+            "[]",
+            "{}",
+            r#"{"keys":1}"#,
+            r#"{"keys":[{"kty":"RSA","n":"x"}]}"#,
+            r#"{"keys":[null]}"#,
+        ] {
             assert!(parse_keys(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn jwks_uris_must_be_http_or_https() {
-        assert!(jwks_address("https://a.example/keys?x=1").is_ok() && jwks_address("http://10.0.0.1:80/k").is_ok());
-        for bad in ["ftp://a", "file:///etc/passwd", "a.example", "https://", "http:///x", "https://a b"] {
+        assert!(
+            jwks_address("https://a.example/keys?x=1").is_ok()
+                && jwks_address("http://10.0.0.1:80/k").is_ok()
+        );
+        for bad in [
+            "ftp://a",
+            "file:///etc/passwd",
+            "a.example",
+            "https://",
+            "http:///x",
+            "https://a b",
+        ] {
             assert!(jwks_address(bad).is_err(), "{bad}");
         }
     }

@@ -28,16 +28,27 @@ const CIPHER_SUITES: [&str; 15] = [
 /// Validates TLS settings of a port.
 pub(super) fn server_tls(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
     ciphers(verdict, at, tls);
+
     match tls.mode {
         ServerTlsMode::IstioMutual => mesh_certificates(verdict, at, tls),
         ServerTlsMode::Passthrough | ServerTlsMode::AutoPassthrough => {
             for field in certificate_fields(tls) {
-                verdict
-                    .warn(&at.field(field), format!("has no effect because mode {} does not terminate TLS", tls.mode));
+                verdict.warn(
+                    &at.field(field),
+                    format!(
+                        "has no effect because mode {} does not terminate TLS",
+                        tls.mode
+                    ),
+                );
             }
+
             one_source(verdict, at, tls);
+
             if !tls.ca_crl.is_empty() && !tls.credential_name.is_empty() {
-                verdict.error(&at.field("caCrl"), "is set together with credentialName; put the list into the secret");
+                verdict.error(
+                    &at.field("caCrl"),
+                    "is set together with credentialName; put the list into the secret",
+                );
             }
         }
         ServerTlsMode::Simple | ServerTlsMode::Mutual | ServerTlsMode::OptionalMutual => {
@@ -51,25 +62,37 @@ pub(super) fn server_tls(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSe
 
 /// Warns of cipher suites that have no effect.
 fn ciphers(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
-    let old = matches!(tls.min_protocol_version, TlsProtocol::Tlsv1_0 | TlsProtocol::Tlsv1_1);
+    let old = matches!(
+        tls.min_protocol_version,
+        TlsProtocol::Tlsv1_0 | TlsProtocol::Tlsv1_1
+    );
     if old && tls.cipher_suites.is_empty() {
         verdict.warn(
             &at.field("minProtocolVersion"),
-            format!("{} has no cipher suite among the defaults; set cipherSuites", tls.min_protocol_version),
+            format!(
+                "{} has no cipher suite among the defaults; set cipherSuites",
+                tls.min_protocol_version
+            ),
         );
     }
+
     let mut seen = BTreeSet::new();
     let list = at.field("cipherSuites");
+
     for (index, suite) in tls.cipher_suites.iter().enumerate() {
         if !is_cipher_suite(suite) {
-            verdict.warn(&list.item(index), format!("{suite:?} is not a cipher suite and is ignored"));
+            verdict.warn(
+                &list.item(index),
+                format!("{suite:?} is not a cipher suite and is ignored"),
+            );
         } else if !seen.insert(suite.as_str()) {
             verdict.warn(&list.item(index), format!("{suite:?} is listed twice"));
         }
     }
 }
 
-/// Whether a list of cipher suites may contain the text; expressions with operators are not checked.
+/// Whether a list of cipher suites may contain the text; expressions with operators are not
+/// checked.
 #[must_use]
 pub fn is_cipher_suite(text: &str) -> bool {
     let starts_with_name = text.chars().next().is_some_and(char::is_alphanumeric);
@@ -94,7 +117,10 @@ fn certificate_fields(tls: &ServerTlsSettings) -> impl Iterator<Item = &'static 
 /// Rejects certificates in addition to those of the mesh.
 fn mesh_certificates(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
     for field in certificate_fields(tls).filter(|field| *field != "caCrl") {
-        verdict.error(&at.field(field), "is set, but mode ISTIO_MUTUAL uses the certificates of the mesh; remove it");
+        verdict.error(
+            &at.field(field),
+            "is set, but mode ISTIO_MUTUAL uses the certificates of the mesh; remove it",
+        );
     }
 }
 
@@ -119,29 +145,50 @@ fn one_source(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
 fn certificate_files(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
     let mode = tls.mode;
     if mode != ServerTlsMode::Simple && tls.ca_certificates.is_empty() {
-        verdict.error(&at.field("caCertificates"), format!("is missing; mode {mode} requires it to verify clients"));
+        verdict.error(
+            &at.field("caCertificates"),
+            format!("is missing; mode {mode} requires it to verify clients"),
+        );
     }
+
     let list = at.field("tlsCertificates");
+
     if tls.tls_certificates.len() > 2 {
-        verdict.warn(&list, "holds more than two certificates; one for RSA and one for ECDSA are used");
+        verdict.warn(
+            &list,
+            "holds more than two certificates; one for RSA and one for ECDSA are used",
+        );
     }
+
     let missing = format!("is missing; mode {mode} needs it, or credentialName");
+
     if tls.tls_certificates.is_empty() {
-        for (field, file) in [("serverCertificate", &tls.server_certificate), ("privateKey", &tls.private_key)] {
+        for (field, file) in [
+            ("serverCertificate", &tls.server_certificate),
+            ("privateKey", &tls.private_key),
+        ] {
             if file.is_empty() {
                 verdict.error(&at.field(field), missing.as_str());
             }
         }
     }
+
     for (index, pair) in tls.tls_certificates.iter().enumerate() {
         let at = &list.item(index);
-        for (field, file) in [("serverCertificate", &pair.server_certificate), ("privateKey", &pair.private_key)] {
+        for (field, file) in [
+            ("serverCertificate", &pair.server_certificate),
+            ("privateKey", &pair.private_key),
+        ] {
             if file.is_empty() {
                 verdict.error(&at.field(field), missing.as_str());
             }
         }
     }
+
     if !tls.ca_crl.is_empty() && mode == ServerTlsMode::Simple {
-        verdict.error(&at.field("caCrl"), "is set, but mode SIMPLE does not verify clients; remove it, or use MUTUAL");
+        verdict.error(
+            &at.field("caCrl"),
+            "is set, but mode SIMPLE does not verify clients; remove it, or use MUTUAL",
+        );
     }
 }

@@ -21,15 +21,24 @@ pub(super) fn attachment(
     target_ref: Option<&PolicyTargetReference>,
     target_refs: &[PolicyTargetReference],
 ) {
-    let set = [selector.is_some(), target_ref.is_some(), !target_refs.is_empty()];
+    let set = [
+        selector.is_some(),
+        target_ref.is_some(),
+        !target_refs.is_empty(),
+    ];
+
     if set.into_iter().filter(|set| *set).count() > 1 {
-        verdict
-            .error(&spec.field("targetRefs"), "is set together with another one of selector, targetRef and targetRefs");
+        verdict.error(
+            &spec.field("targetRefs"),
+            "is set together with another one of selector, targetRef and targetRefs",
+        );
     }
+
     policy_selector(verdict, &spec.field("selector"), selector);
     if let Some(target) = target_ref {
         target_reference(verdict, &spec.field("targetRef"), target);
     }
+
     let all = spec.field("targetRefs");
     for (index, target) in target_refs.iter().enumerate() {
         target_reference(verdict, &all.item(index), target);
@@ -38,19 +47,36 @@ pub(super) fn attachment(
 
 /// Validates a reference to one object.
 fn target_reference(verdict: &mut Verdict, at: &Path<'_>, target: &PolicyTargetReference) {
-    let PolicyTargetReference { group, kind, name, namespace } = target;
+    let PolicyTargetReference {
+        group,
+        kind,
+        name,
+        namespace,
+    } = target;
+
     if name.is_empty() {
         verdict.error(&at.field("name"), "is missing");
     }
+
     if !namespace.is_empty() {
         verdict.error(
             &at.field("namespace"),
             "is set, but policies apply only to objects of their own namespace; remove it",
         );
     }
+
     let group = if group.is_empty() { "core" } else { group };
     if !TARGETS.contains(&(group, kind)) {
-        let known: Vec<String> = TARGETS.iter().map(|(group, kind)| format!("{kind} ({group})")).collect();
-        verdict.error(at, format!("is of kind {kind:?} ({group}); a policy can target {}", known.join(", ")));
+        let known: Vec<String> = TARGETS
+            .iter()
+            .map(|(group, kind)| format!("{kind} ({group})"))
+            .collect();
+        verdict.error(
+            at,
+            format!(
+                "is of kind {kind:?} ({group}); a policy can target {}",
+                known.join(", ")
+            ),
+        );
     }
 }

@@ -13,12 +13,26 @@ const MAX_SCRIPT: usize = 65_536;
 impl Validate for TrafficExtension {
     fn validate(&self, _: &ObjectMeta) -> Verdict {
         let mut verdict = Verdict::default();
-        let Self { selector, target_refs, phase: _, priority: _, matches, wasm, lua } = self;
+        let Self {
+            selector,
+            target_refs,
+            phase: _,
+            priority: _,
+            matches,
+            wasm,
+            lua,
+        } = self;
+
         let spec = Path::root("spec");
         attachment(&mut verdict, &spec, selector.as_ref(), None, target_refs);
+
         if wasm.is_some() == lua.is_some() {
-            verdict.error(&spec.field("wasm"), "and lua are alternatives; write one of them");
+            verdict.error(
+                &spec.field("wasm"),
+                "and lua are alternatives; write one of them",
+            );
         }
+
         if let Some(lua) = lua {
             let at = spec.field("lua");
             let at = at.field("inlineCode");
@@ -28,14 +42,19 @@ impl Validate for TrafficExtension {
                 verdict.error(&at, format!("is longer than {MAX_SCRIPT} bytes"));
             }
         }
+
         if let Some(wasm) = wasm {
             let at = spec.field("wasm");
             verdict.check(&at.field("url"), address(&wasm.url));
             verdict.check(&at.field("sha256"), checksum(&wasm.sha256));
-            verdict.check(&at.field("imagePullSecret"), secret(&wasm.image_pull_secret));
+            verdict.check(
+                &at.field("imagePullSecret"),
+                secret(&wasm.image_pull_secret),
+            );
             verdict.check(&at.field("pluginName"), name(&wasm.plugin_name));
             machine(&mut verdict, &at.field("vmConfig"), wasm.vm_config.as_ref());
         }
+
         traffic(&mut verdict, &spec.field("match"), matches);
         verdict
     }

@@ -23,12 +23,27 @@ impl Validate for WasmPlugin {
     fn validate(&self, _: &ObjectMeta) -> Verdict {
         let mut verdict = Verdict::default();
         let spec = Path::root("spec");
-        attachment(&mut verdict, &spec, self.selector.as_ref(), self.target_ref.as_ref(), &self.target_refs);
+        attachment(
+            &mut verdict,
+            &spec,
+            self.selector.as_ref(),
+            self.target_ref.as_ref(),
+            &self.target_refs,
+        );
+
         verdict.check(&spec.field("url"), address(&self.url));
         verdict.check(&spec.field("sha256"), checksum(&self.sha256));
-        verdict.check(&spec.field("imagePullSecret"), secret(&self.image_pull_secret));
+        verdict.check(
+            &spec.field("imagePullSecret"),
+            secret(&self.image_pull_secret),
+        );
         verdict.check(&spec.field("pluginName"), name(&self.plugin_name));
-        machine(&mut verdict, &spec.field("vmConfig"), self.vm_config.as_ref());
+        machine(
+            &mut verdict,
+            &spec.field("vmConfig"),
+            self.vm_config.as_ref(),
+        );
+
         traffic(&mut verdict, &spec.field("match"), &self.matches);
         verdict
     }
@@ -47,7 +62,9 @@ pub(super) fn address(url: &str) -> Result<(), String> {
     };
     match scheme.as_str() {
         "" | "file" | "http" | "https" | "oci" => Ok(()),
-        other => Err(format!("{url:?} has the scheme {other:?}; oci, http, https and file are supported")),
+        other => Err(format!(
+            "{url:?} has the scheme {other:?}; oci, http, https and file are supported"
+        )),
     }
 }
 
@@ -57,33 +74,52 @@ pub(super) fn checksum(text: &str) -> Result<(), String> {
     if text.is_empty() || (text.len() == CHECKSUM_LENGTH && text.bytes().all(is_hex)) {
         return Ok(());
     }
-    Err(format!("{text:?} is not a SHA-256; write {CHECKSUM_LENGTH} lower-case hex digits"))
+    Err(format!(
+        "{text:?} is not a SHA-256; write {CHECKSUM_LENGTH} lower-case hex digits"
+    ))
 }
 
 pub(super) fn secret(name: &str) -> Result<(), String> {
-    if name.len() <= MAX_SECRET { Ok(()) } else { Err(format!("is longer than {MAX_SECRET} bytes")) }
+    if name.len() <= MAX_SECRET {
+        Ok(())
+    } else {
+        Err(format!("is longer than {MAX_SECRET} bytes"))
+    }
 }
 
 /// The name of a plugin or variable.
 pub(super) fn name(name: &str) -> Result<(), String> {
-    if name.len() <= MAX_NAME { Ok(()) } else { Err(format!("is longer than {MAX_NAME} bytes")) }
+    if name.len() <= MAX_NAME {
+        Ok(())
+    } else {
+        Err(format!("is longer than {MAX_NAME} bytes"))
+    }
 }
 
 /// Validates the VM that a module runs in; only the first invalid variable is reported.
 pub(super) fn machine(verdict: &mut Verdict, at: &Path<'_>, machine: Option<&VmConfig>) {
     let mut known = BTreeSet::new();
     let at = at.field("env");
+
     for (index, variable) in machine.iter().flat_map(|machine| &machine.env).enumerate() {
-        let EnvVar { name: called, value_from, value } = variable;
+        let EnvVar {
+            name: called,
+            value_from,
+            value,
+        } = variable;
+
         let outcome = if called.is_empty() {
             Err("has no name".to_owned())
         } else if !known.insert(called) {
             Err(format!("{called:?} is set twice"))
         } else if *value_from != EnvValueSource::Inline && !value.is_empty() {
-            Err(format!("{called:?} has a value, but valueFrom is {value_from}"))
+            Err(format!(
+                "{called:?} has a value, but valueFrom is {value_from}"
+            ))
         } else {
             name(called)
         };
+
         if let Err(message) = outcome {
             verdict.error(&at.item(index), message);
             return;
@@ -111,12 +147,28 @@ mod tests {
 
     #[test]
     fn modules_are_at_known_places() {
-        for good in
-            ["oci://a.example/b:c", "a.example/b", "https://a/b%20c", "file:///opt/a.wasm", "/opt/a.wasm", "a", ":80/a"]
-        {
+        for good in [
+            "oci://a.example/b:c",
+            "a.example/b",
+            "https://a/b%20c",
+            "file:///opt/a.wasm",
+            "/opt/a.wasm",
+            "a",
+            ":80/a",
+        ] {
             assert_eq!(address(good), Ok(()), "{good}");
         }
-        for bad in ["", "ftp://a", "%zz", "{*}/{**}/x", "https://a/%z", "x:80", ":x", "["] {
+
+        for bad in [
+            "",
+            "ftp://a",
+            "%zz",
+            "{*}/{**}/x",
+            "https://a/%z",
+            "x:80",
+            ":x",
+            "[",
+        ] {
             assert!(address(bad).is_err(), "{bad}");
         }
     }

@@ -11,8 +11,9 @@ pub struct Document<'a> {
 
 /// The documents of a stream, without empty ones.
 ///
-/// A marker (`---` or `...` at the start of a line, followed by a blank or nothing) always ends a document: YAML does not allow
-/// markers in quoted or block text, so no parser is needed to find them.
+/// A marker (`---` or `...` at the start of a line, followed by a blank or nothing) always ends a
+/// document: YAML does not allow markers in quoted or block text, so no parser is needed to find
+/// them.
 pub fn documents(stream: &str) -> impl Iterator<Item = Document<'_>> {
     let stream = stream.strip_prefix('\u{feff}').unwrap_or(stream);
     let mut rest = Some(stream);
@@ -20,7 +21,10 @@ pub fn documents(stream: &str) -> impl Iterator<Item = Document<'_>> {
     std::iter::from_fn(move || {
         while let Some(text) = rest {
             let (document, lines, after) = split_first(text);
-            let found = Document { lines_before: line, text: document };
+            let found = Document {
+                lines_before: line,
+                text: document,
+            };
             rest = after;
             line += lines;
             if has_content(document) {
@@ -39,7 +43,9 @@ fn split_first(text: &str) -> (&str, usize, Option<&str>) {
         if is_marker(line) {
             let (before, from_marker) = text.split_at(offset);
             // Text after the marker on its own line is part of the next document.
-            let after = from_marker.get(MARKER_LENGTH..).expect("a marker has this length");
+            let after = from_marker
+                .get(MARKER_LENGTH..)
+                .expect("a marker has this length");
             return (before, lines, Some(after));
         }
         offset += line.len();
@@ -52,7 +58,9 @@ const MARKER_LENGTH: usize = 3;
 
 /// Whether the line starts with a marker.
 fn is_marker(line: &str) -> bool {
-    let after = line.strip_prefix("---").or_else(|| line.strip_prefix("..."));
+    let after = line
+        .strip_prefix("---")
+        .or_else(|| line.strip_prefix("..."));
     after.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
 }
 

@@ -30,23 +30,27 @@ struct Key {
     name: String,
 }
 
-/// The line, from 1, of the field at `path` (such as `spec.http[0].route`), or of its last existing ancestor. `None` if the
-/// text cannot be parsed.
+/// The line, from 1, of the field at `path` (such as `spec.http[0].route`), or of its last existing
+/// ancestor. `None` if the text cannot be parsed.
 ///
 /// Parses the text again, so it is for errors only.
 #[must_use]
 pub fn line_of(text: &str, path: &str) -> Option<usize> {
-    let mut node: &Node = &super::deserialize::<Node>(text, super::reader_options(super::Schema::V1_2)).ok()?;
+    let mut node: &Node =
+        &super::deserialize::<Node>(text, super::reader_options(super::Schema::V1_2)).ok()?;
     let mut line = node.line;
     let mut rest = path;
     while !rest.is_empty() {
-        let Some((found, child, after)) = step(node, rest) else { break };
+        let Some((found, child, after)) = step(node, rest) else {
+            break;
+        };
         (line, node, rest) = (found, child, after);
     }
     Some(line)
 }
 
-/// The lines, from 1, of all scalars by their paths (such as `spec.hosts[0]`); empty if the text cannot be parsed.
+/// The lines, from 1, of all scalars by their paths (such as `spec.hosts[0]`); empty if the text
+/// cannot be parsed.
 #[must_use]
 pub fn scalar_lines(text: &str) -> BTreeMap<String, usize> {
     let mut lines = BTreeMap::new();
@@ -88,7 +92,10 @@ fn step<'a, 'p>(node: &'a Node, path: &'p str) -> Option<(usize, &'a Node, &'p s
         Children::Members(members) => {
             // Keys may contain dots (labels do), so the longest matching key is used.
             let fits = |(key, _): &&(Key, Node)| after_key(path, &key.name).is_some();
-            let (key, child) = members.iter().filter(fits).max_by_key(|(key, _)| key.name.len())?;
+            let (key, child) = members
+                .iter()
+                .filter(fits)
+                .max_by_key(|(key, _)| key.name.len())?;
             Some((key.line, child, after_key(path, &key.name)?))
         }
     }
@@ -111,7 +118,10 @@ fn line<T>(spanned: &Spanned<T>) -> usize {
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let spanned = Spanned::<Children>::deserialize(deserializer)?;
-        Ok(Self { line: line(&spanned), children: spanned.value })
+        Ok(Self {
+            line: line(&spanned),
+            children: spanned.value,
+        })
     }
 }
 
@@ -166,7 +176,13 @@ impl<'de> Visitor<'de> for ChildrenVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Children, A::Error> {
         let mut nodes = Vec::new();
         while let Some(key) = members.next_key::<Spanned<String>>()? {
-            nodes.push((Key { line: line(&key), name: key.value }, members.next_value()?));
+            nodes.push((
+                Key {
+                    line: line(&key),
+                    name: key.value,
+                },
+                members.next_value()?,
+            ));
         }
         Ok(Children::Members(nodes))
     }

@@ -4,12 +4,15 @@ use super::*;
 
 /// The documents of a stream with the lines before them.
 fn split(stream: &str) -> Vec<(usize, &str)> {
-    documents(stream).map(|document| (document.lines_before, document.text)).collect()
+    documents(stream)
+        .map(|document| (document.lines_before, document.text))
+        .collect()
 }
 
 #[test]
 fn scalars_are_read_as_kubernetes_tools_read_them() {
-    let text = "a: on\nb: 'on'\nc: 0644\nd: 2026-01-01T00:00:00Z\ne: ~\nf: 1.5\ng: 10.0.0.1\nh: 1_0\n";
+    let text =
+        "a: on\nb: 'on'\nc: 0644\nd: 2026-01-01T00:00:00Z\ne: ~\nf: 1.5\ng: 10.0.0.1\nh: 1_0\n";
     let expected = json!({
         "a": true, "b": "on", "c": 420, "d": "2026-01-01T00:00:00Z", "e": null, "f": 1.5, "g": "10.0.0.1", "h": 10,
     });
@@ -24,15 +27,24 @@ fn scalars_are_read_as_kubernetes_tools_read_them() {
 fn a_duplicate_yaml_key_is_rejected_with_its_line() {
     let error = parse("a: 1\nb: 2\na: 3\n", Schema::V1_1).unwrap_err();
     assert_eq!(error.line, 3, "{error}");
-    assert_eq!(parse_last_wins("a: 1\nb: 2\na: 3\n", Schema::V1_1).unwrap(), json!({ "a": 3, "b": 2 }));
+    assert_eq!(
+        parse_last_wins("a: 1\nb: 2\na: 3\n", Schema::V1_1).unwrap(),
+        json!({ "a": 3, "b": 2 })
+    );
 }
 
 #[test]
 fn streams_are_split_at_markers_alone() {
-    let stream = "a: 1\n---\nb: |\n  ---\n  x\n--- # two\nc: 3\n----\n...\n\n# nothing\n---\r\nd: 4";
+    let stream =
+        "a: 1\n---\nb: |\n  ---\n  x\n--- # two\nc: 3\n----\n...\n\n# nothing\n---\r\nd: 4";
     assert_eq!(
         split(stream),
-        [(0, "a: 1\n"), (1, "\nb: |\n  ---\n  x\n"), (5, " # two\nc: 3\n----\n"), (11, "\r\nd: 4")]
+        [
+            (0, "a: 1\n"),
+            (1, "\nb: |\n  ---\n  x\n"),
+            (5, " # two\nc: 3\n----\n"),
+            (11, "\r\nd: 4")
+        ]
     );
     assert_eq!(split("---\n---\n# x\n---\n"), []);
     assert_eq!(split("%YAML 1.1\n---\na: 1"), [(1, "\na: 1")]);
@@ -44,7 +56,9 @@ fn streams_are_split_at_markers_alone() {
 fn lines_before_a_document_and_lines_in_it_add_up() {
     let stream = "a: 1\n---\n\nb: [\n---\nc: 1\nd: x: y\n";
     let lines: Vec<_> = documents(stream)
-        .map(|document| parse(document.text, Schema::V1_1).map_err(|error| document.lines_before + error.line))
+        .map(|document| {
+            parse(document.text, Schema::V1_1).map_err(|error| document.lines_before + error.line)
+        })
         .collect();
     assert_eq!(lines[0], Ok(json!({ "a": 1 })));
     assert!(matches!(lines[1], Err(4 | 5)), "{lines:?}");
@@ -55,11 +69,14 @@ fn lines_before_a_document_and_lines_in_it_add_up() {
 fn the_size_of_a_document_is_bounded() {
     let deep = format!("{}{}", "[".repeat(2000), "]".repeat(2000));
     assert!(parse(&deep, Schema::V1_1).is_err());
-    let block: String = (0..2000).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect();
+    let block: String = (0..2000)
+        .map(|depth| format!("{}a:\n", " ".repeat(depth)))
+        .collect();
     assert!(parse(&block, Schema::V1_1).is_err());
     let mut bomb = "a: &a [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
     for level in 0..12_u8 {
-        let (name, of) = (char::from(b'b' + level), char::from(b'a' + level));
+        let name = char::from(b'b' + level);
+        let of = char::from(b'a' + level);
         let items = vec![format!("*{of}"); 10].join(",");
         bomb.push_str(&format!("{name}: &{name} [{items}]\n"));
     }
@@ -69,7 +86,10 @@ fn the_size_of_a_document_is_bounded() {
 #[test]
 fn anchors_and_merges_are_followed() {
     let text = "base: &base {a: 1, b: 2}\nmore: {<<: *base, b: 3}\n";
-    assert_eq!(parse(text, Schema::V1_1).unwrap()["more"], json!({ "a": 1, "b": 3 }));
+    assert_eq!(
+        parse(text, Schema::V1_1).unwrap()["more"],
+        json!({ "a": 1, "b": 3 })
+    );
 }
 
 #[test]

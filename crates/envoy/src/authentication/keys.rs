@@ -18,16 +18,19 @@ use navarch_push::view::View;
 
 /// A key set that verifies nothing, since Envoy rejects one without a key.
 ///
-/// Its key is a point on the curve P-256 that was not derived from a private key: its x is the SHA-256 of
-/// `navarch: nobody has the key of this point 0` (0 is the first number that results in a point), its y the smaller of the
-/// two. A signature for it would require breaking the curve.
+/// Its key is a point on the curve P-256 that was not derived from a private key: its x is the
+/// SHA-256 of `navarch: nobody has the key of this point 0` (0 is the first number that results in
+/// a point), its y the smaller of the two. A signature for it would require breaking the curve.
 const NO_KEYS: &str = r#"{"keys":[{"kty":"EC","crv":"P-256","alg":"ES256","x":"rkhpANiY5T-ItSDbmi2cZrsckltJzu6zllb-88gcORs","y":"DQW0zXEeN8oYJdUnRMhRYnvRDJi7U_EenTfRArpzUp8"}]}"#;
 
 /// Default timeout of fetching.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long Envoy uses keys that it fetched itself.
-const CACHED: prost_types::Duration = prost_types::Duration { seconds: 300, nanos: 0 };
+const CACHED: prost_types::Duration = prost_types::Duration {
+    seconds: 300,
+    nanos: 0,
+};
 
 /// The source of a rule's keys.
 pub(super) fn source(view: &View<'_>, rule: &JwtRule) -> JwksSourceSpecifier {
@@ -35,16 +38,24 @@ pub(super) fn source(view: &View<'_>, rule: &JwtRule) -> JwksSourceSpecifier {
     if rule.jwks_uri.is_empty() || fetching == KeyFetching::ControlPlane {
         return local(view, rule);
     }
+
     let address = Address::of(&rule.jwks_uri);
-    let known = address.as_ref().and_then(|at| provider::cluster(view, "jwks", &at.host, u32::from(at.port)));
+    let known = address
+        .as_ref()
+        .and_then(|at| provider::cluster(view, "jwks", &at.host, u32::from(at.port)));
     match (known, fetching, address) {
         (Some(known), _, _) => remote(rule, known.cluster),
-        (None, KeyFetching::Proxy, Some(at)) => {
-            remote(rule, OutboundCluster::new(at.port, "", &Hostname::new(&at.host)).to_string())
-        }
-        (None, KeyFetching::Hybrid | KeyFetching::ControlPlane | KeyFetching::Proxy, _) => {
-            local(view, &JwtRule { jwks: String::new(), ..rule.clone() })
-        }
+        (None, KeyFetching::Proxy, Some(at)) => remote(
+            rule,
+            OutboundCluster::new(at.port, "", &Hostname::new(&at.host)).to_string(),
+        ),
+        (None, KeyFetching::Hybrid | KeyFetching::ControlPlane | KeyFetching::Proxy, _) => local(
+            view,
+            &JwtRule {
+                jwks: String::new(),
+                ..rule.clone()
+            },
+        ),
     }
 }
 
@@ -57,7 +68,10 @@ pub(super) fn host(uri: &str) -> Option<String> {
 fn local(view: &View<'_>, rule: &JwtRule) -> JwksSourceSpecifier {
     let fetched = |source: KeySource| view.keys(&source).map(|keys| keys.to_string());
     let keys = match rule.jwks.as_str() {
-        "" => rule.key_source().and_then(fetched).unwrap_or_else(|| NO_KEYS.to_owned()),
+        "" => rule
+            .key_source()
+            .and_then(fetched)
+            .unwrap_or_else(|| NO_KEYS.to_owned()),
         given => given.to_owned(),
     };
     JwksSourceSpecifier::LocalJwks(DataSource {
@@ -96,13 +110,19 @@ impl Address {
             _ => return None,
         };
         let authority = rest.split(['/', '?', '#']).next()?;
-        let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        let authority = authority
+            .rsplit_once('@')
+            .map_or(authority, |(_, host)| host);
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()?),
             Some(_) | None => (authority, default),
         };
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        (!host.is_empty()).then(|| Self { host: host.to_owned(), port })
+
+        (!host.is_empty()).then(|| Self {
+            host: host.to_owned(),
+            port,
+        })
     }
 }
 
@@ -126,15 +146,30 @@ mod tests {
         let set: serde_json::Value = serde_json::from_str(NO_KEYS).unwrap();
         let keys = set["keys"].as_array().unwrap();
         assert_eq!(keys.len(), 1);
-        let members: Vec<&str> = keys[0].as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(members, ["alg", "crv", "kty", "x", "y"], "a point, and nothing to sign with");
+        let members: Vec<&str> = keys[0]
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
+        assert_eq!(
+            members,
+            ["alg", "crv", "kty", "x", "y"],
+            "a point, and nothing to sign with"
+        );
     }
 
     #[test]
     fn addresses_have_a_port() {
         let parts = |uri: &str| Address::of(uri).map(|at| (at.host, at.port));
-        assert_eq!(parts("https://keys.example/a?b"), Some(("keys.example".to_owned(), 443)));
-        assert_eq!(parts("http://u:p@keys.example:8080"), Some(("keys.example".to_owned(), 8080)));
+        assert_eq!(
+            parts("https://keys.example/a?b"),
+            Some(("keys.example".to_owned(), 443))
+        );
+        assert_eq!(
+            parts("http://u:p@keys.example:8080"),
+            Some(("keys.example".to_owned(), 8080))
+        );
         assert_eq!(parts("http://[::1]/x"), Some(("::1".to_owned(), 80)));
         assert_eq!(parts("ftp://keys.example"), None);
         assert_eq!(parts("http:///x"), None);

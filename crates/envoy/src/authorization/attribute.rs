@@ -75,7 +75,9 @@ impl<'a> Attribute<'a> {
             let (filter, member) = rest.strip_suffix(']').unwrap_or(rest).split_once('[')?;
             return filter
                 .starts_with("envoy.filters.")
-                .then_some(Self::Operation(OperationAttribute::Metadata(filter, member)));
+                .then_some(Self::Operation(OperationAttribute::Metadata(
+                    filter, member,
+                )));
         }
         if let Some(rest) = key.strip_prefix("request.headers") {
             return Some(Self::Source(SourceAttribute::Header(in_brackets(rest)?)));
@@ -95,7 +97,9 @@ fn path_in_brackets(text: &str) -> Option<Vec<&str>> {
     let mut path = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
-        let part = rest.strip_prefix('[').and_then(|inner| inner.split_once(']'));
+        let part = rest
+            .strip_prefix('[')
+            .and_then(|inner| inner.split_once(']'));
         match part.filter(|(name, _)| !name.contains('[')) {
             Some((name, after)) => {
                 path.push(name);
@@ -134,7 +138,10 @@ mod tests {
         }
         assert_eq!(
             Attribute::of_condition("experimental.envoy.filters.a.b[c]"),
-            Some(Attribute::Operation(OperationAttribute::Metadata("envoy.filters.a.b", "c")))
+            Some(Attribute::Operation(OperationAttribute::Metadata(
+                "envoy.filters.a.b",
+                "c"
+            )))
         );
     }
 }

@@ -1,4 +1,5 @@
-//! Texts of policies as Envoy's matchers: exact, `prefix*`, `*suffix`, and `*` for any non-empty value.
+//! Texts of policies as Envoy's matchers: exact, `prefix*`, `*suffix`, and `*` for any non-empty
+//! value.
 
 use navarch_proto::envoy::config::route::v3::HeaderMatcher;
 use navarch_proto::envoy::config::route::v3::header_matcher::HeaderMatchSpecifier;
@@ -15,7 +16,10 @@ pub(super) enum Case {
 }
 
 fn matcher(pattern: MatchPattern, case: Case) -> StringMatcher {
-    StringMatcher { ignore_case: case == Case::Insensitive, match_pattern: Some(pattern) }
+    StringMatcher {
+        ignore_case: case == Case::Insensitive,
+        match_pattern: Some(pattern),
+    }
 }
 
 /// An exact match.
@@ -35,7 +39,13 @@ pub(super) fn suffix(text: &str) -> StringMatcher {
 
 /// A regular expression that the whole text must match.
 pub(super) fn regex(expression: String) -> StringMatcher {
-    matcher(MatchPattern::SafeRegex(RegexMatcher { regex: expression, ..RegexMatcher::default() }), Case::Sensitive)
+    matcher(
+        MatchPattern::SafeRegex(RegexMatcher {
+            regex: expression,
+            ..RegexMatcher::default()
+        }),
+        Case::Sensitive,
+    )
 }
 
 /// Matches any non-empty text.
@@ -50,7 +60,8 @@ pub(super) fn text(value: &str) -> StringMatcher {
 
 /// The matcher of a text of a policy after the prefix `start`.
 ///
-/// A suffix is matched by a regular expression that is anchored at the start, in which the suffix is quoted.
+/// A suffix is matched by a regular expression that is anchored at the start, in which the suffix
+/// is quoted.
 pub(super) fn text_after(start: &str, value: &str) -> StringMatcher {
     if value == "*" {
         return anything();
@@ -75,5 +86,9 @@ pub(super) fn header(name: &str, value: &str, case: Case) -> HeaderMatcher {
         Some(pattern) => HeaderMatchSpecifier::StringMatch(matcher(pattern, case)),
         None => HeaderMatchSpecifier::PresentMatch(true),
     };
-    HeaderMatcher { name: name.to_owned(), header_match_specifier: Some(specifier), ..HeaderMatcher::default() }
+    HeaderMatcher {
+        name: name.to_owned(),
+        header_match_specifier: Some(specifier),
+        ..HeaderMatcher::default()
+    }
 }

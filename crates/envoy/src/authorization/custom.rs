@@ -1,8 +1,8 @@
 //! CUSTOM: external authorization.
 //!
-//! An RBAC filter with shadow rules checks whether a rule matches, and writes the rule's name as metadata; the external
-//! authorization filter after it is only enabled if that name is one of its provider's. If a provider is invalid, all
-//! matches of its rules are denied.
+//! An RBAC filter with shadow rules checks whether a rule matches, and writes the rule's name as
+//! metadata; the external authorization filter after it is only enabled if that name is one of its
+//! provider's. If a provider is invalid, all matches of its rules are denied.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ use navarch_proto::envoy::r#type::matcher::v3::MetadataMatcher;
 use super::provider::{ExternalAuthorizer, decider};
 use super::trust_domains::TrustDomains;
 use super::{
-    HTTP_RBAC, MatchContext, NETWORK_RBAC, Peers, TCP_PREFIX, Transport, bytes_match, empty_rules, is_dry_run,
-    metadata_match, rules_of,
+    HTTP_RBAC, MatchContext, NETWORK_RBAC, Peers, TCP_PREFIX, Transport, bytes_match, empty_rules,
+    is_dry_run, metadata_match, rules_of,
 };
 use crate::filters::http::filter;
 use crate::filters::network::network_filter;
@@ -50,9 +50,21 @@ pub(super) fn http_filters(
     domains: &TrustDomains,
 ) -> Vec<HttpFilter> {
     let mut filters = Vec::new();
-    for (name, rules) in by_provider(view, policies, MatchContext { transport: Transport::Http, peers }, domains) {
+
+    for (name, rules) in by_provider(
+        view,
+        policies,
+        MatchContext {
+            transport: Transport::Http,
+            peers,
+        },
+        domains,
+    ) {
         let Some(mut decider) = rules.decider else {
-            let rbac = HttpRbac { rules: Some(refused(rules.enforced)), ..HttpRbac::default() };
+            let rbac = HttpRbac {
+                rules: Some(refused(rules.enforced)),
+                ..HttpRbac::default()
+            };
             filters.push(filter(HTTP_RBAC, &rbac));
             continue;
         };
@@ -66,6 +78,7 @@ pub(super) fn http_filters(
         filters.push(filter(HTTP_RBAC, &rbac));
         filters.push(filter("envoy.filters.http.ext_authz", &decider.http));
     }
+
     filters
 }
 
@@ -77,14 +90,29 @@ pub(super) fn tcp_filters(
     domains: &TrustDomains,
 ) -> Vec<Filter> {
     let mut filters = Vec::new();
-    for (name, rules) in by_provider(view, policies, MatchContext { transport: Transport::Tcp, peers }, domains) {
+
+    for (name, rules) in by_provider(
+        view,
+        policies,
+        MatchContext {
+            transport: Transport::Tcp,
+            peers,
+        },
+        domains,
+    ) {
         let stat_prefix = TCP_PREFIX.to_owned();
         let Some(decider) = rules.decider else {
-            let rbac = NetworkRbac { rules: Some(refused(rules.enforced)), stat_prefix, ..NetworkRbac::default() };
+            let rbac = NetworkRbac {
+                rules: Some(refused(rules.enforced)),
+                stat_prefix,
+                ..NetworkRbac::default()
+            };
             filters.push(network_filter(NETWORK_RBAC, &rbac));
             continue;
         };
-        let Some(mut ext_authz) = decider.tcp else { continue };
+        let Some(mut ext_authz) = decider.tcp else {
+            continue;
+        };
         ext_authz.filter_enabled_metadata = Some(matched_rule_of(NETWORK_RBAC, &name));
         let rbac = NetworkRbac {
             rules: Some(rules.tried).filter(|tried| !tried.policies.is_empty()),
@@ -94,8 +122,12 @@ pub(super) fn tcp_filters(
             ..NetworkRbac::default()
         };
         filters.push(network_filter(NETWORK_RBAC, &rbac));
-        filters.push(network_filter("envoy.filters.network.ext_authz", &ext_authz));
+        filters.push(network_filter(
+            "envoy.filters.network.ext_authz",
+            &ext_authz,
+        ));
     }
+
     filters
 }
 
@@ -107,29 +139,54 @@ fn by_provider(
     domains: &TrustDomains,
 ) -> BTreeMap<String, ProviderRules> {
     let mut found: BTreeMap<String, ProviderRules> = BTreeMap::new();
+
     for policy in policies {
-        let name = policy.spec.provider.as_ref().map_or("", |provider| provider.name.as_str());
-        let rules = found.entry(name.to_owned()).or_insert_with(|| ProviderRules {
-            enforced: empty_rules(AuthorizationAction::Custom),
-            tried: empty_rules(AuthorizationAction::Custom),
-            decider: None,
-        });
-        let prefix = if name.is_empty() { format!("{MATCH_PREFIX}-") } else { format!("{MATCH_PREFIX}-{name}-") };
-        let set = if is_dry_run(policy) { &mut rules.tried } else { &mut rules.enforced };
-        set.policies.extend(rules_of(policy, &prefix, known, domains));
+        let name = policy
+            .spec
+            .provider
+            .as_ref()
+            .map_or("", |provider| provider.name.as_str());
+
+        let rules = found
+            .entry(name.to_owned())
+            .or_insert_with(|| ProviderRules {
+                enforced: empty_rules(AuthorizationAction::Custom),
+                tried: empty_rules(AuthorizationAction::Custom),
+                decider: None,
+            });
+
+        let prefix = if name.is_empty() {
+            format!("{MATCH_PREFIX}-")
+        } else {
+            format!("{MATCH_PREFIX}-{name}-")
+        };
+
+        let set = if is_dry_run(policy) {
+            &mut rules.tried
+        } else {
+            &mut rules.enforced
+        };
+
+        set.policies
+            .extend(rules_of(policy, &prefix, known, domains));
     }
+
     if found.len() <= 1 || view.mesh().settings.multiple_custom_authorization_providers {
         for (name, rules) in &mut found {
             rules.decider = decider(view, name);
         }
     }
+
     found
 }
 
 /// Rules that deny their matches.
 fn refused(rules: Rbac) -> Rbac {
-    let policies =
-        rules.policies.into_iter().map(|(name, policy)| (format!("{name}{INVALID_PROVIDER_SUFFIX}"), policy)).collect();
+    let policies = rules
+        .policies
+        .into_iter()
+        .map(|(name, policy)| (format!("{name}{INVALID_PROVIDER_SUFFIX}"), policy))
+        .collect();
     Rbac { policies, ..rules }
 }
 

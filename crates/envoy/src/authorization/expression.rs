@@ -19,36 +19,52 @@ pub(super) trait Expression: Sized {
 
 impl Expression for Permission {
     fn any() -> Self {
-        Self { rule: Some(permission::Rule::Any(true)) }
+        Self {
+            rule: Some(permission::Rule::Any(true)),
+        }
     }
 
     fn all(rules: Vec<Self>) -> Self {
-        Self { rule: Some(permission::Rule::AndRules(permission::Set { rules })) }
+        Self {
+            rule: Some(permission::Rule::AndRules(permission::Set { rules })),
+        }
     }
 
     fn either(rules: Vec<Self>) -> Self {
-        Self { rule: Some(permission::Rule::OrRules(permission::Set { rules })) }
+        Self {
+            rule: Some(permission::Rule::OrRules(permission::Set { rules })),
+        }
     }
 
     fn not(part: Self) -> Self {
-        Self { rule: Some(permission::Rule::NotRule(Box::new(part))) }
+        Self {
+            rule: Some(permission::Rule::NotRule(Box::new(part))),
+        }
     }
 }
 
 impl Expression for Principal {
     fn any() -> Self {
-        Self { identifier: Some(principal::Identifier::Any(true)) }
+        Self {
+            identifier: Some(principal::Identifier::Any(true)),
+        }
     }
 
     fn all(ids: Vec<Self>) -> Self {
-        Self { identifier: Some(principal::Identifier::AndIds(principal::Set { ids })) }
+        Self {
+            identifier: Some(principal::Identifier::AndIds(principal::Set { ids })),
+        }
     }
 
     fn either(ids: Vec<Self>) -> Self {
-        Self { identifier: Some(principal::Identifier::OrIds(principal::Set { ids })) }
+        Self {
+            identifier: Some(principal::Identifier::OrIds(principal::Set { ids })),
+        }
     }
 
     fn not(part: Self) -> Self {
-        Self { identifier: Some(principal::Identifier::NotId(Box::new(part))) }
+        Self {
+            identifier: Some(principal::Identifier::NotId(Box::new(part))),
+        }
     }
 }

@@ -15,8 +15,14 @@ const JWT_FILTER: &str = "envoy.filters.http.jwt_authn";
 const PAYLOAD: &str = "payload";
 
 /// Matches metadata of a filter at a path.
-pub(super) fn at<'a>(filter: &str, path: impl IntoIterator<Item = &'a str>, value: ValueMatcher) -> MetadataMatcher {
-    let segment = |key: &str| PathSegment { segment: Some(path_segment::Segment::Key(key.to_owned())) };
+pub(super) fn at<'a>(
+    filter: &str,
+    path: impl IntoIterator<Item = &'a str>,
+    value: ValueMatcher,
+) -> MetadataMatcher {
+    let segment = |key: &str| PathSegment {
+        segment: Some(path_segment::Segment::Key(key.to_owned())),
+    };
     MetadataMatcher {
         filter: filter.to_owned(),
         path: path.into_iter().map(segment).collect(),
@@ -32,13 +38,19 @@ pub(super) fn claim_text(claim: &str, text: StringMatcher) -> MetadataMatcher {
 
 /// Matches a claim of the token that is one of the texts of a policy, or a list that contains one.
 pub(super) fn claim(path: &[&str], values: &[String]) -> MetadataMatcher {
-    let value = either(values.iter().map(|value| string(bytes_match::text(value))).collect());
+    let value = either(
+        values
+            .iter()
+            .map(|value| string(bytes_match::text(value)))
+            .collect(),
+    );
     let in_list = list_with(value.clone());
     let path = std::iter::once(PAYLOAD).chain(path.iter().copied());
     at(JWT_FILTER, path, either(vec![in_list, value]))
 }
 
-/// Matches metadata of a filter that is one of the texts of a policy; `[text]` is a list that contains it.
+/// Matches metadata of a filter that is one of the texts of a policy; `[text]` is a list that
+/// contains it.
 pub(super) fn of_filter(filter: &str, key: &str, values: &[String]) -> MetadataMatcher {
     let one = |value: &String| {
         if value.starts_with('[') && value.ends_with(']') {
@@ -51,13 +63,19 @@ pub(super) fn of_filter(filter: &str, key: &str, values: &[String]) -> MetadataM
 }
 
 pub(super) fn string(text: StringMatcher) -> ValueMatcher {
-    ValueMatcher { match_pattern: Some(MatchPattern::StringMatch(text)) }
+    ValueMatcher {
+        match_pattern: Some(MatchPattern::StringMatch(text)),
+    }
 }
 
 /// Matches a list that contains a value.
 fn list_with(value: ValueMatcher) -> ValueMatcher {
-    let list = ListMatcher { match_pattern: Some(list_matcher::MatchPattern::OneOf(Box::new(value))) };
-    ValueMatcher { match_pattern: Some(MatchPattern::ListMatch(Box::new(list))) }
+    let list = ListMatcher {
+        match_pattern: Some(list_matcher::MatchPattern::OneOf(Box::new(value))),
+    };
+    ValueMatcher {
+        match_pattern: Some(MatchPattern::ListMatch(Box::new(list))),
+    }
 }
 
 /// Matches one of several values; a single one is not wrapped.
@@ -66,7 +84,11 @@ fn either(mut values: Vec<ValueMatcher>) -> ValueMatcher {
         Some(only) if values.is_empty() => only,
         last => {
             values.extend(last);
-            ValueMatcher { match_pattern: Some(MatchPattern::OrMatch(OrMatcher { value_matchers: values })) }
+            ValueMatcher {
+                match_pattern: Some(MatchPattern::OrMatch(OrMatcher {
+                    value_matchers: values,
+                })),
+            }
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Operations as permissions of Envoy's RBAC.
 
-#![expect(deprecated, reason = "istiod sends metadata matchers in the deprecated form, which every Envoy supports")]
+#![expect(
+    deprecated,
+    reason = "istiod sends metadata matchers in the deprecated form, which every Envoy supports"
+)]
 
 use navarch_proto::any::pack;
 use navarch_proto::envoy::config::core::v3::TypedExtensionConfig;
@@ -23,19 +26,42 @@ pub(super) fn permission(
     attribute: &OperationAttribute<'_>,
     values: &[String],
 ) -> Result<Option<Permission>, Unsupported> {
-    let of_http = |rule: Rule| if translation.transport == Transport::Http { Ok(rule) } else { Err(Unsupported) };
+    let of_http = |rule: Rule| {
+        if translation.transport == Transport::Http {
+            Ok(rule)
+        } else {
+            Err(Unsupported)
+        }
+    };
+
     let say = |value: &str| match attribute {
-        OperationAttribute::Host => of_http(Rule::Header(bytes_match::header(":authority", value, Case::Insensitive))),
-        OperationAttribute::Method => of_http(Rule::Header(bytes_match::header(":method", value, Case::Sensitive))),
+        OperationAttribute::Host => of_http(Rule::Header(bytes_match::header(
+            ":authority",
+            value,
+            Case::Insensitive,
+        ))),
+        OperationAttribute::Method => of_http(Rule::Header(bytes_match::header(
+            ":method",
+            value,
+            Case::Sensitive,
+        ))),
         OperationAttribute::Path => of_http(path(value)),
         OperationAttribute::Port => port(value).map(Rule::DestinationPort).ok_or(Unsupported),
         OperationAttribute::Address => Cidr::parse_range_or_address(value)
             .map(|range| Rule::DestinationIp(cidr::to_proto(range)))
             .ok_or(Unsupported),
         OperationAttribute::Sni => Ok(Rule::RequestedServerName(bytes_match::text(value))),
-        OperationAttribute::Metadata(filter, key) => Ok(Rule::Metadata(metadata_match::of_filter(filter, key, values))),
+        OperationAttribute::Metadata(filter, key) => Ok(Rule::Metadata(metadata_match::of_filter(
+            filter, key, values,
+        ))),
     };
-    let permission = |value: &str| Ok(Permission { rule: Some(say(value)?) });
+
+    let permission = |value: &str| {
+        Ok(Permission {
+            rule: Some(say(value)?),
+        })
+    };
+
     match attribute {
         // One matcher contains all values.
         OperationAttribute::Metadata(..) => permission("").map(Some),
@@ -52,14 +78,25 @@ pub(super) fn permission(
 fn path(value: &str) -> Rule {
     if !(value.contains("{*}") || value.contains("{**}")) {
         let text = bytes_match::text(value);
-        return Rule::UrlPath(PathMatcher { rule: Some(path_matcher::Rule::Path(text)) });
+        return Rule::UrlPath(PathMatcher {
+            rule: Some(path_matcher::Rule::Path(text)),
+        });
     }
-    let config = UriTemplateMatchConfig { path_template: value.replace("{**}", "**").replace("{*}", "*") };
-    Rule::UriTemplate(TypedExtensionConfig { name: "uri-template".to_owned(), typed_config: Some(pack(&config)) })
+    let config = UriTemplateMatchConfig {
+        path_template: value.replace("{**}", "**").replace("{*}", "*"),
+    };
+    Rule::UriTemplate(TypedExtensionConfig {
+        name: "uri-template".to_owned(),
+        typed_config: Some(pack(&config)),
+    })
 }
 
 /// A port in decimal digits.
 fn port(value: &str) -> Option<u32> {
     let is_plain = value.bytes().all(|byte| byte.is_ascii_digit());
-    value.parse::<u16>().ok().filter(|_| is_plain).map(u32::from)
+    value
+        .parse::<u16>()
+        .ok()
+        .filter(|_| is_plain)
+        .map(u32::from)
 }

@@ -1,4 +1,5 @@
-//! One rule of a policy as a policy of Envoy's RBAC: permissions for operations, principals for sources.
+//! One rule of a policy as a policy of Envoy's RBAC: permissions for operations, principals for
+//! sources.
 
 use std::borrow::Cow;
 
@@ -54,49 +55,92 @@ impl Translation<'_> {
     pub(super) fn rule(&self, rule: &AuthorizationRule) -> Option<Policy> {
         let conditions = self.conditions(rule);
         let mut permissions = Vec::with_capacity(rule.to.len().max(1));
+
         for to in &rule.to {
-            let mut clauses = to.operation.as_ref().map(operation_clauses).unwrap_or_default();
+            let mut clauses = to
+                .operation
+                .as_ref()
+                .map(operation_clauses)
+                .unwrap_or_default();
             clauses.extend(conditions.operation.iter().cloned());
-            permissions.push(self.conjunction(&clauses, |of, values| operation::permission(self, of, values))?);
+            permissions.push(self.conjunction(&clauses, |of, values| {
+                operation::permission(self, of, values)
+            })?);
         }
+
         if rule.to.is_empty() {
             let clauses = &conditions.operation;
-            permissions.push(self.conjunction(clauses, |of, values| operation::permission(self, of, values))?);
+            permissions.push(self.conjunction(clauses, |of, values| {
+                operation::permission(self, of, values)
+            })?);
         }
+
         let mut principals = Vec::with_capacity(rule.from.len().max(1));
+
         for from in &rule.from {
-            let mut clauses = from.source.as_ref().map(|source| self.source_clauses(source)).unwrap_or_default();
+            let mut clauses = from
+                .source
+                .as_ref()
+                .map(|source| self.source_clauses(source))
+                .unwrap_or_default();
             clauses.extend(conditions.source.iter().cloned());
-            principals.push(self.conjunction(&clauses, |of, values| source::principal(self, of, values))?);
+            principals.push(
+                self.conjunction(&clauses, |of, values| source::principal(self, of, values))?,
+            );
         }
+
         if rule.from.is_empty() {
             let clauses = &conditions.source;
-            principals.push(self.conjunction(clauses, |of, values| source::principal(self, of, values))?);
+            principals
+                .push(self.conjunction(clauses, |of, values| source::principal(self, of, values))?);
         }
-        Some(Policy { permissions, principals, ..Policy::default() })
+
+        Some(Policy {
+            permissions,
+            principals,
+            ..Policy::default()
+        })
     }
 
     fn conditions<'a>(&self, rule: &'a AuthorizationRule) -> Conditions<'a> {
         let mut conditions = Conditions::default();
+
         for when in &rule.when {
             if when.values.is_empty() && when.not_values.is_empty() {
                 continue;
             }
-            let (values, not_values) = (Cow::from(&when.values), Cow::from(&when.not_values));
+
+            let values = Cow::from(&when.values);
+            let not_values = Cow::from(&when.not_values);
+
             match Attribute::of_condition(&when.key) {
                 Some(Attribute::Operation(attribute)) => {
-                    conditions.operation.push(Clause { attribute: Some(attribute), values, not_values });
+                    conditions.operation.push(Clause {
+                        attribute: Some(attribute),
+                        values,
+                        not_values,
+                    });
                 }
                 Some(Attribute::Source(attribute)) => {
-                    conditions.source.push(self.in_all_domains(attribute, values, not_values));
+                    conditions
+                        .source
+                        .push(self.in_all_domains(attribute, values, not_values));
                 }
-                None => conditions.source.push(Clause { attribute: None, values, not_values }),
+                None => conditions.source.push(Clause {
+                    attribute: None,
+                    values,
+                    not_values,
+                }),
             }
         }
+
         conditions
     }
 
-    fn source_clauses<'a>(&self, source: &'a AuthorizationSource) -> Vec<Clause<'a, SourceAttribute<'a>>> {
+    fn source_clauses<'a>(
+        &self,
+        source: &'a AuthorizationSource,
+    ) -> Vec<Clause<'a, SourceAttribute<'a>>> {
         let AuthorizationSource {
             principals,
             not_principals,
@@ -113,17 +157,41 @@ impl Translation<'_> {
             trust_domains,
             not_trust_domains,
         } = source;
+
         let clauses = [
             (SourceAttribute::Principal, principals, not_principals),
-            (SourceAttribute::TokenPrincipal, request_principals, not_request_principals),
-            (SourceAttribute::ServiceAccount, service_accounts, not_service_accounts),
-            (SourceAttribute::TrustDomain, trust_domains, not_trust_domains),
+            (
+                SourceAttribute::TokenPrincipal,
+                request_principals,
+                not_request_principals,
+            ),
+            (
+                SourceAttribute::ServiceAccount,
+                service_accounts,
+                not_service_accounts,
+            ),
+            (
+                SourceAttribute::TrustDomain,
+                trust_domains,
+                not_trust_domains,
+            ),
             (SourceAttribute::Namespace, namespaces, not_namespaces),
-            (SourceAttribute::RemoteAddress, remote_ip_blocks, not_remote_ip_blocks),
+            (
+                SourceAttribute::RemoteAddress,
+                remote_ip_blocks,
+                not_remote_ip_blocks,
+            ),
             (SourceAttribute::Address, ip_blocks, not_ip_blocks),
         ];
-        let given = clauses.into_iter().filter(|(_, values, not_values)| !(values.is_empty() && not_values.is_empty()));
-        given.map(|(attribute, values, others)| self.in_all_domains(attribute, values.into(), others.into())).collect()
+
+        let given = clauses
+            .into_iter()
+            .filter(|(_, values, not_values)| !(values.is_empty() && not_values.is_empty()));
+        given
+            .map(|(attribute, values, others)| {
+                self.in_all_domains(attribute, values.into(), others.into())
+            })
+            .collect()
     }
 
     /// A clause about the source, with trust domain aliases.
@@ -134,12 +202,14 @@ impl Translation<'_> {
         not_values: Cow<'a, [String]>,
     ) -> Clause<'a, SourceAttribute<'a>> {
         let (values, not_values) = match attribute {
-            SourceAttribute::Principal => {
-                (self.domains.principals(&values).into(), self.domains.principals(&not_values).into())
-            }
-            SourceAttribute::TrustDomain => {
-                (self.domains.domains(&values).into(), self.domains.domains(&not_values).into())
-            }
+            SourceAttribute::Principal => (
+                self.domains.principals(&values).into(),
+                self.domains.principals(&not_values).into(),
+            ),
+            SourceAttribute::TrustDomain => (
+                self.domains.domains(&values).into(),
+                self.domains.domains(&not_values).into(),
+            ),
             SourceAttribute::Namespace
             | SourceAttribute::ServiceAccount
             | SourceAttribute::Address
@@ -148,7 +218,12 @@ impl Translation<'_> {
             | SourceAttribute::TokenPrincipal
             | SourceAttribute::Claim(_) => (values, not_values),
         };
-        Clause { attribute: Some(attribute), values, not_values }
+
+        Clause {
+            attribute: Some(attribute),
+            values,
+            not_values,
+        }
     }
 
     /// One of the values. `None` if none of them is supported and the clause is removed.
@@ -183,28 +258,46 @@ impl Translation<'_> {
             Ok(part) => Some(part),
             Err(Unsupported) => (!self.narrows).then_some(None),
         };
+
         let mut parts = Vec::with_capacity(clauses.len());
+
         for clause in clauses {
             parts.extend(heed(say(clause, &clause.values))?);
             parts.extend(heed(say(clause, &clause.not_values))?.map(E::not));
         }
+
         if parts.is_empty() {
             parts.push(E::any());
         }
+
         Some(E::all(parts))
     }
 }
 
-fn operation_clauses(operation: &AuthorizationOperation) -> Vec<Clause<'_, OperationAttribute<'_>>> {
-    let AuthorizationOperation { hosts, not_hosts, ports, not_ports, methods, not_methods, paths, not_paths } =
-        operation;
+fn operation_clauses(
+    operation: &AuthorizationOperation,
+) -> Vec<Clause<'_, OperationAttribute<'_>>> {
+    let AuthorizationOperation {
+        hosts,
+        not_hosts,
+        ports,
+        not_ports,
+        methods,
+        not_methods,
+        paths,
+        not_paths,
+    } = operation;
+
     let clauses = [
         (OperationAttribute::Host, hosts, not_hosts),
         (OperationAttribute::Method, methods, not_methods),
         (OperationAttribute::Path, paths, not_paths),
         (OperationAttribute::Port, ports, not_ports),
     ];
-    let given = clauses.into_iter().filter(|(_, values, not_values)| !(values.is_empty() && not_values.is_empty()));
+
+    let given = clauses
+        .into_iter()
+        .filter(|(_, values, not_values)| !(values.is_empty() && not_values.is_empty()));
     given
         .map(|(attribute, values, others)| Clause {
             attribute: Some(attribute),

@@ -24,9 +24,16 @@ pub(super) fn apply(view: &View<'_>, draft: &mut Draft, races: bool) {
         ..CaresDnsResolverConfig::default()
     };
     let cluster = &mut draft.cluster;
-    cluster.dns_lookup_family = if races { DnsLookupFamily::All } else { lookup_family(view) }.into();
-    cluster.typed_dns_resolver_config =
-        Some(TypedExtensionConfig { name: CARES_RESOLVER.to_owned(), typed_config: Some(any::pack(&resolver)) });
+    cluster.dns_lookup_family = if races {
+        DnsLookupFamily::All
+    } else {
+        lookup_family(view)
+    }
+    .into();
+    cluster.typed_dns_resolver_config = Some(TypedExtensionConfig {
+        name: CARES_RESOLVER.to_owned(),
+        typed_config: Some(any::pack(&resolver)),
+    });
     cluster.dns_jitter = Some(mesh.settings.dns_jitter.into());
     cluster.dns_refresh_rate = mesh.config.dns_refresh_rate.map(Into::into);
     cluster.respect_dns_ttl = true;

@@ -46,7 +46,11 @@ pub(super) enum Discovery {
 impl Draft {
     /// An empty cluster of this name.
     pub(super) fn new(name: &str, discovery: Discovery) -> Self {
-        let cluster = Cluster { name: name.to_owned(), alt_stat_name: stat_name(name), ..Cluster::default() };
+        let cluster = Cluster {
+            name: name.to_owned(),
+            alt_stat_name: stat_name(name),
+            ..Cluster::default()
+        };
         Self {
             cluster,
             discovery,
@@ -68,17 +72,29 @@ impl Draft {
 
     /// The finished cluster.
     pub(super) fn finish(self) -> Cluster {
-        let Self { mut cluster, mut discovery, endpoints, http, metadata } = self;
+        let Self {
+            mut cluster,
+            mut discovery,
+            endpoints,
+            http,
+            metadata,
+        } = self;
+
         if let Discovery::Dynamic(config) = &mut discovery
             && http.leaves_names_unchecked()
         {
-            // Envoy rejects the cluster unless this is explicitly allowed; istiod allows it only with TLS.
+            // Envoy rejects the cluster unless this is explicitly allowed; istiod allows it only
+            // with TLS.
             config.allow_insecure_cluster_options = true;
         }
+
         if discovery == Discovery::Eds {
-            cluster.eds_cluster_config =
-                Some(EdsClusterConfig { eds_config: Some(ads_source()), service_name: cluster.name.clone() });
+            cluster.eds_cluster_config = Some(EdsClusterConfig {
+                eds_config: Some(ads_source()),
+                service_name: cluster.name.clone(),
+            });
         }
+
         if !endpoints.is_empty() {
             cluster.load_assignment = Some(ClusterLoadAssignment {
                 cluster_name: cluster.name.clone(),
@@ -86,10 +102,15 @@ impl Draft {
                 ..ClusterLoadAssignment::default()
             });
         }
+
         cluster.cluster_discovery_type = Some(discovery.into_wire());
+
         if let Some(options) = http.into_wire() {
-            cluster.typed_extension_protocol_options.insert(super::http::OPTIONS_KEY.to_owned(), options);
+            cluster
+                .typed_extension_protocol_options
+                .insert(super::http::OPTIONS_KEY.to_owned(), options);
         }
+
         cluster.metadata = metadata.into_wire();
         cluster
     }

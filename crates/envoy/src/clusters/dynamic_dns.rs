@@ -2,7 +2,9 @@
 
 use navarch_proto::envoy::config::cluster::v3::Cluster;
 use navarch_proto::envoy::config::cluster::v3::cluster::LbPolicy;
-use navarch_proto::envoy::extensions::clusters::dynamic_forward_proxy::v3::{ClusterConfig, cluster_config};
+use navarch_proto::envoy::extensions::clusters::dynamic_forward_proxy::v3::{
+    ClusterConfig, cluster_config,
+};
 use navarch_proto::envoy::extensions::common::dynamic_forward_proxy::v3::DnsCacheConfig;
 
 use super::draft::{Discovery, Draft};
@@ -19,7 +21,10 @@ use navarch_registry::protocol::Protocol;
 
 /// Whether requests of a protocol contain the host.
 pub(super) fn is_carried(protocol: Protocol) -> bool {
-    matches!(protocol, Protocol::Http | Protocol::Tls | Protocol::Grpc | Protocol::Http2)
+    matches!(
+        protocol,
+        Protocol::Http | Protocol::Tls | Protocol::Grpc | Protocol::Http2
+    )
 }
 
 /// The cluster of a service port before any policy.
@@ -40,19 +45,32 @@ pub(super) fn allow_any(view: &View<'_>) -> Option<Cluster> {
     if sidecar_scope::outbound_policy(view) != OutboundPolicy::AllowAnyDynamicDns {
         return None;
     }
+
     let mesh = view.mesh();
     let policy = mesh.config.outbound_traffic_policy.as_ref();
-    let tls = policy.and_then(|policy| policy.tls.as_ref()).filter(|tls| tls.mode != ClientTlsMode::Disable);
+    let tls = policy
+        .and_then(|policy| policy.tls.as_ref())
+        .filter(|tls| tls.mode != ClientTlsMode::Disable);
+
     // Without TLS there are no SNI and SANs to validate, which Envoy requires to be set explicitly.
-    let mut draft = Draft::new(ALLOW_ANY_DYNAMIC_DNS, dynamic(allow_any_cache(view), tls.is_none()));
+    let mut draft = Draft::new(
+        ALLOW_ANY_DYNAMIC_DNS,
+        dynamic(allow_any_cache(view), tls.is_none()),
+    );
     draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
     connection_pool::apply(&mut draft, mesh, None, None);
     if let Some(tls) = tls {
         originate(view, &mut draft, tls);
     }
+
     draft.cluster.filters.extend(exchange_filter(view));
     let silent = draft.http == HttpOptions::default();
-    let options = if silent { HttpOptions::passthrough(view) } else { std::mem::take(&mut draft.http) };
+    let options = if silent {
+        HttpOptions::passthrough(view)
+    } else {
+        std::mem::take(&mut draft.http)
+    };
+
     draft.http = options;
     Some(draft.finish())
 }
@@ -66,7 +84,9 @@ fn originate(view: &View<'_>, draft: &mut Draft, tls: &ClientTlsSettings) {
 /// Endpoints from a DNS cache.
 fn dynamic(cache: DnsCacheConfig, insecure: bool) -> Discovery {
     Discovery::Dynamic(Box::new(ClusterConfig {
-        cluster_implementation_specifier: Some(cluster_config::ClusterImplementationSpecifier::DnsCacheConfig(cache)),
+        cluster_implementation_specifier: Some(
+            cluster_config::ClusterImplementationSpecifier::DnsCacheConfig(cache),
+        ),
         allow_insecure_cluster_options: insecure,
         ..ClusterConfig::default()
     }))

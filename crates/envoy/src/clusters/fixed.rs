@@ -2,7 +2,9 @@
 
 use navarch_proto::envoy::config::cluster::v3::Cluster;
 use navarch_proto::envoy::config::cluster::v3::cluster::LbPolicy;
-use navarch_proto::envoy::config::core::v3::{BindConfig, ExtraSourceAddress, SocketAddress, socket_address};
+use navarch_proto::envoy::config::core::v3::{
+    BindConfig, ExtraSourceAddress, SocketAddress, socket_address,
+};
 use navarch_proto::envoy::config::endpoint::v3::{LbEndpoint, LocalityLbEndpoints};
 
 use super::draft::{Discovery, Draft, stat_name};
@@ -18,7 +20,8 @@ use navarch_push::view::View;
 pub(super) const LOCALHOST_V4: &str = "127.0.0.1";
 /// The loopback address of the workload, IPv6.
 pub(super) const LOCALHOST_V6: &str = "::1";
-/// The IPv4 source address of the proxy's own connections to the workload, which is excluded from redirection.
+/// The IPv4 source address of the proxy's own connections to the workload, which is excluded from
+/// redirection.
 const SOURCE_V4: &str = "127.0.0.6";
 /// The IPv6 source address of the proxy's own connections to the workload.
 const SOURCE_V6: &str = "::6";
@@ -39,7 +42,8 @@ pub(super) fn passthrough(view: &View<'_>) -> Cluster {
     draft.finish()
 }
 
-/// The cluster for inbound traffic on ports without a service. It has the stat name of the outbound one.
+/// The cluster for inbound traffic on ports without a service. It has the stat name of the outbound
+/// one.
 pub(super) fn inbound_passthrough(view: &View<'_>) -> Cluster {
     let mut draft = passthrough_draft(view, INBOUND_PASSTHROUGH);
     let families = view.proxy().families();
@@ -56,8 +60,14 @@ pub(super) fn external_sds(view: &View<'_>) -> Option<Cluster> {
     let mut draft = Draft::new(sds::EXTERNAL_CLUSTER, Discovery::Static);
     draft.cluster.connect_timeout = view.mesh().config.connect_timeout.map(Into::into);
     draft.http.version = HttpVersion::Http2(Box::default());
-    let server = LbEndpoint { host_identifier: Some(wire::host(CREDENTIAL_SOCKET, 0, &[])), ..LbEndpoint::default() };
-    draft.endpoints = vec![LocalityLbEndpoints { lb_endpoints: vec![server], ..LocalityLbEndpoints::default() }];
+    let server = LbEndpoint {
+        host_identifier: Some(wire::host(CREDENTIAL_SOCKET, 0, &[])),
+        ..LbEndpoint::default()
+    };
+    draft.endpoints = vec![LocalityLbEndpoints {
+        lb_endpoints: vec![server],
+        ..LocalityLbEndpoints::default()
+    }];
     Some(draft.finish())
 }
 
@@ -66,16 +76,25 @@ pub(super) fn has_external_sds(view: &View<'_>) -> bool {
     view.proxy().meta("credential").as_deref() == Some("true")
 }
 
-/// The source address of the proxy's connections to its own workload. Envoy selects the address of the required family.
+/// The source address of the proxy's connections to its own workload. Envoy selects the address of
+/// the required family.
 pub(super) fn bind_config(families: IpFamilies, both: bool) -> BindConfig {
     let address = |text: &str| SocketAddress {
         address: text.to_owned(),
         port_specifier: Some(socket_address::PortSpecifier::PortValue(0)),
         ..SocketAddress::default()
     };
-    let first = if families.has_v4() { SOURCE_V4 } else { SOURCE_V6 };
-    let further = (both && families.has_v4() && families.has_v6())
-        .then(|| ExtraSourceAddress { address: Some(address(SOURCE_V6)), ..ExtraSourceAddress::default() });
+
+    let first = if families.has_v4() {
+        SOURCE_V4
+    } else {
+        SOURCE_V6
+    };
+
+    let further = (both && families.has_v4() && families.has_v6()).then(|| ExtraSourceAddress {
+        address: Some(address(SOURCE_V6)),
+        ..ExtraSourceAddress::default()
+    });
     BindConfig {
         source_address: Some(address(first)),
         extra_source_addresses: further.into_iter().collect(),
@@ -83,11 +102,16 @@ pub(super) fn bind_config(families: IpFamilies, both: bool) -> BindConfig {
     }
 }
 
-/// A cluster to the original destination. It has no outlier detection, since there is no other endpoint.
+/// A cluster to the original destination. It has no outlier detection, since there is no other
+/// endpoint.
 fn passthrough_draft(view: &View<'_>, name: &str) -> Draft {
     let mesh = view.mesh();
     let mut draft = Draft::new(name, Discovery::OriginalDst);
-    let pool = mesh.config.default_traffic_policy.as_ref().and_then(|policy| policy.connection_pool.as_ref());
+    let pool = mesh
+        .config
+        .default_traffic_policy
+        .as_ref()
+        .and_then(|policy| policy.connection_pool.as_ref());
     connection_pool::apply(&mut draft, mesh, pool, None);
     // HTTP settings of the connection pool do not apply to unknown services.
     draft.http = HttpOptions::passthrough(view);

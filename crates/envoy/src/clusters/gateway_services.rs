@@ -1,4 +1,5 @@
-//! The services that a gateway needs clusters for, if it does not get those of all visible services.
+//! The services that a gateway needs clusters for, if it does not get those of all visible
+//! services.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,22 +22,26 @@ pub(crate) struct ServiceFilter {
     services: BTreeSet<ServiceKey>,
 }
 
-/// The services that the proxy's routes, its EnvoyFilters and the mesh's extension providers reference.
+/// The services that the proxy's routes, its EnvoyFilters and the mesh's extension providers
+/// reference.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct GatewayServiceFilter;
 
-/// The services that its EnvoyFilters, the mesh's extension providers and the issuers of its tokens reference.
+/// The services that its EnvoyFilters, the mesh's extension providers and the issuers of its tokens
+/// reference.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct ExtensionServiceFilter;
 
-/// The services that EnvoyFilters of the view's proxy, extension providers and issuers of tokens reference.
+/// The services that EnvoyFilters of the view's proxy, extension providers and issuers of tokens
+/// reference.
 pub(crate) fn named_by_extensions(view: &View<'_>) -> Arc<ServiceFilter> {
     view.get(&ExtensionServiceFilter)
 }
 
 /// The services that the proxy needs clusters for; `None` means all visible ones.
 pub(super) fn needed_services(view: &View<'_>) -> Option<Arc<ServiceFilter>> {
-    let filtered = view.mesh().settings.filter_gateway_clusters && view.proxy().kind() == ProxyKind::Router;
+    let filtered =
+        view.mesh().settings.filter_gateway_clusters && view.proxy().kind() == ProxyKind::Router;
     filtered.then(|| view.get(&GatewayServiceFilter))
 }
 
@@ -57,17 +62,50 @@ impl ServiceFilter {
 
 /// The service of an extension provider, if any.
 fn service_of(provider: &ExtensionProvider) -> Option<&str> {
-    let http = provider.envoy_ext_authz_http.as_ref().map(|provider| &provider.service);
-    http.or_else(|| provider.envoy_ext_authz_grpc.as_ref().map(|provider| &provider.service))
-        .or_else(|| provider.zipkin.as_ref().map(|provider| &provider.service))
-        .or_else(|| provider.datadog.as_ref().map(|provider| &provider.service))
-        .or_else(|| provider.skywalking.as_ref().map(|provider| &provider.service))
-        .or_else(|| provider.opentelemetry.as_ref().map(|provider| &provider.service))
-        .or_else(|| provider.envoy_http_als.as_ref().map(|provider| &provider.service))
-        .or_else(|| provider.envoy_tcp_als.as_ref().map(|provider| &provider.service))
-        .or_else(|| provider.envoy_otel_als.as_ref().map(|provider| &provider.service))
-        .or_else(|| provider.sds.as_ref().map(|provider| &provider.service))
-        .map(String::as_str)
+    let http = provider
+        .envoy_ext_authz_http
+        .as_ref()
+        .map(|provider| &provider.service);
+    http.or_else(|| {
+        provider
+            .envoy_ext_authz_grpc
+            .as_ref()
+            .map(|provider| &provider.service)
+    })
+    .or_else(|| provider.zipkin.as_ref().map(|provider| &provider.service))
+    .or_else(|| provider.datadog.as_ref().map(|provider| &provider.service))
+    .or_else(|| {
+        provider
+            .skywalking
+            .as_ref()
+            .map(|provider| &provider.service)
+    })
+    .or_else(|| {
+        provider
+            .opentelemetry
+            .as_ref()
+            .map(|provider| &provider.service)
+    })
+    .or_else(|| {
+        provider
+            .envoy_http_als
+            .as_ref()
+            .map(|provider| &provider.service)
+    })
+    .or_else(|| {
+        provider
+            .envoy_tcp_als
+            .as_ref()
+            .map(|provider| &provider.service)
+    })
+    .or_else(|| {
+        provider
+            .envoy_otel_als
+            .as_ref()
+            .map(|provider| &provider.service)
+    })
+    .or_else(|| provider.sds.as_ref().map(|provider| &provider.service))
+    .map(String::as_str)
 }
 
 impl Query for ExtensionServiceFilter {
@@ -75,13 +113,26 @@ impl Query for ExtensionServiceFilter {
 
     fn compute(&self, view: &View<'_>) -> ServiceFilter {
         let mut wanted = ServiceFilter::default();
-        for service in view.mesh().config.extension_providers.iter().filter_map(service_of) {
+
+        for service in view
+            .mesh()
+            .config
+            .extension_providers
+            .iter()
+            .filter_map(service_of)
+        {
             wanted.add(service);
         }
         for service in referenced_services(view).iter() {
             wanted.add(service);
         }
-        wanted.hosts.extend(authentication::key_hosts(view).into_iter().map(Hostname::new));
+
+        wanted.hosts.extend(
+            authentication::key_hosts(view)
+                .into_iter()
+                .map(Hostname::new),
+        );
+
         wanted
     }
 }
@@ -92,18 +143,27 @@ impl Query for GatewayServiceFilter {
     fn compute(&self, view: &View<'_>) -> ServiceFilter {
         let mesh = view.mesh();
         let mut wanted = (*view.get(&ExtensionServiceFilter)).clone();
+
         for gateway in gateway::serving_gateways(view).iter() {
-            // If gateways are limited to their namespace, so are routes that reference the namespaces of their clients.
-            let own = gateway.split_once('/').map(|(namespace, _)| Namespace::new(namespace));
+            // If gateways are limited to their namespace, so are routes that reference the
+            // namespaces of their clients.
+            let own = gateway
+                .split_once('/')
+                .map(|(namespace, _)| Namespace::new(namespace));
+
             for name in sidecar_scope::gateway_virtual_services(view, gateway).iter() {
                 let destinations = virtual_service::destinations(view, name);
-                let destinations = match own.as_ref().filter(|_| mesh.settings.scope_gateway_to_namespace) {
+                let destinations = match own
+                    .as_ref()
+                    .filter(|_| mesh.settings.scope_gateway_to_namespace)
+                {
                     Some(namespace) => destinations.from_namespace(Some(namespace)),
                     None => destinations.all(),
                 };
                 wanted.hosts.extend(destinations.into_keys());
             }
         }
+
         wanted
     }
 }

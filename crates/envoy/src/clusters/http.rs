@@ -1,15 +1,19 @@
-//! HTTP protocol options of a cluster: versions, idle timeouts, outlier matching. Packed under [`OPTIONS_KEY`].
+//! HTTP protocol options of a cluster: versions, idle timeouts, outlier matching. Packed under
+//! [`OPTIONS_KEY`].
 
 use navarch_proto::any;
-use navarch_proto::envoy::config::core::v3::http1_protocol_options::{HeaderKeyFormat, header_key_format};
+use navarch_proto::envoy::config::core::v3::http1_protocol_options::{
+    HeaderKeyFormat, header_key_format,
+};
 use navarch_proto::envoy::config::core::v3::{
-    Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions as CommonOptions, TypedExtensionConfig,
-    UpstreamHttpProtocolOptions,
+    Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions as CommonOptions,
+    TypedExtensionConfig, UpstreamHttpProtocolOptions,
 };
 use navarch_proto::envoy::extensions::http::header_formatters::preserve_case::v3::PreserveCaseFormatterConfig;
 use navarch_proto::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
 use navarch_proto::envoy::extensions::upstreams::http::v3::http_protocol_options::{
-    ExplicitHttpConfig, OutlierDetection, UpstreamProtocolOptions, UseDownstreamHttpConfig, explicit_http_config,
+    ExplicitHttpConfig, OutlierDetection, UpstreamProtocolOptions, UseDownstreamHttpConfig,
+    explicit_http_config,
 };
 use prost_types::Any;
 
@@ -61,7 +65,9 @@ struct PreservesHeaderCase;
 impl HttpOptions {
     /// Whether any option is set other than SNI and SAN validation from the request's host.
     pub(super) fn leaves_names_unchecked(&self) -> bool {
-        let checks = |upstream: &UpstreamHttpProtocolOptions| upstream.auto_sni && upstream.auto_san_validation;
+        let checks = |upstream: &UpstreamHttpProtocolOptions| {
+            upstream.auto_sni && upstream.auto_san_validation
+        };
         *self != Self::default() && !self.upstream.as_ref().is_some_and(checks)
     }
 
@@ -69,7 +75,10 @@ impl HttpOptions {
     pub(crate) fn passthrough_plain() -> Self {
         Self {
             version: HttpVersion::OfClient { as_spelt: false },
-            common: Some(CommonOptions { idle_timeout: Some(PASSTHROUGH_IDLE.to_proto()), ..CommonOptions::default() }),
+            common: Some(CommonOptions {
+                idle_timeout: Some(PASSTHROUGH_IDLE.to_proto()),
+                ..CommonOptions::default()
+            }),
             ..Self::default()
         }
     }
@@ -77,8 +86,13 @@ impl HttpOptions {
     /// For traffic to unknown destinations.
     pub(super) fn passthrough(view: &View<'_>) -> Self {
         Self {
-            version: HttpVersion::OfClient { as_spelt: preserves_header_case(view) },
-            common: Some(CommonOptions { idle_timeout: Some(PASSTHROUGH_IDLE.to_proto()), ..CommonOptions::default() }),
+            version: HttpVersion::OfClient {
+                as_spelt: preserves_header_case(view),
+            },
+            common: Some(CommonOptions {
+                idle_timeout: Some(PASSTHROUGH_IDLE.to_proto()),
+                ..CommonOptions::default()
+            }),
             ..Self::default()
         }
     }
@@ -88,14 +102,20 @@ impl HttpOptions {
         let version = if protocol.is_http2() {
             HttpVersion::Http2(Box::default())
         } else if protocol.is_unsupported() && view.proxy().kind() != ProxyKind::Router {
-            // The detected version is used upstream. Gateways detect nothing, and would offer HTTP/2 to all by ALPN.
-            HttpVersion::OfClient { as_spelt: preserves_header_case(view) }
+            // The detected version is used upstream. Gateways detect nothing, and would offer
+            // HTTP/2 to all by ALPN.
+            HttpVersion::OfClient {
+                as_spelt: preserves_header_case(view),
+            }
         } else if (protocol.is_http() || protocol.is_unsupported()) && preserves_header_case(view) {
             HttpVersion::Http1AsSpelt
         } else {
             HttpVersion::Unsaid
         };
-        Self { version, ..Self::default() }
+        Self {
+            version,
+            ..Self::default()
+        }
     }
 
     /// Sets HTTP/2 unless a version was set before.
@@ -123,8 +143,18 @@ impl HttpOptions {
 
     /// The Envoy message; `None` if nothing is set.
     pub(crate) fn into_wire(self) -> Option<Any> {
-        let Self { version, common, upstream, outlier } = self;
-        if version == HttpVersion::Unsaid && common.is_none() && upstream.is_none() && outlier.is_none() {
+        let Self {
+            version,
+            common,
+            upstream,
+            outlier,
+        } = self;
+
+        if version == HttpVersion::Unsaid
+            && common.is_none()
+            && upstream.is_none()
+            && outlier.is_none()
+        {
             return None;
         }
         let options = HttpProtocolOptions {
@@ -134,6 +164,7 @@ impl HttpOptions {
             upstream_protocol_options: Some(version.into_wire()),
             ..HttpProtocolOptions::default()
         };
+
         Some(any::pack(&options))
     }
 }
@@ -142,12 +173,21 @@ impl HttpVersion {
     /// The Envoy message.
     fn into_wire(self) -> UpstreamProtocolOptions {
         let explicit = |config: explicit_http_config::ProtocolConfig| {
-            UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig { protocol_config: Some(config) })
+            UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig {
+                protocol_config: Some(config),
+            })
         };
+
         match self {
-            Self::Unsaid => explicit(explicit_http_config::ProtocolConfig::HttpProtocolOptions(http1(false))),
-            Self::Http1AsSpelt => explicit(explicit_http_config::ProtocolConfig::HttpProtocolOptions(http1(true))),
-            Self::Http2(options) => explicit(explicit_http_config::ProtocolConfig::Http2ProtocolOptions(*options)),
+            Self::Unsaid => explicit(explicit_http_config::ProtocolConfig::HttpProtocolOptions(
+                http1(false),
+            )),
+            Self::Http1AsSpelt => explicit(
+                explicit_http_config::ProtocolConfig::HttpProtocolOptions(http1(true)),
+            ),
+            Self::Http2(options) => explicit(
+                explicit_http_config::ProtocolConfig::Http2ProtocolOptions(*options),
+            ),
             Self::OfClient { as_spelt } => {
                 UpstreamProtocolOptions::UseDownstreamProtocolConfig(UseDownstreamHttpConfig {
                     http_protocol_options: Some(http1(as_spelt)),
@@ -167,13 +207,16 @@ fn http1(as_spelt: bool) -> Http1ProtocolOptions {
     };
     Http1ProtocolOptions {
         header_key_format: as_spelt.then(|| HeaderKeyFormat {
-            header_format: Some(header_key_format::HeaderFormat::StatefulFormatter(formatter())),
+            header_format: Some(header_key_format::HeaderFormat::StatefulFormatter(
+                formatter(),
+            )),
         }),
         ..Http1ProtocolOptions::default()
     }
 }
 
-/// Whether the proxy preserves the case of HTTP/1.1 headers: by its own configuration, else by the mesh's.
+/// Whether the proxy preserves the case of HTTP/1.1 headers: by its own configuration, else by the
+/// mesh's.
 pub(super) fn preserves_header_case(view: &View<'_>) -> bool {
     *view.derived(&PreservesHeaderCase)
 }
@@ -183,7 +226,11 @@ impl Query for PreservesHeaderCase {
 
     fn compute(&self, view: &View<'_>) -> bool {
         let config = view.get(&EffectiveProxyConfig);
-        config.proxy_headers.as_ref().and_then(|headers| headers.preserve_http1_header_case) == Some(true)
+        config
+            .proxy_headers
+            .as_ref()
+            .and_then(|headers| headers.preserve_http1_header_case)
+            == Some(true)
     }
 }
 

@@ -16,7 +16,9 @@ use crate::endpoints::wire;
 use crate::names::inbound_cluster;
 use crate::sidecar_scope;
 use crate::stat_prefix::{self, ShortNames, StatService};
-use navarch_api::istio::{ConnectionPoolSettings, IstioIngressListener, SidecarPort, TrafficPolicy};
+use navarch_api::istio::{
+    ConnectionPoolSettings, IstioIngressListener, SidecarPort, TrafficPolicy,
+};
 use navarch_api::mesh::InboundTrafficPolicyMode;
 use navarch_api::names::{Hostname, PortName, ResourceName};
 use navarch_push::proxy::IpFamilies;
@@ -54,7 +56,12 @@ pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
     let ingress = sidecar_scope::ingress_listeners(view);
     let mut ports: BTreeSet<u16> = ingress.iter().filter_map(ingress_port).collect();
     if services_listen(view, ingress) {
-        ports.extend(view.proxy().targets().iter().map(|target| target.target_port));
+        ports.extend(
+            view.proxy()
+                .targets()
+                .iter()
+                .map(|target| target.target_port),
+        );
     }
     ports.into_iter().map(inbound_cluster).collect()
 }
@@ -62,7 +69,9 @@ pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
 /// The cluster of a port of the workload.
 pub(super) fn build(view: &View<'_>, port: u16) -> Option<Cluster> {
     let ingress = sidecar_scope::ingress_listeners(view);
-    let listener = ingress.iter().find(|listener| ingress_port(listener) == Some(port));
+    let listener = ingress
+        .iter()
+        .find(|listener| ingress_port(listener) == Some(port));
     let inbound = match listener {
         Some(listener) => of_ingress(view, port, listener)?,
         None if services_listen(view, ingress) => of_targets(view, port)?,
@@ -76,13 +85,17 @@ pub(super) fn hosts(view: &View<'_>, port: u16) -> Vec<Hostname> {
     let targets = view.proxy().targets();
     let of_port = targets.iter().filter(|target| target.target_port == port);
     let hosts = of_port.map(|target| target.service.key.hostname.clone());
-    match sidecar_scope::ingress_listeners(view).iter().any(|listener| ingress_port(listener) == Some(port)) {
+    match sidecar_scope::ingress_listeners(view)
+        .iter()
+        .any(|listener| ingress_port(listener) == Some(port))
+    {
         true => hosts.take(1).collect(),
         false => hosts.collect(),
     }
 }
 
-/// Whether there are listeners for ports of services, and not only for those that a Sidecar declares.
+/// Whether there are listeners for ports of services, and not only for those that a Sidecar
+/// declares.
 fn services_listen(view: &View<'_>, ingress: &[IstioIngressListener]) -> bool {
     if ingress.is_empty() {
         // Without interception the proxy cannot bind to the ports of the workload.
@@ -100,23 +113,32 @@ fn ingress_port(listener: &IstioIngressListener) -> Option<u16> {
 /// The cluster of a service port. If several services have the port, the first one decides.
 fn of_targets(view: &View<'_>, port: u16) -> Option<Inbound> {
     let targets = view.proxy().targets();
-    let of_port: Vec<&ServiceTarget> = targets.iter().filter(|target| target.target_port == port).collect();
+    let of_port: Vec<&ServiceTarget> = targets
+        .iter()
+        .filter(|target| target.target_port == port)
+        .collect();
     let first = of_port.first()?;
     let policy = view.mesh().config.inbound_traffic_policy.as_ref();
     let destination = match policy.map(|policy| policy.mode).unwrap_or_default() {
         InboundTrafficPolicyMode::Passthrough => Destination::Original,
         InboundTrafficPolicyMode::Localhost => Destination::Fixed(localhost(view).to_owned(), port),
     };
+
     let mut seen = BTreeSet::new();
-    let same_port = of_port.iter().filter(|target| target.port.port == first.port.port);
+    let same_port = of_port
+        .iter()
+        .filter(|target| target.port.port == first.port.port);
     let named = same_port.filter(|target| seen.insert(target.service.key.hostname.clone()));
+
     Some(Inbound {
         port,
         declared: first.port.clone(),
         named: if first.service.mesh_external {
             Vec::new()
         } else {
-            named.map(|target| NamedService::new(&target.service)).collect()
+            named
+                .map(|target| NamedService::new(&target.service))
+                .collect()
         },
         service: Some(first.service.clone()),
         destination,
@@ -125,18 +147,39 @@ fn of_targets(view: &View<'_>, port: u16) -> Option<Inbound> {
 
 /// The cluster of a port that a Sidecar declares.
 fn of_ingress(view: &View<'_>, port: u16, listener: &IstioIngressListener) -> Option<Inbound> {
-    let SidecarPort { number, protocol, name, .. } = listener.port.as_ref()?;
+    let SidecarPort {
+        number,
+        protocol,
+        name,
+        ..
+    } = listener.port.as_ref()?;
+
     let declared = ServicePort {
         name: PortName::new(name),
         port: u16::try_from(*number).ok()?,
         protocol: Protocol::parse(protocol),
     };
     let targets = view.proxy().targets();
-    let service = targets.iter().find(|target| target.target_port == port).map(|target| target.service.clone());
+    let service = targets
+        .iter()
+        .find(|target| target.target_port == port)
+        .map(|target| target.service.clone());
     let external = service.as_ref().is_none_or(|service| service.mesh_external);
-    let named = service.iter().filter(|_| !external).map(|service| NamedService::new(service)).collect();
+
+    let named = service
+        .iter()
+        .filter(|_| !external)
+        .map(|service| NamedService::new(service))
+        .collect();
     let destination = default_endpoint(view, &listener.default_endpoint)?;
-    Some(Inbound { port, declared, service, named, destination })
+
+    Some(Inbound {
+        port,
+        declared,
+        service,
+        named,
+        destination,
+    })
 }
 
 /// The `defaultEndpoint` of a port of a Sidecar; `None` if invalid.
@@ -144,16 +187,26 @@ fn default_endpoint(view: &View<'_>, text: &str) -> Option<Destination> {
     if text.is_empty() {
         return Some(Destination::Original);
     }
+
     if text.starts_with("unix://") {
         return Some(Destination::Fixed(text.to_owned(), 0));
     }
+
     let (host, port) = text.rsplit_once(':')?;
     let port = port.parse().ok()?;
     if host.contains(':') && !host.starts_with('[') {
         return None;
     }
+
     let families = view.proxy().families();
-    let own = |v4: bool| view.proxy().ips().iter().find(|ip| ip.is_ipv4() == v4).map(ToString::to_string);
+    let own = |v4: bool| {
+        view.proxy()
+            .ips()
+            .iter()
+            .find(|ip| ip.is_ipv4() == v4)
+            .map(ToString::to_string)
+    };
+
     let address = match host {
         "0.0.0.0" => own(true).unwrap_or_else(|| LOCALHOST_V4.to_owned()),
         "[::]" => own(false).unwrap_or_else(|| LOCALHOST_V6.to_owned()),
@@ -162,12 +215,17 @@ fn default_endpoint(view: &View<'_>, text: &str) -> Option<Destination> {
         "127.0.0.1" | "[::1]" => LOCALHOST_V6.to_owned(),
         _ => return Some(Destination::Original),
     };
+
     Some(Destination::Fixed(address, port))
 }
 
 /// The loopback address of the workload.
 fn localhost(view: &View<'_>) -> &'static str {
-    if view.proxy().families() == IpFamilies::V6 { LOCALHOST_V6 } else { LOCALHOST_V4 }
+    if view.proxy().families() == IpFamilies::V6 {
+        LOCALHOST_V6
+    } else {
+        LOCALHOST_V4
+    }
 }
 
 impl Inbound {
@@ -180,18 +238,27 @@ impl Inbound {
         let mut draft = Draft::new(inbound_cluster(self.port).as_str(), discovery);
         draft.common_lb();
         draft.http = HttpOptions::for_protocol(view, self.declared.protocol);
+
         self.apply_destination(&mut draft);
         self.apply_names(view, &mut draft);
         let policy = self.policy(view, &mut draft);
         traffic_policy::apply_inbound(view, &mut draft, policy.as_ref());
         let own_host = match &self.destination {
-            Destination::Fixed(address, _) => matches!(address.as_str(), LOCALHOST_V4 | LOCALHOST_V6),
+            Destination::Fixed(address, _) => {
+                matches!(address.as_str(), LOCALHOST_V4 | LOCALHOST_V6)
+            }
             Destination::Original => false,
         };
+
         if !own_host {
-            // Marks the connection as the proxy's own; otherwise it would be redirected to the proxy again.
-            draft.cluster.upstream_bind_config = Some(bind_config(view.proxy().families(), mesh.settings.dual_stack));
+            // Marks the connection as the proxy's own; otherwise it would be redirected to the
+            // proxy again.
+            draft.cluster.upstream_bind_config = Some(bind_config(
+                view.proxy().families(),
+                mesh.settings.dual_stack,
+            ));
         }
+
         draft
     }
 
@@ -199,16 +266,24 @@ impl Inbound {
     fn apply_destination(&self, draft: &mut Draft) {
         match &self.destination {
             Destination::Original => {
-                draft.cluster.cleanup_interval = Some(prost_types::Duration { seconds: FOR_EVER_SECONDS, nanos: 0 });
+                draft.cluster.cleanup_interval = Some(prost_types::Duration {
+                    seconds: FOR_EVER_SECONDS,
+                    nanos: 0,
+                });
                 let service = self.service.as_ref();
-                let port = service.and_then(|service| service.passthrough_target_ports.get(&self.declared.port));
+                let port = service
+                    .and_then(|service| service.passthrough_target_ports.get(&self.declared.port));
                 draft.cluster.lb_config = port.map(|port| super::original_dst_port(*port));
             }
             Destination::Fixed(address, port) => {
-                let endpoint =
-                    LbEndpoint { host_identifier: Some(wire::host(address, *port, &[])), ..LbEndpoint::default() };
-                draft.endpoints =
-                    vec![LocalityLbEndpoints { lb_endpoints: vec![endpoint], ..LocalityLbEndpoints::default() }];
+                let endpoint = LbEndpoint {
+                    host_identifier: Some(wire::host(address, *port, &[])),
+                    ..LbEndpoint::default()
+                };
+                draft.endpoints = vec![LocalityLbEndpoints {
+                    lb_endpoints: vec![endpoint],
+                    ..LocalityLbEndpoints::default()
+                }];
             }
         }
     }
@@ -219,20 +294,35 @@ impl Inbound {
         if mesh.settings.telemetry_label && !self.named.is_empty() {
             draft.metadata.services = Some(self.named.clone());
         }
+
         let short = match &self.service {
-            Some(service) => Some(stat_prefix::short_names(service, service.key.hostname.as_str())),
+            Some(service) => Some(stat_prefix::short_names(
+                service,
+                service.key.hostname.as_str(),
+            )),
             None => sidecar_names(view),
         };
+
         let Some(short) = short else { return };
-        let host = self.service.as_ref().map_or(short.name.as_str(), |service| service.key.hostname.as_str());
+        let host = self
+            .service
+            .as_ref()
+            .map_or(short.name.as_str(), |service| service.key.hostname.as_str());
         let port_name = self.declared.name.as_str();
-        let named = StatService { host, subset: "", port: self.declared.port, port_name };
+        let named = StatService {
+            host,
+            subset: "",
+            port: self.declared.port,
+            port_name,
+        };
+
         let name = stat_prefix::inbound(view, &short, named, &draft.cluster.name);
-        draft.cluster.alt_stat_name = stat_name(&name.replace("%TARGET_PORT%", &self.port.to_string()));
+        draft.cluster.alt_stat_name =
+            stat_name(&name.replace("%TARGET_PORT%", &self.port.to_string()));
     }
 
-    /// The policy: the Sidecar's limits override the rule's, which override the mesh's. The server must accept what its
-    /// clients are allowed to send.
+    /// The policy: the Sidecar's limits override the rule's, which override the mesh's. The server
+    /// must accept what its clients are allowed to send.
     fn policy(&self, view: &View<'_>, draft: &mut Draft) -> Option<TrafficPolicy> {
         let host = self.service.as_ref().map(|service| &service.key.hostname);
         let seen = host.and_then(|host| sidecar_scope::service_for_host(view, host));
@@ -256,12 +346,19 @@ impl Inbound {
 fn sidecar_names(view: &View<'_>) -> Option<ShortNames> {
     let meta = &sidecar_scope::sidecar(view)?.meta;
     let name = format!("{}.{}", meta.key.name, meta.key.namespace);
-    Some(ShortNames { qualified: name.clone(), name })
+    Some(ShortNames {
+        qualified: name.clone(),
+        name,
+    })
 }
 
 /// The limits that a Sidecar sets for a port, or for all ports.
 fn sidecar_pool(view: &View<'_>, port: u16) -> Option<ConnectionPoolSettings> {
     let sidecar = &sidecar_scope::sidecar(view)?.spec;
-    let own = sidecar.ingress.iter().find(|listener| ingress_port(listener) == Some(port));
-    own.and_then(|listener| listener.connection_pool.clone()).or_else(|| sidecar.inbound_connection_pool.clone())
+    let own = sidecar
+        .ingress
+        .iter()
+        .find(|listener| ingress_port(listener) == Some(port));
+    own.and_then(|listener| listener.connection_pool.clone())
+        .or_else(|| sidecar.inbound_connection_pool.clone())
 }

@@ -8,7 +8,10 @@ use super::draft::{Discovery, Draft};
 use super::http::HttpOptions;
 use super::metadata::NamedService;
 use super::outbound::declared_discovery;
-use super::{connection_pool, dns, dynamic_dns, load_balancer, original_dst_port, outlier, tls_context, transport};
+use super::{
+    connection_pool, dns, dynamic_dns, load_balancer, original_dst_port, outlier, tls_context,
+    transport,
+};
 use crate::destination_rule::{self, MergedRule};
 use crate::endpoints::locality_setting::LocalitySetting;
 use crate::endpoints::{self, EndpointPath, Group, Target};
@@ -31,29 +34,52 @@ struct VipClustersOf(ServiceKey);
 pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
     let services = waypoint::services(view);
     let of_service = |key: &ServiceKey| (*view.get(&VipClustersOf(key.clone()))).clone();
-    services.iter().flat_map(|service| of_service(&service.key)).map(|cluster| cluster.resource_name()).collect()
+    services
+        .iter()
+        .flat_map(|service| of_service(&service.key))
+        .map(|cluster| cluster.resource_name())
+        .collect()
 }
 
 /// The rule for traffic from a waypoint to a service.
 fn rule(view: &View<'_>, service: &Service) -> Option<std::sync::Arc<MergedRule>> {
-    destination_rule::for_inbound(view, &sidecar_scope::service_for_host(view, &service.key.hostname)?)
+    destination_rule::for_inbound(
+        view,
+        &sidecar_scope::service_for_host(view, &service.key.hostname)?,
+    )
 }
 
 impl Query for VipClustersOf {
     type Value = Vec<VipCluster>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let Some(service) = view.service(&self.0) else { return Vec::new() };
+        let Some(service) = view.service(&self.0) else {
+            return Vec::new();
+        };
+
         let rule = rule(view, service).filter(|_| !hbone::joins_networks(view));
-        let subsets = rule.iter().flat_map(|rule| rule.subsets.iter()).map(|subset| subset.name.as_str());
+        let subsets = rule
+            .iter()
+            .flat_map(|rule| rule.subsets.iter())
+            .map(|subset| subset.name.as_str());
         let subsets: Vec<&str> = std::iter::once("").chain(subsets).collect();
         let mut clusters = Vec::new();
-        for port in service.ports.iter().filter(|port| waypoint::has_clusters(service, port)) {
+
+        for port in service
+            .ports
+            .iter()
+            .filter(|port| waypoint::has_clusters(service, port))
+        {
             for transport in waypoint::transports(view, port) {
                 let whole = VipCluster::new(port.port, *transport, &service.key.hostname);
-                clusters.extend(subsets.iter().map(|subset| whole.clone().with_subset(subset)));
+                clusters.extend(
+                    subsets
+                        .iter()
+                        .map(|subset| whole.clone().with_subset(subset)),
+                );
             }
         }
+
         clusters
     }
 }
@@ -61,13 +87,17 @@ impl Query for VipClustersOf {
 /// The cluster of this name, if the service is behind the view's proxy.
 pub(super) fn build(view: &View<'_>, name: &VipCluster) -> Option<Cluster> {
     let service = waypoint::service(view, &name.host)?;
-    let port = service.port(name.port).filter(|port| waypoint::has_clusters(&service, port))?;
+    let port = service
+        .port(name.port)
+        .filter(|port| waypoint::has_clusters(&service, port))?;
     if !waypoint::transports(view, port).contains(&name.transport) {
         return None;
     }
+
     if hbone::joins_networks(view) {
         return between_networks(view, name, &service, port);
     }
+
     let rule = rule(view, &service);
     let subset = match name.subset.as_str() {
         "" => None,
@@ -76,42 +106,76 @@ pub(super) fn build(view: &View<'_>, name: &VipCluster) -> Option<Cluster> {
     let policy = endpoints::policy(rule.as_deref(), subset.as_deref(), name.port);
     let mut draft = draft(view, name, &service, port, policy.as_ref())?;
     draft.metadata.services = Some(vec![NamedService::new(&service)]);
+
     draft.metadata.subset = Some(name.subset_key());
     if let Some(rule) = rule.filter(|_| policy.is_some()) {
         draft.metadata.rule = Some(rule.name.clone());
     }
+
     apply(view, &mut draft, &service, port, policy.as_ref());
     let (socket, is_opaque) = inner_socket(view, &mut draft, policy.as_ref());
     draft.metadata.keeps_baggage = is_opaque && view.mesh().settings.hbone.baggage;
-    draft.cluster.transport_socket =
-        Some(sockets::internal_socket_with_metadata(view, PassedMetadata::Endpoint, socket));
+    draft.cluster.transport_socket = Some(sockets::internal_socket_with_metadata(
+        view,
+        PassedMetadata::Endpoint,
+        socket,
+    ));
+
     if draft.discovery == Discovery::Eds {
         draft.cluster.filters.extend(cluster_baggage(view));
     }
+
     if service.races_connections {
         draft.cluster.dns_lookup_family = DnsLookupFamily::All.into();
     }
+
     Some(draft.finish())
 }
 
-/// The cluster of a gateway between networks: rules do not apply to tunnels that it forwards as bytes.
-fn between_networks(view: &View<'_>, name: &VipCluster, service: &Service, port: &ServicePort) -> Option<Cluster> {
+/// The cluster of a gateway between networks: rules do not apply to tunnels that it forwards as
+/// bytes.
+fn between_networks(
+    view: &View<'_>,
+    name: &VipCluster,
+    service: &Service,
+    port: &ServicePort,
+) -> Option<Cluster> {
     if !name.subset.is_empty() {
         return None;
     }
+
     let mut draft = draft(view, name, service, port, None)?;
     draft.metadata.services = Some(vec![NamedService::new(service)]);
     draft.metadata.subset = Some(name.subset_key());
     let mesh = view.mesh();
-    connection_pool::apply(&mut draft, mesh, Some(&ConnectionPoolSettings::default()), None);
+    connection_pool::apply(
+        &mut draft,
+        mesh,
+        Some(&ConnectionPoolSettings::default()),
+        None,
+    );
+
     outlier::apply(&mut draft, None, false);
     let setting = locality(view, service, None);
-    load_balancer::apply(&mut draft, mesh, service, port.protocol, None, setting.as_ref());
+    load_balancer::apply(
+        &mut draft,
+        mesh,
+        service,
+        port.protocol,
+        None,
+        setting.as_ref(),
+    );
+
     if draft.discovery == Discovery::OriginalDst {
         draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
     }
-    draft.cluster.transport_socket =
-        Some(sockets::internal_socket_with_metadata(view, PassedMetadata::EndpointAndCluster, sockets::raw()));
+
+    draft.cluster.transport_socket = Some(sockets::internal_socket_with_metadata(
+        view,
+        PassedMetadata::EndpointAndCluster,
+        sockets::raw(),
+    ));
+
     Some(draft.finish())
 }
 
@@ -124,11 +188,18 @@ fn draft(
     policy: Option<&TrafficPolicy>,
 ) -> Option<Draft> {
     if service.resolution == Resolution::DynamicDns {
-        return Some(dynamic_dns::draft(view, &name.to_string(), service, port.protocol));
+        return Some(dynamic_dns::draft(
+            view,
+            &name.to_string(),
+            service,
+            port.protocol,
+        ));
     }
+
     let mut draft = Draft::new(&name.to_string(), declared_discovery(view, service));
     draft.common_lb();
     draft.http = HttpOptions::for_protocol(view, port.protocol);
+
     match draft.discovery {
         Discovery::StrictDns | Discovery::LogicalDns => {
             dns::apply(view, &mut draft, service.races_connections);
@@ -141,10 +212,12 @@ fn draft(
         }
         Discovery::Static | Discovery::Eds | Discovery::Dynamic(_) => {}
     }
+
     Some(draft)
 }
 
-/// The endpoints that the proxy resolves; `None` if there are none. As in Istio, subsets have all endpoints.
+/// The endpoints that the proxy resolves; `None` if there are none. As in Istio, subsets have all
+/// endpoints.
 fn inline_endpoints(
     view: &View<'_>,
     name: &VipCluster,
@@ -161,48 +234,93 @@ fn inline_endpoints(
         by_dns: true,
         way: EndpointPath::OfWaypoint,
     };
+
     let registered = view.endpoints(&service.key)?;
-    let mut groups = endpoints::groups(view, &target, endpoints::service_port::of_port(registered, service, name.port));
+    let mut groups = endpoints::groups(
+        view,
+        &target,
+        endpoints::service_port::of_port(registered, service, name.port),
+    );
+
     if groups.is_empty() {
         view.count("pilot_dns_cluster_without_endpoints", name.to_string());
         return None;
     }
+
     if let Some(setting) = locality(view, service, policy) {
         let fails_over = policy.is_some_and(|policy| policy.outlier_detection.is_some());
         endpoints::arrange(view, &setting, &mut groups, fails_over, false);
     }
+
     Some(groups.into_iter().map(Group::into_wire).collect())
 }
 
 /// The locality setting. Waypoints have no endpoint counts of their own zones.
-fn locality(view: &View<'_>, service: &Service, policy: Option<&TrafficPolicy>) -> Option<LocalitySetting> {
+fn locality(
+    view: &View<'_>,
+    service: &Service,
+    policy: Option<&TrafficPolicy>,
+) -> Option<LocalitySetting> {
     let balancer = policy.and_then(|policy| policy.load_balancer.as_deref());
     let setting = LocalitySetting::effective(&view.mesh().config, balancer, service)?;
     (!matches!(setting, LocalitySetting::ZoneAware(_))).then_some(setting)
 }
 
 /// Applies a policy to the cluster, except TLS.
-fn apply(view: &View<'_>, draft: &mut Draft, service: &Service, port: &ServicePort, policy: Option<&TrafficPolicy>) {
+fn apply(
+    view: &View<'_>,
+    draft: &mut Draft,
+    service: &Service,
+    port: &ServicePort,
+    policy: Option<&TrafficPolicy>,
+) {
     let mesh = view.mesh();
-    let pool = policy.and_then(|policy| policy.connection_pool.as_deref()).cloned().unwrap_or_default();
-    connection_pool::apply(draft, mesh, Some(&pool), policy.and_then(|policy| policy.retry_budget.as_ref()));
+    let pool = policy
+        .and_then(|policy| policy.connection_pool.as_deref())
+        .cloned()
+        .unwrap_or_default();
+    connection_pool::apply(
+        draft,
+        mesh,
+        Some(&pool),
+        policy.and_then(|policy| policy.retry_budget.as_ref()),
+    );
+
     if connection_pool::upgrades(mesh, Some(&pool), port.protocol) {
         draft.http.upgrade();
     }
-    outlier::apply(draft, policy.and_then(|policy| policy.outlier_detection.as_deref()), false);
+
+    outlier::apply(
+        draft,
+        policy.and_then(|policy| policy.outlier_detection.as_deref()),
+        false,
+    );
     let balancer = policy.and_then(|policy| policy.load_balancer.as_deref());
     let setting = locality(view, service, policy);
-    load_balancer::apply(draft, mesh, service, port.protocol, balancer, setting.as_ref());
+    load_balancer::apply(
+        draft,
+        mesh,
+        service,
+        port.protocol,
+        balancer,
+        setting.as_ref(),
+    );
+
     if draft.discovery == Discovery::OriginalDst {
         draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
     }
 }
 
 /// The protocol inside the tunnel, and whether peer metadata cannot be read from it.
-fn inner_socket(view: &View<'_>, draft: &mut Draft, policy: Option<&TrafficPolicy>) -> (TransportSocket, bool) {
+fn inner_socket(
+    view: &View<'_>,
+    draft: &mut Draft,
+    policy: Option<&TrafficPolicy>,
+) -> (TransportSocket, bool) {
     let tls = policy.and_then(|policy| policy.tls.as_deref());
     let tls = tls.filter(|tls| matches!(tls.mode, ClientTlsMode::Simple | ClientTlsMode::Mutual));
-    let context = tls.and_then(|tls| tls_context::build(view, draft, tls, tls_context::Client::default()));
+    let context =
+        tls.and_then(|tls| tls_context::build(view, draft, tls, tls_context::Client::default()));
     let socket = context.as_ref().map_or_else(sockets::raw, transport::tls);
     match policy.and_then(|policy| policy.proxy_protocol.as_ref()) {
         Some(header) => (transport::with_header(header.version, socket), true),

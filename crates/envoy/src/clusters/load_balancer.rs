@@ -5,7 +5,8 @@ use navarch_proto::envoy::config::cluster::v3::cluster::common_lb_config::{
     LocalityConfigSpecifier, LocalityWeightedLbConfig, ZoneAwareLbConfig,
 };
 use navarch_proto::envoy::config::cluster::v3::cluster::{
-    LbConfig, LbPolicy, LeastRequestLbConfig, MaglevLbConfig, RingHashLbConfig, RoundRobinLbConfig, SlowStartConfig,
+    LbConfig, LbPolicy, LeastRequestLbConfig, MaglevLbConfig, RingHashLbConfig, RoundRobinLbConfig,
+    SlowStartConfig,
 };
 use navarch_proto::envoy::config::core::v3::RuntimeDouble;
 use navarch_proto::envoy::r#type::v3::Percent;
@@ -41,7 +42,10 @@ pub(super) fn apply(
     if draft.is_dynamic() {
         return;
     }
-    if draft.common_lb().healthy_panic_threshold.is_none() && sends_unhealthy(&mesh.settings, service) {
+
+    if draft.common_lb().healthy_panic_threshold.is_none()
+        && sends_unhealthy(&mesh.settings, service)
+    {
         // Unhealthy endpoints are sent to be counted, not to be used.
         draft.common_lb().healthy_panic_threshold = Some(Percent { value: 0.0 });
     }
@@ -49,15 +53,23 @@ pub(super) fn apply(
     if draft.discovery == Discovery::OriginalDst {
         return set_policy(draft, LbPolicy::ClusterProvided);
     }
+
     if mesh.settings.redis_filter && protocol == Protocol::Redis {
         return set_policy(draft, LbPolicy::Maglev);
     }
-    match settings.and_then(|settings| settings.simple).unwrap_or_default() {
+
+    match settings
+        .and_then(|settings| settings.simple)
+        .unwrap_or_default()
+    {
         SimpleLb::Unspecified | SimpleLb::LeastConn | SimpleLb::LeastRequest => {
             set_policy(draft, LbPolicy::LeastRequest);
             let slow_start_config = settings.and_then(slow_start);
             if slow_start_config.is_some() {
-                let config = LeastRequestLbConfig { slow_start_config, ..LeastRequestLbConfig::default() };
+                let config = LeastRequestLbConfig {
+                    slow_start_config,
+                    ..LeastRequestLbConfig::default()
+                };
                 draft.cluster.lb_config = Some(LbConfig::LeastRequestLbConfig(config));
             }
         }
@@ -76,6 +88,7 @@ pub(super) fn apply(
             draft.endpoints.clear();
         }
     }
+
     if let Some(hash) = settings.and_then(|settings| settings.consistent_hash.as_ref()) {
         apply_hash(&mut draft.cluster, hash);
     }
@@ -97,7 +110,8 @@ fn apply_locality(draft: &mut Draft, mesh: &Mesh, locality: Option<&LocalitySett
                 min_cluster_size: setting.min_cluster_size,
                 ..ZoneAwareLbConfig::default()
             };
-            draft.common_lb().locality_config_specifier = Some(LocalityConfigSpecifier::ZoneAwareLbConfig(config));
+            draft.common_lb().locality_config_specifier =
+                Some(LocalityConfigSpecifier::ZoneAwareLbConfig(config));
             return;
         }
         Some(LocalitySetting::Locality { setting, forced }) => {
@@ -106,23 +120,38 @@ fn apply_locality(draft: &mut Draft, mesh: &Mesh, locality: Option<&LocalitySett
         }
         None => false,
     };
+
     if weighted || mesh.settings.locality_weighted_lb {
-        draft.common_lb().locality_config_specifier =
-            Some(LocalityConfigSpecifier::LocalityWeightedLbConfig(LocalityWeightedLbConfig {}));
+        draft.common_lb().locality_config_specifier = Some(
+            LocalityConfigSpecifier::LocalityWeightedLbConfig(LocalityWeightedLbConfig {}),
+        );
     }
 }
 
 /// Consistent hash settings that Envoy would reject, which are skipped.
 pub(super) fn refused(hash: &ConsistentHashLb) -> Option<String> {
-    let size = hash.ring_hash.as_ref().map_or(hash.minimum_ring_size, |ring| ring.minimum_ring_size);
+    let size = hash
+        .ring_hash
+        .as_ref()
+        .map_or(hash.minimum_ring_size, |ring| ring.minimum_ring_size);
     if size > MAX_RING_SIZE {
-        return Some(format!("minimumRingSize {size} is ignored: Envoy accepts at most {MAX_RING_SIZE}"));
+        return Some(format!(
+            "minimumRingSize {size} is ignored: Envoy accepts at most {MAX_RING_SIZE}"
+        ));
     }
+
     let named = [
         ("httpHeaderName", hash.http_header_name.as_deref()),
-        ("httpCookie.name", hash.http_cookie.as_ref().map(|cookie| cookie.name.as_str())),
-        ("httpQueryParameterName", hash.http_query_parameter_name.as_deref()),
+        (
+            "httpCookie.name",
+            hash.http_cookie.as_ref().map(|cookie| cookie.name.as_str()),
+        ),
+        (
+            "httpQueryParameterName",
+            hash.http_query_parameter_name.as_deref(),
+        ),
     ];
+
     let empty = named.into_iter().find(|(_, name)| *name == Some(""));
     empty.map(|(field, _)| format!("{field} is ignored: it is empty"))
 }
@@ -132,11 +161,14 @@ pub(crate) fn apply_hash(cluster: &mut Cluster, hash: &ConsistentHashLb) {
     if let Some(maglev) = &hash.maglev {
         cluster.lb_policy = LbPolicy::Maglev.into();
         if maglev.table_size != 0 {
-            let config = MaglevLbConfig { table_size: Some(maglev.table_size) };
+            let config = MaglevLbConfig {
+                table_size: Some(maglev.table_size),
+            };
             cluster.lb_config = Some(LbConfig::MaglevLbConfig(config));
         }
         return;
     }
+
     cluster.lb_policy = LbPolicy::RingHash.into();
     let minimum = match &hash.ring_hash {
         Some(ring) => Some(ring.minimum_ring_size).filter(|size| *size != 0),
@@ -144,27 +176,40 @@ pub(crate) fn apply_hash(cluster: &mut Cluster, hash: &ConsistentHashLb) {
         None => Some(DEFAULT_RING_SIZE),
     };
     let minimum = minimum.filter(|size| *size <= MAX_RING_SIZE);
+
     if minimum.is_some() {
-        let config = RingHashLbConfig { minimum_ring_size: minimum, ..RingHashLbConfig::default() };
+        let config = RingHashLbConfig {
+            minimum_ring_size: minimum,
+            ..RingHashLbConfig::default()
+        };
         cluster.lb_config = Some(LbConfig::RingHashLbConfig(config));
     }
 }
 
 /// The slow start of new endpoints, if enabled.
 fn slow_start(settings: &LoadBalancerSettings) -> Option<SlowStartConfig> {
-    if let Some(WarmupConfiguration { duration, minimum_percent, aggression }) = &settings.warmup {
+    if let Some(WarmupConfiguration {
+        duration,
+        minimum_percent,
+        aggression,
+    }) = &settings.warmup
+    {
         return Some(SlowStartConfig {
             slow_start_window: duration.map(Into::into),
             aggression: Some(RuntimeDouble {
                 default_value: aggression.unwrap_or(DEFAULT_WARMUP_AGGRESSION),
                 runtime_key: NO_RUNTIME_KEY.to_owned(),
             }),
-            min_weight_percent: Some(Percent { value: minimum_percent.unwrap_or(DEFAULT_WARMUP_PERCENT) }),
+            min_weight_percent: Some(Percent {
+                value: minimum_percent.unwrap_or(DEFAULT_WARMUP_PERCENT),
+            }),
         });
     }
-    settings
-        .warmup_duration_secs
-        .map(|window| SlowStartConfig { slow_start_window: Some(window.into()), ..SlowStartConfig::default() })
+
+    settings.warmup_duration_secs.map(|window| SlowStartConfig {
+        slow_start_window: Some(window.into()),
+        ..SlowStartConfig::default()
+    })
 }
 
 /// Sets the load balancing policy.

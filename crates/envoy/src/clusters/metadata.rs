@@ -56,8 +56,16 @@ impl NamedService {
 
     /// The metadata value.
     fn to_value(&self) -> Value {
-        let fields = [("host", &self.host), ("name", &self.name), ("namespace", &self.namespace)];
-        structure(fields.map(|(key, value)| (key.to_owned(), text(value))).into())
+        let fields = [
+            ("host", &self.host),
+            ("name", &self.name),
+            ("namespace", &self.namespace),
+        ];
+        structure(
+            fields
+                .map(|(key, value)| (key.to_owned(), text(value)))
+                .into(),
+        )
     }
 }
 
@@ -70,33 +78,53 @@ impl ClusterMetadata {
     /// The Envoy message; `None` if empty.
     pub(super) fn into_wire(self) -> Option<Metadata> {
         let mut fields = BTreeMap::new();
+
         if let Some(services) = self.services {
             let values = services.iter().map(NamedService::to_value).collect();
-            fields.insert("services".to_owned(), value(Kind::ListValue(ListValue { values })));
+            fields.insert(
+                "services".to_owned(),
+                value(Kind::ListValue(ListValue { values })),
+            );
         }
+
         if self.is_tunnelled {
             fields.insert("disable_mx".to_owned(), value(Kind::BoolValue(true)));
         } else if self.external {
             fields.insert("external".to_owned(), value(Kind::BoolValue(true)));
         }
+
         if let Some(rule) = self.rule {
-            fields.insert("config".to_owned(), text(&config_info::path(ObjectKind::DestinationRule, &rule)));
+            fields.insert(
+                "config".to_owned(),
+                text(&config_info::path(ObjectKind::DestinationRule, &rule)),
+            );
         }
+
         if let Some(subset) = self.subset {
             fields.insert("subset".to_owned(), text(&subset));
         }
+
         if self.keeps_alpn {
             fields.insert("alpn_override".to_owned(), text("false"));
         }
+
         let mut filter_metadata = BTreeMap::new();
         if !fields.is_empty() {
             filter_metadata.insert(ISTIO.to_owned(), Struct { fields });
         }
+
         if self.keeps_baggage {
-            let off = BTreeMap::from([("disable_baggage_discovery".to_owned(), value(Kind::BoolValue(true)))]);
+            let off = BTreeMap::from([(
+                "disable_baggage_discovery".to_owned(),
+                value(Kind::BoolValue(true)),
+            )]);
             filter_metadata.insert(PEER_METADATA.to_owned(), Struct { fields: off });
         }
-        (!filter_metadata.is_empty()).then(|| Metadata { filter_metadata, ..Metadata::default() })
+
+        (!filter_metadata.is_empty()).then(|| Metadata {
+            filter_metadata,
+            ..Metadata::default()
+        })
     }
 }
 

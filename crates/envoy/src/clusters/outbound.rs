@@ -42,7 +42,9 @@ pub(super) struct Outbound<'a> {
 /// The cluster of this name, if the proxy gets it.
 pub(super) fn build(view: &View<'_>, name: &OutboundCluster, purpose: Purpose) -> Option<Cluster> {
     let service = sidecar_scope::host_service(view, &name.host)?;
-    let port = service.port(name.port).filter(|port| has_cluster(&service, port, purpose))?;
+    let port = service
+        .port(name.port)
+        .filter(|port| has_cluster(&service, port, purpose))?;
     let rule = destination_rule::for_service(view, &service);
     let dynamic = purpose == Purpose::Client && resolves_by_name(&service);
     let subset = match name.subset.as_str() {
@@ -50,6 +52,7 @@ pub(super) fn build(view: &View<'_>, name: &OutboundCluster, purpose: Purpose) -
         _ if dynamic => return None,
         subset => Some(rule.as_ref()?.subset(subset)?),
     };
+
     let outbound = Outbound {
         name,
         service: &service,
@@ -58,19 +61,28 @@ pub(super) fn build(view: &View<'_>, name: &OutboundCluster, purpose: Purpose) -
         subset: subset.map(|subset| &**subset),
         purpose,
     };
+
     let draft = if dynamic {
         dynamic_dns::draft(view, &name.to_string(), &service, port.protocol)
     } else {
         outbound.draft(view)?
     };
+
     Some(outbound.complete(view, draft).finish())
 }
 
-/// The health status that endpoints of persistent sessions may have, if the service has such sessions.
+/// The health status that endpoints of persistent sessions may have, if the service has such
+/// sessions.
 pub(crate) fn draining_override(view: &View<'_>, service: &Service) -> Option<HealthStatusSet> {
-    let statuses = [HealthStatus::Healthy, HealthStatus::Draining, HealthStatus::Unknown, HealthStatus::Degraded];
-    keeps_draining(&view.mesh().settings, service)
-        .then(|| HealthStatusSet { statuses: statuses.into_iter().map(Into::into).collect() })
+    let statuses = [
+        HealthStatus::Healthy,
+        HealthStatus::Draining,
+        HealthStatus::Unknown,
+        HealthStatus::Degraded,
+    ];
+    keeps_draining(&view.mesh().settings, service).then(|| HealthStatusSet {
+        statuses: statuses.into_iter().map(Into::into).collect(),
+    })
 }
 
 /// Whether a port of a service has a cluster.
@@ -89,8 +101,12 @@ pub(super) fn has_cluster(service: &Service, port: &ServicePort, purpose: Purpos
 impl Outbound<'_> {
     /// The cluster before any policy; `None` if it would never have endpoints.
     fn draft(&self, view: &View<'_>) -> Option<Draft> {
-        let mut draft = Draft::new(self.purpose.resource_name(self.name).as_str(), self.discovery(view));
+        let mut draft = Draft::new(
+            self.purpose.resource_name(self.name).as_str(),
+            self.discovery(view),
+        );
         draft.common_lb();
+
         match draft.discovery {
             Discovery::StrictDns | Discovery::LogicalDns => {
                 dns::apply(view, &mut draft, self.service.races_connections)
@@ -102,29 +118,42 @@ impl Outbound<'_> {
             }
             Discovery::Static | Discovery::Eds | Discovery::Dynamic(_) => {}
         }
+
         let mesh = view.mesh();
         draft.http = HttpOptions::for_protocol(view, self.port.protocol);
         if mesh.settings.telemetry_label {
             draft.metadata.services = Some(vec![NamedService::new(self.service)]);
         }
+
         let named = StatService {
             host: self.service.key.hostname.as_str(),
             subset: &self.name.subset,
             port: self.port.port,
             port_name: self.port.name.as_str(),
         };
-        draft.cluster.alt_stat_name = stat_name(&stat_prefix::outbound(view, self.service, named, &draft.cluster.name));
+
+        draft.cluster.alt_stat_name = stat_name(&stat_prefix::outbound(
+            view,
+            self.service,
+            named,
+            &draft.cluster.name,
+        ));
+
         self.inline_endpoints(view, &mut draft)?;
         Some(draft)
     }
 
-    /// The discovery type before the traffic policy is applied. A subset starts from the result for the host.
+    /// The discovery type before the traffic policy is applied. A subset starts from the result for
+    /// the host.
     fn discovery(&self, view: &View<'_>) -> Discovery {
         let declared = self.declared_discovery(view);
         if let Some(subset) = self.subset {
             let own = subset.traffic_policy.as_deref().is_some_and(is_passthrough);
             let redis = view.mesh().settings.redis_filter && self.port.protocol == Protocol::Redis;
-            let host = port_policy(self.rule.and_then(|rule| rule.policy.as_deref()), self.port.port);
+            let host = port_policy(
+                self.rule.and_then(|rule| rule.policy.as_deref()),
+                self.port.port,
+            );
             if own || (!redis && host.as_ref().is_some_and(is_passthrough)) {
                 return Discovery::OriginalDst;
             }
@@ -139,9 +168,13 @@ impl Outbound<'_> {
 
     /// Adds endpoints that the proxy resolves to the cluster; `None` if there are none.
     fn inline_endpoints(&self, view: &View<'_>, draft: &mut Draft) -> Option<()> {
-        if !matches!(draft.discovery, Discovery::StrictDns | Discovery::LogicalDns) {
+        if !matches!(
+            draft.discovery,
+            Discovery::StrictDns | Discovery::LogicalDns
+        ) {
             return Some(());
         }
+
         let policy = endpoints::policy(self.rule, self.subset, self.port.port);
         let target = Target {
             service: self.service,
@@ -153,6 +186,7 @@ impl Outbound<'_> {
             by_dns: true,
             way: EndpointPath::Client,
         };
+
         let registered = view.endpoints(&self.service.key)?;
         let candidates = endpoints::service_port::of_port(registered, self.service, self.port.port);
         let mut groups = endpoints::groups(view, &target, candidates);
@@ -160,24 +194,37 @@ impl Outbound<'_> {
             view.count("pilot_dns_cluster_without_endpoints", self.name.to_string());
             return None;
         }
+
         let policy = self.policy(view);
-        let rule = policy.as_ref().and_then(|policy| policy.load_balancer.as_deref());
+        let rule = policy
+            .as_ref()
+            .and_then(|policy| policy.load_balancer.as_deref());
         if let Some(setting) = LocalitySetting::effective(&view.mesh().config, rule, self.service) {
-            let fails_over = policy.as_ref().is_some_and(|policy| policy.outlier_detection.is_some());
+            let fails_over = policy
+                .as_ref()
+                .is_some_and(|policy| policy.outlier_detection.is_some());
             // Istio has workload labels only for whole services, not for subsets.
             let labelled = self.subset.is_none() && self.purpose == Purpose::Client;
             endpoints::arrange(view, &setting, &mut groups, fails_over, labelled);
         }
+
         draft.endpoints = groups.into_iter().map(Group::into_wire).collect();
         Some(())
     }
 
     /// The policy of the cluster: the subset's overrides the port's, the host's, and the mesh's.
     pub(super) fn policy(&self, view: &View<'_>) -> Option<TrafficPolicy> {
-        let host = port_policy(self.rule.and_then(|rule| rule.policy.as_deref()), self.port.port);
+        let host = port_policy(
+            self.rule.and_then(|rule| rule.policy.as_deref()),
+            self.port.port,
+        );
         let host = with_mesh_defaults(host, &view.mesh().config);
         match self.subset {
-            Some(subset) => subset_policy(host.as_ref(), subset.traffic_policy.as_deref(), self.port.port),
+            Some(subset) => subset_policy(
+                host.as_ref(),
+                subset.traffic_policy.as_deref(),
+                self.port.port,
+            ),
             None => host,
         }
     }
@@ -193,7 +240,10 @@ impl Outbound<'_> {
         }
         let policy = self.policy(view);
         traffic_policy::apply_outbound(view, &mut draft, self, policy.as_ref());
-        if is_whole_service && ext_proc::is_pool(self.service) && view.proxy().kind() == ProxyKind::Router {
+        if is_whole_service
+            && ext_proc::is_pool(self.service)
+            && view.proxy().kind() == ProxyKind::Router
+        {
             draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
             draft.cluster.load_balancing_policy = Some(ext_proc::load_balancing());
         }
@@ -201,15 +251,21 @@ impl Outbound<'_> {
         draft.metadata.external = self.service.mesh_external && self.subset.is_none();
         draft.metadata.is_tunnelled =
             is_whole_service && endpoints::all_take_hbone(view, &self.service.key, self.port.port);
+
         if hbone::sends(view) && draft.discovery == Discovery::Eds {
-            draft.cluster.filters.extend(hbone::filters::cluster_baggage(view));
+            draft
+                .cluster
+                .filters
+                .extend(hbone::filters::cluster_baggage(view));
         }
+
         if let Some(rule) = self.rule {
             draft.metadata.rule = Some(rule.name.clone());
             draft.metadata.subset = self.subset.map(|subset| subset.name.clone());
             let tls = policy.as_ref().and_then(|policy| policy.tls.as_deref());
             draft.metadata.set_tls_mode(tls.map(|tls| tls.mode));
         }
+
         draft
     }
 }
@@ -222,10 +278,15 @@ pub(super) fn declared_discovery(view: &View<'_>, service: &Service) -> Discover
         Resolution::DnsLb => Discovery::StrictDns,
         Resolution::DnsRoundRobinLb => Discovery::LogicalDns,
         Resolution::Passthrough => {
-            let headless = service.registry == Registry::Kubernetes && view.mesh().settings.eds_for_headless;
+            let headless =
+                service.registry == Registry::Kubernetes && view.mesh().settings.eds_for_headless;
             // Gateways have no original destination.
             let balances = headless || view.proxy().kind() == ProxyKind::Router;
-            if balances { Discovery::Eds } else { Discovery::OriginalDst }
+            if balances {
+                Discovery::Eds
+            } else {
+                Discovery::OriginalDst
+            }
         }
         Resolution::ClientSideLb | Resolution::Alias | Resolution::DynamicDns => Discovery::Eds,
     }
@@ -233,5 +294,8 @@ pub(super) fn declared_discovery(view: &View<'_>, service: &Service) -> Discover
 
 /// Whether a policy sends connections to the original destination.
 pub(super) fn is_passthrough(policy: &TrafficPolicy) -> bool {
-    policy.load_balancer.as_deref().is_some_and(|settings| settings.simple == Some(SimpleLb::Passthrough))
+    policy
+        .load_balancer
+        .as_deref()
+        .is_some_and(|settings| settings.simple == Some(SimpleLb::Passthrough))
 }

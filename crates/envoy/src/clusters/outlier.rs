@@ -1,7 +1,9 @@
 //! Outlier detection: ejection of failing endpoints.
 
 use navarch_proto::envoy::config::cluster::v3::OutlierDetection as WireOutlier;
-use navarch_proto::envoy::config::common::matcher::v3::{HttpHeadersMatch, MatchPredicate, match_predicate};
+use navarch_proto::envoy::config::common::matcher::v3::{
+    HttpHeadersMatch, MatchPredicate, match_predicate,
+};
 use navarch_proto::envoy::config::route::v3::{HeaderMatcher, header_matcher};
 use navarch_proto::envoy::extensions::upstreams::http::v3::http_protocol_options;
 use navarch_proto::envoy::r#type::v3::Percent;
@@ -10,19 +12,25 @@ use super::draft::Draft;
 use crate::sds::exactly;
 use navarch_api::istio::OutlierDetection;
 
-/// Applies outlier detection to a cluster. `needs_unhealthy` means that unhealthy endpoints are always sent; then Envoy
-/// must never use them as a fallback.
+/// Applies outlier detection to a cluster. `needs_unhealthy` means that unhealthy endpoints are
+/// always sent; then Envoy must never use them as a fallback.
 pub(super) fn apply(draft: &mut Draft, outlier: Option<&OutlierDetection>, needs_unhealthy: bool) {
     let Some(outlier) = outlier else { return };
     draft.cluster.outlier_detection = Some(wire(outlier));
     if let Ok(percent) = u32::try_from(outlier.min_health_percent) {
         // 0 is set explicitly: the default in Envoy is 50.
-        let value = if needs_unhealthy { 0.0 } else { f64::from(percent) };
+        let value = if needs_unhealthy {
+            0.0
+        } else {
+            f64::from(percent)
+        };
         draft.common_lb().healthy_panic_threshold = Some(Percent { value });
     }
     let codes = &outlier.outlier_detection_http_error_codes;
     if !codes.is_empty() {
-        draft.http.outlier = Some(http_protocol_options::OutlierDetection { error_matcher: Some(errors(codes)) });
+        draft.http.outlier = Some(http_protocol_options::OutlierDetection {
+            error_matcher: Some(errors(codes)),
+        });
     }
 }
 
@@ -37,16 +45,22 @@ fn wire(outlier: &OutlierDetection) -> WireOutlier {
         enforcing_consecutive_gateway_failure: outlier.consecutive_gateway_errors.map(enforced),
         interval: outlier.interval.map(Into::into),
         base_ejection_time: outlier.base_ejection_time.map(Into::into),
-        max_ejection_percent: u32::try_from(outlier.max_ejection_percent).ok().filter(|percent| *percent > 0),
+        max_ejection_percent: u32::try_from(outlier.max_ejection_percent)
+            .ok()
+            .filter(|percent| *percent > 0),
         ..WireOutlier::default()
     };
+
     if outlier.split_external_local_origin_errors {
-        let local = outlier.consecutive_local_origin_failures.filter(|count| *count > 0);
+        let local = outlier
+            .consecutive_local_origin_failures
+            .filter(|count| *count > 0);
         wire.split_external_local_origin_errors = true;
         wire.consecutive_local_origin_failure = local;
         wire.enforcing_consecutive_local_origin_failure = local.map(enforced);
         wire.enforcing_local_origin_success_rate = Some(0);
     }
+
     wire
 }
 
@@ -56,17 +70,27 @@ fn errors(codes: &[u32]) -> MatchPredicate {
     if rules.len() == 1 {
         return rules.remove(0);
     }
-    MatchPredicate { rule: Some(match_predicate::Rule::OrMatch(match_predicate::MatchSet { rules })) }
+    MatchPredicate {
+        rule: Some(match_predicate::Rule::OrMatch(match_predicate::MatchSet {
+            rules,
+        })),
+    }
 }
 
 /// Matches responses with this status code.
 fn status(code: u32) -> MatchPredicate {
     let header = HeaderMatcher {
         name: ":status".to_owned(),
-        header_match_specifier: Some(header_matcher::HeaderMatchSpecifier::StringMatch(exactly(&code.to_string()))),
+        header_match_specifier: Some(header_matcher::HeaderMatchSpecifier::StringMatch(exactly(
+            &code.to_string(),
+        ))),
         ..HeaderMatcher::default()
     };
     MatchPredicate {
-        rule: Some(match_predicate::Rule::HttpResponseHeadersMatch(HttpHeadersMatch { headers: vec![header] })),
+        rule: Some(match_predicate::Rule::HttpResponseHeadersMatch(
+            HttpHeadersMatch {
+                headers: vec![header],
+            },
+        )),
     }
 }

@@ -35,7 +35,9 @@ pub(super) fn names(view: &View<'_>) -> Option<Vec<ResourceName>> {
 }
 
 pub(super) fn build(view: &View<'_>, name: &ResourceName) -> Option<Cluster> {
-    let Some(patches) = patches(view, PatchClass::Clusters) else { return super::build(name, view) };
+    let Some(patches) = patches(view, PatchClass::Clusters) else {
+        return super::build(name, view);
+    };
     if !names_change(&patches) {
         return patched(view, &patches, name);
     }
@@ -63,7 +65,9 @@ fn context(view: &View<'_>, name: &ResourceName) -> Option<PatchContext> {
         | ClusterName::BlackHole
         | ClusterName::Passthrough
         | ClusterName::AllowAnyDynamicDns => false,
-        ClusterName::ExternalSds | ClusterName::InboundVip(_) | ClusterName::Tunnel(_) => return None,
+        ClusterName::ExternalSds | ClusterName::InboundVip(_) | ClusterName::Tunnel(_) => {
+            return None;
+        }
     };
     Some(match (view.proxy().kind(), inbound) {
         (ProxyKind::Router, _) => PatchContext::Gateway,
@@ -83,30 +87,43 @@ fn hosts(view: &View<'_>, name: &ResourceName) -> Vec<Hostname> {
 impl Query for Origins {
     type Value = BTreeMap<ResourceName, Origin>;
 
-    /// If patches result in two clusters of the same name, generated ones take precedence, then those that are added
-    /// first.
+    /// If patches result in two clusters of the same name, generated ones take precedence, then
+    /// those that are added first.
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let patches = patches(view, PatchClass::Clusters).unwrap_or_else(|| Arc::new(Vec::new()));
         let mut origins = BTreeMap::new();
+
         for name in super::generated_names(view) {
             let now = match context(view, &name) {
-                Some(context) => patched_name(&patches, context, &hosts(view, &name), name.as_str()),
+                Some(context) => {
+                    patched_name(&patches, context, &hosts(view, &name), name.as_str())
+                }
                 None => Some(name.as_str().to_owned()),
             };
             if let Some(now) = now {
-                origins.entry(ResourceName::new(now)).or_insert(Origin::Generated(name));
+                origins
+                    .entry(ResourceName::new(now))
+                    .or_insert(Origin::Generated(name));
             }
         }
+
         let contexts: &[PatchContext] = match view.proxy().kind() {
             ProxyKind::Sidecar => &[PatchContext::SidecarOutbound, PatchContext::SidecarInbound],
             ProxyKind::Router => &[PatchContext::Gateway],
             ProxyKind::Waypoint => &[PatchContext::SidecarInbound],
             ProxyKind::Ztunnel | ProxyKind::AgentGateway => &[],
         };
-        for cluster in contexts.iter().flat_map(|context| added_clusters(view, &patches, *context)) {
+
+        for cluster in contexts
+            .iter()
+            .flat_map(|context| added_clusters(view, &patches, *context))
+        {
             let name = ResourceName::new(&cluster.name);
-            origins.entry(name).or_insert_with(|| Origin::Added(Box::new(cluster)));
+            origins
+                .entry(name)
+                .or_insert_with(|| Origin::Added(Box::new(cluster)));
         }
+
         origins
     }
 }

@@ -1,4 +1,5 @@
-//! What a change of the input costs the clusters and endpoints of a mesh, and which proxies share them.
+//! What a change of the input costs the clusters and endpoints of a mesh, and which proxies share
+//! them.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -45,25 +46,44 @@ impl Mesh {
         }
         state.apply(changes(&text));
         let engine = Engine::new(state.context(), Arc::new(EnvoyTranslator));
-        Self { state, engine, noted: Arc::default() }
+        Self {
+            state,
+            engine,
+            noted: Arc::default(),
+        }
     }
 
-    /// Connects a sidecar of a namespace, which asks for all clusters and the endpoints of `s0` and `s1`.
+    /// Connects a sidecar of a namespace, which asks for all clusters and the endpoints of `s0` and
+    /// `s1`.
     fn connect(&mut self, namespace: &str, address: &str) -> ProxyId {
         let node = format!("sidecar~{address}~client.{namespace}~{namespace}.svc.cluster.local");
         let metadata = serde_json::json!({"NAMESPACE": namespace, "CLUSTER_ID": "Kubernetes"});
         let proxy = Proxy::parse(&node, metadata, Locality::default()).unwrap();
         let id = self.engine.connect(Arc::new(proxy), self.noted.clone());
-        let all = Interest { wildcard: true, names: Arc::default() };
+        let all = Interest {
+            wildcard: true,
+            names: Arc::default(),
+        };
         self.engine.subscribe(id, ResourceType::Cluster, all);
-        let names: BTreeSet<ResourceName> =
-            (0..2).map(|index| ResourceName::new(format!("outbound|80||s{index}.shop.svc.cluster.local"))).collect();
-        self.engine.subscribe(id, ResourceType::Endpoint, Interest { wildcard: false, names: Arc::new(names) });
+
+        let names: BTreeSet<ResourceName> = (0..2)
+            .map(|index| ResourceName::new(format!("outbound|80||s{index}.shop.svc.cluster.local")))
+            .collect();
+        self.engine.subscribe(
+            id,
+            ResourceType::Endpoint,
+            Interest {
+                wildcard: false,
+                names: Arc::new(names),
+            },
+        );
+
         self.noted.0.lock().clear();
         id
     }
 
-    /// Takes objects in; returns what that did, and the types of which something was published, sorted.
+    /// Takes objects in; returns what that did, and the types of which something was published,
+    /// sorted.
     fn put(&mut self, text: &str) -> (Settled, Vec<ResourceType>) {
         let changed = self.state.apply(changes(text));
         let settled = self.engine.apply(self.state.context(), changed);
@@ -119,7 +139,11 @@ fn proxies_of_all_namespaces_share_clusters_and_endpoints() {
     let before = mesh.engine.sizes().results;
     mesh.connect("mall", "10.9.0.2");
     let after = mesh.engine.sizes().results;
-    assert!(after - before < 12, "{} results more for a proxy like another", after - before);
+    assert!(
+        after - before < 12,
+        "{} results more for a proxy like another",
+        after - before
+    );
 }
 
 #[test]
@@ -141,6 +165,10 @@ fn a_destination_rule_affects_only_clusters_of_its_host() {
     mesh.connect("bank", "10.9.0.1");
     mesh.put(&rule(0, 1));
     let (settled, published) = mesh.put(&rule(0, 2));
-    assert_eq!(published, [ResourceType::Cluster], "the limits of a cluster do not concern its endpoints");
+    assert_eq!(
+        published,
+        [ResourceType::Cluster],
+        "the limits of a cluster do not concern its endpoints"
+    );
     assert!(settled.computed < 12, "{settled:?}");
 }

@@ -1,4 +1,5 @@
-//! TLS from a client to a service: user settings, or Istio's own (auto mTLS) if both sides support it.
+//! TLS from a client to a service: user settings, or Istio's own (auto mTLS) if both sides support
+//! it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -46,16 +47,27 @@ pub(super) struct Upstream<'a> {
 struct Accounts(ServiceKey);
 
 /// Decides on TLS; `None` means plain text to all endpoints.
-pub(super) fn decide(view: &View<'_>, rule: Option<&ClientTlsSettings>, upstream: Upstream<'_>) -> Option<Decision> {
-    let Some(rule) = rule else { return decide_for_mesh(view, upstream) };
+pub(super) fn decide(
+    view: &View<'_>,
+    rule: Option<&ClientTlsSettings>,
+    upstream: Upstream<'_>,
+) -> Option<Decision> {
+    let Some(rule) = rule else {
+        return decide_for_mesh(view, upstream);
+    };
+
     let by = TlsOrigin::Rule;
     let own = |settings: ClientTlsSettings| Some(Decision { settings, by });
+
     match rule.mode {
         ClientTlsMode::Disable | ClientTlsMode::Simple => own(rule.clone()),
         ClientTlsMode::Mutual | ClientTlsMode::IstioMutual => {
             if let Some(files) = certificate_files(view) {
-                // Certificates of hosts outside the mesh may have other issuers, so the rule's own files apply there.
-                if upstream.service.mesh_external && view.mesh().settings.prefer_rule_tls_for_external {
+                // Certificates of hosts outside the mesh may have other issuers, so the rule's own
+                // files apply there.
+                if upstream.service.mesh_external
+                    && view.mesh().settings.prefer_rule_tls_for_external
+                {
                     return own(rule.clone());
                 }
                 return own(ClientTlsSettings {
@@ -65,15 +77,23 @@ pub(super) fn decide(view: &View<'_>, rule: Option<&ClientTlsSettings>, upstream
                     ..files
                 });
             }
+
             if rule.mode == ClientTlsMode::Mutual {
                 return own(rule.clone());
             }
-            let sni = if rule.sni.is_empty() { upstream.sni.to_owned() } else { rule.sni.clone() };
+
+            let sni = if rule.sni.is_empty() {
+                upstream.sni.to_owned()
+            } else {
+                rule.sni.clone()
+            };
+
             let names = if rule.subject_alt_names.is_empty() {
                 upstream.accounts(view)
             } else {
                 rule.subject_alt_names.clone()
             };
+
             own(ClientTlsSettings {
                 mode: ClientTlsMode::IstioMutual,
                 subject_alt_names: names,
@@ -92,18 +112,35 @@ fn decide_for_mesh(view: &View<'_>, upstream: Upstream<'_>) -> Option<Decision> 
     if !automatic || !taken || upstream.service.mesh_external {
         return None;
     }
-    let base = certificate_files(view)
-        .unwrap_or_else(|| ClientTlsSettings { mode: ClientTlsMode::IstioMutual, ..ClientTlsSettings::default() });
-    let settings =
-        ClientTlsSettings { subject_alt_names: upstream.accounts(view), sni: upstream.sni.to_owned(), ..base };
-    Some(Decision { settings, by: TlsOrigin::Mesh })
+
+    let base = certificate_files(view).unwrap_or_else(|| ClientTlsSettings {
+        mode: ClientTlsMode::IstioMutual,
+        ..ClientTlsSettings::default()
+    });
+    let settings = ClientTlsSettings {
+        subject_alt_names: upstream.accounts(view),
+        sni: upstream.sni.to_owned(),
+        ..base
+    };
+
+    Some(Decision {
+        settings,
+        by: TlsOrigin::Mesh,
+    })
 }
 
 /// Certificates in the proxy's metadata, which replace those of the mesh.
 fn certificate_files(view: &View<'_>) -> Option<ClientTlsSettings> {
     let proxy = view.proxy();
-    let chain = proxy.meta("TLS_CLIENT_CERT_CHAIN").filter(|chain| !chain.is_empty())?;
-    let file = |key: &str| proxy.meta(key).map(|path| path.to_string()).unwrap_or_default();
+    let chain = proxy
+        .meta("TLS_CLIENT_CERT_CHAIN")
+        .filter(|chain| !chain.is_empty())?;
+    let file = |key: &str| {
+        proxy
+            .meta(key)
+            .map(|path| path.to_string())
+            .unwrap_or_default()
+    };
     Some(ClientTlsSettings {
         mode: ClientTlsMode::Mutual,
         client_certificate: chain.to_string(),
@@ -125,7 +162,10 @@ impl Upstream<'_> {
 
 /// The SPIFFE ids of a service, sorted.
 pub(crate) fn accounts_of(view: &View<'_>, service: &ServiceKey) -> Vec<String> {
-    view.get(&Accounts(service.clone())).iter().map(ToString::to_string).collect()
+    view.get(&Accounts(service.clone()))
+        .iter()
+        .map(ToString::to_string)
+        .collect()
 }
 
 impl Query for Accounts {
@@ -133,15 +173,30 @@ impl Query for Accounts {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         // As in istiod, the youngest object that declares the service decides.
-        let youngest = view.services_of(&self.0).iter().max_by_key(|service| (service.created, &service.name));
-        let declared = youngest.into_iter().flat_map(|service| service.service_accounts.iter());
-        let running = view.endpoints(&self.0).into_iter().flat_map(|endpoints| endpoints.service_accounts.iter());
+        let youngest = view
+            .services_of(&self.0)
+            .iter()
+            .max_by_key(|service| (service.created, &service.name));
+        let declared = youngest
+            .into_iter()
+            .flat_map(|service| service.service_accounts.iter());
+
+        let running = view
+            .endpoints(&self.0)
+            .into_iter()
+            .flat_map(|endpoints| endpoints.service_accounts.iter());
         let aliases = &view.mesh().config.trust_domain_aliases;
         let mut accounts: BTreeSet<Arc<str>> = BTreeSet::new();
+
         for account in declared.chain(running) {
             accounts.insert(account.clone());
-            accounts.extend(aliases.iter().filter_map(|alias| in_trust_domain(account, alias)));
+            accounts.extend(
+                aliases
+                    .iter()
+                    .filter_map(|alias| in_trust_domain(account, alias)),
+            );
         }
+
         accounts.into_iter().collect()
     }
 }
@@ -162,8 +217,14 @@ mod tests {
     #[test]
     fn only_identities_move_to_another_trust_domain() {
         let moved = in_trust_domain("spiffe://cluster.local/ns/shop/sa/web", "old.example");
-        assert_eq!(moved.as_deref(), Some("spiffe://old.example/ns/shop/sa/web"));
+        assert_eq!(
+            moved.as_deref(),
+            Some("spiffe://old.example/ns/shop/sa/web")
+        );
         assert_eq!(in_trust_domain("web.example", "old.example"), None);
-        assert_eq!(in_trust_domain("spiffe://cluster.local/web", "old.example"), None);
+        assert_eq!(
+            in_trust_domain("spiffe://cluster.local/web", "old.example"),
+            None
+        );
     }
 }

@@ -1,6 +1,8 @@
 //! A TLS decision as Envoy's upstream TLS context.
 
-use navarch_proto::envoy::config::core::v3::{DataSource, UpstreamHttpProtocolOptions, data_source};
+use navarch_proto::envoy::config::core::v3::{
+    DataSource, UpstreamHttpProtocolOptions, data_source,
+};
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::common_tls_context::ValidationContextType;
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::tls_parameters::TlsProtocol;
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::{
@@ -41,9 +43,15 @@ pub(super) fn build(
     client: Client<'_>,
 ) -> Option<UpstreamTlsContext> {
     let originates = matches!(settings.mode, ClientTlsMode::Simple | ClientTlsMode::Mutual);
-    let secret = !settings.credential_name.is_empty() && !settings.credential_name.starts_with(sds::CONFIG_MAP_PREFIX);
-    if originates && secret && !client.rule_has_selector && view.proxy().kind() == ProxyKind::Sidecar {
-        // The rule would reference the secret for every client, and those that may not read it would never start.
+    let secret = !settings.credential_name.is_empty()
+        && !settings.credential_name.starts_with(sds::CONFIG_MAP_PREFIX);
+    if originates
+        && secret
+        && !client.rule_has_selector
+        && view.proxy().kind() == ProxyKind::Sidecar
+    {
+        // The rule would reference the secret for every client, and those that may not read it
+        // would never start.
         return None;
     }
     let mut context = of_mode(view, draft, settings, client)?;
@@ -83,23 +91,46 @@ fn of_mode(
 }
 
 /// Istio's own mutual TLS.
-fn istio_mutual(view: &View<'_>, draft: &mut Draft, settings: &ClientTlsSettings) -> UpstreamTlsContext {
+fn istio_mutual(
+    view: &View<'_>,
+    draft: &mut Draft,
+    settings: &ClientTlsSettings,
+) -> UpstreamTlsContext {
     let sni = match settings.sni.as_str() {
         "" if !draft.is_dynamic() => draft.cluster.name.clone(),
         sni => valid_server_name(view, &draft.cluster.name, sni),
     };
-    let exchange = super::exchange_filter(view).is_some() && !view.mesh().settings.disable_metadata_exchange_alpn;
-    let alpn = [(EXCHANGE_ALPN, exchange), (MESH_ALPN, true), (HTTP2_ALPN, draft.http.is_http2())];
+    let exchange = super::exchange_filter(view).is_some()
+        && !view.mesh().settings.disable_metadata_exchange_alpn;
+    let alpn = [
+        (EXCHANGE_ALPN, exchange),
+        (MESH_ALPN, true),
+        (HTTP2_ALPN, draft.http.is_http2()),
+    ];
+
     let common = CommonTlsContext {
         tls_certificate_sds_secret_configs: vec![sds::secret(sds::WORKLOAD)],
-        validation_context_type: Some(sds::trust(sds::names(&settings.subject_alt_names), sds::secret(sds::ROOT))),
-        alpn_protocols: alpn.iter().filter(|(_, used)| *used).map(|(name, _)| (*name).to_owned()).collect(),
+        validation_context_type: Some(sds::trust(
+            sds::names(&settings.subject_alt_names),
+            sds::secret(sds::ROOT),
+        )),
+        alpn_protocols: alpn
+            .iter()
+            .filter(|(_, used)| *used)
+            .map(|(name, _)| (*name).to_owned())
+            .collect(),
         ..versions()
     };
+
     if draft.is_dynamic() {
         note_names(draft, settings);
     }
-    UpstreamTlsContext { common_tls_context: Some(common), sni, ..UpstreamTlsContext::default() }
+
+    UpstreamTlsContext {
+        common_tls_context: Some(common),
+        sni,
+        ..UpstreamTlsContext::default()
+    }
 }
 
 /// TLS with user settings: files or a credential.
@@ -110,19 +141,31 @@ fn originate(
     declared_names: &[String],
 ) -> Option<UpstreamTlsContext> {
     note_names(draft, settings);
-    let names = if settings.subject_alt_names.is_empty() { declared_names } else { &settings.subject_alt_names };
+    let names = if settings.subject_alt_names.is_empty() {
+        declared_names
+    } else {
+        &settings.subject_alt_names
+    };
+
     let mut common = versions();
+
     if settings.credential_name.is_empty() {
         from_files(view, &mut common, settings, names);
     } else {
         from_credential(view, &mut common, settings, names);
     }
+
     apply_defaults(&mut common, view.mesh().config.tls_defaults.as_ref());
     if draft.http.is_http2() {
         common.alpn_protocols = vec![HTTP2_ALPN.to_owned()];
     }
+
     let sni = valid_server_name(view, &draft.cluster.name, &settings.sni);
-    Some(UpstreamTlsContext { common_tls_context: Some(common), sni, ..UpstreamTlsContext::default() })
+    Some(UpstreamTlsContext {
+        common_tls_context: Some(common),
+        sni,
+        ..UpstreamTlsContext::default()
+    })
 }
 
 /// Maximum length of a server name in Envoy.
@@ -140,31 +183,63 @@ fn valid_server_name(view: &View<'_>, cluster: &str, name: &str) -> String {
 }
 
 /// Certificate and roots from files, which the agent serves so that they can be rotated.
-fn from_files(view: &View<'_>, common: &mut CommonTlsContext, settings: &ClientTlsSettings, names: &[String]) {
+fn from_files(
+    view: &View<'_>,
+    common: &mut CommonTlsContext,
+    settings: &ClientTlsSettings,
+    names: &[String],
+) {
     let own_server = view.proxy().meta_bool("file-credential");
-    let ClientTlsSettings { client_certificate, private_key, ca_certificates, ca_crl, .. } = settings;
+    let ClientTlsSettings {
+        client_certificate,
+        private_key,
+        ca_certificates,
+        ca_crl,
+        ..
+    } = settings;
+
     if settings.mode == ClientTlsMode::Mutual {
         let name = format!("file-cert:{client_certificate}~{private_key}");
-        common.tls_certificate_sds_secret_configs.push(sds::file_secret(&name, own_server));
+        common
+            .tls_certificate_sds_secret_configs
+            .push(sds::file_secret(&name, own_server));
     }
+
     common.validation_context_type = Some(if settings.insecure_skip_verify == Some(true) {
         ValidationContextType::ValidationContext(CertificateValidationContext::default())
     } else {
-        let roots = if ca_certificates.is_empty() { SYSTEM_ROOTS } else { ca_certificates };
+        let roots = if ca_certificates.is_empty() {
+            SYSTEM_ROOTS
+        } else {
+            ca_certificates
+        };
+
         let mut context = sds::names(names);
         context.crl = (!ca_crl.is_empty()).then(|| DataSource {
             specifier: Some(data_source::Specifier::Filename(ca_crl.clone())),
             ..DataSource::default()
         });
-        sds::trust(context, sds::file_secret(&format!("file-root:{roots}"), own_server))
+
+        sds::trust(
+            context,
+            sds::file_secret(&format!("file-root:{roots}"), own_server),
+        )
     });
 }
 
 /// Certificate and roots from a credential.
-fn from_credential(view: &View<'_>, common: &mut CommonTlsContext, settings: &ClientTlsSettings, names: &[String]) {
+fn from_credential(
+    view: &View<'_>,
+    common: &mut CommonTlsContext,
+    settings: &ClientTlsSettings,
+    names: &[String],
+) {
     let name = &settings.credential_name;
-    let server =
-        if view.proxy().meta_bool("credential") { sds::ExternalServer::Socket } else { sds::ExternalServer::None };
+    let server = if view.proxy().meta_bool("credential") {
+        sds::ExternalServer::Socket
+    } else {
+        sds::ExternalServer::None
+    };
     if settings.mode == ClientTlsMode::Mutual {
         common.tls_certificate_sds_secret_configs = vec![sds::credential(name, &server)];
     }
@@ -188,7 +263,9 @@ fn versions() -> CommonTlsContext {
 
 /// Curves and ciphers of mesh config.
 fn apply_defaults(common: &mut CommonTlsContext, defaults: Option<&TlsConfig>) {
-    let (Some(defaults), Some(params)) = (defaults, common.tls_params.as_mut()) else { return };
+    let (Some(defaults), Some(params)) = (defaults, common.tls_params.as_mut()) else {
+        return;
+    };
     if !defaults.ecdh_curves.is_empty() {
         params.ecdh_curves = mesh_curves(&defaults.ecdh_curves);
     }
@@ -209,7 +286,10 @@ fn note_names(draft: &mut Draft, settings: &ClientTlsSettings) {
         config.allow_insecure_cluster_options = true;
     }
     if auto_sni || auto_san_validation {
-        let upstream = draft.http.upstream.get_or_insert_with(UpstreamHttpProtocolOptions::default);
+        let upstream = draft
+            .http
+            .upstream
+            .get_or_insert_with(UpstreamHttpProtocolOptions::default);
         upstream.auto_sni |= auto_sni;
         upstream.auto_san_validation |= auto_san_validation;
     }

@@ -34,27 +34,64 @@ pub(super) fn apply_outbound(
     if connection_pool::upgrades(mesh, pool, protocol) {
         draft.http.upgrade();
     }
-    connection_pool::apply(draft, mesh, pool, policy.and_then(|policy| policy.retry_budget.as_ref()));
+
+    connection_pool::apply(
+        draft,
+        mesh,
+        pool,
+        policy.and_then(|policy| policy.retry_budget.as_ref()),
+    );
+
     let needs_unhealthy = load_balancer::forbids_panic(mesh, outbound.service);
-    outlier::apply(draft, policy.and_then(|policy| policy.outlier_detection.as_deref()), needs_unhealthy);
+    outlier::apply(
+        draft,
+        policy.and_then(|policy| policy.outlier_detection.as_deref()),
+        needs_unhealthy,
+    );
     let locality = LocalitySetting::effective(&mesh.config, balancer, outbound.service);
     let hash = balancer.and_then(|balancer| balancer.consistent_hash.as_ref());
+
     if let Some(fault) = hash.and_then(load_balancer::refused) {
         let host = &outbound.service.key.hostname;
-        view.remark(format!("DestinationRule of {host}: trafficPolicy.loadBalancer.consistentHash: {fault}"));
+        view.remark(format!(
+            "DestinationRule of {host}: trafficPolicy.loadBalancer.consistentHash: {fault}"
+        ));
     }
-    load_balancer::apply(draft, mesh, outbound.service, protocol, balancer, locality.as_ref());
+
+    load_balancer::apply(
+        draft,
+        mesh,
+        outbound.service,
+        protocol,
+        balancer,
+        locality.as_ref(),
+    );
+
     if outbound.purpose == Purpose::Client {
-        apply_tls(view, draft, outbound, policy.and_then(|policy| policy.tls.as_deref()));
-        transport::apply_proxy_protocol(draft, policy.and_then(|policy| policy.proxy_protocol.as_ref()));
+        apply_tls(
+            view,
+            draft,
+            outbound,
+            policy.and_then(|policy| policy.tls.as_deref()),
+        );
+        transport::apply_proxy_protocol(
+            draft,
+            policy.and_then(|policy| policy.proxy_protocol.as_ref()),
+        );
     }
+
     finish(draft);
 }
 
 /// Applies a policy to an inbound cluster, for which only limits apply.
 pub(super) fn apply_inbound(view: &View<'_>, draft: &mut Draft, policy: Option<&TrafficPolicy>) {
     let pool = policy.and_then(|policy| policy.connection_pool.as_deref());
-    connection_pool::apply(draft, view.mesh(), pool, policy.and_then(|policy| policy.retry_budget.as_ref()));
+    connection_pool::apply(
+        draft,
+        view.mesh(),
+        pool,
+        policy.and_then(|policy| policy.retry_budget.as_ref()),
+    );
     finish(draft);
 }
 
@@ -66,9 +103,26 @@ fn finish(draft: &mut Draft) {
 }
 
 /// Decides on TLS and applies it to the cluster.
-fn apply_tls(view: &View<'_>, draft: &mut Draft, outbound: &Outbound<'_>, rule: Option<&ClientTlsSettings>) {
-    let Outbound { name, service, port, subset, .. } = *outbound;
-    let sni = if draft.is_dynamic() { String::new() } else { name.sni() };
+fn apply_tls(
+    view: &View<'_>,
+    draft: &mut Draft,
+    outbound: &Outbound<'_>,
+    rule: Option<&ClientTlsSettings>,
+) {
+    let Outbound {
+        name,
+        service,
+        port,
+        subset,
+        ..
+    } = *outbound;
+
+    let sni = if draft.is_dynamic() {
+        String::new()
+    } else {
+        name.sni()
+    };
+
     let whole = match subset {
         Some(subset) => subset.traffic_policy.as_deref(),
         None => outbound.rule.and_then(|rule| rule.policy.as_deref()),
@@ -83,16 +137,25 @@ fn apply_tls(view: &View<'_>, draft: &mut Draft, outbound: &Outbound<'_>, rule: 
         },
         checks_accounts: !draft.is_dynamic(),
     };
+
     let Some(decision) = decide(view, rule, upstream) else {
         if hbone::sends(view) {
             transport::apply_hbone(view, draft, None);
         }
         return;
     };
-    let originates = matches!(decision.settings.mode, ClientTlsMode::Simple | ClientTlsMode::Mutual);
+
+    let originates = matches!(
+        decision.settings.mode,
+        ClientTlsMode::Simple | ClientTlsMode::Mutual
+    );
     let declares = originates && service.registry == Registry::External;
-    let declared_names =
-        if declares && decision.settings.subject_alt_names.is_empty() { upstream.accounts(view) } else { Vec::new() };
+    let declared_names = if declares && decision.settings.subject_alt_names.is_empty() {
+        upstream.accounts(view)
+    } else {
+        Vec::new()
+    };
+
     let client = tls_context::Client {
         declared_names: &declared_names,
         rule_has_selector: outbound.rule.is_some_and(|rule| rule.selector.is_some()),
@@ -102,9 +165,11 @@ fn apply_tls(view: &View<'_>, draft: &mut Draft, outbound: &Outbound<'_>, rule: 
     if context.is_none() && !tls_context::is_complete(&decision.settings) {
         return;
     }
+
     if let Some(context) = &context {
         transport::apply_tls(draft, context, decision.by, istio);
     }
+
     if hbone::sends(view) {
         transport::apply_hbone(view, draft, Some((decision.by, istio)));
     }

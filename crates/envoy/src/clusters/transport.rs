@@ -27,22 +27,35 @@ const RAW: &str = "envoy.transport_sockets.raw_buffer";
 const PROXY: &str = "envoy.transport_sockets.upstream_proxy_protocol";
 
 /// Sets TLS of a cluster: always if a rule requires it, else for endpoints with the metadata key.
-pub(super) fn apply_tls(draft: &mut Draft, context: &UpstreamTlsContext, by: TlsOrigin, istio: bool) {
+pub(super) fn apply_tls(
+    draft: &mut Draft,
+    context: &UpstreamTlsContext,
+    by: TlsOrigin,
+    istio: bool,
+) {
     let tls = socket(TLS, any::pack(context));
     // Endpoints of original destination clusters are unknown and have no metadata.
     if by == TlsOrigin::Mesh && istio && draft.discovery != Discovery::OriginalDst {
-        draft.cluster.transport_socket_matches =
-            vec![matching("tlsMode-istio", Some("istio"), tls), matching("tlsMode-disabled", None, raw(RAW))];
+        draft.cluster.transport_socket_matches = vec![
+            matching("tlsMode-istio", Some("istio"), tls),
+            matching("tlsMode-disabled", None, raw(RAW)),
+        ];
     } else {
         draft.cluster.transport_socket = Some(tls);
     }
 }
 
-/// Sets HBONE for endpoints with its metadata key, and the other transport for the others. `istio` means that TLS is
-/// Istio's own, which HBONE replaces; user TLS is also used inside the tunnel.
+/// Sets HBONE for endpoints with its metadata key, and the other transport for the others. `istio`
+/// means that TLS is Istio's own, which HBONE replaces; user TLS is also used inside the tunnel.
 pub(super) fn apply_hbone(view: &View<'_>, draft: &mut Draft, decided: Option<(TlsOrigin, bool)>) {
-    let hbone =
-        |inner| with_tunnel(sockets::internal_socket_with_metadata(view, PassedMetadata::EndpointAndCluster, inner));
+    let hbone = |inner| {
+        with_tunnel(sockets::internal_socket_with_metadata(
+            view,
+            PassedMetadata::EndpointAndCluster,
+            inner,
+        ))
+    };
+
     let disabled = || matching("tlsMode-disabled", None, raw(RAW));
     let istio = |socket| matching("tlsMode-istio", Some("istio"), socket);
     let is_original = draft.discovery == Discovery::OriginalDst;
@@ -55,19 +68,27 @@ pub(super) fn apply_hbone(view: &View<'_>, draft: &mut Draft, decided: Option<(T
         Some(_) if is_original => return,
         Some(decided) => decided,
     };
+
     if !cluster.transport_socket_matches.is_empty() {
         cluster.transport_socket_matches.insert(0, hbone(raw(RAW)));
         return;
     }
+
     cluster.transport_socket_matches = match cluster.transport_socket.take() {
         None => vec![hbone(raw(RAW)), disabled()],
         Some(socket) if is_istio && by == TlsOrigin::Rule => {
-            let unmatched = TransportSocketMatch { r#match: None, ..istio(socket) };
+            let unmatched = TransportSocketMatch {
+                r#match: None,
+                ..istio(socket)
+            };
             vec![hbone(raw(RAW)), unmatched]
         }
         Some(socket) => {
             draft.metadata.keeps_baggage = view.mesh().settings.hbone.baggage;
-            let user = TransportSocketMatch { r#match: None, ..matching("user", None, socket.clone()) };
+            let user = TransportSocketMatch {
+                r#match: None,
+                ..matching("user", None, socket.clone())
+            };
             vec![hbone(socket), user]
         }
     };
@@ -75,14 +96,22 @@ pub(super) fn apply_hbone(view: &View<'_>, draft: &mut Draft, decided: Option<(T
 
 /// A socket for endpoints that are reached by HBONE.
 fn with_tunnel(socket: TransportSocket) -> TransportSocketMatch {
-    let value = Value { kind: Some(Kind::StringValue("http".to_owned())) };
+    let value = Value {
+        kind: Some(Kind::StringValue("http".to_owned())),
+    };
     let fields = BTreeMap::from([("tunnel".to_owned(), value)]);
-    TransportSocketMatch { name: "hbone".to_owned(), r#match: Some(Struct { fields }), transport_socket: Some(socket) }
+    TransportSocketMatch {
+        name: "hbone".to_owned(),
+        r#match: Some(Struct { fields }),
+        transport_socket: Some(socket),
+    }
 }
 
 /// Adds the upstream PROXY protocol.
 pub(super) fn apply_proxy_protocol(draft: &mut Draft, proxy_protocol: Option<&ProxyProtocol>) {
-    let Some(proxy_protocol) = proxy_protocol else { return };
+    let Some(proxy_protocol) = proxy_protocol else {
+        return;
+    };
     let wrap = |inner: TransportSocket| with_header(proxy_protocol.version, inner);
     let cluster = &mut draft.cluster;
     match cluster.transport_socket.take() {
@@ -107,17 +136,26 @@ fn raw(name: &str) -> TransportSocket {
 }
 
 fn socket(name: &str, config: Any) -> TransportSocket {
-    TransportSocket { name: name.to_owned(), config_type: Some(transport_socket::ConfigType::TypedConfig(config)) }
+    TransportSocket {
+        name: name.to_owned(),
+        config_type: Some(transport_socket::ConfigType::TypedConfig(config)),
+    }
 }
 
 /// A socket that sends a PROXY header.
-pub(super) fn with_header(version: ProxyProtocolVersion, inner: TransportSocket) -> TransportSocket {
+pub(super) fn with_header(
+    version: ProxyProtocolVersion,
+    inner: TransportSocket,
+) -> TransportSocket {
     let version = match version {
         ProxyProtocolVersion::V1 => proxy_protocol_config::Version::V1,
         ProxyProtocolVersion::V2 => proxy_protocol_config::Version::V2,
     };
     let config = ProxyProtocolUpstreamTransport {
-        config: Some(ProxyProtocolConfig { version: version.into(), ..ProxyProtocolConfig::default() }),
+        config: Some(ProxyProtocolConfig {
+            version: version.into(),
+            ..ProxyProtocolConfig::default()
+        }),
         transport_socket: Some(inner),
         ..ProxyProtocolUpstreamTransport::default()
     };
@@ -126,8 +164,16 @@ pub(super) fn with_header(version: ProxyProtocolVersion, inner: TransportSocket)
 
 /// A socket for endpoints with this TLS mode, or for all.
 fn matching(name: &str, tls_mode: Option<&str>, socket: TransportSocket) -> TransportSocketMatch {
-    let value = |mode: &str| Value { kind: Some(Kind::StringValue(mode.to_owned())) };
-    let fields: BTreeMap<String, Value> =
-        tls_mode.into_iter().map(|mode| ("tlsMode".to_owned(), value(mode))).collect();
-    TransportSocketMatch { name: name.to_owned(), r#match: Some(Struct { fields }), transport_socket: Some(socket) }
+    let value = |mode: &str| Value {
+        kind: Some(Kind::StringValue(mode.to_owned())),
+    };
+    let fields: BTreeMap<String, Value> = tls_mode
+        .into_iter()
+        .map(|mode| ("tlsMode".to_owned(), value(mode)))
+        .collect();
+    TransportSocketMatch {
+        name: name.to_owned(),
+        r#match: Some(Struct { fields }),
+        transport_socket: Some(socket),
+    }
 }

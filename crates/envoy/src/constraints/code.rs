@@ -30,12 +30,17 @@ pub(super) fn check(message: &DynamicMessage) -> Result<(), FieldError> {
             script(message, "inline_code")?;
             source(message, "default_source_code")?;
             let codes = message.get_field_by_name("source_codes");
-            let codes = codes.as_ref().and_then(|codes| codes.as_map()).into_iter().flatten();
+            let codes = codes
+                .as_ref()
+                .and_then(|codes| codes.as_map())
+                .into_iter()
+                .flatten();
             let faults = codes.filter_map(|(key, code)| {
                 let fault = script(code.as_message()?, "inline_string").err()?;
                 Some((format!("{key:?}"), fault))
             });
             let first = faults.min_by(|a, b| a.0.cmp(&b.0));
+
             first.map_or(Ok(()), |(_, fault)| Err(fault.under("source_codes")))
         }
         LUA_PER_ROUTE => source(message, "source_code"),
@@ -55,7 +60,11 @@ pub fn check_script(script: &str) -> Result<(), String> {
 /// The text of a field; empty if unset.
 fn text(message: &DynamicMessage, field: &str) -> String {
     let value: Option<Cow<'_, Value>> = message.get_field_by_name(field);
-    value.as_ref().and_then(|value| value.as_str()).unwrap_or_default().to_owned()
+    value
+        .as_ref()
+        .and_then(|value| value.as_str())
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// Checks the script in a field.
@@ -67,7 +76,9 @@ fn script(message: &DynamicMessage, field: &str) -> Result<(), FieldError> {
 fn source(message: &DynamicMessage, field: &str) -> Result<(), FieldError> {
     let source = message.get_field_by_name(field);
     let source = source.as_ref().and_then(|source| source.as_message());
-    source.map_or(Ok(()), |source| script(source, "inline_string")).map_err(|fault| fault.under(field))
+    source
+        .map_or(Ok(()), |source| script(source, "inline_string"))
+        .map_err(|fault| fault.under(field))
 }
 
 /// Checks a regular expression: its syntax and its program size.
@@ -75,9 +86,9 @@ fn expression(message: &DynamicMessage) -> Result<(), FieldError> {
     let fault = |reason: String| Err(FieldError::new("regex", reason));
     match check_regex(&text(message, "regex")) {
         Err(reason) => fault(format!("it is not a valid RE2 expression: {reason}")),
-        Ok(size) if size > MAX_REGEX_PROGRAM => {
-            fault(format!("its program has about {size} instructions, and proxies accept at most {MAX_REGEX_PROGRAM}"))
-        }
+        Ok(size) if size > MAX_REGEX_PROGRAM => fault(format!(
+            "its program has about {size} instructions, and proxies accept at most {MAX_REGEX_PROGRAM}"
+        )),
         Ok(_) => Ok(()),
     }
 }
@@ -91,18 +102,31 @@ mod tests {
 
     /// What is wrong with a message of this type and JSON.
     fn fault(message: &str, json: &serde_json::Value) -> Option<String> {
-        let message = codec().message_from_json(message, json, UnknownFields::Refuse).unwrap();
-        super::super::check(&message).err().map(|error| error.to_string())
+        let message = codec()
+            .message_from_json(message, json, UnknownFields::Refuse)
+            .unwrap();
+        super::super::check(&message)
+            .err()
+            .map(|error| error.to_string())
     }
 
     #[test]
     fn scripts_must_be_lua() {
         let lua = |json| fault(super::LUA, &json);
-        assert_eq!(lua(json!({ "inline_code": "function envoy_on_request(h) end" })), None);
+        assert_eq!(
+            lua(json!({ "inline_code": "function envoy_on_request(h) end" })),
+            None
+        );
         let broken = lua(json!({ "inline_code": "function envoy_on_request(h)" })).unwrap();
-        assert_eq!(broken, "inline_code: it is not valid Lua: line 1: \"end\" is missing at the end");
+        assert_eq!(
+            broken,
+            "inline_code: it is not valid Lua: line 1: \"end\" is missing at the end"
+        );
         let codes = lua(json!({ "source_codes": { "a": { "inline_string": "x =" } } })).unwrap();
-        assert!(codes.starts_with("source_codes.inline_string: it is not valid Lua"), "{codes}");
+        assert!(
+            codes.starts_with("source_codes.inline_string: it is not valid Lua"),
+            "{codes}"
+        );
         let route = json!({ "source_code": { "inline_string": "x =" } });
         assert!(fault(super::LUA_PER_ROUTE, &route).is_some());
     }
@@ -111,9 +135,15 @@ mod tests {
     fn expressions_must_be_re2_and_not_too_large() {
         let regex = |regex: &str| fault(super::REGEX, &json!({ "regex": regex }));
         assert_eq!(regex("^/a/[0-9]{1,100}$"), None);
-        assert!(regex("(?=a)").unwrap().starts_with("regex: it is not a valid RE2 expression"));
         assert!(
-            regex("(aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa){1000}").unwrap().contains("accept at most 32768")
+            regex("(?=a)")
+                .unwrap()
+                .starts_with("regex: it is not a valid RE2 expression")
+        );
+        assert!(
+            regex("(aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa){1000}")
+                .unwrap()
+                .contains("accept at most 32768")
         );
     }
 }

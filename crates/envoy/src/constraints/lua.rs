@@ -1,7 +1,8 @@
-//! Lua syntax of scripts, as parsed by LuaJIT: Envoy rejects the whole listener or route because of an invalid script.
+//! Lua syntax of scripts, as parsed by LuaJIT: Envoy rejects the whole listener or route because of
+//! an invalid script.
 //!
-//! Errors that LuaJIT finds only when it resolves names (labels, numbers of variables) or runs the script are not
-//! checked.
+//! Errors that LuaJIT finds only when it resolves names (labels, numbers of variables) or runs the
+//! script are not checked.
 
 mod expression;
 mod lexer;
@@ -36,11 +37,24 @@ pub(super) fn check(script: &str) -> Result<(), Fault> {
     if script.starts_with('\x1b') {
         return Ok(());
     }
+
     let mut lexer = Lexer::new(script);
     let token = lexer.next()?;
-    let mut parser = Parser { lexer, token, levels: 0, loops: 0, takes_more: true };
+    let mut parser = Parser {
+        lexer,
+        token,
+        levels: 0,
+        loops: 0,
+        takes_more: true,
+    };
+
     parser.block()?;
-    if parser.token.kind == Kind::End { Ok(()) } else { Err(parser.unexpected()) }
+
+    if parser.token.kind == Kind::End {
+        Ok(())
+    } else {
+        Err(parser.unexpected())
+    }
 }
 
 /// A recursive descent parser of scripts.
@@ -81,7 +95,11 @@ impl<'a> Parser<'a> {
 
     /// Consumes a required keyword or sign.
     fn expect(&mut self, text: &str) -> Result<(), Fault> {
-        if self.take(text)? { Ok(()) } else { Err(self.fault(format!("{text:?} is missing"))) }
+        if self.take(text)? {
+            Ok(())
+        } else {
+            Err(self.fault(format!("{text:?} is missing")))
+        }
     }
 
     /// Consumes a required name.
@@ -100,7 +118,10 @@ impl<'a> Parser<'a> {
                 format!("{:?}", self.token.text.chars().take(40).collect::<String>())
             }
         };
-        Fault { line: self.token.line, reason: format!("{reason} at {place}") }
+        Fault {
+            line: self.token.line,
+            reason: format!("{reason} at {place}"),
+        }
     }
 
     /// An unexpected token.
@@ -111,7 +132,11 @@ impl<'a> Parser<'a> {
     /// Enters a nesting level.
     fn enter(&mut self) -> Result<(), Fault> {
         self.levels += 1;
-        if self.levels > MAX_LEVELS { Err(self.fault("it is nested too deeply")) } else { Ok(()) }
+        if self.levels > MAX_LEVELS {
+            Err(self.fault("it is nested too deeply"))
+        } else {
+            Ok(())
+        }
     }
 
     /// Statements up to the token that ends their block.
@@ -142,11 +167,17 @@ impl<'a> Parser<'a> {
         if self.token.kind == Kind::Name && self.token.text == "goto" {
             self.advance()?;
             // Without a name after it, `goto` is a name itself.
-            return if self.token.kind == Kind::Name { self.name() } else { self.call_or_assignment(Shape::Place) };
+            return if self.token.kind == Kind::Name {
+                self.name()
+            } else {
+                self.call_or_assignment(Shape::Place)
+            };
         }
+
         if !matches!(self.token.kind, Kind::Keyword | Kind::Sign) {
             return self.call_or_assignment_from_start();
         }
+
         match self.token.text {
             "if" => self.conditional(),
             "while" => {
@@ -207,6 +238,7 @@ impl<'a> Parser<'a> {
     fn for_loop(&mut self) -> Result<(), Fault> {
         self.advance()?;
         self.name()?;
+
         if self.take("=")? {
             self.expression(0)?;
             self.expect(",")?;
@@ -221,6 +253,7 @@ impl<'a> Parser<'a> {
             self.expect("in")?;
             self.expressions()?;
         }
+
         self.expect("do")?;
         self.looped("end")
     }
@@ -248,7 +281,11 @@ impl<'a> Parser<'a> {
         while self.take(",")? {
             self.name()?;
         }
-        if self.take("=")? { self.expressions() } else { Ok(()) }
+        if self.take("=")? {
+            self.expressions()
+        } else {
+            Ok(())
+        }
     }
 
     /// Parameters and statements of a function.
@@ -256,6 +293,7 @@ impl<'a> Parser<'a> {
         self.expect("(")?;
         let outer = (self.loops, self.takes_more);
         (self.loops, self.takes_more) = (0, false);
+
         if !self.is(")") {
             loop {
                 if self.take("...")? {
@@ -268,6 +306,7 @@ impl<'a> Parser<'a> {
                 }
             }
         }
+
         self.expect(")")?;
         self.block()?;
         (self.loops, self.takes_more) = outer;
@@ -344,15 +383,29 @@ mod tests {
             ("handle:logInfo", 1),
             ("end", 1),
         ] {
-            assert_eq!(check(script).map_err(|fault| fault.line), Err(line), "{script}");
+            assert_eq!(
+                check(script).map_err(|fault| fault.line),
+                Err(line),
+                "{script}"
+            );
         }
     }
 
     #[test]
     fn deep_nesting_ends() {
-        assert!(check(&format!("x = {}1{}", "(".repeat(10_000), ")".repeat(10_000))).is_err());
+        assert!(
+            check(&format!(
+                "x = {}1{}",
+                "(".repeat(10_000),
+                ")".repeat(10_000)
+            ))
+            .is_err()
+        );
         assert!(check(&"do ".repeat(10_000)).is_err());
         assert!(check(&format!("x = {}", "{".repeat(10_000))).is_err());
-        assert_eq!(check(&format!("x = {}1{}", "(".repeat(150), ")".repeat(150))), Ok(()));
+        assert_eq!(
+            check(&format!("x = {}1{}", "(".repeat(150), ")".repeat(150))),
+            Ok(())
+        );
     }
 }

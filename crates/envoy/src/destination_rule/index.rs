@@ -63,7 +63,8 @@ struct Placement {
     private: bool,
 }
 
-/// The `exportTo` of a rule: `.` for a rule with a selector, else its list; empty leaves it to the mesh default.
+/// The `exportTo` of a rule: `.` for a rule with a selector, else its list; empty leaves it to the
+/// mesh default.
 pub(super) fn export_to(rule: &DestinationRule) -> BTreeSet<String> {
     match rule.workload_selector {
         Some(_) => BTreeSet::from([".".to_owned()]),
@@ -84,21 +85,33 @@ impl Placement {
             _ => false,
         };
         let host = Hostname::resolve(&object.spec.host, own.as_str(), domain);
-        Self { host, local, private }
+        Self {
+            host,
+            local,
+            private,
+        }
     }
 }
 
 /// Rules with a selector first, then by age and name.
 fn sort(objects: &mut [Arc<Object<DestinationRule>>]) {
     objects.sort_by(|a, b| {
-        let key = |object: &Object<DestinationRule>| (object.spec.workload_selector.is_none(), object.meta.created);
-        key(a).cmp(&key(b)).then_with(|| a.meta.key.name.cmp(&b.meta.key.name))
+        let key = |object: &Object<DestinationRule>| {
+            (object.spec.workload_selector.is_none(), object.meta.created)
+        };
+        key(a)
+            .cmp(&key(b))
+            .then_with(|| a.meta.key.name.cmp(&b.meta.key.name))
     });
 }
 
 /// Whether the mesh default is that rules without `exportTo` are private.
 fn private_default(view: &View<'_>) -> bool {
-    view.mesh().config.default_destination_rule_export_to.iter().any(|namespace| namespace == ".")
+    view.mesh()
+        .config
+        .default_destination_rule_export_to
+        .iter()
+        .any(|namespace| namespace == ".")
 }
 
 impl Query for HostsOf {
@@ -112,20 +125,29 @@ impl Query for HostsOf {
         let mut objects = config_objects::destination_rules_of(view, &self.0);
         sort(&mut objects);
         let mut index: BTreeMap<Pool, HostIndex> = BTreeMap::new();
+
         for object in &objects {
             let placement = Placement::of(object, domain, private_default);
             let mut put = |pool: Pool| {
-                index.entry(pool).or_default().entry(placement.host.clone()).or_default().push(object.meta.key());
+                index
+                    .entry(pool)
+                    .or_default()
+                    .entry(placement.host.clone())
+                    .or_default()
+                    .push(object.meta.key());
             };
+
             if placement.local {
                 put(Pool::Local);
             }
+
             if !placement.private {
                 put(Pool::Exported);
             } else if is_root {
                 put(Pool::RootPrivate);
             }
         }
+
         index
     }
 }
@@ -137,16 +159,27 @@ impl Query for NamespacesOfHosts {
         let mesh = view.mesh();
         let private_default = private_default(view);
         let mut homes = Self::Value::new();
+
         for object in config_objects::destination_rules(view).values() {
             let placement = Placement::of(object, &mesh.settings.domain_suffix, private_default);
             let namespace = &object.meta.key.namespace;
-            // In the root namespace, exported rules must not precede those of the service's namespace.
-            let at_home =
-                if *namespace == mesh.config.root_namespace.as_str() { placement.private } else { placement.local };
+
+            // In the root namespace, exported rules must not precede those of the service's
+            // namespace.
+            let at_home = if *namespace == mesh.config.root_namespace.as_str() {
+                placement.private
+            } else {
+                placement.local
+            };
+
             if at_home {
-                homes.entry(placement.host).or_default().insert(namespace.clone());
+                homes
+                    .entry(placement.host)
+                    .or_default()
+                    .insert(namespace.clone());
             }
         }
+
         homes
     }
 }
@@ -156,8 +189,16 @@ impl Query for ClientNamespaces {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let homes = view.get(&NamespacesOfHosts);
-        let covering = wildcards(&homes).filter(|(pattern, _)| self.0.subset_of(pattern)).map(|(_, found)| found);
-        homes.get(&self.0).into_iter().chain(covering).flatten().cloned().collect()
+        let covering = wildcards(&homes)
+            .filter(|(pattern, _)| self.0.subset_of(pattern))
+            .map(|(_, found)| found);
+        homes
+            .get(&self.0)
+            .into_iter()
+            .chain(covering)
+            .flatten()
+            .cloned()
+            .collect()
     }
 }
 
@@ -166,7 +207,11 @@ impl Query for NamesOfHost {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let hosts = view.get(&HostsOf(self.0.namespace.clone()));
-        hosts.get(&self.0.pool).and_then(|index| most_specific(index, &self.0.host)).cloned().unwrap_or_default()
+        hosts
+            .get(&self.0.pool)
+            .and_then(|index| most_specific(index, &self.0.host))
+            .cloned()
+            .unwrap_or_default()
     }
 }
 
@@ -175,11 +220,18 @@ impl Query for RulesOfHost {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let names = view.get(&NamesOfHost(self.clone()));
-        let rules: Vec<_> = names.iter().filter_map(|name| config_objects::destination_rule(view, name)).collect();
-        let merged =
-            merge_rules(rules.iter().map(|rule| &**rule), view.mesh().settings.enhanced_destination_rule_merge);
+        let rules: Vec<_> = names
+            .iter()
+            .filter_map(|name| config_objects::destination_rule(view, name))
+            .collect();
+        let merged = merge_rules(
+            rules.iter().map(|rule| &**rule),
+            view.mesh().settings.enhanced_destination_rule_merge,
+        );
         let declared: usize = rules.iter().map(|rule| rule.spec.subsets.len()).sum();
-        if rules.len() > merged.len() && merged.iter().map(|rule| rule.subsets.len()).sum::<usize>() < declared {
+        if rules.len() > merged.len()
+            && merged.iter().map(|rule| rule.subsets.len()).sum::<usize>() < declared
+        {
             view.count("pilot_destrule_subsets", self.host.as_str());
         }
         merged
@@ -188,7 +240,9 @@ impl Query for RulesOfHost {
 
 /// The wildcard hosts of an index, which are adjacent since all start with `*`.
 fn wildcards<T>(index: &BTreeMap<Hostname, T>) -> impl Iterator<Item = (&Hostname, &T)> {
-    index.range::<str, _>((Bound::Included("*"), Bound::Unbounded)).take_while(|(pattern, _)| pattern.is_wildcard())
+    index
+        .range::<str, _>((Bound::Included("*"), Bound::Unbounded))
+        .take_while(|(pattern, _)| pattern.is_wildcard())
 }
 
 /// The value of the most specific host in the index that covers `host`.
@@ -197,7 +251,9 @@ fn most_specific<'a, T>(index: &'a BTreeMap<Hostname, T>, host: &Hostname) -> Op
         return Some(exact);
     }
     let covering = wildcards(index).filter(|(pattern, _)| host.subset_of(pattern));
-    covering.min_by(|(a, _), (b, _)| a.more_specific(b)).map(|(_, value)| value)
+    covering
+        .min_by(|(a, _), (b, _)| a.more_specific(b))
+        .map(|(_, value)| value)
 }
 
 #[cfg(test)]
@@ -208,7 +264,10 @@ mod tests {
     /// A rule of namespace `shop` that is exported so.
     fn rule(export_to: &[&str]) -> Object<DestinationRule> {
         Object {
-            meta: ObjectMeta { key: NamespacedName::new("shop", ""), ..ObjectMeta::default() },
+            meta: ObjectMeta {
+                key: NamespacedName::new("shop", ""),
+                ..ObjectMeta::default()
+            },
             spec: DestinationRule {
                 host: "reviews".to_owned(),
                 export_to: export_to.iter().map(|&name| name.to_owned()).collect(),
@@ -229,18 +288,37 @@ mod tests {
             (&[".", "bank"][..], false, true, false),
         ] {
             let placement = Placement::of(&rule(export_to), "cluster.local", private_default);
-            assert_eq!((placement.local, placement.private), (local, private), "{export_to:?}");
+            assert_eq!(
+                (placement.local, placement.private),
+                (local, private),
+                "{export_to:?}"
+            );
             assert_eq!(placement.host, "reviews.shop.svc.cluster.local");
         }
     }
 
     #[test]
     fn an_exact_host_wins_over_wildcards_and_the_longest_wildcard_over_the_rest() {
-        let index: BTreeMap<Hostname, u8> = [("*", 1), ("*.example", 2), ("*.shop.example", 3), ("a.shop.example", 4)]
-            .map(|(host, value)| (Hostname::new(host), value))
-            .into();
-        for (host, found) in [("a.shop.example", 4), ("b.shop.example", 3), ("b.example", 2), ("b.net", 1)] {
-            assert_eq!(most_specific(&index, &Hostname::new(host)), Some(&found), "{host}");
+        let index: BTreeMap<Hostname, u8> = [
+            ("*", 1),
+            ("*.example", 2),
+            ("*.shop.example", 3),
+            ("a.shop.example", 4),
+        ]
+        .map(|(host, value)| (Hostname::new(host), value))
+        .into();
+
+        for (host, found) in [
+            ("a.shop.example", 4),
+            ("b.shop.example", 3),
+            ("b.example", 2),
+            ("b.net", 1),
+        ] {
+            assert_eq!(
+                most_specific(&index, &Hostname::new(host)),
+                Some(&found),
+                "{host}"
+            );
         }
     }
 }

@@ -3,8 +3,8 @@
 use navarch_api::istio::{PortTrafficPolicy, TrafficPolicy};
 use navarch_api::mesh::MeshConfig;
 
-/// The policy of a port. Settings for the port replace the whole policy; fields that they leave unset are not
-/// inherited.
+/// The policy of a port. Settings for the port replace the whole policy; fields that they leave
+/// unset are not inherited.
 #[must_use]
 pub fn port_policy(policy: Option<&TrafficPolicy>, port: u16) -> Option<TrafficPolicy> {
     let policy = policy?;
@@ -14,13 +14,25 @@ pub fn port_policy(policy: Option<&TrafficPolicy>, port: u16) -> Option<TrafficP
     })
 }
 
-/// The policy of a port of a subset: the subset's settings override those of `host` (already that of the port).
+/// The policy of a port of a subset: the subset's settings override those of `host` (already that
+/// of the port).
 #[must_use]
-pub fn subset_policy(host: Option<&TrafficPolicy>, subset: Option<&TrafficPolicy>, port: u16) -> Option<TrafficPolicy> {
-    let Some(subset) = subset else { return host.cloned() };
+pub fn subset_policy(
+    host: Option<&TrafficPolicy>,
+    subset: Option<&TrafficPolicy>,
+    port: u16,
+) -> Option<TrafficPolicy> {
+    let Some(subset) = subset else {
+        return host.cloned();
+    };
+
     let own = for_port(subset, port);
-    let Some(host) = host else { return port_policy(Some(subset), port) };
+    let Some(host) = host else {
+        return port_policy(Some(subset), port);
+    };
+
     let mut merged = without_ports(host);
+
     match own {
         Some(own) => {
             merged.connection_pool.clone_from(&own.connection_pool);
@@ -30,13 +42,19 @@ pub fn subset_policy(host: Option<&TrafficPolicy>, subset: Option<&TrafficPolicy
         }
         None => merge_policy(&mut merged, subset),
     }
+
     Some(merged)
 }
 
 /// The policy with unset fields from the mesh's `defaultTrafficPolicy`.
 #[must_use]
-pub fn with_mesh_defaults(policy: Option<TrafficPolicy>, mesh: &MeshConfig) -> Option<TrafficPolicy> {
-    let Some(defaults) = &mesh.default_traffic_policy else { return policy };
+pub fn with_mesh_defaults(
+    policy: Option<TrafficPolicy>,
+    mesh: &MeshConfig,
+) -> Option<TrafficPolicy> {
+    let Some(defaults) = &mesh.default_traffic_policy else {
+        return policy;
+    };
     if defaults.connection_pool.is_none() && defaults.outlier_detection.is_none() {
         return policy;
     }
@@ -55,12 +73,20 @@ pub(super) fn with_backend_policy(
     user: Option<&TrafficPolicy>,
     backend: Option<&TrafficPolicy>,
 ) -> Option<TrafficPolicy> {
-    let (Some(user), Some(backend)) = (user, backend) else { return user.or(backend).cloned() };
+    let (Some(user), Some(backend)) = (user, backend) else {
+        return user.or(backend).cloned();
+    };
+
     let mut merged = without_ports(backend);
     merge_policy(&mut merged, user);
     merged.port_level_settings = user.port_level_settings.clone();
+
     for theirs in &backend.port_level_settings {
-        match merged.port_level_settings.iter_mut().find(|ours| ours.port == theirs.port) {
+        match merged
+            .port_level_settings
+            .iter_mut()
+            .find(|ours| ours.port == theirs.port)
+        {
             Some(ours) => {
                 fill_if_unset(&mut ours.load_balancer, &theirs.load_balancer);
                 fill_if_unset(&mut ours.connection_pool, &theirs.connection_pool);
@@ -70,6 +96,7 @@ pub(super) fn with_backend_policy(
             None => merged.port_level_settings.push(theirs.clone()),
         }
     }
+
     Some(merged)
 }
 
@@ -86,8 +113,11 @@ fn merge_policy(merged: &mut TrafficPolicy, over: &TrafficPolicy) {
 
 /// The settings for a port, if any.
 fn for_port(policy: &TrafficPolicy, port: u16) -> Option<&PortTrafficPolicy> {
-    let speaks_of =
-        |own: &&PortTrafficPolicy| own.port.as_ref().is_some_and(|selector| selector.number == u32::from(port));
+    let speaks_of = |own: &&PortTrafficPolicy| {
+        own.port
+            .as_ref()
+            .is_some_and(|selector| selector.number == u32::from(port))
+    };
     policy.port_level_settings.iter().find(speaks_of)
 }
 
@@ -133,7 +163,9 @@ fn fill_if_unset<T: Clone>(target: &mut Option<T>, source: &Option<T>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use navarch_api::istio::{ConnectionPoolSettings, OutlierDetection, PortSelector, ProxyProtocol};
+    use navarch_api::istio::{
+        ConnectionPoolSettings, OutlierDetection, PortSelector, ProxyProtocol,
+    };
     use navarch_api::mesh::DefaultTrafficPolicy;
 
     /// A policy with outlier detection for the host and TLS for port 80.
@@ -153,14 +185,23 @@ mod tests {
     #[test]
     fn settings_of_a_port_inherit_nothing() {
         let own = port_policy(Some(&policy()), 80).unwrap();
-        assert!(own.tls.is_some() && own.outlier_detection.is_none() && own.proxy_protocol.is_none());
+        assert!(
+            own.tls.is_some() && own.outlier_detection.is_none() && own.proxy_protocol.is_none()
+        );
         let other = port_policy(Some(&policy()), 81).unwrap();
-        assert!(other.tls.is_none() && other.outlier_detection.is_some() && other.proxy_protocol.is_some());
+        assert!(
+            other.tls.is_none()
+                && other.outlier_detection.is_some()
+                && other.proxy_protocol.is_some()
+        );
     }
 
     #[test]
     fn a_subset_replaces_block_by_block_but_its_ports_replace_all() {
-        let host = TrafficPolicy { connection_pool: Some(Box::default()), ..TrafficPolicy::default() };
+        let host = TrafficPolicy {
+            connection_pool: Some(Box::default()),
+            ..TrafficPolicy::default()
+        };
         let merged = subset_policy(Some(&host), Some(&policy()), 81).unwrap();
         assert!(merged.connection_pool.is_some() && merged.outlier_detection.is_some());
         let merged = subset_policy(Some(&host), Some(&policy()), 80).unwrap();
@@ -183,10 +224,17 @@ mod tests {
             }],
             ..TrafficPolicy::default()
         };
+
         let merged = with_backend_policy(Some(&user), Some(&backend)).unwrap();
-        assert_eq!((&merged.tls, &merged.outlier_detection), (&backend.tls, &user.outlier_detection));
+        assert_eq!(
+            (&merged.tls, &merged.outlier_detection),
+            (&backend.tls, &user.outlier_detection)
+        );
         assert_eq!(merged.port_level_settings.len(), 1);
-        assert!(merged.port_level_settings[0].connection_pool.is_some() && merged.port_level_settings[0].tls.is_some());
+        assert!(
+            merged.port_level_settings[0].connection_pool.is_some()
+                && merged.port_level_settings[0].tls.is_some()
+        );
     }
 
     #[test]
@@ -194,7 +242,10 @@ mod tests {
         let mesh = MeshConfig {
             default_traffic_policy: Some(DefaultTrafficPolicy {
                 connection_pool: Some(ConnectionPoolSettings::default()),
-                outlier_detection: Some(OutlierDetection { consecutive_errors: 3, ..OutlierDetection::default() }),
+                outlier_detection: Some(OutlierDetection {
+                    consecutive_errors: 3,
+                    ..OutlierDetection::default()
+                }),
             }),
             ..MeshConfig::default()
         };

@@ -37,7 +37,11 @@ impl ClusterLocalHosts {
         let covers = |(pattern, _): &(&String, &bool)| {
             hostname::is_wildcard(pattern) && hostname::is_subset_of(host.as_str(), pattern)
         };
-        let closest = self.0.iter().filter(covers).min_by(|(a, _), (b, _)| hostname::compare_specificity(a, b));
+        let closest = self
+            .0
+            .iter()
+            .filter(covers)
+            .min_by(|(a, _), (b, _)| hostname::compare_specificity(a, b));
         closest.is_some_and(|(_, local)| *local)
     }
 }
@@ -49,26 +53,44 @@ pub(super) fn is_cluster_local(view: &View<'_>, host: &Hostname) -> bool {
 
 /// The settings of a mesh, with Istio's defaults unless a setting overrides them.
 fn local_hosts(mesh: &MeshConfig, domain: &str) -> BTreeMap<String, bool> {
-    let mut defaults: Vec<String> = LOCAL_NAMESPACES.iter().map(|name| format!("*.{name}.svc.{domain}")).collect();
+    let mut defaults: Vec<String> = LOCAL_NAMESPACES
+        .iter()
+        .map(|name| format!("*.{name}.svc.{domain}"))
+        .collect();
     defaults.extend(LOCAL_SERVICES.iter().map(|name| format!("{name}.{domain}")));
-    let discovery = mesh.default_config.discovery_address.rsplit_once(':').map_or("", |(host, _)| host);
+    let discovery = mesh
+        .default_config
+        .discovery_address
+        .rsplit_once(':')
+        .map_or("", |(host, _)| host);
+
     if discovery.ends_with(domain) {
         defaults.push(discovery.to_owned());
     } else if !discovery.is_empty() {
         defaults.push(format!("{discovery}.{domain}"));
     }
+
     let mut hosts = BTreeMap::new();
+
     for service in &mesh.service_settings {
-        let local = service.settings.as_ref().is_some_and(|settings| settings.cluster_local);
+        let local = service
+            .settings
+            .as_ref()
+            .is_some_and(|settings| settings.cluster_local);
+
         for host in &service.hosts {
             if !local {
                 defaults.retain(|default| {
-                    host != default && !default.strip_prefix('*').is_some_and(|suffix| host.ends_with(suffix))
+                    host != default
+                        && !default
+                            .strip_prefix('*')
+                            .is_some_and(|suffix| host.ends_with(suffix))
                 });
             }
             hosts.insert(host.clone(), local);
         }
     }
+
     hosts.extend(defaults.into_iter().map(|host| (host, true)));
     hosts
 }
@@ -91,9 +113,14 @@ mod tests {
         let mut mesh = MeshConfig::istio_defaults();
         let hosts = local_hosts(&mesh, "cluster.local");
         assert_eq!(hosts.get("*.kube-system.svc.cluster.local"), Some(&true));
-        assert_eq!(hosts.get("istiod.istio-system.svc.cluster.local"), Some(&true));
+        assert_eq!(
+            hosts.get("istiod.istio-system.svc.cluster.local"),
+            Some(&true)
+        );
         mesh.service_settings = vec![ServiceSettings {
-            settings: Some(Settings { cluster_local: false }),
+            settings: Some(Settings {
+                cluster_local: false,
+            }),
             hosts: vec!["dns.kube-system.svc.cluster.local".to_owned()],
         }];
         let hosts = local_hosts(&mesh, "cluster.local");

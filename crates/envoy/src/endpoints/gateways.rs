@@ -20,8 +20,8 @@ use navarch_registry::directory::NetworkGateway;
 /// The gateways of all networks.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Gateways {
-    /// Whether gateways with a host name are used by name: proxies can only resolve it in DNS clusters. All others use
-    /// the addresses to which the control plane resolved the host name.
+    /// Whether gateways with a host name are used by name: proxies can only resolve it in DNS
+    /// clusters. All others use the addresses to which the control plane resolved the host name.
     pub(super) with_names: bool,
 }
 
@@ -64,20 +64,30 @@ impl Query for Gateways {
 
     fn compute(&self, view: &View<'_>) -> GatewayIndex {
         let mut by_network: BTreeMap<NetworkId, Vec<NetworkGateway>> = BTreeMap::new();
+
         for gateway in view.all_network_gateways() {
             let of_network = by_network.entry(gateway.network.clone()).or_default();
             if self.with_names || gateway.address.parse::<IpAddr>().is_ok() {
                 of_network.push(gateway.clone());
             } else {
                 let resolved = view.gateway_addresses(&gateway.address).iter();
-                let at = |ip: &IpAddr| NetworkGateway { address: Arc::from(ip.to_string()), ..gateway.clone() };
+                let at = |ip: &IpAddr| NetworkGateway {
+                    address: Arc::from(ip.to_string()),
+                    ..gateway.clone()
+                };
                 of_network.extend(resolved.map(at));
             }
         }
+
         by_network.retain(|_, gateways| !gateways.is_empty());
         let mut counts: Vec<usize> = Vec::new();
+
         for gateways in by_network.values_mut() {
-            gateways.sort_by(|a, b| (&a.address, a.port).cmp(&(&b.address, b.port)).then_with(|| a.cmp(b)));
+            gateways.sort_by(|a, b| {
+                (&a.address, a.port)
+                    .cmp(&(&b.address, b.port))
+                    .then_with(|| a.cmp(b))
+            });
             gateways.dedup();
             counts.push(gateways.len());
             let mut of_clusters: BTreeMap<&ClusterId, usize> = BTreeMap::new();
@@ -86,8 +96,12 @@ impl Query for Gateways {
             }
             counts.extend(of_clusters.into_values());
         }
+
         let scale = counts.into_iter().fold(1, least_common_multiple);
-        GatewayIndex { by_network, scale: u32::try_from(scale).unwrap_or(u32::MAX) }
+        GatewayIndex {
+            by_network,
+            scale: u32::try_from(scale).unwrap_or(u32::MAX),
+        }
     }
 }
 
@@ -98,13 +112,34 @@ impl GatewayIndex {
     }
 
     /// The gateways for a workload: those of its cluster, else those of its network.
-    fn towards(&self, network: &NetworkId, cluster: &ClusterId, client: &Client) -> Vec<&NetworkGateway> {
-        let Some(all) = self.by_network.get(network) else { return Vec::new() };
-        let own: Vec<&NetworkGateway> = all.iter().filter(|gateway| gateway.cluster == *cluster).collect();
-        let chosen = if own.is_empty() { all.iter().collect() } else { own };
-        let fits = |gateway: &&NetworkGateway| {
-            if client.tunnels() { gateway.hbone_port != 0 } else { !client.sidecar || gateway.port != 0 }
+    fn towards(
+        &self,
+        network: &NetworkId,
+        cluster: &ClusterId,
+        client: &Client,
+    ) -> Vec<&NetworkGateway> {
+        let Some(all) = self.by_network.get(network) else {
+            return Vec::new();
         };
+
+        let own: Vec<&NetworkGateway> = all
+            .iter()
+            .filter(|gateway| gateway.cluster == *cluster)
+            .collect();
+        let chosen = if own.is_empty() {
+            all.iter().collect()
+        } else {
+            own
+        };
+
+        let fits = |gateway: &&NetworkGateway| {
+            if client.tunnels() {
+                gateway.hbone_port != 0
+            } else {
+                !client.sidecar || gateway.port != 0
+            }
+        };
+
         chosen.into_iter().filter(fits).collect()
     }
 }
@@ -113,12 +148,22 @@ impl Client {
     /// The fields of the view's proxy.
     fn of(view: &View<'_>) -> Self {
         let sidecar = view.proxy().kind() == ProxyKind::Sidecar;
-        let joined = view.mesh().settings.gateway_api.east_west.then(|| match sidecar {
-            true => GatewayMode::Tls,
-            false if hbone::leaves_network(view) => GatewayMode::Tunnels,
-            false => GatewayMode::None,
-        });
-        Self { network: view.proxy().network(), families: view.proxy().families(), sidecar, joined }
+        let joined = view
+            .mesh()
+            .settings
+            .gateway_api
+            .east_west
+            .then(|| match sidecar {
+                true => GatewayMode::Tls,
+                false if hbone::leaves_network(view) => GatewayMode::Tunnels,
+                false => GatewayMode::None,
+            });
+        Self {
+            network: view.proxy().network(),
+            families: view.proxy().families(),
+            sidecar,
+            joined,
+        }
     }
 
     /// Whether gateways are passed by tunnels, if at all.
@@ -126,7 +171,8 @@ impl Client {
         matches!(self.joined, Some(GatewayMode::Tunnels | GatewayMode::None))
     }
 
-    /// Whether the proxy reaches a network without a gateway. An unknown network is assumed to be the proxy's own.
+    /// Whether the proxy reaches a network without a gateway. An unknown network is assumed to be
+    /// the proxy's own.
     fn is_in(&self, network: &NetworkId) -> bool {
         self.network.is_empty() || network.is_empty() || self.network == *network
     }
@@ -148,16 +194,24 @@ pub(super) fn is_in_network(view: &View<'_>, network: &NetworkId) -> bool {
     own.is_empty() || network.is_empty() || own == *network
 }
 
-/// Replaces endpoints that the proxy cannot reach directly by the gateways of their networks, which get their weights.
-/// Without any gateways, all endpoints are assumed to be reachable, except by tunnels.
-pub(super) fn apply(view: &View<'_>, index: &GatewayIndex, target: &Target<'_>, groups: &mut [Group]) {
+/// Replaces endpoints that the proxy cannot reach directly by the gateways of their networks, which
+/// get their weights. Without any gateways, all endpoints are assumed to be reachable, except by
+/// tunnels.
+pub(super) fn apply(
+    view: &View<'_>,
+    index: &GatewayIndex,
+    target: &Target<'_>,
+    groups: &mut [Group],
+) {
     if index.is_empty() && !view.mesh().settings.gateway_api.east_west {
         return;
     }
+
     let client = Client::of(view);
     if index.is_empty() && !client.tunnels() {
         return;
     }
+
     for group in groups {
         let mut shares: BTreeMap<GatewayKey, (NetworkGateway, u32)> = BTreeMap::new();
         let members = std::mem::take(&mut group.members);
@@ -166,30 +220,44 @@ pub(super) fn apply(view: &View<'_>, index: &GatewayIndex, target: &Target<'_>, 
                 group.members.push(member);
             }
         }
+
         let tunnelled = client.tunnels().then_some(target);
-        group.members.extend(shares.into_values().map(|(gateway, weight)| through(gateway, weight, tunnelled)));
+        group.members.extend(
+            shares
+                .into_values()
+                .map(|(gateway, weight)| through(gateway, weight, tunnelled)),
+        );
         group.set_weight();
     }
 }
 
-/// The endpoint with its weight scaled if the proxy reaches it; otherwise its weight is added to the gateways, or
-/// dropped.
+/// The endpoint with its weight scaled if the proxy reaches it; otherwise its weight is added to
+/// the gateways, or dropped.
 fn keep_or_replace(
     mut member: Member,
     index: &GatewayIndex,
     client: &Client,
     shares: &mut BTreeMap<GatewayKey, (NetworkGateway, u32)>,
 ) -> Option<Member> {
-    let EndpointWorkload::Workload(workload) = &member.behind else { return Some(member) };
-    let Location { network, cluster, .. } = &*workload.location;
+    let EndpointWorkload::Workload(workload) = &member.behind else {
+        return Some(member);
+    };
+
+    let Location {
+        network, cluster, ..
+    } = &*workload.location;
     let gateways = index.towards(network, cluster, client);
-    let is_cut_off =
-        || client.joined == Some(GatewayMode::None) || !gateways.iter().any(|gateway| client.reaches(gateway));
+    let is_cut_off = || {
+        client.joined == Some(GatewayMode::None)
+            || !gateways.iter().any(|gateway| client.reaches(gateway))
+    };
     if client.joined.is_some() && !client.is_in(network) && is_cut_off() {
         return None;
     }
+
     let weight = member.weight().max(1).saturating_mul(index.scale.max(1));
     member.wire.load_balancing_weight = Some(weight);
+
     // A proxy with an unknown network still uses the gateway of a network with a known one.
     let through_gateway = client.joined != Some(GatewayMode::None)
         && client.network.is_empty()
@@ -198,9 +266,17 @@ fn keep_or_replace(
     if !through_gateway && (client.is_in(network) || gateways.is_empty()) {
         return (!wire::is_without_address(&member.wire)).then_some(member);
     }
-    let reachable: Vec<&NetworkGateway> = gateways.into_iter().filter(|gateway| client.reaches(gateway)).collect();
-    // Gateways route by the SNI of mutual TLS, so endpoints without it cannot be reached except by tunnels.
-    if client.joined == Some(GatewayMode::Tunnels) || !client.tunnels() && wire::speaks_mtls(&member.wire) {
+
+    let reachable: Vec<&NetworkGateway> = gateways
+        .into_iter()
+        .filter(|gateway| client.reaches(gateway))
+        .collect();
+
+    // Gateways route by the SNI of mutual TLS, so endpoints without it cannot be reached except by
+    // tunnels.
+    if client.joined == Some(GatewayMode::Tunnels)
+        || !client.tunnels() && wire::speaks_mtls(&member.wire)
+    {
         let part = weight / u32::try_from(reachable.len()).unwrap_or(u32::MAX).max(1);
         for gateway in reachable {
             let key = (gateway.address.clone(), gateway.port, gateway.clone());
@@ -208,12 +284,16 @@ fn keep_or_replace(
             *sum = sum.saturating_add(part);
         }
     }
+
     None
 }
 
 /// A gateway as an endpoint; by tunnels to a target behind it, if given.
 fn through(gateway: NetworkGateway, weight: u32, tunnelled: Option<&Target<'_>>) -> Member {
-    let names = wire::Names { cluster: gateway.cluster.as_str(), ..wire::Names::default() };
+    let names = wire::Names {
+        cluster: gateway.cluster.as_str(),
+        ..wire::Names::default()
+    };
     let mut metadata = wire::metadata(tunnelled.is_none(), Some(&names));
     let host = match tunnelled {
         Some(target) => {
@@ -223,21 +303,32 @@ fn through(gateway: NetworkGateway, weight: u32, tunnelled: Option<&Target<'_>>)
         }
         None => wire::host(&gateway.address, gateway.port, &[]),
     };
+
     let wire = LbEndpoint {
         load_balancing_weight: Some(weight.max(1)),
         metadata: Some(metadata),
         host_identifier: Some(host),
         ..LbEndpoint::default()
     };
-    Member { wire, behind: EndpointWorkload::Gateway(gateway) }
+
+    Member {
+        wire,
+        behind: EndpointWorkload::Gateway(gateway),
+    }
 }
 
 fn least_common_multiple(a: usize, b: usize) -> usize {
-    a.checked_div(greatest_common_divisor(a, b)).unwrap_or(a).saturating_mul(b)
+    a.checked_div(greatest_common_divisor(a, b))
+        .unwrap_or(a)
+        .saturating_mul(b)
 }
 
 fn greatest_common_divisor(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+    if b == 0 {
+        a
+    } else {
+        greatest_common_divisor(b, a % b)
+    }
 }
 
 #[cfg(test)]

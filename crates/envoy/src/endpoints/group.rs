@@ -40,12 +40,18 @@ impl Group {
     /// Sets the weight to the sum of the endpoints' weights, `None` without endpoints.
     pub(super) fn set_weight(&mut self) {
         let weights = self.members.iter().map(Member::weight);
-        self.weight = weights.fold(None, |sum, weight| Some(sum.unwrap_or(0_u32).saturating_add(weight)));
+        self.weight = weights.fold(None, |sum, weight| {
+            Some(sum.unwrap_or(0_u32).saturating_add(weight))
+        });
     }
 
     /// The Envoy message.
     pub(crate) fn into_wire(self) -> LocalityLbEndpoints {
-        let Locality { region, zone, sub_zone } = self.locality;
+        let Locality {
+            region,
+            zone,
+            sub_zone,
+        } = self.locality;
         LocalityLbEndpoints {
             locality: Some(WireLocality {
                 region: region.to_string(),
@@ -128,9 +134,18 @@ mod tests {
             }),
             ..Workload::default()
         };
-        for (key, value) in [("app", "web"), (REGION, "r1"), (ZONE, "z1"), (SUBZONE, ""), (NETWORK, "n1"), ("x", "")] {
+
+        for (key, value) in [
+            ("app", "web"),
+            (REGION, "r1"),
+            (ZONE, "z1"),
+            (SUBZONE, ""),
+            (NETWORK, "n1"),
+            ("x", ""),
+        ] {
             assert_eq!(workload_label(&workload, key), value, "{key}");
         }
+
         assert!(carries_label(&workload, "empty", ""));
         assert!(!carries_label(&workload, "absent", ""));
     }

@@ -1,6 +1,8 @@
 //! The locality setting of a service: the DestinationRule's, the service's own, or the mesh's.
 
-use navarch_api::istio::{LoadBalancerSettings, LocalityLoadBalancerSetting, ZoneAwareLoadBalancerSetting};
+use navarch_api::istio::{
+    LoadBalancerSettings, LocalityLoadBalancerSetting, ZoneAwareLoadBalancerSetting,
+};
 use navarch_api::mesh::MeshConfig;
 use navarch_registry::model::{Service, TrafficDistribution};
 
@@ -32,35 +34,50 @@ pub(crate) enum LocalitySetting {
 
 impl LocalitySetting {
     /// The setting that applies; `None` if localities are ignored.
-    pub(crate) fn effective(mesh: &MeshConfig, rule: Option<&LoadBalancerSettings>, service: &Service) -> Option<Self> {
+    pub(crate) fn effective(
+        mesh: &MeshConfig,
+        rule: Option<&LoadBalancerSettings>,
+        service: &Service,
+    ) -> Option<Self> {
         if let Some(setting) = rule.and_then(|rule| rule.zone_aware_lb_setting.clone()) {
             return Some(Self::ZoneAware(setting));
         }
+
         if let Some(setting) = rule.and_then(|rule| rule.locality_lb_setting.clone()) {
             return Self::unless_off(setting);
         }
+
         let wish: &[&str] = match service.kubernetes.traffic_distribution {
             TrafficDistribution::Any => &[],
             TrafficDistribution::PreferSameZone => &[NETWORK, REGION, ZONE],
             TrafficDistribution::PreferSameNode => &[NETWORK, REGION, ZONE, SUBZONE, NODE],
         };
+
         if !wish.is_empty() {
             let setting = LocalityLoadBalancerSetting {
                 enabled: Some(true),
                 failover_priority: wish.iter().map(|&label| label.to_owned()).collect(),
                 ..LocalityLoadBalancerSetting::default()
             };
-            return Some(Self::Locality { setting, forced: true });
+            return Some(Self::Locality {
+                setting,
+                forced: true,
+            });
         }
+
         if let Some(setting) = mesh.zone_aware_lb_setting.clone() {
             return Some(Self::ZoneAware(setting));
         }
+
         mesh.locality_lb_setting.clone().and_then(Self::unless_off)
     }
 
     /// A locality setting that is not disabled.
     fn unless_off(setting: LocalityLoadBalancerSetting) -> Option<Self> {
-        (setting.enabled != Some(false)).then_some(Self::Locality { setting, forced: false })
+        (setting.enabled != Some(false)).then_some(Self::Locality {
+            setting,
+            forced: false,
+        })
     }
 }
 
@@ -73,9 +90,18 @@ mod tests {
         let mesh = MeshConfig::istio_defaults();
         let service = crate::endpoints::tests::a_service();
         assert!(LocalitySetting::effective(&mesh, None, &service).is_some());
-        let off = LocalityLoadBalancerSetting { enabled: Some(false), ..Default::default() };
-        let rule = LoadBalancerSettings { locality_lb_setting: Some(off), ..Default::default() };
-        assert_eq!(LocalitySetting::effective(&mesh, Some(&rule), &service), None);
+        let off = LocalityLoadBalancerSetting {
+            enabled: Some(false),
+            ..Default::default()
+        };
+        let rule = LoadBalancerSettings {
+            locality_lb_setting: Some(off),
+            ..Default::default()
+        };
+        assert_eq!(
+            LocalitySetting::effective(&mesh, Some(&rule), &service),
+            None
+        );
     }
 
     #[test]
@@ -83,6 +109,9 @@ mod tests {
         let mut service = crate::endpoints::tests::a_service();
         service.kubernetes.traffic_distribution = TrafficDistribution::PreferSameZone;
         let setting = LocalitySetting::effective(&MeshConfig::default(), None, &service);
-        assert!(matches!(setting, Some(LocalitySetting::Locality { forced: true, .. })));
+        assert!(matches!(
+            setting,
+            Some(LocalitySetting::Locality { forced: true, .. })
+        ));
     }
 }

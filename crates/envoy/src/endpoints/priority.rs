@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::group::{Group, Member};
 use super::locality_setting::{CLUSTER, LocalitySetting, NETWORK, NODE, REGION, SUBZONE, ZONE};
-use navarch_api::istio::{Distribute, Failover, LocalityLoadBalancerSetting, ZoneAwareLoadBalancerSetting};
+use navarch_api::istio::{
+    Distribute, Failover, LocalityLoadBalancerSetting, ZoneAwareLoadBalancerSetting,
+};
 use navarch_push::proxy::Locality;
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
@@ -14,8 +16,8 @@ use navarch_push::view::View;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct LabelValues(Vec<String>);
 
-/// Orders groups. `fails_over` means that outlier detection is enabled, without which priorities would be harmful;
-/// `labelled` means that the workloads of the endpoints are known.
+/// Orders groups. `fails_over` means that outlier detection is enabled, without which priorities
+/// would be harmful; `labelled` means that the workloads of the endpoints are known.
 pub(crate) fn arrange(
     view: &View<'_>,
     setting: &LocalitySetting,
@@ -50,30 +52,48 @@ fn arrange_by_locality(
     if by_labels && labelled {
         arrange_by_labels(view, &setting.failover_priority, groups);
     }
+
     if !by_labels || !setting.failover.is_empty() {
         let locality = view.proxy().locality();
-        prioritise(groups, 5, |group| match distance(&locality, &group.locality) {
-            3 => match setting.failover.iter().find(|failover| *failover.from == *locality.region) {
-                Some(failover) if *failover.to != *group.locality.region => 4,
-                Some(_) | None => 3,
-            },
-            near => near,
+        prioritise(groups, 5, |group| {
+            match distance(&locality, &group.locality) {
+                3 => match setting
+                    .failover
+                    .iter()
+                    .find(|failover| *failover.from == *locality.region)
+                {
+                    Some(failover) if *failover.to != *group.locality.region => 4,
+                    Some(_) | None => 3,
+                },
+                near => near,
+            }
         });
     }
 }
 
-/// Priorities by labels if the setting lists them, then by region, so that Envoy balances only among zones of one
-/// region.
-fn arrange_by_region(view: &View<'_>, setting: &ZoneAwareLoadBalancerSetting, groups: &mut Vec<Group>, labelled: bool) {
+/// Priorities by labels if the setting lists them, then by region, so that Envoy balances only
+/// among zones of one region.
+fn arrange_by_region(
+    view: &View<'_>,
+    setting: &ZoneAwareLoadBalancerSetting,
+    groups: &mut Vec<Group>,
+    labelled: bool,
+) {
     if !setting.failover_priority.is_empty() && labelled {
         arrange_by_labels(view, &setting.failover_priority, groups);
     }
+
     let region = view.proxy().locality().region;
     let takes_over = |failover: &&Failover| *failover.from == *region;
     prioritise(groups, 3, |group| {
         if group.locality.region == region {
             0
-        } else if setting.failover.iter().find(takes_over).is_some_and(|f| *f.to == *group.locality.region) {
+        } else if setting
+            .failover
+            .iter()
+            .find(takes_over)
+            .is_some_and(|f| *f.to == *group.locality.region)
+        {
             1
         } else {
             2
@@ -95,7 +115,10 @@ fn distance(from: &Locality, to: &Locality) -> u32 {
 /// Refines the priorities of groups by `rank`, which is below `ranks`, and closes the gaps.
 fn prioritise(groups: &mut [Group], ranks: u32, rank: impl Fn(&Group) -> u32) {
     for group in groups.iter_mut() {
-        group.priority = group.priority.saturating_mul(ranks).saturating_add(rank(group));
+        group.priority = group
+            .priority
+            .saturating_mul(ranks)
+            .saturating_add(rank(group));
     }
     close_gaps(groups);
 }
@@ -105,34 +128,52 @@ fn close_gaps(groups: &mut [Group]) {
     let used: BTreeSet<u32> = groups.iter().map(|group| group.priority).collect();
     let places: BTreeMap<u32, u32> = used.into_iter().zip(0..).collect();
     for group in groups {
-        group.priority = *places.get(&group.priority).expect("the map has the priorities of all groups");
+        group.priority = *places
+            .get(&group.priority)
+            .expect("the map has the priorities of all groups");
     }
 }
 
-/// Splits groups by the number of labels, most important first, that endpoints share with the proxy.
+/// Splits groups by the number of labels, most important first, that endpoints share with the
+/// proxy.
 fn arrange_by_labels(view: &View<'_>, priority: &[String], groups: &mut Vec<Group>) {
     let own = view.derived(&LabelValues(priority.to_vec()));
     let wanted: Vec<(&str, &str)> = priority
         .iter()
         .zip(own.iter())
-        .map(|(entry, own)| match entry.split('=').collect::<Vec<_>>().as_slice() {
-            [label, value] => (*label, *value),
-            [label, ..] => (*label, &**own),
-            [] => ("", ""),
-        })
+        .map(
+            |(entry, own)| match entry.split('=').collect::<Vec<_>>().as_slice() {
+                [label, value] => (*label, *value),
+                [label, ..] => (*label, &**own),
+                [] => ("", ""),
+            },
+        )
         .collect();
+
     let mut split = Vec::with_capacity(groups.len());
+
     for group in groups.drain(..) {
         let mut parts: BTreeMap<u32, Vec<Member>> = BTreeMap::new();
+
         for member in group.members {
-            parts.entry(label_rank(&member, &wanted)).or_default().push(member);
+            parts
+                .entry(label_rank(&member, &wanted))
+                .or_default()
+                .push(member);
         }
+
         for (priority, members) in parts {
-            let mut part = Group { locality: group.locality.clone(), priority, weight: None, members };
+            let mut part = Group {
+                locality: group.locality.clone(),
+                priority,
+                weight: None,
+                members,
+            };
             part.set_weight();
             split.push(part);
         }
     }
+
     close_gaps(&mut split);
     *groups = split;
 }
@@ -156,12 +197,25 @@ fn label_rank(member: &Member, wanted: &[(&str, &str)]) -> u32 {
 
 /// Sets the weights of the localities in a setting, and removes the endpoints of all others.
 fn distribute(locality: &Locality, settings: &[Distribute], groups: &mut [Group]) {
-    let Some(setting) = settings.iter().find(|setting| covers(&setting.from, locality)) else { return };
+    let Some(setting) = settings
+        .iter()
+        .find(|setting| covers(&setting.from, locality))
+    else {
+        return;
+    };
+
     let mut left: Vec<&mut Group> = groups.iter_mut().collect();
+
     for (pattern, share) in &setting.to {
-        let (matched, rest): (Vec<_>, Vec<_>) = left.into_iter().partition(|group| covers(pattern, &group.locality));
+        let (matched, rest): (Vec<_>, Vec<_>) = left
+            .into_iter()
+            .partition(|group| covers(pattern, &group.locality));
         left = rest;
-        let total: u64 = matched.iter().map(|group| u64::from(group.weight.unwrap_or(1))).sum();
+        let total: u64 = matched
+            .iter()
+            .map(|group| u64::from(group.weight.unwrap_or(1)))
+            .sum();
+
         for group in matched {
             let part = u64::from(group.weight.unwrap_or(1)).saturating_mul(u64::from(*share));
             // Rounded up, so that no locality with a share gets zero.
@@ -171,6 +225,7 @@ fn distribute(locality: &Locality, settings: &[Distribute], groups: &mut [Group]
             }
         }
     }
+
     for group in left {
         group.members.clear();
     }
@@ -193,19 +248,23 @@ impl Query for LabelValues {
         let labels = proxy.labels();
         let own = |key: &str| labels.get(key).cloned().unwrap_or_else(|| Arc::from(""));
         let placed = |part: Arc<str>, key: &str| if part.is_empty() { own(key) } else { part };
-        let values = self.0.iter().map(|entry| match entry.split('=').next().unwrap_or_default() {
-            REGION => placed(proxy.locality().region, REGION),
-            ZONE => placed(proxy.locality().zone, ZONE),
-            SUBZONE => placed(proxy.locality().sub_zone, SUBZONE),
-            CLUSTER => placed(Arc::from(proxy.cluster_id().as_str()), CLUSTER),
-            // The node comes from the proxy even if the registry differs, as in Istio.
-            NODE => proxy.meta("NODE_NAME").unwrap_or_else(|| Arc::from("")),
-            NETWORK => match own(NETWORK) {
-                label if label.is_empty() => Arc::from(proxy.network().as_str()),
-                label => label,
-            },
-            key => own(key),
-        });
+        let values = self
+            .0
+            .iter()
+            .map(|entry| match entry.split('=').next().unwrap_or_default() {
+                REGION => placed(proxy.locality().region, REGION),
+                ZONE => placed(proxy.locality().zone, ZONE),
+                SUBZONE => placed(proxy.locality().sub_zone, SUBZONE),
+                CLUSTER => placed(Arc::from(proxy.cluster_id().as_str()), CLUSTER),
+                // The node comes from the proxy even if the registry differs, as in Istio.
+                NODE => proxy.meta("NODE_NAME").unwrap_or_else(|| Arc::from("")),
+                NETWORK => match own(NETWORK) {
+                    label if label.is_empty() => Arc::from(proxy.network().as_str()),
+                    label => label,
+                },
+                key => own(key),
+            });
+
         values.collect()
     }
 }
@@ -221,16 +280,30 @@ mod tests {
 
     /// An endpoint with labels.
     fn member(labels: &[(&str, &str)]) -> Member {
-        let own_labels = labels.iter().map(|&(key, value)| (Arc::from(key), Arc::from(value))).collect();
+        let own_labels = labels
+            .iter()
+            .map(|&(key, value)| (Arc::from(key), Arc::from(value)))
+            .collect();
         Member {
-            wire: LbEndpoint { load_balancing_weight: Some(1), ..LbEndpoint::default() },
-            behind: EndpointWorkload::Workload(Arc::new(Workload { own_labels, ..Workload::default() })),
+            wire: LbEndpoint {
+                load_balancing_weight: Some(1),
+                ..LbEndpoint::default()
+            },
+            behind: EndpointWorkload::Workload(Arc::new(Workload {
+                own_labels,
+                ..Workload::default()
+            })),
         }
     }
 
     /// A group of one endpoint.
     fn group(locality: &str, weight: u32) -> Group {
-        Group { locality: Locality::parse(locality), priority: 0, weight: Some(weight), members: vec![member(&[])] }
+        Group {
+            locality: Locality::parse(locality),
+            priority: 0,
+            weight: Some(weight),
+            members: vec![member(&[])],
+        }
     }
 
     #[test]
@@ -243,12 +316,27 @@ mod tests {
 
     #[test]
     fn shares_are_split_by_weight_and_the_rest_gets_nothing() {
-        let mut groups = [group("a/1", 1), group("a/2", 3), group("b/1", 1), group("c/1", 1)];
-        let setting =
-            Distribute { from: "a/*".to_owned(), to: [("a/*".to_owned(), 70), ("b/1".to_owned(), 30)].into() };
+        let mut groups = [
+            group("a/1", 1),
+            group("a/2", 3),
+            group("b/1", 1),
+            group("c/1", 1),
+        ];
+
+        let setting = Distribute {
+            from: "a/*".to_owned(),
+            to: [("a/*".to_owned(), 70), ("b/1".to_owned(), 30)].into(),
+        };
         distribute(&Locality::parse("a/9"), &[setting], &mut groups);
-        assert_eq!(groups.each_ref().map(|group| group.weight), [Some(18), Some(53), Some(30), Some(1)]);
-        assert_eq!(groups.each_ref().map(|group| group.members.len()), [1, 1, 1, 0]);
+        assert_eq!(
+            groups.each_ref().map(|group| group.weight),
+            [Some(18), Some(53), Some(30), Some(1)]
+        );
+
+        assert_eq!(
+            groups.each_ref().map(|group| group.members.len()),
+            [1, 1, 1, 0]
+        );
     }
 
     #[test]

@@ -38,41 +38,66 @@ struct AllAcceptHbone(ServiceKey, u16);
 
 impl Tunnel {
     pub(super) fn to_workload(address: &str, port: u16) -> Self {
-        Self { local: joined(address, port), waypoint: None }
+        Self {
+            local: joined(address, port),
+            waypoint: None,
+        }
     }
 
     /// A tunnel to a port of a service, through one endpoint of its waypoint.
     pub(super) fn to_waypoint(service: &Service, port: u16, waypoint: &Endpoint) -> Self {
         let address = waypoint.addresses.first().map_or("", |address| address);
-        let vips = service.cluster_vips.get(&waypoint.workload.location.cluster);
-        let vip = vips.and_then(|vips| vips.first()).unwrap_or(&service.default_address);
-        Self { local: joined(vip, port), waypoint: Some(joined(address, waypoint.port)) }
+        let vips = service
+            .cluster_vips
+            .get(&waypoint.workload.location.cluster);
+        let vip = vips
+            .and_then(|vips| vips.first())
+            .unwrap_or(&service.default_address);
+        Self {
+            local: joined(vip, port),
+            waypoint: Some(joined(address, waypoint.port)),
+        }
     }
 
     /// The address that Envoy connects to.
     pub(super) fn host(&self, view: &View<'_>) -> HostIdentifier {
         let entry = self.waypoint.as_ref().unwrap_or(&self.local);
-        let listener = if hbone::joins_networks(view) { FORWARD } else { ORIGINATE };
+        let listener = if hbone::joins_networks(view) {
+            FORWARD
+        } else {
+            ORIGINATE
+        };
         let address = hbone::clusters::internal_address(listener, entry);
-        HostIdentifier::Endpoint(WireEndpoint { address: Some(address), ..WireEndpoint::default() })
+        HostIdentifier::Endpoint(WireEndpoint {
+            address: Some(address),
+            ..WireEndpoint::default()
+        })
     }
 
-    /// Adds the destination of the tunnel, and, with `is_chosen`, selects the tunnel transport socket.
+    /// Adds the destination of the tunnel, and, with `is_chosen`, selects the tunnel transport
+    /// socket.
     pub(super) fn add_to(&self, metadata: &mut Metadata, is_chosen: bool) {
-        let text = |text: &str| Value { kind: Some(Kind::StringValue(text.to_owned())) };
+        let text = |text: &str| Value {
+            kind: Some(Kind::StringValue(text.to_owned())),
+        };
         let mut fields = BTreeMap::from([("local".to_owned(), text(&self.local))]);
         if let Some(waypoint) = &self.waypoint {
             fields.insert("waypoint".to_owned(), text(waypoint));
         }
-        metadata.filter_metadata.insert(ORIGINAL_DST.to_owned(), Struct { fields });
+        metadata
+            .filter_metadata
+            .insert(ORIGINAL_DST.to_owned(), Struct { fields });
         if is_chosen {
-            metadata.filter_metadata.insert(wire::SOCKET_MATCH.to_owned(), wire::field("tunnel", "http"));
+            metadata
+                .filter_metadata
+                .insert(wire::SOCKET_MATCH.to_owned(), wire::field("tunnel", "http"));
         }
     }
 }
 
-/// A port of a service behind the gateway of another network, as an endpoint: the inner tunnel is to the host, the
-/// outer one to the gateway. With `is_chosen` the endpoint metadata selects the tunnel transport socket.
+/// A port of a service behind the gateway of another network, as an endpoint: the inner tunnel is
+/// to the host, the outer one to the gateway. With `is_chosen` the endpoint metadata selects the
+/// tunnel transport socket.
 pub(super) fn to_gateway(
     host: &str,
     port: u16,
@@ -81,16 +106,31 @@ pub(super) fn to_gateway(
     is_chosen: bool,
 ) -> HostIdentifier {
     let entry = joined(&gateway.address, gateway.hbone_port);
-    metadata.filter_metadata.insert(ORIGINAL_DST.to_owned(), wire::field("local", &entry));
+    metadata
+        .filter_metadata
+        .insert(ORIGINAL_DST.to_owned(), wire::field("local", &entry));
     let target = wire::field("hbone_target_address", &joined(host, port));
-    let target = Value { kind: Some(Kind::StructValue(target)) };
-    let own = metadata.filter_metadata.entry(wire::ISTIO.to_owned()).or_default();
+    let target = Value {
+        kind: Some(Kind::StructValue(target)),
+    };
+
+    let own = metadata
+        .filter_metadata
+        .entry(wire::ISTIO.to_owned())
+        .or_default();
     own.fields.insert("double_hbone".to_owned(), target);
+
     if is_chosen {
-        metadata.filter_metadata.insert(wire::SOCKET_MATCH.to_owned(), wire::field("tunnel", "http"));
+        metadata
+            .filter_metadata
+            .insert(wire::SOCKET_MATCH.to_owned(), wire::field("tunnel", "http"));
     }
+
     let address = hbone::clusters::internal_address(INNER, &entry);
-    HostIdentifier::Endpoint(WireEndpoint { address: Some(address), ..WireEndpoint::default() })
+    HostIdentifier::Endpoint(WireEndpoint {
+        address: Some(address),
+        ..WireEndpoint::default()
+    })
 }
 
 /// Whether the view's proxy reaches an endpoint by HBONE.
@@ -106,9 +146,17 @@ pub(super) fn is_reached_by_hbone(view: &View<'_>, endpoint: &Endpoint) -> bool 
 
 /// Whether a workload accepts HBONE.
 fn is_supported(view: &View<'_>, endpoint: &Endpoint, labels: WorkloadLabels<'_>) -> bool {
-    let says_so = labels.get(TUNNEL_LABEL).is_some_and(|tunnels| tunnels.split(',').any(|tunnel| tunnel == "http"));
-    let addresses = endpoint.addresses.iter().filter_map(|address| address.parse::<IpAddr>().ok());
-    says_so || addresses.into_iter().any(|address| takes_hbone(view, &endpoint.workload.location.network, address))
+    let says_so = labels
+        .get(TUNNEL_LABEL)
+        .is_some_and(|tunnels| tunnels.split(',').any(|tunnel| tunnel == "http"));
+    let addresses = endpoint
+        .addresses
+        .iter()
+        .filter_map(|address| address.parse::<IpAddr>().ok());
+    says_so
+        || addresses
+            .into_iter()
+            .any(|address| takes_hbone(view, &endpoint.workload.location.network, address))
 }
 
 /// Whether all endpoints of a service port accept HBONE, and there is at least one.
@@ -120,14 +168,23 @@ impl Query for AllAcceptHbone {
     type Value = bool;
 
     fn compute(&self, view: &View<'_>) -> bool {
-        let Some(service) = view.service(&self.0) else { return false };
-        let Some(endpoints) = view.endpoints(&self.0) else { return false };
+        let Some(service) = view.service(&self.0) else {
+            return false;
+        };
+        let Some(endpoints) = view.endpoints(&self.0) else {
+            return false;
+        };
         let mut of_port = of_port(endpoints, service, self.1).peekable();
-        of_port.peek().is_some() && of_port.all(|endpoint| is_supported(view, endpoint, endpoint.workload.labels()))
+        of_port.peek().is_some()
+            && of_port.all(|endpoint| is_supported(view, endpoint, endpoint.workload.labels()))
     }
 }
 
 /// Formats an address and port.
 fn joined(address: &str, port: u16) -> String {
-    if address.parse::<Ipv6Addr>().is_ok() { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
+    if address.parse::<Ipv6Addr>().is_ok() {
+        format!("[{address}]:{port}")
+    } else {
+        format!("{address}:{port}")
+    }
 }

@@ -42,8 +42,8 @@ pub(super) struct Names<'a> {
     pub(super) more: Option<More<'a>>,
 }
 
-/// Fields that Istio's filter discovers from an endpoint's proxy or the control plane, and that access logs do not
-/// contain.
+/// Fields that Istio's filter discovers from an endpoint's proxy or the control plane, and that
+/// access logs do not contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct More<'a> {
     /// The identity in its certificate; empty if logs contain it.
@@ -65,8 +65,16 @@ impl<'a> More<'a> {
 
     /// The names that Istio's proxies get for workloads that they look up by address.
     pub(super) fn of_discovered(names: &Names<'a>) -> Self {
-        let version = if names.revision.is_empty() { "latest" } else { names.revision };
-        Self { identity: "", app: names.canonical, version }
+        let version = if names.revision.is_empty() {
+            "latest"
+        } else {
+            names.revision
+        };
+        Self {
+            identity: "",
+            app: names.canonical,
+            version,
+        }
     }
 }
 
@@ -77,13 +85,18 @@ pub(super) fn canonical_name<'a>(labels: WorkloadLabels<'a>, workload: &'a str) 
 
 /// The revision for [`canonical_name`]; empty for `latest`, the default.
 pub(super) fn canonical_revision(labels: WorkloadLabels<'_>) -> &str {
-    let found = first_label(labels, &[CANONICAL_REVISION, "app.kubernetes.io/version", "version"]);
+    let found = first_label(
+        labels,
+        &[CANONICAL_REVISION, "app.kubernetes.io/version", "version"],
+    );
     found.filter(|revision| *revision != "latest").unwrap_or("")
 }
 
 /// The value of the first of these labels that is set.
 fn first_label<'a>(labels: WorkloadLabels<'a>, keys: &[&str]) -> Option<&'a str> {
-    keys.iter().find_map(|key| labels.get(key)).map(|value| &**value)
+    keys.iter()
+        .find_map(|key| labels.get(key))
+        .map(|value| &**value)
 }
 
 /// The metadata of an endpoint. Set even when empty, as in Istio.
@@ -92,24 +105,49 @@ pub(super) fn metadata(mtls: bool, names: Option<&Names<'_>>) -> Metadata {
     if mtls {
         filter_metadata.insert(SOCKET_MATCH.to_owned(), field(TLS_MODE, MTLS));
     }
-    if let Some(Names { workload, namespace, canonical, revision, cluster, more }) = names {
+
+    if let Some(Names {
+        workload,
+        namespace,
+        canonical,
+        revision,
+        cluster,
+        more,
+    }) = names
+    {
         let mut joined = format!("{workload};{namespace};{canonical};{revision};{cluster}");
-        if let Some(More { identity, app, version }) = more {
+        if let Some(More {
+            identity,
+            app,
+            version,
+        }) = more
+        {
             joined.push_str(&format!(";{identity};{app};{version}"));
         }
         filter_metadata.insert(ISTIO.to_owned(), field("workload", &joined));
     }
-    Metadata { filter_metadata, ..Metadata::default() }
+
+    Metadata {
+        filter_metadata,
+        ..Metadata::default()
+    }
 }
 
 pub(super) fn field(key: &str, text: &str) -> Struct {
-    let value = Value { kind: Some(Kind::StringValue(text.to_owned())) };
-    Struct { fields: BTreeMap::from([(key.to_owned(), value)]) }
+    let value = Value {
+        kind: Some(Kind::StringValue(text.to_owned())),
+    };
+    Struct {
+        fields: BTreeMap::from([(key.to_owned(), value)]),
+    }
 }
 
 /// Whether an endpoint is reached by Istio's mutual TLS.
 pub(super) fn speaks_mtls(endpoint: &LbEndpoint) -> bool {
-    let metadata = endpoint.metadata.as_ref().and_then(|metadata| metadata.filter_metadata.get(SOCKET_MATCH));
+    let metadata = endpoint
+        .metadata
+        .as_ref()
+        .and_then(|metadata| metadata.filter_metadata.get(SOCKET_MATCH));
     metadata
         .and_then(|fields| fields.fields.get(TLS_MODE))
         .is_some_and(|value| matches!(&value.kind, Some(Kind::StringValue(mode)) if mode == MTLS))
@@ -117,8 +155,14 @@ pub(super) fn speaks_mtls(endpoint: &LbEndpoint) -> bool {
 
 /// Whether the locality of an endpoint is unknown.
 pub(super) fn is_without_address(endpoint: &LbEndpoint) -> bool {
-    let Some(HostIdentifier::Endpoint(endpoint)) = &endpoint.host_identifier else { return true };
-    match endpoint.address.as_ref().and_then(|address| address.address.as_ref()) {
+    let Some(HostIdentifier::Endpoint(endpoint)) = &endpoint.host_identifier else {
+        return true;
+    };
+    match endpoint
+        .address
+        .as_ref()
+        .and_then(|address| address.address.as_ref())
+    {
         Some(address::Address::SocketAddress(socket)) => socket.address.is_empty(),
         // Unix sockets have no host either, and are omitted if the mesh has several networks.
         Some(address::Address::EnvoyInternalAddress(tunnelled)) => tunnelled.endpoint_id.is_empty(),
@@ -132,17 +176,24 @@ pub(crate) fn address(text: &str, port: u16) -> Address {
         return socket_address(text, u32::from(port));
     }
     let path = text.strip_prefix(UNIX_PREFIX).unwrap_or(text).to_owned();
-    Address { address: Some(address::Address::Pipe(Pipe { path, ..Pipe::default() })) }
+    Address {
+        address: Some(address::Address::Pipe(Pipe {
+            path,
+            ..Pipe::default()
+        })),
+    }
 }
 
-/// The host of an endpoint. `further` are additional addresses of the same endpoint; Envoy uses the first that
-/// connects.
+/// The host of an endpoint. `further` are additional addresses of the same endpoint; Envoy uses the
+/// first that connects.
 pub(crate) fn host(first: &str, port: u16, further: &[Arc<str>]) -> HostIdentifier {
     HostIdentifier::Endpoint(WireEndpoint {
         address: Some(address(first, port)),
         additional_addresses: further
             .iter()
-            .map(|text| AdditionalAddress { address: Some(address(text, port)) })
+            .map(|text| AdditionalAddress {
+                address: Some(address(text, port)),
+            })
             .collect(),
         ..WireEndpoint::default()
     })
@@ -156,32 +207,103 @@ mod tests {
     #[test]
     fn port_zero_is_a_path() {
         let pipe = address("unix:///var/run/app.sock", 0);
-        let Some(address::Address::Pipe(pipe)) = pipe.address else { panic!("a path") };
+        let Some(address::Address::Pipe(pipe)) = pipe.address else {
+            panic!("a path")
+        };
         assert_eq!(pipe.path, "/var/run/app.sock");
     }
 
     #[test]
     fn the_default_canonical_revision_is_omitted() {
-        let labels: Labels = [("app", "web"), ("version", "latest")].map(|(k, v)| (Arc::from(k), Arc::from(v))).into();
-        assert_eq!((canonical_name((&labels).into(), "web-1"), canonical_revision((&labels).into())), ("web", ""));
-        assert_eq!(canonical_name((&Labels::default()).into(), "web-1"), "web-1");
+        let labels: Labels = [("app", "web"), ("version", "latest")]
+            .map(|(k, v)| (Arc::from(k), Arc::from(v)))
+            .into();
+        assert_eq!(
+            (
+                canonical_name((&labels).into(), "web-1"),
+                canonical_revision((&labels).into())
+            ),
+            ("web", "")
+        );
+        assert_eq!(
+            canonical_name((&Labels::default()).into(), "web-1"),
+            "web-1"
+        );
     }
 
     #[test]
     fn endpoint_metadata_encodes_app_and_version_like_istio() {
         let labels = |pairs: &[(&str, &str)]| -> Labels {
-            pairs.iter().map(|(key, value)| (Arc::from(*key), Arc::from(*value))).collect()
+            pairs
+                .iter()
+                .map(|(key, value)| (Arc::from(*key), Arc::from(*value)))
+                .collect()
         };
-        let plain = labels(&[("app", "web"), ("version", "v1"), (CANONICAL_NAME, "shop-web")]);
-        assert_eq!(More::of_sidecar((&plain).into()), More { identity: "", app: "web", version: "v1" });
-        let qualified = labels(&[("app", "web"), ("app.kubernetes.io/name", "w"), ("app.kubernetes.io/version", "2")]);
-        assert_eq!(More::of_sidecar((&qualified).into()), More { identity: "", app: "w", version: "2" });
-        let names = Names { workload: "web-v1", namespace: "shop", canonical: "web", ..Names::default() };
+
+        let plain = labels(&[
+            ("app", "web"),
+            ("version", "v1"),
+            (CANONICAL_NAME, "shop-web"),
+        ]);
+
+        assert_eq!(
+            More::of_sidecar((&plain).into()),
+            More {
+                identity: "",
+                app: "web",
+                version: "v1"
+            }
+        );
+
+        let qualified = labels(&[
+            ("app", "web"),
+            ("app.kubernetes.io/name", "w"),
+            ("app.kubernetes.io/version", "2"),
+        ]);
+
+        assert_eq!(
+            More::of_sidecar((&qualified).into()),
+            More {
+                identity: "",
+                app: "w",
+                version: "2"
+            }
+        );
+
+        let names = Names {
+            workload: "web-v1",
+            namespace: "shop",
+            canonical: "web",
+            ..Names::default()
+        };
+
         let more = More::of_discovered(&names);
-        assert_eq!(more, More { identity: "", app: "web", version: "latest" });
-        let written = |names: &Names<'_>| metadata(false, Some(names)).filter_metadata.remove(ISTIO);
-        assert_eq!(written(&names), Some(field("workload", "web-v1;shop;web;;")));
-        let names = Names { more: Some(More { identity: "spiffe://a", ..more }), ..names };
-        assert_eq!(written(&names), Some(field("workload", "web-v1;shop;web;;;spiffe://a;web;latest")));
+        assert_eq!(
+            more,
+            More {
+                identity: "",
+                app: "web",
+                version: "latest"
+            }
+        );
+
+        let written =
+            |names: &Names<'_>| metadata(false, Some(names)).filter_metadata.remove(ISTIO);
+        assert_eq!(
+            written(&names),
+            Some(field("workload", "web-v1;shop;web;;"))
+        );
+        let names = Names {
+            more: Some(More {
+                identity: "spiffe://a",
+                ..more
+            }),
+            ..names
+        };
+
+        assert_eq!(
+            written(&names),
+            Some(field("workload", "web-v1;shop;web;;;spiffe://a;web;latest"))
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! Access logs: of requests, of connections, and of connections without a matching filter chain.
 //!
-//! Providers of mesh config determine the logs; without any, `accessLogFile` and `enableEnvoyAccessLogService` do.
+//! Providers of mesh config determine the logs; without any, `accessLogFile` and
+//! `enableEnvoyAccessLogService` do.
 
 mod file;
 pub(super) mod grpc;
@@ -9,8 +10,8 @@ mod open_telemetry;
 use navarch_proto::any::pack;
 use navarch_proto::envoy::config::accesslog::v3::access_log_filter::FilterSpecifier;
 use navarch_proto::envoy::config::accesslog::v3::{
-    AccessLog, AccessLogFilter, AndFilter, ComparisonFilter, ExtensionFilter, ResponseFlagFilter, StatusCodeFilter,
-    access_log, comparison_filter, extension_filter,
+    AccessLog, AccessLogFilter, AndFilter, ComparisonFilter, ExtensionFilter, ResponseFlagFilter,
+    StatusCodeFilter, access_log, comparison_filter, extension_filter,
 };
 use navarch_proto::envoy::config::core::v3::RuntimeUInt32;
 use navarch_proto::envoy::extensions::access_loggers::filters::cel::v3::ExpressionFilter;
@@ -66,21 +67,40 @@ impl Query for AccessLogsOf {
     type Value = AccessLogs;
 
     fn compute(&self, view: &View<'_>) -> AccessLogs {
-        let mut logs = match view.get(&LoggingOf { class: self.class, service: self.service.clone() }).as_ref() {
-            Some(providers) => from_providers(view, providers).unwrap_or_else(|| from_mesh_config(view)),
+        let mut logs = match view
+            .get(&LoggingOf {
+                class: self.class,
+                service: self.service.clone(),
+            })
+            .as_ref()
+        {
+            Some(providers) => {
+                from_providers(view, providers).unwrap_or_else(|| from_mesh_config(view))
+            }
             None => from_mesh_config(view),
         };
+
         if view.mesh().config.disable_envoy_listener_log {
             logs.listener.clear();
         }
-        let metrics = view.get(&MetricsLogsOf { class: self.class, service: self.service.clone() });
+
+        let metrics = view.get(&MetricsLogsOf {
+            class: self.class,
+            service: self.service.clone(),
+        });
         if metrics.tcp_options.is_some() {
             for log in &mut logs.tcp {
-                let filters = log.filter.take().into_iter().chain([metrics_log::at_end()]).collect();
+                let filters = log
+                    .filter
+                    .take()
+                    .into_iter()
+                    .chain([metrics_log::at_end()])
+                    .collect();
                 *log = filtered(std::mem::take(log), filters);
             }
             logs.tcp_options.clone_from(&metrics.tcp_options);
         }
+
         logs.http.extend(metrics.http.iter().cloned());
         logs.tcp.extend(metrics.tcp.iter().cloned());
         logs
@@ -91,19 +111,26 @@ impl Query for AccessLogsOf {
 fn from_mesh_config(view: &View<'_>) -> AccessLogs {
     let mesh = &view.mesh().config;
     let mut logs = AccessLogs::default();
+
     if !mesh.access_log_file.is_empty() {
         let log = file::of_mesh(view, &mesh.access_log_file, mesh);
         logs.http.push(log.clone());
         logs.tcp.push(log.clone());
         logs.listener.push(filtered(log.clone(), vec![unmatched()]));
-        logs.tunnel_begin.push(filtered(log.clone(), vec![unconnected()]));
+        logs.tunnel_begin
+            .push(filtered(log.clone(), vec![unconnected()]));
         logs.tunnel_end.push(filtered(log, vec![failed()]));
     }
+
     if mesh.enable_envoy_access_log_service {
         logs.http.push(grpc::http_service());
         logs.tcp.push(grpc::tcp_service("tcp_envoy_accesslog"));
-        logs.listener.push(filtered(grpc::tcp_service("listener_envoy_accesslog"), vec![unmatched()]));
+        logs.listener.push(filtered(
+            grpc::tcp_service("listener_envoy_accesslog"),
+            vec![unmatched()],
+        ));
     }
+
     logs
 }
 
@@ -111,14 +138,19 @@ fn from_mesh_config(view: &View<'_>) -> AccessLogs {
 fn from_providers(view: &View<'_>, providers: &[LoggingProvider]) -> Option<AccessLogs> {
     let known = &view.mesh().config.extension_providers;
     let mut logs: Option<AccessLogs> = None;
+
     for chosen in providers {
-        let Some(log) = provider::find(known, &chosen.name).and_then(|found| of_provider(view, found)) else {
+        let Some(log) =
+            provider::find(known, &chosen.name).and_then(|found| of_provider(view, found))
+        else {
             continue;
         };
+
         let logs = logs.get_or_insert_default();
         if chosen.disabled {
             continue;
         }
+
         let expression = chosen.expression.as_deref().filter(|text| match check_cel(text) {
             Ok(()) => true,
             Err(fault) => {
@@ -129,16 +161,23 @@ fn from_providers(view: &View<'_>, providers: &[LoggingProvider]) -> Option<Acce
                 false
             }
         });
+
         let expression = expression.map(by_expression);
         let of_requests = filtered(log.clone(), expression.iter().cloned().collect());
         logs.http.push(of_requests.clone());
         logs.tcp.push(of_requests);
-        let with =
-            |filter: AccessLogFilter| filtered(log.clone(), [filter].into_iter().chain(expression.clone()).collect());
+        let with = |filter: AccessLogFilter| {
+            filtered(
+                log.clone(),
+                [filter].into_iter().chain(expression.clone()).collect(),
+            )
+        };
+
         logs.listener.push(with(unmatched()));
         logs.tunnel_begin.push(with(unconnected()));
         logs.tunnel_end.push(with(failed()));
     }
+
     logs
 }
 
@@ -146,22 +185,37 @@ fn from_providers(view: &View<'_>, providers: &[LoggingProvider]) -> Option<Acce
 fn of_provider(view: &View<'_>, provider: &ExtensionProvider) -> Option<AccessLog> {
     if let Some(file) = &provider.envoy_file_access_log {
         // The built-in provider uses mesh config, unless it has its own settings.
-        let is_built_in = provider.name == "envoy" && file.log_format.is_none() && !file.omit_empty_values;
+        let is_built_in =
+            provider.name == "envoy" && file.log_format.is_none() && !file.omit_empty_values;
         return Some(if is_built_in {
             file::of_mesh(view, &file.path, &view.mesh().config)
         } else {
             file::of_provider(view, &provider.name, file)
         });
     }
+
     if let Some(http) = &provider.envoy_http_als {
-        return Some(grpc::http_provider(http, &provider::cluster(view, "envoyHTTPAls", &http.service, http.port)?));
+        return Some(grpc::http_provider(
+            http,
+            &provider::cluster(view, "envoyHTTPAls", &http.service, http.port)?,
+        ));
     }
+
     if let Some(tcp) = &provider.envoy_tcp_als {
-        return Some(grpc::tcp_provider(tcp, &provider::cluster(view, "envoyTCPAls", &tcp.service, tcp.port)?));
+        return Some(grpc::tcp_provider(
+            tcp,
+            &provider::cluster(view, "envoyTCPAls", &tcp.service, tcp.port)?,
+        ));
     }
+
     let collector = provider.envoy_otel_als.as_ref()?;
     let cluster = provider::cluster(view, "envoyOtelAls", &collector.service, collector.port)?;
-    Some(open_telemetry::of_provider(view, &provider.name, collector, &cluster))
+    Some(open_telemetry::of_provider(
+        view,
+        &provider.name,
+        collector,
+        &cluster,
+    ))
 }
 
 /// A log of this name and configuration.
@@ -177,7 +231,9 @@ pub(super) fn log<M: Message + Name>(name: &str, config: &M) -> AccessLog {
 fn filtered(log: AccessLog, mut filters: Vec<AccessLogFilter>) -> AccessLog {
     let filter = match filters.len() {
         0 | 1 => filters.pop(),
-        _ => Some(AccessLogFilter { filter_specifier: Some(FilterSpecifier::AndFilter(AndFilter { filters })) }),
+        _ => Some(AccessLogFilter {
+            filter_specifier: Some(FilterSpecifier::AndFilter(AndFilter { filters })),
+        }),
     };
     AccessLog { filter, ..log }
 }
@@ -195,24 +251,43 @@ fn unconnected() -> AccessLogFilter {
 /// Selects rejected or failed requests.
 fn failed() -> AccessLogFilter {
     // Envoy requires a runtime key; this one is never set.
-    let value = RuntimeUInt32 { default_value: 400, runtime_key: "istio.io/unset".to_owned() };
-    let comparison = ComparisonFilter { op: comparison_filter::Op::Ge.into(), value: Some(value) };
-    let filter = StatusCodeFilter { comparison: Some(comparison) };
-    AccessLogFilter { filter_specifier: Some(FilterSpecifier::StatusCodeFilter(filter)) }
+    let value = RuntimeUInt32 {
+        default_value: 400,
+        runtime_key: "istio.io/unset".to_owned(),
+    };
+    let comparison = ComparisonFilter {
+        op: comparison_filter::Op::Ge.into(),
+        value: Some(value),
+    };
+    let filter = StatusCodeFilter {
+        comparison: Some(comparison),
+    };
+    AccessLogFilter {
+        filter_specifier: Some(FilterSpecifier::StatusCodeFilter(filter)),
+    }
 }
 
 /// Selects entries with a response flag.
 fn flagged(flag: &str) -> AccessLogFilter {
-    let flags = ResponseFlagFilter { flags: vec![flag.to_owned()] };
-    AccessLogFilter { filter_specifier: Some(FilterSpecifier::ResponseFlagFilter(flags)) }
+    let flags = ResponseFlagFilter {
+        flags: vec![flag.to_owned()],
+    };
+    AccessLogFilter {
+        filter_specifier: Some(FilterSpecifier::ResponseFlagFilter(flags)),
+    }
 }
 
 /// Selects entries by a CEL expression.
 fn by_expression(expression: &str) -> AccessLogFilter {
-    let config = ExpressionFilter { expression: expression.to_owned(), ..ExpressionFilter::default() };
+    let config = ExpressionFilter {
+        expression: expression.to_owned(),
+        ..ExpressionFilter::default()
+    };
     let filter = ExtensionFilter {
         name: "envoy.access_loggers.extension_filters.cel".to_owned(),
         config_type: Some(extension_filter::ConfigType::TypedConfig(pack(&config))),
     };
-    AccessLogFilter { filter_specifier: Some(FilterSpecifier::ExtensionFilter(filter)) }
+    AccessLogFilter {
+        filter_specifier: Some(FilterSpecifier::ExtensionFilter(filter)),
+    }
 }

@@ -3,7 +3,9 @@
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::tls_parameters::{
     CompliancePolicy as Native, TlsProtocol,
 };
-use navarch_proto::envoy::extensions::transport_sockets::tls::v3::{CommonTlsContext, TlsParameters};
+use navarch_proto::envoy::extensions::transport_sockets::tls::v3::{
+    CommonTlsContext, TlsParameters,
+};
 
 use navarch_api::settings::CompliancePolicy;
 
@@ -20,20 +22,25 @@ const POST_QUANTUM_CURVE: &str = "X25519MLKEM768";
 
 /// Applies a policy to a context. Must be the last change.
 pub(crate) fn enforce(policy: CompliancePolicy, common: &mut CommonTlsContext) {
-    let params = |common: &mut CommonTlsContext| -> TlsParameters { common.tls_params.take().unwrap_or_default() };
+    let params = |common: &mut CommonTlsContext| -> TlsParameters {
+        common.tls_params.take().unwrap_or_default()
+    };
     let held = match policy {
         CompliancePolicy::None => return,
         CompliancePolicy::Fips140v2 => {
             let mut params = params(common);
             params.tls_minimum_protocol_version = TlsProtocol::TlSv12.into();
             params.tls_maximum_protocol_version = TlsProtocol::TlSv12.into();
-            params.cipher_suites.retain(|suite| APPROVED.contains(&suite.as_str()));
+            params
+                .cipher_suites
+                .retain(|suite| APPROVED.contains(&suite.as_str()));
             params.ecdh_curves.clear();
             params
         }
-        CompliancePolicy::Fips140v3 => {
-            TlsParameters { compliance_policies: vec![Native::Fips202205.into()], ..params(common) }
-        }
+        CompliancePolicy::Fips140v3 => TlsParameters {
+            compliance_policies: vec![Native::Fips202205.into()],
+            ..params(common)
+        },
         CompliancePolicy::PostQuantum => TlsParameters {
             tls_minimum_protocol_version: TlsProtocol::TlSv13.into(),
             cipher_suites: APPROVED.map(str::to_owned).to_vec(),
@@ -41,6 +48,7 @@ pub(crate) fn enforce(policy: CompliancePolicy, common: &mut CommonTlsContext) {
             ..params(common)
         },
     };
+
     common.tls_params = Some(held);
 }
 
@@ -50,14 +58,19 @@ mod tests {
 
     /// A context with a suite that is approved and one that is not, held to a policy.
     fn held(policy: CompliancePolicy) -> TlsParameters {
-        let suites = ["AES128-SHA", "ECDHE-RSA-AES128-GCM-SHA256"].map(str::to_owned).to_vec();
+        let suites = ["AES128-SHA", "ECDHE-RSA-AES128-GCM-SHA256"]
+            .map(str::to_owned)
+            .to_vec();
         let params = TlsParameters {
             cipher_suites: suites,
             ecdh_curves: vec!["X25519".to_owned()],
             tls_maximum_protocol_version: TlsProtocol::TlSv13.into(),
             ..TlsParameters::default()
         };
-        let mut common = CommonTlsContext { tls_params: Some(params), ..CommonTlsContext::default() };
+        let mut common = CommonTlsContext {
+            tls_params: Some(params),
+            ..CommonTlsContext::default()
+        };
         enforce(policy, &mut common);
         common.tls_params.unwrap()
     }

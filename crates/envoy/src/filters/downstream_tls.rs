@@ -1,13 +1,17 @@
-//! Downstream TLS: Istio's mutual TLS, and settings of Gateway servers and Sidecar ingress listeners.
+//! Downstream TLS: Istio's mutual TLS, and settings of Gateway servers and Sidecar ingress
+//! listeners.
 
 use navarch_proto::any::pack;
-use navarch_proto::envoy::config::core::v3::{DataSource, TransportSocket, data_source, transport_socket};
+use navarch_proto::envoy::config::core::v3::{
+    DataSource, TransportSocket, data_source, transport_socket,
+};
 use navarch_proto::envoy::extensions::transport_sockets::quic::v3::QuicDownstreamTransport;
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::certificate_validation_context::TrustChainVerification;
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::common_tls_context::ValidationContextType;
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::tls_parameters::TlsProtocol as Version;
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::{
-    CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SdsSecretConfig, TlsParameters,
+    CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SdsSecretConfig,
+    TlsParameters,
 };
 use navarch_proto::envoy::r#type::matcher::v3::{StringMatcher, string_matcher};
 
@@ -39,7 +43,8 @@ const PEER_ALPN: [&str; 3] = ["istio-peer-exchange", "h2", "http/1.1"];
 pub enum Payload {
     /// HTTP, which is parsed.
     Http,
-    /// Any protocol, which is forwarded; with the exchange of peer metadata between proxies of the mesh.
+    /// Any protocol, which is forwarded; with the exchange of peer metadata between proxies of the
+    /// mesh.
     Tcp,
     /// HTTP/3.
     Quic,
@@ -67,12 +72,15 @@ impl Query for MeshTlsOf {
     fn compute(&self, view: &View<'_>) -> DownstreamTlsContext {
         let mesh = &view.mesh().config;
         let limits = mesh.mesh_mtls.as_ref();
-        let ciphers = limits.map(|limits| mesh_ciphers(&limits.cipher_suites)).filter(|ciphers| !ciphers.is_empty());
+        let ciphers = limits
+            .map(|limits| mesh_ciphers(&limits.cipher_suites))
+            .filter(|ciphers| !ciphers.is_empty());
         note_unknown(view);
         let minimum = match limits.map(|limits| limits.min_protocol_version) {
             Some(MeshTlsProtocol::V1_3) => Version::TlSv13,
             Some(MeshTlsProtocol::Auto | MeshTlsProtocol::V1_2) | None => Version::TlSv12,
         };
+
         let mut common = CommonTlsContext {
             alpn_protocols: mesh_alpn(view, self.payload),
             tls_params: Some(TlsParameters {
@@ -83,12 +91,20 @@ impl Query for MeshTlsOf {
             }),
             ..CommonTlsContext::default()
         };
+
         let files = Files::of_proxy(view);
         let own_server = has_file_server(view);
         common.tls_certificate_sds_secret_configs = vec![files.certificate(own_server)];
-        let trusted = if view.mesh().settings.skip_validate_trust_domain { Vec::new() } else { trust_domains(mesh) };
-        let prefixes: Vec<StringMatcher> = trusted.iter().map(|domain| starts_with(domain)).collect();
-        common.validation_context_type = Some(sds::trust(matching(prefixes), files.roots(own_server)));
+        let trusted = if view.mesh().settings.skip_validate_trust_domain {
+            Vec::new()
+        } else {
+            trust_domains(mesh)
+        };
+
+        let prefixes: Vec<StringMatcher> =
+            trusted.iter().map(|domain| starts_with(domain)).collect();
+        common.validation_context_type =
+            Some(sds::trust(matching(prefixes), files.roots(own_server)));
         compliance::enforce(view.mesh().settings.compliance, &mut common);
         DownstreamTlsContext {
             common_tls_context: Some(common),
@@ -100,17 +116,28 @@ impl Query for MeshTlsOf {
 
 /// The TLS context of a Gateway server or a Sidecar ingress listener.
 #[must_use]
-pub fn of_server(view: &View<'_>, settings: &ServerTlsSettings, payload: Payload) -> DownstreamTlsContext {
+pub fn of_server(
+    view: &View<'_>,
+    settings: &ServerTlsSettings,
+    payload: Payload,
+) -> DownstreamTlsContext {
     // Over QUIC, Envoy cannot request a client certificate.
-    let requires_client =
-        matches!(settings.mode, ServerTlsMode::Mutual | ServerTlsMode::IstioMutual) && payload != Payload::Quic;
+    let requires_client = matches!(
+        settings.mode,
+        ServerTlsMode::Mutual | ServerTlsMode::IstioMutual
+    ) && payload != Payload::Quic;
     let validates = requires_client || settings.mode == ServerTlsMode::OptionalMutual;
     let alpn = match payload {
         Payload::Tcp if settings.mode == ServerTlsMode::IstioMutual => mesh_alpn(view, payload),
         Payload::Tcp | Payload::Http => HTTP_ALPN.map(str::to_owned).to_vec(),
         Payload::Quic => vec!["h3".to_owned()],
     };
-    let mut common = CommonTlsContext { alpn_protocols: alpn, ..CommonTlsContext::default() };
+
+    let mut common = CommonTlsContext {
+        alpn_protocols: alpn,
+        ..CommonTlsContext::default()
+    };
+
     if settings.mode == ServerTlsMode::IstioMutual {
         let files = Files::of_proxy(view);
         let own_server = has_file_server(view);
@@ -121,9 +148,14 @@ pub fn of_server(view: &View<'_>, settings: &ServerTlsSettings, payload: Payload
     } else {
         apply_credentials(view, settings, &mut common);
     }
-    if matches!(settings.mode, ServerTlsMode::Simple | ServerTlsMode::Mutual | ServerTlsMode::OptionalMutual) {
+
+    if matches!(
+        settings.mode,
+        ServerTlsMode::Simple | ServerTlsMode::Mutual | ServerTlsMode::OptionalMutual
+    ) {
         apply_limits(&view.mesh().config, settings, &mut common);
     }
+
     compliance::enforce(view.mesh().settings.compliance, &mut common);
     DownstreamTlsContext {
         common_tls_context: Some(common),
@@ -144,7 +176,10 @@ pub fn transport_socket(context: &DownstreamTlsContext) -> TransportSocket {
 /// `envoy.transport_sockets.quic`, for filter chains of listeners on UDP, which serve HTTP/3.
 #[must_use]
 pub fn quic_transport_socket(context: DownstreamTlsContext) -> TransportSocket {
-    let quic = QuicDownstreamTransport { downstream_tls_context: Some(context), ..QuicDownstreamTransport::default() };
+    let quic = QuicDownstreamTransport {
+        downstream_tls_context: Some(context),
+        ..QuicDownstreamTransport::default()
+    };
     TransportSocket {
         name: "envoy.transport_sockets.quic".to_owned(),
         config_type: Some(transport_socket::ConfigType::TypedConfig(pack(&quic))),
@@ -154,7 +189,10 @@ pub fn quic_transport_socket(context: DownstreamTlsContext) -> TransportSocket {
 /// The ALPN protocols between proxies of the mesh.
 fn mesh_alpn(view: &View<'_>, payload: Payload) -> Vec<String> {
     let settings = &view.mesh().settings;
-    if payload == Payload::Tcp && settings.metadata_exchange && !settings.disable_metadata_exchange_alpn {
+    if payload == Payload::Tcp
+        && settings.metadata_exchange
+        && !settings.disable_metadata_exchange_alpn
+    {
         PEER_ALPN.map(str::to_owned).to_vec()
     } else {
         HTTP_ALPN.map(str::to_owned).to_vec()
@@ -162,7 +200,12 @@ fn mesh_alpn(view: &View<'_>, payload: Payload) -> Vec<String> {
 }
 
 /// Certificates and roots from the files in the settings.
-fn apply_files(view: &View<'_>, settings: &ServerTlsSettings, validates: bool, common: &mut CommonTlsContext) {
+fn apply_files(
+    view: &View<'_>,
+    settings: &ServerTlsSettings,
+    validates: bool,
+    common: &mut CommonTlsContext,
+) {
     let own_server = has_file_server(view);
     let file = |certificate: &str, key: &str| Files {
         certificate: certificate.to_owned(),
@@ -174,13 +217,20 @@ fn apply_files(view: &View<'_>, settings: &ServerTlsSettings, validates: bool, c
         vec![own.certificate(own_server)]
     } else {
         let pairs = settings.tls_certificates.iter();
-        pairs.map(|pair| file(&pair.server_certificate, &pair.private_key).certificate(own_server)).collect()
+        pairs
+            .map(|pair| file(&pair.server_certificate, &pair.private_key).certificate(own_server))
+            .collect()
     };
     apply_roots(settings, validates, own.roots(own_server), common);
 }
 
 /// Validates client certificates by these roots and the settings.
-fn apply_roots(settings: &ServerTlsSettings, validates: bool, roots: SdsSecretConfig, common: &mut CommonTlsContext) {
+fn apply_roots(
+    settings: &ServerTlsSettings,
+    validates: bool,
+    roots: SdsSecretConfig,
+    common: &mut CommonTlsContext,
+) {
     if !validates {
         return;
     }
@@ -199,9 +249,21 @@ fn apply_roots(settings: &ServerTlsSettings, validates: bool, roots: SdsSecretCo
 fn apply_credentials(view: &View<'_>, settings: &ServerTlsSettings, common: &mut CommonTlsContext) {
     let external = external_server(view);
     let single = std::slice::from_ref(&settings.credential_name);
-    let names = if settings.credential_names.is_empty() { single } else { &settings.credential_names };
-    common.tls_certificate_sds_secret_configs = names.iter().map(|name| sds::credential(name, &external)).collect();
-    if matches!(settings.mode, ServerTlsMode::Mutual | ServerTlsMode::OptionalMutual) {
+    let names = if settings.credential_names.is_empty() {
+        single
+    } else {
+        &settings.credential_names
+    };
+
+    common.tls_certificate_sds_secret_configs = names
+        .iter()
+        .map(|name| sds::credential(name, &external))
+        .collect();
+
+    if matches!(
+        settings.mode,
+        ServerTlsMode::Mutual | ServerTlsMode::OptionalMutual
+    ) {
         let mut context = CertificateValidationContext {
             verify_certificate_spki: settings.verify_certificate_spki.clone(),
             verify_certificate_hash: settings.verify_certificate_hash.clone(),
@@ -209,11 +271,16 @@ fn apply_credentials(view: &View<'_>, settings: &ServerTlsSettings, common: &mut
         };
         accept_untrusted(settings, &mut context);
         let roots = if settings.ca_cert_credential_name.is_empty() {
-            format!("{}{}", names.first().map_or("", String::as_str), sds::CA_SUFFIX)
+            format!(
+                "{}{}",
+                names.first().map_or("", String::as_str),
+                sds::CA_SUFFIX
+            )
         } else {
             settings.ca_cert_credential_name.clone()
         };
-        common.validation_context_type = Some(sds::trust(context, sds::credential(&roots, &external)));
+        common.validation_context_type =
+            Some(sds::trust(context, sds::credential(&roots, &external)));
     } else if !settings.subject_alt_names.is_empty() {
         let context = sds::names(&settings.subject_alt_names);
         common.validation_context_type = Some(ValidationContextType::ValidationContext(context));
@@ -225,11 +292,19 @@ fn external_server(view: &View<'_>) -> sds::ExternalServer {
     if view.proxy().meta("credential").as_deref() == Some("true") {
         return sds::ExternalServer::Socket;
     }
-    let server = view.mesh().config.extension_providers.iter().find_map(|provider| provider.sds.as_ref());
-    let found = server.and_then(|server| provider::cluster(view, "externalSds", &server.service, server.port));
-    found.map_or(sds::ExternalServer::None, |found| sds::ExternalServer::Service {
-        cluster: found.cluster,
-        host: found.host,
+    let server = view
+        .mesh()
+        .config
+        .extension_providers
+        .iter()
+        .find_map(|provider| provider.sds.as_ref());
+    let found = server
+        .and_then(|server| provider::cluster(view, "externalSds", &server.service, server.port));
+    found.map_or(sds::ExternalServer::None, |found| {
+        sds::ExternalServer::Service {
+            cluster: found.cluster,
+            host: found.host,
+        }
     })
 }
 
@@ -243,6 +318,7 @@ fn accept_untrusted(settings: &ServerTlsSettings, context: &mut CertificateValid
 /// TLS limits: those of the mesh, overridden by those of the settings.
 fn apply_limits(mesh: &MeshConfig, settings: &ServerTlsSettings, common: &mut CommonTlsContext) {
     let mut limits = TlsParameters::default();
+
     if let Some(defaults) = &mesh.tls_defaults {
         limits.ecdh_curves = mesh_curves(&defaults.ecdh_curves);
         limits.cipher_suites = mesh_ciphers(&defaults.cipher_suites);
@@ -253,49 +329,82 @@ fn apply_limits(mesh: &MeshConfig, settings: &ServerTlsSettings, common: &mut Co
         }
         .into();
     }
+
     if settings.min_protocol_version != TlsProtocol::TlsAuto {
         limits.tls_minimum_protocol_version = version(settings.min_protocol_version).into();
     }
+
     if settings.max_protocol_version != TlsProtocol::TlsAuto {
         limits.tls_maximum_protocol_version = version(settings.max_protocol_version).into();
     }
+
     let ciphers = known_ciphers(&settings.cipher_suites);
     if !ciphers.is_empty() {
         limits.cipher_suites = ciphers;
     }
+
     if !settings.ecdh_curves.is_empty() {
         limits.ecdh_curves.clone_from(&settings.ecdh_curves);
     }
+
     if limits != TlsParameters::default() {
         common.tls_params = Some(limits);
     }
 }
 
 /// The curves that Envoy's TLS library supports.
-const CURVES: [&str; 8] =
-    ["P-224", "P-256", "P-384", "P-521", "X25519", "X25519Kyber768Draft00", "X25519MLKEM768", "MLKEM1024"];
+const CURVES: [&str; 8] = [
+    "P-224",
+    "P-256",
+    "P-384",
+    "P-521",
+    "X25519",
+    "X25519Kyber768Draft00",
+    "X25519MLKEM768",
+    "MLKEM1024",
+];
 
 /// The cipher suites of mesh config that Envoy supports.
 pub(crate) fn mesh_ciphers(suites: &[String]) -> Vec<String> {
-    suites.iter().filter(|suite| is_cipher_suite(suite)).cloned().collect()
+    suites
+        .iter()
+        .filter(|suite| is_cipher_suite(suite))
+        .cloned()
+        .collect()
 }
 
 /// The curves of mesh config that Envoy supports.
 pub(crate) fn mesh_curves(curves: &[String]) -> Vec<String> {
-    curves.iter().filter(|curve| CURVES.contains(&curve.as_str())).cloned().collect()
+    curves
+        .iter()
+        .filter(|curve| CURVES.contains(&curve.as_str()))
+        .cloned()
+        .collect()
 }
 
 /// Records a remark on skipped ciphers and curves of mesh config.
 fn note_unknown(view: &View<'_>) {
     let mesh = &view.mesh().config;
-    for (field, config) in [("tlsDefaults", &mesh.tls_defaults), ("meshMTLS", &mesh.mesh_mtls)] {
+
+    for (field, config) in [
+        ("tlsDefaults", &mesh.tls_defaults),
+        ("meshMTLS", &mesh.mesh_mtls),
+    ] {
         let Some(config) = config else { continue };
-        for suite in config.cipher_suites.iter().filter(|suite| !is_cipher_suite(suite)) {
+        for suite in config
+            .cipher_suites
+            .iter()
+            .filter(|suite| !is_cipher_suite(suite))
+        {
             view.remark(format!(
                 "mesh config: {field}.cipherSuites: {suite:?} is ignored, since Envoy does not support it"
             ));
         }
-        for curve in config.ecdh_curves.iter().filter(|curve| !CURVES.contains(&curve.as_str())) {
+        for curve in config
+            .ecdh_curves
+            .iter()
+            .filter(|curve| !CURVES.contains(&curve.as_str()))
+        {
             view.remark(format!(
                 "mesh config: {field}.ecdhCurves: {curve:?} is ignored, since Envoy does not support it"
             ));
@@ -303,7 +412,8 @@ fn note_unknown(view: &View<'_>) {
     }
 }
 
-/// The cipher suites that Envoy supports, each once: Envoy rejects the listener because of an unsupported one.
+/// The cipher suites that Envoy supports, each once: Envoy rejects the listener because of an
+/// unsupported one.
 fn known_ciphers(suites: &[String]) -> Vec<String> {
     let mut known: Vec<String> = Vec::with_capacity(suites.len());
     for suite in suites.iter().filter(|suite| is_cipher_suite(suite)) {
@@ -325,10 +435,14 @@ fn version(version: TlsProtocol) -> Version {
     }
 }
 
-/// The trust domains whose workloads may connect: the mesh's own, its aliases, and those of further roots; each once.
+/// The trust domains whose workloads may connect: the mesh's own, its aliases, and those of further
+/// roots; each once.
 pub(crate) fn trust_domains(mesh: &MeshConfig) -> Vec<String> {
     let own = std::iter::once(&mesh.trust_domain).chain(&mesh.trust_domain_aliases);
-    let of_roots = mesh.ca_certificates.iter().flat_map(|root| &root.trust_domains);
+    let of_roots = mesh
+        .ca_certificates
+        .iter()
+        .flat_map(|root| &root.trust_domains);
     let mut domains: Vec<String> = Vec::new();
     for domain in own.chain(of_roots) {
         if !domain.is_empty() && !domains.contains(domain) {
@@ -341,15 +455,23 @@ pub(crate) fn trust_domains(mesh: &MeshConfig) -> Vec<String> {
 /// Matches the SPIFFE ids of a trust domain.
 fn starts_with(trust_domain: &str) -> StringMatcher {
     StringMatcher {
-        match_pattern: Some(string_matcher::MatchPattern::Prefix(format!("spiffe://{trust_domain}/"))),
+        match_pattern: Some(string_matcher::MatchPattern::Prefix(format!(
+            "spiffe://{trust_domain}/"
+        ))),
         ..StringMatcher::default()
     }
 }
 
 /// Requires a name that one of these matches.
-#[allow(deprecated, reason = "Envoy's newer field needs the kind of each name; these match names of any kind")]
+#[allow(
+    deprecated,
+    reason = "Envoy's newer field needs the kind of each name; these match names of any kind"
+)]
 fn matching(names: Vec<StringMatcher>) -> CertificateValidationContext {
-    CertificateValidationContext { match_subject_alt_names: names, ..CertificateValidationContext::default() }
+    CertificateValidationContext {
+        match_subject_alt_names: names,
+        ..CertificateValidationContext::default()
+    }
 }
 
 /// Whether a user's server serves files as secrets to the proxy.
@@ -360,7 +482,12 @@ fn has_file_server(view: &View<'_>) -> bool {
 impl Files {
     /// The files in the proxy's metadata.
     fn of_proxy(view: &View<'_>) -> Self {
-        let file = |key: &str| view.proxy().meta(key).map(|file| file.to_string()).unwrap_or_default();
+        let file = |key: &str| {
+            view.proxy()
+                .meta(key)
+                .map(|file| file.to_string())
+                .unwrap_or_default()
+        };
         Self {
             certificate: file("TLS_SERVER_CERT_CHAIN"),
             key: file("TLS_SERVER_KEY"),
@@ -373,7 +500,10 @@ impl Files {
         if self.certificate.is_empty() || self.key.is_empty() {
             return sds::secret(sds::WORKLOAD);
         }
-        sds::file_secret(&format!("file-cert:{}~{}", self.certificate, self.key), own_server)
+        sds::file_secret(
+            &format!("file-cert:{}~{}", self.certificate, self.key),
+            own_server,
+        )
     }
 
     /// The secret of the roots; the mesh's if none are set.
@@ -392,7 +522,10 @@ mod tests {
 
     #[test]
     fn each_trust_domain_is_trusted_once() {
-        let root = CertificateData { trust_domains: vec!["td2".to_owned(), "td3".to_owned()], ..Default::default() };
+        let root = CertificateData {
+            trust_domains: vec!["td2".to_owned(), "td3".to_owned()],
+            ..Default::default()
+        };
         let mesh = MeshConfig {
             trust_domain: "td1".to_owned(),
             trust_domain_aliases: vec!["td2".to_owned(), String::new(), "td1".to_owned()],
@@ -404,15 +537,25 @@ mod tests {
 
     #[test]
     fn a_certificate_without_its_key_is_the_workloads_own() {
-        let files = Files { certificate: "/cert.pem".to_owned(), ..Files::default() };
+        let files = Files {
+            certificate: "/cert.pem".to_owned(),
+            ..Files::default()
+        };
         assert_eq!(files.certificate(false).name, "default");
-        let files = Files { key: "/key.pem".to_owned(), ..files };
-        assert_eq!(files.certificate(false).name, "file-cert:/cert.pem~/key.pem");
+        let files = Files {
+            key: "/key.pem".to_owned(),
+            ..files
+        };
+        assert_eq!(
+            files.certificate(false).name,
+            "file-cert:/cert.pem~/key.pem"
+        );
     }
 
     #[test]
     fn ciphers_that_envoy_does_not_know_are_left_out() {
-        let suites = ["AES128-SHA", "RC4-MD5", "AES128-SHA", "-ALL", "AES256-SHA"].map(str::to_owned);
+        let suites =
+            ["AES128-SHA", "RC4-MD5", "AES128-SHA", "-ALL", "AES256-SHA"].map(str::to_owned);
         assert_eq!(known_ciphers(&suites), ["AES128-SHA", "-ALL", "AES256-SHA"]);
     }
 }

@@ -5,7 +5,9 @@ use navarch_proto::envoy::config::cluster::v3::cluster::DnsLookupFamily;
 use navarch_proto::envoy::config::core::v3::TypedExtensionConfig;
 use navarch_proto::envoy::config::listener::v3::Filter;
 use navarch_proto::envoy::extensions::common::dynamic_forward_proxy::v3::DnsCacheConfig;
-use navarch_proto::envoy::extensions::filters::http::dynamic_forward_proxy::v3::{FilterConfig, filter_config};
+use navarch_proto::envoy::extensions::filters::http::dynamic_forward_proxy::v3::{
+    FilterConfig, filter_config,
+};
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 use navarch_proto::envoy::extensions::filters::network::sni_dynamic_forward_proxy::v3::{
     FilterConfig as SniFilterConfig, filter_config as sni_filter_config,
@@ -46,7 +48,10 @@ pub fn sni_filter(view: &View<'_>, service: &Service, port: u16) -> Filter {
         port_specifier: Some(sni_filter_config::PortSpecifier::PortValue(u32::from(port))),
         ..SniFilterConfig::default()
     };
-    network_filter("envoy.extensions.filters.network.sni_dynamic_forward_proxy", &config)
+    network_filter(
+        "envoy.extensions.filters.network.sni_dynamic_forward_proxy",
+        &config,
+    )
 }
 
 /// Resolves the host of requests for hosts that no service declares (`ALLOW_ANY_DYNAMIC_DNS`).
@@ -65,6 +70,7 @@ pub fn allow_any_cache(view: &View<'_>) -> DnsCacheConfig {
         max_hosts: Some(view.mesh().settings.dynamic_dns_max_hosts),
         ..DnsCacheConfig::default()
     };
+
     if proxy.meta_bool("DNS_CAPTURE") {
         let (host, port) = agent_dns(&proxy.meta("DNS_PROXY_ADDR").unwrap_or_default());
         let resolver = CaresDnsResolverConfig {
@@ -76,16 +82,27 @@ pub fn allow_any_cache(view: &View<'_>) -> DnsCacheConfig {
             typed_config: Some(pack(&resolver)),
         });
     }
+
     config
 }
 
 /// Parses `host:port`; returns the default if invalid.
 fn agent_dns(address: &str) -> (String, u32) {
     let (host, port) = match address.rsplit_once(':') {
-        Some((host, port)) => (host.trim_matches(['[', ']']), port.parse().unwrap_or(AGENT_DNS.1)),
+        Some((host, port)) => (
+            host.trim_matches(['[', ']']),
+            port.parse().unwrap_or(AGENT_DNS.1),
+        ),
         None => AGENT_DNS,
     };
-    (if host == "localhost" { AGENT_DNS.0.to_owned() } else { host.to_owned() }, port)
+    (
+        if host == "localhost" {
+            AGENT_DNS.0.to_owned()
+        } else {
+            host.to_owned()
+        },
+        port,
+    )
 }
 
 /// The DNS cache of a wildcard service, with the same name as in its cluster.
@@ -100,7 +117,9 @@ fn service_cache(view: &View<'_>, service: &Service) -> DnsCacheConfig {
 /// A filter with this cache.
 fn resolving(cache: DnsCacheConfig) -> HttpFilter {
     let config = FilterConfig {
-        implementation_specifier: Some(filter_config::ImplementationSpecifier::DnsCacheConfig(cache)),
+        implementation_specifier: Some(filter_config::ImplementationSpecifier::DnsCacheConfig(
+            cache,
+        )),
         ..FilterConfig::default()
     };
     filter("envoy.filters.http.dynamic_forward_proxy", &config)
@@ -121,7 +140,9 @@ pub fn lookup_family(view: &View<'_>) -> DnsLookupFamily {
         // The node may have an IPv4 interface that the pod's addresses do not contain.
         IpFamilies::V6 if settings.ipv4_for_ipv6_only => DnsLookupFamily::All,
         IpFamilies::V6 => DnsLookupFamily::V6Only,
-        IpFamilies::DualV4First | IpFamilies::DualV6First if settings.dual_stack => DnsLookupFamily::All,
+        IpFamilies::DualV4First | IpFamilies::DualV6First if settings.dual_stack => {
+            DnsLookupFamily::All
+        }
         IpFamilies::DualV4First | IpFamilies::DualV6First => DnsLookupFamily::V4Only,
     }
 }

@@ -1,7 +1,8 @@
 //! The HTTP connection manager.
 //!
-//! The order of its filters: peer metadata, custom authorization, authentication, authorization, extensions, gRPC-Web, gRPC
-//! statistics, ALPN, faults, CORS, metrics, sessions, name resolution, and the router last.
+//! The order of its filters: peer metadata, custom authorization, authentication, authorization,
+//! extensions, gRPC-Web, gRPC statistics, ALPN, faults, CORS, metrics, sessions, name resolution,
+//! and the router last.
 
 use navarch_proto::any::pack;
 use navarch_proto::envoy::config::core::v3::http1_protocol_options::HeaderKeyFormat;
@@ -42,7 +43,10 @@ use navarch_registry::protocol::Protocol;
 
 /// The settings in which connection managers of a class differ.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "independent switches of one message")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent switches of one message"
+)]
 pub struct HttpOptions<'a> {
     /// Selects the headers, metrics, access logs and tracing of the connection manager.
     pub class: ListenerClass,
@@ -56,7 +60,8 @@ pub struct HttpOptions<'a> {
     pub use_remote_address: bool,
     /// Whether the connection came through HBONE, which already transferred the peer's metadata.
     pub hbone: bool,
-    /// Whether peer metadata may be withheld from destinations outside the mesh, if the proxy's settings say so.
+    /// Whether peer metadata may be withheld from destinations outside the mesh, if the proxy's
+    /// settings say so.
     pub may_skip_external_metadata: bool,
     /// The service of the listener, if any.
     pub service: Option<&'a Service>,
@@ -66,8 +71,8 @@ pub struct HttpOptions<'a> {
     pub waypoint: bool,
     /// How peers are identified.
     pub peers: Peers,
-    /// The port by which extensions are selected: inbound that of the workload, else that of the listener. 0 means
-    /// none.
+    /// The port by which extensions are selected: inbound that of the workload, else that of the
+    /// listener. 0 means none.
     pub port: u16,
 }
 
@@ -109,7 +114,8 @@ struct BaseOf {
     service: Option<PolicyService>,
 }
 
-/// Whether a waypoint forwards client identities to applications (annotation `ambient.istio.io/xfcc-include-client-identity`).
+/// Whether a waypoint forwards client identities to applications (annotation
+/// `ambient.istio.io/xfcc-include-client-identity`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ForwardsClientIdentity;
 
@@ -118,9 +124,14 @@ impl Query for ForwardsClientIdentity {
 
     fn compute(&self, view: &View<'_>) -> bool {
         let annotations = view.proxy().meta("ANNOTATIONS");
-        let annotations = annotations.and_then(|text| serde_json::from_str::<serde_json::Value>(&text).ok());
-        let annotation = annotations.as_ref().and_then(|all| all.get("ambient.istio.io/xfcc-include-client-identity"));
-        annotation.and_then(serde_json::Value::as_str).is_some_and(|value| value.eq_ignore_ascii_case("true"))
+        let annotations =
+            annotations.and_then(|text| serde_json::from_str::<serde_json::Value>(&text).ok());
+        let annotation = annotations
+            .as_ref()
+            .and_then(|all| all.get("ambient.istio.io/xfcc-include-client-identity"));
+        annotation
+            .and_then(serde_json::Value::as_str)
+            .is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 }
 
@@ -143,21 +154,41 @@ struct Base {
 /// Builds a connection manager.
 #[must_use]
 pub fn connection_manager(view: &View<'_>, options: HttpOptions<'_>) -> HttpConnectionManager {
-    let service = options.service.filter(|_| options.waypoint).map(PolicyService::new);
-    let base = view.get(&BaseOf { class: options.class, service: service.clone() });
+    let service = options
+        .service
+        .filter(|_| options.waypoint)
+        .map(PolicyService::new);
+    let base = view.get(&BaseOf {
+        class: options.class,
+        service: service.clone(),
+    });
     let filters = http_filters(view, &options, &base, service);
-    let HttpOptions { stat_prefix, routes, use_remote_address, .. } = options;
+
+    let HttpOptions {
+        stat_prefix,
+        routes,
+        use_remote_address,
+        ..
+    } = options;
+
     let mut manager = base.manager.clone();
-    // The prefix ends with a semicolon: Envoy's own names continue with dots, which addresses also contain.
+
+    // The prefix ends with a semicolon: Envoy's own names continue with dots, which addresses also
+    // contain.
     manager.stat_prefix = format!("{stat_prefix};");
     manager.use_remote_address = Some(use_remote_address);
     if use_remote_address || view.mesh().settings.hcm_internal_networks {
         manager.internal_address_config = internal_addresses(view);
     }
+
     manager.route_specifier = Some(match routes {
-        Routes::Rds(name) => RouteSpecifier::Rds(Rds { config_source: Some(ads_source()), route_config_name: name }),
+        Routes::Rds(name) => RouteSpecifier::Rds(Rds {
+            config_source: Some(ads_source()),
+            route_config_name: name,
+        }),
         Routes::Inline(routes) => RouteSpecifier::RouteConfig(*routes),
     });
+
     if options.waypoint {
         // Traffic from a tunnel has no certificate.
         manager.set_current_client_cert_details = None;
@@ -166,6 +197,7 @@ pub fn connection_manager(view: &View<'_>, options: HttpOptions<'_>) -> HttpConn
             false => ForwardClientCertDetails::Sanitize.into(),
         };
     }
+
     manager.http_filters = filters;
     manager
 }
@@ -179,29 +211,38 @@ fn http_filters(
 ) -> Vec<HttpFilter> {
     let class = options.class;
     let mut filters: Vec<HttpFilter> = Vec::with_capacity(base.filters.len() + 4);
+
     if !options.hbone {
-        let skip =
-            options.may_skip_external_metadata && view.derived(&HeaderSettingsOf { class }).skip_external_metadata;
+        let skip = options.may_skip_external_metadata
+            && view
+                .derived(&HeaderSettingsOf { class })
+                .skip_external_metadata;
         let metadata_exchange = http::metadata_exchange(view, class, skip);
         filters.extend(metadata_exchange.or_else(|| peer_headers::filter_of(view, class, skip)));
     }
+
     if options.waypoint && *view.derived(&ForwardsClientIdentity) {
         filters.push(hbone_filters::client_identity());
     }
+
     let mut after = guard(view, options, service, &mut filters);
     if !options.waypoint {
         filters.append(&mut after);
     }
+
     if class == ListenerClass::Gateway && has_inference_pools(view) {
         filters.push(ext_proc::filter());
     }
+
     if options.protocol == Protocol::GrpcWeb {
         filters.push(http::grpc_web());
     }
+
     filters.extend(base.filters.iter().cloned());
     if !options.waypoint {
         filters.extend(base.metrics.iter().cloned());
     }
+
     filters.extend(base.session.clone());
     let is_wildcard = |service: &&Service| match options.waypoint {
         true => service.key.hostname.is_wildcard(),
@@ -212,14 +253,17 @@ fn http_filters(
     {
         filters.push(dynamic_forward_proxy::http_filter(view, service));
     }
+
     if options.resolves_unknown_hosts {
         filters.push(dynamic_forward_proxy::allow_any_filter(view));
     }
+
     if options.waypoint {
         filters.append(&mut after);
         filters.extend(hbone_filters::upstream_metadata(view));
         filters.extend(base.metrics.iter().cloned());
     }
+
     filters.push(base.router.clone());
     filters
 }
@@ -231,24 +275,42 @@ fn guard(
     service: Option<PolicyService>,
     filters: &mut Vec<HttpFilter>,
 ) -> Vec<HttpFilter> {
-    let extensions = traffic_extension::http_filters_for(view, options.class, options.port, service.clone());
-    let authorization = AuthorizationOf { service: service.clone(), peers: options.peers };
-    let guard = (options.class != ListenerClass::SidecarOutbound)
-        .then(|| (view.get(&authorization), view.get(&AuthenticationOf { service })));
-    // CUSTOM identifies peers by mutual TLS only, except at waypoints.
-    let custom = guard.as_ref().map(|(authorization, _)| match options.waypoint {
-        true => authorization.clone(),
-        false => view.get(&AuthorizationOf::PROXY),
+    let extensions =
+        traffic_extension::http_filters_for(view, options.class, options.port, service.clone());
+    let authorization = AuthorizationOf {
+        service: service.clone(),
+        peers: options.peers,
+    };
+    let guard = (options.class != ListenerClass::SidecarOutbound).then(|| {
+        (
+            view.get(&authorization),
+            view.get(&AuthenticationOf { service }),
+        )
     });
-    filters.extend(custom.iter().flat_map(|custom| custom.custom_http.iter().cloned()));
+
+    // CUSTOM identifies peers by mutual TLS only, except at waypoints.
+    let custom = guard
+        .as_ref()
+        .map(|(authorization, _)| match options.waypoint {
+            true => authorization.clone(),
+            false => view.get(&AuthorizationOf::PROXY),
+        });
+
+    filters.extend(
+        custom
+            .iter()
+            .flat_map(|custom| custom.custom_http.iter().cloned()),
+    );
     filters.extend(extensions.authn);
     if let Some((_, authentication)) = &guard {
         filters.extend((**authentication).clone());
     }
+
     filters.extend(extensions.authz);
     if let Some((authorization, _)) = &guard {
         filters.extend(authorization.http.iter().cloned());
     }
+
     extensions.rest
 }
 
@@ -260,37 +322,66 @@ impl Query for BaseOf {
         let settings = &view.mesh().settings;
         let headers = view.derived(&HeaderSettingsOf { class });
         let service = &self.service;
-        let tracing = view.get(&HttpTracingOf { class, service: service.clone() });
+        let tracing = view.get(&HttpTracingOf {
+            class,
+            service: service.clone(),
+        });
+
         let mut manager = HttpConnectionManager {
-            upgrade_configs: vec![UpgradeConfig { upgrade_type: "websocket".to_owned(), ..UpgradeConfig::default() }],
+            upgrade_configs: vec![UpgradeConfig {
+                upgrade_type: "websocket".to_owned(),
+                ..UpgradeConfig::default()
+            }],
             // Streams have no idle timeout, since only applications can choose one.
             stream_idle_timeout: Some(prost_types::Duration::default()),
-            common_http_protocol_options: idle_timeout(view)
-                .map(|timeout| HttpProtocolOptions { idle_timeout: Some(timeout), ..HttpProtocolOptions::default() }),
-            access_log: view.get(&AccessLogsOf { class, service: service.clone() }).http.clone(),
+            common_http_protocol_options: idle_timeout(view).map(|timeout| HttpProtocolOptions {
+                idle_timeout: Some(timeout),
+                ..HttpProtocolOptions::default()
+            }),
+            access_log: view
+                .get(&AccessLogsOf {
+                    class,
+                    service: service.clone(),
+                })
+                .http
+                .clone(),
             tracing: tracing.config.clone(),
             request_id_extension: Some(request_id(tracing.use_request_id)),
             proxy_100_continue: settings.proxy_100_continue,
             ..HttpConnectionManager::default()
         };
+
         if accepts_http10(view) {
-            manager.http_protocol_options.get_or_insert_default().accept_http_10 = true;
+            manager
+                .http_protocol_options
+                .get_or_insert_default()
+                .accept_http_10 = true;
         }
+
         normalize_paths(view, &mut manager);
         apply_headers(&headers, class, &mut manager);
         if let Some(connections) = &*view.get(&EffectiveConnectionSettings) {
             connection_settings::apply(connections, &mut manager);
         }
+
         let mut filters = vec![http::grpc_stats()];
         if class != ListenerClass::SidecarInbound {
             filters.extend(http::alpn(view));
         }
+
         filters.extend([http::fault(), http::cors()]);
-        let has_sessions = settings.persistent_session_filter && class != ListenerClass::SidecarInbound;
+        let has_sessions =
+            settings.persistent_session_filter && class != ListenerClass::SidecarInbound;
         Base {
             manager,
             filters,
-            metrics: view.get(&MetricsFiltersOf { class, service: service.clone() }).http.clone(),
+            metrics: view
+                .get(&MetricsFiltersOf {
+                    class,
+                    service: service.clone(),
+                })
+                .http
+                .clone(),
             session: has_sessions.then(http::empty_stateful_session),
             router: http::router(headers.suppress_debug_headers),
         }
@@ -298,31 +389,50 @@ impl Query for BaseOf {
 }
 
 /// Header settings of the proxy. Gateways handle the client's certificate by their topology.
-fn apply_headers(headers: &HeaderSettings, class: ListenerClass, manager: &mut HttpConnectionManager) {
+fn apply_headers(
+    headers: &HeaderSettings,
+    class: ListenerClass,
+    manager: &mut HttpConnectionManager,
+) {
     manager.server_name.clone_from(&headers.server_name);
     manager.server_header_transformation = headers.server_transformation().into();
     manager.generate_request_id = (!headers.generate_request_id).then_some(false);
     manager.append_x_forwarded_port = headers.x_forwarded_port;
     if headers.preserve_case {
-        manager.http_protocol_options.get_or_insert_default().header_key_format = Some(preserved_case());
+        manager
+            .http_protocol_options
+            .get_or_insert_default()
+            .header_key_format = Some(preserved_case());
     }
     if class == ListenerClass::SidecarInbound {
-        manager.forward_client_cert_details = forward_client_cert(headers.forwarded_client_cert).into();
+        manager.forward_client_cert_details =
+            forward_client_cert(headers.forwarded_client_cert).into();
         manager.set_current_client_cert_details = Some(headers.client_cert.to_proto());
     }
 }
 
 /// Path normalization from mesh config.
 fn normalize_paths(view: &View<'_>, manager: &mut HttpConnectionManager) {
-    let normalization = view.mesh().config.path_normalization.as_ref().map(|paths| paths.normalization);
+    let normalization = view
+        .mesh()
+        .config
+        .path_normalization
+        .as_ref()
+        .map(|paths| paths.normalization);
+
     let (normalize, merge, escaped) = match normalization.unwrap_or_default() {
         NormalizationType::None => (false, false, PathWithEscapedSlashesAction::KeepUnchanged),
         NormalizationType::Default | NormalizationType::Base => {
             (true, false, PathWithEscapedSlashesAction::KeepUnchanged)
         }
-        NormalizationType::MergeSlashes => (true, true, PathWithEscapedSlashesAction::KeepUnchanged),
-        NormalizationType::DecodeAndMergeSlashes => (true, true, PathWithEscapedSlashesAction::UnescapeAndForward),
+        NormalizationType::MergeSlashes => {
+            (true, true, PathWithEscapedSlashesAction::KeepUnchanged)
+        }
+        NormalizationType::DecodeAndMergeSlashes => {
+            (true, true, PathWithEscapedSlashesAction::UnescapeAndForward)
+        }
     };
+
     manager.normalize_path = Some(normalize);
     manager.merge_slashes = merge;
     manager.path_with_escaped_slashes_action = escaped.into();
@@ -334,7 +444,9 @@ fn request_id(decides_tracing: bool) -> RequestIdExtension {
         use_request_id_for_trace_sampling: Some(decides_tracing),
         ..UuidRequestIdConfig::default()
     };
-    RequestIdExtension { typed_config: Some(pack(&config)) }
+    RequestIdExtension {
+        typed_config: Some(pack(&config)),
+    }
 }
 
 /// Preserves the case of HTTP/1.1 headers.
@@ -343,15 +455,25 @@ fn preserved_case() -> HeaderKeyFormat {
         name: "preserve_case".to_owned(),
         typed_config: Some(pack(&PreserveCaseFormatterConfig::default())),
     };
-    HeaderKeyFormat { header_format: Some(HeaderFormat::StatefulFormatter(formatter)) }
+    HeaderKeyFormat {
+        header_format: Some(HeaderFormat::StatefulFormatter(formatter)),
+    }
 }
 
 /// The address ranges of the mesh networks, whose clients are internal.
 fn internal_addresses(view: &View<'_>) -> Option<InternalAddressConfig> {
-    let networks = view.networks().networks.values().flat_map(|network| &network.endpoints);
-    let mut ranges: Vec<Cidr> =
-        networks.filter_map(|endpoints| Cidr::parse_range_or_address(endpoints.from_cidr.as_deref()?)).collect();
+    let networks = view
+        .networks()
+        .networks
+        .values()
+        .flat_map(|network| &network.endpoints);
+    let mut ranges: Vec<Cidr> = networks
+        .filter_map(|endpoints| Cidr::parse_range_or_address(endpoints.from_cidr.as_deref()?))
+        .collect();
     ranges.sort_unstable();
     let cidr_ranges: Vec<CidrRange> = ranges.into_iter().map(cidr::to_proto).collect();
-    (!cidr_ranges.is_empty()).then(|| InternalAddressConfig { cidr_ranges, ..InternalAddressConfig::default() })
+    (!cidr_ranges.is_empty()).then(|| InternalAddressConfig {
+        cidr_ranges,
+        ..InternalAddressConfig::default()
+    })
 }

@@ -11,13 +11,15 @@ impl Query for AtLeast {
     type Value = bool;
 
     fn compute(&self, view: &View<'_>) -> bool {
-        parse(&view.proxy().meta("ISTIO_VERSION").unwrap_or_default()).is_none_or(|version| version >= self.0)
+        parse(&view.proxy().meta("ISTIO_VERSION").unwrap_or_default())
+            .is_none_or(|version| version >= self.0)
     }
 }
 
 impl ProxyQuery for AtLeast {}
 
-/// Whether the proxy has this version or a newer one. A proxy without a version counts as the newest.
+/// Whether the proxy has this version or a newer one. A proxy without a version counts as the
+/// newest.
 #[must_use]
 pub fn at_least(view: &View<'_>, major: u32, minor: u32) -> bool {
     *view.derived(&AtLeast([major, minor, 0]))
@@ -29,12 +31,16 @@ pub fn at_least_patch(view: &View<'_>, version: [u32; 3]) -> bool {
     *view.derived(&AtLeast(version))
 }
 
-/// Parses `1.32`, `1.32.1`, `release-1.32-20260801…`; a missing patch counts as the newest. `None` for anything else.
+/// Parses `1.32`, `1.32.1`, `release-1.32-20260801…`; a missing patch counts as the newest. `None`
+/// for anything else.
 fn parse(text: &str) -> Option<[u32; 3]> {
     let mut parts = text.strip_prefix("release-").unwrap_or(text).splitn(3, '.');
     let digits = |part: &str| {
-        let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
-        part.get(..end).and_then(|digits| digits.parse::<u32>().ok())
+        let end = part
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(part.len());
+        part.get(..end)
+            .and_then(|digits| digits.parse::<u32>().ok())
     };
     let major = parts.next()?.parse().ok().filter(|major| *major > 0)?;
     let minor = digits(parts.next()?)?;

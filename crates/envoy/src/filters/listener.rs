@@ -9,7 +9,8 @@ use navarch_proto::envoy::extensions::filters::listener::proxy_protocol::v3::Pro
 use navarch_proto::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
 use prost::{Message, Name};
 
-/// Initial read size of the TLS inspector: Envoy's default of 64 KiB is more than any handshake needs.
+/// Initial read size of the TLS inspector: Envoy's default of 64 KiB is more than any handshake
+/// needs.
 const TLS_FIRST_READ: u32 = 512;
 
 /// The iptables mark of connections that the proxy opened with the client's address.
@@ -27,7 +28,10 @@ fn filter<M: Message + Name>(name: &str, config: &M) -> ListenerFilter {
 /// Detects TLS, and reads SNI and ALPN.
 #[must_use]
 pub fn tls_inspector() -> ListenerFilter {
-    let config = TlsInspector { initial_read_buffer_size: Some(TLS_FIRST_READ), ..TlsInspector::default() };
+    let config = TlsInspector {
+        initial_read_buffer_size: Some(TLS_FIRST_READ),
+        ..TlsInspector::default()
+    };
     filter("envoy.filters.listener.tls_inspector", &config)
 }
 
@@ -46,11 +50,20 @@ pub fn original_destination() -> ListenerFilter {
 /// Uses the client's own address upstream.
 #[must_use]
 pub fn original_source() -> ListenerFilter {
-    filter("envoy.filters.listener.original_src", &OriginalSrc { mark: TPROXY_MARK, ..OriginalSrc::default() })
+    filter(
+        "envoy.filters.listener.original_src",
+        &OriginalSrc {
+            mark: TPROXY_MARK,
+            ..OriginalSrc::default()
+        },
+    )
 }
 
 /// Parses and removes the PROXY header.
 #[must_use]
 pub fn proxy_protocol() -> ListenerFilter {
-    filter("envoy.filters.listener.proxy_protocol", &ProxyProtocol::default())
+    filter(
+        "envoy.filters.listener.proxy_protocol",
+        &ProxyProtocol::default(),
+    )
 }

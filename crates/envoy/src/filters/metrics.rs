@@ -27,7 +27,8 @@ pub struct MetricsFiltersOf {
     pub service: Option<PolicyService>,
 }
 
-/// One `istio.stats` filter for each Prometheus provider; none if the proxy's Envoy lacks the extension.
+/// One `istio.stats` filter for each Prometheus provider; none if the proxy's Envoy lacks the
+/// extension.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MetricsFilters {
     /// For HTTP connection managers.
@@ -41,8 +42,13 @@ impl Query for MetricsFiltersOf {
 
     fn compute(&self, view: &View<'_>) -> MetricsFilters {
         let mut filters = MetricsFilters::default();
-        for CountingProvider { provider, counting } in
-            view.get(&MetricsOf { class: self.class, service: self.service.clone() }).iter()
+
+        for CountingProvider { provider, counting } in view
+            .get(&MetricsOf {
+                class: self.class,
+                service: self.service.clone(),
+            })
+            .iter()
         {
             if provider.prometheus.is_none() {
                 continue;
@@ -55,6 +61,7 @@ impl Query for MetricsFiltersOf {
                 filters.tcp.push(packed_network_filter(STATS, config));
             }
         }
+
         filters
     }
 }
@@ -67,7 +74,9 @@ fn stats_config(view: &View<'_>, class: ListenerClass, counting: &Counting) -> P
     };
     let reporter = match view.proxy().kind() {
         ProxyKind::Waypoint => Reporter::ServerGateway,
-        ProxyKind::Sidecar | ProxyKind::Router | ProxyKind::Ztunnel | ProxyKind::AgentGateway => Reporter::Unspecified,
+        ProxyKind::Sidecar | ProxyKind::Router | ProxyKind::Ztunnel | ProxyKind::AgentGateway => {
+            Reporter::Unspecified
+        }
     };
     PluginConfig {
         disable_host_header_fallback,

@@ -1,8 +1,9 @@
-//! The access logs from which the agent computes the metrics of Istio's filter, for Envoys without it.
+//! The access logs from which the agent computes the metrics of Istio's filter, for Envoys without
+//! it.
 //!
-//! The agent announces support in node metadata. The name of the log determines what is counted; values that entries do
-//! not contain are in tags: the endpoint, the services of the cluster, identities in certificates, and values of
-//! expressions, which Envoy evaluates.
+//! The agent announces support in node metadata. The name of the log determines what is counted;
+//! values that entries do not contain are in tags: the endpoint, the services of the cluster,
+//! identities in certificates, and values of expressions, which Envoy evaluates.
 
 use std::collections::BTreeMap;
 
@@ -25,8 +26,8 @@ use crate::hbone;
 use crate::policy::PolicyService;
 use navarch_api::duration::Duration;
 use navarch_api::metrics_log::{
-    BAGGAGE_TAG, CLUSTER, LabelValue, MetricChange, MetricsLog, NODE_KEY, OWN_TAG, PEER_TAG, Reporter, SERVICES_TAG,
-    VALUE_TAG, WORKLOAD_TAG,
+    BAGGAGE_TAG, CLUSTER, LabelValue, MetricChange, MetricsLog, NODE_KEY, OWN_TAG, PEER_TAG,
+    Reporter, SERVICES_TAG, VALUE_TAG, WORKLOAD_TAG,
 };
 use navarch_api::validation::check_cel;
 use navarch_push::proxy::ProxyKind;
@@ -40,8 +41,11 @@ const BUFFER: u32 = 64 << 10;
 /// The filter state object of the gRPC stats filter.
 const GRPC_STATS: &str = "envoy.filters.http.grpc_stats";
 /// Events of connections other than their end.
-const INTERMEDIATE: [AccessLogType; 3] =
-    [AccessLogType::TcpUpstreamConnected, AccessLogType::TcpPeriodic, AccessLogType::TcpConnectionStart];
+const INTERMEDIATE: [AccessLogType; 3] = [
+    AccessLogType::TcpUpstreamConnected,
+    AccessLogType::TcpPeriodic,
+    AccessLogType::TcpConnectionStart,
+];
 
 /// The logs of the listeners of a class.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -70,8 +74,13 @@ impl Query for MetricsLogsOf {
         if !are_taken(view) {
             return logs;
         }
-        for CountingProvider { provider, counting } in
-            view.get(&MetricsOf { class: self.class, service: self.service.clone() }).iter()
+
+        for CountingProvider { provider, counting } in view
+            .get(&MetricsOf {
+                class: self.class,
+                service: self.service.clone(),
+            })
+            .iter()
         {
             if provider.prometheus.is_none() {
                 continue;
@@ -90,15 +99,24 @@ impl Query for MetricsLogsOf {
                     additional_response_trailers_to_log: headers(&["grpc-status"]),
                 },
             ));
-            logs.tcp
-                .push(log("envoy.access_loggers.tcp_grpc", &TcpGrpcAccessLogConfig { common_config: Some(common) }));
+            logs.tcp.push(log(
+                "envoy.access_loggers.tcp_grpc",
+                &TcpGrpcAccessLogConfig {
+                    common_config: Some(common),
+                },
+            ));
             logs.tcp_options = Some(TcpAccessLogOptions {
-                access_log_flush_interval: Some(counting.interval.unwrap_or(REPORT_INTERVAL).to_proto()),
-                // A server's proxy connects to the application before the client has sent its certificate.
-                flush_access_log_on_connected: reporter_of(view, self.class) != Reporter::Destination,
+                access_log_flush_interval: Some(
+                    counting.interval.unwrap_or(REPORT_INTERVAL).to_proto(),
+                ),
+                // A server's proxy connects to the application before the client has sent its
+                // certificate.
+                flush_access_log_on_connected: reporter_of(view, self.class)
+                    != Reporter::Destination,
                 flush_access_log_on_start: false,
             });
         }
+
         logs
     }
 }
@@ -127,25 +145,45 @@ fn reporter_of(view: &View<'_>, class: ListenerClass) -> Reporter {
 /// The filter that restricts a user's log to the end of connections.
 pub(super) fn at_end() -> AccessLogFilter {
     let types = INTERMEDIATE.into_iter().map(i32::from).collect();
-    AccessLogFilter { filter_specifier: Some(FilterSpecifier::LogTypeFilter(LogTypeFilter { types, exclude: true })) }
+    AccessLogFilter {
+        filter_specifier: Some(FilterSpecifier::LogTypeFilter(LogTypeFilter {
+            types,
+            exclude: true,
+        })),
+    }
 }
 
 /// The log destination, its content and its name.
 fn common(view: &View<'_>, class: ListenerClass, counting: &Counting) -> CommonGrpcAccessLogConfig {
     let reporter = reporter_of(view, class);
-    let mut tags = vec![of_metadata(SERVICES_TAG, metadata_kind::Kind::Cluster(metadata_kind::Cluster {}))];
+    let mut tags = vec![of_metadata(
+        SERVICES_TAG,
+        metadata_kind::Kind::Cluster(metadata_kind::Cluster {}),
+    )];
+
     if reporter != Reporter::Destination {
-        tags.push(of_metadata(WORKLOAD_TAG, metadata_kind::Kind::Host(metadata_kind::Host {})));
+        tags.push(of_metadata(
+            WORKLOAD_TAG,
+            metadata_kind::Kind::Host(metadata_kind::Host {}),
+        ));
     }
+
     if reporter == Reporter::Source {
         tags.push(formatted(PEER_TAG, "%UPSTREAM_PEER_URI_SAN%".to_owned()));
         tags.push(formatted(OWN_TAG, "%UPSTREAM_LOCAL_URI_SAN%".to_owned()));
     } else if reporter == Reporter::Waypoint || hbone::is_taken_by_sidecar(view) {
-        let state =
-            [(PEER_TAG, hbone::PEER_PRINCIPAL), (OWN_TAG, hbone::LOCAL_PRINCIPAL), (BAGGAGE_TAG, hbone::BAGGAGE)];
+        let state = [
+            (PEER_TAG, hbone::PEER_PRINCIPAL),
+            (OWN_TAG, hbone::LOCAL_PRINCIPAL),
+            (BAGGAGE_TAG, hbone::BAGGAGE),
+        ];
         tags.extend(state.map(|(tag, key)| formatted(tag, format!("%FILTER_STATE({key}:PLAIN)%"))));
     }
-    let mut values = Values { view, tags: BTreeMap::new() };
+
+    let mut values = Values {
+        view,
+        tags: BTreeMap::new(),
+    };
     let metrics = counting.metrics.iter().map(|metric| MetricChange {
         name: metric.name.clone(),
         drop: metric.drop,
@@ -156,6 +194,7 @@ fn common(view: &View<'_>, class: ListenerClass, counting: &Counting) -> CommonG
             .filter_map(|(label, expression)| Some((label.clone(), values.of(label, expression)?)))
             .collect(),
     });
+
     let name = MetricsLog {
         reporter,
         host_names_service: class == ListenerClass::SidecarOutbound,
@@ -163,8 +202,17 @@ fn common(view: &View<'_>, class: ListenerClass, counting: &Counting) -> CommonG
         metrics: metrics.collect(),
     }
     .to_name();
-    tags.extend(values.tags.into_iter().map(|(expression, tag)| formatted(&tag, format!("%CEL({expression})%"))));
-    let cluster = ProviderCluster { host: String::new(), cluster: CLUSTER.to_owned() };
+    tags.extend(
+        values
+            .tags
+            .into_iter()
+            .map(|(expression, tag)| formatted(&tag, format!("%CEL({expression})%"))),
+    );
+
+    let cluster = ProviderCluster {
+        host: String::new(),
+        cluster: CLUSTER.to_owned(),
+    };
     CommonGrpcAccessLogConfig {
         buffer_size_bytes: Some(BUFFER),
         custom_tags: tags,
@@ -185,6 +233,7 @@ impl Values<'_> {
         if let Some(text) = plain_text(expression) {
             return Some(LabelValue::Literal(text.to_owned()));
         }
+
         // The command ends with these characters, and must be on one line.
         let fits = !expression.contains(")%") && !expression.contains(['\n', '\r']);
         let checked = check_cel(expression).map_err(|fault| fault.to_string());
@@ -192,37 +241,59 @@ impl Values<'_> {
             true => Ok(()),
             false => Err("it contains a line break or the characters )%".to_owned()),
         });
+
         if let Err(fault) = checked {
-            self.view.remark(format!("Telemetry: the tag override {label:?} is ignored: {fault}"));
+            self.view.remark(format!(
+                "Telemetry: the tag override {label:?} is ignored: {fault}"
+            ));
             return None;
         }
+
         let next = self.tags.len();
-        let tag = self.tags.entry(expression.to_owned()).or_insert_with(|| format!("{VALUE_TAG}{next}"));
+        let tag = self
+            .tags
+            .entry(expression.to_owned())
+            .or_insert_with(|| format!("{VALUE_TAG}{next}"));
+
         Some(LabelValue::Tag(tag.clone()))
     }
 }
 
 /// The string literal of an expression that is nothing else.
 fn plain_text(expression: &str) -> Option<&str> {
-    let quote = expression.chars().next().filter(|quote| matches!(quote, '\'' | '"'))?;
+    let quote = expression
+        .chars()
+        .next()
+        .filter(|quote| matches!(quote, '\'' | '"'))?;
     let inner = expression.strip_prefix(quote)?.strip_suffix(quote)?;
     (!inner.contains([quote, '\\', '\n'])).then_some(inner)
 }
 
 /// A tag with the value of its name in Istio's metadata.
 fn of_metadata(name: &str, kind: metadata_kind::Kind) -> CustomTag {
-    let segment = PathSegment { segment: Some(path_segment::Segment::Key(name.to_owned())) };
+    let segment = PathSegment {
+        segment: Some(path_segment::Segment::Key(name.to_owned())),
+    };
     let metadata = custom_tag::Metadata {
         kind: Some(MetadataKind { kind: Some(kind) }),
-        metadata_key: Some(MetadataKey { key: "istio".to_owned(), path: vec![segment] }),
+        metadata_key: Some(MetadataKey {
+            key: "istio".to_owned(),
+            path: vec![segment],
+        }),
         ..custom_tag::Metadata::default()
     };
-    CustomTag { tag: name.to_owned(), r#type: Some(custom_tag::Type::Metadata(metadata)) }
+    CustomTag {
+        tag: name.to_owned(),
+        r#type: Some(custom_tag::Type::Metadata(metadata)),
+    }
 }
 
 /// A tag with a formatted value.
 fn formatted(name: &str, format: String) -> CustomTag {
-    CustomTag { tag: name.to_owned(), r#type: Some(custom_tag::Type::Value(format)) }
+    CustomTag {
+        tag: name.to_owned(),
+        r#type: Some(custom_tag::Type::Value(format)),
+    }
 }
 
 #[cfg(test)]

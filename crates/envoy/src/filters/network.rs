@@ -20,10 +20,14 @@ use navarch_push::view::View;
 use navarch_registry::protocol::Protocol;
 
 /// The configuration type of the metadata exchange over TCP.
-const METADATA_EXCHANGE_TYPE: &str = "type.googleapis.com/envoy.tcp.metadataexchange.config.MetadataExchange";
+const METADATA_EXCHANGE_TYPE: &str =
+    "type.googleapis.com/envoy.tcp.metadataexchange.config.MetadataExchange";
 
 /// Timeout of one Redis operation.
-const REDIS_TIMEOUT: prost_types::Duration = prost_types::Duration { seconds: 5, nanos: 0 };
+const REDIS_TIMEOUT: prost_types::Duration = prost_types::Duration {
+    seconds: 5,
+    nanos: 0,
+};
 
 /// A filter with this name and configuration.
 #[must_use]
@@ -34,7 +38,10 @@ pub fn network_filter<M: Message + Name>(name: &str, config: &M) -> Filter {
 /// A filter with this name and packed configuration.
 #[must_use]
 pub fn packed_network_filter(name: &str, config: Any) -> Filter {
-    Filter { name: name.to_owned(), config_type: Some(filter::ConfigType::TypedConfig(config)) }
+    Filter {
+        name: name.to_owned(),
+        config_type: Some(filter::ConfigType::TypedConfig(config)),
+    }
 }
 
 /// The HTTP connection manager as a network filter.
@@ -59,11 +66,16 @@ pub fn tcp_proxy(stat_prefix: &str, cluster: &str) -> TcpProxy {
     }
 }
 
-/// Istio's exchange of peer metadata over TCP. `None` if disabled or if the proxy does not support it.
+/// Istio's exchange of peer metadata over TCP. `None` if disabled or if the proxy does not support
+/// it.
 #[must_use]
 pub fn metadata_exchange(view: &View<'_>) -> Option<Filter> {
     let settings = &view.mesh().settings;
-    if !settings.metadata_exchange || !view.proxy().supports("envoy.filters.network.metadata_exchange") {
+    if !settings.metadata_exchange
+        || !view
+            .proxy()
+            .supports("envoy.filters.network.metadata_exchange")
+    {
         return None;
     }
     let mut fields = BTreeMap::from([
@@ -71,10 +83,14 @@ pub fn metadata_exchange(view: &View<'_>) -> Option<Filter> {
         ("enable_discovery".to_owned(), bool_value(true)),
     ]);
     add_labels(&mut fields, &settings.metadata_exchange_labels);
-    Some(packed_network_filter("istio.metadata_exchange", typed_struct(METADATA_EXCHANGE_TYPE, fields)))
+    Some(packed_network_filter(
+        "istio.metadata_exchange",
+        typed_struct(METADATA_EXCHANGE_TYPE, fields),
+    ))
 }
 
-/// The last filters of a chain of this protocol: those of the protocol, and the TCP proxy unless they are terminal.
+/// The last filters of a chain of this protocol: those of the protocol, and the TCP proxy unless
+/// they are terminal.
 #[must_use]
 pub fn protocol_stack(
     view: &View<'_>,
@@ -85,6 +101,7 @@ pub fn protocol_stack(
 ) -> Vec<Filter> {
     let settings = &view.mesh().settings;
     let tcp = tcp_filter(proxy);
+
     match protocol {
         Protocol::Mongo if settings.mongo_filter => vec![mongo(stat_prefix), tcp],
         Protocol::Redis if settings.redis_filter => vec![redis(stat_prefix, cluster)],
@@ -107,25 +124,41 @@ pub fn protocol_stack(
 
 /// Counts MongoDB operations.
 fn mongo(stat_prefix: &str) -> Filter {
-    let config = MongoProxy { stat_prefix: stat_prefix.to_owned(), ..MongoProxy::default() };
+    let config = MongoProxy {
+        stat_prefix: stat_prefix.to_owned(),
+        ..MongoProxy::default()
+    };
     network_filter("envoy.filters.network.mongo_proxy", &config)
 }
 
 /// Counts MySQL queries.
 fn mysql(stat_prefix: &str) -> Filter {
-    let config = MySqlProxy { stat_prefix: stat_prefix.to_owned(), ..MySqlProxy::default() };
+    let config = MySqlProxy {
+        stat_prefix: stat_prefix.to_owned(),
+        ..MySqlProxy::default()
+    };
     network_filter("envoy.filters.network.mysql_proxy", &config)
 }
 
 /// The Redis proxy.
 fn redis(stat_prefix: &str, cluster: &str) -> Filter {
-    let catch_all = prefix_routes::Route { cluster: cluster.to_owned(), ..prefix_routes::Route::default() };
+    let catch_all = prefix_routes::Route {
+        cluster: cluster.to_owned(),
+        ..prefix_routes::Route::default()
+    };
     let config = RedisProxy {
         stat_prefix: stat_prefix.to_owned(),
         latency_in_micros: true,
-        settings: Some(ConnPoolSettings { op_timeout: Some(REDIS_TIMEOUT), ..ConnPoolSettings::default() }),
-        prefix_routes: Some(PrefixRoutes { catch_all_route: Some(catch_all), ..PrefixRoutes::default() }),
+        settings: Some(ConnPoolSettings {
+            op_timeout: Some(REDIS_TIMEOUT),
+            ..ConnPoolSettings::default()
+        }),
+        prefix_routes: Some(PrefixRoutes {
+            catch_all_route: Some(catch_all),
+            ..PrefixRoutes::default()
+        }),
         ..RedisProxy::default()
     };
+
     network_filter("envoy.filters.network.redis_proxy", &config)
 }

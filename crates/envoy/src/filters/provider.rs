@@ -19,13 +19,21 @@ pub struct ProviderCluster {
 /// The provider of this name, case-insensitively.
 #[must_use]
 pub fn find<'a>(providers: &'a [ExtensionProvider], name: &str) -> Option<&'a ExtensionProvider> {
-    providers.iter().find(|provider| provider.name.eq_ignore_ascii_case(name))
+    providers
+        .iter()
+        .find(|provider| provider.name.eq_ignore_ascii_case(name))
 }
 
-/// Finds the cluster of a provider's service: `host`, which only one namespace may declare, or `namespace/host`. `None`
-/// if there is no such service, or more than one, which is counted for this kind of provider, under Istio's name.
+/// Finds the cluster of a provider's service: `host`, which only one namespace may declare, or
+/// `namespace/host`. `None` if there is no such service, or more than one, which is counted for
+/// this kind of provider, under Istio's name.
 #[must_use]
-pub fn cluster(view: &View<'_>, kind: &'static str, service: &str, port: u32) -> Option<ProviderCluster> {
+pub fn cluster(
+    view: &View<'_>,
+    kind: &'static str,
+    service: &str,
+    port: u32,
+) -> Option<ProviderCluster> {
     let found = known_cluster(view, service, port);
     if found.is_none() {
         view.fail(Unavailable::Provider(kind), service);
@@ -38,14 +46,24 @@ fn known_cluster(view: &View<'_>, service: &str, port: u32) -> Option<ProviderCl
     if service.is_empty() {
         return None;
     }
+
     let host = match service.split('/').collect::<Vec<&str>>().as_slice() {
-        &[namespace, host] => view.service(&ServiceKey::new(namespace, host))?.key.hostname.clone(),
+        &[namespace, host] => view
+            .service(&ServiceKey::new(namespace, host))?
+            .key
+            .hostname
+            .clone(),
         _ => {
             let host = Hostname::new(service);
-            view.namespaces_of_host(&host).filter(|namespaces| namespaces.len() == 1)?;
+            view.namespaces_of_host(&host)
+                .filter(|namespaces| namespaces.len() == 1)?;
             host
         }
     };
+
     let port = u16::try_from(port).unwrap_or_default();
-    Some(ProviderCluster { cluster: OutboundCluster::new(port, "", &host).to_string(), host: host.to_string() })
+    Some(ProviderCluster {
+        cluster: OutboundCluster::new(port, "", &host).to_string(),
+        host: host.to_string(),
+    })
 }

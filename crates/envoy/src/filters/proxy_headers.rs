@@ -7,7 +7,8 @@ use navarch_proto::envoy::extensions::filters::network::http_connection_manager:
 use super::class::ListenerClass;
 use super::proxy_settings::EffectiveProxyConfig;
 use navarch_api::mesh::{
-    ForwardClientCertDetails, MetadataExchangeMode, ProxyHeaders, SetCurrentClientCertDetails as Details,
+    ForwardClientCertDetails, MetadataExchangeMode, ProxyHeaders,
+    SetCurrentClientCertDetails as Details,
 };
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
@@ -21,7 +22,10 @@ pub struct HeaderSettingsOf {
 
 /// `ProxyConfig.proxyHeaders`, with Istio's defaults for unset fields.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a separate header with its own switch")]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a separate header with its own switch"
+)]
 pub struct HeaderSettings {
     /// The value of `Server`; empty means Envoy's default.
     pub server_name: String,
@@ -49,7 +53,10 @@ pub struct HeaderSettings {
 
 /// Which parts of the client certificate are forwarded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[allow(clippy::struct_excessive_bools, reason = "the parts of Envoy's message")]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "the parts of Envoy's message"
+)]
 pub struct ClientCertParts {
     /// The subject of the certificate, `Subject=` in `X-Forwarded-Client-Cert`. Default true.
     pub subject: bool,
@@ -67,7 +74,10 @@ impl Query for HeaderSettingsOf {
     type Value = HeaderSettings;
 
     fn compute(&self, view: &View<'_>) -> HeaderSettings {
-        HeaderSettings::new(view.get(&EffectiveProxyConfig).proxy_headers.as_ref(), self.class)
+        HeaderSettings::new(
+            view.get(&EffectiveProxyConfig).proxy_headers.as_ref(),
+            self.class,
+        )
     }
 }
 
@@ -78,10 +88,12 @@ impl HeaderSettings {
     #[must_use]
     pub fn new(headers: Option<&ProxyHeaders>, class: ListenerClass) -> Self {
         let default_server = match class {
-            // Envoy's own default is `envoy`; Istio sets different names for inbound and gateway servers for historical reasons.
+            // Envoy's own default is `envoy`; Istio sets different names for inbound and gateway
+            // servers for historical reasons.
             ListenerClass::SidecarOutbound => "",
             ListenerClass::SidecarInbound | ListenerClass::Gateway => "istio-envoy",
         };
+
         let empty = ProxyHeaders::default();
         let headers = headers.unwrap_or(&empty);
         let server = headers.server.as_ref();
@@ -91,6 +103,7 @@ impl HeaderSettings {
             Some(server) if !server.value.is_empty() => &server.value,
             Some(_) | None => default_server,
         };
+
         Self {
             server_name: server_name.to_owned(),
             pass_server_through,
@@ -98,8 +111,14 @@ impl HeaderSettings {
                 .filter(|details| *details != ForwardClientCertDetails::Undefined)
                 .unwrap_or(ForwardClientCertDetails::AppendForward),
             client_cert: ClientCertParts::new(headers.set_current_client_cert_details.as_ref()),
-            attempt_count: headers.attempt_count.as_ref().is_none_or(|count| count.disabled != Some(true)),
-            generate_request_id: headers.request_id.as_ref().is_none_or(|id| id.disabled != Some(true)),
+            attempt_count: headers
+                .attempt_count
+                .as_ref()
+                .is_none_or(|count| count.disabled != Some(true)),
+            generate_request_id: headers
+                .request_id
+                .as_ref()
+                .is_none_or(|id| id.disabled != Some(true)),
             suppress_debug_headers: headers
                 .envoy_debug_headers
                 .as_ref()
@@ -109,8 +128,14 @@ impl HeaderSettings {
                 .as_ref()
                 .is_some_and(|headers| headers.mode == MetadataExchangeMode::InMesh),
             preserve_case: headers.preserve_http1_header_case == Some(true),
-            x_forwarded_port: headers.x_forwarded_port.as_ref().is_some_and(|port| port.enabled == Some(true)),
-            x_forwarded_host: headers.x_forwarded_host.as_ref().is_some_and(|host| host.enabled == Some(true)),
+            x_forwarded_port: headers
+                .x_forwarded_port
+                .as_ref()
+                .is_some_and(|port| port.enabled == Some(true)),
+            x_forwarded_host: headers
+                .x_forwarded_host
+                .as_ref()
+                .is_some_and(|host| host.enabled == Some(true)),
         }
     }
 
@@ -128,7 +153,9 @@ impl HeaderSettings {
 impl ClientCertParts {
     /// The defaults with the settings of `details`.
     fn new(details: Option<&Details>) -> Self {
-        let setting = |part: fn(&Details) -> Option<bool>, default: bool| details.and_then(part).unwrap_or(default);
+        let setting = |part: fn(&Details) -> Option<bool>, default: bool| {
+            details.and_then(part).unwrap_or(default)
+        };
         Self {
             subject: setting(|details| details.subject, true),
             cert: setting(|details| details.cert, false),
@@ -141,8 +168,21 @@ impl ClientCertParts {
     /// The Envoy message.
     #[must_use]
     pub fn to_proto(&self) -> SetCurrentClientCertDetails {
-        let Self { subject, cert, chain, dns, uri } = *self;
-        SetCurrentClientCertDetails { subject: Some(subject), cert, chain, dns, uri, ..Default::default() }
+        let Self {
+            subject,
+            cert,
+            chain,
+            dns,
+            uri,
+        } = *self;
+        SetCurrentClientCertDetails {
+            subject: Some(subject),
+            cert,
+            chain,
+            dns,
+            uri,
+            ..Default::default()
+        }
     }
 }
 
@@ -150,7 +190,9 @@ impl ClientCertParts {
 #[must_use]
 pub fn forward_client_cert(details: ForwardClientCertDetails) -> Forward {
     match details {
-        ForwardClientCertDetails::Undefined | ForwardClientCertDetails::Sanitize => Forward::Sanitize,
+        ForwardClientCertDetails::Undefined | ForwardClientCertDetails::Sanitize => {
+            Forward::Sanitize
+        }
         ForwardClientCertDetails::ForwardOnly => Forward::ForwardOnly,
         ForwardClientCertDetails::AppendForward => Forward::AppendForward,
         ForwardClientCertDetails::SanitizeSet => Forward::SanitizeSet,
@@ -165,23 +207,43 @@ mod tests {
 
     #[test]
     fn outbound_leaves_the_server_name_to_envoy_unless_one_is_set() {
-        assert_eq!(HeaderSettings::new(None, ListenerClass::SidecarOutbound).server_name, "");
-        assert_eq!(HeaderSettings::new(None, ListenerClass::SidecarInbound).server_name, "istio-envoy");
+        assert_eq!(
+            HeaderSettings::new(None, ListenerClass::SidecarOutbound).server_name,
+            ""
+        );
+        assert_eq!(
+            HeaderSettings::new(None, ListenerClass::SidecarInbound).server_name,
+            "istio-envoy"
+        );
+
         let set = ProxyHeaders {
-            server: Some(ServerHeader { value: "shop".to_owned(), ..ServerHeader::default() }),
+            server: Some(ServerHeader {
+                value: "shop".to_owned(),
+                ..ServerHeader::default()
+            }),
             ..ProxyHeaders::default()
         };
-        assert_eq!(HeaderSettings::new(Some(&set), ListenerClass::SidecarOutbound).server_name, "shop");
+
+        assert_eq!(
+            HeaderSettings::new(Some(&set), ListenerClass::SidecarOutbound).server_name,
+            "shop"
+        );
     }
 
     #[test]
     fn a_disabled_server_header_passes_through() {
         let disabled = ProxyHeaders {
-            server: Some(ServerHeader { disabled: Some(true), value: "shop".to_owned() }),
+            server: Some(ServerHeader {
+                disabled: Some(true),
+                value: "shop".to_owned(),
+            }),
             ..ProxyHeaders::default()
         };
         let settings = HeaderSettings::new(Some(&disabled), ListenerClass::SidecarInbound);
         assert_eq!(settings.server_name, "");
-        assert_eq!(settings.server_transformation(), ServerHeaderTransformation::PassThrough);
+        assert_eq!(
+            settings.server_transformation(),
+            ServerHeaderTransformation::PassThrough
+        );
     }
 }

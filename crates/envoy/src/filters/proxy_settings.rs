@@ -7,9 +7,11 @@ use navarch_api::mesh::ProxyConfig;
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 
-/// The effective `ProxyConfig`: that of the proxy's start (`PROXY_CONFIG` of its metadata), else the mesh's default.
+/// The effective `ProxyConfig`: that of the proxy's start (`PROXY_CONFIG` of its metadata), else
+/// the mesh's default.
 ///
-/// It reads the whole value: use it only within a [`ProxyQuery`] that derives a small value, or a query that few share.
+/// It reads the whole value: use it only within a [`ProxyQuery`] that derives a small value, or a
+/// query that few share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EffectiveProxyConfig;
 
@@ -21,7 +23,10 @@ impl Query for EffectiveProxyConfig {
     type Value = ProxyConfig;
 
     fn compute(&self, view: &View<'_>) -> ProxyConfig {
-        let sent = view.proxy().meta("PROXY_CONFIG").and_then(|text| parse(&text));
+        let sent = view
+            .proxy()
+            .meta("PROXY_CONFIG")
+            .and_then(|text| parse(&text));
         sent.unwrap_or_else(|| view.mesh().config.default_config.clone())
     }
 }
@@ -33,7 +38,8 @@ fn parse(text: &str) -> Option<ProxyConfig> {
     serde_json::from_value(json).ok()
 }
 
-/// Converts whole numbers to integers: on the wire all numbers of a `google.protobuf.Struct` are doubles.
+/// Converts whole numbers to integers: on the wire all numbers of a `google.protobuf.Struct` are
+/// doubles.
 fn make_integers(json: &mut Value) {
     match json {
         Value::Number(number) => {
@@ -81,6 +87,9 @@ mod tests {
     fn numbers_that_became_doubles_on_the_wire_are_read() {
         let config = parse(r#"{"statusPort": 15020.0, "tracing": {"sampling": 12.5}}"#).unwrap();
         assert_eq!(config.status_port, 15020);
-        assert_eq!(config.tracing.unwrap().sampling.to_bits(), 12.5_f64.to_bits());
+        assert_eq!(
+            config.tracing.unwrap().sampling.to_bits(),
+            12.5_f64.to_bits()
+        );
     }
 }

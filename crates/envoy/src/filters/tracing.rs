@@ -40,16 +40,32 @@ impl Query for HttpTracingOf {
     type Value = HttpTracing;
 
     fn compute(&self, view: &View<'_>) -> HttpTracing {
-        let off = HttpTracing { config: None, use_request_id: true };
-        let Some(spec) = &*view.get(&TracingOf { class: self.class, service: self.service.clone() }) else {
+        let off = HttpTracing {
+            config: None,
+            use_request_id: true,
+        };
+        let Some(spec) = &*view.get(&TracingOf {
+            class: self.class,
+            service: self.service.clone(),
+        }) else {
             return if view.mesh().config.enable_tracing {
-                HttpTracing { config: Some(by_proxy_config(view)), ..off }
+                HttpTracing {
+                    config: Some(by_proxy_config(view)),
+                    ..off
+                }
             } else {
                 off
             };
         };
-        let Some(provider) = spec.provider.as_ref().filter(|_| !spec.disabled) else { return off };
-        let Some(mut chosen) = provider::configure(view, provider) else { return off };
+
+        let Some(provider) = spec.provider.as_ref().filter(|_| !spec.disabled) else {
+            return off;
+        };
+
+        let Some(mut chosen) = provider::configure(view, provider) else {
+            return off;
+        };
+
         let settings = view.derived(&TracingSettings);
         let sampled = if chosen.samples_itself {
             // All spans must reach the sampler, which decides.
@@ -57,13 +73,19 @@ impl Query for HttpTracingOf {
         } else {
             spec.sampling.unwrap_or_else(|| settings.sampling())
         };
+
         set_sampling(&mut chosen.config, sampled);
         chosen.config.custom_tags = tags::all(view, spec.istio_tags, &settings, &spec.tags);
-        chosen.config.no_context_propagation = spec.keeps_context && istio_version::at_least(view, 1, 30);
+        chosen.config.no_context_propagation =
+            spec.keeps_context && istio_version::at_least(view, 1, 30);
         if chosen.config.max_path_tag_length.is_none() && settings.max_path_length != 0 {
             chosen.config.max_path_tag_length = Some(settings.max_path_length);
         }
-        HttpTracing { config: Some(chosen.config), use_request_id: spec.use_request_id }
+
+        HttpTracing {
+            config: Some(chosen.config),
+            use_request_id: spec.use_request_id,
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! The Secrets that the Gateways of a proxy may reference by `kubernetes-gateway://`.
 //!
-//! Such names contain a namespace, so the Gateway's author must be authorized there: the Secret is in the namespace of
-//! the Gateway, and the Gateway is for this proxy. Agrees with `mergeGateways` in `pilot/pkg/model/gateway.go`.
+//! Such names contain a namespace, so the Gateway's author must be authorized there: the Secret is
+//! in the namespace of the Gateway, and the Gateway is for this proxy. Agrees with `mergeGateways`
+//! in `pilot/pkg/model/gateway.go`.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +38,11 @@ impl Query for VerifiedReferences {
             if let Some(gateway) = config_objects::gateway(view, &selected.name)
                 && let Some(namespace) = trusted_namespace(&gateway, view)
             {
-                let servers = gateway.spec.servers.iter().filter(|server| server.port.is_some());
+                let servers = gateway
+                    .spec
+                    .servers
+                    .iter()
+                    .filter(|server| server.port.is_some());
                 servers.for_each(|server| add_references(server, &namespace, &mut verified));
             }
         }
@@ -47,21 +52,32 @@ impl Query for VerifiedReferences {
 
 /// The namespace whose Secrets the Gateway may reference for this proxy, if the Gateway is for it.
 fn trusted_namespace(gateway: &Object<Gateway>, view: &View<'_>) -> Option<Namespace> {
-    let annotation =
-        |name: &str| gateway.meta.annotations.get(name).map(|value| &**value).filter(|text| !text.is_empty());
+    let annotation = |name: &str| {
+        gateway
+            .meta
+            .annotations
+            .get(name)
+            .map(|value| &**value)
+            .filter(|text| !text.is_empty())
+    };
+
     let own = view.proxy().verified_namespace()?;
     let expected = annotation(PARENT_NAMESPACE).unwrap_or(gateway.meta.key.namespace.as_str());
     if own.as_str() != expected {
         return None;
     }
+
     if let Some(account) = annotation(SERVICE_ACCOUNT)
         && view.proxy().identity()?.service_account.as_str() != account
     {
         return None;
     }
+
     // Listeners of a ListenerSet may be in another namespace: their Gateway allows it.
-    let by_listener_set = annotation(PARENTS).is_some_and(|parents| parents.starts_with(LISTENER_SET));
-    (by_listener_set || gateway.meta.key.namespace == own).then(|| gateway.meta.key.namespace.clone())
+    let by_listener_set =
+        annotation(PARENTS).is_some_and(|parents| parents.starts_with(LISTENER_SET));
+    (by_listener_set || gateway.meta.key.namespace == own)
+        .then(|| gateway.meta.key.namespace.clone())
 }
 
 fn add_references(server: &Server, namespace: &Namespace, verified: &mut BTreeSet<String>) {
@@ -69,13 +85,23 @@ fn add_references(server: &Server, namespace: &Namespace, verified: &mut BTreeSe
     let prefix = format!("{GATEWAY_SECRET_PREFIX}{namespace}/");
     let is_here = |name: &&String| name.starts_with(&prefix);
     let single = std::slice::from_ref(&tls.credential_name);
-    let names = if tls.credential_names.is_empty() { single } else { &tls.credential_names };
-    let checks_clients = matches!(tls.mode, ServerTlsMode::Mutual | ServerTlsMode::OptionalMutual);
+    let names = if tls.credential_names.is_empty() {
+        single
+    } else {
+        &tls.credential_names
+    };
+
+    let checks_clients = matches!(
+        tls.mode,
+        ServerTlsMode::Mutual | ServerTlsMode::OptionalMutual
+    );
+
     for name in names.iter().filter(is_here) {
         verified.insert(name.clone());
         if checks_clients {
             verified.insert(format!("{name}{CA_SUFFIX}"));
         }
     }
+
     verified.extend(Some(&tls.ca_cert_credential_name).filter(is_here).cloned());
 }

@@ -43,13 +43,17 @@ pub(crate) enum Handling<'a> {
 }
 
 impl PlannedServer {
-    /// A server from its Gateway. `listens_on` is the listening port. `None` for one without a port.
+    /// A server from its Gateway. `listens_on` is the listening port. `None` for one without a
+    /// port.
     pub(crate) fn new(gateway: &NamespacedName, server: &Server, listens_on: u16) -> Option<Self> {
         let port = server.port.as_ref()?;
         let mut planned = Self {
             gateway: gateway.clone(),
             gateway_name: gateway.to_string().into(),
-            server: Server { hosts: resolve_hosts(&server.hosts, &gateway.namespace), ..server.clone() },
+            server: Server {
+                hosts: resolve_hosts(&server.hosts, &gateway.namespace),
+                ..server.clone()
+            },
             port: u16::try_from(port.number).ok()?,
             protocol: Protocol::parse(&port.protocol),
             route_name: String::new(),
@@ -63,7 +67,11 @@ impl PlannedServer {
         if self.protocol.is_http() {
             return Handling::Http;
         }
-        let Some(tls) = &self.server.tls else { return Handling::Opaque };
+
+        let Some(tls) = &self.server.tls else {
+            return Handling::Opaque;
+        };
+
         match tls.mode {
             ServerTlsMode::Passthrough => Handling::Passthrough,
             ServerTlsMode::AutoPassthrough => Handling::AutoPassthrough,
@@ -82,18 +90,29 @@ impl PlannedServer {
 
     /// Whether HTTP requests are redirected to HTTPS.
     pub(crate) fn redirects_to_https(&self) -> bool {
-        self.server.tls.as_ref().is_some_and(|tls| tls.https_redirect)
+        self.server
+            .tls
+            .as_ref()
+            .is_some_and(|tls| tls.https_redirect)
     }
 
     /// The SNI names that it accepts: its hosts without their namespaces, sorted, each once.
     pub(crate) fn sni_hosts(&self) -> Vec<String> {
-        let hosts: BTreeSet<&str> = self.server.hosts.iter().map(|host| split_host(host).1).collect();
+        let hosts: BTreeSet<&str> = self
+            .server
+            .hosts
+            .iter()
+            .map(|host| split_host(host).1)
+            .collect();
         hosts.into_iter().map(str::to_owned).collect()
     }
 
     /// Its hosts that VirtualServices of a namespace may use.
     pub(crate) fn hosts_for<'a>(&'a self, namespace: &Namespace) -> Vec<&'a str> {
-        self.hosts().filter(|host| host.is_open_to(namespace)).map(|host| host.host).collect()
+        self.hosts()
+            .filter(|host| host.is_open_to(namespace))
+            .map(|host| host.host)
+            .collect()
     }
 
     /// Its hosts, with the namespaces that may use them.
@@ -104,8 +123,8 @@ impl PlannedServer {
         })
     }
 
-    /// The name of its route configuration. All HTTP servers of a port share one; each HTTPS server has its own, since
-    /// it must only be reachable by its own SNI names and certificate.
+    /// The name of its route configuration. All HTTP servers of a port share one; each HTTPS server
+    /// has its own, since it must only be reachable by its own SNI names and certificate.
     fn name_of_routes(&self, listens_on: u16, port_name: &str) -> String {
         let bind = match self.server.bind.as_str() {
             "" => String::new(),
@@ -114,10 +133,14 @@ impl PlannedServer {
         match self.handling() {
             Handling::Http => format!("http.{listens_on}{bind}"),
             Handling::Https(_) => {
-                let (namespace, name) = (&self.gateway.namespace, &self.gateway.name);
+                let namespace = &self.gateway.namespace;
+                let name = &self.gateway.name;
                 format!("https.{}.{port_name}.{name}.{namespace}{bind}", self.port)
             }
-            Handling::EndTls(_) | Handling::Passthrough | Handling::AutoPassthrough | Handling::Opaque => String::new(),
+            Handling::EndTls(_)
+            | Handling::Passthrough
+            | Handling::AutoPassthrough
+            | Handling::Opaque => String::new(),
         }
     }
 }
@@ -133,7 +156,8 @@ pub(crate) struct ServerHost<'a> {
 impl ServerHost<'_> {
     /// Whether VirtualServices of a namespace may use it.
     pub(crate) fn is_open_to(&self, namespace: &Namespace) -> bool {
-        self.scope.is_none_or(|scope| scope == "*" || *namespace == scope)
+        self.scope
+            .is_none_or(|scope| scope == "*" || *namespace == scope)
     }
 }
 
@@ -164,12 +188,25 @@ mod tests {
     use navarch_api::istio::Port;
 
     /// A server on port 443 of the Gateway `edge/front`.
-    fn a_server(protocol: &str, mode: Option<ServerTlsMode>, hosts: &[&str], bind: &str) -> PlannedServer {
+    fn a_server(
+        protocol: &str,
+        mode: Option<ServerTlsMode>,
+        hosts: &[&str],
+        bind: &str,
+    ) -> PlannedServer {
         let server = Server {
-            port: Some(Port { number: 443, protocol: protocol.to_owned(), name: "web".to_owned(), target_port: 0 }),
+            port: Some(Port {
+                number: 443,
+                protocol: protocol.to_owned(),
+                name: "web".to_owned(),
+                target_port: 0,
+            }),
             bind: bind.to_owned(),
             hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
-            tls: mode.map(|mode| ServerTlsSettings { mode, ..ServerTlsSettings::default() }),
+            tls: mode.map(|mode| ServerTlsSettings {
+                mode,
+                ..ServerTlsSettings::default()
+            }),
             ..Server::default()
         };
         PlannedServer::new(&NamespacedName::new("edge", "front"), &server, 8443).unwrap()
@@ -180,25 +217,67 @@ mod tests {
         let name = |protocol, mode, bind| a_server(protocol, mode, &["*"], bind).route_name;
         assert_eq!(name("HTTP", None, ""), "http.8443");
         assert_eq!(name("GRPC", None, "10.0.0.1"), "http.8443.10.0.0.1");
-        assert_eq!(name("HTTPS", Some(ServerTlsMode::Simple), ""), "https.443.web.front.edge");
-        assert_eq!(name("HTTPS", Some(ServerTlsMode::Mutual), "10.0.0.1"), "https.443.web.front.edge.10.0.0.1");
+        assert_eq!(
+            name("HTTPS", Some(ServerTlsMode::Simple), ""),
+            "https.443.web.front.edge"
+        );
+        assert_eq!(
+            name("HTTPS", Some(ServerTlsMode::Mutual), "10.0.0.1"),
+            "https.443.web.front.edge.10.0.0.1"
+        );
         assert_eq!(name("HTTPS", Some(ServerTlsMode::Passthrough), ""), "");
         assert_eq!(name("TLS", Some(ServerTlsMode::Simple), ""), "");
     }
 
     #[test]
     fn hosts_are_open_to_the_namespaces_that_they_name() {
-        let server = a_server("HTTP", None, &["./own.example", "*/any.example", "shop/shop.example", "*.all"], "");
-        assert_eq!(server.server.hosts, ["edge/own.example", "any.example", "shop/shop.example", "*.all"]);
-        assert_eq!(server.hosts_for(&Namespace::new("shop")), ["any.example", "shop.example", "*.all"]);
-        assert_eq!(server.hosts_for(&Namespace::new("edge")), ["own.example", "any.example", "*.all"]);
-        assert_eq!(a_server("HTTP", None, &["./own.example", "*/*"], "").server.hosts, ["*"]);
+        let server = a_server(
+            "HTTP",
+            None,
+            &[
+                "./own.example",
+                "*/any.example",
+                "shop/shop.example",
+                "*.all",
+            ],
+            "",
+        );
+
+        assert_eq!(
+            server.server.hosts,
+            [
+                "edge/own.example",
+                "any.example",
+                "shop/shop.example",
+                "*.all"
+            ]
+        );
+
+        assert_eq!(
+            server.hosts_for(&Namespace::new("shop")),
+            ["any.example", "shop.example", "*.all"]
+        );
+        assert_eq!(
+            server.hosts_for(&Namespace::new("edge")),
+            ["own.example", "any.example", "*.all"]
+        );
+
+        assert_eq!(
+            a_server("HTTP", None, &["./own.example", "*/*"], "")
+                .server
+                .hosts,
+            ["*"]
+        );
     }
 
     #[test]
     fn sni_names_are_sorted_without_namespaces() {
-        let server =
-            a_server("TLS", Some(ServerTlsMode::Passthrough), &["b/z.example", "a.example", "c/z.example"], "");
+        let server = a_server(
+            "TLS",
+            Some(ServerTlsMode::Passthrough),
+            &["b/z.example", "a.example", "c/z.example"],
+            "",
+        );
         assert_eq!(server.sni_hosts(), ["a.example", "z.example"]);
     }
 }

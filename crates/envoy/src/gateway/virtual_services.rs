@@ -23,7 +23,9 @@ pub(crate) fn hosts_of(view: &View<'_>, gateway: &Arc<str>) -> Arc<Vec<NamedHost
 
 /// Those with TCP or TLS routes: changes of others affect no listener.
 pub(crate) fn l4_virtual_services(view: &View<'_>, gateway: &Arc<str>) -> Arc<Vec<NamedHosts>> {
-    view.get(&L4VirtualServices { gateway: gateway.clone() })
+    view.get(&L4VirtualServices {
+        gateway: gateway.clone(),
+    })
 }
 
 impl Query for L4VirtualServices {
@@ -31,6 +33,10 @@ impl Query for L4VirtualServices {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let has_routes = |(name, _): &&NamedHosts| virtual_service::has_l4_routes(view, name);
-        hosts_of(view, &self.gateway).iter().filter(has_routes).cloned().collect()
+        hosts_of(view, &self.gateway)
+            .iter()
+            .filter(has_routes)
+            .cloned()
+            .collect()
     }
 }

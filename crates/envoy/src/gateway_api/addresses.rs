@@ -44,16 +44,24 @@ impl Query for InstancesOf {
 
     fn compute(&self, view: &View<'_>) -> Instances {
         let mut found = Instances::default();
+
         for host in &self.services {
-            let key = ServiceKey { namespace: self.namespace.clone(), hostname: Hostname::new(host) };
+            let key = ServiceKey {
+                namespace: self.namespace.clone(),
+                hostname: Hostname::new(host),
+            };
             match view.service(&key) {
-                Some(service) => self.ports.iter().for_each(|port| found.add(view, service, host, *port)),
+                Some(service) => self
+                    .ports
+                    .iter()
+                    .for_each(|port| found.add(view, service, host, *port)),
                 None => {
                     found.is_unusable = true;
                     found.warnings.push(not_found(view, host, &self.namespace));
                 }
             }
         }
+
         found.internal.sort();
         found.internal.dedup();
         found.warnings.sort();
@@ -63,8 +71,13 @@ impl Query for InstancesOf {
 
 /// The message for a missing Service.
 fn not_found(view: &View<'_>, host: &str, namespace: &Namespace) -> String {
-    let elsewhere = view.namespaces_of_host(&Hostname::new(host)).unwrap_or_default();
-    let elsewhere: Vec<String> = elsewhere.iter().map(|namespace| format!("{:?}", namespace.as_str())).collect();
+    let elsewhere = view
+        .namespaces_of_host(&Hostname::new(host))
+        .unwrap_or_default();
+    let elsewhere: Vec<String> = elsewhere
+        .iter()
+        .map(|namespace| format!("{:?}", namespace.as_str()))
+        .collect();
     match elsewhere.as_slice() {
         [] => format!("hostname {host:?} not found"),
         some => format!(
@@ -78,10 +91,14 @@ fn not_found(view: &View<'_>, host: &str, namespace: &Namespace) -> String {
 impl Instances {
     fn add(&mut self, view: &View<'_>, service: &model::Service, host: &str, port: u32) {
         let endpoints = view.endpoints(&service.key);
-        let endpoints = endpoints.map(|endpoints| endpoints.endpoints.as_slice()).unwrap_or_default();
+        let endpoints = endpoints
+            .map(|endpoints| endpoints.endpoints.as_slice())
+            .unwrap_or_default();
         let declared = u16::try_from(port).ok().and_then(|port| service.port(port));
-        let serves =
-            |endpoint: &&Arc<model::Endpoint>| declared.is_some_and(|declared| declared.name == endpoint.port_name);
+        let serves = |endpoint: &&Arc<model::Endpoint>| {
+            declared.is_some_and(|declared| declared.name == endpoint.port_name)
+        };
+
         if endpoints.iter().any(|endpoint| serves(&endpoint)) {
             self.internal.push(format!("{host}:{port}"));
             self.internal_ips.extend(addresses(view, service));
@@ -91,13 +108,17 @@ impl Instances {
                 .flat_map(|(_, addresses)| addresses)
                 .map(ToString::to_string)
                 .collect();
+
             let has_none = external.is_empty();
             self.external.extend(external);
+
             if has_none && is_load_balancer(view, service) && self.pending.insert(host.to_owned()) {
-                self.warnings.push(format!("address pending for hostname {host:?}"));
+                self.warnings
+                    .push(format!("address pending for hostname {host:?}"));
             }
         } else if endpoints.is_empty() {
-            self.warnings.push(format!("no instances found for hostname {host:?}"));
+            self.warnings
+                .push(format!("no instances found for hostname {host:?}"));
         } else {
             self.warn_of_port(service, endpoints, host, port, declared.is_some());
         }
@@ -112,11 +133,14 @@ impl Instances {
         port: u32,
         is_declared: bool,
     ) {
-        let selected = endpoints.iter().filter(|endpoint| u32::from(endpoint.port) == port);
+        let selected = endpoints
+            .iter()
+            .filter(|endpoint| u32::from(endpoint.port) == port);
         let selected: BTreeSet<String> = selected
             .filter_map(|endpoint| service.port_named(endpoint.port_name.as_str()))
             .map(|declared| declared.port.to_string())
             .collect();
+
         if !selected.is_empty() {
             let selected: Vec<String> = selected.into_iter().collect();
             self.warnings.push(format!(
@@ -127,7 +151,8 @@ impl Instances {
             self.is_unusable = true;
         } else if !(is_declared && service.labels.contains_key(MANAGED)) {
             // Services that the control plane deploys will have them soon.
-            self.warnings.push(format!("port {port} not found for hostname {host:?}"));
+            self.warnings
+                .push(format!("port {port} not found for hostname {host:?}"));
             self.is_unusable = true;
         }
     }
@@ -136,7 +161,10 @@ impl Instances {
 /// The in-cluster addresses of a Service.
 fn addresses(view: &View<'_>, service: &model::Service) -> Vec<String> {
     let own = &view.mesh().settings.cluster_id;
-    let vips = service.cluster_vips.get(own).filter(|vips| !vips.is_empty());
+    let vips = service
+        .cluster_vips
+        .get(own)
+        .filter(|vips| !vips.is_empty());
     match vips {
         Some(vips) => vips.iter().map(ToString::to_string).collect(),
         None if service.default_address.is_empty() => Vec::new(),

@@ -35,21 +35,35 @@ impl Query for EndsOf {
     type Value = (BTreeSet<NamespacedName>, BTreeSet<PolicyTargetObject>);
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let Some(route) = self.0.common(view) else { return Self::Value::default() };
+        let Some(route) = self.0.common(view) else {
+            return Self::Value::default();
+        };
+
         let own = route.meta.key.namespace.as_str();
         let is_gateway = |group: &str, kind: &str| group == gateway_api::GROUP && kind == "Gateway";
-        let gateways = route.parents.iter().filter(|parent| is_gateway(&parent.group, &parent.kind));
-        let gateways =
-            gateways.map(|parent| NamespacedName::new(parent.namespace.as_deref().unwrap_or(own), &parent.name));
+        let gateways = route
+            .parents
+            .iter()
+            .filter(|parent| is_gateway(&parent.group, &parent.kind));
+        let gateways = gateways.map(|parent| {
+            NamespacedName::new(parent.namespace.as_deref().unwrap_or(own), &parent.name)
+        });
+
         let backends = self.0.backends(view).into_iter().filter_map(|backend| {
-            let name = NamespacedName::new(backend.namespace.as_deref().unwrap_or(own), &backend.name);
+            let name =
+                NamespacedName::new(backend.namespace.as_deref().unwrap_or(own), &backend.name);
             match (backend.group.as_str(), backend.kind.as_str()) {
                 ("", "Service") => Some(PolicyTargetObject::Service(name)),
-                ("networking.istio.io", "ServiceEntry") => Some(PolicyTargetObject::ServiceEntry(name)),
-                (gateway_api::EXPERIMENTAL_GROUP, "XBackend") => Some(PolicyTargetObject::Backend(name)),
+                ("networking.istio.io", "ServiceEntry") => {
+                    Some(PolicyTargetObject::ServiceEntry(name))
+                }
+                (gateway_api::EXPERIMENTAL_GROUP, "XBackend") => {
+                    Some(PolicyTargetObject::Backend(name))
+                }
                 _ => None,
             }
         });
+
         (gateways.collect(), backends.collect())
     }
 }
@@ -59,7 +73,10 @@ impl Query for EndsIn {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let mut sums = Sums::new();
-        for route in RouteKind::ALL.into_iter().flat_map(|kind| kind.names_in(view, self.0)) {
+        for route in RouteKind::ALL
+            .into_iter()
+            .flat_map(|kind| kind.names_in(view, self.0))
+        {
             let ends = view.get(&EndsOf(route));
             let (gateways, backends) = &*ends;
             for backend in backends {
@@ -98,6 +115,8 @@ impl Query for GatewaysOfBackend {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let part = view.get(&AncestorsIn(part_of(&self.0)));
-        part.get(&self.0).map(|gateways| gateways.keys().cloned().collect()).unwrap_or_default()
+        part.get(&self.0)
+            .map(|gateways| gateways.keys().cloned().collect())
+            .unwrap_or_default()
     }
 }

@@ -36,8 +36,8 @@ struct Attached(ParentObject);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AttachedTo(RouteName);
 
-/// The number of attached routes of each listener of a Gateway or ListenerSet, by name; listeners without routes are
-/// omitted.
+/// The number of attached routes of each listener of a Gateway or ListenerSet, by name; listeners
+/// without routes are omitted.
 pub(super) fn attached(view: &View<'_>, of: ParentObject) -> Arc<Counts> {
     (*view.get(&Attached(of))).clone()
 }
@@ -47,7 +47,9 @@ impl Query for AttachedTo {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let attachments = view.get(&ParentsOf(self.0.clone()));
-        let taken = attachments.iter().filter(|attachment| attachment.denied.is_none());
+        let taken = attachments
+            .iter()
+            .filter(|attachment| attachment.denied.is_none());
         let listeners = taken.filter_map(|attachment| match &attachment.target {
             Target::Listener { of, listener, .. } => Some((of.clone(), listener.section.clone())),
             Target::Mesh(_) => None,
@@ -62,7 +64,10 @@ impl Query for AttachedOf {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let mut sums = Sums::new();
-        for route in RouteKind::ALL.into_iter().flat_map(|kind| kind.names_in(view, self.0)) {
+        for route in RouteKind::ALL
+            .into_iter()
+            .flat_map(|kind| kind.names_in(view, self.0))
+        {
             for listener in view.get(&AttachedTo(route)).iter() {
                 *sums.entry(listener.clone()).or_default() += 1;
             }
@@ -96,6 +101,9 @@ impl Query for Attached {
     type Value = Arc<Counts>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.get(&AttachedIn(part_of(&self.0))).get(&self.0).cloned().unwrap_or_default()
+        view.get(&AttachedIn(part_of(&self.0)))
+            .get(&self.0)
+            .cloned()
+            .unwrap_or_default()
     }
 }

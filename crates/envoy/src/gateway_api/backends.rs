@@ -1,6 +1,8 @@
 //! Destinations of routes (istiod's `buildDestination`).
 
-use super::fault::{BACKEND_NOT_FOUND, Fault, INVALID_DESTINATION, INVALID_KIND, REF_NOT_PERMITTED};
+use super::fault::{
+    BACKEND_NOT_FOUND, Fault, INVALID_DESTINATION, INVALID_KIND, REF_NOT_PERMITTED,
+};
 use super::grants::{self, Reference, Referent};
 use super::inference_pools::{self, EndpointPicker};
 use super::route_kinds::RouteName;
@@ -50,14 +52,22 @@ impl Query for HasHost {
 
 /// A backend that does not exist.
 fn nowhere(reason: &'static str, message: String) -> Result<Backend, Fault> {
-    Ok(Backend { fault: Some(Fault::new(reason, message)), ..Backend::default() })
+    Ok(Backend {
+        fault: Some(Fault::new(reason, message)),
+        ..Backend::default()
+    })
 }
 
 fn destination(host: String, port: u32) -> Destination {
-    Destination { host, port: Some(PortSelector { number: port }), ..Destination::default() }
+    Destination {
+        host,
+        port: Some(PortSelector { number: port }),
+        ..Destination::default()
+    }
 }
 
-/// The destination of a route's backend. `checks_grants` is whether references to other namespaces require a grant.
+/// The destination of a route's backend. `checks_grants` is whether references to other namespaces
+/// require a grant.
 ///
 /// # Errors
 /// If the rule with the reference cannot be served at all.
@@ -68,7 +78,11 @@ pub(super) fn backend(
     checks_grants: bool,
 ) -> Result<Backend, Fault> {
     let own = route.name.namespace.as_str();
-    if let Some(namespace) = to.namespace.as_deref().filter(|namespace| checks_grants && *namespace != own)
+
+    if let Some(namespace) = to
+        .namespace
+        .as_deref()
+        .filter(|namespace| checks_grants && *namespace != own)
         && !is_granted(view, route, to, namespace)
     {
         let message = format!(
@@ -78,6 +92,7 @@ pub(super) fn backend(
         );
         return nowhere(REF_NOT_PERMITTED, message);
     }
+
     let namespace = to.namespace.as_deref().unwrap_or(own);
     let name = NamespacedName::new(namespace, &to.name);
     let values = view.get(&ApiSettings);
@@ -85,17 +100,24 @@ pub(super) fn backend(
     let (host, exists) = match (to.group.as_str(), to.kind.as_str()) {
         ("", "Service") => {
             if to.name.contains('.') {
-                let message = "service name invalid; the name of the Service must be used, not the hostname.";
+                let message =
+                    "service name invalid; the name of the Service must be used, not the hostname.";
                 return Err(Fault::new(INVALID_DESTINATION, message));
             }
-            (values.host(&to.name, namespace), *view.get(&HasService(name)))
+            (
+                values.host(&to.name, namespace),
+                *view.get(&HasService(name)),
+            )
         }
         ("networking.istio.io", "Hostname") => {
             if to.namespace.is_some() {
                 let message = "namespace may not be set with Hostname type";
                 return Err(Fault::new(INVALID_DESTINATION, message));
             }
-            (to.name.clone(), *view.get(&HasHost(ServiceKey::new(namespace, &to.name))))
+            (
+                to.name.clone(),
+                *view.get(&HasHost(ServiceKey::new(namespace, &to.name))),
+            )
         }
         (group, "ServiceImport") if group == values.api.mcs_group => {
             let host = match values.api.mcs_host {
@@ -111,19 +133,33 @@ pub(super) fn backend(
             return pool(view, to, &name);
         }
         (group, kind) => {
-            return nowhere(INVALID_KIND, format!("referencing unsupported backendRef: group {group:?} kind {kind:?}"));
+            return nowhere(
+                INVALID_KIND,
+                format!("referencing unsupported backendRef: group {group:?} kind {kind:?}"),
+            );
         }
     };
+
     let Some(port) = to.port else {
-        return Err(Fault::new(INVALID_DESTINATION, "port is required in backendRef"));
+        return Err(Fault::new(
+            INVALID_DESTINATION,
+            "port is required in backendRef",
+        ));
     };
+
     let fault = (!exists).then(|| missing(&host));
-    Ok(Backend { destination: destination(host, u32::try_from(port).unwrap_or_default()), picker: None, fault })
+    Ok(Backend {
+        destination: destination(host, u32::try_from(port).unwrap_or_default()),
+        picker: None,
+        fault,
+    })
 }
 
 /// Whether a grant allows the route to reference a backend of another namespace.
 fn is_granted(view: &View<'_>, route: &RouteName, to: &BackendObject, namespace: &str) -> bool {
-    let Some(referent) = Referent::parse(&to.group, &to.kind) else { return false };
+    let Some(referent) = Referent::parse(&to.group, &to.kind) else {
+        return false;
+    };
     let reference = Reference {
         from: route.kind.referrer(),
         from_namespace: route.name.namespace.clone(),
@@ -139,49 +175,74 @@ fn external(view: &View<'_>, to: &BackendObject, name: &NamespacedName) -> Resul
         let message = "XBackend is not enabled; set PILOT_ENABLE_ALPHA_GATEWAY_API to true";
         return nowhere(INVALID_KIND, message.to_owned());
     }
+
     let Some(object) = view.object::<XBackend>(name) else {
         return nowhere(BACKEND_NOT_FOUND, format!("backend({}) not found", to.name));
     };
+
     let host = match &object.spec.external_hostname {
         Some(host) if object.spec.kind == "ExternalHostname" => host.hostname.clone(),
         _ => {
-            let message = format!("backend({}) type: expected ExternalHostname, got {}", to.name, object.spec.kind);
+            let message = format!(
+                "backend({}) type: expected ExternalHostname, got {}",
+                to.name, object.spec.kind
+            );
             return nowhere(INVALID_KIND, message);
         }
     };
+
     let own = object.spec.port.port;
     if let Some(port) = to.port.filter(|port| *port != own) {
-        let message = format!("backend({}) does not expose port {port}, expected {own}", to.name);
+        let message = format!(
+            "backend({}) does not expose port {port}, expected {own}",
+            to.name
+        );
         return nowhere(BACKEND_NOT_FOUND, message);
     }
+
     let exists = *view.get(&HasHost(ServiceKey::new(name.namespace.as_str(), &host)));
-    let fault = (!exists).then(|| Fault::new(BACKEND_NOT_FOUND, format!("backend({host}) not found")));
-    Ok(Backend { destination: destination(host, u32::try_from(own).unwrap_or_default()), picker: None, fault })
+    let fault =
+        (!exists).then(|| Fault::new(BACKEND_NOT_FOUND, format!("backend({host}) not found")));
+    Ok(Backend {
+        destination: destination(host, u32::try_from(own).unwrap_or_default()),
+        picker: None,
+        fault,
+    })
 }
 
 /// The destination of an InferencePool: its generated Service, with its endpoint picker.
 fn pool(view: &View<'_>, to: &BackendObject, name: &NamespacedName) -> Result<Backend, Fault> {
     let values = view.get(&ApiSettings);
     if !values.api.inference {
-        let message = "InferencePool is not enabled; set ENABLE_GATEWAY_API_INFERENCE_EXTENSION to true";
+        let message =
+            "InferencePool is not enabled; set ENABLE_GATEWAY_API_INFERENCE_EXTENSION to true";
         return nowhere(INVALID_KIND, message.to_owned());
     }
+
     if to.name.contains('.') {
         let message = "InferencePool.Name invalid; the name of the InferencePool must be used, not the hostname.";
         return Err(Fault::new(INVALID_DESTINATION, message));
     }
+
     if view.object::<InferencePool>(name).is_none() {
         return nowhere(BACKEND_NOT_FOUND, format!("backend({}) not found", to.name));
     }
+
     let namespace = name.namespace.as_str();
     let host = values.host(&pool_service_name(&to.name), namespace);
     let key = ServiceKey::new(namespace, &host);
     let Some(service) = (*view.get(&inference_pools::PoolService(key))).clone() else {
         return nowhere(BACKEND_NOT_FOUND, format!("backend({host}) not found"));
     };
+
     let Some(picker) = service.picker else {
         let message = "InferencePool service invalid, extensionRef labels not found";
         return Err(Fault::new(INVALID_DESTINATION, message));
     };
-    Ok(Backend { destination: destination(host, service.port), picker: Some(picker), fault: None })
+
+    Ok(Backend {
+        destination: destination(host, service.port),
+        picker: Some(picker),
+        fault: None,
+    })
 }

@@ -49,7 +49,13 @@ impl Query for RootsFault {
     type Value = Option<RootsProblem>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let problem = |text: String| Some(RootsProblem { text, is_unreadable: false });
+        let problem = |text: String| {
+            Some(RootsProblem {
+                text,
+                is_unreadable: false,
+            })
+        };
+
         let roots = match self {
             Self::Secret(name) => match view.object::<Secret>(name) {
                 Some(secret) => Roots::of_secret(&secret.spec),
@@ -60,11 +66,13 @@ impl Query for RootsFault {
                 None => return problem(format!("configmap {name} not found")),
             },
         };
+
         match roots {
             Err(error) => problem(error.to_string()),
-            Ok(roots) if !has_certificate(&roots.certificates) => {
-                Some(RootsProblem { text: "the bundle is malformed".to_owned(), is_unreadable: true })
-            }
+            Ok(roots) if !has_certificate(&roots.certificates) => Some(RootsProblem {
+                text: "the bundle is malformed".to_owned(),
+                is_unreadable: true,
+            }),
             Ok(_) => None,
         }
     }
@@ -72,7 +80,8 @@ impl Query for RootsFault {
 
 /// Whether at least one certificate can be parsed.
 fn has_certificate(pem: &[u8]) -> bool {
-    readable_certificates(pem, "").is_ok_and(|all| all.iter().any(|der| X509Certificate::from_der(der).is_ok()))
+    readable_certificates(pem, "")
+        .is_ok_and(|all| all.iter().any(|der| X509Certificate::from_der(der).is_ok()))
 }
 
 /// Checks that the first certificate is for the key, as Go's `tls.X509KeyPair` does.
@@ -86,7 +95,10 @@ pub fn check_pair(certificates: &[u8], key: &[u8]) -> Result<(), &'static str> {
     X509Certificate::from_der(first).map_err(|_| "the certificate cannot be read")?;
     let key = private_key(key, "").map_err(|_| "its key is not one in PEM")?;
     let provider = rustls::crypto::aws_lc_rs::default_provider();
-    let key = provider.key_provider.load_private_key(key).map_err(|_| "its key cannot be read")?;
+    let key = provider
+        .key_provider
+        .load_private_key(key)
+        .map_err(|_| "its key cannot be read")?;
     match rustls::sign::CertifiedKey::new(chain, key).keys_match() {
         // Keys of some kinds cannot be compared.
         Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => Ok(()),

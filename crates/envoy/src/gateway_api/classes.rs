@@ -40,20 +40,29 @@ impl Query for ControllerOfClass {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let settings = view.get(&ApiSettings);
         let class = view.object::<GatewayClass>(&NamespacedName::new("", &self.0));
-        let named = class.and_then(|class| controller_of(&settings.api, &self.0, Some(&class.spec.controller_name)));
-        // As in istiod, a class of another implementation with a built-in name is ignored, except for deployments.
+        let named = class.and_then(|class| {
+            controller_of(&settings.api, &self.0, Some(&class.spec.controller_name))
+        });
+        // As in istiod, a class of another implementation with a built-in name is ignored, except
+        // for deployments.
         named.or_else(|| controller_of(&settings.api, &self.0, None))
     }
 }
 
-/// The controller of the Gateways of a class whose object has this controller name; `None` means that the class has no
-/// object, which some classes do not need.
+/// The controller of the Gateways of a class whose object has this controller name; `None` means
+/// that the class has no object, which some classes do not need.
 #[must_use]
-pub fn controller_of(settings: &GatewayApiSettings, class: &str, controller: Option<&str>) -> Option<Controller> {
+pub fn controller_of(
+    settings: &GatewayApiSettings,
+    class: &str,
+    controller: Option<&str>,
+) -> Option<Controller> {
     if !settings.enabled {
         return None;
     }
+
     let known = |controller: Controller| controller.is_served(settings).then_some(controller);
+
     match controller {
         Some(name) if name == settings.controller => Some(Controller::Gateway),
         Some(REMOTE_CONTROLLER) => known(Controller::Remote),
@@ -100,7 +109,8 @@ impl Controller {
     }
 }
 
-/// Whether the control plane deploys the proxies of a Gateway: not if it has an address other than a single IP.
+/// Whether the control plane deploys the proxies of a Gateway: not if it has an address other than
+/// a single IP.
 pub(super) fn is_managed(settings: &GatewayApiSettings, gateway: &KubernetesGateway) -> bool {
     match gateway.addresses.as_slice() {
         _ if !settings.manual_deployment => true,
@@ -120,17 +130,33 @@ fn default_name(gateway: &Object<KubernetesGateway>, controller: Controller) -> 
 }
 
 /// The host of the Service that is deployed for a Gateway.
-pub(super) fn managed_service(gateway: &Object<KubernetesGateway>, controller: Controller, values: &Values) -> String {
-    let named = gateway.meta.annotations.get(NAME_OVERRIDE).filter(|name| !name.is_empty());
+pub(super) fn managed_service(
+    gateway: &Object<KubernetesGateway>,
+    controller: Controller,
+    values: &Values,
+) -> String {
+    let named = gateway
+        .meta
+        .annotations
+        .get(NAME_OVERRIDE)
+        .filter(|name| !name.is_empty());
     let name = named.map_or_else(|| default_name(gateway, controller), ToString::to_string);
     values.host(&name, gateway.meta.key.namespace.as_str())
 }
 
 /// The ServiceAccount of the proxies that are deployed for a Gateway; empty for manual deployment.
-pub(super) fn service_account(gateway: &Object<KubernetesGateway>, controller: Controller, values: &Values) -> String {
+pub(super) fn service_account(
+    gateway: &Object<KubernetesGateway>,
+    controller: Controller,
+    values: &Values,
+) -> String {
     if !is_managed(&values.api, &gateway.spec) {
         return String::new();
     }
-    let named = gateway.meta.annotations.get(SERVICE_ACCOUNT).filter(|name| !name.is_empty());
+    let named = gateway
+        .meta
+        .annotations
+        .get(SERVICE_ACCOUNT)
+        .filter(|name| !name.is_empty());
     named.map_or_else(|| default_name(gateway, controller), ToString::to_string)
 }

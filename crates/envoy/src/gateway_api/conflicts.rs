@@ -1,4 +1,5 @@
-//! Conflicts between listeners of a Gateway and its ListenerSets (istiod's `gatewaycommon`, `listener_conflict.go`).
+//! Conflicts between listeners of a Gateway and its ListenerSets (istiod's `gatewaycommon`,
+//! `listener_conflict.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,30 +66,49 @@ impl Query for AllConflicts {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let mut conflicts = Self::Value::new();
-        let Some(gateway) = view.object::<KubernetesGateway>(&self.0) else { return conflicts };
+        let Some(gateway) = view.object::<KubernetesGateway>(&self.0) else {
+            return conflicts;
+        };
+
         let controller = view.get(&ControllerOfClass(gateway.spec.gateway_class_name.clone()));
         if !controller.is_some_and(|controller| controller.allows_listener_sets()) {
             return conflicts;
         }
+
         let mut ports: BTreeMap<i32, PortListeners> = BTreeMap::new();
         let mut add = |of: &ListenersOf, listener: &Listener, port: i32| {
             if let Some(conflict) = ports.entry(port).or_default().add(listener) {
-                conflicts.entry(of.clone()).or_default().insert(listener.name.clone(), conflict);
+                conflicts
+                    .entry(of.clone())
+                    .or_default()
+                    .insert(listener.name.clone(), conflict);
             }
         };
+
         for listener in &gateway.spec.listeners {
             add(&ListenersOf::Gateway, listener, listener.port);
         }
+
         let names = listener_sets_of(view, &self.0);
-        let mut sets: Vec<_> = names.iter().filter_map(|name| view.object::<ListenerSet>(name)).collect();
+        let mut sets: Vec<_> = names
+            .iter()
+            .filter_map(|name| view.object::<ListenerSet>(name))
+            .collect();
         sets.retain(|set| takes_listener_sets_of(view, gateway, &set.meta.key.namespace));
-        sets.sort_by(|a, b| a.meta.created.cmp(&b.meta.created).then_with(|| a.meta.key.cmp(&b.meta.key)));
+        sets.sort_by(|a, b| {
+            a.meta
+                .created
+                .cmp(&b.meta.created)
+                .then_with(|| a.meta.key.cmp(&b.meta.key))
+        });
+
         for set in sets {
             let of = ListenersOf::ListenerSet(set.meta.key());
             for listener in &set.spec.listeners {
                 add(&of, listener, port_of(listener).unwrap_or_default());
             }
         }
+
         conflicts
     }
 }
@@ -97,7 +117,10 @@ impl Query for Conflicts {
     type Value = BTreeMap<String, Conflict>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.get(&AllConflicts(self.gateway.clone())).get(&self.of).cloned().unwrap_or_default()
+        view.get(&AllConflicts(self.gateway.clone()))
+            .get(&self.of)
+            .cloned()
+            .unwrap_or_default()
     }
 }
 
@@ -129,10 +152,21 @@ impl PortListeners {
                 if self.l4.is_some() {
                     return Some(Conflict::Protocol);
                 }
-                let host = listener.hostname.as_deref().filter(|host| !host.is_empty()).unwrap_or("*");
+
+                let host = listener
+                    .hostname
+                    .as_deref()
+                    .filter(|host| !host.is_empty())
+                    .unwrap_or("*");
+
                 if let Some(other) = self.hosts.get(host) {
-                    return Some(if other == protocol { Conflict::Hostname } else { Conflict::Protocol });
+                    return Some(if other == protocol {
+                        Conflict::Hostname
+                    } else {
+                        Conflict::Protocol
+                    });
                 }
+
                 self.hosts.insert(host.to_owned(), protocol.to_owned());
                 self.l7.get_or_insert_with(|| protocol.to_owned());
             }
@@ -142,6 +176,7 @@ impl PortListeners {
                 }
             }
         }
+
         None
     }
 }
@@ -159,12 +194,24 @@ mod tests {
     fn one_port_has_one_transport_and_each_host_once() {
         let mut port = PortListeners::default();
         assert_eq!(port.add(&listener("HTTP", Some("a.example"))), None);
-        assert_eq!(port.add(&listener("HTTP", Some("a.example"))), Some(Conflict::Hostname));
-        assert_eq!(port.add(&listener("HTTPS", Some("a.example"))), Some(Conflict::Protocol));
+        assert_eq!(
+            port.add(&listener("HTTP", Some("a.example"))),
+            Some(Conflict::Hostname)
+        );
+        assert_eq!(
+            port.add(&listener("HTTPS", Some("a.example"))),
+            Some(Conflict::Protocol)
+        );
+
         assert_eq!(port.add(&listener("TLS", Some("b.example"))), None);
         assert_eq!(port.add(&listener("HTTP", None)), None);
-        assert_eq!(port.add(&listener("HTTPS", Some(""))), Some(Conflict::Protocol), "no host is every host");
+        assert_eq!(
+            port.add(&listener("HTTPS", Some(""))),
+            Some(Conflict::Protocol),
+            "no host is every host"
+        );
         assert_eq!(port.add(&listener("TCP", None)), Some(Conflict::Protocol));
+
         assert_eq!(port.add(&listener("HBONE", None)), None);
         assert_eq!(port.add(&listener("HBONE", None)), Some(Conflict::Hostname));
         let mut port = PortListeners::default();

@@ -27,15 +27,19 @@ pub(super) const INVALID_CLIENT_CERTIFICATE_REF: &str = "InvalidClientCertificat
 
 impl Fault {
     pub(super) fn new(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into() }
+        Self {
+            reason,
+            message: message.into(),
+        }
     }
 
     /// Joins two faults: the reason is that of the first.
     pub(super) fn joined(first: Option<Self>, second: Option<Self>) -> Option<Self> {
         match (first, second) {
-            (Some(first), Some(second)) => {
-                Some(Self { message: format!("{}; {}", first.message, second.message), ..first })
-            }
+            (Some(first), Some(second)) => Some(Self {
+                message: format!("{}; {}", first.message, second.message),
+                ..first
+            }),
             (first, second) => first.or(second),
         }
     }

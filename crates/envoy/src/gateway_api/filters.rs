@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use super::fault::{Fault, INVALID_FILTER};
 use crate::quote_meta::quote_meta;
 use navarch_api::duration::Duration;
-use navarch_api::gateway_api::{CorsFilter, HeaderFilter, HttpHeader, RedirectFilter, RewriteFilter};
+use navarch_api::gateway_api::{
+    CorsFilter, HeaderFilter, HttpHeader, RedirectFilter, RewriteFilter,
+};
 use navarch_api::istio::{
-    CorsPolicy, HeaderOperations, Headers, HttpRedirect, HttpRewrite, RedirectPortSelection, RegexRewrite, StringMatch,
-    UnmatchedPreflights,
+    CorsPolicy, HeaderOperations, Headers, HttpRedirect, HttpRewrite, RedirectPortSelection,
+    RegexRewrite, StringMatch, UnmatchedPreflights,
 };
 
 /// Matches an origin: scheme, host and optionally a port (RFC 6454).
@@ -31,17 +33,36 @@ pub(super) fn set_headers(
     filter: Option<&HeaderFilter>,
 ) -> Result<(), Fault> {
     let Some(filter) = filter else { return Ok(()) };
-    let is_good = |value: &str| value.bytes().all(|byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f));
-    if let Some(bad) = filter.set.iter().chain(&filter.add).find(|header| !is_good(&header.value)) {
-        return Err(Fault::new(INVALID_FILTER, format!("header {:?} value contains invalid characters", bad.name)));
+    let is_good = |value: &str| {
+        value
+            .bytes()
+            .all(|byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f))
+    };
+
+    if let Some(bad) = filter
+        .set
+        .iter()
+        .chain(&filter.add)
+        .find(|header| !is_good(&header.value))
+    {
+        return Err(Fault::new(
+            INVALID_FILTER,
+            format!("header {:?} value contains invalid characters", bad.name),
+        ));
     }
-    let operations =
-        HeaderOperations { set: by_name(&filter.set), add: by_name(&filter.add), remove: filter.remove.clone() };
+
+    let operations = HeaderOperations {
+        set: by_name(&filter.set),
+        add: by_name(&filter.add),
+        remove: filter.remove.clone(),
+    };
     let headers = headers.get_or_insert_default();
+
     match side {
         Side::Request => headers.request = Some(operations),
         Side::Response => headers.response = Some(operations),
     }
+
     Ok(())
 }
 
@@ -49,13 +70,17 @@ pub(super) fn set_headers(
 fn by_name(headers: &[HttpHeader]) -> BTreeMap<String, String> {
     let mut values = BTreeMap::new();
     for header in headers {
-        values.entry(header.name.to_lowercase()).or_insert_with(|| header.value.clone());
+        values
+            .entry(header.name.to_lowercase())
+            .or_insert_with(|| header.value.clone());
     }
     values
 }
 
 pub(super) fn redirect(filter: &RedirectFilter) -> HttpRedirect {
-    let port = filter.port.map(|port| u32::try_from(port).unwrap_or_default());
+    let port = filter
+        .port
+        .map(|port| u32::try_from(port).unwrap_or_default());
     let derived = match filter.scheme {
         Some(_) => RedirectPortSelection::FromProtocolDefault,
         None => RedirectPortSelection::FromRequestPort,
@@ -68,26 +93,38 @@ pub(super) fn redirect(filter: &RedirectFilter) -> HttpRedirect {
         derive_port: port.is_none().then_some(derived),
         ..HttpRedirect::default()
     };
+
     if let Some(path) = &filter.path {
         match path.kind.as_str() {
             "ReplaceFullPath" => redirect.uri = path.replace_full_path.clone().unwrap_or_default(),
-            "ReplacePrefixMatch" => redirect.prefix_rewrite = path.replace_prefix_match.clone().unwrap_or_default(),
+            "ReplacePrefixMatch" => {
+                redirect.prefix_rewrite = path.replace_prefix_match.clone().unwrap_or_default()
+            }
             _ => {}
         }
     }
+
     redirect
 }
 
 /// The rewrite of host and path; `None` if both are unchanged.
 pub(super) fn rewrite(filter: &RewriteFilter) -> Option<HttpRewrite> {
-    let mut rewrite = HttpRewrite { authority: filter.hostname.clone().unwrap_or_default(), ..HttpRewrite::default() };
+    let mut rewrite = HttpRewrite {
+        authority: filter.hostname.clone().unwrap_or_default(),
+        ..HttpRewrite::default()
+    };
+
     if let Some(path) = &filter.path {
         match path.kind.as_str() {
             "ReplacePrefixMatch" => {
                 let prefix = path.replace_prefix_match.as_deref().unwrap_or_default();
                 let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
                 // A slash removes the prefix.
-                rewrite.uri = if prefix.is_empty() { "/".to_owned() } else { prefix.to_owned() };
+                rewrite.uri = if prefix.is_empty() {
+                    "/".to_owned()
+                } else {
+                    prefix.to_owned()
+                };
             }
             "ReplaceFullPath" => {
                 rewrite.uri_regex_rewrite = Some(RegexRewrite {
@@ -98,6 +135,7 @@ pub(super) fn rewrite(filter: &RewriteFilter) -> Option<HttpRewrite> {
             _ => {}
         }
     }
+
     (rewrite != HttpRewrite::default()).then_some(rewrite)
 }
 
@@ -139,21 +177,39 @@ mod tests {
 
     #[test]
     fn origins_with_a_star_are_patterns() {
-        assert_eq!(origin("https://a.example"), StringMatch::Exact("https://a.example".to_owned()));
-        assert_eq!(origin("https://*"), StringMatch::Prefix("https://".to_owned()));
-        assert_eq!(origin("https://*.example"), StringMatch::Regex(r"^https://.*\.example$".to_owned()));
+        assert_eq!(
+            origin("https://a.example"),
+            StringMatch::Exact("https://a.example".to_owned())
+        );
+        assert_eq!(
+            origin("https://*"),
+            StringMatch::Prefix("https://".to_owned())
+        );
+        assert_eq!(
+            origin("https://*.example"),
+            StringMatch::Regex(r"^https://.*\.example$".to_owned())
+        );
         assert_eq!(origin("*"), StringMatch::Regex(ANY_ORIGIN.to_owned()));
     }
 
     #[test]
     fn the_first_of_equal_headers_counts() {
-        let header = |name: &str, value: &str| HttpHeader { name: name.to_owned(), value: value.to_owned() };
-        let filter = HeaderFilter { set: vec![header("X-A", "1"), header("x-a", "2")], ..HeaderFilter::default() };
+        let header = |name: &str, value: &str| HttpHeader {
+            name: name.to_owned(),
+            value: value.to_owned(),
+        };
+        let filter = HeaderFilter {
+            set: vec![header("X-A", "1"), header("x-a", "2")],
+            ..HeaderFilter::default()
+        };
         let mut headers = None;
         set_headers(&mut headers, Side::Request, Some(&filter)).unwrap();
         let set = headers.unwrap().request.unwrap().set;
         assert_eq!(set, BTreeMap::from([("x-a".to_owned(), "1".to_owned())]));
-        let bad = HeaderFilter { add: vec![header("x", "a\nb")], ..HeaderFilter::default() };
+        let bad = HeaderFilter {
+            add: vec![header("x", "a\nb")],
+            ..HeaderFilter::default()
+        };
         assert!(set_headers(&mut None, Side::Response, Some(&bad)).is_err());
     }
 }

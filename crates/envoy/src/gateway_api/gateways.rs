@@ -1,4 +1,5 @@
-//! Gateways of the Gateway API, translated to one Istio Gateway for each listener (istiod's `gateway_collection.go`).
+//! Gateways of the Gateway API, translated to one Istio Gateway for each listener (istiod's
+//! `gateway_collection.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -72,14 +73,22 @@ impl Query for GatewayForms {
         let gateway = view.object::<KubernetesGateway>(&self.0)?;
         let controller = (*view.get(&ControllerOfClass(gateway.spec.gateway_class_name.clone())))?;
         let values = view.get(&ApiSettings);
-        let nothing = BuiltGateway { controller, services: Vec::new(), fault: None, listeners: Vec::new() };
+        let nothing = BuiltGateway {
+            controller,
+            services: Vec::new(),
+            fault: None,
+            listeners: Vec::new(),
+        };
+
         if controller == Controller::Remote {
             return Some(Arc::new(nothing));
         }
+
         let (services, fault) = services(gateway, controller, &values);
         if services.is_empty() && fault.is_some() {
             return Some(Arc::new(BuiltGateway { fault, ..nothing }));
         }
+
         let fault = fault.or_else(|| parameters_fault(view, gateway));
         let account = classes::service_account(gateway, controller, &values);
         let key = &gateway.meta.key;
@@ -89,6 +98,7 @@ impl Query for GatewayForms {
             labels: &gateway.meta.labels,
             tls: gateway.spec.tls.as_ref(),
         };
+
         let owner = ListenerOwner {
             controller,
             meta: &gateway.meta,
@@ -97,13 +107,23 @@ impl Query for GatewayForms {
             account: &account,
             parent_namespace: None,
         };
-        let conflicts = view.get(&Conflicts { gateway: self.0.clone(), of: ListenersOf::Gateway });
+
+        let conflicts = view.get(&Conflicts {
+            gateway: self.0.clone(),
+            of: ListenersOf::Gateway,
+        });
         let build = |listener: &Listener| match conflicts.get(&listener.name) {
             Some(conflict) => listeners::conflicted(listener, *conflict),
             None => listeners::build(view, owner, listener, None),
         };
         let listeners = gateway.spec.listeners.iter().map(build).collect();
-        Some(Arc::new(BuiltGateway { controller, services, fault, listeners }))
+
+        Some(Arc::new(BuiltGateway {
+            controller,
+            services,
+            fault,
+            listeners,
+        }))
     }
 }
 
@@ -114,28 +134,66 @@ pub(super) fn services(
     values: &Values,
 ) -> (Vec<String>, Option<Fault>) {
     if classes::is_managed(&values.api, &gateway.spec) {
-        return (vec![classes::managed_service(gateway, controller, values)], None);
+        return (
+            vec![classes::managed_service(gateway, controller, values)],
+            None,
+        );
     }
+
     let namespace = gateway.meta.key.namespace.as_str();
-    let (hosts, others): (Vec<_>, Vec<_>) =
-        gateway.spec.addresses.iter().partition(|address| address.kind == "Hostname");
-    let full = |value: &str| if value.contains('.') { value.to_owned() } else { values.host(value, namespace) };
-    let hosts = hosts.into_iter().map(|address| full(&address.value)).collect();
+    let (hosts, others): (Vec<_>, Vec<_>) = gateway
+        .spec
+        .addresses
+        .iter()
+        .partition(|address| address.kind == "Hostname");
+
+    let full = |value: &str| {
+        if value.contains('.') {
+            value.to_owned()
+        } else {
+            values.host(value, namespace)
+        }
+    };
+
+    let hosts = hosts
+        .into_iter()
+        .map(|address| full(&address.value))
+        .collect();
+
     if !others.is_empty() {
-        let others: Vec<&str> = others.iter().map(|address| address.value.as_str()).collect();
-        let message = format!("only Hostname is supported, ignoring [{}]", others.join(" "));
+        let others: Vec<&str> = others
+            .iter()
+            .map(|address| address.value.as_str())
+            .collect();
+        let message = format!(
+            "only Hostname is supported, ignoring [{}]",
+            others.join(" ")
+        );
         return (hosts, Some(Fault::new("UnsupportedAddress", message)));
     }
-    let deprecated = gateway.meta.annotations.contains_key(SERVICE_TYPE).then(|| {
-        let message = format!("annotation {SERVICE_TYPE} is deprecated, use spec.infrastructure");
-        Fault::new("DeprecatedField", message)
-    });
+
+    let deprecated = gateway
+        .meta
+        .annotations
+        .contains_key(SERVICE_TYPE)
+        .then(|| {
+            let message =
+                format!("annotation {SERVICE_TYPE} is deprecated, use spec.infrastructure");
+            Fault::new("DeprecatedField", message)
+        });
+
     (hosts, deprecated)
 }
 
 /// The fault of the reference to a Gateway's parameters.
 fn parameters_fault(view: &View<'_>, gateway: &Object<KubernetesGateway>) -> Option<Fault> {
-    let parameters = gateway.spec.infrastructure.as_ref()?.parameters_ref.as_ref()?;
+    let parameters = gateway
+        .spec
+        .infrastructure
+        .as_ref()?
+        .parameters_ref
+        .as_ref()?;
+
     let message = if parameters.kind != "ConfigMap" || !parameters.group.is_empty() {
         format!(
             "Unsupported parametersRef group/kind {}/{}, only ConfigMap is supported",
@@ -148,6 +206,7 @@ fn parameters_fault(view: &View<'_>, gateway: &Object<KubernetesGateway>) -> Opt
             None => format!("parametersRef ConfigMap {name} does not exist"),
         }
     };
+
     Some(Fault::new("InvalidParameters", message))
 }
 
@@ -156,17 +215,28 @@ impl Query for ParentListeners {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let of = |listeners: &[BuiltListener], invalid_too: bool| -> Self::Value {
-            let listeners = listeners.iter().filter(|listener| invalid_too || listener.is_valid);
-            OpenListener::all(listeners.filter_map(|listener| Some(&listener.served.as_ref()?.parent)))
+            let listeners = listeners
+                .iter()
+                .filter(|listener| invalid_too || listener.is_valid);
+            OpenListener::all(
+                listeners.filter_map(|listener| Some(&listener.served.as_ref()?.parent)),
+            )
         };
+
         match &self.0 {
             ParentObject::Gateway(name) => {
                 let built = view.get(&GatewayForms(name.clone()));
-                (*built).as_ref().map(|built| of(&built.listeners, true)).unwrap_or_default()
+                (*built)
+                    .as_ref()
+                    .map(|built| of(&built.listeners, true))
+                    .unwrap_or_default()
             }
             ParentObject::ListenerSet(name) => {
                 let built = view.get(&ListenerSetForms(name.clone()));
-                (*built).as_ref().map(|built| of(&built.listeners, false)).unwrap_or_default()
+                (*built)
+                    .as_ref()
+                    .map(|built| of(&built.listeners, false))
+                    .unwrap_or_default()
             }
         }
     }
@@ -176,14 +246,26 @@ impl OpenListener {
     /// The listeners of one object.
     fn all<'a>(listeners: impl Iterator<Item = &'a Arc<ParentListener>> + Clone) -> Vec<Self> {
         let mut hosts: BTreeMap<(i32, &str), BTreeSet<String>> = BTreeMap::new();
+
         for listener in listeners.clone() {
-            hosts.entry((listener.port, listener.protocol.as_str())).or_default().insert(listener.hostname.clone());
+            hosts
+                .entry((listener.port, listener.protocol.as_str()))
+                .or_default()
+                .insert(listener.hostname.clone());
         }
-        let hosts: BTreeMap<_, _> = hosts.into_iter().map(|(key, hosts)| (key, Arc::new(hosts))).collect();
+
+        let hosts: BTreeMap<_, _> = hosts
+            .into_iter()
+            .map(|(key, hosts)| (key, Arc::new(hosts)))
+            .collect();
         let open = listeners.map(|listener| Self {
             listener: listener.clone(),
-            beside: hosts.get(&(listener.port, listener.protocol.as_str())).cloned().unwrap_or_default(),
+            beside: hosts
+                .get(&(listener.port, listener.protocol.as_str()))
+                .cloned()
+                .unwrap_or_default(),
         });
+
         open.collect()
     }
 }
@@ -194,7 +276,10 @@ impl Query for GatewaysOf {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let made = |listeners: &[BuiltListener]| -> Self::Value {
             let valid = listeners.iter().filter(|listener| listener.is_valid);
-            valid.filter_map(|listener| listener.served.as_ref()).map(|served| served.gateway.clone()).collect()
+            valid
+                .filter_map(|listener| listener.served.as_ref())
+                .map(|served| served.gateway.clone())
+                .collect()
         };
         let own = view.get(&GatewayForms(self.0.clone()));
         let Some(own) = &*own else { return Vec::new() };
@@ -214,7 +299,8 @@ impl Query for ApiGateways {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let names = view.names::<KubernetesGateway>();
         let all = names.flat_map(|name| (*view.get(&GatewaysOf(name.clone()))).clone());
-        all.map(|gateway| (gateway.meta.key(), gateway)).collect::<BTreeMap<_, _>>()
+        all.map(|gateway| (gateway.meta.key(), gateway))
+            .collect::<BTreeMap<_, _>>()
     }
 }
 

@@ -89,11 +89,18 @@ impl Query for AllGrants {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let mut granted = Self::Value::new();
+
         for grant in view.list_all::<ReferenceGrant>() {
             for from in &grant.spec.from {
-                let Some(referrer) = Referrer::parse(&from.group, &from.kind) else { continue };
+                let Some(referrer) = Referrer::parse(&from.group, &from.kind) else {
+                    continue;
+                };
+
                 for to in &grant.spec.to {
-                    let Some(referent) = Referent::parse(&to.group, &to.kind) else { continue };
+                    let Some(referent) = Referent::parse(&to.group, &to.kind) else {
+                        continue;
+                    };
+
                     let names = granted
                         .entry(Reference {
                             from: referrer,
@@ -102,6 +109,7 @@ impl Query for AllGrants {
                             to_namespace: grant.meta.key.namespace.clone(),
                         })
                         .or_default();
+
                     match &to.name {
                         None => names.all = true,
                         Some(name) => _ = names.named.insert(name.clone()),
@@ -109,6 +117,7 @@ impl Query for AllGrants {
                 }
             }
         }
+
         granted
     }
 }
@@ -117,7 +126,10 @@ impl Query for Granted {
     type Value = Names;
 
     fn compute(&self, view: &View<'_>) -> Names {
-        view.get(&AllGrants).get(&self.0).cloned().unwrap_or_default()
+        view.get(&AllGrants)
+            .get(&self.0)
+            .cloned()
+            .unwrap_or_default()
     }
 }
 

@@ -12,8 +12,16 @@ use navarch_api::istio::HttpRoute;
 ///
 /// # Errors
 /// If it cannot be served; then its whole route is not served.
-pub(super) fn convert(context: RuleContext<'_, '_>, rule: &GrpcRouteRule, position: usize) -> Result<RuleForms, Fault> {
-    let mut route = HttpRoute { name: name_of(context.route, rule.name.as_deref(), position), ..HttpRoute::default() };
+pub(super) fn convert(
+    context: RuleContext<'_, '_>,
+    rule: &GrpcRouteRule,
+    position: usize,
+) -> Result<RuleForms, Fault> {
+    let mut route = HttpRoute {
+        name: name_of(context.route, rule.name.as_deref(), position),
+        ..HttpRoute::default()
+    };
+
     for filter in &rule.filters {
         match (filter.kind.as_str(), &filter.request_mirror) {
             ("RequestMirror", Some(declared)) => route.mirrors.push(mirror(context, declared)?),
@@ -21,18 +29,27 @@ pub(super) fn convert(context: RuleContext<'_, '_>, rule: &GrpcRouteRule, positi
             _ => modify_headers(&mut route.headers, filter)?,
         }
     }
+
     let mut forms = RuleForms::default();
+
     if weight_sum(&rule.backend_refs) == 0 {
         route.direct_response = Some(answer_500());
     } else {
         (route.route, _, forms.fault) = destinations(context, &rule.backend_refs)?;
     }
+
     forms.routes = match rule.matches.as_slice() {
         [] => vec![route],
         some => {
-            let with = |one| Ok(HttpRoute { matches: vec![matches::grpc(one)?], ..route.clone() });
+            let with = |one| {
+                Ok(HttpRoute {
+                    matches: vec![matches::grpc(one)?],
+                    ..route.clone()
+                })
+            };
             some.iter().map(with).collect::<Result<_, Fault>>()?
         }
     };
+
     Ok(forms)
 }

@@ -7,14 +7,22 @@ use super::inference_pools::EndpointPicker;
 use super::matches;
 use super::route_kinds::RouteName;
 use navarch_api::duration::Duration;
-use navarch_api::gateway_api::{BackendRef, HttpRetry, HttpRouteRule, HttpTimeouts, MirrorFilter, RouteFilter};
+use navarch_api::gateway_api::{
+    BackendRef, HttpRetry, HttpRouteRule, HttpTimeouts, MirrorFilter, RouteFilter,
+};
 use navarch_api::istio::{
-    Headers, HttpDirectResponse, HttpMirrorPolicy, HttpRetry as Retry, HttpRoute, HttpRouteDestination, Percent,
+    Headers, HttpDirectResponse, HttpMirrorPolicy, HttpRetry as Retry, HttpRoute,
+    HttpRouteDestination, Percent,
 };
 use navarch_push::view::View;
 
 /// The retry conditions that are always set.
-const RETRIED: [&str; 4] = ["connect-failure", "refused-stream", "unavailable", "cancelled"];
+const RETRIED: [&str; 4] = [
+    "connect-failure",
+    "refused-stream",
+    "unavailable",
+    "cancelled",
+];
 /// Default number of retries.
 const ATTEMPTS: i32 = 2;
 
@@ -41,19 +49,30 @@ pub(super) struct RuleForms {
 ///
 /// # Errors
 /// If it cannot be served; then its whole route is not served.
-pub(super) fn convert(context: RuleContext<'_, '_>, rule: &HttpRouteRule, position: usize) -> Result<RuleForms, Fault> {
-    let mut route = HttpRoute { name: name_of(context.route, rule.name.as_deref(), position), ..HttpRoute::default() };
+pub(super) fn convert(
+    context: RuleContext<'_, '_>,
+    rule: &HttpRouteRule,
+    position: usize,
+) -> Result<RuleForms, Fault> {
+    let mut route = HttpRoute {
+        name: name_of(context.route, rule.name.as_deref(), position),
+        ..HttpRoute::default()
+    };
     let mut mirror_fault = None;
+
     for filter in &rule.filters {
         if let Err(fault) = apply(context, filter, &mut route)? {
             mirror_fault = Some(fault);
         }
     }
+
     route.retries = rule.retry.as_ref().map(|retry| Box::new(retries(retry)));
     if let Some(timeouts) = &rule.timeouts {
         set_timeouts(timeouts, &mut route);
     }
+
     let mut forms = RuleForms::default();
+
     if weight_sum(&rule.backend_refs) == 0 && route.redirect.is_none() {
         route.direct_response = Some(answer_500());
         forms.fault = mirror_fault;
@@ -63,13 +82,20 @@ pub(super) fn convert(context: RuleContext<'_, '_>, rule: &HttpRouteRule, positi
         forms.picker = picker;
         forms.fault = Fault::joined(fault, mirror_fault);
     }
+
     forms.routes = match rule.matches.as_slice() {
         [] => vec![route],
         some => {
-            let with = |one| Ok(HttpRoute { matches: vec![matches::http(one)?], ..route.clone() });
+            let with = |one| {
+                Ok(HttpRoute {
+                    matches: vec![matches::http(one)?],
+                    ..route.clone()
+                })
+            };
             some.iter().map(with).collect::<Result<_, Fault>>()?
         }
     };
+
     Ok(forms)
 }
 
@@ -81,36 +107,61 @@ pub(super) fn name_of(route: &RouteName, named: Option<&str>, position: usize) -
 
 /// The response without a destination.
 pub(super) fn answer_500() -> Box<HttpDirectResponse> {
-    Box::new(HttpDirectResponse { status: 500, body: None })
+    Box::new(HttpDirectResponse {
+        status: 500,
+        body: None,
+    })
 }
 
 pub(super) fn weight_sum(backends: &[BackendRef]) -> i64 {
-    backends.iter().map(|backend| i64::from(backend.weight)).sum()
+    backends
+        .iter()
+        .map(|backend| i64::from(backend.weight))
+        .sum()
 }
 
-/// Applies a filter to a route. The inner value is a fault of a mirror, which does not prevent the route from being
-/// served.
+/// Applies a filter to a route. The inner value is a fault of a mirror, which does not prevent the
+/// route from being served.
 fn apply(
     context: RuleContext<'_, '_>,
     filter: &RouteFilter,
     route: &mut HttpRoute,
 ) -> Result<Result<(), Fault>, Fault> {
     match filter.kind.as_str() {
-        "RequestHeaderModifier" | "ResponseHeaderModifier" => modify_headers(&mut route.headers, filter)?,
-        "RequestRedirect" => {
-            route.redirect = filter.request_redirect.as_ref().map(|redirect| Box::new(filters::redirect(redirect)));
+        "RequestHeaderModifier" | "ResponseHeaderModifier" => {
+            modify_headers(&mut route.headers, filter)?
         }
-        "RequestMirror" => match filter.request_mirror.as_ref().map(|declared| mirror(context, declared)) {
+        "RequestRedirect" => {
+            route.redirect = filter
+                .request_redirect
+                .as_ref()
+                .map(|redirect| Box::new(filters::redirect(redirect)));
+        }
+        "RequestMirror" => match filter
+            .request_mirror
+            .as_ref()
+            .map(|declared| mirror(context, declared))
+        {
             Some(Ok(mirror)) => route.mirrors.push(mirror),
             Some(Err(fault)) => return Ok(Err(fault)),
             None => {}
         },
         "URLRewrite" => {
-            route.rewrite = filter.url_rewrite.as_ref().and_then(filters::rewrite).map(Box::new);
+            route.rewrite = filter
+                .url_rewrite
+                .as_ref()
+                .and_then(filters::rewrite)
+                .map(Box::new);
         }
-        "CORS" => route.cors_policy = filter.cors.as_ref().map(|cors| Box::new(filters::cors(cors))),
+        "CORS" => {
+            route.cors_policy = filter
+                .cors
+                .as_ref()
+                .map(|cors| Box::new(filters::cors(cors)))
+        }
         kind => return Err(unsupported(kind)),
     }
+
     Ok(Ok(()))
 }
 
@@ -120,14 +171,21 @@ pub(super) fn unsupported(kind: &str) -> Fault {
 }
 
 /// Adds header changes to those of a route or backend.
-pub(super) fn modify_headers(headers: &mut Option<Box<Headers>>, filter: &RouteFilter) -> Result<(), Fault> {
+pub(super) fn modify_headers(
+    headers: &mut Option<Box<Headers>>,
+    filter: &RouteFilter,
+) -> Result<(), Fault> {
     match filter.kind.as_str() {
-        "RequestHeaderModifier" => {
-            filters::set_headers(headers, Side::Request, filter.request_header_modifier.as_ref())
-        }
-        "ResponseHeaderModifier" => {
-            filters::set_headers(headers, Side::Response, filter.response_header_modifier.as_ref())
-        }
+        "RequestHeaderModifier" => filters::set_headers(
+            headers,
+            Side::Request,
+            filter.request_header_modifier.as_ref(),
+        ),
+        "ResponseHeaderModifier" => filters::set_headers(
+            headers,
+            Side::Response,
+            filter.response_header_modifier.as_ref(),
+        ),
         kind => Err(unsupported(kind)),
     }
 }
@@ -136,26 +194,54 @@ pub(super) fn modify_headers(headers: &mut Option<Box<Headers>>, filter: &RouteF
 ///
 /// # Errors
 /// If there is none.
-pub(super) fn mirror(context: RuleContext<'_, '_>, declared: &MirrorFilter) -> Result<HttpMirrorPolicy, Fault> {
-    let Backend { destination, fault, .. } =
-        backend(context.view, context.route, &declared.backend_ref, context.checks_grants)?;
+pub(super) fn mirror(
+    context: RuleContext<'_, '_>,
+    declared: &MirrorFilter,
+) -> Result<HttpMirrorPolicy, Fault> {
+    let Backend {
+        destination, fault, ..
+    } = backend(
+        context.view,
+        context.route,
+        &declared.backend_ref,
+        context.checks_grants,
+    )?;
+
     if let Some(fault) = fault {
         return Err(fault);
     }
-    let share = declared.fraction.map(|share| 100.0 * f64::from(share.numerator) / f64::from(share.denominator));
-    let share = share.or(declared.percent.map(f64::from)).filter(|share| share.is_finite());
-    Ok(HttpMirrorPolicy { destination: Some(destination), percentage: share.map(|value| Percent { value }) })
+
+    let share = declared
+        .fraction
+        .map(|share| 100.0 * f64::from(share.numerator) / f64::from(share.denominator));
+    let share = share
+        .or(declared.percent.map(f64::from))
+        .filter(|share| share.is_finite());
+
+    Ok(HttpMirrorPolicy {
+        destination: Some(destination),
+        percentage: share.map(|value| Percent { value }),
+    })
 }
 
 /// The retry policy.
 fn retries(declared: &HttpRetry) -> Retry {
     let attempts = declared.attempts.unwrap_or(ATTEMPTS);
     let codes = declared.codes.iter().map(ToString::to_string);
-    let on: Vec<String> = RETRIED.iter().map(|&name| name.to_owned()).chain(codes).collect();
+    let on: Vec<String> = RETRIED
+        .iter()
+        .map(|&name| name.to_owned())
+        .chain(codes)
+        .collect();
+
     Retry {
         attempts,
         // Without retries there are no retry conditions.
-        retry_on: if attempts == 0 { String::new() } else { on.join(",") },
+        retry_on: if attempts == 0 {
+            String::new()
+        } else {
+            on.join(",")
+        },
         backoff: declared.backoff.as_deref().map(duration),
         ..Retry::default()
     }
@@ -180,15 +266,34 @@ fn set_timeouts(declared: &HttpTimeouts, route: &mut HttpRoute) {
 }
 
 /// Destinations, endpoint picker and fault of a rule.
-type Destinations = (Vec<HttpRouteDestination>, Option<EndpointPicker>, Option<Fault>);
+type Destinations = (
+    Vec<HttpRouteDestination>,
+    Option<EndpointPicker>,
+    Option<Fault>,
+);
 
 /// The destinations, their endpoint picker, and the fault of a missing backend.
-pub(super) fn destinations(context: RuleContext<'_, '_>, backends: &[BackendRef]) -> Result<Destinations, Fault> {
-    let weighted: Vec<&BackendRef> = backends.iter().filter(|backend| backend.weight != 0).collect();
+pub(super) fn destinations(
+    context: RuleContext<'_, '_>,
+    backends: &[BackendRef],
+) -> Result<Destinations, Fault> {
+    let weighted: Vec<&BackendRef> = backends
+        .iter()
+        .filter(|backend| backend.weight != 0)
+        .collect();
     let is_only = weighted.len() == 1;
-    let (mut targets, mut picker, mut fault) = (Vec::new(), None, None);
+    let mut targets = Vec::new();
+    let mut picker = None;
+    let mut fault = None;
+
     for reference in weighted {
-        let backend = backend(context.view, context.route, &reference.object(), context.checks_grants)?;
+        let backend = backend(
+            context.view,
+            context.route,
+            &reference.object(),
+            context.checks_grants,
+        )?;
+
         // Of several pools the picker of the last is used, as in istiod.
         picker = backend.picker;
         fault = backend.fault.or(fault);
@@ -197,10 +302,13 @@ pub(super) fn destinations(context: RuleContext<'_, '_>, backends: &[BackendRef]
             weight: if is_only { 0 } else { reference.weight },
             headers: None,
         };
+
         for filter in &reference.filters {
             modify_headers(&mut target.headers, filter)?;
         }
+
         targets.push(target);
     }
+
     Ok((targets, picker, fault))
 }

@@ -1,4 +1,5 @@
-//! InferencePools: their generated Services and endpoint pickers (istiod's `inferencepool_collection.go`).
+//! InferencePools: their generated Services and endpoint pickers (istiod's
+//! `inferencepool_collection.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,7 +9,9 @@ use super::pair_counts::{CountsPart, PairCounts, Sums};
 use super::route_kinds::{RouteKind, RouteName};
 use super::settings::ApiSettings;
 use crate::gateway;
-use navarch_api::gateway_api::{self, BackendRef, PICKER_FAILURE_MODE_LABEL, PICKER_PORT_LABEL, PICKER_SERVICE_LABEL};
+use navarch_api::gateway_api::{
+    self, BackendRef, PICKER_FAILURE_MODE_LABEL, PICKER_PORT_LABEL, PICKER_SERVICE_LABEL,
+};
 use navarch_api::object::NamespacedName;
 use navarch_push::name_parts::part_of;
 use navarch_push::query::Query;
@@ -62,7 +65,11 @@ impl Query for PoolService {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let service = view.service(&self.0)?;
         let label = |name: &str| service.labels.get(name).filter(|value| !value.is_empty());
-        let picker = match (label(PICKER_SERVICE_LABEL), label(PICKER_PORT_LABEL), label(PICKER_FAILURE_MODE_LABEL)) {
+        let picker = match (
+            label(PICKER_SERVICE_LABEL),
+            label(PICKER_PORT_LABEL),
+            label(PICKER_FAILURE_MODE_LABEL),
+        ) {
             (Some(name), Some(port), Some(mode)) => Some(EndpointPicker {
                 host: view.get(&ApiSettings).host(name, self.0.namespace.as_str()),
                 port: port.to_string(),
@@ -70,7 +77,11 @@ impl Query for PoolService {
             }),
             _ => None,
         };
-        Some(ServiceOfPool { port: service.ports.first().map_or(0, |port| u32::from(port.port)), picker })
+
+        Some(ServiceOfPool {
+            port: service.ports.first().map_or(0, |port| u32::from(port.port)),
+            picker,
+        })
     }
 }
 
@@ -84,8 +95,14 @@ impl Query for PoolsOf {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let own = self.0.name.namespace.as_str();
-        let pools = self.0.backends(view).into_iter().filter(|backend| is_pool(backend));
-        pools.map(|pool| NamespacedName::new(pool.namespace.as_deref().unwrap_or(own), &pool.name)).collect()
+        let pools = self
+            .0
+            .backends(view)
+            .into_iter()
+            .filter(|backend| is_pool(backend));
+        pools
+            .map(|pool| NamespacedName::new(pool.namespace.as_deref().unwrap_or(own), &pool.name))
+            .collect()
     }
 }
 
@@ -128,7 +145,9 @@ impl Query for GatewayHasPools {
     type Value = bool;
 
     fn compute(&self, view: &View<'_>) -> bool {
-        merged::routes_of_gateway(view, &self.0).iter().any(|route| !view.get(&PoolsOf(route.clone())).is_empty())
+        merged::routes_of_gateway(view, &self.0)
+            .iter()
+            .any(|route| !view.get(&PoolsOf(route.clone())).is_empty())
     }
 }
 
@@ -139,7 +158,10 @@ pub(crate) fn has_inference_pools(view: &View<'_>) -> bool {
 }
 
 /// The endpoint pickers of a generated VirtualService, by name of the rule.
-pub(crate) fn endpoint_pickers(view: &View<'_>, name: &NamespacedName) -> Arc<BTreeMap<String, EndpointPicker>> {
+pub(crate) fn endpoint_pickers(
+    view: &View<'_>,
+    name: &NamespacedName,
+) -> Arc<BTreeMap<String, EndpointPicker>> {
     if !view.get(&ApiSettings).api.inference {
         return Arc::default();
     }
@@ -149,5 +171,7 @@ pub(crate) fn endpoint_pickers(view: &View<'_>, name: &NamespacedName) -> Arc<BT
 /// The routes with this pool as backend.
 pub(super) fn routes_to(view: &View<'_>, pool: &NamespacedName) -> Vec<RouteName> {
     let part = view.get(&PoolRoutesNear(part_of(pool)));
-    part.get(pool).map(|routes| routes.keys().cloned().collect()).unwrap_or_default()
+    part.get(pool)
+        .map(|routes| routes.keys().cloned().collect())
+        .unwrap_or_default()
 }

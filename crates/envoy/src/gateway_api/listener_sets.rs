@@ -51,7 +51,8 @@ impl Query for ParentOf {
     type Value = Option<NamespacedName>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.object::<ListenerSet>(&self.0).and_then(|set| parent_of(set))
+        view.object::<ListenerSet>(&self.0)
+            .and_then(|set| parent_of(set))
     }
 }
 
@@ -59,7 +60,10 @@ impl Query for ParentOf {
 fn parent_of(set: &Object<ListenerSet>) -> Option<NamespacedName> {
     let parent = &set.spec.parent_ref;
     let is_gateway = parent.group == gateway_api::GROUP && parent.kind == "Gateway";
-    let namespace = parent.namespace.as_deref().unwrap_or(set.meta.key.namespace.as_str());
+    let namespace = parent
+        .namespace
+        .as_deref()
+        .unwrap_or(set.meta.key.namespace.as_str());
     is_gateway.then(|| NamespacedName::new(namespace, &parent.name))
 }
 
@@ -73,7 +77,10 @@ impl Query for ListenerSetIndex {
                 index.entry(gateway.clone()).or_default().push(name.clone());
             }
         }
-        index.into_iter().map(|(gateway, sets)| (gateway, Arc::new(sets))).collect()
+        index
+            .into_iter()
+            .map(|(gateway, sets)| (gateway, Arc::new(sets)))
+            .collect()
     }
 }
 
@@ -81,12 +88,18 @@ impl Query for ListenerSetsOf {
     type Value = Arc<Vec<NamespacedName>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.get(&ListenerSetIndex).get(&self.0).cloned().unwrap_or_default()
+        view.get(&ListenerSetIndex)
+            .get(&self.0)
+            .cloned()
+            .unwrap_or_default()
     }
 }
 
 /// The ListenerSets that reference a Gateway, by name.
-pub(super) fn listener_sets_of(view: &View<'_>, gateway: &NamespacedName) -> Arc<Vec<NamespacedName>> {
+pub(super) fn listener_sets_of(
+    view: &View<'_>,
+    gateway: &NamespacedName,
+) -> Arc<Vec<NamespacedName>> {
     (*view.get(&ListenerSetsOf(gateway.clone()))).clone()
 }
 
@@ -106,19 +119,31 @@ impl Query for ListenerSetForms {
             fault: None,
             listeners: Vec::new(),
         };
-        let refused = |refusal: String| Some(Arc::new(BuiltListenerSet { refusal: Some(refusal), ..nothing.clone() }));
+
+        let refused = |refusal: String| {
+            Some(Arc::new(BuiltListenerSet {
+                refusal: Some(refusal),
+                ..nothing.clone()
+            }))
+        };
+
         if !controller.allows_listener_sets() {
-            return refused(format!("The {class:?} GatewayClass does not support ListenerSet"));
+            return refused(format!(
+                "The {class:?} GatewayClass does not support ListenerSet"
+            ));
         }
+
         if !takes_listener_sets_of(view, gateway, &self.0.namespace) {
             let refusal = "The parent Gateway does not allow this reference; check its 'spec.allowedListeners'";
             return refused(refusal.to_owned());
         }
+
         let values = view.get(&ApiSettings);
         let (services, fault) = services(gateway, controller, &values);
         if services.is_empty() && fault.is_some() {
             return Some(Arc::new(BuiltListenerSet { fault, ..nothing }));
         }
+
         let account = classes::service_account(gateway, controller, &values);
         let tls = Owner {
             kind: Referrer::ListenerSet,
@@ -126,6 +151,7 @@ impl Query for ListenerSetForms {
             labels: &set.meta.labels,
             tls: gateway.spec.tls.as_ref(),
         };
+
         let owner = ListenerOwner {
             controller,
             meta: &set.meta,
@@ -134,19 +160,32 @@ impl Query for ListenerSetForms {
             account: &account,
             parent_namespace: Some(parent.namespace.as_str()),
         };
-        let conflicts = view.get(&Conflicts { gateway: parent.clone(), of: ListenersOf::ListenerSet(self.0.clone()) });
+
+        let conflicts = view.get(&Conflicts {
+            gateway: parent.clone(),
+            of: ListenersOf::ListenerSet(self.0.clone()),
+        });
         let build = |listener: &Listener| {
             let (port, fault) = match port_of(listener) {
                 Ok(port) => (port, None),
                 Err(fault) => (0, Some(fault)),
             };
-            let listener = Listener { port, ..listener.clone() };
+            let listener = Listener {
+                port,
+                ..listener.clone()
+            };
             match conflicts.get(&listener.name) {
                 Some(conflict) => listeners::conflicted(&listener, *conflict),
                 None => listeners::build(view, owner, &listener, fault.as_deref()),
             }
         };
+
         let listeners = set.spec.listeners.iter().map(build).collect();
-        Some(Arc::new(BuiltListenerSet { services, fault, listeners, ..nothing }))
+        Some(Arc::new(BuiltListenerSet {
+            services,
+            fault,
+            listeners,
+            ..nothing
+        }))
     }
 }

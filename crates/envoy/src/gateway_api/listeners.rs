@@ -83,7 +83,10 @@ pub(super) struct ListenerOwner<'a> {
 
 /// The kinds of routes that a listener supports, and whether it lists only supported ones.
 pub(super) fn kinds_of(listener: &Listener) -> (Vec<RouteGroupKind>, bool) {
-    let ends_tls = listener.tls.as_ref().is_some_and(|tls| tls.mode == "Terminate");
+    let ends_tls = listener
+        .tls
+        .as_ref()
+        .is_some_and(|tls| tls.mode == "Terminate");
     let kinds: &[&str] = match listener.protocol.as_str() {
         "HTTP" | "HTTPS" => &["HTTPRoute", "GRPCRoute"],
         "TCP" => &["TCPRoute"],
@@ -91,11 +94,19 @@ pub(super) fn kinds_of(listener: &Listener) -> (Vec<RouteGroupKind>, bool) {
         "TLS" => &["TLSRoute"],
         _ => &[],
     };
+
     let named = &listener.allowed_routes.kinds;
-    let kind = |kind: &&str| RouteGroupKind { group: gateway_api::GROUP.to_owned(), kind: (*kind).to_owned() };
-    let kinds = kinds.iter().map(kind).filter(|kind| named.is_empty() || named.contains(kind));
+    let kind = |kind: &&str| RouteGroupKind {
+        group: gateway_api::GROUP.to_owned(),
+        kind: (*kind).to_owned(),
+    };
+    let kinds = kinds
+        .iter()
+        .map(kind)
+        .filter(|kind| named.is_empty() || named.contains(kind));
     let kinds: Vec<_> = kinds.collect();
     let is_good = named.is_empty() || kinds.len() == named.len();
+
     (kinds, is_good)
 }
 
@@ -107,7 +118,14 @@ pub(super) fn conflicted(listener: &Listener, conflict: Conflict) -> BuiltListen
     conditions.set_false("Programmed", conflict.reason(), message);
     conditions.set_true("Conflicted", conflict.reason(), message);
     let kinds = with_kinds(listener, &mut conditions);
-    BuiltListener { name: listener.name.clone(), conditions, kinds, is_valid: false, port: None, served: None }
+    BuiltListener {
+        name: listener.name.clone(),
+        conditions,
+        kinds,
+        is_valid: false,
+        port: None,
+        served: None,
+    }
 }
 
 /// The kinds of routes that a listener supports; unsupported ones are reported in its conditions.
@@ -133,33 +151,45 @@ pub(super) fn build(
     conditions.set_true("ResolvedRefs", "ResolvedRefs", "No errors found");
     let mut is_valid = true;
     let (settings, fault) = tls::of_listener(view, owner.tls, listener);
+
     if let Some(fault) = &fault {
         conditions.fault("ResolvedRefs", fault);
         conditions.set_false("Programmed", "Invalid", "Bad TLS configuration");
-        if matches!(fault.reason, INVALID_CA_CERTIFICATE_REF | INVALID_CA_CERTIFICATE_KIND | REF_NOT_PERMITTED) {
+        if matches!(
+            fault.reason,
+            INVALID_CA_CERTIFICATE_REF | INVALID_CA_CERTIFICATE_KIND | REF_NOT_PERMITTED
+        ) {
             conditions.set_false("Accepted", "NoValidCACertificate", fault.message.clone());
         }
         is_valid = false;
     }
+
     let protocol = protocol_fault(owner.controller, &listener.protocol);
     for fault in port_fault.map(str::to_owned).iter().chain(&protocol) {
         conditions.set_false("Accepted", "UnsupportedProtocol", fault.clone());
         is_valid = false;
     }
+
     if let Some(fault) = shape_fault(owner.controller, listener) {
         conditions.set_false("Accepted", "UnsupportedProtocol", fault);
     }
+
     let mut has_server = true;
+
     if settings.is_none() && matches!(listener.protocol.as_str(), "HTTPS" | "TLS") {
         has_server = false;
         // A Gateway may have listeners only for ListenerSets.
         if owner.parent_namespace.is_some() {
-            let message = format!("protocol is {} but no TLS section is defined", listener.protocol);
+            let message = format!(
+                "protocol is {} but no TLS section is defined",
+                listener.protocol
+            );
             conditions.set_false("Accepted", "UnsupportedProtocol", message);
             conditions.set_false("Programmed", "Invalid", "Bad TLS configuration");
             is_valid = false;
         }
     }
+
     let kinds = with_kinds(listener, &mut conditions);
     let is_known = protocol.is_none();
     let server = has_server.then(|| server(view, owner, listener, settings, is_known));
@@ -168,9 +198,22 @@ pub(super) fn build(
         Controller::EastWest => listener.port == HBONE_PORT,
         Controller::Gateway | Controller::Remote => false,
     };
-    let port = server.as_ref().and_then(|server| server.port.as_ref()).map(|port| port.number);
-    let served = server.filter(|_| !is_tunnel).map(|server| served(owner, listener, server, &kinds));
-    BuiltListener { name: listener.name.clone(), conditions, kinds, is_valid, port, served }
+
+    let port = server
+        .as_ref()
+        .and_then(|server| server.port.as_ref())
+        .map(|port| port.number);
+    let served = server
+        .filter(|_| !is_tunnel)
+        .map(|server| served(owner, listener, server, &kinds));
+    BuiltListener {
+        name: listener.name.clone(),
+        conditions,
+        kinds,
+        is_valid,
+        port,
+        served,
+    }
 }
 
 /// The server of a listener. As in istiod, an unsupported protocol has no name in it.
@@ -181,10 +224,19 @@ fn server(
     tls: Option<ServerTlsSettings>,
     is_known: bool,
 ) -> Server {
-    let protocol = if is_known { listener.protocol.clone() } else { String::new() };
+    let protocol = if is_known {
+        listener.protocol.clone()
+    } else {
+        String::new()
+    };
     let number = u32::try_from(listener.port).unwrap_or_default();
     Server {
-        port: Some(Port { number, protocol, name: "default".to_owned(), ..Port::default() }),
+        port: Some(Port {
+            number,
+            protocol,
+            name: "default".to_owned(),
+            ..Port::default()
+        }),
         hosts: hosts_of(view, &owner.meta.key.namespace, listener),
         tls,
         ..Server::default()
@@ -192,10 +244,23 @@ fn server(
 }
 
 /// The part for routes.
-fn served(owner: ListenerOwner<'_>, listener: &Listener, server: Server, kinds: &[RouteGroupKind]) -> ServedListener {
+fn served(
+    owner: ListenerOwner<'_>,
+    listener: &Listener,
+    server: Server,
+    kinds: &[RouteGroupKind],
+) -> ServedListener {
     let own = &owner.meta.key;
-    let name = NamespacedName::of(own.namespace.clone(), format!("{}~{MARK}~{}", own.name, listener.name).into());
-    let kind = if owner.parent_namespace.is_some() { "ListenerSet" } else { "Gateway" };
+    let name = NamespacedName::of(
+        own.namespace.clone(),
+        format!("{}~{MARK}~{}", own.name, listener.name).into(),
+    );
+    let kind = if owner.parent_namespace.is_some() {
+        "ListenerSet"
+    } else {
+        "Gateway"
+    };
+
     let parent = ParentListener {
         gateway: name.to_string().into(),
         kinds: kinds.to_vec(),
@@ -205,22 +270,44 @@ fn served(owner: ListenerOwner<'_>, listener: &Listener, server: Server, kinds: 
         port: listener.port,
         protocol: listener.protocol.clone(),
     };
+
     let mut annotations = vec![
-        (PARENTS, format!("{kind}/{}/{}.{}", own.name, listener.name, own.namespace)),
+        (
+            PARENTS,
+            format!("{kind}/{}/{}.{}", own.name, listener.name, own.namespace),
+        ),
         (SEMANTICS, GATEWAY_SEMANTICS.to_owned()),
         (GATEWAY_SERVICE, owner.services.join(",")),
         (SERVICE_ACCOUNT, owner.account.to_owned()),
     ];
-    annotations.extend(owner.parent_namespace.map(|namespace| (PARENT_NAMESPACE, namespace.to_owned())));
-    let annotations = annotations.into_iter().map(|(key, value)| (Arc::from(key), Arc::from(value)));
+
+    annotations.extend(
+        owner
+            .parent_namespace
+            .map(|namespace| (PARENT_NAMESPACE, namespace.to_owned())),
+    );
+    let annotations = annotations
+        .into_iter()
+        .map(|(key, value)| (Arc::from(key), Arc::from(value)));
+
     let meta = ObjectMeta {
         key: name,
         created: owner.meta.created,
         annotations: annotations.collect(),
         ..ObjectMeta::default()
     };
-    let gateway = Gateway { servers: vec![server], ..Gateway::default() };
-    ServedListener { parent: Arc::new(parent), gateway: Arc::new(Object { meta, spec: gateway }) }
+
+    let gateway = Gateway {
+        servers: vec![server],
+        ..Gateway::default()
+    };
+    ServedListener {
+        parent: Arc::new(parent),
+        gateway: Arc::new(Object {
+            meta,
+            spec: gateway,
+        }),
+    }
 }
 
 /// Why a protocol is not supported.
@@ -229,14 +316,15 @@ fn protocol_fault(controller: Controller, protocol: &str) -> Option<String> {
         "HTTP" | "HTTPS" | "TLS" | "TCP" => None,
         "HBONE" => {
             let is_tunnel = matches!(controller, Controller::Waypoint | Controller::EastWest);
-            (!is_tunnel).then(|| format!("protocol {protocol:?} is only supported for waypoint proxies"))
+            (!is_tunnel)
+                .then(|| format!("protocol {protocol:?} is only supported for waypoint proxies"))
         }
         _ => {
             let upper = protocol.to_uppercase();
             match upper.as_str() {
-                "HTTP" | "HTTPS" | "TLS" | "TCP" | "HBONE" => {
-                    Some(format!("protocol {protocol:?} is unsupported. hint: {upper:?} (uppercase) may be supported"))
-                }
+                "HTTP" | "HTTPS" | "TLS" | "TCP" | "HBONE" => Some(format!(
+                    "protocol {protocol:?} is unsupported. hint: {upper:?} (uppercase) may be supported"
+                )),
                 _ => Some(format!("protocol {protocol:?} is unsupported")),
             }
         }

@@ -35,9 +35,18 @@ mod tests {
 
     /// A route by its path and the number of its header matches.
     fn route(uri: StringMatch, headers: usize) -> HttpRoute {
-        let headers = (0..headers).map(|number| (number.to_string(), StringMatch::Unset)).collect();
-        let request = HttpMatchRequest { uri: Some(uri), headers, ..HttpMatchRequest::default() };
-        HttpRoute { matches: vec![request], ..HttpRoute::default() }
+        let headers = (0..headers)
+            .map(|number| (number.to_string(), StringMatch::Unset))
+            .collect();
+        let request = HttpMatchRequest {
+            uri: Some(uri),
+            headers,
+            ..HttpMatchRequest::default()
+        };
+        HttpRoute {
+            matches: vec![request],
+            ..HttpRoute::default()
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Policies for backends, translated to DestinationRules: one for each target and host, merged from all policies for it
-//! (istiod's `backend_policies.go`).
+//! Policies for backends, translated to DestinationRules: one for each target and host, merged from
+//! all policies for it (istiod's `backend_policies.go`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use super::{MARK, PARENTS};
 use crate::config_objects::ByName;
 use navarch_api::gateway_api::{BackendTlsPolicy, XBackend, XBackendTrafficPolicy};
 use navarch_api::istio::{
-    ClientTlsSettings, DestinationRule, PortSelector, PortTrafficPolicy, RetryBudget, ServiceEntry, TrafficPolicy,
+    ClientTlsSettings, DestinationRule, PortSelector, PortTrafficPolicy, RetryBudget, ServiceEntry,
+    TrafficPolicy,
 };
 use navarch_api::kubernetes::Service;
 use navarch_api::object::{NamespacedName, Object, ObjectMeta};
@@ -66,11 +67,23 @@ impl Query for PortsOfTarget {
         match &self.0 {
             PolicyTargetObject::Service(name) => {
                 let ports = &view.object::<Service>(name)?.spec.ports;
-                Some(ports.iter().rev().map(|port| (port.name.to_string(), u32::from(port.port))).collect())
+                Some(
+                    ports
+                        .iter()
+                        .rev()
+                        .map(|port| (port.name.to_string(), u32::from(port.port)))
+                        .collect(),
+                )
             }
             PolicyTargetObject::ServiceEntry(name) => {
                 let ports = &view.object::<ServiceEntry>(name)?.spec.ports;
-                Some(ports.iter().rev().map(|port| (port.name.clone(), port.number)).collect())
+                Some(
+                    ports
+                        .iter()
+                        .rev()
+                        .map(|port| (port.name.clone(), port.number))
+                        .collect(),
+                )
             }
             PolicyTargetObject::Backend(_) => None,
         }
@@ -89,7 +102,9 @@ impl PolicyTargetObject {
         let name = self.name();
         let own = match self {
             Self::Service(_) => format!("{}~{MARK}", name.name),
-            Self::ServiceEntry(_) | Self::Backend(_) => format!("{}~{}~{MARK}", name.name, host.replace('.', "-")),
+            Self::ServiceEntry(_) | Self::Backend(_) => {
+                format!("{}~{}~{MARK}", name.name, host.replace('.', "-"))
+            }
         };
         NamespacedName::of(name.namespace.clone(), own.into())
     }
@@ -100,25 +115,51 @@ impl Query for ApiDestinationRules {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let mut policies: Vec<BackendPolicy> = Vec::new();
+
         for name in view.names::<XBackendTrafficPolicy>() {
-            policies
-                .extend(view.get(&TrafficPolicyForms(name.clone())).iter().flat_map(|forms| forms.policies.clone()));
+            policies.extend(
+                view.get(&TrafficPolicyForms(name.clone()))
+                    .iter()
+                    .flat_map(|forms| forms.policies.clone()),
+            );
         }
+
         for name in view.names::<BackendTlsPolicy>() {
-            policies.extend(view.get(&TlsPolicyForms(name.clone())).iter().flat_map(|forms| forms.policies.clone()));
+            policies.extend(
+                view.get(&TlsPolicyForms(name.clone()))
+                    .iter()
+                    .flat_map(|forms| forms.policies.clone()),
+            );
         }
+
         for name in view.names::<XBackend>() {
-            policies.extend(view.get(&BackendForms(name.clone())).iter().flat_map(|forms| forms.policies.clone()));
+            policies.extend(
+                view.get(&BackendForms(name.clone()))
+                    .iter()
+                    .flat_map(|forms| forms.policies.clone()),
+            );
         }
-        let mut by_host: BTreeMap<(PolicyTargetObject, String), Vec<BackendPolicy>> = BTreeMap::new();
+
+        let mut by_host: BTreeMap<(PolicyTargetObject, String), Vec<BackendPolicy>> =
+            BTreeMap::new();
+
         for policy in policies {
-            by_host.entry((policy.target.clone(), policy.host.clone())).or_default().push(policy);
+            by_host
+                .entry((policy.target.clone(), policy.host.clone()))
+                .or_default()
+                .push(policy);
         }
+
         let rules = by_host.into_iter().map(|((target, host), mut policies)| {
-            policies.sort_by(|a, b| a.created.cmp(&b.created).then_with(|| a.source.1.cmp(&b.source.1)));
+            policies.sort_by(|a, b| {
+                a.created
+                    .cmp(&b.created)
+                    .then_with(|| a.source.1.cmp(&b.source.1))
+            });
             let rule = rule(view, &target, &host, &policies);
             (rule.meta.key(), Arc::new(rule))
         });
+
         rules.collect()
     }
 }
@@ -133,6 +174,7 @@ fn rule(
     let mut traffic = TrafficPolicy::default();
     let mut ports: BTreeMap<PolicyPort, ClientTlsSettings> = BTreeMap::new();
     let mut parents: Vec<String> = Vec::new();
+
     for policy in policies {
         if let Some(tls) = &policy.tls {
             match &policy.port {
@@ -143,6 +185,7 @@ fn rule(
                 }
             }
         }
+
         if let Some(budget) = &policy.traffic {
             if traffic.load_balancer.is_some() {
                 continue;
@@ -155,31 +198,48 @@ fn rule(
                 traffic.retry_budget = Some(budget.clone());
             }
         }
-        let parent = format!("{}/{}.{}", policy.source.0, policy.source.1.namespace, policy.source.1.name);
+
+        let parent = format!(
+            "{}/{}.{}",
+            policy.source.0, policy.source.1.namespace, policy.source.1.name
+        );
         if !parents.contains(&parent) {
             parents.push(parent);
         }
     }
+
     let known = view.get(&PortsOfTarget(target.clone()));
     let number = |port: &PolicyPort| match port {
-        PolicyPort::Named(name) => {
-            known.as_ref().as_ref().and_then(|known| known.get(name)).copied().unwrap_or_default()
-        }
+        PolicyPort::Named(name) => known
+            .as_ref()
+            .as_ref()
+            .and_then(|known| known.get(name))
+            .copied()
+            .unwrap_or_default(),
         PolicyPort::Number(number) => *number,
         PolicyPort::All => 0,
     };
+
     let settings = ports.iter().map(|(port, tls)| PortTrafficPolicy {
-        port: Some(PortSelector { number: number(port) }),
+        port: Some(PortSelector {
+            number: number(port),
+        }),
         tls: Some(Box::new(tls.clone())),
         ..PortTrafficPolicy::default()
     });
+
     traffic.port_level_settings = settings.collect();
-    traffic.port_level_settings.sort_by_key(|settings| settings.port.as_ref().map(|port| port.number));
+    traffic
+        .port_level_settings
+        .sort_by_key(|settings| settings.port.as_ref().map(|port| port.number));
     let meta = ObjectMeta {
         key: target.rule_name(host),
-        annotations: [(Arc::from(PARENTS), Arc::from(parents.join(",")))].into_iter().collect(),
+        annotations: [(Arc::from(PARENTS), Arc::from(parents.join(",")))]
+            .into_iter()
+            .collect(),
         ..ObjectMeta::default()
     };
+
     let spec = DestinationRule {
         host: host.to_owned(),
         traffic_policy: Some(Box::new(traffic)),

@@ -1,7 +1,9 @@
 //! The common part of routes of all kinds.
 
 use super::grants::Referrer;
-use navarch_api::gateway_api::{BackendRef, GrpcRoute, HttpRoute, ParentReference, TcpRoute, TlsRoute};
+use navarch_api::gateway_api::{
+    BackendRef, GrpcRoute, HttpRoute, ParentReference, TcpRoute, TlsRoute,
+};
 use navarch_api::object::{Kind, NamespacedName, ObjectMeta};
 use navarch_push::view::View;
 
@@ -63,7 +65,10 @@ impl RouteKind {
             Self::Tls => view.names_in::<TlsRoute>(part).cloned().collect(),
             Self::Tcp => view.names_in::<TcpRoute>(part).cloned().collect(),
         };
-        names.into_iter().map(|name| RouteName { kind: self, name }).collect()
+        names
+            .into_iter()
+            .map(|name| RouteName { kind: self, name })
+            .collect()
     }
 }
 
@@ -73,19 +78,35 @@ impl RouteName {
         Some(match self.kind {
             RouteKind::Http => {
                 let route = view.object::<HttpRoute>(&self.name)?;
-                CommonRoute { meta: &route.meta, parents: &route.spec.parent_refs, hostnames: &route.spec.hostnames }
+                CommonRoute {
+                    meta: &route.meta,
+                    parents: &route.spec.parent_refs,
+                    hostnames: &route.spec.hostnames,
+                }
             }
             RouteKind::Grpc => {
                 let route = view.object::<GrpcRoute>(&self.name)?;
-                CommonRoute { meta: &route.meta, parents: &route.spec.parent_refs, hostnames: &route.spec.hostnames }
+                CommonRoute {
+                    meta: &route.meta,
+                    parents: &route.spec.parent_refs,
+                    hostnames: &route.spec.hostnames,
+                }
             }
             RouteKind::Tls => {
                 let route = view.object::<TlsRoute>(&self.name)?;
-                CommonRoute { meta: &route.meta, parents: &route.spec.parent_refs, hostnames: &route.spec.hostnames }
+                CommonRoute {
+                    meta: &route.meta,
+                    parents: &route.spec.parent_refs,
+                    hostnames: &route.spec.hostnames,
+                }
             }
             RouteKind::Tcp => {
                 let route = view.object::<TcpRoute>(&self.name)?;
-                CommonRoute { meta: &route.meta, parents: &route.spec.parent_refs, hostnames: &[] }
+                CommonRoute {
+                    meta: &route.meta,
+                    parents: &route.spec.parent_refs,
+                    hostnames: &[],
+                }
             }
         })
     }
@@ -93,21 +114,34 @@ impl RouteName {
     /// All backend references of the route.
     pub(super) fn backends<'a>(&self, view: &'a View<'_>) -> Vec<&'a BackendRef> {
         let name = &self.name;
+
         match self.kind {
             RouteKind::Http => {
-                let rules = view.object::<HttpRoute>(name).map(|route| route.spec.rules.as_slice()).unwrap_or_default();
+                let rules = view
+                    .object::<HttpRoute>(name)
+                    .map(|route| route.spec.rules.as_slice())
+                    .unwrap_or_default();
                 rules.iter().flat_map(|rule| &rule.backend_refs).collect()
             }
             RouteKind::Grpc => {
-                let rules = view.object::<GrpcRoute>(name).map(|route| route.spec.rules.as_slice()).unwrap_or_default();
+                let rules = view
+                    .object::<GrpcRoute>(name)
+                    .map(|route| route.spec.rules.as_slice())
+                    .unwrap_or_default();
                 rules.iter().flat_map(|rule| &rule.backend_refs).collect()
             }
             RouteKind::Tls => {
-                let rules = view.object::<TlsRoute>(name).map(|route| route.spec.rules.as_slice()).unwrap_or_default();
+                let rules = view
+                    .object::<TlsRoute>(name)
+                    .map(|route| route.spec.rules.as_slice())
+                    .unwrap_or_default();
                 rules.iter().flat_map(|rule| &rule.backend_refs).collect()
             }
             RouteKind::Tcp => {
-                let rules = view.object::<TcpRoute>(name).map(|route| route.spec.rules.as_slice()).unwrap_or_default();
+                let rules = view
+                    .object::<TcpRoute>(name)
+                    .map(|route| route.spec.rules.as_slice())
+                    .unwrap_or_default();
                 rules.iter().flat_map(|rule| &rule.backend_refs).collect()
             }
         }

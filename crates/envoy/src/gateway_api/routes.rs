@@ -64,7 +64,8 @@ pub(super) struct Bindings {
 /// A route at one parent, for one host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Binding {
-    /// The key of routes that are merged: the Gateway, or the route's namespace and port, and the host.
+    /// The key of routes that are merged: the Gateway, or the route's namespace and port, and the
+    /// host.
     pub(super) key: Arc<str>,
     /// The Gateway, as `namespace/name`, or `mesh`.
     pub(super) gateway: Arc<str>,
@@ -85,7 +86,9 @@ impl Query for HostsOfEntry {
     type Value = Vec<String>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.object::<ServiceEntry>(&self.0).map(|entry| entry.spec.hosts.clone()).unwrap_or_default()
+        view.object::<ServiceEntry>(&self.0)
+            .map(|entry| entry.spec.hosts.clone())
+            .unwrap_or_default()
     }
 }
 
@@ -93,9 +96,16 @@ impl Query for RulesOf {
     type Value = Arc<Rules>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let context = RuleContext { view, route: &self.route, checks_grants: !self.mesh };
+        let context = RuleContext {
+            view,
+            route: &self.route,
+            checks_grants: !self.mesh,
+        };
         // As in istiod, a rule that cannot be served makes the whole route fail.
-        let rules = rules(context).unwrap_or_else(|fault| Rules { fault: Some(fault), ..Rules::default() });
+        let rules = rules(context).unwrap_or_else(|fault| Rules {
+            fault: Some(fault),
+            ..Rules::default()
+        });
         Arc::new(rules)
     }
 }
@@ -104,21 +114,28 @@ impl Query for RulesOf {
 fn rules(context: RuleContext<'_, '_>) -> Result<Rules, Fault> {
     let RuleContext { view, route, .. } = context;
     let mut rules = Rules::default();
+
     match route.kind {
         RouteKind::Http => {
-            let Some(object) = view.object::<HttpRoute>(&route.name) else { return Ok(rules) };
+            let Some(object) = view.object::<HttpRoute>(&route.name) else {
+                return Ok(rules);
+            };
             for (position, rule) in object.spec.rules.iter().enumerate() {
                 rules.add(http_rules::convert(context, rule, position)?);
             }
         }
         RouteKind::Grpc => {
-            let Some(object) = view.object::<GrpcRoute>(&route.name) else { return Ok(rules) };
+            let Some(object) = view.object::<GrpcRoute>(&route.name) else {
+                return Ok(rules);
+            };
             for (position, rule) in object.spec.rules.iter().enumerate() {
                 rules.add(grpc_rules::convert(context, rule, position)?);
             }
         }
         RouteKind::Tls => {
-            let Some(object) = view.object::<TlsRoute>(&route.name) else { return Ok(rules) };
+            let Some(object) = view.object::<TlsRoute>(&route.name) else {
+                return Ok(rules);
+            };
             for rule in &object.spec.rules {
                 let (converted, fault) = l4_rules::tls(context, rule, &object.spec.hostnames)?;
                 rules.tls.push(converted);
@@ -126,7 +143,9 @@ fn rules(context: RuleContext<'_, '_>) -> Result<Rules, Fault> {
             }
         }
         RouteKind::Tcp => {
-            let Some(object) = view.object::<TcpRoute>(&route.name) else { return Ok(rules) };
+            let Some(object) = view.object::<TcpRoute>(&route.name) else {
+                return Ok(rules);
+            };
             for rule in &object.spec.rules {
                 let (converted, fault) = l4_rules::tcp(context, rule)?;
                 rules.tcp.push(converted);
@@ -134,6 +153,7 @@ fn rules(context: RuleContext<'_, '_>) -> Result<Rules, Fault> {
             }
         }
     }
+
     Ok(rules)
 }
 
@@ -170,20 +190,39 @@ impl Query for BindingsOf {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let name = &self.0;
-        let Some(route) = name.common(view) else { return Arc::default() };
+        let Some(route) = name.common(view) else {
+            return Arc::default();
+        };
+
         let attachments = view.get(&ParentsOf(name.clone()));
-        let mut taken: Vec<&Attachment> = attachments.iter().filter(|one| one.denied.is_none()).collect();
+        let mut taken: Vec<&Attachment> = attachments
+            .iter()
+            .filter(|one| one.denied.is_none())
+            .collect();
         taken.sort_by_key(|one| one.target.gateway());
         let every = ["*".to_owned()];
-        let hostnames = if route.hostnames.is_empty() { &every[..] } else { route.hostnames };
+        let hostnames = if route.hostnames.is_empty() {
+            &every[..]
+        } else {
+            route.hostnames
+        };
+
         let mut bindings = Vec::new();
+
         for attachment in taken {
             let mesh = matches!(attachment.target, Target::Mesh(_));
-            if *view.get(&HasRules(RulesOf { route: name.clone(), mesh })) {
+            if *view.get(&HasRules(RulesOf {
+                route: name.clone(),
+                mesh,
+            })) {
                 bind(view, name, attachment, hostnames, &mut bindings);
             }
         }
-        Arc::new(Bindings { created: route.meta.created, bindings })
+
+        Arc::new(Bindings {
+            created: route.meta.created,
+            bindings,
+        })
     }
 }
 
@@ -201,7 +240,9 @@ fn bind(
             let own = listener.hostname.clone();
             let hosts = match route.kind {
                 RouteKind::Tls if !own.is_empty() => l4_rules::shared_hosts(hostnames, &own),
-                RouteKind::Http | RouteKind::Grpc | RouteKind::Tls | RouteKind::Tcp => hostnames.to_vec(),
+                RouteKind::Http | RouteKind::Grpc | RouteKind::Tls | RouteKind::Tcp => {
+                    hostnames.to_vec()
+                }
             };
             (gateway.to_string(), hosts, None, own)
         }
@@ -209,20 +250,30 @@ fn bind(
             let hosts = match parent {
                 MeshParent::ServiceEntry(name) => (*view.get(&HostsOfEntry(name.clone()))).clone(),
                 MeshParent::Service(name) => {
-                    vec![view.get(&ApiSettings).host(&name.name, name.namespace.as_str())]
+                    vec![
+                        view.get(&ApiSettings)
+                            .host(&name.name, name.namespace.as_str()),
+                    ]
                 }
             };
+
             let port = attachment.port.and_then(|port| u32::try_from(port).ok());
             let namespace = &route.name.namespace;
-            let scope = port.map_or_else(|| namespace.to_string(), |port| format!("{namespace}/{port}"));
+            let scope = port.map_or_else(
+                || namespace.to_string(),
+                |port| format!("{namespace}/{port}"),
+            );
+
             (scope, hosts, port, String::new())
         }
     };
+
     let parent_hosts = match (&attachment.target, route.kind) {
         (Target::Mesh(_), RouteKind::Tls) => Arc::new(hosts.clone()),
         _ => Arc::default(),
     };
     let is_l4 = matches!(route.kind, RouteKind::Tls | RouteKind::Tcp);
+
     for host in hosts {
         if is_l4 || attachment.target.matches_host(&host) {
             bindings.push(Arc::new(Binding {

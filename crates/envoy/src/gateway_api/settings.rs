@@ -1,4 +1,5 @@
-//! The mesh settings that the Gateway API uses, as a separate query: mesh config changes, and these rarely do.
+//! The mesh settings that the Gateway API uses, as a separate query: mesh config changes, and these
+//! rarely do.
 
 use navarch_api::gateway_api::GatewayApiSettings;
 use navarch_push::query::Query;
@@ -22,7 +23,11 @@ impl Query for ApiSettings {
 
     fn compute(&self, view: &View<'_>) -> Values {
         let settings = &view.mesh().settings;
-        Values { api: settings.gateway_api.clone(), domain: settings.domain_suffix.clone(), ambient: settings.ambient }
+        Values {
+            api: settings.gateway_api.clone(),
+            domain: settings.domain_suffix.clone(),
+            ambient: settings.ambient,
+        }
     }
 }
 

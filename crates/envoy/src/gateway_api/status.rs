@@ -1,5 +1,5 @@
-//! The statuses of Gateway API objects: pure functions next to the translation. The existing content of a status is
-//! merged by its writer (`navarch_status`).
+//! The statuses of Gateway API objects: pure functions next to the translation. The existing
+//! content of a status is merged by its writer (`navarch_status`).
 
 pub(super) mod condition;
 mod gateway;
@@ -24,7 +24,8 @@ use navarch_push::name_list::NameList;
 use navarch_push::view::View;
 use subjects::Subjects;
 
-/// An object whose status is computed. Its text form is the name of a resource of type `ObjectStatus`.
+/// An object whose status is computed. Its text form is the name of a resource of type
+/// `ObjectStatus`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StatusSubject(ObjectRef);
 
@@ -53,24 +54,50 @@ impl StatusSubject {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, '/');
-        let (name, namespace, object) = (parts.next()?, parts.next()?, parts.next()?);
+        let name = parts.next()?;
+        let namespace = parts.next()?;
+        let object = parts.next()?;
         let kind = Self::KINDS.into_iter().find(|kind| kind.as_str() == name)?;
-        Some(Self(ObjectRef { kind, name: NamespacedName::new(namespace, object) }))
+        Some(Self(ObjectRef {
+            kind,
+            name: NamespacedName::new(namespace, object),
+        }))
     }
 }
 
 impl fmt::Display for StatusSubject {
     /// `kind/namespace/name`, with an empty namespace for cluster-scoped kinds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{}", self.0.kind.as_str(), self.0.name.namespace, self.0.name.name)
+        write!(
+            f,
+            "{}/{}/{}",
+            self.0.kind.as_str(),
+            self.0.name.namespace,
+            self.0.name.name
+        )
     }
 }
 
-/// The desired status of an object: its fields as they are written, without the times of conditions, which the writer
-/// keeps. `None` if this control plane does not write it.
-#[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds are not subjects")]
-pub(super) fn status_of(view: &View<'_>, StatusSubject(ObjectRef { kind, name }): &StatusSubject) -> Option<Value> {
-    let route = |kind| route::status(view, &RouteName { kind, name: name.clone() });
+/// The desired status of an object: its fields as they are written, without the times of
+/// conditions, which the writer keeps. `None` if this control plane does not write it.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the other kinds are not subjects"
+)]
+pub(super) fn status_of(
+    view: &View<'_>,
+    StatusSubject(ObjectRef { kind, name }): &StatusSubject,
+) -> Option<Value> {
+    let route = |kind| {
+        route::status(
+            view,
+            &RouteName {
+                kind,
+                name: name.clone(),
+            },
+        )
+    };
+
     match kind {
         Kind::GatewayClass => class(view, name),
         Kind::KubernetesGateway => gateway::gateway(view, name),

@@ -2,11 +2,14 @@
 
 use super::certificates::{PairFault, RootsFault};
 use super::fault::{
-    Fault, INVALID_CA_CERTIFICATE_KIND, INVALID_CA_CERTIFICATE_REF, INVALID_CERTIFICATE_REF, REF_NOT_PERMITTED,
+    Fault, INVALID_CA_CERTIFICATE_KIND, INVALID_CA_CERTIFICATE_REF, INVALID_CERTIFICATE_REF,
+    REF_NOT_PERMITTED,
 };
 use super::grants::{self, Reference, Referent, Referrer};
 use crate::sds::{BUILTIN_PREFIX, CA_SUFFIX, CONFIG_MAP_PREFIX, GATEWAY_SECRET_PREFIX};
-use navarch_api::gateway_api::{CertificateRef, FrontendValidation, GatewayTls, Listener, ObjectReference};
+use navarch_api::gateway_api::{
+    CertificateRef, FrontendValidation, GatewayTls, Listener, ObjectReference,
+};
 use navarch_api::istio::{ServerTlsMode, ServerTlsSettings};
 use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;
@@ -44,7 +47,10 @@ pub(super) fn of_listener(
     owner: Owner<'_>,
     listener: &Listener,
 ) -> (Option<ServerTlsSettings>, Option<Fault>) {
-    let Some(tls) = &listener.tls else { return (None, None) };
+    let Some(tls) = &listener.tls else {
+        return (None, None);
+    };
+
     let mut settings = ServerTlsSettings::default();
     let fault = match tls.mode.as_str() {
         "Terminate" => match terminate(view, owner, listener, &mut settings) {
@@ -54,17 +60,31 @@ pub(super) fn of_listener(
         },
         "Passthrough" => {
             let auto = is_auto_passthrough(owner.labels, listener);
-            settings.mode = if auto { ServerTlsMode::AutoPassthrough } else { ServerTlsMode::Passthrough };
+            settings.mode = if auto {
+                ServerTlsMode::AutoPassthrough
+            } else {
+                ServerTlsMode::Passthrough
+            };
             None
         }
         _ => None,
     };
-    let suites = tls.options.get(CIPHER_SUITES).map(String::as_str).unwrap_or_default();
-    for suite in suites.split(',').map(str::trim).filter(|suite| !suite.is_empty() && is_cipher_suite(suite)) {
+
+    let suites = tls
+        .options
+        .get(CIPHER_SUITES)
+        .map(String::as_str)
+        .unwrap_or_default();
+    for suite in suites
+        .split(',')
+        .map(str::trim)
+        .filter(|suite| !suite.is_empty() && is_cipher_suite(suite))
+    {
         if !settings.cipher_suites.iter().any(|known| known == suite) {
             settings.cipher_suites.push(suite.to_owned());
         }
     }
+
     (Some(settings), fault)
 }
 
@@ -82,7 +102,10 @@ fn terminate(
     listener: &Listener,
     settings: &mut ServerTlsSettings,
 ) -> Result<Done, Fault> {
-    let Some(tls) = &listener.tls else { return Ok(Done::Yes) };
+    let Some(tls) = &listener.tls else {
+        return Ok(Done::Yes);
+    };
+
     let mode = tls.options.get(TERMINATE_MODE).map(String::as_str);
     settings.mode = match mode {
         Some("MUTUAL") => ServerTlsMode::Mutual,
@@ -90,6 +113,7 @@ fn terminate(
         Some("ISTIO_MUTUAL") => ServerTlsMode::IstioMutual,
         _ => ServerTlsMode::Simple,
     };
+
     match mode {
         Some("ISTIO_SIMPLE") => {
             BUILTIN_PREFIX.clone_into(&mut settings.credential_name);
@@ -98,11 +122,14 @@ fn terminate(
         Some("ISTIO_MUTUAL") => return Ok(Done::Yes),
         _ => {}
     }
+
     if tls.certificate_refs.len() > MAX_CERTIFICATES {
         let message = format!("at most {MAX_CERTIFICATES} server certificates are supported");
         return Err(Fault::new(INVALID_CERTIFICATE_REF, message));
     }
+
     let mut fault = None;
+
     // As in istiod, an invalid one leaves an empty entry if there are others.
     let names: Vec<String> = tls
         .certificate_refs
@@ -114,17 +141,20 @@ fn terminate(
             })
         })
         .collect();
+
     let mut good = names.iter().filter(|name| !name.is_empty());
     match (good.next(), good.next()) {
         (None, _) => return fault.map_or(Ok(Done::Yes), Err),
         (Some(_), None) => settings.credential_name = names.first().cloned().unwrap_or_default(),
         (Some(_), Some(_)) => settings.credential_names = names,
     }
+
     if let Some(validation) = validation(owner.tls, listener.port)
         && !validation.ca_certificate_refs.is_empty()
     {
         check_clients(view, owner, validation, mode, settings)?;
     }
+
     Ok(Done::No)
 }
 
@@ -132,7 +162,9 @@ fn terminate(
 fn validation(tls: Option<&GatewayTls>, port: i32) -> Option<&FrontendValidation> {
     let frontend = tls?.frontend.as_ref()?;
     let own = frontend.per_port.iter().find(|own| own.port == port);
-    own.map_or(&frontend.default, |own| &own.tls).validation.as_ref()
+    own.map_or(&frontend.default, |own| &own.tls)
+        .validation
+        .as_ref()
 }
 
 /// Sets the validation of client certificates.
@@ -144,28 +176,46 @@ fn check_clients(
     settings: &mut ServerTlsSettings,
 ) -> Result<(), Fault> {
     let [reference] = validation.ca_certificate_refs.as_slice() else {
-        return Err(Fault::new(INVALID_CA_CERTIFICATE_REF, "only one caCertificateRef is supported"));
+        return Err(Fault::new(
+            INVALID_CA_CERTIFICATE_REF,
+            "only one caCertificateRef is supported",
+        ));
     };
+
     settings.ca_cert_credential_name = authorities(view, owner, reference)?;
     (settings.mode, settings.insecure_skip_verify) = match validation.mode.as_str() {
         "AllowInsecureFallback" => (ServerTlsMode::OptionalMutual, Some(true)),
         _ => (ServerTlsMode::Mutual, Some(false)),
     };
+
     match mode {
-        Some("MUTUAL") => (settings.mode, settings.insecure_skip_verify) = (ServerTlsMode::Mutual, Some(false)),
+        Some("MUTUAL") => {
+            (settings.mode, settings.insecure_skip_verify) = (ServerTlsMode::Mutual, Some(false))
+        }
         Some("OPTIONAL_MUTUAL") => {
-            (settings.mode, settings.insecure_skip_verify) = (ServerTlsMode::OptionalMutual, Some(false));
+            (settings.mode, settings.insecure_skip_verify) =
+                (ServerTlsMode::OptionalMutual, Some(false));
         }
         _ => {}
     }
+
     Ok(())
 }
 
-/// The resource name of a certificate. The existence of an object of another namespace must not be disclosed to users
-/// who may not reference it.
-fn certificate(view: &View<'_>, owner: Owner<'_>, reference: &CertificateRef) -> Result<String, Fault> {
-    let namespace = reference.namespace.as_deref().map_or_else(|| owner.namespace.clone(), Namespace::new);
-    if namespace != *owner.namespace && !may_read(view, owner, Referent::Secret, &namespace, &reference.name) {
+/// The resource name of a certificate. The existence of an object of another namespace must not be
+/// disclosed to users who may not reference it.
+fn certificate(
+    view: &View<'_>,
+    owner: Owner<'_>,
+    reference: &CertificateRef,
+) -> Result<String, Fault> {
+    let namespace = reference
+        .namespace
+        .as_deref()
+        .map_or_else(|| owner.namespace.clone(), Namespace::new);
+    if namespace != *owner.namespace
+        && !may_read(view, owner, Referent::Secret, &namespace, &reference.name)
+    {
         let message = format!(
             "certificateRef {}/{namespace} not accessible to a Gateway in namespace {:?} (missing a ReferenceGrant?)",
             reference.name,
@@ -173,9 +223,13 @@ fn certificate(view: &View<'_>, owner: Owner<'_>, reference: &CertificateRef) ->
         );
         return Err(Fault::new(REF_NOT_PERMITTED, message));
     }
+
     check_secret(view, reference, &namespace, "certificate reference")
         .map_err(|message| Fault::new(INVALID_CERTIFICATE_REF, message))?;
-    Ok(format!("{GATEWAY_SECRET_PREFIX}{namespace}/{}", reference.name))
+    Ok(format!(
+        "{GATEWAY_SECRET_PREFIX}{namespace}/{}",
+        reference.name
+    ))
 }
 
 /// Checks that a Secret contains a certificate and its key.
@@ -185,8 +239,13 @@ pub(super) fn check_secret(
     namespace: &Namespace,
     what: &str,
 ) -> Result<(), String> {
-    let CertificateRef { group, kind, name, .. } = reference;
-    let shown = format!("{group}/{kind}/{name}.{}", reference.namespace.as_deref().unwrap_or_default());
+    let CertificateRef {
+        group, kind, name, ..
+    } = reference;
+    let shown = format!(
+        "{group}/{kind}/{name}.{}",
+        reference.namespace.as_deref().unwrap_or_default()
+    );
     if Referent::parse(group, kind) != Some(Referent::Secret) {
         return Err(format!("invalid {what} {shown}, only secret is allowed"));
     }
@@ -197,15 +256,31 @@ pub(super) fn check_secret(
 }
 
 /// The resource name of CAs.
-fn authorities(view: &View<'_>, owner: Owner<'_>, reference: &ObjectReference) -> Result<String, Fault> {
-    let ObjectReference { group, kind, name, namespace } = reference;
-    let shown = format!("{group}/{kind}/{name}.{}", namespace.as_deref().unwrap_or_default());
-    let namespace = namespace.as_deref().map_or_else(|| owner.namespace.clone(), Namespace::new);
+fn authorities(
+    view: &View<'_>,
+    owner: Owner<'_>,
+    reference: &ObjectReference,
+) -> Result<String, Fault> {
+    let ObjectReference {
+        group,
+        kind,
+        name,
+        namespace,
+    } = reference;
+
+    let shown = format!(
+        "{group}/{kind}/{name}.{}",
+        namespace.as_deref().unwrap_or_default()
+    );
+    let namespace = namespace
+        .as_deref()
+        .map_or_else(|| owner.namespace.clone(), Namespace::new);
     let referent = Referent::parse(group, kind);
     let (granted, prefix) = match referent {
         Some(Referent::Secret) => (Referent::Secret, GATEWAY_SECRET_PREFIX),
         _ => (Referent::ConfigMap, CONFIG_MAP_PREFIX),
     };
+
     // As in istiod, grants by name are for the name with its suffix.
     let suffixed = format!("{name}{CA_SUFFIX}");
     if namespace != *owner.namespace && !may_read(view, owner, granted, &namespace, &suffixed) {
@@ -215,15 +290,19 @@ fn authorities(view: &View<'_>, owner: Owner<'_>, reference: &ObjectReference) -
         );
         return Err(Fault::new(REF_NOT_PERMITTED, message));
     }
+
     let object = NamespacedName::new(namespace.as_str(), name);
     let query = match referent {
         Some(Referent::Secret) => RootsFault::Secret(object),
         Some(Referent::ConfigMap) => RootsFault::ConfigMap(object),
         _ => {
-            let message = format!("invalid CA certificate reference {shown}, only secret and configmap are allowed");
+            let message = format!(
+                "invalid CA certificate reference {shown}, only secret and configmap are allowed"
+            );
             return Err(Fault::new(INVALID_CA_CERTIFICATE_KIND, message));
         }
     };
+
     match &*view.get(&query) {
         Some(problem) => {
             let message = format!("invalid CA certificate reference {shown}, {}", problem.text);
@@ -234,18 +313,34 @@ fn authorities(view: &View<'_>, owner: Owner<'_>, reference: &ObjectReference) -
 }
 
 /// Whether a grant allows the owner to reference an object of another namespace.
-pub(super) fn may_read(view: &View<'_>, owner: Owner<'_>, to: Referent, namespace: &Namespace, name: &str) -> bool {
-    let reference =
-        Reference { from: owner.kind, from_namespace: owner.namespace.clone(), to, to_namespace: namespace.clone() };
+pub(super) fn may_read(
+    view: &View<'_>,
+    owner: Owner<'_>,
+    to: Referent,
+    namespace: &Namespace,
+    name: &str,
+) -> bool {
+    let reference = Reference {
+        from: owner.kind,
+        from_namespace: owner.namespace.clone(),
+        to,
+        to_namespace: namespace.clone(),
+    };
     grants::allows(view, reference, name)
 }
 
-/// Whether connections are passed through to the cluster named by their SNI: gateways between networks.
+/// Whether connections are passed through to the cluster named by their SNI: gateways between
+/// networks.
 fn is_auto_passthrough(labels: &TextMap, listener: &Listener) -> bool {
     let options = listener.tls.as_ref().map(|tls| &tls.options);
-    if options.and_then(|options| options.get(LISTENER_PROTOCOL)).is_some_and(|mode| mode == "auto-passthrough") {
+    if options
+        .and_then(|options| options.get(LISTENER_PROTOCOL))
+        .is_some_and(|mode| mode == "auto-passthrough")
+    {
         return true;
     }
-    let port = labels.get(GATEWAY_PORT_LABEL).map_or(GATEWAY_PORT, |port| &**port);
+    let port = labels
+        .get(GATEWAY_PORT_LABEL)
+        .map_or(GATEWAY_PORT, |port| &**port);
     labels.contains_key(NETWORK_LABEL) && listener.port.to_string() == port
 }

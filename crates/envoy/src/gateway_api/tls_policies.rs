@@ -45,31 +45,52 @@ impl Query for PoliciesByTarget {
     type Value = BTreeMap<PolicyTarget, NamespacedName>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let mut policies: Vec<_> =
-            view.list::<BackendTlsPolicy>(&self.0).filter(|policy| !is_ignored(policy)).collect();
-        policies
-            .sort_by(|a, b| a.meta.created.cmp(&b.meta.created).then_with(|| a.meta.key.name.cmp(&b.meta.key.name)));
+        let mut policies: Vec<_> = view
+            .list::<BackendTlsPolicy>(&self.0)
+            .filter(|policy| !is_ignored(policy))
+            .collect();
+        policies.sort_by(|a, b| {
+            a.meta
+                .created
+                .cmp(&b.meta.created)
+                .then_with(|| a.meta.key.name.cmp(&b.meta.key.name))
+        });
+
         let mut first = Self::Value::new();
+
         for policy in policies {
             for target in &policy.spec.target_refs {
-                first.entry(target.clone()).or_insert_with(|| policy.meta.key());
+                first
+                    .entry(target.clone())
+                    .or_insert_with(|| policy.meta.key());
             }
         }
+
         first
     }
 }
 
 /// Whether a policy is disabled.
 pub(super) fn is_ignored<T>(policy: &Object<T>) -> bool {
-    policy.meta.annotations.get(IGNORED).is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    policy
+        .meta
+        .annotations
+        .get(IGNORED)
+        .is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
 /// The status of a disabled policy.
 pub(super) fn ignored<'a>(targets: impl Iterator<Item = &'a PolicyTarget>) -> PolicyForms {
     let mut conditions = Conditions::default();
-    conditions.set_false("Accepted", "IgnoredByIstio", format!("Ignored because of annotation {IGNORED}=true"));
+    conditions.set_false(
+        "Accepted",
+        "IgnoredByIstio",
+        format!("Ignored because of annotation {IGNORED}=true"),
+    );
     PolicyForms {
-        targets: targets.map(|target| (target.clone(), conditions.clone())).collect(),
+        targets: targets
+            .map(|target| (target.clone(), conditions.clone()))
+            .collect(),
         ..PolicyForms::default()
     }
 }
@@ -82,6 +103,7 @@ impl Query for TlsPolicyForms {
         if is_ignored(policy) {
             return Some(Arc::new(ignored(policy.spec.target_refs.iter())));
         }
+
         let mut conditions = Conditions::default();
         conditions.set_true("Accepted", "Accepted", "Configuration is valid");
         conditions.set_true("ResolvedRefs", "ResolvedRefs", "Configuration is valid");
@@ -89,10 +111,15 @@ impl Query for TlsPolicyForms {
         let tls = client_tls(view, validation, &self.0.namespace, &mut conditions);
         let first = view.get(&PoliciesByTarget(self.0.namespace.clone()));
         let mut forms = PolicyForms::default();
+
         for target in &policy.spec.target_refs {
             match resolve(view, target, &self.0.namespace) {
                 Err(message) => {
-                    conditions.set_false("Accepted", "TargetNotFound", format!("targetRefs invalid: {message}"));
+                    conditions.set_false(
+                        "Accepted",
+                        "TargetNotFound",
+                        format!("targetRefs invalid: {message}"),
+                    );
                 }
                 Ok((object, hosts)) => {
                     match first.get(target).filter(|first| **first != self.0) {
@@ -103,22 +130,33 @@ impl Query for TlsPolicyForms {
                             );
                             conditions.set_false("Accepted", "Conflicted", message);
                         }
-                        None => forms.policies.extend(hosts.into_iter().map(|host| BackendPolicy {
-                            source: ("BackendTLSPolicy", self.0.clone()),
-                            created: policy.meta.created,
-                            target: object.clone(),
-                            host,
-                            port: section(target).map_or(PolicyPort::All, |name| PolicyPort::Named(name.to_owned())),
-                            tls: Some(tls.clone()),
-                            traffic: None,
-                        })),
+                        None => {
+                            forms
+                                .policies
+                                .extend(hosts.into_iter().map(|host| BackendPolicy {
+                                    source: ("BackendTLSPolicy", self.0.clone()),
+                                    created: policy.meta.created,
+                                    target: object.clone(),
+                                    host,
+                                    port: section(target).map_or(PolicyPort::All, |name| {
+                                        PolicyPort::Named(name.to_owned())
+                                    }),
+                                    tls: Some(tls.clone()),
+                                    traffic: None,
+                                }))
+                        }
                     }
-                    forms.gateways.extend(view.get(&GatewaysOfBackend(object)).iter().cloned());
+
+                    forms
+                        .gateways
+                        .extend(view.get(&GatewaysOfBackend(object)).iter().cloned());
                 }
             }
+
             // As in istiod, the fault of one target is also reported for the following ones.
             forms.targets.push((target.clone(), conditions.clone()));
         }
+
         forms.conditions = conditions;
         Some(Arc::new(forms))
     }
@@ -126,7 +164,10 @@ impl Query for TlsPolicyForms {
 
 /// The port of a target.
 fn section(target: &PolicyTarget) -> Option<&str> {
-    target.section_name.as_deref().filter(|name| !name.is_empty())
+    target
+        .section_name
+        .as_deref()
+        .filter(|name| !name.is_empty())
 }
 
 /// The object of a target and its hosts.
@@ -143,19 +184,32 @@ fn resolve(
     };
     let ports = view.get(&PortsOfTarget(object.clone()));
     let Some(ports) = &*ports else {
-        return Err(format!("reference {name} (of kind {}) not found", target.kind));
+        return Err(format!(
+            "reference {name} (of kind {}) not found",
+            target.kind
+        ));
     };
+
     if let Some(section) = section(target).filter(|section| !ports.contains_key(*section)) {
-        return Err(format!("sectionName {section:?} does not exist in {} {name}", target.kind));
+        return Err(format!(
+            "sectionName {section:?} does not exist in {} {name}",
+            target.kind
+        ));
     }
+
     let hosts = match &object {
-        PolicyTargetObject::ServiceEntry(name) => {
-            view.object::<ServiceEntry>(name).map(|entry| entry.spec.hosts.clone()).unwrap_or_default()
-        }
+        PolicyTargetObject::ServiceEntry(name) => view
+            .object::<ServiceEntry>(name)
+            .map(|entry| entry.spec.hosts.clone())
+            .unwrap_or_default(),
         PolicyTargetObject::Service(_) | PolicyTargetObject::Backend(_) => {
-            vec![view.get(&ApiSettings).host(&target.name, namespace.as_str())]
+            vec![
+                view.get(&ApiSettings)
+                    .host(&target.name, namespace.as_str()),
+            ]
         }
     };
+
     Ok((object, hosts))
 }
 
@@ -166,11 +220,14 @@ pub(super) fn client_tls(
     namespace: &Namespace,
     conditions: &mut Conditions,
 ) -> ClientTlsSettings {
-    let names = validation.subject_alt_names.iter().filter_map(|name| match name.kind.as_str() {
-        "Hostname" => Some(name.hostname.clone()),
-        "URI" => Some(name.uri.clone()),
-        _ => None,
-    });
+    let names = validation
+        .subject_alt_names
+        .iter()
+        .filter_map(|name| match name.kind.as_str() {
+            "Hostname" => Some(name.hostname.clone()),
+            "URI" => Some(name.uri.clone()),
+            _ => None,
+        });
     ClientTlsSettings {
         mode: ClientTlsMode::Simple,
         sni: validation.hostname.clone(),
@@ -189,14 +246,26 @@ fn credential(
 ) -> String {
     if let Some(known) = &validation.well_known_ca_certificates {
         if known != "System" {
-            conditions.set_false("Accepted", "Invalid", format!("Unknown wellKnownCACertificates: {known}"));
+            conditions.set_false(
+                "Accepted",
+                "Invalid",
+                format!("Unknown wellKnownCACertificates: {known}"),
+            );
         }
         return String::new();
     }
-    let [reference, more @ ..] = validation.ca_certificate_refs.as_slice() else { return String::new() };
+
+    let [reference, more @ ..] = validation.ca_certificate_refs.as_slice() else {
+        return String::new();
+    };
+
     if !more.is_empty() {
-        conditions.append("Accepted", "; warning: only the first caCertificateRefs will be used");
+        conditions.append(
+            "Accepted",
+            "; warning: only the first caCertificateRefs will be used",
+        );
     }
+
     let name = NamespacedName::new(namespace.as_str(), &reference.name);
     let (reason, message) = match (reference.group.as_str(), reference.kind.as_str()) {
         ("", "ConfigMap") => match &*view.get(&RootsFault::ConfigMap(name.clone())) {
@@ -205,23 +274,48 @@ fn credential(
                 return format!("{CONFIG_MAP_PREFIX}{namespace}/{}", reference.name);
             }
             problem => {
-                let text = problem.as_ref().map(|problem| problem.text.as_str()).unwrap_or_default();
-                ("InvalidCACertificateRef", format!("Certificate invalid: {text}"))
+                let text = problem
+                    .as_ref()
+                    .map(|problem| problem.text.as_str())
+                    .unwrap_or_default();
+                (
+                    "InvalidCACertificateRef",
+                    format!("Certificate invalid: {text}"),
+                )
             }
         },
         (group, kind) => {
             let is_missing = match (group, kind) {
                 ("", "Secret") => view.object::<Secret>(&name).is_none(),
                 ("", "Service") => view.object::<Service>(&name).is_none(),
-                ("networking.istio.io", "ServiceEntry") => view.object::<ServiceEntry>(&name).is_none(),
+                ("networking.istio.io", "ServiceEntry") => {
+                    view.object::<ServiceEntry>(&name).is_none()
+                }
                 _ => false,
             };
-            let reason = if is_missing { "InvalidCACertificateRef" } else { "InvalidKind" };
-            (reason, format!("Certificate reference not supported: only ConfigMaps are, not {kind} {name}"))
+
+            let reason = if is_missing {
+                "InvalidCACertificateRef"
+            } else {
+                "InvalidKind"
+            };
+
+            (
+                reason,
+                format!(
+                    "Certificate reference not supported: only ConfigMaps are, not {kind} {name}"
+                ),
+            )
         }
     };
+
     conditions.set_false("ResolvedRefs", reason, message.clone());
-    conditions.set_false("Accepted", "NoValidCACertificate", format!("Certificate reference invalid: {message}"));
+    conditions.set_false(
+        "Accepted",
+        "NoValidCACertificate",
+        format!("Certificate reference invalid: {message}"),
+    );
+
     // A name that no secret has: all connections fail.
     INVALID_PREFIX.to_owned()
 }

@@ -1,4 +1,5 @@
-//! XBackendTrafficPolicies and XBackends (istiod's `BackendTrafficPolicyCollection` and `BackendResourcePolicyCollection`).
+//! XBackendTrafficPolicies and XBackends (istiod's `BackendTrafficPolicyCollection` and
+//! `BackendResourcePolicyCollection`).
 
 use std::sync::Arc;
 
@@ -34,17 +35,26 @@ impl Query for TrafficPolicyForms {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let values = view.get(&ApiSettings);
-        let policy = view.object::<XBackendTrafficPolicy>(&self.0).filter(|_| values.api.alpha)?;
+        let policy = view
+            .object::<XBackendTrafficPolicy>(&self.0)
+            .filter(|_| values.api.alpha)?;
         if is_ignored(policy) {
             return Some(Arc::new(ignored(policy.spec.target_refs.iter())));
         }
+
         let mut conditions = Conditions::default();
         conditions.set_true("Accepted", "Accepted", "Configuration is valid");
+
         if policy.spec.session_persistence.is_some() {
-            conditions.append("Accepted", ", but Istio does not support the following fields: sessionPersistence");
+            conditions.append(
+                "Accepted",
+                ", but Istio does not support the following fields: sessionPersistence",
+            );
         }
+
         let budget = policy.spec.retry_constraint.as_ref().map(retry_budget);
         let mut forms = PolicyForms::default();
+
         for target in &policy.spec.target_refs {
             let name = NamespacedName::new(self.0.namespace.as_str(), &target.name);
             let object = PolicyTargetObject::Service(name.clone());
@@ -53,9 +63,14 @@ impl Query for TrafficPolicyForms {
                 ("", "Service") => Some(format!("reference {name} (of kind Service) not found")),
                 (_, kind) => Some(format!("unsupported kind {kind}")),
             };
+
             match fault {
                 Some(fault) => {
-                    conditions.set_false("Accepted", "TargetNotFound", format!("targetRefs invalid: {fault}"));
+                    conditions.set_false(
+                        "Accepted",
+                        "TargetNotFound",
+                        format!("targetRefs invalid: {fault}"),
+                    );
                 }
                 None => forms.policies.push(BackendPolicy {
                     source: ("XBackendTrafficPolicy", self.0.clone()),
@@ -67,8 +82,10 @@ impl Query for TrafficPolicyForms {
                     traffic: Some(budget.clone()),
                 }),
             }
+
             forms.targets.push((target.clone(), conditions.clone()));
         }
+
         forms.conditions = conditions;
         Some(Arc::new(forms))
     }
@@ -79,7 +96,9 @@ fn retry_budget(declared: &RetryConstraint) -> RetryBudget {
     RetryBudget {
         percent: Some(f64::from(declared.budget.percent)),
         min_retry_concurrency: u32::try_from(count).unwrap_or_default(),
-        budget_interval: Some(Duration::parse(&declared.budget.interval).unwrap_or(DEFAULT_BUDGET_INTERVAL)),
+        budget_interval: Some(
+            Duration::parse(&declared.budget.interval).unwrap_or(DEFAULT_BUDGET_INTERVAL),
+        ),
     }
 }
 
@@ -88,12 +107,16 @@ impl Query for BackendForms {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let values = view.get(&ApiSettings);
-        let backend = view.object::<XBackend>(&self.0).filter(|_| values.api.alpha)?;
+        let backend = view
+            .object::<XBackend>(&self.0)
+            .filter(|_| values.api.alpha)?;
         let mut conditions = Conditions::default();
         conditions.set_true("Accepted", "Accepted", "Configuration is valid");
         conditions.set_true("ResolvedRefs", "ResolvedRefs", "Configuration is valid");
         let own = PolicyTargetObject::Backend(self.0.clone());
+
         let mut forms = PolicyForms::default();
+
         match &backend.spec.external_hostname {
             Some(host) if backend.spec.kind == "ExternalHostname" => {
                 let tls = backend_tls(view, &backend.spec, host, &self.0, &mut conditions);
@@ -102,7 +125,9 @@ impl Query for BackendForms {
                     created: backend.meta.created,
                     target: own.clone(),
                     host: host.hostname.clone(),
-                    port: PolicyPort::Number(u32::try_from(backend.spec.port.port).unwrap_or_default()),
+                    port: PolicyPort::Number(
+                        u32::try_from(backend.spec.port.port).unwrap_or_default(),
+                    ),
                     tls: Some(tls),
                     traffic: None,
                 }));
@@ -112,6 +137,7 @@ impl Query for BackendForms {
                 conditions.set_false("Accepted", "Invalid", message);
             }
         }
+
         forms.gateways = (*view.get(&GatewaysOfBackend(own))).clone();
         let target = PolicyTarget {
             group: gateway_api::EXPERIMENTAL_GROUP.to_owned(),
@@ -119,6 +145,7 @@ impl Query for BackendForms {
             name: self.0.name.to_string(),
             section_name: None,
         };
+
         forms.targets.push((target, conditions.clone()));
         forms.conditions = conditions;
         Some(Arc::new(forms))

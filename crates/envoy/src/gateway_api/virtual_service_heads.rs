@@ -1,7 +1,7 @@
 //! Bindings of routes to parents, as VirtualServices without their rules.
 //!
-//! There may be tens of thousands of routes, so an added, changed or removed route updates a table, and the table is
-//! read in parts: each part depends on the table, and readers depend on the part.
+//! There may be tens of thousands of routes, so an added, changed or removed route updates a table,
+//! and the table is read in parts: each part depends on the table, and readers depend on the part.
 //!
 //! ```text
 //! BindingsOf ─▶ BoundIn (a part of all routes) ─▶ VirtualServiceHeads ─┬▶ HeadsIn ───▶ HeadOf (one VirtualService)
@@ -116,29 +116,55 @@ pub(crate) fn heads_at(view: &View<'_>, gateway: &Arc<str>) -> Arc<HeadsOfGatewa
 /// The names of all VirtualServices that are generated from routes.
 pub(crate) fn head_names(view: &View<'_>) -> BTreeSet<NamespacedName> {
     let heads = view.get(&VirtualServiceHeads);
-    heads.by_name.iter().flat_map(|part| part.values()).map(|head| head.name.clone()).collect()
+    heads
+        .by_name
+        .iter()
+        .flat_map(|part| part.values())
+        .map(|head| head.name.clone())
+        .collect()
 }
 
 impl Head {
     /// A head with these parts, of which there is at least one.
     fn new(name: NamespacedName, parts: Vec<RoutePart>) -> Self {
         let first = parts.first();
-        let hosts = first.iter().map(|part| Hostname::new(&part.binding.host)).collect();
-        let gateway = first.map(|part| part.binding.gateway.clone()).unwrap_or_default();
-        Self { name, created: first.and_then(|part| part.created), hosts, gateway, parts }
+        let hosts = first
+            .iter()
+            .map(|part| Hostname::new(&part.binding.host))
+            .collect();
+        let gateway = first
+            .map(|part| part.binding.gateway.clone())
+            .unwrap_or_default();
+        Self {
+            name,
+            created: first.and_then(|part| part.created),
+            hosts,
+            gateway,
+            parts,
+        }
     }
 
     fn precedence(&self) -> Precedence {
-        Precedence { created: self.created, name: self.name.name.clone(), namespace: self.name.namespace.clone() }
+        Precedence {
+            created: self.created,
+            name: self.name.name.clone(),
+            namespace: self.name.namespace.clone(),
+        }
     }
 }
 
 impl RoutePart {
-    /// The order of the parts of one VirtualService: the oldest first, then by the names that istiod gives the
-    /// VirtualServices that it merges. `~` is greater than all characters of names, so `web-admin` comes before `web`.
+    /// The order of the parts of one VirtualService: the oldest first, then by the names that
+    /// istiod gives the VirtualServices that it merges. `~` is greater than all characters of
+    /// names, so `web-admin` comes before `web`.
     fn precedence(&self) -> impl Ord + use<> {
         let name = &self.route.name;
-        (self.created, name.namespace.clone(), format!("{}~{}~", name.name, self.number), self.route.kind)
+        (
+            self.created,
+            name.namespace.clone(),
+            format!("{}~{}~", name.name, self.number),
+            self.route.kind,
+        )
     }
 }
 
@@ -168,25 +194,53 @@ impl Heads {
     /// The table with the current bindings of routes. The cost is proportional to the differences.
     fn updated(&self, view: &View<'_>) -> Self {
         let mut new = self.clone();
-        let bound: Vec<Arc<BoundRoutes>> = (0..PARTS).map(|part| (*view.get(&BoundIn(part))).clone()).collect();
+        let bound: Vec<Arc<BoundRoutes>> = (0..PARTS)
+            .map(|part| (*view.get(&BoundIn(part))).clone())
+            .collect();
         let mut changed: BTreeMap<&RouteName, [Option<&Arc<Bindings>>; 2]> = BTreeMap::new();
-        let differ = self.bound.iter().zip(&bound).filter(|(before, now)| !Arc::ptr_eq(before, now));
+        let differ = self
+            .bound
+            .iter()
+            .zip(&bound)
+            .filter(|(before, now)| !Arc::ptr_eq(before, now));
+
         for (before, now) in differ {
-            before.iter().for_each(|(route, bound)| changed.entry(route).or_default()[0] = Some(bound));
-            now.iter().for_each(|(route, bound)| changed.entry(route).or_default()[1] = Some(bound));
+            before
+                .iter()
+                .for_each(|(route, bound)| changed.entry(route).or_default()[0] = Some(bound));
+            now.iter()
+                .for_each(|(route, bound)| changed.entry(route).or_default()[1] = Some(bound));
         }
+
         changed.retain(|_, [before, now]| before != now);
-        let mut shared: BTreeMap<Arc<str>, (BTreeSet<&RouteName>, Vec<RoutePart>)> = BTreeMap::new();
+        let mut shared: BTreeMap<Arc<str>, (BTreeSet<&RouteName>, Vec<RoutePart>)> =
+            BTreeMap::new();
+
         for (route, [before, now]) in changed {
-            for (number, binding) in before.iter().flat_map(|bound| bound.bindings.iter().enumerate()) {
+            for (number, binding) in before
+                .iter()
+                .flat_map(|bound| bound.bindings.iter().enumerate())
+            {
                 match alone(route, number) {
                     Some(key) => new.put(key, None),
-                    None => _ = shared.entry(binding.key.clone()).or_default().0.insert(route),
+                    None => {
+                        _ = shared
+                            .entry(binding.key.clone())
+                            .or_default()
+                            .0
+                            .insert(route)
+                    }
                 }
             }
+
             let Some(now) = now else { continue };
             for (number, binding) in now.bindings.iter().enumerate() {
-                let part = RoutePart { route: route.clone(), created: now.created, number, binding: binding.clone() };
+                let part = RoutePart {
+                    route: route.clone(),
+                    created: now.created,
+                    number,
+                    binding: binding.clone(),
+                };
                 match alone(route, number) {
                     Some(key) => {
                         let head = Arc::new(Head::new(key.0.clone(), vec![part]));
@@ -196,9 +250,11 @@ impl Heads {
                 }
             }
         }
+
         for (key, (gone, come)) in shared {
             new.replace_parts(key, &gone, come);
         }
+
         new.bound = bound;
         new
     }
@@ -206,15 +262,25 @@ impl Heads {
     /// Removes the parts of routes from a shared VirtualService, and adds others.
     fn replace_parts(&mut self, key: Arc<str>, gone: &BTreeSet<&RouteName>, come: Vec<RoutePart>) {
         let before = self.shared.get(&key).cloned();
-        let stay = before.iter().flat_map(|head| &head.parts).filter(|part| !gone.contains(&part.route)).cloned();
+        let stay = before
+            .iter()
+            .flat_map(|head| &head.parts)
+            .filter(|part| !gone.contains(&part.route))
+            .cloned();
         let mut parts: Vec<RoutePart> = stay.chain(come).collect();
         parts.sort_by_cached_key(RoutePart::precedence);
-        let name = parts
-            .first()
-            .map(|first| NamespacedName::of(first.route.name.namespace.clone(), key.replace('/', "~").into()));
+
+        let name = parts.first().map(|first| {
+            NamespacedName::of(
+                first.route.name.namespace.clone(),
+                key.replace('/', "~").into(),
+            )
+        });
+
         if let Some(before) = before.filter(|before| Some(&before.name) != name.as_ref()) {
             self.put((before.name.clone(), Source::Shared(key.clone())), None);
         }
+
         match name {
             Some(name) => {
                 let head = Arc::new(Head::new(name.clone(), parts));
@@ -228,28 +294,41 @@ impl Heads {
     /// Inserts or removes a VirtualService.
     fn put(&mut self, key: (NamespacedName, Source), head: Option<Arc<Head>>) {
         let name = key.0.clone();
-        let Some(part) = self.by_name.get_mut(usize::from(part_of(&name))) else { return };
+        let Some(part) = self.by_name.get_mut(usize::from(part_of(&name))) else {
+            return;
+        };
+
         let before = last_of(part, &name);
         let heads = Arc::make_mut(part);
+
         match head {
             Some(head) => heads.insert(key, head),
             None => heads.remove(&key),
         };
+
         let now = last_of(part, &name);
         if before == now {
             return;
         }
+
         if let Some(before) = before {
-            self.change_gateway(&before.gateway, |heads| _ = heads.remove(&before.precedence()));
+            self.change_gateway(&before.gateway, |heads| {
+                _ = heads.remove(&before.precedence())
+            });
         }
+
         if let Some(now) = now {
-            self.change_gateway(&now.gateway, |heads| _ = heads.insert(now.precedence(), now.clone()));
+            self.change_gateway(&now.gateway, |heads| {
+                _ = heads.insert(now.precedence(), now.clone())
+            });
         }
     }
 
     /// Changes the VirtualServices of a gateway.
     fn change_gateway(&mut self, gateway: &Arc<str>, change: impl FnOnce(&mut HeadsOfGateway)) {
-        let Some(part) = self.by_gateway.get_mut(usize::from(part_of(gateway))) else { return };
+        let Some(part) = self.by_gateway.get_mut(usize::from(part_of(gateway))) else {
+            return;
+        };
         let gateways = Arc::make_mut(part);
         let heads = gateways.entry(gateway.clone()).or_default();
         change(Arc::make_mut(heads));
@@ -263,7 +342,10 @@ impl Heads {
 fn last_of(part: &HeadsByName, name: &NamespacedName) -> Option<Arc<Head>> {
     let from = (name.clone(), Source::Alone(RouteKind::Http, 0));
     let range = part.range((Bound::Included(from), Bound::Unbounded));
-    range.take_while(|((own, _), _)| own == name).last().map(|(_, head)| head.clone())
+    range
+        .take_while(|((own, _), _)| own == name)
+        .last()
+        .map(|(_, head)| head.clone())
 }
 
 impl PartialEq for Heads {
@@ -277,12 +359,18 @@ impl Query for BoundIn {
     type Value = Arc<BoundRoutes>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let routes = RouteKind::ALL.into_iter().flat_map(|kind| kind.names_in(view, self.0));
+        let routes = RouteKind::ALL
+            .into_iter()
+            .flat_map(|kind| kind.names_in(view, self.0));
         let bound = routes.map(|route| {
             let bindings = (*view.get(&BindingsOf(route.clone()))).clone();
             (route, bindings)
         });
-        Arc::new(bound.filter(|(_, bound)| !bound.bindings.is_empty()).collect())
+        Arc::new(
+            bound
+                .filter(|(_, bound)| !bound.bindings.is_empty())
+                .collect(),
+        )
     }
 }
 
@@ -304,7 +392,11 @@ impl Query for HeadsIn {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let heads = view.get(&VirtualServiceHeads);
-        heads.by_name.get(usize::from(self.0)).expect("there are as many parts as `part_of` returns").clone()
+        heads
+            .by_name
+            .get(usize::from(self.0))
+            .expect("there are as many parts as `part_of` returns")
+            .clone()
     }
 }
 
@@ -314,7 +406,11 @@ impl Query for HeadsNear {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let heads = view.get(&VirtualServiceHeads);
-        heads.by_gateway.get(usize::from(self.0)).expect("there are as many parts as `part_of` returns").clone()
+        heads
+            .by_gateway
+            .get(usize::from(self.0))
+            .expect("there are as many parts as `part_of` returns")
+            .clone()
     }
 }
 
@@ -330,15 +426,21 @@ impl Query for HeadsAt {
     type Value = Arc<HeadsOfGateway>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.get(&HeadsNear(part_of(&self.0))).get(&self.0).cloned().unwrap_or_default()
+        view.get(&HeadsNear(part_of(&self.0)))
+            .get(&self.0)
+            .cloned()
+            .unwrap_or_default()
     }
 }
 
 /// The names of all VirtualServices that are generated from routes.
 #[cfg(test)]
 pub(super) fn names(heads: &Heads) -> Vec<NamespacedName> {
-    let mut names: Vec<NamespacedName> =
-        heads.by_name.iter().flat_map(|part| part.keys().map(|(name, _)| name.clone())).collect();
+    let mut names: Vec<NamespacedName> = heads
+        .by_name
+        .iter()
+        .flat_map(|part| part.keys().map(|(name, _)| name.clone()))
+        .collect();
     names.sort();
     names
 }

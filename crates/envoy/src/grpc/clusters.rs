@@ -29,16 +29,20 @@ pub(super) fn build(view: &View<'_>, name: &str) -> Option<Cluster> {
     let mut cluster = by_eds(name);
     let policy = if subset.is_empty() {
         let overridden = draining_override(view, &service);
-        cluster.common_lb_config = overridden
-            .map(|statuses| CommonLbConfig { override_host_status: Some(statuses), ..CommonLbConfig::default() });
+        cluster.common_lb_config = overridden.map(|statuses| CommonLbConfig {
+            override_host_status: Some(statuses),
+            ..CommonLbConfig::default()
+        });
         of_host
     } else {
         let subset = rule.as_ref()?.subset(&subset)?;
         subset_policy(of_host.as_ref(), subset.traffic_policy.as_deref(), port)
     };
+
     if let Some(policy) = &policy {
         apply(view, &mut cluster, policy, &service.key);
     }
+
     Some(cluster)
 }
 
@@ -48,24 +52,42 @@ fn by_eds(name: &str) -> Cluster {
         name: name.to_owned(),
         alt_stat_name: stat_name(name),
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
-        eds_cluster_config: Some(EdsClusterConfig { eds_config: Some(same_stream()), service_name: name.to_owned() }),
+        eds_cluster_config: Some(EdsClusterConfig {
+            eds_config: Some(same_stream()),
+            service_name: name.to_owned(),
+        }),
         ..Cluster::default()
     }
 }
 
-/// Applies a policy to a cluster: load balancing, the request limit, TLS. gRPC supports no other settings.
+/// Applies a policy to a cluster: load balancing, the request limit, TLS. gRPC supports no other
+/// settings.
 fn apply(view: &View<'_>, cluster: &mut Cluster, policy: &TrafficPolicy, service: &ServiceKey) {
     if let Some(balancer) = policy.load_balancer.as_deref() {
         balance(view, cluster, balancer, service);
     }
-    let http = policy.connection_pool.as_deref().and_then(|pool| pool.http.as_ref());
-    let limit = http.and_then(|http| u32::try_from(http.http2_max_requests).ok()).filter(|limit| *limit > 0);
+
+    let http = policy
+        .connection_pool
+        .as_deref()
+        .and_then(|pool| pool.http.as_ref());
+    let limit = http
+        .and_then(|http| u32::try_from(http.http2_max_requests).ok())
+        .filter(|limit| *limit > 0);
     cluster.circuit_breakers = limit.map(|limit| CircuitBreakers {
-        thresholds: vec![Thresholds { max_requests: Some(limit), ..Thresholds::default() }],
+        thresholds: vec![Thresholds {
+            max_requests: Some(limit),
+            ..Thresholds::default()
+        }],
         ..CircuitBreakers::default()
     });
+
     // Only if configured: whether a gRPC server accepts it is unknown.
-    if policy.tls.as_deref().is_some_and(|tls| tls.mode == ClientTlsMode::IstioMutual) {
+    if policy
+        .tls
+        .as_deref()
+        .is_some_and(|tls| tls.mode == ClientTlsMode::IstioMutual)
+    {
         let context = UpstreamTlsContext {
             common_tls_context: Some(tls::context(&accounts_of(view, service))),
             ..UpstreamTlsContext::default()
@@ -78,7 +100,12 @@ fn apply(view: &View<'_>, cluster: &mut Cluster, policy: &TrafficPolicy, service
 }
 
 /// Sets the load balancing policy. Unsupported policies become round robin, gRPC's default.
-fn balance(view: &View<'_>, cluster: &mut Cluster, balancer: &LoadBalancerSettings, service: &ServiceKey) {
+fn balance(
+    view: &View<'_>,
+    cluster: &mut Cluster,
+    balancer: &LoadBalancerSettings,
+    service: &ServiceKey,
+) {
     if let Some(hash) = &balancer.consistent_hash {
         apply_hash(cluster, hash);
         return;

@@ -1,6 +1,7 @@
 //! Parsing and formatting of `host:port` as in Go (`net.SplitHostPort`, `net.JoinHostPort`).
 
-/// Host and port, without the brackets of an IPv6 address; `None` if there is no port, or more than one.
+/// Host and port, without the brackets of an IPv6 address; `None` if there is no port, or more than
+/// one.
 pub(crate) fn split(text: &str) -> Option<(&str, &str)> {
     let (host, port) = text.rsplit_once(':')?;
     let host = match host.strip_prefix('[') {
@@ -14,7 +15,11 @@ pub(crate) fn split(text: &str) -> Option<(&str, &str)> {
 
 /// `host:port`, with an IPv6 address in brackets.
 pub(crate) fn join(host: &str, port: u16) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
 }
 
 #[cfg(test)]
@@ -40,6 +45,10 @@ mod tests {
         ] {
             assert_eq!(split(text), expected, "{text}");
         }
-        assert_eq!((join("::", 80), join("echo", 80)), ("[::]:80".to_owned(), "echo:80".to_owned()));
+
+        assert_eq!(
+            (join("::", 80), join("echo", 80)),
+            ("[::]:80".to_owned(), "echo:80".to_owned())
+        );
     }
 }

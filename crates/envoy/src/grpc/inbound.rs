@@ -22,7 +22,8 @@ use navarch_push::view::View;
 /// The label of workloads that accept mutual TLS.
 const TLS_MODE: &str = "security.istio.io/tlsMode";
 
-/// The listener of this name, for a server on `address`; `None` if no service has the port of the workload.
+/// The listener of this name, for a server on `address`; `None` if no service has the port of the
+/// workload.
 pub(super) fn build(view: &View<'_>, name: &str, address: &str) -> Option<Listener> {
     let (host, port) = host_port::split(address)?;
     let port: u16 = port.parse().ok()?;
@@ -31,18 +32,25 @@ pub(super) fn build(view: &View<'_>, name: &str, address: &str) -> Option<Listen
     Some(Listener {
         name: name.to_owned(),
         address: Some(socket_address(host, u32::from(port))),
-        additional_addresses: additional_addresses(&service_address::extra(view, &target.service), port),
+        additional_addresses: additional_addresses(
+            &service_address::extra(view, &target.service),
+            port,
+        ),
         filter_chains: vec![chain(view, requires_mtls(view, port))],
         ..Listener::default()
     })
 }
 
-/// Whether a port accepts only mutual TLS. A gRPC server accepts either it or plain text, never both: if policies
-/// permit both, it is mutual TLS if the workload's label announces it to clients.
+/// Whether a port accepts only mutual TLS. A gRPC server accepts either it or plain text, never
+/// both: if policies permit both, it is mutual TLS if the workload's label announces it to clients.
 fn requires_mtls(view: &View<'_>, port: u16) -> bool {
     match mtls::of_proxy(view).on_port(port) {
         MtlsMode::Disable => false,
-        MtlsMode::Permissive => view.proxy().labels().get(TLS_MODE).is_some_and(|mode| &**mode == "istio"),
+        MtlsMode::Permissive => view
+            .proxy()
+            .labels()
+            .get(TLS_MODE)
+            .is_some_and(|mode| &**mode == "istio"),
         MtlsMode::Strict => true,
     }
 }
@@ -57,16 +65,19 @@ fn chain(view: &View<'_>, mtls: bool) -> FilterChain {
         route_specifier: Some(RouteSpecifier::RouteConfig(everything())),
         ..HttpConnectionManager::default()
     };
+
     FilterChain {
         name: format!("inbound-{transport}"),
         filters: vec![network_filter(&format!("inbound-hcm{transport}"), &manager)],
         transport_socket: mtls.then(|| TransportSocket {
             name: tls::SOCKET.to_owned(),
-            config_type: Some(transport_socket::ConfigType::TypedConfig(pack(&DownstreamTlsContext {
-                common_tls_context: Some(tls::context(&[])),
-                require_client_certificate: Some(true),
-                ..DownstreamTlsContext::default()
-            }))),
+            config_type: Some(transport_socket::ConfigType::TypedConfig(pack(
+                &DownstreamTlsContext {
+                    common_tls_context: Some(tls::context(&[])),
+                    require_client_certificate: Some(true),
+                    ..DownstreamTlsContext::default()
+                },
+            ))),
         }),
         ..FilterChain::default()
     }
@@ -82,6 +93,16 @@ fn everything() -> RouteConfiguration {
         action: Some(route::Action::NonForwardingAction(NonForwardingAction {})),
         ..Route::default()
     };
-    let host = VirtualHost { domains: vec!["*".to_owned()], routes: vec![route], ..VirtualHost::default() };
-    RouteConfiguration { name: "inbound".to_owned(), virtual_hosts: vec![host], ..RouteConfiguration::default() }
+
+    let host = VirtualHost {
+        domains: vec!["*".to_owned()],
+        routes: vec![route],
+        ..VirtualHost::default()
+    };
+
+    RouteConfiguration {
+        name: "inbound".to_owned(),
+        virtual_hosts: vec![host],
+        ..RouteConfiguration::default()
+    }
 }

@@ -1,7 +1,10 @@
-//! TLS settings of gRPC: certificates are referenced by a certificate provider of the client's bootstrap (grpc/proposal
-//! A29).
+//! TLS settings of gRPC: certificates are referenced by a certificate provider of the client's
+//! bootstrap (grpc/proposal A29).
 
-#![expect(deprecated, reason = "gRPC before 1.66 reads only the deprecated fields")]
+#![expect(
+    deprecated,
+    reason = "gRPC before 1.66 reads only the deprecated fields"
+)]
 
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::common_tls_context::{
     CertificateProviderInstance, CombinedCertificateValidationContext, ValidationContextType,
@@ -24,7 +27,8 @@ const OWN: &str = "default";
 /// Its name of the CA certificates.
 const ROOTS: &str = "ROOTCA";
 
-/// The common part of TLS of clients and servers. The peer must have one of `names`; if empty, any name is accepted.
+/// The common part of TLS of clients and servers. The peer must have one of `names`; if empty, any
+/// name is accepted.
 pub(super) fn context(names: &[String]) -> CommonTlsContext {
     let instance = |certificate: &str| CertificateProviderPluginInstance {
         instance_name: PROVIDER.to_owned(),
@@ -34,6 +38,7 @@ pub(super) fn context(names: &[String]) -> CommonTlsContext {
         instance_name: PROVIDER.to_owned(),
         certificate_name: certificate.to_owned(),
     };
+
     let exact = |name: &String| StringMatcher {
         match_pattern: Some(MatchPattern::Exact(name.clone())),
         ..StringMatcher::default()
@@ -43,11 +48,13 @@ pub(super) fn context(names: &[String]) -> CommonTlsContext {
         ca_certificate_provider_instance: Some(instance(ROOTS)),
         ..CertificateValidationContext::default()
     };
+
     let combined = CombinedCertificateValidationContext {
         default_validation_context: Some(validation),
         validation_context_certificate_provider_instance: Some(old_instance(ROOTS)),
         ..CombinedCertificateValidationContext::default()
     };
+
     CommonTlsContext {
         tls_certificate_provider_instance: Some(instance(OWN)),
         tls_certificate_certificate_provider_instance: Some(old_instance(OWN)),

@@ -8,16 +8,21 @@ use navarch_proto::envoy::config::cluster::v3::cluster::{
 use navarch_proto::envoy::config::cluster::v3::{CircuitBreakers, Cluster};
 use navarch_proto::envoy::config::core::v3::envoy_internal_address::AddressNameSpecifier;
 use navarch_proto::envoy::config::core::v3::{
-    Address, EnvoyInternalAddress, Http2ProtocolOptions, HttpProtocolOptions as Common, TransportSocket, address,
+    Address, EnvoyInternalAddress, Http2ProtocolOptions, HttpProtocolOptions as Common,
+    TransportSocket, address,
 };
 use navarch_proto::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
-use navarch_proto::envoy::config::endpoint::v3::{ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints};
+use navarch_proto::envoy::config::endpoint::v3::{
+    ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints,
+};
 use navarch_proto::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
 use navarch_proto::envoy::extensions::upstreams::http::v3::http_protocol_options::{
     ExplicitHttpConfig, UpstreamProtocolOptions, explicit_http_config::ProtocolConfig,
 };
 use navarch_proto::envoy::r#type::metadata::v3::MetadataKey;
-use navarch_proto::envoy::r#type::metadata::v3::metadata_key::{PathSegment, path_segment::Segment};
+use navarch_proto::envoy::r#type::metadata::v3::metadata_key::{
+    PathSegment, path_segment::Segment,
+};
 
 use super::{ENCAP, FORWARD, INNER, MAIN, ORIGINAL_DST, ORIGINATE, OUTER, PORT, filters, sockets};
 use crate::clusters::{HttpOptions, OPTIONS_KEY, stat_name};
@@ -28,7 +33,10 @@ use navarch_push::view::View;
 /// Default idle timeout of a tunnel.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Cleanup interval of original destination hosts.
-const CLEANUP: prost_types::Duration = prost_types::Duration { seconds: 60, nanos: 0 };
+const CLEANUP: prost_types::Duration = prost_types::Duration {
+    seconds: 60,
+    nanos: 0,
+};
 
 /// The number of requests per connection of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,48 +47,83 @@ enum Pooling {
 
 /// The cluster for traffic from terminated tunnels.
 pub(crate) fn main(view: &View<'_>) -> Cluster {
-    let mut cluster = internal(view, MAIN, MAIN, sockets::internal("internal_upstream", sockets::raw()));
+    let mut cluster = internal(
+        view,
+        MAIN,
+        MAIN,
+        sockets::internal("internal_upstream", sockets::raw()),
+    );
     set_options(&mut cluster, HttpOptions::passthrough_plain().into_wire());
     cluster
 }
 
-/// The cluster into tunnels, for traffic to workloads. At a gateway between networks the inner tunnel already exists.
+/// The cluster into tunnels, for traffic to workloads. At a gateway between networks the inner
+/// tunnel already exists.
 pub(crate) fn encap(view: &View<'_>) -> Cluster {
     if super::joins_networks(view) {
-        return internal(view, ENCAP, FORWARD, sockets::internal("internal_upstream", sockets::raw()));
+        return internal(
+            view,
+            ENCAP,
+            FORWARD,
+            sockets::internal("internal_upstream", sockets::raw()),
+        );
     }
-    let mut cluster = internal(view, ENCAP, ORIGINATE, sockets::internal("internal_upstream", sockets::raw()));
+    let mut cluster = internal(
+        view,
+        ENCAP,
+        ORIGINATE,
+        sockets::internal("internal_upstream", sockets::raw()),
+    );
     set_options(&mut cluster, HttpOptions::passthrough_plain().into_wire());
     cluster.filters.extend(filters::cluster_baggage(view));
     cluster
 }
 
-/// The cluster to the ends of tunnels: by the metadata of the endpoint, else to its address. Waypoints additionally accept
-/// identities of their own namespace.
+/// The cluster to the ends of tunnels: by the metadata of the endpoint, else to its address.
+/// Waypoints additionally accept identities of their own namespace.
 pub(crate) fn originate(view: &View<'_>) -> Cluster {
-    let own = view.proxy().kind() == ProxyKind::Waypoint && !view.mesh().settings.skip_validate_trust_domain;
+    let own = view.proxy().kind() == ProxyKind::Waypoint
+        && !view.mesh().settings.skip_validate_trust_domain;
     let tls = sockets::common_tls(view, own.then(|| sockets::own_namespace(view)));
-    let mut cluster = original(view, ORIGINATE, Some(waypoint_key()), sockets::client_tls(tls));
+    let mut cluster = original(
+        view,
+        ORIGINATE,
+        Some(waypoint_key()),
+        sockets::client_tls(tls),
+    );
     set_options(&mut cluster, Some(connect_options(view, Pooling::Shared)));
     cluster
 }
 
-/// The cluster to the ends of inner tunnels, which are forwarded as bytes: waypoints by the metadata of the endpoint,
-/// else workloads.
+/// The cluster to the ends of inner tunnels, which are forwarded as bytes: waypoints by the
+/// metadata of the endpoint, else workloads.
 pub(crate) fn forward(view: &View<'_>) -> Cluster {
-    Cluster { transport_socket: None, ..original(view, FORWARD, Some(waypoint_key()), sockets::raw()) }
+    Cluster {
+        transport_socket: None,
+        ..original(view, FORWARD, Some(waypoint_key()), sockets::raw())
+    }
 }
 
 /// The metadata key with the waypoint of an endpoint.
 fn waypoint_key() -> MetadataKey {
-    let segment = PathSegment { segment: Some(Segment::Key("waypoint".to_owned())) };
-    MetadataKey { key: ORIGINAL_DST.to_owned(), path: vec![segment] }
+    let segment = PathSegment {
+        segment: Some(Segment::Key("waypoint".to_owned())),
+    };
+    MetadataKey {
+        key: ORIGINAL_DST.to_owned(),
+        path: vec![segment],
+    }
 }
 
 /// The cluster into the inner of two tunnels.
 pub(crate) fn inner(view: &View<'_>) -> Cluster {
     let tls = sockets::client_tls(sockets::common_tls(view, None));
-    let mut cluster = internal(view, INNER, OUTER, sockets::internal("internal_upstream_with_tls", tls));
+    let mut cluster = internal(
+        view,
+        INNER,
+        OUTER,
+        sockets::internal("internal_upstream_with_tls", tls),
+    );
     set_options(&mut cluster, Some(connect_options(view, Pooling::Single)));
     cluster
 }
@@ -95,18 +138,32 @@ pub(crate) fn outer(view: &View<'_>) -> Cluster {
 
 pub(crate) fn internal_address(listener: &str, endpoint: &str) -> Address {
     Address {
-        address: Some(address::Address::EnvoyInternalAddress(EnvoyInternalAddress {
-            endpoint_id: endpoint.to_owned(),
-            address_name_specifier: Some(AddressNameSpecifier::ServerListenerName(listener.to_owned())),
-        })),
+        address: Some(address::Address::EnvoyInternalAddress(
+            EnvoyInternalAddress {
+                endpoint_id: endpoint.to_owned(),
+                address_name_specifier: Some(AddressNameSpecifier::ServerListenerName(
+                    listener.to_owned(),
+                )),
+            },
+        )),
     }
 }
 
 /// A cluster whose only endpoint is an internal listener.
 fn internal(view: &View<'_>, name: &str, listener: &str, socket: TransportSocket) -> Cluster {
-    let endpoint = Endpoint { address: Some(internal_address(listener, "")), ..Endpoint::default() };
-    let endpoint = LbEndpoint { host_identifier: Some(HostIdentifier::Endpoint(endpoint)), ..LbEndpoint::default() };
-    let endpoints = vec![LocalityLbEndpoints { lb_endpoints: vec![endpoint], ..LocalityLbEndpoints::default() }];
+    let endpoint = Endpoint {
+        address: Some(internal_address(listener, "")),
+        ..Endpoint::default()
+    };
+    let endpoint = LbEndpoint {
+        host_identifier: Some(HostIdentifier::Endpoint(endpoint)),
+        ..LbEndpoint::default()
+    };
+
+    let endpoints = vec![LocalityLbEndpoints {
+        lb_endpoints: vec![endpoint],
+        ..LocalityLbEndpoints::default()
+    }];
     Cluster {
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Static.into())),
         load_assignment: Some(ClusterLoadAssignment {
@@ -120,9 +177,16 @@ fn internal(view: &View<'_>, name: &str, listener: &str, socket: TransportSocket
 }
 
 /// A cluster to port [`PORT`] of the original destination.
-fn original(view: &View<'_>, name: &str, metadata_key: Option<MetadataKey>, socket: TransportSocket) -> Cluster {
+fn original(
+    view: &View<'_>,
+    name: &str,
+    metadata_key: Option<MetadataKey>,
+    socket: TransportSocket,
+) -> Cluster {
     Cluster {
-        cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::OriginalDst.into())),
+        cluster_discovery_type: Some(ClusterDiscoveryType::Type(
+            DiscoveryType::OriginalDst.into(),
+        )),
         lb_policy: LbPolicy::ClusterProvided.into(),
         connect_timeout: view.mesh().config.connect_timeout.map(Into::into),
         cleanup_interval: Some(CLEANUP),
@@ -136,7 +200,8 @@ fn original(view: &View<'_>, name: &str, metadata_key: Option<MetadataKey>, sock
     }
 }
 
-/// The common part of all these clusters. Limits are for clusters of services, whose connections all share these.
+/// The common part of all these clusters. Limits are for clusters of services, whose connections
+/// all share these.
 fn base(view: &View<'_>, name: &str) -> Cluster {
     let limits = Thresholds {
         max_connections: Some(u32::MAX),
@@ -149,7 +214,10 @@ fn base(view: &View<'_>, name: &str) -> Cluster {
     Cluster {
         name: name.to_owned(),
         alt_stat_name: stat_name(name),
-        circuit_breakers: Some(CircuitBreakers { thresholds: vec![limits], ..CircuitBreakers::default() }),
+        circuit_breakers: Some(CircuitBreakers {
+            thresholds: vec![limits],
+            ..CircuitBreakers::default()
+        }),
         ..Cluster::default()
     }
 }
@@ -164,21 +232,32 @@ fn connect_options(view: &View<'_>, pooling: Pooling) -> prost_types::Any {
         initial_connection_window_size: window(mesh.settings.hbone.connection_window),
         ..Http2ProtocolOptions::default()
     };
+
     let options = HttpProtocolOptions {
         common_http_protocol_options: Some(Common {
-            idle_timeout: Some(mesh.config.hbone_idle_timeout.unwrap_or(IDLE_TIMEOUT).into()),
+            idle_timeout: Some(
+                mesh.config
+                    .hbone_idle_timeout
+                    .unwrap_or(IDLE_TIMEOUT)
+                    .into(),
+            ),
             max_requests_per_connection: (pooling == Pooling::Single).then_some(1),
             ..Common::default()
         }),
-        upstream_protocol_options: Some(UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig {
-            protocol_config: Some(ProtocolConfig::Http2ProtocolOptions(http2)),
-        })),
+        upstream_protocol_options: Some(UpstreamProtocolOptions::ExplicitHttpConfig(
+            ExplicitHttpConfig {
+                protocol_config: Some(ProtocolConfig::Http2ProtocolOptions(http2)),
+            },
+        )),
         ..HttpProtocolOptions::default()
     };
+
     any::pack(&options)
 }
 
 /// Sets HTTP protocol options.
 fn set_options(cluster: &mut Cluster, options: Option<prost_types::Any>) {
-    cluster.typed_extension_protocol_options.extend(options.map(|options| (OPTIONS_KEY.to_owned(), options)));
+    cluster
+        .typed_extension_protocol_options
+        .extend(options.map(|options| (OPTIONS_KEY.to_owned(), options)));
 }

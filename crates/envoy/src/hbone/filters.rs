@@ -4,18 +4,22 @@ use std::collections::BTreeMap;
 
 use navarch_proto::any::pack;
 use navarch_proto::envoy::config::cluster::v3::Filter as ClusterFilter;
-use navarch_proto::envoy::config::common::mutation_rules::v3::{HeaderMutation as Mutation, header_mutation};
+use navarch_proto::envoy::config::common::mutation_rules::v3::{
+    HeaderMutation as Mutation, header_mutation,
+};
 use navarch_proto::envoy::config::core::v3::header_value_option::HeaderAppendAction;
 use navarch_proto::envoy::config::core::v3::{
-    DataSource, HeaderValue, HeaderValueOption, SubstitutionFormatString, TypedExtensionConfig, data_source,
-    substitution_format_string,
+    DataSource, HeaderValue, HeaderValueOption, SubstitutionFormatString, TypedExtensionConfig,
+    data_source, substitution_format_string,
 };
 use navarch_proto::envoy::config::listener::v3::Filter;
 use navarch_proto::envoy::extensions::filters::common::set_filter_state::v3::FilterStateValue;
 use navarch_proto::envoy::extensions::filters::common::set_filter_state::v3::filter_state_value::{
     Key, SharedWithUpstream, Value as StateValue,
 };
-use navarch_proto::envoy::extensions::filters::http::header_mutation::v3::{HeaderMutation, Mutations};
+use navarch_proto::envoy::extensions::filters::http::header_mutation::v3::{
+    HeaderMutation, Mutations,
+};
 use navarch_proto::envoy::extensions::filters::http::set_filter_state::v3::Config as HttpState;
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 use navarch_proto::envoy::extensions::filters::network::set_filter_state::v3::Config as NetworkState;
@@ -23,7 +27,9 @@ use navarch_proto::envoy::extensions::formatter::cel::v3::Cel;
 use prost_types::Value;
 
 use super::{BAGGAGE, LOCAL_PRINCIPAL, PEER_PRINCIPAL};
-use crate::filters::http::{PEER_METADATA_TYPE, bool_value, filter, list, object, packed_filter, text, typed_struct};
+use crate::filters::http::{
+    PEER_METADATA_TYPE, bool_value, filter, list, object, packed_filter, text, typed_struct,
+};
 use crate::filters::network::{network_filter, packed_network_filter};
 use crate::filters::{istio_version, metrics_log};
 use navarch_push::view::View;
@@ -44,7 +50,8 @@ const HASHABLE: &str = "istio.hashable_string";
 const MAX_BAGGAGE: usize = 1024;
 /// The same type in older proxies.
 const PLAIN: &str = "envoy.string";
-/// The configuration types of peer metadata exchange through tunnels: of listeners, and of clusters.
+/// The configuration types of peer metadata exchange through tunnels: of listeners, and of
+/// clusters.
 const TUNNEL_METADATA: [&str; 2] = [
     "type.googleapis.com/envoy.extensions.network_filters.peer_metadata.Config",
     "type.googleapis.com/envoy.extensions.network_filters.peer_metadata.UpstreamConfig",
@@ -74,7 +81,8 @@ fn formatted(format: &str) -> SubstitutionFormatString {
     }
 }
 
-/// The filter state type of texts that filter chains match, for the view's proxy. A stock Envoy does not have Istio's.
+/// The filter state type of texts that filter chains match, for the view's proxy. A stock Envoy
+/// does not have Istio's.
 fn text_type(view: &View<'_>) -> String {
     let is_known = istio_version::at_least_patch(view, [1, 29, 2]) && super::discovers_peers(view);
     if is_known { HASHABLE } else { PLAIN }.to_owned()
@@ -83,7 +91,10 @@ fn text_type(view: &View<'_>) -> String {
 /// Stores the authority of a CONNECT request and its client in filter state.
 pub(super) fn connect_authority(view: &View<'_>) -> HttpFilter {
     let once = SharedWithUpstream::Once;
-    let typed = |value| FilterStateValue { factory_key: text_type(view), ..value };
+    let typed = |value| FilterStateValue {
+        factory_key: text_type(view),
+        ..value
+    };
     let mut values = vec![
         state(LOCAL_ADDRESS, "%REQ(:AUTHORITY)%", once),
         typed(state(AUTHORITY, "%REQ(:AUTHORITY)%", once)),
@@ -91,34 +102,70 @@ pub(super) fn connect_authority(view: &View<'_>) -> HttpFilter {
         typed(state(PEER_PRINCIPAL, "%DOWNSTREAM_PEER_URI_SAN%", once)),
         typed(state(LOCAL_PRINCIPAL, "%DOWNSTREAM_LOCAL_URI_SAN%", once)),
     ];
+
     if metrics_log::are_taken(view) {
         let value = format!("%REQ(baggage):{MAX_BAGGAGE}%");
-        values.push(FilterStateValue { factory_key: PLAIN.to_owned(), ..state(BAGGAGE, &value, once) });
+        values.push(FilterStateValue {
+            factory_key: PLAIN.to_owned(),
+            ..state(BAGGAGE, &value, once)
+        });
     }
-    filter("connect_authority", &HttpState { on_request_headers: values, ..HttpState::default() })
+
+    filter(
+        "connect_authority",
+        &HttpState {
+            on_request_headers: values,
+            ..HttpState::default()
+        },
+    )
 }
 
 /// Stores the header of a CONNECT request about applied policies in filter state.
 pub(super) fn request_source(view: &View<'_>) -> HttpFilter {
     let value = state(SOURCE, "%REQ(x-istio-source)%", SharedWithUpstream::Once);
-    let values = vec![FilterStateValue { factory_key: text_type(view), ..value }];
-    filter("request_source", &HttpState { on_request_headers: values, ..HttpState::default() })
+    let values = vec![FilterStateValue {
+        factory_key: text_type(view),
+        ..value
+    }];
+    filter(
+        "request_source",
+        &HttpState {
+            on_request_headers: values,
+            ..HttpState::default()
+        },
+    )
 }
 
 /// Passes the address that the peer connects to on to the next tunnel.
 pub(crate) fn forwarded_authority() -> Filter {
     let format = format!("%FILTER_STATE({LOCAL_ADDRESS}:PLAIN)%");
-    network_state("connect_authority", vec![state(LOCAL_ADDRESS, &format, SharedWithUpstream::Once)])
+    network_state(
+        "connect_authority",
+        vec![state(LOCAL_ADDRESS, &format, SharedWithUpstream::Once)],
+    )
 }
 
 /// Passes the address of an endpoint, and the target behind it, on to the tunnels to its network.
 pub(super) fn endpoint_metadata(view: &View<'_>) -> Filter {
     let shared = SharedWithUpstream::Transitive;
-    let target = state(TARGET, "%DYNAMIC_METADATA(istio:double_hbone:hbone_target_address)%", shared);
+    let target = state(
+        TARGET,
+        "%DYNAMIC_METADATA(istio:double_hbone:hbone_target_address)%",
+        shared,
+    );
+
     let values = vec![
-        state(LOCAL_ADDRESS, "%DYNAMIC_METADATA(envoy.filters.listener.original_dst:local)%", shared),
-        FilterStateValue { factory_key: text_type(view), ..target },
+        state(
+            LOCAL_ADDRESS,
+            "%DYNAMIC_METADATA(envoy.filters.listener.original_dst:local)%",
+            shared,
+        ),
+        FilterStateValue {
+            factory_key: text_type(view),
+            ..target
+        },
     ];
+
     network_state("propagate_endpoint_metadata", values)
 }
 
@@ -127,23 +174,40 @@ pub(super) fn target_format() -> String {
     format!("%FILTER_STATE({TARGET}:PLAIN)%")
 }
 
-/// Sends traffic for the original destination of a service to the address that the peer requested, else to the
-/// service's own address.
+/// Sends traffic for the original destination of a service to the address that the peer requested,
+/// else to the service's own address.
 pub(crate) fn destination(own: &str) -> Filter {
-    let format = format!("%CEL('{LOCAL_ADDRESS}' in filter_state ? filter_state['{LOCAL_ADDRESS}']: r'{own}')%");
-    let cel =
-        TypedExtensionConfig { name: "envoy.formatter.cel".to_owned(), typed_config: Some(pack(&Cel::default())) };
-    let format = SubstitutionFormatString { formatters: vec![cel], ..formatted(&format) };
+    let format = format!(
+        "%CEL('{LOCAL_ADDRESS}' in filter_state ? filter_state['{LOCAL_ADDRESS}']: r'{own}')%"
+    );
+    let cel = TypedExtensionConfig {
+        name: "envoy.formatter.cel".to_owned(),
+        typed_config: Some(pack(&Cel::default())),
+    };
+    let format = SubstitutionFormatString {
+        formatters: vec![cel],
+        ..formatted(&format)
+    };
+
     let value = FilterStateValue {
-        key: Some(Key::ObjectKey("envoy.network.transport_socket.original_dst_address".to_owned())),
+        key: Some(Key::ObjectKey(
+            "envoy.network.transport_socket.original_dst_address".to_owned(),
+        )),
         value: Some(StateValue::FormatString(format)),
         ..FilterStateValue::default()
     };
+
     network_state("set_dst_address", vec![value])
 }
 
 fn network_state(name: &str, values: Vec<FilterStateValue>) -> Filter {
-    network_filter(name, &NetworkState { on_new_connection: values, ..NetworkState::default() })
+    network_filter(
+        name,
+        &NetworkState {
+            on_new_connection: values,
+            ..NetworkState::default()
+        },
+    )
 }
 
 /// Discovers downstream peer metadata. `None` if the proxy does not support it.
@@ -155,7 +219,10 @@ pub(super) fn downstream_metadata(view: &View<'_>) -> Option<HttpFilter> {
         fields.insert("downstream_propagation".to_owned(), list([of("baggage")]));
     }
     fields.insert("downstream_discovery".to_owned(), list(found));
-    let filter = packed_filter("waypoint_downstream_peer_metadata", typed_struct(PEER_METADATA_TYPE, fields));
+    let filter = packed_filter(
+        "waypoint_downstream_peer_metadata",
+        typed_struct(PEER_METADATA_TYPE, fields),
+    );
     super::discovers_peers(view).then_some(filter)
 }
 
@@ -167,7 +234,10 @@ pub(crate) fn upstream_metadata(view: &View<'_>) -> Option<HttpFilter> {
         found.push(object([("upstream_filter_state", key)]));
     }
     let fields = BTreeMap::from([("upstream_discovery".to_owned(), list(found))]);
-    let filter = packed_filter("waypoint_upstream_peer_metadata", typed_struct(PEER_METADATA_TYPE, fields));
+    let filter = packed_filter(
+        "waypoint_upstream_peer_metadata",
+        typed_struct(PEER_METADATA_TYPE, fields),
+    );
     super::discovers_peers(view).then_some(filter)
 }
 
@@ -190,24 +260,42 @@ pub(crate) fn cluster_baggage(view: &View<'_>) -> Option<ClusterFilter> {
     (view.mesh().settings.hbone.baggage && super::discovers_peers(view)).then(|| {
         let [_, cluster] = TUNNEL_METADATA;
         let config = typed_struct(cluster, BTreeMap::new());
-        ClusterFilter { name: TUNNEL_METADATA_NAME.to_owned(), typed_config: Some(config), ..ClusterFilter::default() }
+        ClusterFilter {
+            name: TUNNEL_METADATA_NAME.to_owned(),
+            typed_config: Some(config),
+            ..ClusterFilter::default()
+        }
     })
 }
 
 /// Overwrites the request header with the peer's identity for the application.
 pub(crate) fn client_identity() -> HttpFilter {
-    let value = format!("By=%FILTER_STATE({LOCAL_PRINCIPAL}:PLAIN)%;URI=%FILTER_STATE({PEER_PRINCIPAL}:PLAIN)%");
+    let value = format!(
+        "By=%FILTER_STATE({LOCAL_PRINCIPAL}:PLAIN)%;URI=%FILTER_STATE({PEER_PRINCIPAL}:PLAIN)%"
+    );
     let append = overwriting("x-forwarded-client-cert", &value);
-    let mutation = Mutation { action: Some(header_mutation::Action::Append(append)) };
-    let mutations = Mutations { request_mutations: vec![mutation], ..Mutations::default() };
-    let config = HeaderMutation { mutations: Some(mutations), ..HeaderMutation::default() };
+    let mutation = Mutation {
+        action: Some(header_mutation::Action::Append(append)),
+    };
+    let mutations = Mutations {
+        request_mutations: vec![mutation],
+        ..Mutations::default()
+    };
+    let config = HeaderMutation {
+        mutations: Some(mutations),
+        ..HeaderMutation::default()
+    };
     filter("istio.waypoint.xfcc_client_identity", &config)
 }
 
 /// A header that overwrites an existing one.
 pub(super) fn overwriting(key: &str, value: &str) -> HeaderValueOption {
     HeaderValueOption {
-        header: Some(HeaderValue { key: key.to_owned(), value: value.to_owned(), ..HeaderValue::default() }),
+        header: Some(HeaderValue {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            ..HeaderValue::default()
+        }),
         append_action: HeaderAppendAction::OverwriteIfExistsOrAdd.into(),
         ..HeaderValueOption::default()
     }

@@ -1,7 +1,9 @@
 //! The listeners that originate tunnels.
 
 use navarch_proto::envoy::config::core::v3::HeaderValueOption;
-use navarch_proto::envoy::config::listener::v3::listener::{InternalListenerConfig, ListenerSpecifier};
+use navarch_proto::envoy::config::listener::v3::listener::{
+    InternalListenerConfig, ListenerSpecifier,
+};
 use navarch_proto::envoy::config::listener::v3::{Filter, FilterChain, Listener, ListenerFilter};
 use navarch_proto::envoy::extensions::filters::network::tcp_proxy::v3::tcp_proxy::TunnelingConfig;
 
@@ -29,8 +31,11 @@ pub(crate) fn originate(view: &View<'_>) -> Listener {
     let class = match view.proxy().kind() {
         ProxyKind::Router => ListenerClass::Gateway,
         ProxyKind::Sidecar => ListenerClass::SidecarOutbound,
-        ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => ListenerClass::SidecarInbound,
+        ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => {
+            ListenerClass::SidecarInbound
+        }
     };
+
     let baggage = view.mesh().settings.hbone.baggage;
     let tunnel = TunnelingConfig {
         hostname: "%DOWNSTREAM_LOCAL_ADDRESS%".to_owned(),
@@ -38,13 +43,28 @@ pub(crate) fn originate(view: &View<'_>) -> Listener {
         headers_to_add: own_baggage(view).into_iter().collect(),
         ..TunnelingConfig::default()
     };
+
     let before = filters::listener_baggage(view).into_iter().collect();
-    listener(view, ORIGINATE, class, before, Some(tunnel), vec![original_destination()])
+    listener(
+        view,
+        ORIGINATE,
+        class,
+        before,
+        Some(tunnel),
+        vec![original_destination()],
+    )
 }
 
 /// Forwards the inner of two tunnels to its destination, unmodified.
 pub(crate) fn forward(view: &View<'_>) -> Listener {
-    listener(view, FORWARD, ListenerClass::SidecarInbound, Vec::new(), None, vec![original_destination()])
+    listener(
+        view,
+        FORWARD,
+        ListenerClass::SidecarInbound,
+        Vec::new(),
+        None,
+        vec![original_destination()],
+    )
 }
 
 /// Originates the inner tunnel to a target behind a gateway of another network.
@@ -58,9 +78,17 @@ pub(crate) fn inner(view: &View<'_>) -> Listener {
         headers_to_add: headers,
         ..TunnelingConfig::default()
     };
+
     let mut before = vec![filters::endpoint_metadata(view)];
     before.extend(filters::listener_baggage(view));
-    listener(view, INNER, ListenerClass::SidecarInbound, before, Some(tunnel), Vec::new())
+    listener(
+        view,
+        INNER,
+        ListenerClass::SidecarInbound,
+        before,
+        Some(tunnel),
+        Vec::new(),
+    )
 }
 
 /// Originates the outer tunnel to a gateway of another network.
@@ -70,24 +98,42 @@ pub(crate) fn outer(view: &View<'_>) -> Listener {
         ProxyKind::Waypoint => "waypoint",
         ProxyKind::Sidecar | ProxyKind::Ztunnel | ProxyKind::AgentGateway => "sidecar",
     };
+
     let tunnel = TunnelingConfig {
         hostname: filters::target_format(),
         headers_to_add: vec![filters::overwriting(SOURCE_HEADER, source)],
         ..TunnelingConfig::default()
     };
-    listener(view, OUTER, ListenerClass::SidecarInbound, Vec::new(), Some(tunnel), vec![original_destination()])
+
+    listener(
+        view,
+        OUTER,
+        ListenerClass::SidecarInbound,
+        Vec::new(),
+        Some(tunnel),
+        vec![original_destination()],
+    )
 }
 
-/// The peer metadata of the proxy, if sent: from Istio's filters, or from the agent of an Envoy without them.
+/// The peer metadata of the proxy, if sent: from Istio's filters, or from the agent of an Envoy
+/// without them.
 fn own_baggage(view: &View<'_>) -> Option<HeaderValueOption> {
     let (key, value) = BAGGAGE;
     if metrics_log::are_taken(view) {
-        return Some(filters::overwriting(key, &format!("%ENVIRONMENT({BAGGAGE_VARIABLE})%")));
+        return Some(filters::overwriting(
+            key,
+            &format!("%ENVIRONMENT({BAGGAGE_VARIABLE})%"),
+        ));
     }
-    view.mesh().settings.hbone.baggage.then(|| filters::overwriting(key, value))
+    view.mesh()
+        .settings
+        .hbone
+        .baggage
+        .then(|| filters::overwriting(key, value))
 }
 
-/// An internal listener that sends all traffic to the cluster of its name, through a tunnel if it originates one.
+/// An internal listener that sends all traffic to the cluster of its name, through a tunnel if it
+/// originates one.
 fn listener(
     view: &View<'_>,
     name: &str,
@@ -96,18 +142,27 @@ fn listener(
     tunnel: Option<TunnelingConfig>,
     listener_filters: Vec<ListenerFilter>,
 ) -> Listener {
-    let logs = view.get(&AccessLogsOf { class, service: None });
+    let logs = view.get(&AccessLogsOf {
+        class,
+        service: None,
+    });
     let mut proxy = tcp_proxy(name, name);
     proxy.tunneling_config = tunnel;
+
     // Only failures are logged here: other connections are logged at their source.
     proxy.access_log.clone_from(&logs.tunnel_begin);
     before.push(tcp_filter(&proxy));
     Listener {
         name: name.to_owned(),
         use_original_dst: Some(false),
-        listener_specifier: Some(ListenerSpecifier::InternalListener(InternalListenerConfig {})),
+        listener_specifier: Some(ListenerSpecifier::InternalListener(
+            InternalListenerConfig {},
+        )),
         listener_filters,
-        filter_chains: vec![FilterChain { filters: before, ..FilterChain::default() }],
+        filter_chains: vec![FilterChain {
+            filters: before,
+            ..FilterChain::default()
+        }],
         access_log: logs.listener.clone(),
         ..Listener::default()
     }

@@ -48,7 +48,10 @@ pub(crate) fn raw() -> TransportSocket {
 
 /// A socket to an internal listener without metadata.
 pub(super) fn internal(name: &str, inner: TransportSocket) -> TransportSocket {
-    let config = InternalUpstreamTransport { transport_socket: Some(inner), ..InternalUpstreamTransport::default() };
+    let config = InternalUpstreamTransport {
+        transport_socket: Some(inner),
+        ..InternalUpstreamTransport::default()
+    };
     socket(name, &config)
 }
 
@@ -72,22 +75,40 @@ pub(crate) fn internal_socket_with_metadata(
             "envoy.transport_sockets.internal_upstream"
         }
     };
+
     passthrough_metadata.push(of(host(), ISTIO));
     if view.mesh().settings.hbone.baggage {
         passthrough_metadata.extend([of(cluster(), PEER_METADATA), of(host(), PEER_METADATA)]);
     }
-    socket(name, &InternalUpstreamTransport { passthrough_metadata, transport_socket: Some(inner) })
+
+    socket(
+        name,
+        &InternalUpstreamTransport {
+            passthrough_metadata,
+            transport_socket: Some(inner),
+        },
+    )
 }
 
-/// The TLS of both ends of tunnels: peers must have an id of the mesh's trust domains, or one with the prefix `further`.
+/// The TLS of both ends of tunnels: peers must have an id of the mesh's trust domains, or one with
+/// the prefix `further`.
 pub(super) fn common_tls(view: &View<'_>, further: Option<String>) -> CommonTlsContext {
     let mesh = view.mesh();
-    let domains = if mesh.settings.skip_validate_trust_domain { Vec::new() } else { trust_domains(&mesh.config) };
-    let prefixes = domains.into_iter().map(|domain| format!("{SPIFFE}{domain}/")).chain(further);
+    let domains = if mesh.settings.skip_validate_trust_domain {
+        Vec::new()
+    } else {
+        trust_domains(&mesh.config)
+    };
+
+    let prefixes = domains
+        .into_iter()
+        .map(|domain| format!("{SPIFFE}{domain}/"))
+        .chain(further);
     let context = CertificateValidationContext {
         match_typed_subject_alt_names: prefixes.map(starts_with).collect(),
         ..CertificateValidationContext::default()
     };
+
     let mut common = CommonTlsContext {
         tls_certificate_sds_secret_configs: vec![sds::secret(sds::WORKLOAD)],
         validation_context_type: Some(sds::trust(context, sds::secret(sds::ROOT))),
@@ -99,6 +120,7 @@ pub(super) fn common_tls(view: &View<'_>, further: Option<String>) -> CommonTlsC
         }),
         ..CommonTlsContext::default()
     };
+
     compliance::enforce(mesh.settings.compliance, &mut common);
     common
 }
@@ -106,11 +128,17 @@ pub(super) fn common_tls(view: &View<'_>, further: Option<String>) -> CommonTlsC
 /// Prefix of the ids in the namespace of the view's proxy.
 pub(super) fn own_namespace(view: &View<'_>) -> String {
     let namespace = view.proxy().meta("NAMESPACE").unwrap_or_default();
-    format!("{SPIFFE}{}/ns/{namespace}/sa/", view.mesh().config.trust_domain)
+    format!(
+        "{SPIFFE}{}/ns/{namespace}/sa/",
+        view.mesh().config.trust_domain
+    )
 }
 
 pub(super) fn client_tls(common: CommonTlsContext) -> TransportSocket {
-    let context = UpstreamTlsContext { common_tls_context: Some(common), ..UpstreamTlsContext::default() };
+    let context = UpstreamTlsContext {
+        common_tls_context: Some(common),
+        ..UpstreamTlsContext::default()
+    };
     socket("tls", &context)
 }
 
@@ -123,7 +151,13 @@ pub(super) fn server_tls(
 
 /// Matches ids with this prefix.
 fn starts_with(prefix: String) -> SubjectAltNameMatcher {
-    let matcher =
-        StringMatcher { match_pattern: Some(string_matcher::MatchPattern::Prefix(prefix)), ..StringMatcher::default() };
-    SubjectAltNameMatcher { san_type: SanType::Uri.into(), matcher: Some(matcher), ..SubjectAltNameMatcher::default() }
+    let matcher = StringMatcher {
+        match_pattern: Some(string_matcher::MatchPattern::Prefix(prefix)),
+        ..StringMatcher::default()
+    };
+    SubjectAltNameMatcher {
+        san_type: SanType::Uri.into(),
+        matcher: Some(matcher),
+        ..SubjectAltNameMatcher::default()
+    }
 }

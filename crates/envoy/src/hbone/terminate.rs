@@ -28,7 +28,8 @@ use navarch_push::view::View;
 const CLASS: ListenerClass = ListenerClass::SidecarInbound;
 /// The upgrade type of tunnels.
 const CONNECT: &str = "CONNECT";
-/// Maximum number of concurrent streams per connection: all of them are handled by one worker thread.
+/// Maximum number of concurrent streams per connection: all of them are handled by one worker
+/// thread.
 const MAX_STREAMS: u32 = 100;
 /// Keepalive interval and timeout of HTTP/2 pings, in seconds, as in ztunnel.
 const KEEPALIVE: (i64, i64) = (10, 20);
@@ -41,17 +42,21 @@ pub(crate) fn terminate(view: &View<'_>) -> Listener {
         require_client_certificate: Some(true),
         ..DownstreamTlsContext::default()
     };
+
     let chain = FilterChain {
         name: "default".to_owned(),
         transport_socket: Some(sockets::server_tls(&tls)),
         filters: vec![http_filter(&manager(view))],
         ..FilterChain::default()
     };
+
     Listener {
         name: TERMINATE.to_owned(),
         address: binds.first().map(|bind| listen_address(bind, PORT)),
         additional_addresses: additional_addresses(
-            binds.get(1..).expect("`wildcards` returns at least one address"),
+            binds
+                .get(1..)
+                .expect("`wildcards` returns at least one address"),
             PORT,
         ),
         filter_chains: vec![chain],
@@ -59,7 +64,13 @@ pub(crate) fn terminate(view: &View<'_>) -> Listener {
         connection_balance_config: Some(ConnectionBalanceConfig {
             balance_type: Some(BalanceType::ExactBalance(ExactBalance {})),
         }),
-        access_log: view.get(&AccessLogsOf { class: CLASS, service: None }).listener.clone(),
+        access_log: view
+            .get(&AccessLogsOf {
+                class: CLASS,
+                service: None,
+            })
+            .listener
+            .clone(),
         ..Listener::default()
     }
 }
@@ -74,6 +85,7 @@ fn manager(view: &View<'_>) -> HttpConnectionManager {
     } else {
         Vec::new()
     };
+
     http_filters.extend(filters::downstream_metadata(view));
     http_filters.push(filters::connect_authority(view));
     http_filters.extend(super::joins_networks(view).then(|| filters::request_source(view)));
@@ -92,9 +104,18 @@ fn manager(view: &View<'_>) -> HttpConnectionManager {
         server_header_transformation: headers.server_transformation().into(),
         generate_request_id: (!headers.generate_request_id).then_some(false),
         use_remote_address: Some(false),
-        access_log: view.get(&AccessLogsOf { class: CLASS, service: None }).tunnel_end.clone(),
+        access_log: view
+            .get(&AccessLogsOf {
+                class: CLASS,
+                service: None,
+            })
+            .tunnel_end
+            .clone(),
         stream_idle_timeout: Some(prost_types::Duration::default()),
-        upgrade_configs: vec![UpgradeConfig { upgrade_type: CONNECT.to_owned(), ..UpgradeConfig::default() }],
+        upgrade_configs: vec![UpgradeConfig {
+            upgrade_type: CONNECT.to_owned(),
+            ..UpgradeConfig::default()
+        }],
         http2_protocol_options: Some(Http2ProtocolOptions {
             allow_connect: true,
             max_concurrent_streams: Some(MAX_STREAMS),
@@ -117,11 +138,13 @@ fn routes() -> RouteConfiguration {
         connect_config: Some(ConnectConfig::default()),
         ..RouteUpgrade::default()
     };
+
     let action = RouteAction {
         cluster_specifier: Some(ClusterSpecifier::Cluster(MAIN.to_owned())),
         upgrade_configs: vec![upgrade],
         ..RouteAction::default()
     };
+
     let route = Route {
         r#match: Some(RouteMatch {
             path_specifier: Some(PathSpecifier::ConnectMatcher(ConnectMatcher {})),
@@ -130,11 +153,17 @@ fn routes() -> RouteConfiguration {
         action: Some(route::Action::Route(action)),
         ..Route::default()
     };
+
     let host = VirtualHost {
         name: "default".to_owned(),
         domains: vec!["*".to_owned()],
         routes: vec![route],
         ..VirtualHost::default()
     };
-    RouteConfiguration { name: "default".to_owned(), virtual_hosts: vec![host], ..RouteConfiguration::default() }
+
+    RouteConfiguration {
+        name: "default".to_owned(),
+        virtual_hosts: vec![host],
+        ..RouteConfiguration::default()
+    }
 }

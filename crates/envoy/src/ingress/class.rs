@@ -45,7 +45,11 @@ impl Settings {
         if self.rule.is_annotated(ingress) {
             return self.rule.serves(ingress, None);
         }
-        let class = ingress.spec.class_name.as_deref().map(|name| NamespacedName::new("", name));
+        let class = ingress
+            .spec
+            .class_name
+            .as_deref()
+            .map(|name| NamespacedName::new("", name));
         let class = class.and_then(|class| view.object::<IngressClass>(&class));
         self.rule.serves(ingress, class.map(|class| &class.spec))
     }

@@ -3,8 +3,12 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use navarch_api::istio::{Destination, HttpMatchRequest, HttpRoute, HttpRouteDestination, PortSelector, StringMatch};
-use navarch_api::kubernetes::{Ingress, IngressBackend, IngressPath, IngressPort, PathType, Service};
+use navarch_api::istio::{
+    Destination, HttpMatchRequest, HttpRoute, HttpRouteDestination, PortSelector, StringMatch,
+};
+use navarch_api::kubernetes::{
+    Ingress, IngressBackend, IngressPath, IngressPort, PathType, Service,
+};
 use navarch_api::names::Namespace;
 use navarch_api::object::{NamespacedName, Object};
 use navarch_push::view::View;
@@ -21,16 +25,31 @@ pub(super) struct HostRule<'a> {
 }
 
 impl<'a> HostRules<'a> {
-    pub(super) fn add(&mut self, ingress: &'a Arc<Object<Ingress>>, index: usize, paths: &'a [IngressPath]) {
-        self.0.push(HostRule { ingress, index, paths });
+    pub(super) fn add(
+        &mut self,
+        ingress: &'a Arc<Object<Ingress>>,
+        index: usize,
+        paths: &'a [IngressPath],
+    ) {
+        self.0.push(HostRule {
+            ingress,
+            index,
+            paths,
+        });
     }
 
     /// The rules, those of the oldest Ingress first.
     pub(super) fn in_order(mut self) -> Vec<HostRule<'a>> {
         self.0.sort_by(|a, b| {
-            let (one, other) = (&a.ingress.meta, &b.ingress.meta);
-            let by_age = one.created.cmp(&other.created).then_with(|| one.key.name.cmp(&other.key.name));
-            by_age.then_with(|| one.key.namespace.cmp(&other.key.namespace)).then_with(|| a.index.cmp(&b.index))
+            let one = &a.ingress.meta;
+            let other = &b.ingress.meta;
+            let by_age = one
+                .created
+                .cmp(&other.created)
+                .then_with(|| one.key.name.cmp(&other.key.name));
+            by_age
+                .then_with(|| one.key.namespace.cmp(&other.key.namespace))
+                .then_with(|| a.index.cmp(&b.index))
         });
         self.0
     }
@@ -40,19 +59,29 @@ impl<'a> HostRules<'a> {
 pub(super) fn of_rules(rules: &[HostRule<'_>], domain: &str, view: &View<'_>) -> Vec<HttpRoute> {
     let of_rule = |rule: &HostRule<'_>| -> Vec<HttpRoute> {
         let paths = rule.paths.iter().enumerate();
-        paths.filter_map(|(index, path)| route(rule, index, path, domain, view)).collect()
+        paths
+            .filter_map(|(index, path)| route(rule, index, path, domain, view))
+            .collect()
     };
     let mut routes: Vec<HttpRoute> = rules.iter().flat_map(of_rule).collect();
-    routes.sort_by_key(|route| match route.matches.first().and_then(|first| first.uri.as_ref()) {
-        Some(StringMatch::Exact(path)) => (Reverse(path.len()), false),
-        Some(StringMatch::Prefix(path)) => (Reverse(path.len()), true),
-        Some(StringMatch::Unset | StringMatch::Regex(_)) | None => (Reverse(0), true),
-    });
+    routes.sort_by_key(
+        |route| match route.matches.first().and_then(|first| first.uri.as_ref()) {
+            Some(StringMatch::Exact(path)) => (Reverse(path.len()), false),
+            Some(StringMatch::Prefix(path)) => (Reverse(path.len()), true),
+            Some(StringMatch::Unset | StringMatch::Regex(_)) | None => (Reverse(0), true),
+        },
+    );
     routes
 }
 
 /// The route of a path; `None`, with a remark, if its backend is invalid.
-fn route(rule: &HostRule<'_>, index: usize, path: &IngressPath, domain: &str, view: &View<'_>) -> Option<HttpRoute> {
+fn route(
+    rule: &HostRule<'_>,
+    index: usize,
+    path: &IngressPath,
+    domain: &str,
+    view: &View<'_>,
+) -> Option<HttpRoute> {
     let namespace = &rule.ingress.meta.key.namespace;
     let destination = match destination(&path.backend, namespace, domain, view) {
         Ok(destination) => destination,
@@ -63,8 +92,13 @@ fn route(rule: &HostRule<'_>, index: usize, path: &IngressPath, domain: &str, vi
             return None;
         }
     };
+
     let uri = uri_match(path);
-    let matched = uri.map(|uri| HttpMatchRequest { uri: Some(uri), ..HttpMatchRequest::default() });
+    let matched = uri.map(|uri| HttpMatchRequest {
+        uri: Some(uri),
+        ..HttpMatchRequest::default()
+    });
+
     Some(HttpRoute {
         matches: matched.into_iter().collect(),
         route: vec![HttpRouteDestination {
@@ -84,10 +118,12 @@ fn uri_match(path: &IngressPath) -> Option<StringMatch> {
         PathType::Prefix => Some(StringMatch::Prefix(text.to_owned())),
         PathType::ImplementationSpecific => match text {
             "" | "*" | "/*" | ".*" => None,
-            _ => Some(match text.strip_suffix(".*").or_else(|| text.strip_suffix("/*")) {
-                Some(prefix) => StringMatch::Prefix(prefix.to_owned()),
-                None => StringMatch::Exact(text.to_owned()),
-            }),
+            _ => Some(
+                match text.strip_suffix(".*").or_else(|| text.strip_suffix("/*")) {
+                    Some(prefix) => StringMatch::Prefix(prefix.to_owned()),
+                    None => StringMatch::Exact(text.to_owned()),
+                },
+            ),
         },
     }
 }
@@ -102,18 +138,25 @@ fn destination(
     let IngressBackend::Service { name, port } = backend else {
         return Err("its backend names no service".to_owned());
     };
+
     let number = match port {
         IngressPort::Number(number) => *number,
         IngressPort::Name(port) => {
             let key = NamespacedName::of(namespace.clone(), name.clone());
             let service = view.object::<Service>(&key);
-            let found = service.and_then(|service| service.spec.ports.iter().find(|known| known.name == *port));
-            found.ok_or_else(|| format!("Service {key} has no port {:?}", port.as_str()))?.port
+            let found = service
+                .and_then(|service| service.spec.ports.iter().find(|known| known.name == *port));
+            found
+                .ok_or_else(|| format!("Service {key} has no port {:?}", port.as_str()))?
+                .port
         }
     };
+
     Ok(Destination {
         host: format!("{name}.{namespace}.svc.{domain}"),
-        port: Some(PortSelector { number: u32::from(number) }),
+        port: Some(PortSelector {
+            number: u32::from(number),
+        }),
         ..Destination::default()
     })
 }

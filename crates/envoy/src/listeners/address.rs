@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use navarch_proto::envoy::config::core::v3::{Address, Pipe, address};
 use navarch_proto::envoy::config::listener::v3::AdditionalAddress;
 use navarch_proto::envoy::config::listener::v3::listener::ConnectionBalanceConfig;
-use navarch_proto::envoy::config::listener::v3::listener::connection_balance_config::{BalanceType, ExactBalance};
+use navarch_proto::envoy::config::listener::v3::listener::connection_balance_config::{
+    BalanceType, ExactBalance,
+};
 
 use crate::build::socket_address;
 use navarch_push::proxy::IpFamilies;
@@ -71,7 +73,9 @@ impl Query for StaticPorts {
             "ENVOY_SECURE_METRICS_PORT",
             "ENVOY_SECURE_MERGED_METRICS_PORT",
         ];
-        keys.iter().filter_map(|key| view.proxy().meta(key)?.parse().ok()).collect()
+        keys.iter()
+            .filter_map(|key| view.proxy().meta(key)?.parse().ok())
+            .collect()
     }
 }
 
@@ -111,14 +115,27 @@ pub(crate) fn listen_address(bind: &str, port: u16) -> Address {
         return socket_address(bind, u32::from(port));
     }
     let path = bind.strip_prefix(UNIX).unwrap_or(bind).to_owned();
-    Address { address: Some(address::Address::Pipe(Pipe { path, ..Pipe::default() })) }
+    Address {
+        address: Some(address::Address::Pipe(Pipe {
+            path,
+            ..Pipe::default()
+        })),
+    }
 }
 
 /// Additional addresses of a listener.
-pub(crate) fn additional_addresses<S: AsRef<str>>(binds: &[S], port: u16) -> Vec<AdditionalAddress> {
-    let binds = binds.iter().map(AsRef::as_ref).filter(|bind| !bind.is_empty());
-    let address =
-        |bind| AdditionalAddress { address: Some(listen_address(bind, port)), ..AdditionalAddress::default() };
+pub(crate) fn additional_addresses<S: AsRef<str>>(
+    binds: &[S],
+    port: u16,
+) -> Vec<AdditionalAddress> {
+    let binds = binds
+        .iter()
+        .map(AsRef::as_ref)
+        .filter(|bind| !bind.is_empty());
+    let address = |bind| AdditionalAddress {
+        address: Some(listen_address(bind, port)),
+        ..AdditionalAddress::default()
+    };
     binds.map(address).collect()
 }
 
@@ -136,11 +153,14 @@ pub(crate) fn accepts_per_event(view: &View<'_>) -> Option<u32> {
     Some(view.mesh().settings.max_connections_per_socket_event).filter(|most| *most > 0)
 }
 
-/// Exact balancing of connections over worker threads, if the proxy's metadata enables it under `key`.
+/// Exact balancing of connections over worker threads, if the proxy's metadata enables it under
+/// `key`.
 pub(crate) fn balance(view: &View<'_>, key: &str) -> Option<ConnectionBalanceConfig> {
     view.proxy()
         .meta_bool(key)
-        .then_some(ConnectionBalanceConfig { balance_type: Some(BalanceType::ExactBalance(ExactBalance {})) })
+        .then_some(ConnectionBalanceConfig {
+            balance_type: Some(BalanceType::ExactBalance(ExactBalance {})),
+        })
 }
 
 impl UsedPorts {
@@ -150,25 +170,33 @@ impl UsedPorts {
         let redirected = [mesh.proxy_listen_port, mesh.proxy_inbound_listen_port];
         Self {
             bootstrap: (*view.derived(&StaticPorts)).clone(),
-            redirected: redirected.iter().filter_map(|port| u16::try_from(*port).ok()).collect(),
+            redirected: redirected
+                .iter()
+                .filter_map(|port| u16::try_from(*port).ok())
+                .collect(),
             unprivileged: view.proxy().meta_bool("UNPRIVILEGED_POD"),
             wildcard: wildcard(view.proxy().families()),
         }
     }
 
-    /// The same, for listeners without redirection: the ports that iptables redirects to are available to them.
+    /// The same, for listeners without redirection: the ports that iptables redirects to are
+    /// available to them.
     pub(crate) fn without_redirected(mut self) -> Self {
         self.redirected.clear();
         self
     }
 
-    /// Whether a listener may bind here. `bind` is empty for outbound listeners whose address depends on the service:
-    /// HTTP ones then use the wildcard address.
+    /// Whether a listener may bind here. `bind` is empty for outbound listeners whose address
+    /// depends on the service: HTTP ones then use the wildcard address.
     pub(crate) fn allow(&self, bind: &str, port: u16, binds_to_port: bool, is_http: bool) -> bool {
         if binds_to_port && self.unprivileged && (1..1024).contains(&port) {
             return false;
         }
-        let on_all_addresses = if bind.is_empty() { is_http } else { bind == self.wildcard };
+        let on_all_addresses = if bind.is_empty() {
+            is_http
+        } else {
+            bind == self.wildcard
+        };
         !on_all_addresses || !(self.bootstrap.contains(&port) || self.redirected.contains(&port))
     }
 }
@@ -189,10 +217,17 @@ mod tests {
     #[test]
     fn reserved_ports_are_reserved_only_for_wildcard_addresses() {
         assert!(!taken().allow("0.0.0.0", 15021, false, false));
-        assert!(!taken().allow("", 15001, false, true), "HTTP without a bind is on all addresses");
+        assert!(
+            !taken().allow("", 15001, false, true),
+            "HTTP without a bind is on all addresses"
+        );
         assert!(taken().allow("", 15001, false, false));
         assert!(taken().allow("10.0.0.1", 15021, false, true));
-        assert!(taken().without_redirected().allow("0.0.0.0", 15001, false, false));
+        assert!(
+            taken()
+                .without_redirected()
+                .allow("0.0.0.0", 15001, false, false)
+        );
     }
 
     #[test]

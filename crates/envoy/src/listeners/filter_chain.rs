@@ -1,4 +1,5 @@
-//! Filter chains before conversion to Envoy messages: their match criteria, and conflicts between chains.
+//! Filter chains before conversion to Envoy messages: their match criteria, and conflicts between
+//! chains.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -43,7 +44,12 @@ impl Chain {
     /// Its match: Envoy rejects a listener with two chains with equal matches.
     fn key(&self) -> ChainKey {
         let names = self.sni_set().into_iter().map(str::to_owned).collect();
-        (self.transport_protocol, self.application_protocols.clone(), names, self.range_set())
+        (
+            self.transport_protocol,
+            self.application_protocols.clone(),
+            names,
+            self.range_set(),
+        )
     }
 
     /// The Envoy match; `None` if it matches every connection.
@@ -51,11 +57,18 @@ impl Chain {
         if self.matches_all() {
             return None;
         }
-        let mut server_names = if self.any_sni() { Vec::new() } else { self.sni.clone() };
+
+        let mut server_names = if self.any_sni() {
+            Vec::new()
+        } else {
+            self.sni.clone()
+        };
+
         server_names.sort_unstable();
         let mut cidrs: Vec<&String> = self.cidrs.iter().collect();
         cidrs.sort_unstable();
         let ranges = cidrs.into_iter().filter_map(|text| range_of(text));
+
         Some(FilterChainMatch {
             server_names,
             prefix_ranges: ranges.map(cidr::to_proto).collect(),
@@ -72,18 +85,27 @@ impl Chain {
 
     /// Its SNI names.
     fn sni_set(&self) -> BTreeSet<&str> {
-        self.sni.iter().map(String::as_str).filter(|name| *name != "*").collect()
+        self.sni
+            .iter()
+            .map(String::as_str)
+            .filter(|name| *name != "*")
+            .collect()
     }
 
     /// Its address ranges.
     fn range_set(&self) -> BTreeSet<Cidr> {
-        self.cidrs.iter().filter_map(|text| range_of(text)).map(Cidr::masked).collect()
+        self.cidrs
+            .iter()
+            .filter_map(|text| range_of(text))
+            .map(Cidr::masked)
+            .collect()
     }
 }
 
 /// The range of a text; `None` for one that starts at `0.0.0.0`, which means no address at all.
 fn range_of(text: &str) -> Option<Cidr> {
-    Cidr::parse_range_or_address(text).filter(|range| range.address != IpAddr::V4(Ipv4Addr::UNSPECIFIED))
+    Cidr::parse_range_or_address(text)
+        .filter(|range| range.address != IpAddr::V4(Ipv4Addr::UNSPECIFIED))
 }
 
 /// The match of a chain: transport protocol, application protocols, SNI names, ranges.
@@ -99,11 +121,14 @@ pub(crate) struct Merged {
 
 impl Merged {
     pub(crate) fn new(chains: Vec<Chain>) -> Self {
-        Self { keys: chains.iter().map(Chain::key).collect(), chains }
+        Self {
+            keys: chains.iter().map(Chain::key).collect(),
+            chains,
+        }
     }
 
-    /// Appends the chains that do not conflict with an earlier one: the first service of a range keeps it. Returns
-    /// whether any conflicts.
+    /// Appends the chains that do not conflict with an earlier one: the first service of a range
+    /// keeps it. Returns whether any conflicts.
     pub(crate) fn add(&mut self, incoming: Vec<Chain>) -> bool {
         let mut conflicts = false;
         for chain in incoming {
@@ -136,8 +161,17 @@ mod tests {
     fn a_star_among_names_takes_any_name() {
         assert!(of(&["*", "shop.example"], &[]).matches_all());
         assert!(!of(&["*"], &["10.0.0.0/8"]).matches_all());
-        assert_eq!(of(&["*", "b"], &["10.0.0.0/8"]).to_match().unwrap().server_names, Vec::<String>::new());
-        assert_eq!(of(&["b", "a"], &[]).to_match().unwrap().server_names, ["a", "b"]);
+        assert_eq!(
+            of(&["*", "b"], &["10.0.0.0/8"])
+                .to_match()
+                .unwrap()
+                .server_names,
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            of(&["b", "a"], &[]).to_match().unwrap().server_names,
+            ["a", "b"]
+        );
     }
 
     #[test]
@@ -150,8 +184,15 @@ mod tests {
     #[test]
     fn the_first_of_conflicting_chains_stays() {
         let mut chains = Merged::new(vec![of(&["a"], &[])]);
-        assert!(chains.add(vec![of(&["a"], &["0.0.0.0/0"]), of(&["b"], &[]), of(&["b"], &[])]));
+        assert!(chains.add(vec![
+            of(&["a"], &["0.0.0.0/0"]),
+            of(&["b"], &[]),
+            of(&["b"], &[])
+        ]));
         assert!(!chains.add(vec![of(&["c"], &[])]));
-        assert_eq!(chains.into_chains(), [of(&["a"], &[]), of(&["b"], &[]), of(&["c"], &[])]);
+        assert_eq!(
+            chains.into_chains(),
+            [of(&["a"], &[]), of(&["b"], &[]), of(&["c"], &[])]
+        );
     }
 }

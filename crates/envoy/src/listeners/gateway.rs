@@ -7,11 +7,17 @@ mod topology;
 
 use std::collections::BTreeMap;
 
-use navarch_proto::envoy::config::core::v3::{TrafficDirection, UdpSocketConfig, address, socket_address};
-use navarch_proto::envoy::config::listener::v3::{FilterChain, Listener, QuicProtocolOptions, UdpListenerConfig};
+use navarch_proto::envoy::config::core::v3::{
+    TrafficDirection, UdpSocketConfig, address, socket_address,
+};
+use navarch_proto::envoy::config::listener::v3::{
+    FilterChain, Listener, QuicProtocolOptions, UdpListenerConfig,
+};
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::DownstreamTlsContext;
 
-use super::address::{accepts_per_event, additional_addresses, balance, listen_address, listener_name, wildcards};
+use super::address::{
+    accepts_per_event, additional_addresses, balance, listen_address, listener_name, wildcards,
+};
 use super::filter_chain::Chain;
 use super::outbound::socket_connect_timeout;
 use crate::filters::access_log::AccessLogsOf;
@@ -69,7 +75,10 @@ impl Query for PortsOfListener {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let (_, name) = transport_of(&self.name);
-        view.get(&PortsByListener).get(name).cloned().unwrap_or_default()
+        view.get(&PortsByListener)
+            .get(name)
+            .cloned()
+            .unwrap_or_default()
     }
 }
 
@@ -78,7 +87,9 @@ pub(super) fn names(view: &View<'_>) -> Vec<String> {
     let ports = bound_ports(view);
     let mut names: Vec<String> = ports.iter().map(|at| name_of(view, at)).collect();
     if view.mesh().settings.quic_listeners {
-        let quic = ports.iter().filter(|at| !quic_servers_at(view, at).is_empty());
+        let quic = ports
+            .iter()
+            .filter(|at| !quic_servers_at(view, at).is_empty());
         names.extend(quic.map(|at| format!("{UDP}{}", name_of(view, at))));
     }
     names
@@ -95,42 +106,75 @@ fn transport_of(name: &str) -> (Transport, &str) {
     }
 }
 
-/// Builds the listener of this name. `None` without filter chains: a TCP server without a route opens no port.
+/// Builds the listener of this name. `None` without filter chains: a TCP server without a route
+/// opens no port.
 pub(super) fn build(view: &View<'_>, name: &str) -> Option<Listener> {
-    let ports = view.get(&PortsOfListener { name: name.to_owned() });
+    let ports = view.get(&PortsOfListener {
+        name: name.to_owned(),
+    });
     let at = ports.first()?;
     let (transport, _) = transport_of(name);
-    let place = chains::ListenerContext { listener: name, port: at.port, transport };
-    let groups: Vec<_> = match transport {
-        Transport::Tcp => ports.iter().flat_map(|at| servers_at(view, at).to_vec()).collect(),
-        Transport::Quic => ports.iter().flat_map(|at| quic_servers_at(view, at).to_vec()).collect(),
+    let place = chains::ListenerContext {
+        listener: name,
+        port: at.port,
+        transport,
     };
+
+    let groups: Vec<_> = match transport {
+        Transport::Tcp => ports
+            .iter()
+            .flat_map(|at| servers_at(view, at).to_vec())
+            .collect(),
+        Transport::Quic => ports
+            .iter()
+            .flat_map(|at| quic_servers_at(view, at).to_vec())
+            .collect(),
+    };
+
     let chains = chains::of_groups(view, place, &groups);
     if chains.is_empty() {
         return None;
     }
+
     let binds = binds(view, at);
     let connections = view.get(&EffectiveConnectionSettings);
-    let buffer = connections.as_ref().as_ref().map(|settings| settings.listener_per_connection_buffer_limit_bytes);
+    let buffer = connections
+        .as_ref()
+        .as_ref()
+        .map(|settings| settings.listener_per_connection_buffer_limit_bytes);
     let mut listener = Listener {
         name: name.to_owned(),
         address: binds.first().map(|bind| listen_address(bind, at.port)),
         additional_addresses: additional_addresses(
-            binds.get(1..).expect("`binds` returns at least one address"),
+            binds
+                .get(1..)
+                .expect("`binds` returns at least one address"),
             at.port,
         ),
         traffic_direction: TrafficDirection::Outbound.into(),
         max_connections_to_accept_per_socket_event: accepts_per_event(view),
         connection_balance_config: balance(view, "OUTBOUND_LISTENER_EXACT_BALANCE"),
         per_connection_buffer_limit_bytes: buffer.and_then(unsigned),
-        access_log: view.get(&AccessLogsOf { class: ListenerClass::Gateway, service: None }).listener.clone(),
+        access_log: view
+            .get(&AccessLogsOf {
+                class: ListenerClass::Gateway,
+                service: None,
+            })
+            .listener
+            .clone(),
         ..Listener::default()
     };
+
     match transport {
         Transport::Tcp => inspect(view, &mut listener, &chains),
         Transport::Quic => enable_quic(&mut listener),
     }
-    listener.filter_chains = chains.into_iter().map(|chain| filter_chain(view, transport, chain)).collect();
+
+    listener.filter_chains = chains
+        .into_iter()
+        .map(|chain| filter_chain(view, transport, chain))
+        .collect();
+
     Some(listener)
 }
 
@@ -139,14 +183,20 @@ fn inspect(view: &View<'_>, listener: &mut Listener, chains: &[GatewayChain]) {
     if view.derived(&TopologyOfProxy).proxy_protocol {
         listener.listener_filters.push(proxy_protocol());
     }
-    if chains.iter().any(|chain| !chain.chain.sni.is_empty() || chain.tls.is_some()) {
+    if chains
+        .iter()
+        .any(|chain| !chain.chain.sni.is_empty() || chain.tls.is_some())
+    {
         listener.listener_filters.push(tls_inspector());
     }
 }
 
 /// Makes a listener accept QUIC on UDP.
 fn enable_quic(listener: &mut Listener) {
-    let further = listener.additional_addresses.iter_mut().filter_map(|further| further.address.as_mut());
+    let further = listener
+        .additional_addresses
+        .iter_mut()
+        .filter_map(|further| further.address.as_mut());
     for address in listener.address.iter_mut().chain(further) {
         if let Some(address::Address::SocketAddress(socket)) = &mut address.address {
             socket.protocol = socket_address::Protocol::Udp.into();
@@ -161,7 +211,11 @@ fn enable_quic(listener: &mut Listener) {
 }
 
 /// The Envoy message of a chain.
-fn filter_chain(view: &View<'_>, transport: Transport, GatewayChain { chain, tls }: GatewayChain) -> FilterChain {
+fn filter_chain(
+    view: &View<'_>,
+    transport: Transport,
+    GatewayChain { chain, tls }: GatewayChain,
+) -> FilterChain {
     let transport_socket = tls.map(|tls| match transport {
         Transport::Tcp => transport_socket(&tls),
         Transport::Quic => quic_transport_socket(tls),
@@ -185,14 +239,22 @@ fn name_of(view: &View<'_>, at: &BoundPort) -> String {
     listener_name(bind, at.port)
 }
 
-/// The addresses of a listener: the declared one, else all; the second family only if the proxy has it.
+/// The addresses of a listener: the declared one, else all; the second family only if the proxy has
+/// it.
 fn binds(view: &View<'_>, at: &BoundPort) -> Vec<String> {
     if !at.bind.is_empty() {
         return vec![at.bind.clone()];
     }
     let all = wildcards(view.proxy().families());
-    let used = if view.mesh().settings.dual_stack { all.len() } else { 1 };
-    all.iter().take(used).map(|bind| (*bind).to_owned()).collect()
+    let used = if view.mesh().settings.dual_stack {
+        all.len()
+    } else {
+        1
+    };
+    all.iter()
+        .take(used)
+        .map(|bind| (*bind).to_owned())
+        .collect()
 }
 
 #[cfg(test)]
@@ -212,7 +274,10 @@ mod tests {
         type Value = Vec<Listener>;
 
         fn compute(&self, view: &View<'_>) -> Self::Value {
-            names(view).iter().filter_map(|name| build(view, name)).collect()
+            names(view)
+                .iter()
+                .filter_map(|name| build(view, name))
+                .collect()
         }
     }
 
@@ -224,32 +289,56 @@ mod tests {
                  selector: {{app: gateway}}, ports: [{{name: https, port: 443, targetPort: 443}}{udp}]}}\n---\n"
             )
         };
+
         let gateway = "{selector: {app: gateway}, servers: [{port: {number: 443, name: https, protocol: HTTPS}, \
                        hosts: [a.example], tls: {mode: SIMPLE, credentialName: a}}]}";
-        let routes = "{hosts: [a.example], gateways: [web], http: [{route: [{destination: {host: web}}]}]}";
+        let routes =
+            "{hosts: [a.example], gateways: [web], http: [{route: [{destination: {host: web}}]}]}";
         let yaml = ports(", {name: http3, port: 443, targetPort: 443, protocol: UDP}")
             + &service("edge", "web", 80)
             + &networking("Gateway", "edge", "web", gateway)
             + &networking("VirtualService", "edge", "web", routes);
-        let settings = Settings { quic_listeners: true, ..Settings::default() };
+
+        let settings = Settings {
+            quic_listeners: true,
+            ..Settings::default()
+        };
         let mut mesh = TestMesh::with_settings(&yaml, settings);
         let proxy = mesh.gateway("edge");
         let listeners = mesh.query(proxy, &All);
-        let names: Vec<&str> = listeners.iter().map(|listener| listener.name.as_str()).collect();
+        let names: Vec<&str> = listeners
+            .iter()
+            .map(|listener| listener.name.as_str())
+            .collect();
         assert_eq!(names, ["0.0.0.0_443", "udp_0.0.0.0_443"]);
+
         let quic = &listeners[1];
         assert!(quic.listener_filters.is_empty() && quic.udp_listener_config.is_some());
-        let Some(address::Address::SocketAddress(socket)) = &quic.address.as_ref().unwrap().address else { panic!() };
+        let Some(address::Address::SocketAddress(socket)) = &quic.address.as_ref().unwrap().address
+        else {
+            panic!()
+        };
+
         assert_eq!(socket.protocol(), socket_address::Protocol::Udp);
         let socket = quic.filter_chains[0].transport_socket.as_ref().unwrap();
-        let navarch_proto::envoy::config::core::v3::transport_socket::ConfigType::TypedConfig(config) =
-            socket.config_type.as_ref().unwrap();
-        assert!(config.type_url.ends_with(&QuicDownstreamTransport::full_name()));
+        let navarch_proto::envoy::config::core::v3::transport_socket::ConfigType::TypedConfig(
+            config,
+        ) = socket.config_type.as_ref().unwrap();
+        assert!(
+            config
+                .type_url
+                .ends_with(&QuicDownstreamTransport::full_name())
+        );
+
         let alt_svc = |mesh: &mut TestMesh| {
             let routes = mesh.routes(proxy, "https.443.https.web.edge");
             let headers = &routes.virtual_hosts[0].routes[0].response_headers_to_add;
-            headers.iter().map(|header| header.header.as_ref().unwrap().value.clone()).collect::<Vec<_>>()
+            headers
+                .iter()
+                .map(|header| header.header.as_ref().unwrap().value.clone())
+                .collect::<Vec<_>>()
         };
+
         assert_eq!(alt_svc(&mut mesh), ["h3=\":443\"; ma=86400"]);
         mesh.apply(&ports(""));
         assert_eq!(mesh.query(proxy, &All).len(), 1);

@@ -1,4 +1,5 @@
-//! An HTTP proxy on each sidecar, for applications that are configured to use one (`proxyHttpPort`).
+//! An HTTP proxy on each sidecar, for applications that are configured to use one
+//! (`proxyHttpPort`).
 
 use navarch_proto::envoy::config::listener::v3::Listener;
 
@@ -25,28 +26,56 @@ pub(super) fn name(view: &View<'_>) -> Option<String> {
 
 /// Builds the listener of this name.
 pub(super) fn build(view: &View<'_>, name: &str) -> Option<Listener> {
-    let binds = localhosts(view.proxy().families()).iter().map(|&bind| bind.to_owned()).collect();
+    let binds = localhosts(view.proxy().families())
+        .iter()
+        .map(|&bind| bind.to_owned())
+        .collect();
     let port = port(view)?;
-    let planned = PlannedListener { binds, binds_to_port: true, port, groups: Vec::new() };
+    let planned = PlannedListener {
+        binds,
+        binds_to_port: true,
+        port,
+        groups: Vec::new(),
+    };
+
     let mut manager = connection_manager(
         view,
         HttpOptions {
             stat_prefix: &format!("outbound_{name}"),
             port,
-            resolves_unknown_hosts: sidecar_scope::outbound_policy(view) == OutboundPolicy::AllowAnyDynamicDns,
-            ..HttpOptions::new(ListenerClass::SidecarOutbound, Routes::Rds(ROUTES.to_owned()), Protocol::HttpProxy)
+            resolves_unknown_hosts: sidecar_scope::outbound_policy(view)
+                == OutboundPolicy::AllowAnyDynamicDns,
+            ..HttpOptions::new(
+                ListenerClass::SidecarOutbound,
+                Routes::Rds(ROUTES.to_owned()),
+                Protocol::HttpProxy,
+            )
         },
     );
-    manager.http_protocol_options.get_or_insert_default().allow_absolute_url = Some(true);
+
+    manager
+        .http_protocol_options
+        .get_or_insert_default()
+        .allow_absolute_url = Some(true);
     let extensions = traffic_extension::network_filters(view, ListenerClass::SidecarOutbound, port);
-    let filters = extensions.in_order().chain([http_filter(&manager)]).collect();
-    let chain = Chain { filters, ..Chain::default() };
+    let filters = extensions
+        .in_order()
+        .chain([http_filter(&manager)])
+        .collect();
+
+    let chain = Chain {
+        filters,
+        ..Chain::default()
+    };
     Some(outbound::http_listener(view, name, &planned, chain))
 }
 
 /// The port: that of the proxy's metadata, else the mesh's. 0 disables it.
 fn port(view: &View<'_>) -> Option<u16> {
-    let own = view.proxy().meta("HTTP_PROXY_PORT").and_then(|port| port.parse::<i32>().ok());
+    let own = view
+        .proxy()
+        .meta("HTTP_PROXY_PORT")
+        .and_then(|port| port.parse::<i32>().ok());
     let port = own.unwrap_or(view.mesh().config.proxy_http_port);
     u16::try_from(port).ok().filter(|port| *port != 0)
 }

@@ -50,7 +50,10 @@ pub(super) fn tunnelled(view: &View<'_>, target: &Target<'_>) -> Vec<FilterChain
         Target::Unknown { .. } => ClientProtocol::Sniffed,
     };
     let matched = chains(MtlsMode::Disable, protocol);
-    matched.iter().map(|matched| chain(view, target, *matched, None, Peers::Tunnel)).collect()
+    matched
+        .iter()
+        .map(|matched| chain(view, target, *matched, None, Peers::Tunnel))
+        .collect()
 }
 
 pub(super) fn build(view: &View<'_>, target: &Target<'_>) -> Vec<FilterChain> {
@@ -58,18 +61,36 @@ pub(super) fn build(view: &View<'_>, target: &Target<'_>) -> Vec<FilterChain> {
         Target::Served(port) => (port.mtls, ClientProtocol::of(port.protocol)),
         Target::Unknown { mtls, .. } => (*mtls, ClientProtocol::Sniffed),
     };
+
     // Istio's own TLS takes precedence over the user's.
     if let Target::Served(port) = target
         && let Some(tls) = port.tls.as_ref().filter(|_| mode == MtlsMode::Disable)
     {
         let socket = transport_socket(&downstream_tls::of_server(view, tls, Payload::Http));
-        return vec![chain(view, target, own_tls(protocol), Some(socket), Peers::Tls)];
+        return vec![chain(
+            view,
+            target,
+            own_tls(protocol),
+            Some(socket),
+            Peers::Tls,
+        )];
     }
+
     let socket = |matched: &ChainMatch| {
-        let payload = if matched.http { Payload::Http } else { Payload::Tcp };
-        matched.ends_tls.then(|| transport_socket(&view.get(&MeshTlsOf { payload })))
+        let payload = if matched.http {
+            Payload::Http
+        } else {
+            Payload::Tcp
+        };
+        matched
+            .ends_tls
+            .then(|| transport_socket(&view.get(&MeshTlsOf { payload })))
     };
-    chains(mode, protocol).iter().map(|matched| chain(view, target, *matched, socket(matched), Peers::Tls)).collect()
+
+    chains(mode, protocol)
+        .iter()
+        .map(|matched| chain(view, target, *matched, socket(matched), Peers::Tls))
+        .collect()
 }
 
 fn chain(
@@ -90,12 +111,19 @@ fn chain(
             application_protocols: match matched.application {
                 Application::Any => Vec::new(),
                 Application::PlainHttp => plaintext_http(view),
-                Application::These(protocols) => protocols.iter().map(|&protocol| protocol.to_owned()).collect(),
+                Application::These(protocols) => protocols
+                    .iter()
+                    .map(|&protocol| protocol.to_owned())
+                    .collect(),
             },
             transport_protocol: matched.transport.to_owned(),
             ..FilterChainMatch::default()
         }),
-        filters: if matched.http { http_filters(view, target, peers) } else { tcp_filters(view, target, peers) },
+        filters: if matched.http {
+            http_filters(view, target, peers)
+        } else {
+            tcp_filters(view, target, peers)
+        },
         transport_socket: socket,
         metadata: sidecar.map(|name| config_info::metadata(Kind::Sidecar, name)),
         ..FilterChain::default()
@@ -118,6 +146,7 @@ fn http_filters(view: &View<'_>, target: &Target<'_>, peers: Peers) -> Vec<Filte
         waypoint: None,
         domain: None,
     };
+
     let routes = routes::inbound(view, &to);
     let stat_prefix = match target {
         Target::Served(_) => format!("inbound_{}", target.chain_name(true)),
@@ -133,13 +162,19 @@ fn http_filters(view: &View<'_>, target: &Target<'_>, peers: Peers) -> Vec<Filte
             ..HttpOptions::new(CLASS, Routes::Inline(Box::new(routes)), protocol)
         },
     );
+
     if protocol.is_http2() {
         manager.http2_protocol_options.get_or_insert_default();
     }
-    let mut filters: Vec<Filter> = metadata_exchange(view).into_iter().filter(|_| !is_known).collect();
+
+    let mut filters: Vec<Filter> = metadata_exchange(view)
+        .into_iter()
+        .filter(|_| !is_known)
+        .collect();
     let extensions = traffic_extension::network_filters(view, CLASS, target.port());
     filters.extend(extensions.in_order());
     filters.push(http_filter(&manager));
+
     filters
 }
 
@@ -149,27 +184,56 @@ fn tcp_filters(view: &View<'_>, target: &Target<'_>, peers: Peers) -> Vec<Filter
     let empty = ShortNames::default();
     let (protocol, short, of) = match target {
         Target::Served(port) => {
-            let of = StatService { host: &port.host, subset: "", port: port.service_port, port_name: &port.port_name };
+            let of = StatService {
+                host: &port.host,
+                subset: "",
+                port: port.service_port,
+                port_name: &port.port_name,
+            };
             (port.protocol, &port.short, of)
         }
         Target::Unknown { .. } => {
-            let of = StatService { host: "", subset: "", port: 0, port_name: super::virtual_inbound::NAME };
+            let of = StatService {
+                host: "",
+                subset: "",
+                port: 0,
+                port_name: super::virtual_inbound::NAME,
+            };
             (Protocol::Unsupported, &empty, of)
         }
     };
+
     let prefix = stat_prefix::inbound(view, short, of, &cluster);
     let mut proxy = tcp_proxy(&prefix, &cluster);
     proxy.idle_timeout = idle_timeout(view);
-    view.get(&AccessLogsOf { class: CLASS, service: None }).put(&mut proxy);
+    view.get(&AccessLogsOf {
+        class: CLASS,
+        service: None,
+    })
+    .put(&mut proxy);
+
     let mut filters: Vec<Filter> = metadata_exchange(view).into_iter().collect();
-    let authorization = view.get(&AuthorizationOf { service: None, peers });
+    let authorization = view.get(&AuthorizationOf {
+        service: None,
+        peers,
+    });
     let custom = view.get(&AuthorizationOf::PROXY);
     let extensions = traffic_extension::network_filters(view, CLASS, of.port);
     filters.extend(custom.custom_tcp.iter().cloned());
+
     filters.extend(extensions.authn.into_iter().chain(extensions.authz));
     filters.extend(authorization.tcp.iter().cloned());
     filters.extend(extensions.rest);
-    filters.extend(view.get(&MetricsFiltersOf { class: CLASS, service: None }).tcp.iter().cloned());
+    filters.extend(
+        view.get(&MetricsFiltersOf {
+            class: CLASS,
+            service: None,
+        })
+        .tcp
+        .iter()
+        .cloned(),
+    );
+
     filters.extend(protocol_stack(view, protocol, &proxy, &prefix, &cluster));
     filters
 }
@@ -194,7 +258,9 @@ impl Target<'_> {
     /// The name of a chain; chains of one port for the same protocol share one.
     fn chain_name(&self, http: bool) -> String {
         match self {
-            Self::Served(port) => listener_name(port.binds.first().map_or("", String::as_str), port.target),
+            Self::Served(port) => {
+                listener_name(port.binds.first().map_or("", String::as_str), port.target)
+            }
             Self::Unknown { .. } if http => "virtualInbound-catchall-http".to_owned(),
             Self::Unknown { .. } => super::virtual_inbound::NAME.to_owned(),
         }

@@ -9,7 +9,13 @@ const MESH_HTTP: [&str; 3] = ["istio-http/1.0", "istio-http/1.1", "istio-h2"];
 /// The ALPN protocols of mutual TLS with unknown content.
 const MESH_TCP: [&str; 2] = ["istio-peer-exchange", "istio"];
 /// All ALPN protocols of mutual TLS within the mesh.
-pub(super) const MESH: [&str; 5] = ["istio", "istio-peer-exchange", "istio-http/1.0", "istio-http/1.1", "istio-h2"];
+pub(super) const MESH: [&str; 5] = [
+    "istio",
+    "istio-peer-exchange",
+    "istio-http/1.0",
+    "istio-http/1.1",
+    "istio-h2",
+];
 
 /// The protocol that a port accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,16 +62,27 @@ impl ClientProtocol {
 }
 
 const fn http(application: Application, transport: &'static str, ends_tls: bool) -> ChainMatch {
-    ChainMatch { application, transport, http: true, ends_tls }
+    ChainMatch {
+        application,
+        transport,
+        http: true,
+        ends_tls,
+    }
 }
 
 const fn tcp(application: Application, transport: &'static str, ends_tls: bool) -> ChainMatch {
-    ChainMatch { application, transport, http: false, ends_tls }
+    ChainMatch {
+        application,
+        transport,
+        http: false,
+        ends_tls,
+    }
 }
 
 /// The chains of a port, in Istio's order.
 pub(super) fn chains(mode: MtlsMode, protocol: ClientProtocol) -> &'static [ChainMatch] {
     use Application::{Any, PlainHttp, These};
+
     match (mode, protocol) {
         (MtlsMode::Strict, ClientProtocol::Http) => const { &[http(Any, TLS, true)] },
         (MtlsMode::Strict, ClientProtocol::Tcp) => const { &[tcp(Any, TLS, true)] },
@@ -77,7 +94,13 @@ pub(super) fn chains(mode: MtlsMode, protocol: ClientProtocol) -> &'static [Chai
             const { &[http(These(&MESH), TLS, true), http(Any, RAW_BUFFER, false)] }
         }
         (MtlsMode::Permissive, ClientProtocol::Tcp) => {
-            const { &[tcp(These(&MESH), TLS, true), tcp(Any, TLS, false), tcp(Any, RAW_BUFFER, false)] }
+            const {
+                &[
+                    tcp(These(&MESH), TLS, true),
+                    tcp(Any, TLS, false),
+                    tcp(Any, RAW_BUFFER, false),
+                ]
+            }
         }
         // TLS without an ALPN protocol of the mesh is the application's own, and is passed through.
         (MtlsMode::Permissive, ClientProtocol::Sniffed) => {
@@ -94,12 +117,22 @@ pub(super) fn chains(mode: MtlsMode, protocol: ClientProtocol) -> &'static [Chai
         (MtlsMode::Disable, ClientProtocol::Http) => const { &[http(Any, RAW_BUFFER, false)] },
         (MtlsMode::Disable, ClientProtocol::Tcp) => const { &[tcp(Any, RAW_BUFFER, false)] },
         (MtlsMode::Disable, ClientProtocol::Sniffed) => {
-            const { &[http(PlainHttp, RAW_BUFFER, false), tcp(Any, RAW_BUFFER, false)] }
+            const {
+                &[
+                    http(PlainHttp, RAW_BUFFER, false),
+                    tcp(Any, RAW_BUFFER, false),
+                ]
+            }
         }
     }
 }
 
 /// The chain of a port with TLS settings of a Sidecar.
 pub(super) fn own_tls(protocol: ClientProtocol) -> ChainMatch {
-    ChainMatch { application: Application::Any, transport: TLS, http: protocol == ClientProtocol::Http, ends_tls: true }
+    ChainMatch {
+        application: Application::Any,
+        transport: TLS,
+        http: protocol == ClientProtocol::Http,
+        ends_tls: true,
+    }
 }

@@ -1,4 +1,5 @@
-//! The ports of its workload that a sidecar serves, and their addresses: from its services or its Sidecar.
+//! The ports of its workload that a sidecar serves, and their addresses: from its services or its
+//! Sidecar.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -28,7 +29,8 @@ pub(super) struct ServedPort {
     pub(super) protocol: Protocol,
     /// The addresses to listen on, the primary one first.
     pub(super) binds: Vec<String>,
-    /// Whether the listener binds to the port; otherwise it is part of the one that iptables redirects to.
+    /// Whether the listener binds to the port; otherwise it is part of the one that iptables
+    /// redirects to.
     pub(super) binds_to_port: bool,
     /// The host of the service, for metrics and traces.
     pub(super) host: String,
@@ -52,6 +54,7 @@ impl Query for InboundPlan {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let ingress = sidecar_scope::ingress_listeners(view);
         let mut ports: BTreeMap<u16, ServedPort> = BTreeMap::new();
+
         if ingress.is_empty() {
             // Without redirection, proxy and workload would listen on the same port.
             if interception(view) != Interception::None {
@@ -59,21 +62,33 @@ impl Query for InboundPlan {
             }
             return ports.into_values().collect();
         }
+
         if view.mesh().settings.merge_sidecar_ingress {
             let declared = ingress.iter().map(number).collect();
             add_services(view, &declared, &mut ports);
         }
+
         // A Sidecar of the root namespace is treated as one of the proxy's namespace.
         let own = |name: &str| NamespacedName::new(view.proxy().namespace().as_str(), name);
         let sidecar = sidecar_scope::sidecar(view).map(|sidecar| own(&sidecar.meta.key.name));
+
         for listener in ingress {
             if let (Some(sidecar), Some(port)) = (&sidecar, declared_port(view, listener)) {
                 let host = format!("{}.{}", sidecar.name, sidecar.namespace);
-                let short = ShortNames { qualified: host.clone(), name: host.clone() };
-                let port = ServedPort { host, short, sidecar: Some(sidecar.clone()), ..port };
+                let short = ShortNames {
+                    qualified: host.clone(),
+                    name: host.clone(),
+                };
+                let port = ServedPort {
+                    host,
+                    short,
+                    sidecar: Some(sidecar.clone()),
+                    ..port
+                };
                 ports.entry(port.target).or_insert(port);
             }
         }
+
         ports.into_values().collect()
     }
 }
@@ -84,23 +99,37 @@ fn add_services(view: &View<'_>, declared: &BTreeSet<u16>, ports: &mut BTreeMap<
     let taken = UsedPorts::new(view);
     let binds_to_port = interception(view) == Interception::None;
     let demanded = mtls::of_proxy(view);
+
     for target in view.proxy().targets().iter() {
         let number = target.target_port;
         let is_http = target.port.protocol.is_http();
-        if declared.contains(&number) || !taken.allow(wildcard(families), number, binds_to_port, is_http) {
+        if declared.contains(&number)
+            || !taken.allow(wildcard(families), number, binds_to_port, is_http)
+        {
             continue;
         }
         let service = &target.service;
         let host = service.key.hostname.as_str();
-        if ports.get(&number).is_some_and(|first| first.protocol != target.port.protocol && first.host != host) {
-            view.count("pilot_conflict_inbound_listener", format!("{host}:{number}"));
+
+        if ports
+            .get(&number)
+            .is_some_and(|first| first.protocol != target.port.protocol && first.host != host)
+        {
+            view.count(
+                "pilot_conflict_inbound_listener",
+                format!("{host}:{number}"),
+            );
         }
+
         ports.entry(number).or_insert_with(|| ServedPort {
             target: number,
             service_port: target.port.port,
             port_name: target.port.name.to_string(),
             protocol: target.port.protocol,
-            binds: wildcards(families).iter().map(|&bind| bind.to_owned()).collect(),
+            binds: wildcards(families)
+                .iter()
+                .map(|&bind| bind.to_owned())
+                .collect(),
             binds_to_port,
             host: host.to_owned(),
             short: stat_prefix::short_names(service, host),
@@ -121,18 +150,33 @@ fn declared_port(view: &View<'_>, listener: &IstioIngressListener) -> Option<Ser
         CaptureMode::Iptables => false,
         CaptureMode::None => true,
     };
+
     // A Sidecar may declare the ports that iptables redirects to.
     let taken = UsedPorts::new(view).without_redirected();
     if !taken.allow(&listener.bind, target, binds_to_port, protocol.is_http()) {
         return None;
     }
-    let binds = if listener.bind.is_empty() { own_binds(view) } else { vec![listener.bind.clone()] };
-    let tls = listener.tls.clone().filter(|_| view.mesh().settings.tls_on_sidecar_ingress);
+
+    let binds = if listener.bind.is_empty() {
+        own_binds(view)
+    } else {
+        vec![listener.bind.clone()]
+    };
+
+    let tls = listener
+        .tls
+        .clone()
+        .filter(|_| view.mesh().settings.tls_on_sidecar_ingress);
+
     Some(ServedPort {
         target,
         service_port: target,
         port_name: declared.name.clone(),
-        protocol: if tls.is_some() { protocol.after_tls_termination() } else { protocol },
+        protocol: if tls.is_some() {
+            protocol.after_tls_termination()
+        } else {
+            protocol
+        },
         binds,
         binds_to_port,
         host: String::new(),
@@ -145,14 +189,21 @@ fn declared_port(view: &View<'_>, listener: &IstioIngressListener) -> Option<Ser
 
 /// The number of a declared port.
 fn number(listener: &IstioIngressListener) -> u16 {
-    listener.port.as_ref().and_then(|port| u16::try_from(port.number).ok()).unwrap_or_default()
+    listener
+        .port
+        .as_ref()
+        .and_then(|port| u16::try_from(port.number).ok())
+        .unwrap_or_default()
 }
 
 /// The addresses if a Sidecar sets none: those of the workload.
 fn own_binds(view: &View<'_>) -> Vec<String> {
     match &*view.derived(&GlobalUnicastAddress) {
         Some(address) => vec![address.clone()],
-        None => wildcards(view.proxy().families()).iter().map(|&bind| bind.to_owned()).collect(),
+        None => wildcards(view.proxy().families())
+            .iter()
+            .map(|&bind| bind.to_owned())
+            .collect(),
     }
 }
 
@@ -160,14 +211,18 @@ impl Query for GlobalUnicastAddress {
     type Value = Option<String>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.proxy().ips().iter().find(|address| is_global_unicast(**address)).map(ToString::to_string)
+        view.proxy()
+            .ips()
+            .iter()
+            .find(|address| is_global_unicast(**address))
+            .map(ToString::to_string)
     }
 }
 
 impl ProxyQuery for GlobalUnicastAddress {}
 
-/// Whether other hosts can reach the address: not loopback, multicast, link-local, unspecified or broadcast. Private
-/// addresses are included, as in Go's `IsGlobalUnicast`.
+/// Whether other hosts can reach the address: not loopback, multicast, link-local, unspecified or
+/// broadcast. Private addresses are included, as in Go's `IsGlobalUnicast`.
 fn is_global_unicast(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
@@ -206,7 +261,11 @@ mod tests {
             ("fe80::1", false),
             ("::1", false),
         ] {
-            assert_eq!(is_global_unicast(address.parse().unwrap()), expected, "{address}");
+            assert_eq!(
+                is_global_unicast(address.parse().unwrap()),
+                expected,
+                "{address}"
+            );
         }
     }
 }

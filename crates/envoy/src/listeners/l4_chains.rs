@@ -1,4 +1,5 @@
-//! The filter chains of a service that is not HTTP: those of its VirtualServices' TLS and TCP routes, or its own.
+//! The filter chains of a service that is not HTTP: those of its VirtualServices' TLS and TCP
+//! routes, or its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -63,7 +64,11 @@ impl ByHost {
 
     /// The VirtualServices that match a host, in order.
     fn of(&self, host: &Hostname) -> Vec<NamespacedName> {
-        let wide = self.wildcards.iter().filter(|(own, _)| own.matches(host)).map(|(_, place)| *place);
+        let wide = self
+            .wildcards
+            .iter()
+            .filter(|(own, _)| own.matches(host))
+            .map(|(_, place)| *place);
         let mut places: BTreeSet<usize> = wide.collect();
         if host.is_wildcard() {
             let covered = self.exact.iter().filter(|(own, _)| own.matches(host));
@@ -71,7 +76,11 @@ impl ByHost {
         } else {
             places.extend(self.exact.get(host).into_iter().flatten());
         }
-        places.into_iter().filter_map(|place| self.names.get(place)).cloned().collect()
+        places
+            .into_iter()
+            .filter_map(|place| self.names.get(place))
+            .cloned()
+            .collect()
     }
 }
 
@@ -93,16 +102,26 @@ impl Query for L4VirtualServicesOf {
     type Value = Vec<NamespacedName>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.get(&L4VirtualServices { egress: self.egress }).of(&self.host)
+        view.get(&L4VirtualServices {
+            egress: self.egress,
+        })
+        .of(&self.host)
     }
 }
 
 /// The chains of a service on a listener.
 pub(super) fn of_service(view: &View<'_>, part: &TcpChainPlan) -> Vec<Chain> {
-    let Some(service) = sidecar_scope::listener_service(view, part.egress, &part.service) else { return Vec::new() };
-    let names = view.get(&L4VirtualServicesOf { egress: part.egress, host: service.key.hostname.clone() });
-    let routes: Vec<(&NamespacedName, MergedSpec)> =
-        names.iter().filter_map(|name| Some((name, virtual_service::merged(view, name)?))).collect();
+    let Some(service) = sidecar_scope::listener_service(view, part.egress, &part.service) else {
+        return Vec::new();
+    };
+    let names = view.get(&L4VirtualServicesOf {
+        egress: part.egress,
+        host: service.key.hostname.clone(),
+    });
+    let routes: Vec<(&NamespacedName, MergedSpec)> = names
+        .iter()
+        .filter_map(|name| Some((name, virtual_service::merged(view, name)?)))
+        .collect();
     if part.port.protocol.is_tls() {
         tls_chains(view, part, &service, &routes)
     } else {
@@ -119,11 +138,18 @@ fn tls_chains(
 ) -> Vec<Chain> {
     let mut chains: Vec<Chain> = Vec::new();
     let mut cidrs = part.cidrs.clone();
-    // Two matches may have equal connection criteria and different proxy criteria: the first one is used.
+
+    // Two matches may have equal connection criteria and different proxy criteria: the first one is
+    // used.
     let mut handled: BTreeSet<(&[String], &[String])> = BTreeSet::new();
+
     for (name, spec) in routes {
         for route in spec.tls.iter().filter(|route| !route.route.is_empty()) {
-            for matched in route.matches.iter().filter(|matched| tls_applies(view, matched, part)) {
+            for matched in route
+                .matches
+                .iter()
+                .filter(|matched| tls_applies(view, matched, part))
+            {
                 if !matched.destination_subnets.is_empty() && part.port.number != 0 {
                     cidrs.clone_from(&matched.destination_subnets);
                 }
@@ -139,31 +165,51 @@ fn tls_chains(
             }
         }
     }
+
     if chains.is_empty() {
         let sni = sni_of_service(view, part, service, &cidrs);
-        chains.push(Chain { sni, cidrs, filters: service_filters(view, service, &part.port), ..Chain::default() });
+        chains.push(Chain {
+            sni,
+            cidrs,
+            filters: service_filters(view, service, &part.port),
+            ..Chain::default()
+        });
     }
+
     chains
 }
 
 /// The SNI names that distinguish a service from others; empty if its address does.
-fn sni_of_service(view: &View<'_>, part: &TcpChainPlan, service: &Service, cidrs: &[String]) -> Vec<String> {
+fn sni_of_service(
+    view: &View<'_>,
+    part: &TcpChainPlan,
+    service: &Service,
+    cidrs: &[String],
+) -> Vec<String> {
     let address = service_address::main(view, service);
     let families = view.proxy().families();
     let mut address: &str = if address.contains('/') { "" } else { &address };
-    if service.registry == Registry::External && families == IpFamilies::V6 && address == UNSPECIFIED {
+    if service.registry == Registry::External
+        && families == IpFamilies::V6
+        && address == UNSPECIFIED
+    {
         address = "::";
     }
     let everywhere = wildcard(families);
-    let shares_listener = !cidrs.is_empty() || address.is_empty() || (address == everywhere && part.bind == everywhere);
+    let shares_listener = !cidrs.is_empty()
+        || address.is_empty()
+        || (address == everywhere && part.bind == everywhere);
     if part.by_pod || !(shares_listener || resolves_by_name(service)) {
         return Vec::new();
     }
+
     let mut names = vec![service.key.hostname.to_string()];
+
     for alias in &service.aliases {
         names.push(alias.hostname.to_string());
         names.extend(routes::other_names(view, &alias.hostname));
     }
+
     names
 }
 
@@ -176,18 +222,25 @@ fn tcp_chains(
 ) -> Vec<Chain> {
     let mut chains: Vec<Chain> = Vec::new();
     let mut has_default = false;
+
     for (name, spec) in routes {
         for route in spec.tcp.iter().filter(|route| !route.route.is_empty()) {
             let filters = || route_filters(view, &route.route, &part.port, name);
             let mut subnets: Vec<String> = Vec::new();
             let mut is_default = route.matches.is_empty();
-            for matched in route.matches.iter().filter(|matched| tcp_applies(view, matched, part)) {
+
+            for matched in route
+                .matches
+                .iter()
+                .filter(|matched| tcp_applies(view, matched, part))
+            {
                 if matched.destination_subnets.is_empty() || part.port.number == 0 {
                     is_default = true;
                     break;
                 }
                 subnets.extend(matched.destination_subnets.iter().cloned());
             }
+
             if is_default {
                 chains.push(Chain {
                     cidrs: part.cidrs.clone(),
@@ -197,17 +250,29 @@ fn tcp_chains(
                 });
                 return chains;
             }
+
             if !subnets.is_empty() {
-                // Envoy rejects two chains with the same ranges: the service's own chain is omitted.
+                // Envoy rejects two chains with the same ranges: the service's own chain is
+                // omitted.
                 has_default |= is_permutation(&subnets, &part.cidrs);
-                chains.push(Chain { cidrs: subnets, filters: filters(), ..Chain::default() });
+                chains.push(Chain {
+                    cidrs: subnets,
+                    filters: filters(),
+                    ..Chain::default()
+                });
             }
         }
     }
+
     if !has_default {
         let filters = service_filters(view, service, &part.port);
-        chains.push(Chain { cidrs: part.cidrs.clone(), filters, ..Chain::default() });
+        chains.push(Chain {
+            cidrs: part.cidrs.clone(),
+            filters,
+            ..Chain::default()
+        });
     }
+
     chains
 }
 
@@ -223,13 +288,25 @@ fn is_permutation(a: &[String], b: &[String]) -> bool {
 
 /// Whether a TLS match can apply to this proxy and port.
 fn tls_applies(view: &View<'_>, matched: &TlsMatchAttributes, part: &TcpChainPlan) -> bool {
-    let TlsMatchAttributes { port, source_labels, gateways, source_namespace, .. } = matched;
+    let TlsMatchAttributes {
+        port,
+        source_labels,
+        gateways,
+        source_namespace,
+        ..
+    } = matched;
     applies(view, part, *port, source_labels, gateways, source_namespace)
 }
 
 /// Whether a TCP match can apply to this proxy and port.
 fn tcp_applies(view: &View<'_>, matched: &L4MatchAttributes, part: &TcpChainPlan) -> bool {
-    let L4MatchAttributes { port, source_labels, gateways, source_namespace, .. } = matched;
+    let L4MatchAttributes {
+        port,
+        source_labels,
+        gateways,
+        source_namespace,
+        ..
+    } = matched;
     applies(view, part, *port, source_labels, gateways, source_namespace)
 }
 
@@ -242,10 +319,16 @@ fn applies(
     gateways: &[String],
     namespace: &str,
 ) -> bool {
-    let labels: Labels =
-        labels.iter().map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect();
+    let labels: Labels = labels
+        .iter()
+        .map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str())))
+        .collect();
     (port == 0 || port == u32::from(part.port.number))
         && (gateways.is_empty() || gateways.iter().any(|gateway| gateway == MESH_GATEWAY))
-        && (namespace.is_empty() || view.proxy().namespace_among([Namespace::new(namespace)]).is_some())
+        && (namespace.is_empty()
+            || view
+                .proxy()
+                .namespace_among([Namespace::new(namespace)])
+                .is_some())
         && view.proxy().selected_by(&labels)
 }

@@ -21,22 +21,35 @@ const PASSTHROUGH_CHAIN: &str = "PassthroughFilterChain";
 
 /// Builds an outbound listener.
 pub(super) fn build(view: &View<'_>, name: &str, planned: &PlannedListener) -> Listener {
-    let mut built = planned
-        .groups
-        .iter()
-        .map(|group| group.iter().flat_map(|part| chains_of(view, name, planned.port, part)).collect::<Vec<Chain>>());
+    let mut built = planned.groups.iter().map(|group| {
+        group
+            .iter()
+            .flat_map(|part| chains_of(view, name, planned.port, part))
+            .collect::<Vec<Chain>>()
+    });
     let mut chains = Merged::new(built.next().unwrap_or_default());
     for built in built {
         if chains.add(built) {
-            view.count("pilot_conflict_outbound_listener_tcp_over_current_tcp", name);
+            view.count(
+                "pilot_conflict_outbound_listener_tcp_over_current_tcp",
+                name,
+            );
         }
     }
     listener(view, name, planned, chains.into_chains())
 }
 
 /// An HTTP-only listener.
-pub(super) fn http_listener(view: &View<'_>, name: &str, planned: &PlannedListener, chain: Chain) -> Listener {
-    Listener { default_filter_chain: None, ..listener(view, name, planned, vec![chain]) }
+pub(super) fn http_listener(
+    view: &View<'_>,
+    name: &str,
+    planned: &PlannedListener,
+    chain: Chain,
+) -> Listener {
+    Listener {
+        default_filter_chain: None,
+        ..listener(view, name, planned, vec![chain])
+    }
 }
 
 /// The chains of a plan entry.
@@ -61,17 +74,31 @@ fn http_chain(view: &View<'_>, name: &str, port: u16, part: &HttpChainPlan) -> C
             may_skip_external_metadata: true,
             port,
             service: service.as_deref(),
-            resolves_unknown_hosts: sidecar_scope::outbound_policy(view) == OutboundPolicy::AllowAnyDynamicDns,
-            ..HttpOptions::new(ListenerClass::SidecarOutbound, Routes::Rds(part.routes.clone()), part.protocol)
+            resolves_unknown_hosts: sidecar_scope::outbound_policy(view)
+                == OutboundPolicy::AllowAnyDynamicDns,
+            ..HttpOptions::new(
+                ListenerClass::SidecarOutbound,
+                Routes::Rds(part.routes.clone()),
+                part.protocol,
+            )
         },
     );
+
     let extensions = traffic_extension::network_filters(view, ListenerClass::SidecarOutbound, port);
-    let filters = extensions.in_order().chain([http_filter(&manager)]).collect();
-    let mut chain = Chain { filters, ..Chain::default() };
+    let filters = extensions
+        .in_order()
+        .chain([http_filter(&manager)])
+        .collect();
+    let mut chain = Chain {
+        filters,
+        ..Chain::default()
+    };
+
     if part.sniffs {
         chain.application_protocols = plaintext_http(view);
         chain.transport_protocol = RAW_BUFFER;
     }
+
     chain
 }
 
@@ -79,35 +106,59 @@ fn http_chain(view: &View<'_>, name: &str, port: u16, part: &HttpChainPlan) -> C
 pub(super) fn plaintext_http(view: &View<'_>) -> Vec<String> {
     let all = ["http/1.0", "http/1.1", "h2c"];
     let first = usize::from(!view.mesh().settings.http10);
-    all.iter().skip(first).map(|&protocol| protocol.to_owned()).collect()
+    all.iter()
+        .skip(first)
+        .map(|&protocol| protocol.to_owned())
+        .collect()
 }
 
 /// The listener with these chains.
-fn listener(view: &View<'_>, name: &str, planned: &PlannedListener, chains: Vec<Chain>) -> Listener {
+fn listener(
+    view: &View<'_>,
+    name: &str,
+    planned: &PlannedListener,
+    chains: Vec<Chain>,
+) -> Listener {
     let mut built = Listener {
         name: name.to_owned(),
-        address: planned.binds.first().map(|bind| listen_address(bind, planned.port)),
-        additional_addresses: additional_addresses(planned.binds.get(1..).unwrap_or_default(), planned.port),
+        address: planned
+            .binds
+            .first()
+            .map(|bind| listen_address(bind, planned.port)),
+        additional_addresses: additional_addresses(
+            planned.binds.get(1..).unwrap_or_default(),
+            planned.port,
+        ),
         traffic_direction: TrafficDirection::Outbound.into(),
         continue_on_listener_filters_timeout: true,
         connection_balance_config: balance(view, "OUTBOUND_LISTENER_EXACT_BALANCE"),
         ..Listener::default()
     };
+
     if planned.binds_to_port {
         built.max_connections_to_accept_per_socket_event = accepts_per_event(view);
     } else {
         built.bind_to_port = Some(false);
     }
+
     if chains.iter().any(needs_sni) {
         built.listener_filters.push(tls_inspector());
     }
-    if chains.iter().any(|chain| !chain.application_protocols.is_empty()) {
+
+    if chains
+        .iter()
+        .any(|chain| !chain.application_protocols.is_empty())
+    {
         built.listener_filters.push(http_inspector());
-        built.listener_filters_timeout =
-            view.mesh().config.protocol_detection_timeout.map(navarch_api::duration::Duration::to_proto);
+        built.listener_filters_timeout = view
+            .mesh()
+            .config
+            .protocol_detection_timeout
+            .map(navarch_api::duration::Duration::to_proto);
     } else {
         built.listener_filters_timeout = Some(prost_types::Duration::default());
     }
+
     for chain in chains {
         let is_default = chain.matches_all();
         let chain = filter_chain(view, chain);
@@ -117,18 +168,21 @@ fn listener(view: &View<'_>, name: &str, planned: &PlannedListener, chains: Vec<
             built.filter_chains.push(chain);
         }
     }
+
     match built.default_filter_chain.take() {
         // If the default chain is the only one, it becomes a normal one.
         Some(default) if built.filter_chains.is_empty() => built.filter_chains.push(default),
         Some(default) => built.default_filter_chain = Some(default),
         None => built.default_filter_chain = Some(passthrough_chain(view)),
     }
+
     built
 }
 
 /// Whether the SNI must be read for selecting a chain, or within it.
 fn needs_sni(chain: &Chain) -> bool {
-    let resolves = |name: &str| name == "envoy.extensions.filters.network.sni_dynamic_forward_proxy";
+    let resolves =
+        |name: &str| name == "envoy.extensions.filters.network.sni_dynamic_forward_proxy";
     !chain.sni.is_empty() || chain.filters.iter().any(|filter| resolves(&filter.name))
 }
 

@@ -1,11 +1,12 @@
 //! The outbound listeners of a sidecar, and the services that share each.
 //!
-//! HTTP services of a port share one listener on all addresses, whose routes distinguish them. Others have a listener
-//! at their own address, or a filter chain for their range in one on all addresses. A port without a declared protocol
-//! has both kinds of filter chains. In conflicts the first service wins: Istio's order is oldest first.
+//! HTTP services of a port share one listener on all addresses, whose routes distinguish them.
+//! Others have a listener at their own address, or a filter chain for their range in one on all
+//! addresses. A port without a declared protocol has both kinds of filter chains. In conflicts the
+//! first service wins: Istio's order is oldest first.
 //!
-//! The plan contains only names and addresses; the build of one listener reads its own entry ([`planned`]), so that a
-//! change of a service rebuilds only the listeners that contain it.
+//! The plan contains only names and addresses; the build of one listener reads its own entry
+//! ([`planned`]), so that a change of a service rebuilds only the listeners that contain it.
 
 mod entry;
 mod headless;
@@ -14,7 +15,9 @@ mod service_shape;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::address::{Interception, UsedPorts, interception, is_unix, listener_name, localhosts, wildcard, wildcards};
+use super::address::{
+    Interception, UsedPorts, interception, is_unix, listener_name, localhosts, wildcard, wildcards,
+};
 use crate::service_address::UNSPECIFIED;
 use crate::sidecar_scope::{self, EgressListener, ServiceRef};
 pub(super) use entry::{ChainPlan, HttpChainPlan, ListenPort, PlannedListener, TcpChainPlan};
@@ -46,7 +49,10 @@ pub(super) fn plan(view: &View<'_>) -> Arc<Plan> {
 
 /// One listener of the plan. Depends only on that listener.
 pub(super) fn planned(view: &View<'_>, name: &str) -> Option<Arc<PlannedListener>> {
-    (*view.get(&Planned { name: name.to_owned() })).clone()
+    (*view.get(&Planned {
+        name: name.to_owned(),
+    }))
+    .clone()
 }
 
 impl Query for Planned {
@@ -113,6 +119,7 @@ impl<'a> Planner<'a> {
     /// Plans the listeners of one egress listener.
     fn add_egress(&mut self, place: usize, egress: &EgressListener) {
         let bind = self.bind_of(egress);
+
         match &egress.port {
             Some(port) => {
                 let port = ListenPort {
@@ -120,16 +127,24 @@ impl<'a> Planner<'a> {
                     name: port.name.clone(),
                     protocol: Protocol::parse(&port.protocol),
                 };
-                if !self.taken.allow(bind.primary(), port.number, bind.to_port, port.protocol.is_http()) {
+
+                if !self.taken.allow(
+                    bind.primary(),
+                    port.number,
+                    bind.to_port,
+                    port.protocol.is_http(),
+                ) {
                     return;
                 }
+
                 for service in sidecar_scope::listener_services(self.view, place).iter() {
                     let shape = self.shape(place, service);
                     self.add(place, service, &shape, &port, &bind, None);
                 }
             }
             None => {
-                // Ports of an egress listener with a port are exclusive: no later service joins them.
+                // Ports of an egress listener with a port are exclusive: no later service joins
+                // them.
                 self.entries.lock();
                 for service in sidecar_scope::listener_services(self.view, place).iter() {
                     self.add_service(place, service, &bind);
@@ -141,11 +156,15 @@ impl<'a> Planner<'a> {
     /// The bind addresses of an egress listener's listeners.
     fn bind_of(&self, egress: &EgressListener) -> Bind {
         let to_port = self.interception == Interception::None
-            || egress.declared && (egress.capture_mode == CaptureMode::None || is_unix(&egress.bind));
+            || egress.declared
+                && (egress.capture_mode == CaptureMode::None || is_unix(&egress.bind));
         let addresses = if !egress.bind.is_empty() {
             vec![egress.bind.clone()]
         } else if to_port {
-            localhosts(self.families).iter().map(|&address| address.to_owned()).collect()
+            localhosts(self.families)
+                .iter()
+                .map(|&address| address.to_owned())
+                .collect()
         } else {
             Vec::new()
         };
@@ -154,16 +173,25 @@ impl<'a> Planner<'a> {
 
     /// The properties of a service that determine its listeners.
     fn shape(&self, egress: usize, service: &ServiceRef) -> Arc<ServiceShape> {
-        self.view.get(&ServiceShapeOf { egress, service: service.clone() })
+        self.view.get(&ServiceShapeOf {
+            egress,
+            service: service.clone(),
+        })
     }
 
     /// Plans all ports of a service.
     fn add_service(&mut self, egress: usize, service: &ServiceRef, bind: &Bind) {
         let shape = self.shape(egress, service);
         for port in &shape.ports {
-            if !self.taken.allow(bind.primary(), port.number, bind.to_port, port.protocol.is_http()) {
+            if !self.taken.allow(
+                bind.primary(),
+                port.number,
+                bind.to_port,
+                port.protocol.is_http(),
+            ) {
                 continue;
             }
+
             let has_no_address = shape.is_passthrough && *shape.address == *UNSPECIFIED;
             if !bind.addresses.is_empty()
                 || !has_no_address
@@ -178,11 +206,18 @@ impl<'a> Planner<'a> {
                 self.add(egress, service, &shape, port, bind, None);
                 continue;
             }
+
             if pods.addresses.is_empty() {
                 continue;
             }
+
             let own = headless::own_address(self.view, service, port.number);
-            for pod in pods.addresses.iter().filter(|pod| pod.first() != own.as_ref().as_ref()) {
+
+            for pod in pods
+                .addresses
+                .iter()
+                .filter(|pod| pod.first() != own.as_ref().as_ref())
+            {
                 self.add(egress, service, &shape, port, bind, Some(pod));
             }
         }
@@ -201,8 +236,16 @@ impl<'a> Planner<'a> {
         if shape.is_alias || port.protocol == Protocol::Udp {
             return;
         }
-        let all_addresses = || wildcards(self.families).iter().map(|&address| address.to_owned()).collect::<Vec<_>>();
-        let one_listener_for_pods = self.view.mesh().settings.headless_filter_chain_listener && port.protocol.is_tcp();
+
+        let all_addresses = || {
+            wildcards(self.families)
+                .iter()
+                .map(|&address| address.to_owned())
+                .collect::<Vec<_>>()
+        };
+
+        let one_listener_for_pods =
+            self.view.mesh().settings.headless_filter_chain_listener && port.protocol.is_tcp();
         let (binds, cidrs) = match pod {
             Some(pod) if one_listener_for_pods => (all_addresses(), texts(pod)),
             Some(pod) => (texts(pod), Vec::new()),
@@ -210,29 +253,51 @@ impl<'a> Planner<'a> {
             None if port.protocol.is_http() => (all_addresses(), Vec::new()),
             None => {
                 let addresses = self.service_addresses(shape);
-                if addresses.first().is_some_and(|address| address.contains('/')) {
+                if addresses
+                    .first()
+                    .is_some_and(|address| address.contains('/'))
+                {
                     (all_addresses(), addresses)
                 } else {
                     (addresses, Vec::new())
                 }
             }
         };
+
         let Some(primary) = binds.first() else { return };
         let name = listener_name(primary, port.number);
         let by_pod = pod.is_some() && one_listener_for_pods;
-        self.entries.add(name, Request { egress, service, shape, port, binds, cidrs, by_pod, to_port: bind.to_port });
+        self.entries.add(
+            name,
+            Request {
+                egress,
+                service,
+                shape,
+                port,
+                binds,
+                cidrs,
+                by_pod,
+                to_port: bind.to_port,
+            },
+        );
     }
 
-    /// The addresses of a service. A ServiceEntry without any uses the wildcard addresses of the proxy's families.
+    /// The addresses of a service. A ServiceEntry without any uses the wildcard addresses of the
+    /// proxy's families.
     fn service_addresses(&self, shape: &ServiceShape) -> Vec<String> {
         let extra = shape.extra.iter().map(ToString::to_string);
         let (main, further) = match self.families {
             _ if shape.is_kubernetes || *shape.address != *UNSPECIFIED => (&*shape.address, None),
             IpFamilies::V4 => (UNSPECIFIED, None),
             IpFamilies::V6 => ("::", None),
-            IpFamilies::DualV4First | IpFamilies::DualV6First => (UNSPECIFIED, Some("::".to_owned())),
+            IpFamilies::DualV4First | IpFamilies::DualV6First => {
+                (UNSPECIFIED, Some("::".to_owned()))
+            }
         };
-        std::iter::once(main.to_owned()).chain(extra).chain(further).collect()
+        std::iter::once(main.to_owned())
+            .chain(extra)
+            .chain(further)
+            .collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Filter chains that match the same connections: Envoy rejects a listener with two of them.
 //!
-//! Server names are compared case-insensitively, as in Envoy. The first chain keeps the common criteria.
+//! Server names are compared case-insensitively, as in Envoy. The first chain keeps the common
+//! criteria.
 
 use std::collections::HashSet;
 
@@ -17,7 +18,8 @@ use navarch_push::view::View;
 /// A criterion that only one chain may match.
 type Key = (String, String, Vec<u8>);
 
-/// Removes from each chain the criteria of earlier chains, and chains without remaining criteria, with a remark.
+/// Removes from each chain the criteria of earlier chains, and chains without remaining criteria,
+/// with a remark.
 pub(super) fn part(view: &View<'_>, listener: &mut Listener) {
     let mut taken: HashSet<Key> = HashSet::new();
     let name = listener.name.clone();
@@ -36,36 +38,50 @@ pub(super) fn part(view: &View<'_>, listener: &mut Listener) {
     });
 }
 
-/// Reserves the unreserved criteria for a chain; the others are added to `lost`. Returns whether any are left.
+/// Reserves the unreserved criteria for a chain; the others are added to `lost`. Returns whether
+/// any are left.
 fn claim(chain: &mut FilterChain, taken: &mut HashSet<Key>, lost: &mut Vec<String>) -> bool {
-    let Some(matched) = &mut chain.filter_chain_match else { return true };
+    let Some(matched) = &mut chain.filter_chain_match else {
+        return true;
+    };
+
     let rest = without_lists(matched);
     let protocols = if matched.application_protocols.is_empty() {
         vec![String::new()]
     } else {
         matched.application_protocols.clone()
     };
+
     let mut take = |name: &str, ranges: &[String]| {
         let keys = ranges.iter().flat_map(|range| {
             let text = format!("{}|{range}", name.to_ascii_lowercase());
-            protocols.iter().map(move |protocol| (text.clone(), protocol.clone()))
+            protocols
+                .iter()
+                .map(move |protocol| (text.clone(), protocol.clone()))
         });
-        let keys: Vec<Key> = keys.map(|(text, protocol)| (text, protocol, rest.clone())).collect();
+
+        let keys: Vec<Key> = keys
+            .map(|(text, protocol)| (text, protocol, rest.clone()))
+            .collect();
         let is_free = keys.iter().all(|key| !taken.contains(key));
         if is_free {
             taken.extend(keys);
         }
+
         is_free
     };
+
     let mut keep = |is_free: bool, what: String| {
         if !is_free {
             lost.push(what);
         }
         is_free
     };
+
     if matched.server_names.is_empty() && matched.prefix_ranges.is_empty() {
         return keep(take("", &[String::new()]), "the rest".to_owned());
     }
+
     if matched.server_names.is_empty() {
         matched.prefix_ranges.retain(|range| {
             let text = masked(range);
@@ -73,13 +89,17 @@ fn claim(chain: &mut FilterChain, taken: &mut HashSet<Key>, lost: &mut Vec<Strin
         });
         return !matched.prefix_ranges.is_empty();
     }
+
     let mut ranges: Vec<String> = matched.prefix_ranges.iter().map(masked).collect();
     ranges.sort_unstable();
     ranges.dedup();
     if ranges.is_empty() {
         ranges.push(String::new());
     }
-    matched.server_names.retain(|name| keep(take(name, &ranges), name.clone()));
+
+    matched
+        .server_names
+        .retain(|name| keep(take(name, &ranges), name.clone()));
     !matched.server_names.is_empty()
 }
 
@@ -96,7 +116,11 @@ fn without_lists(matched: &FilterChainMatch) -> Vec<u8> {
 
 /// The range with masked host bits, as Envoy compares it.
 fn masked(range: &CidrRange) -> String {
-    let text = format!("{}/{}", range.address_prefix, range.prefix_len.unwrap_or_default());
+    let text = format!(
+        "{}/{}",
+        range.address_prefix,
+        range.prefix_len.unwrap_or_default()
+    );
     Cidr::parse_range_or_address(&text)
         .map(Cidr::masked)
         .map_or(text, |range| format!("{}/{}", range.address, range.bits))
@@ -104,9 +128,13 @@ fn masked(range: &CidrRange) -> String {
 
 /// The cluster of a TCP chain, if it has exactly one.
 fn cluster(chain: &FilterChain) -> Option<String> {
-    let Some(filter::ConfigType::TypedConfig(any)) = &chain.filters.last()?.config_type else { return None };
+    let Some(filter::ConfigType::TypedConfig(any)) = &chain.filters.last()?.config_type else {
+        return None;
+    };
     let is_proxy = any.type_url.ends_with(".tcp_proxy.v3.TcpProxy");
-    let proxy = is_proxy.then(|| TcpProxy::decode(any.value.as_slice()).ok()).flatten()?;
+    let proxy = is_proxy
+        .then(|| TcpProxy::decode(any.value.as_slice()).ok())
+        .flatten()?;
     match proxy.cluster_specifier? {
         ClusterSpecifier::Cluster(cluster) => Some(cluster),
         ClusterSpecifier::WeightedClusters(_) => None,
@@ -119,7 +147,11 @@ fn object(chain: &FilterChain) -> Option<String> {
     match &fields.fields.get("config")?.kind {
         Some(Kind::StringValue(path)) => Some(path.clone()),
         Some(
-            Kind::NullValue(_) | Kind::NumberValue(_) | Kind::BoolValue(_) | Kind::StructValue(_) | Kind::ListValue(_),
+            Kind::NullValue(_)
+            | Kind::NumberValue(_)
+            | Kind::BoolValue(_)
+            | Kind::StructValue(_)
+            | Kind::ListValue(_),
         )
         | None => None,
     }
@@ -139,12 +171,16 @@ mod tests {
             prefix_ranges: ranges.iter().map(range).collect(),
             ..FilterChainMatch::default()
         };
-        FilterChain { filter_chain_match: Some(matched), ..FilterChain::default() }
+        FilterChain {
+            filter_chain_match: Some(matched),
+            ..FilterChain::default()
+        }
     }
 
     /// What is left of chains, and what was lost.
     fn parted(chains: &[FilterChain]) -> (Vec<FilterChain>, Vec<String>) {
-        let (mut taken, mut lost) = (HashSet::new(), Vec::new());
+        let mut taken = HashSet::new();
+        let mut lost = Vec::new();
         let mut chains = chains.to_vec();
         chains.retain_mut(|chain| claim(chain, &mut taken, &mut lost));
         (chains, lost)
@@ -152,21 +188,32 @@ mod tests {
 
     #[test]
     fn names_go_to_the_first_without_regard_to_case() {
-        let (left, lost) = parted(&[chain(&["a", "b"], &[]), chain(&["B", "c", "C"], &[]), chain(&["A"], &[])]);
+        let (left, lost) = parted(&[
+            chain(&["a", "b"], &[]),
+            chain(&["B", "c", "C"], &[]),
+            chain(&["A"], &[]),
+        ]);
         assert_eq!(left, [chain(&["a", "b"], &[]), chain(&["c"], &[])]);
         assert_eq!(lost, ["B", "C", "A"]);
     }
 
     #[test]
     fn ranges_are_compared_without_their_hosts() {
-        let (left, lost) = parted(&[chain(&[], &[("10.0.0.0", 8), ("10.1.0.0", 8)]), chain(&[], &[("10.9.9.9", 8)])]);
+        let (left, lost) = parted(&[
+            chain(&[], &[("10.0.0.0", 8), ("10.1.0.0", 8)]),
+            chain(&[], &[("10.9.9.9", 8)]),
+        ]);
         assert_eq!(left, [chain(&[], &[("10.0.0.0", 8)])]);
         assert_eq!(lost.len(), 2);
     }
 
     #[test]
     fn one_name_under_different_ranges_is_no_conflict() {
-        let chains = [chain(&["a"], &[("10.0.0.0", 8)]), chain(&["a"], &[("11.0.0.0", 8)]), chain(&["a"], &[])];
+        let chains = [
+            chain(&["a"], &[("10.0.0.0", 8)]),
+            chain(&["a"], &[("11.0.0.0", 8)]),
+            chain(&["a"], &[]),
+        ];
         assert_eq!(parted(&chains).0, chains);
     }
 }

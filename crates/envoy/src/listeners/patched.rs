@@ -40,7 +40,9 @@ pub(super) fn names(view: &View<'_>) -> Option<Vec<String>> {
 }
 
 pub(super) fn build(view: &View<'_>, name: &str) -> Option<Listener> {
-    let Some(patches) = patches(view, PatchClass::Listeners) else { return super::build(name, view) };
+    let Some(patches) = patches(view, PatchClass::Listeners) else {
+        return super::build(name, view);
+    };
     if !names_change(&patches) {
         return patched(view, name);
     }
@@ -68,13 +70,20 @@ fn context(view: &View<'_>, name: &str) -> PatchContext {
     if view.proxy().kind() == ProxyKind::Router {
         return PatchContext::Gateway;
     }
-    if view.proxy().kind() == ProxyKind::Waypoint || matches!(name, hbone::TERMINATE | hbone::MAIN) {
+    if view.proxy().kind() == ProxyKind::Waypoint || matches!(name, hbone::TERMINATE | hbone::MAIN)
+    {
         return PatchContext::SidecarInbound;
     }
     let is_inbound = name == virtual_inbound::NAME
         || (name != virtual_outbound::NAME
-            && virtual_inbound::custom_names(view).iter().any(|inbound| inbound == name));
-    if is_inbound { PatchContext::SidecarInbound } else { PatchContext::SidecarOutbound }
+            && virtual_inbound::custom_names(view)
+                .iter()
+                .any(|inbound| inbound == name));
+    if is_inbound {
+        PatchContext::SidecarInbound
+    } else {
+        PatchContext::SidecarOutbound
+    }
 }
 
 impl Query for Patched {
@@ -88,24 +97,37 @@ impl Query for Patched {
 impl Query for Origins {
     type Value = BTreeMap<String, Origin>;
 
-    /// If patches result in two listeners of the same name, generated ones take precedence, then those that are added
-    /// first.
+    /// If patches result in two listeners of the same name, generated ones take precedence, then
+    /// those that are added first.
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let patches = patches(view, PatchClass::Listeners).unwrap_or_else(|| Arc::new(Vec::new()));
         let mut origins = BTreeMap::new();
+
         for name in super::generated_names(view) {
             if let Some(listener) = view.get(&Patched { name: name.clone() }).as_ref() {
-                origins.entry(listener.name.clone()).or_insert(Origin::Generated(name));
+                origins
+                    .entry(listener.name.clone())
+                    .or_insert(Origin::Generated(name));
             }
         }
+
         let contexts: &[PatchContext] = match view.proxy().kind() {
-            ProxyKind::Sidecar | ProxyKind::Waypoint => &[PatchContext::SidecarInbound, PatchContext::SidecarOutbound],
+            ProxyKind::Sidecar | ProxyKind::Waypoint => {
+                &[PatchContext::SidecarInbound, PatchContext::SidecarOutbound]
+            }
             ProxyKind::Router => &[PatchContext::Gateway],
             ProxyKind::Ztunnel | ProxyKind::AgentGateway => &[],
         };
-        for listener in contexts.iter().flat_map(|context| added_listeners(view, &patches, *context)) {
-            origins.entry(listener.name.clone()).or_insert_with(|| Origin::Added(Box::new(listener)));
+
+        for listener in contexts
+            .iter()
+            .flat_map(|context| added_listeners(view, &patches, *context))
+        {
+            origins
+                .entry(listener.name.clone())
+                .or_insert_with(|| Origin::Added(Box::new(listener)));
         }
+
         origins
     }
 }

@@ -68,7 +68,10 @@ impl Mesh {
         ] {
             state.apply(objects(&yaml));
         }
-        Self { engine: Engine::new(state.context(), translator), state }
+        Self {
+            engine: Engine::new(state.context(), translator),
+            state,
+        }
     }
 
     /// Puts objects into the mesh.
@@ -80,7 +83,14 @@ impl Mesh {
     /// Connects a proxy that wants all listeners.
     fn connect(&mut self, proxy: Proxy) -> ProxyId {
         let id = self.engine.connect(Arc::new(proxy), Arc::new(Ignore));
-        self.engine.subscribe(id, ResourceType::Listener, Interest { wildcard: true, ..Interest::default() });
+        self.engine.subscribe(
+            id,
+            ResourceType::Listener,
+            Interest {
+                wildcard: true,
+                ..Interest::default()
+            },
+        );
         id
     }
 
@@ -88,7 +98,11 @@ impl Mesh {
     fn listeners(&self, id: ProxyId) -> BTreeMap<String, Listener> {
         let shown = self.engine.shown(id, ResourceType::Listener).unwrap();
         let decode = |body: &Bytes| Listener::decode(body.clone()).unwrap();
-        shown.resources.iter().map(|resource| (resource.name.to_string(), decode(&resource.body))).collect()
+        shown
+            .resources
+            .iter()
+            .map(|resource| (resource.name.to_string(), decode(&resource.body)))
+            .collect()
     }
 }
 
@@ -98,7 +112,10 @@ fn objects(yaml: &str) -> Vec<Change> {
         Outcome::Read { object, .. } => Change::Put(object),
         Outcome::Ignored | Outcome::Rejected(_) => panic!("an object"),
     };
-    decode_documents(yaml, Format::Yaml).into_iter().map(|decoded| read(decoded.outcome)).collect()
+    decode_documents(yaml, Format::Yaml)
+        .into_iter()
+        .map(|decoded| read(decoded.outcome))
+        .collect()
 }
 
 /// A Kubernetes Service with one port.
@@ -123,9 +140,16 @@ fn a_sidecar(pod: &str, meta: serde_json::Value) -> Proxy {
 /// The names of all network and HTTP filters of listeners.
 fn filter_names(listeners: &BTreeMap<String, Listener>) -> Vec<String> {
     use navarch_proto::envoy::config::listener::v3::filter::ConfigType::TypedConfig;
-    let chains =
-        listeners.values().flat_map(|listener| listener.filter_chains.iter().chain(&listener.default_filter_chain));
+
+    let chains = listeners.values().flat_map(|listener| {
+        listener
+            .filter_chains
+            .iter()
+            .chain(&listener.default_filter_chain)
+    });
+
     let mut names = Vec::new();
+
     for filter in chains.flat_map(|chain| &chain.filters) {
         names.push(filter.name.clone());
         if let Some(TypedConfig(config)) = &filter.config_type
@@ -135,6 +159,7 @@ fn filter_names(listeners: &BTreeMap<String, Listener>) -> Vec<String> {
             names.extend(manager.http_filters.into_iter().map(|filter| filter.name));
         }
     }
+
     names
 }
 
@@ -148,9 +173,16 @@ fn a_proxy_without_istios_filters_gets_the_same_without_them() {
     };
     let stock = mesh.connect(stock);
     let with = filter_names(&mesh.listeners(istio));
+
     let without = filter_names(&mesh.listeners(stock));
-    assert!(with.iter().any(|name| name == "istio.alpn") && with.iter().any(|name| name == "istio.metadata_exchange"));
-    let expected: Vec<String> = with.into_iter().filter(|name| !name.starts_with("istio.")).collect();
+    assert!(
+        with.iter().any(|name| name == "istio.alpn")
+            && with.iter().any(|name| name == "istio.metadata_exchange")
+    );
+    let expected: Vec<String> = with
+        .into_iter()
+        .filter(|name| !name.starts_with("istio."))
+        .collect();
     assert_eq!(without, expected);
 }
 
@@ -161,8 +193,15 @@ fn a_changed_service_rebuilds_only_its_listeners() {
     let id = mesh.connect(a_sidecar("web-1", json!({})));
     assert_eq!(
         translator.take(),
-        ["0.0.0.0_8080", "10.1.0.2_5432", "10.1.0.3_9092", "virtualInbound", "virtualOutbound"]
+        [
+            "0.0.0.0_8080",
+            "10.1.0.2_5432",
+            "10.1.0.3_9092",
+            "virtualInbound",
+            "virtualOutbound"
+        ]
     );
+
     // One more HTTP service on a port is a matter of routes.
     mesh.put(&a_service("bill", "10.1.0.4", "http", 8080));
     assert_eq!(translator.take(), Vec::<String>::new());
@@ -177,7 +216,10 @@ fn sidecars_that_differ_only_in_name_and_address_share_listeners() {
     let mut mesh = Mesh::new(translator.clone());
     mesh.connect(a_sidecar("web-1", json!({})));
     translator.take();
-    mesh.connect(a_sidecar("web-2", json!({"INSTANCE_IPS": "10.2.0.10", "NAME": "web-2"})));
+    mesh.connect(a_sidecar(
+        "web-2",
+        json!({"INSTANCE_IPS": "10.2.0.10", "NAME": "web-2"}),
+    ));
     assert_eq!(translator.take(), Vec::<String>::new());
 }
 
@@ -196,6 +238,13 @@ fn without_interception_nothing_is_redirected_and_listeners_bind() {
     let mut mesh = Mesh::new(Arc::new(EnvoyTranslator));
     let id = mesh.connect(a_sidecar("web-1", json!({"INTERCEPTION_MODE": "NONE"})));
     let listeners = mesh.listeners(id);
-    assert_eq!(listeners.keys().collect::<Vec<_>>(), ["127.0.0.1_5432", "127.0.0.1_8080", "127.0.0.1_9092"]);
-    assert!(listeners.values().all(|listener| listener.bind_to_port.is_none()));
+    assert_eq!(
+        listeners.keys().collect::<Vec<_>>(),
+        ["127.0.0.1_5432", "127.0.0.1_8080", "127.0.0.1_9092"]
+    );
+    assert!(
+        listeners
+            .values()
+            .all(|listener| listener.bind_to_port.is_none())
+    );
 }

@@ -1,13 +1,16 @@
-//! Inbound listeners: the one that iptables redirects all inbound connections to, and those that bind to ports.
+//! Inbound listeners: the one that iptables redirects all inbound connections to, and those that
+//! bind to ports.
 
 use std::collections::BTreeSet;
 
 use navarch_proto::envoy::config::core::v3::TrafficDirection;
-use navarch_proto::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch, Listener, ListenerFilter};
+use navarch_proto::envoy::config::listener::v3::{
+    Filter, FilterChain, FilterChainMatch, Listener, ListenerFilter,
+};
 
 use super::address::{
-    Interception, accepts_per_event, additional_addresses, balance, interception, listen_address, listener_name,
-    wildcards,
+    Interception, accepts_per_event, additional_addresses, balance, interception, listen_address,
+    listener_name, wildcards,
 };
 use super::inbound_chain::{self, Target};
 use super::inbound_plan::{ServedPort, served_ports};
@@ -39,15 +42,28 @@ enum Binding {
 
 /// The names of the listeners that bind to ports.
 pub(super) fn custom_names(view: &View<'_>) -> Vec<String> {
-    served_ports(view).iter().filter(|port| port.binds_to_port).map(custom_name).collect()
+    served_ports(view)
+        .iter()
+        .filter(|port| port.binds_to_port)
+        .map(custom_name)
+        .collect()
 }
 
 /// Builds the listener of this name that binds to a port.
 pub(super) fn build_custom(view: &View<'_>, name: &str) -> Option<Listener> {
     let ports = served_ports(view);
-    let port = ports.iter().find(|port| port.binds_to_port && custom_name(port) == name)?;
+    let port = ports
+        .iter()
+        .find(|port| port.binds_to_port && custom_name(port) == name)?;
     let chains = inbound_chain::build(view, &Target::Served(port));
-    Some(listener(view, name, &port.binds, port.target, Binding::Direct, chains))
+    Some(listener(
+        view,
+        name,
+        &port.binds,
+        port.target,
+        Binding::Direct,
+        chains,
+    ))
 }
 
 /// The name of a listener that binds to a port.
@@ -57,7 +73,8 @@ fn custom_name(port: &ServedPort) -> String {
 
 /// Builds the listener that iptables redirects to.
 pub(super) fn build(view: &View<'_>) -> Listener {
-    let listen_port = u16::try_from(view.mesh().config.proxy_inbound_listen_port).unwrap_or_default();
+    let listen_port =
+        u16::try_from(view.mesh().config.proxy_inbound_listen_port).unwrap_or_default();
     let ports = served_ports(view);
     let mut chains = vec![blackhole_chain(view, listen_port)];
     for target in unknown_targets(view) {
@@ -66,7 +83,10 @@ pub(super) fn build(view: &View<'_>) -> Listener {
     for port in ports.iter().filter(|port| !port.binds_to_port) {
         chains.extend(inbound_chain::build(view, &Target::Served(port)));
     }
-    let binds: Vec<String> = wildcards(view.proxy().families()).iter().map(|&bind| bind.to_owned()).collect();
+    let binds: Vec<String> = wildcards(view.proxy().families())
+        .iter()
+        .map(|&bind| bind.to_owned())
+        .collect();
     listener(view, NAME, &binds, listen_port, Binding::Redirected, chains)
 }
 
@@ -74,16 +94,34 @@ pub(super) fn build(view: &View<'_>) -> Listener {
 fn unknown_targets(view: &View<'_>) -> Vec<Target<'static>> {
     let demanded = mtls::of_proxy(view);
     let served: BTreeSet<u16> = served_ports(view).iter().map(|port| port.target).collect();
-    let mut targets = vec![Target::Unknown { port: 0, mtls: demanded.on_port(0) }];
-    let only_policy = demanded.ports.iter().filter(|(port, _)| !served.contains(port));
-    targets.extend(only_policy.map(|(port, mode)| Target::Unknown { port: *port, mtls: *mode }));
+    let mut targets = vec![Target::Unknown {
+        port: 0,
+        mtls: demanded.on_port(0),
+    }];
+    let only_policy = demanded
+        .ports
+        .iter()
+        .filter(|(port, _)| !served.contains(port));
+    targets.extend(only_policy.map(|(port, mode)| Target::Unknown {
+        port: *port,
+        mtls: *mode,
+    }));
     targets
 }
 
 /// Drops connections to the listener's own port, which would loop forever.
 fn blackhole_chain(view: &View<'_>, port: u16) -> FilterChain {
     let mut filters: Vec<Filter> = metadata_exchange(view).into_iter().collect();
-    filters.extend(view.get(&MetricsFiltersOf { class: CLASS, service: None }).tcp.iter().cloned());
+    filters.extend(
+        view.get(&MetricsFiltersOf {
+            class: CLASS,
+            service: None,
+        })
+        .tcp
+        .iter()
+        .cloned(),
+    );
+
     filters.push(tcp_filter(&tcp_proxy(BLACKHOLE, BLACKHOLE)));
     FilterChain {
         name: "virtualInbound-blackhole".to_owned(),
@@ -105,15 +143,23 @@ fn listener(
     binding: Binding,
     filter_chains: Vec<FilterChain>,
 ) -> Listener {
-    let further = if view.mesh().settings.dual_stack { binds.get(1..).unwrap_or_default() } else { &[] };
-    let is_transparent = binding == Binding::Redirected && interception(view) == Interception::Tproxy;
+    let further = if view.mesh().settings.dual_stack {
+        binds.get(1..).unwrap_or_default()
+    } else {
+        &[]
+    };
+
+    let is_transparent =
+        binding == Binding::Redirected && interception(view) == Interception::Tproxy;
     let mut listener_filters: Vec<ListenerFilter> = Vec::new();
     if binding == Binding::Redirected {
         listener_filters.push(original_destination());
     }
+
     if is_transparent {
         listener_filters.push(original_source());
     }
+
     listener_filters.extend(inspectors::for_chains(&filter_chains));
     Listener {
         name: name.to_owned(),
@@ -124,10 +170,20 @@ fn listener(
         max_connections_to_accept_per_socket_event: accepts_per_event(view),
         connection_balance_config: balance(view, "INBOUND_LISTENER_EXACT_BALANCE"),
         transparent: is_transparent.then_some(true),
-        access_log: view.get(&AccessLogsOf { class: CLASS, service: None }).listener.clone(),
+        access_log: view
+            .get(&AccessLogsOf {
+                class: CLASS,
+                service: None,
+            })
+            .listener
+            .clone(),
         filter_chains,
         listener_filters,
-        listener_filters_timeout: view.mesh().config.protocol_detection_timeout.map(Duration::to_proto),
+        listener_filters_timeout: view
+            .mesh()
+            .config
+            .protocol_detection_timeout
+            .map(Duration::to_proto),
         ..Listener::default()
     }
 }

@@ -1,11 +1,13 @@
-//! The listener that iptables redirects all outbound connections to. It passes connections to the listener of their
-//! original destination, and handles those without one.
+//! The listener that iptables redirects all outbound connections to. It passes connections to the
+//! listener of their original destination, and handles those without one.
 
 use navarch_proto::envoy::config::core::v3::TrafficDirection;
 use navarch_proto::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch, Listener};
 use navarch_proto::envoy::config::route::v3::RouteConfiguration;
 
-use super::address::{Interception, accepts_per_event, additional_addresses, interception, listen_address, wildcards};
+use super::address::{
+    Interception, accepts_per_event, additional_addresses, interception, listen_address, wildcards,
+};
 use super::outbound::plaintext_http;
 use crate::filters::access_log::AccessLogsOf;
 use crate::filters::class::ListenerClass;
@@ -36,22 +38,25 @@ pub(super) fn build(view: &View<'_>) -> Listener {
     let binds = wildcards(families);
     let settings = &view.mesh().settings;
     let further: &[&str] = match families {
-        IpFamilies::DualV4First | IpFamilies::DualV6First if settings.dual_stack => {
-            binds.get(1..).expect("`wildcards` returns at least one address")
-        }
+        IpFamilies::DualV4First | IpFamilies::DualV6First if settings.dual_stack => binds
+            .get(1..)
+            .expect("`wildcards` returns at least one address"),
         IpFamilies::V6 if settings.ipv4_for_ipv6_only => wildcards(IpFamilies::V4),
         IpFamilies::V4 | IpFamilies::V6 | IpFamilies::DualV4First | IpFamilies::DualV6First => &[],
     };
+
     let by_name = sidecar_scope::outbound_policy(view) == OutboundPolicy::AllowAnyDynamicDns;
     let mut filter_chains = vec![blackhole_chain(view, port)];
     if by_name {
         filter_chains.push(by_name_chain(view));
     }
+
     filter_chains.push(FilterChain {
         name: "virtualOutbound-catchall-tcp".to_owned(),
         filters: catch_all_filters(view),
         ..FilterChain::default()
     });
+
     Listener {
         name: NAME.to_owned(),
         address: binds.first().map(|bind| listen_address(bind, port)),
@@ -59,10 +64,20 @@ pub(super) fn build(view: &View<'_>) -> Listener {
         transparent: (interception(view) == Interception::Tproxy).then_some(true),
         use_original_dst: Some(true),
         filter_chains,
-        listener_filters: if by_name { vec![http_inspector()] } else { Vec::new() },
+        listener_filters: if by_name {
+            vec![http_inspector()]
+        } else {
+            Vec::new()
+        },
         traffic_direction: TrafficDirection::Outbound.into(),
         max_connections_to_accept_per_socket_event: accepts_per_event(view),
-        access_log: view.get(&AccessLogsOf { class: CLASS, service: None }).listener.clone(),
+        access_log: view
+            .get(&AccessLogsOf {
+                class: CLASS,
+                service: None,
+            })
+            .listener
+            .clone(),
         ..Listener::default()
     }
 }
@@ -71,22 +86,42 @@ pub(super) fn build(view: &View<'_>) -> Listener {
 pub(super) fn catch_all_filters(view: &View<'_>) -> Vec<Filter> {
     let cluster = match sidecar_scope::outbound_policy(view) {
         OutboundPolicy::RegistryOnly => BLACKHOLE.to_owned(),
-        OutboundPolicy::AllowAny { egress_proxy: Some(destination) } => {
-            routes::destination_cluster(&destination, None, 0)
+        OutboundPolicy::AllowAny {
+            egress_proxy: Some(destination),
+        } => routes::destination_cluster(&destination, None, 0),
+        OutboundPolicy::AllowAny { egress_proxy: None } | OutboundPolicy::AllowAnyDynamicDns => {
+            PASSTHROUGH.to_owned()
         }
-        OutboundPolicy::AllowAny { egress_proxy: None } | OutboundPolicy::AllowAnyDynamicDns => PASSTHROUGH.to_owned(),
     };
+
     let mut proxy = tcp_proxy(&cluster, &cluster);
     proxy.idle_timeout = idle_timeout(view);
-    view.get(&AccessLogsOf { class: CLASS, service: None }).put(&mut proxy);
-    let mut filters = view.get(&MetricsFiltersOf { class: CLASS, service: None }).tcp.clone();
+    view.get(&AccessLogsOf {
+        class: CLASS,
+        service: None,
+    })
+    .put(&mut proxy);
+    let mut filters = view
+        .get(&MetricsFiltersOf {
+            class: CLASS,
+            service: None,
+        })
+        .tcp
+        .clone();
+
     filters.push(tcp_filter(&proxy));
     filters
 }
 
 /// Drops connections to the listener's own port, which would loop forever.
 fn blackhole_chain(view: &View<'_>, port: u16) -> FilterChain {
-    let mut filters = view.get(&MetricsFiltersOf { class: CLASS, service: None }).tcp.clone();
+    let mut filters = view
+        .get(&MetricsFiltersOf {
+            class: CLASS,
+            service: None,
+        })
+        .tcp
+        .clone();
     filters.push(tcp_filter(&tcp_proxy(BLACKHOLE, BLACKHOLE)));
     FilterChain {
         name: "virtualOutbound-blackhole".to_owned(),
@@ -99,7 +134,8 @@ fn blackhole_chain(view: &View<'_>, port: u16) -> FilterChain {
     }
 }
 
-/// The chain for plain HTTP to hosts that no service declares, which uses DNS (`ALLOW_ANY_DYNAMIC_DNS`).
+/// The chain for plain HTTP to hosts that no service declares, which uses DNS
+/// (`ALLOW_ANY_DYNAMIC_DNS`).
 fn by_name_chain(view: &View<'_>) -> FilterChain {
     let routes = RouteConfiguration {
         name: "allow_any_dynamic_dns".to_owned(),
@@ -109,6 +145,7 @@ fn by_name_chain(view: &View<'_>) -> FilterChain {
         ignore_port_in_host_matching: true,
         ..RouteConfiguration::default()
     };
+
     let manager = connection_manager(
         view,
         HttpOptions {
@@ -119,6 +156,7 @@ fn by_name_chain(view: &View<'_>) -> FilterChain {
             ..HttpOptions::new(CLASS, Routes::Inline(Box::new(routes)), Protocol::Http)
         },
     );
+
     FilterChain {
         name: "virtualOutbound-catchall-tcp-http".to_owned(),
         filter_chain_match: Some(FilterChainMatch {

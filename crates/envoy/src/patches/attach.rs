@@ -13,21 +13,25 @@ const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
 const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 const WAYPOINT_CLASS: &str = "istio-waypoint";
 
-/// Whether a filter applies to the view's proxy. The caller has checked that its namespace is the proxy's or the root
-/// namespace.
+/// Whether a filter applies to the view's proxy. The caller has checked that its namespace is the
+/// proxy's or the root namespace.
 ///
-/// Target references only apply to gateways of the Gateway API, selectors to all proxies except waypoints.
+/// Target references only apply to gateways of the Gateway API, selectors to all proxies except
+/// waypoints.
 pub(super) fn attaches(view: &View<'_>, filter: &CompiledFilter) -> bool {
     let proxy = view.proxy();
     let labels = proxy.labels();
     let Some(gateway) = labels.get(GATEWAY_NAME) else {
         return filter.target_refs.is_empty() && selects(proxy, filter);
     };
+
     let is_waypoint = proxy.kind() == ProxyKind::Waypoint;
+
     if filter.target_refs.is_empty() {
         let by_selector = view.mesh().settings.selector_based_gateway_policy;
         return by_selector && !is_waypoint && selects(proxy, filter);
     }
+
     let root = &view.mesh().config.root_namespace;
     let namespace = proxy.namespace();
     filter.target_refs.iter().any(|target| {
@@ -46,7 +50,10 @@ pub(super) fn attaches(view: &View<'_>, filter: &CompiledFilter) -> bool {
 
 /// Whether a filter's selector selects the proxy.
 fn selects(proxy: ProxyView<'_>, filter: &CompiledFilter) -> bool {
-    filter.selector.as_ref().is_none_or(|selector| proxy.selected_by(selector))
+    filter
+        .selector
+        .as_ref()
+        .is_none_or(|selector| proxy.selected_by(selector))
 }
 
 /// Whether a patch applies to the proxy, by its metadata.
@@ -60,5 +67,8 @@ pub(super) fn matches_proxy(proxy: ProxyView<'_>, patch: &Patch) -> bool {
         }
     };
     let metadata = patch.matches.proxy.iter().flat_map(|proxy| &proxy.metadata);
-    is_version && metadata.into_iter().all(|(key, value)| proxy.has_text(key, value))
+    is_version
+        && metadata
+            .into_iter()
+            .all(|(key, value)| proxy.has_text(key, value))
 }

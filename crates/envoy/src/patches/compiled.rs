@@ -12,7 +12,8 @@ use regex::{Regex, RegexBuilder};
 use crate::constraints;
 use navarch_api::envoy_json::{codec, patch_value};
 use navarch_api::istio::{
-    ApplyTo, EnvoyConfigMatch, EnvoyConfigPatch, EnvoyFilter, PatchContext, PatchOperation, PolicyTargetReference,
+    ApplyTo, EnvoyConfigMatch, EnvoyConfigPatch, EnvoyFilter, PatchContext, PatchOperation,
+    PolicyTargetReference,
 };
 use navarch_api::object::{NamespacedName, Object};
 use navarch_api::validation::{MAX_PATCHES, MAX_PROXY_VERSION};
@@ -91,7 +92,8 @@ impl PartialEq for VersionMatch {
 }
 
 impl VersionMatch {
-    /// Compiles an expression; the empty one matches any version, and one that is invalid in Istio matches none.
+    /// Compiles an expression; the empty one matches any version, and one that is invalid in Istio
+    /// matches none.
     fn new(expression: &str) -> Self {
         if expression.is_empty() {
             return Self::Any;
@@ -99,24 +101,40 @@ impl VersionMatch {
         if expression.len() > MAX_PROXY_VERSION {
             return Self::Never;
         }
-        RegexBuilder::new(expression).size_limit(MAX_VERSION_PROGRAM).build().map_or(Self::Never, Self::Pattern)
+        RegexBuilder::new(expression)
+            .size_limit(MAX_VERSION_PROGRAM)
+            .build()
+            .map_or(Self::Never, Self::Pattern)
     }
 }
 
 impl Patch {
     /// The patch at an index of its filter; the error is the reason why it is invalid.
-    fn new(filter: &NamespacedName, index: usize, config: &EnvoyConfigPatch) -> Result<Self, String> {
+    fn new(
+        filter: &NamespacedName,
+        index: usize,
+        config: &EnvoyConfigPatch,
+    ) -> Result<Self, String> {
         let patch = config.patch.as_ref().ok_or("has no patch")?;
         let matches = config.matches.clone().unwrap_or_default();
-        let version = VersionMatch::new(matches.proxy.as_ref().map_or("", |proxy| &proxy.proxy_version));
+        let version = VersionMatch::new(
+            matches
+                .proxy
+                .as_ref()
+                .map_or("", |proxy| &proxy.proxy_version),
+        );
+
         let value = match &patch.value {
             Some(value) => {
-                let message =
-                    patch_value(config.apply_to, value, UnknownFields::Skip).map_err(|error| error.to_string())?;
-                // A merged value is a partial message; extension configs are completed by the agent.
-                let is_whole = !patch.operation.merges() && patch.operation != PatchOperation::Remove;
+                let message = patch_value(config.apply_to, value, UnknownFields::Skip)
+                    .map_err(|error| error.to_string())?;
+                // A merged value is a partial message; extension configs are completed by the
+                // agent.
+                let is_whole =
+                    !patch.operation.merges() && patch.operation != PatchOperation::Remove;
                 if is_whole && config.apply_to != ApplyTo::ExtensionConfig {
-                    constraints::check(&message).map_err(|fault| format!("Envoy would reject its value: {fault}"))?;
+                    constraints::check(&message)
+                        .map_err(|fault| format!("Envoy would reject its value: {fault}"))?;
                 }
                 let bytes = codec().encode(&message);
                 Some(PatchValue { message, bytes })
@@ -124,8 +142,17 @@ impl Patch {
             None if patch.operation == PatchOperation::Remove => None,
             None => return Err(format!("has no value, which {} needs", patch.operation)),
         };
+
         let operation = operation(config.apply_to, patch.operation);
-        Ok(Self { filter: filter.clone(), index, apply_to: config.apply_to, operation, matches, version, value })
+        Ok(Self {
+            filter: filter.clone(),
+            index,
+            apply_to: config.apply_to,
+            operation,
+            matches,
+            version,
+            value,
+        })
     }
 
     /// Whether the patch applies to generated resources of this context.
@@ -135,9 +162,13 @@ impl Patch {
 
     /// Whether the patch adds to resources of this context; without a context, to outbound ones.
     pub(super) fn adds_for(&self, context: PatchContext) -> bool {
-        let by_default = matches!(context, PatchContext::SidecarOutbound | PatchContext::Gateway);
+        let by_default = matches!(
+            context,
+            PatchContext::SidecarOutbound | PatchContext::Gateway
+        );
         self.operation == PatchOperation::Add
-            && (self.matches.context == context || (self.matches.context == PatchContext::Any && by_default))
+            && (self.matches.context == context
+                || (self.matches.context == PatchContext::Any && by_default))
     }
 
     /// The value as a message for merging.
@@ -152,8 +183,11 @@ impl Patch {
 
     /// The name in the value; empty if it has none.
     pub(super) fn value_name(&self) -> String {
-        let name = self.message().and_then(|message| message.get_field_by_name("name"));
-        name.and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
+        let name = self
+            .message()
+            .and_then(|message| message.get_field_by_name("name"));
+        name.and_then(|name| name.as_str().map(str::to_owned))
+            .unwrap_or_default()
     }
 
     /// Records that the patch changed a resource, if enabled.
@@ -161,6 +195,7 @@ impl Patch {
         if !view.mesh().settings.envoy_filter_stats {
             return;
         }
+
         let kind = match self.apply_to {
             ApplyTo::Cluster => "cluster",
             ApplyTo::Listener => "listener",
@@ -172,48 +207,85 @@ impl Patch {
             ApplyTo::VirtualHost => "vhost",
             ApplyTo::Invalid | ApplyTo::Bootstrap | ApplyTo::ExtensionConfig => return,
         };
-        view.notice(Notice::Patched { filter: self.filter.to_string().into(), kind });
+
+        view.notice(Notice::Patched {
+            filter: self.filter.to_string().into(),
+            kind,
+        });
     }
 
     /// The name of the patch in remarks.
     pub(super) fn describe(&self) -> String {
-        format!("EnvoyFilter {}: spec.configPatches[{}]", self.filter, self.index)
+        format!(
+            "EnvoyFilter {}: spec.configPatches[{}]",
+            self.filter, self.index
+        )
     }
 }
 
 /// The applied operation: only filters and routes have an order.
 fn operation(apply_to: ApplyTo, operation: PatchOperation) -> PatchOperation {
-    let inserts =
-        matches!(operation, PatchOperation::InsertAfter | PatchOperation::InsertBefore | PatchOperation::InsertFirst);
-    let ordered =
-        matches!(apply_to, ApplyTo::HttpFilter | ApplyTo::NetworkFilter | ApplyTo::HttpRoute | ApplyTo::ListenerFilter);
-    if inserts && !ordered { PatchOperation::Add } else { operation }
+    let inserts = matches!(
+        operation,
+        PatchOperation::InsertAfter | PatchOperation::InsertBefore | PatchOperation::InsertFirst
+    );
+    let ordered = matches!(
+        apply_to,
+        ApplyTo::HttpFilter | ApplyTo::NetworkFilter | ApplyTo::HttpRoute | ApplyTo::ListenerFilter
+    );
+    if inserts && !ordered {
+        PatchOperation::Add
+    } else {
+        operation
+    }
 }
 
 impl CompiledFilter {
     /// Compiles an object.
     fn new(view: &View<'_>, object: &Object<EnvoyFilter>) -> Self {
         let name = object.meta.key();
-        let EnvoyFilter { workload_selector, target_refs, config_patches, priority } = &object.spec;
+        let EnvoyFilter {
+            workload_selector,
+            target_refs,
+            config_patches,
+            priority,
+        } = &object.spec;
+
         let mut patches = Vec::new();
+
         for (index, config) in config_patches.iter().enumerate().take(MAX_PATCHES) {
             match Patch::new(&name, index, config) {
                 Ok(patch) => patches.push(Arc::new(patch)),
                 Err(reason) => {
-                    view.remark(format!("EnvoyFilter {name}: spec.configPatches[{index}] is ignored: {reason}"));
+                    view.remark(format!(
+                        "EnvoyFilter {name}: spec.configPatches[{index}] is ignored: {reason}"
+                    ));
                 }
             }
         }
-        let text = |(key, value): (&String, &String)| (Arc::from(key.as_str()), Arc::from(value.as_str()));
-        let services = object.meta.annotations.get(REFERENCED_SERVICES).map_or("", |services| services);
+
+        let text =
+            |(key, value): (&String, &String)| (Arc::from(key.as_str()), Arc::from(value.as_str()));
+        let services = object
+            .meta
+            .annotations
+            .get(REFERENCED_SERVICES)
+            .map_or("", |services| services);
+
         Self {
             name,
             priority: *priority,
             created: object.meta.created,
-            selector: workload_selector.as_ref().map(|selector| selector.labels.iter().map(text).collect()),
+            selector: workload_selector
+                .as_ref()
+                .map(|selector| selector.labels.iter().map(text).collect()),
             target_refs: target_refs.clone(),
             patches,
-            services: services.split(',').filter(|service| !service.is_empty()).map(Arc::from).collect(),
+            services: services
+                .split(',')
+                .filter(|service| !service.is_empty())
+                .map(Arc::from)
+                .collect(),
         }
     }
 
@@ -239,7 +311,8 @@ impl Query for Compiled {
     type Value = Option<CompiledFilter>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.object::<EnvoyFilter>(&self.name).map(|object| CompiledFilter::new(view, object))
+        view.object::<EnvoyFilter>(&self.name)
+            .map(|object| CompiledFilter::new(view, object))
     }
 }
 
@@ -250,17 +323,31 @@ mod tests {
     #[test]
     fn versions_are_matched_anywhere_and_dear_expressions_not_at_all() {
         assert_eq!(VersionMatch::new(""), VersionMatch::Any);
-        let VersionMatch::Pattern(pattern) = VersionMatch::new(r"1\.3[0-9]") else { panic!("compiles") };
+        let VersionMatch::Pattern(pattern) = VersionMatch::new(r"1\.3[0-9]") else {
+            panic!("compiles")
+        };
         assert!(pattern.is_match("pre-1.32.0") && !pattern.is_match("1.29"));
         assert_eq!(VersionMatch::new("("), VersionMatch::Never);
-        assert_eq!(VersionMatch::new(&"a".repeat(MAX_PROXY_VERSION + 1)), VersionMatch::Never);
+        assert_eq!(
+            VersionMatch::new(&"a".repeat(MAX_PROXY_VERSION + 1)),
+            VersionMatch::Never
+        );
         assert_eq!(VersionMatch::new(r"(\w{100}){100}"), VersionMatch::Never);
     }
 
     #[test]
     fn only_filters_and_routes_have_an_order() {
-        assert_eq!(operation(ApplyTo::Cluster, PatchOperation::InsertFirst), PatchOperation::Add);
-        assert_eq!(operation(ApplyTo::HttpRoute, PatchOperation::InsertFirst), PatchOperation::InsertFirst);
-        assert_eq!(operation(ApplyTo::Cluster, PatchOperation::Remove), PatchOperation::Remove);
+        assert_eq!(
+            operation(ApplyTo::Cluster, PatchOperation::InsertFirst),
+            PatchOperation::Add
+        );
+        assert_eq!(
+            operation(ApplyTo::HttpRoute, PatchOperation::InsertFirst),
+            PatchOperation::InsertFirst
+        );
+        assert_eq!(
+            operation(ApplyTo::Cluster, PatchOperation::Remove),
+            PatchOperation::Remove
+        );
     }
 }

@@ -10,6 +10,10 @@ use navarch_push::view::View;
 #[must_use]
 pub fn extension_config(view: &View<'_>, name: &str) -> Option<TypedExtensionConfig> {
     let patches = patches(view, PatchClass::Extensions)?;
-    let added = patches.iter().filter(|patch| patch.operation == PatchOperation::Add);
-    added.filter_map(|patch| patch.value::<TypedExtensionConfig>()).find(|config| config.name == name)
+    let added = patches
+        .iter()
+        .filter(|patch| patch.operation == PatchOperation::Add);
+    added
+        .filter_map(|patch| patch.value::<TypedExtensionConfig>())
+        .find(|config| config.name == name)
 }

@@ -2,9 +2,9 @@
 
 use navarch_api::istio::PatchOperation;
 
-/// Applies a patch operation other than MERGE to a list, and returns whether it changed the list. `matches` selects the
-/// items; `selective` is whether the patch selects any: otherwise, insertion is at the ends, and nothing is replaced or
-/// removed.
+/// Applies a patch operation other than MERGE to a list, and returns whether it changed the list.
+/// `matches` selects the items; `selective` is whether the patch selects any: otherwise, insertion
+/// is at the ends, and nothing is replaced or removed.
 pub(super) fn place<T>(
     list: &mut Vec<T>,
     operation: PatchOperation,
@@ -13,6 +13,7 @@ pub(super) fn place<T>(
     matches: impl Fn(&T) -> bool,
 ) -> bool {
     let found = list.iter().position(&matches);
+
     match (operation, value) {
         (PatchOperation::Add, Some(value)) => list.push(value),
         (PatchOperation::InsertFirst, Some(value)) => list.insert(0, value),
@@ -26,10 +27,12 @@ pub(super) fn place<T>(
             Some(found) => list.insert(found, value),
             None => return false,
         },
-        (PatchOperation::Replace, Some(value)) if selective => match found.and_then(|found| list.get_mut(found)) {
-            Some(item) => *item = value,
-            None => return false,
-        },
+        (PatchOperation::Replace, Some(value)) if selective => {
+            match found.and_then(|found| list.get_mut(found)) {
+                Some(item) => *item = value,
+                None => return false,
+            }
+        }
         (PatchOperation::Remove, _) if selective => {
             list.retain(|item| !matches(item));
             return found.is_some();
@@ -47,6 +50,7 @@ pub(super) fn place<T>(
             _,
         ) => return false,
     }
+
     true
 }
 
@@ -57,7 +61,9 @@ mod tests {
     /// What becomes of `abb` when `x` is put there with regard to `b`, or to nothing.
     fn placed(operation: PatchOperation, selective: bool) -> String {
         let mut list = vec!['a', 'b', 'b'];
-        place(&mut list, operation, Some('x'), selective, |item| !selective || *item == 'b');
+        place(&mut list, operation, Some('x'), selective, |item| {
+            !selective || *item == 'b'
+        });
         list.into_iter().collect()
     }
 

@@ -1,4 +1,5 @@
-//! The listeners, filter chains, clusters and routes that a patch matches. Unset criteria match everything.
+//! The listeners, filter chains, clusters and routes that a patch matches. Unset criteria match
+//! everything.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +8,9 @@ use navarch_proto::envoy::config::listener::v3::{FilterChain, Listener};
 use navarch_proto::envoy::config::route::v3::{Route, VirtualHost, route};
 
 use super::compiled::Patch;
-use navarch_api::istio::{ApplyTo, FilterMatch, ListenerMatch, PatchContext, RouteMatch, RouteMatchAction};
+use navarch_api::istio::{
+    ApplyTo, FilterMatch, ListenerMatch, PatchContext, RouteMatch, RouteMatchAction,
+};
 use navarch_api::names::Hostname;
 
 /// The listeners for redirected connections of all ports, with filter chains by port.
@@ -15,7 +18,9 @@ const VIRTUAL: [&str; 2] = ["virtualInbound", "virtualOutbound"];
 
 /// Whether a patch matches a listener.
 pub(super) fn listener_matches(patch: &Patch, listener: &Listener) -> bool {
-    let Some(wanted) = &patch.matches.listener else { return true };
+    let Some(wanted) = &patch.matches.listener else {
+        return true;
+    };
     if !wanted.name.is_empty() && wanted.name != listener.name {
         return false;
     }
@@ -32,7 +37,10 @@ fn is_virtual(listener: &Listener) -> bool {
 
 /// The port that a listener binds to.
 fn port_of(listener: &Listener) -> Option<u32> {
-    let address::Address::SocketAddress(socket) = listener.address.as_ref()?.address.as_ref()? else { return None };
+    let address::Address::SocketAddress(socket) = listener.address.as_ref()?.address.as_ref()?
+    else {
+        return None;
+    };
     match socket.port_specifier.as_ref()? {
         socket_address::PortSpecifier::PortValue(port) => Some(*port),
         socket_address::PortSpecifier::NamedPort(_) => None,
@@ -41,33 +49,60 @@ fn port_of(listener: &Listener) -> Option<u32> {
 
 /// Whether a patch that matches a listener matches one of its filter chains.
 pub(super) fn chain_matches(patch: &Patch, listener: &Listener, chain: &FilterChain) -> bool {
-    let Some(ListenerMatch { port_number, filter_chain, .. }) = &patch.matches.listener else { return true };
+    let Some(ListenerMatch {
+        port_number,
+        filter_chain,
+        ..
+    }) = &patch.matches.listener
+    else {
+        return true;
+    };
+
     let shown = chain.filter_chain_match.as_ref();
     let port = shown.and_then(|shown| shown.destination_port);
     if is_virtual(listener) && *port_number > 0 && port.unwrap_or_default() != *port_number {
         return false;
     }
-    let Some(wanted) = filter_chain else { return true };
-    let is_among =
-        |wanted: &str, list: Option<&Vec<String>>| list.is_some_and(|list| list.iter().any(|one| one == wanted));
+
+    let Some(wanted) = filter_chain else {
+        return true;
+    };
+
+    let is_among = |wanted: &str, list: Option<&Vec<String>>| {
+        list.is_some_and(|list| list.iter().any(|one| one == wanted))
+    };
     let protocols = shown.map(|shown| &shown.application_protocols);
+
     (wanted.name.is_empty() || wanted.name == chain.name)
         && (wanted.sni.is_empty() || is_among(&wanted.sni, shown.map(|shown| &shown.server_names)))
         && (wanted.transport_protocol.is_empty()
             || shown.is_some_and(|shown| shown.transport_protocol == wanted.transport_protocol))
         && (wanted.application_protocols.is_empty()
-            || wanted.application_protocols.split(',').all(|protocol| is_among(protocol, protocols)))
+            || wanted
+                .application_protocols
+                .split(',')
+                .all(|protocol| is_among(protocol, protocols)))
         && (wanted.destination_port == 0 || port == Some(wanted.destination_port))
 }
 
 /// The network filter that a patch selects.
 pub(super) fn wanted_filter(patch: &Patch) -> Option<&FilterMatch> {
-    patch.matches.listener.as_ref()?.filter_chain.as_ref()?.filter.as_ref()
+    patch
+        .matches
+        .listener
+        .as_ref()?
+        .filter_chain
+        .as_ref()?
+        .filter
+        .as_ref()
 }
 
 /// The name of the HTTP filter that a patch selects.
 pub(super) fn wanted_sub_filter(patch: &Patch) -> Option<&str> {
-    wanted_filter(patch)?.sub_filter.as_ref().map(|filter| filter.name.as_str())
+    wanted_filter(patch)?
+        .sub_filter
+        .as_ref()
+        .map(|filter| filter.name.as_str())
 }
 
 /// The name of the listener filter that a patch selects.
@@ -81,9 +116,12 @@ pub(super) fn matches_name(wanted: Option<&str>, name: &str) -> bool {
     wanted.is_none_or(|wanted| wanted == name)
 }
 
-/// Whether a patch matches a cluster. `hosts` are the services of an inbound cluster, whose name contains none.
+/// Whether a patch matches a cluster. `hosts` are the services of an inbound cluster, whose name
+/// contains none.
 pub(super) fn cluster_matches(patch: &Patch, name: &str, hosts: &[Hostname]) -> bool {
-    let Some(wanted) = &patch.matches.cluster else { return true };
+    let Some(wanted) = &patch.matches.cluster else {
+        return true;
+    };
     if !wanted.name.is_empty() {
         return wanted.name == name;
     }
@@ -113,30 +151,48 @@ struct NameParts<'a> {
 impl<'a> NameParts<'a> {
     /// Parses a name, including names of users.
     fn of(name: &'a str) -> Self {
-        let separator = if name.starts_with("outbound_.") || name.starts_with("inbound_.") { "_." } else { "|" };
+        let separator = if name.starts_with("outbound_.") || name.starts_with("inbound_.") {
+            "_."
+        } else {
+            "|"
+        };
+
         let mut rest = name.split(separator);
         let mut next = || rest.next().unwrap_or_default();
-        let (direction, port, subset, host) = (next(), next(), next(), next());
+        let direction = next();
+        let port = next();
+        let subset = next();
+        let host = next();
         if name == direction {
             return Self::default();
         }
+
         let host = if rest.next().is_some() { "" } else { host };
-        Self { direction, port: port.parse().unwrap_or_default(), subset, host }
+        Self {
+            direction,
+            port: port.parse().unwrap_or_default(),
+            subset,
+            host,
+        }
     }
 }
 
 /// The properties of a route configuration that patches match on.
 #[derive(Clone, Debug)]
 pub struct RoutesIdentity<'a> {
-    /// In `GATEWAY` port, port name and gateway of the configuration's name are compared, in others only the port.
+    /// In `GATEWAY` port, port name and gateway of the configuration's name are compared, in others
+    /// only the port.
     pub context: PatchContext,
-    /// On gateways, the declared ports that match instead of the one in the name; `None` if only that one matches.
+    /// On gateways, the declared ports that match instead of the one in the name; `None` if only
+    /// that one matches.
     pub declared_ports: Option<&'a BTreeSet<u16>>,
 }
 
 /// Whether a patch matches a route configuration.
 pub(super) fn routes_match(patch: &Patch, name: &str, identity: &RoutesIdentity<'_>) -> bool {
-    let Some(wanted) = &patch.matches.route_configuration else { return true };
+    let Some(wanted) = &patch.matches.route_configuration else {
+        return true;
+    };
     if !wanted.name.is_empty() && wanted.name != name {
         return false;
     }
@@ -153,9 +209,14 @@ pub(super) fn routes_match(patch: &Patch, name: &str, identity: &RoutesIdentity<
         && (wanted.port_number == 0 || is_port(wanted.port_number))
 }
 
-/// The port of a sidecar's route configuration; 0 if its name is not a port, or that of an inbound cluster.
+/// The port of a sidecar's route configuration; 0 if its name is not a port, or that of an inbound
+/// cluster.
 fn sidecar_port(name: &str) -> u32 {
-    if name.starts_with("inbound") { NameParts::of(name).port } else { name.parse().unwrap_or_default() }
+    if name.starts_with("inbound") {
+        NameParts::of(name).port
+    } else {
+        name.parse().unwrap_or_default()
+    }
 }
 
 /// The parsed name of a gateway's route configuration.
@@ -173,13 +234,18 @@ impl<'a> GatewayRoutes<'a> {
     /// Parses `http.<port>` or `https.<port>.<port name>.<gateway>.<namespace>`.
     pub(super) fn of(name: &'a str) -> Self {
         if let Some(port) = name.strip_prefix("http.") {
-            return Self { port: port.parse().unwrap_or_default(), ..Self::default() };
+            return Self {
+                port: port.parse().unwrap_or_default(),
+                ..Self::default()
+            };
         }
         let parts: Vec<&str> = name.split('.').collect();
         match parts.as_slice() {
-            ["https", port, port_name, gateway, namespace] => {
-                Self { port: port.parse().unwrap_or_default(), port_name, gateway: format!("{namespace}/{gateway}") }
-            }
+            ["https", port, port_name, gateway, namespace] => Self {
+                port: port.parse().unwrap_or_default(),
+                port_name,
+                gateway: format!("{namespace}/{gateway}"),
+            },
             _ => Self::default(),
         }
     }
@@ -187,7 +253,11 @@ impl<'a> GatewayRoutes<'a> {
 
 /// Whether a patch that matches a route configuration matches one of its virtual hosts.
 pub(super) fn host_matches(patch: &Patch, host: &VirtualHost) -> bool {
-    let wanted = patch.matches.route_configuration.as_ref().and_then(|routes| routes.vhost.as_ref());
+    let wanted = patch
+        .matches
+        .route_configuration
+        .as_ref()
+        .and_then(|routes| routes.vhost.as_ref());
     let Some(wanted) = wanted else { return true };
     (wanted.name.is_empty() || wanted.name == host.name)
         && (wanted.domain_name.is_empty() || host.domains.contains(&wanted.domain_name))
@@ -195,22 +265,38 @@ pub(super) fn host_matches(patch: &Patch, host: &VirtualHost) -> bool {
 
 /// The route that a patch selects.
 pub(super) fn wanted_route(patch: &Patch) -> Option<&RouteMatch> {
-    patch.matches.route_configuration.as_ref()?.vhost.as_ref()?.route.as_ref()
+    patch
+        .matches
+        .route_configuration
+        .as_ref()?
+        .vhost
+        .as_ref()?
+        .route
+        .as_ref()
 }
 
 /// Whether a patch that matches a virtual host matches one of its routes.
 pub(super) fn route_matches(patch: &Patch, route: &Route) -> bool {
-    let Some(wanted) = wanted_route(patch) else { return true };
+    let Some(wanted) = wanted_route(patch) else {
+        return true;
+    };
+
     if !wanted.name.is_empty() && wanted.name != route.name {
         return false;
     }
+
     match (wanted.action, &route.action) {
         (RouteMatchAction::Any, _) => true,
         (action, Some(route::Action::Route(_))) => action == RouteMatchAction::Route,
         (action, Some(route::Action::Redirect(_))) => action == RouteMatchAction::Redirect,
-        (action, Some(route::Action::DirectResponse(_))) => action == RouteMatchAction::DirectResponse,
+        (action, Some(route::Action::DirectResponse(_))) => {
+            action == RouteMatchAction::DirectResponse
+        }
         // Actions for which the API has no value match any value.
-        (_, Some(route::Action::FilterAction(_) | route::Action::NonForwardingAction(_)) | None) => true,
+        (
+            _,
+            Some(route::Action::FilterAction(_) | route::Action::NonForwardingAction(_)) | None,
+        ) => true,
     }
 }
 
@@ -220,9 +306,20 @@ mod tests {
 
     #[test]
     fn cluster_names_are_parsed_in_both_forms() {
-        let parts = |port, subset, host| NameParts { direction: "outbound", port, subset, host };
-        assert_eq!(NameParts::of("outbound|80|v1|a.example"), parts(80, "v1", "a.example"));
-        assert_eq!(NameParts::of("outbound_.80_._.a.example"), parts(80, "", "a.example"));
+        let parts = |port, subset, host| NameParts {
+            direction: "outbound",
+            port,
+            subset,
+            host,
+        };
+        assert_eq!(
+            NameParts::of("outbound|80|v1|a.example"),
+            parts(80, "v1", "a.example")
+        );
+        assert_eq!(
+            NameParts::of("outbound_.80_._.a.example"),
+            parts(80, "", "a.example")
+        );
         assert_eq!(NameParts::of("inbound|8080||").port, 8080);
         assert_eq!(NameParts::of("BlackHoleCluster"), NameParts::default());
     }
@@ -231,7 +328,10 @@ mod tests {
     fn names_of_gateway_routes_are_parsed() {
         assert_eq!(GatewayRoutes::of("http.8080").port, 8080);
         let https = GatewayRoutes::of("https.443.web.edge.shop");
-        assert_eq!((https.port, https.port_name, https.gateway.as_str()), (443, "web", "shop/edge"));
+        assert_eq!(
+            (https.port, https.port_name, https.gateway.as_str()),
+            (443, "web", "shop/edge")
+        );
         assert_eq!(GatewayRoutes::of("other"), GatewayRoutes::default());
     }
 

@@ -1,8 +1,8 @@
 //! Merging of messages as in Istio.
 //!
-//! Set fields of the patch replace those of the target; messages are merged field by field, lists are concatenated, map
-//! entries replaced. This is protobuf's own merge except for durations, which are replaced as a whole: fields of two
-//! durations must not be mixed.
+//! Set fields of the patch replace those of the target; messages are merged field by field, lists
+//! are concatenated, map entries replaced. This is protobuf's own merge except for durations, which
+//! are replaced as a whole: fields of two durations must not be mixed.
 
 use navarch_proto::any::type_url;
 use navarch_proto::envoy::config::cluster::v3::Cluster;
@@ -36,7 +36,8 @@ pub(super) enum MergeError {
     Unreadable(String),
 }
 
-/// A message into which others are merged, one after the other: it is decoded and encoded once, whatever their number.
+/// A message into which others are merged, one after the other: it is decoded and encoded once,
+/// whatever their number.
 #[derive(Debug)]
 struct Merged {
     /// The result so far.
@@ -50,17 +51,26 @@ struct Merged {
 impl Merged {
     /// Decodes a message.
     fn new(type_url: &str, bytes: &[u8]) -> Result<Self, MergeError> {
-        let message = codec().decode(type_url, bytes).map_err(|error| MergeError::Unreadable(error.to_string()))?;
-        Ok(Self { message, sound: None, is_changed: false })
+        let message = codec()
+            .decode(type_url, bytes)
+            .map_err(|error| MergeError::Unreadable(error.to_string()))?;
+        Ok(Self {
+            message,
+            sound: None,
+            is_changed: false,
+        })
     }
 
-    /// Merges a message of its type, unless Envoy would reject the result but not the previous message.
+    /// Merges a message of its type, unless Envoy would reject the result but not the previous
+    /// message.
     fn merge(&mut self, patch: &DynamicMessage, replace_lists: bool) -> Result<(), MergeError> {
         if self.message.descriptor() != patch.descriptor() {
             return Err(two_types(&self.message, patch));
         }
         if let Err(fault) = check_merged(&self.message, patch, replace_lists, merge_message)
-            && *self.sound.get_or_insert_with(|| constraints::check(&self.message).is_ok())
+            && *self
+                .sound
+                .get_or_insert_with(|| constraints::check(&self.message).is_ok())
         {
             return Err(MergeError::Refused(fault));
         }
@@ -108,8 +118,13 @@ impl Identity for VirtualHost {
 
 impl Identity for Route {
     const READ: &'static [&'static str] = &["name"];
-    const SET: &'static [&'static str] =
-        &["route", "redirect", "direct_response", "filter_action", "non_forwarding_action"];
+    const SET: &'static [&'static str] = &[
+        "route",
+        "redirect",
+        "direct_response",
+        "filter_action",
+        "non_forwarding_action",
+    ];
 }
 
 /// A generated message while patches are merged into it.
@@ -126,7 +141,11 @@ pub(super) struct Target<'a, M> {
 impl<'a, M: Identity> Target<'a, M> {
     /// A message without merged values.
     pub(super) fn new(message: &'a mut M) -> Self {
-        Self { message, merged: None, is_stale: false }
+        Self {
+            message,
+            merged: None,
+            is_stale: false,
+        }
     }
 
     /// The fields of the message that patches match on.
@@ -145,12 +164,21 @@ impl<'a, M: Identity> Target<'a, M> {
     }
 
     /// Merges the value of a patch.
-    pub(super) fn merge(&mut self, operation: PatchOperation, patch: &DynamicMessage) -> Result<(), MergeError> {
+    pub(super) fn merge(
+        &mut self,
+        operation: PatchOperation,
+        patch: &DynamicMessage,
+    ) -> Result<(), MergeError> {
         let merged = match &mut self.merged {
             Some(merged) => merged,
-            None => self.merged.insert(Merged::new(&type_url::<M>(), &self.message.encode_to_vec())?),
+            None => self.merged.insert(Merged::new(
+                &type_url::<M>(),
+                &self.message.encode_to_vec(),
+            )?),
         };
-        let turns = M::SET.iter().any(|name| patch.has_field_by_name(name) && !merged.message.has_field_by_name(name));
+        let turns = M::SET
+            .iter()
+            .any(|name| patch.has_field_by_name(name) && !merged.message.has_field_by_name(name));
         merged.merge(patch, operation == PatchOperation::MergeAndReplaceList)?;
         self.is_stale |= turns || M::READ.iter().any(|name| patch.has_field_by_name(name));
         Ok(())
@@ -197,14 +225,19 @@ pub(super) struct TargetAny<'a> {
 impl<'a> TargetAny<'a> {
     /// An `Any` without merged values.
     pub(super) fn new(envelope: &'a mut Any) -> Self {
-        Self { envelope, merged: None }
+        Self {
+            envelope,
+            merged: None,
+        }
     }
 
     /// Merges a message in an `Any` of the same type.
     pub(super) fn merge(&mut self, patch: &Any) -> Result<(), MergeError> {
         let merged = match &mut self.merged {
             Some(merged) => merged,
-            None => self.merged.insert(Merged::new(&self.envelope.type_url, &self.envelope.value)?),
+            None => self
+                .merged
+                .insert(Merged::new(&self.envelope.type_url, &self.envelope.value)?),
         };
         merged.merge(&Merged::new(&patch.type_url, &patch.value)?.message, false)
     }
@@ -228,7 +261,10 @@ pub(super) fn merge_any(target: &mut Any, patch: &Any) -> Result<(), MergeError>
 /// The error for messages of different types.
 fn two_types(target: &DynamicMessage, patch: &DynamicMessage) -> MergeError {
     let name = |message: &DynamicMessage| message.descriptor().full_name().to_owned();
-    MergeError::TwoTypes { target: name(target), patch: name(patch) }
+    MergeError::TwoTypes {
+        target: name(target),
+        patch: name(patch),
+    }
 }
 
 /// Merges messages of one type.
@@ -238,6 +274,7 @@ fn merge_message(target: &mut DynamicMessage, patch: &DynamicMessage, replace_li
             target.set_field(&field, value.clone());
             continue;
         }
+
         match (target.get_field_mut(&field), value) {
             (Value::List(target), Value::List(patch)) => {
                 if replace_lists {
@@ -246,9 +283,15 @@ fn merge_message(target: &mut DynamicMessage, patch: &DynamicMessage, replace_li
                 target.extend(patch.iter().cloned());
             }
             (Value::Map(target), Value::Map(patch)) => {
-                target.extend(patch.iter().map(|(key, value)| (key.clone(), value.clone())));
+                target.extend(
+                    patch
+                        .iter()
+                        .map(|(key, value)| (key.clone(), value.clone())),
+                );
             }
-            (Value::Message(target), Value::Message(patch)) if patch.descriptor().full_name() != REPLACED => {
+            (Value::Message(target), Value::Message(patch))
+                if patch.descriptor().full_name() != REPLACED =>
+            {
                 merge_message(target, patch, replace_lists);
             }
             (target, value) => *target = value.clone(),
@@ -269,35 +312,75 @@ mod tests {
 
     /// A patch of this type and JSON.
     fn patch<M: Name>(json: &serde_json::Value) -> DynamicMessage {
-        codec().message_from_json(&type_url::<M>(), json, UnknownFields::Refuse).unwrap()
+        codec()
+            .message_from_json(&type_url::<M>(), json, UnknownFields::Refuse)
+            .unwrap()
     }
 
     #[test]
     fn durations_are_replaced_and_other_messages_merged() {
-        let second = prost_types::Duration { seconds: 1, nanos: 5 };
-        let mut cluster = Cluster { name: "a".into(), connect_timeout: Some(second), ..Cluster::default() };
-        cluster.common_lb_config.get_or_insert_default().ignore_new_hosts_until_first_hc = true;
+        let second = prost_types::Duration {
+            seconds: 1,
+            nanos: 5,
+        };
+        let mut cluster = Cluster {
+            name: "a".into(),
+            connect_timeout: Some(second),
+            ..Cluster::default()
+        };
+        cluster
+            .common_lb_config
+            .get_or_insert_default()
+            .ignore_new_hosts_until_first_hc = true;
+
         let json = json!({
             "connect_timeout": "2s",
             "common_lb_config": { "close_connections_on_host_set_change": true },
         });
-        merge(PatchOperation::Merge, &mut cluster, &patch::<Cluster>(&json)).unwrap();
-        assert_eq!(cluster.connect_timeout, Some(prost_types::Duration { seconds: 2, nanos: 0 }));
+        merge(
+            PatchOperation::Merge,
+            &mut cluster,
+            &patch::<Cluster>(&json),
+        )
+        .unwrap();
+        assert_eq!(
+            cluster.connect_timeout,
+            Some(prost_types::Duration {
+                seconds: 2,
+                nanos: 0
+            })
+        );
+
         let balancing = cluster.common_lb_config.unwrap();
-        assert!(balancing.ignore_new_hosts_until_first_hc && balancing.close_connections_on_host_set_change);
+        assert!(
+            balancing.ignore_new_hosts_until_first_hc
+                && balancing.close_connections_on_host_set_change
+        );
         assert_eq!(cluster.name, "a");
     }
 
     #[test]
     fn lists_are_joined_or_replaced() {
-        let filter = |name: &str| ListenerFilter { name: name.to_owned(), ..ListenerFilter::default() };
-        let listener = Listener { listener_filters: vec![filter("a")], ..Listener::default() };
+        let filter = |name: &str| ListenerFilter {
+            name: name.to_owned(),
+            ..ListenerFilter::default()
+        };
+        let listener = Listener {
+            listener_filters: vec![filter("a")],
+            ..Listener::default()
+        };
+
         let json = json!({ "listener_filters": [{ "name": "b" }] });
         let names = |operation| {
             let mut merged = listener.clone();
             merge(operation, &mut merged, &patch::<Listener>(&json)).unwrap();
-            merged.listener_filters.into_iter().map(|filter| filter.name).collect::<Vec<_>>()
+            merged
+                .listener_filters
+                .into_iter()
+                .map(|filter| filter.name)
+                .collect::<Vec<_>>()
         };
+
         assert_eq!(names(PatchOperation::Merge), ["a", "b"]);
         assert_eq!(names(PatchOperation::MergeAndReplaceList), ["b"]);
     }
@@ -308,9 +391,15 @@ mod tests {
         cluster.cluster_discovery_type =
             Some(navarch_proto::envoy::config::cluster::v3::cluster::ClusterDiscoveryType::Type(3));
         let json = json!({ "cluster_type": { "name": "x" } });
-        merge(PatchOperation::Merge, &mut cluster, &patch::<Cluster>(&json)).unwrap();
-        let navarch_proto::envoy::config::cluster::v3::cluster::ClusterDiscoveryType::ClusterType(custom) =
-            cluster.cluster_discovery_type.unwrap()
+        merge(
+            PatchOperation::Merge,
+            &mut cluster,
+            &patch::<Cluster>(&json),
+        )
+        .unwrap();
+        let navarch_proto::envoy::config::cluster::v3::cluster::ClusterDiscoveryType::ClusterType(
+            custom,
+        ) = cluster.cluster_discovery_type.unwrap()
         else {
             panic!("the patch's choice holds")
         };
@@ -319,10 +408,19 @@ mod tests {
 
     #[test]
     fn patches_that_envoy_would_reject_are_not_merged() {
-        let mut cluster = Cluster { name: "a".into(), ..Cluster::default() };
+        let mut cluster = Cluster {
+            name: "a".into(),
+            ..Cluster::default()
+        };
         let json = json!({ "connect_timeout": "0s" });
-        let refused = merge(PatchOperation::Merge, &mut cluster, &patch::<Cluster>(&json));
-        assert!(matches!(refused, Err(MergeError::Refused(fault)) if fault.path == "connect_timeout"));
+        let refused = merge(
+            PatchOperation::Merge,
+            &mut cluster,
+            &patch::<Cluster>(&json),
+        );
+        assert!(
+            matches!(refused, Err(MergeError::Refused(fault)) if fault.path == "connect_timeout")
+        );
         assert_eq!(cluster.connect_timeout, None);
     }
 
@@ -337,6 +435,7 @@ mod tests {
                 "name": "c", "health_checks": [{ "timeout": "1s", "interval": "1s", "unhealthy_threshold": 1,
                     "healthy_threshold": 1, "tcp_health_check": {} }] }),
         ];
+
         let patches = [
             json!({ "connect_timeout": "0s" }),
             json!({ "name": "x", "outlier_detection": { "interval": "0s" } }),
@@ -349,48 +448,94 @@ mod tests {
             json!({ "max_requests_per_connection": 5, "dns_lookup_family": "V4_ONLY" }),
             json!({ "per_connection_buffer_limit_bytes": 0 }),
         ];
-        let (mut refused, mut taken) = (0, 0);
+
+        let mut refused = 0;
+        let mut taken = 0;
+
         for target in base.iter().map(patch::<Cluster>) {
             assert_eq!(constraints::check(&target), Ok(()));
+
             for patch in patches.iter().map(patch::<Cluster>) {
                 for replace in [false, true] {
                     let mut merged = target.clone();
                     merge_message(&mut merged, &patch, replace);
                     let of_all = constraints::check(&merged);
-                    assert_eq!(check_merged(&target, &patch, replace, merge_message), of_all, "{patch} into {target}");
-                    if of_all.is_ok() { taken += 1 } else { refused += 1 }
+                    assert_eq!(
+                        check_merged(&target, &patch, replace, merge_message),
+                        of_all,
+                        "{patch} into {target}"
+                    );
+                    if of_all.is_ok() {
+                        taken += 1
+                    } else {
+                        refused += 1
+                    }
                 }
             }
         }
+
         assert!(refused > 10 && taken > 10, "{refused} and {taken}");
     }
 
     #[test]
     fn patches_match_on_previously_patched_values() {
-        let mut host = VirtualHost { name: "a".into(), domains: vec!["a".into()], ..VirtualHost::default() };
+        let mut host = VirtualHost {
+            name: "a".into(),
+            domains: vec!["a".into()],
+            ..VirtualHost::default()
+        };
         let mut target = Target::new(&mut host);
-        target.merge(PatchOperation::Merge, &patch::<VirtualHost>(&json!({ "domains": ["b"] }))).unwrap();
+        target
+            .merge(
+                PatchOperation::Merge,
+                &patch::<VirtualHost>(&json!({ "domains": ["b"] })),
+            )
+            .unwrap();
+
         assert_eq!(target.identity().domains, ["a", "b"]);
         target
-            .merge(PatchOperation::Merge, &patch::<VirtualHost>(&json!({ "request_headers_to_remove": ["x"] })))
+            .merge(
+                PatchOperation::Merge,
+                &patch::<VirtualHost>(&json!({ "request_headers_to_remove": ["x"] })),
+            )
             .unwrap();
-        let renamed = target.merge(PatchOperation::Merge, &patch::<VirtualHost>(&json!({ "name": "c" })));
+
+        let renamed = target.merge(
+            PatchOperation::Merge,
+            &patch::<VirtualHost>(&json!({ "name": "c" })),
+        );
         assert_eq!((renamed, target.identity().name.as_str()), (Ok(()), "c"));
         target
-            .merge(PatchOperation::Merge, &patch::<VirtualHost>(&json!({ "request_headers_to_remove": ["y"] })))
+            .merge(
+                PatchOperation::Merge,
+                &patch::<VirtualHost>(&json!({ "request_headers_to_remove": ["y"] })),
+            )
             .unwrap();
+
         target.finish();
-        assert_eq!((host.name.as_str(), host.request_headers_to_remove), ("c", vec!["x".to_owned(), "y".to_owned()]));
+        assert_eq!(
+            (host.name.as_str(), host.request_headers_to_remove),
+            ("c", vec!["x".to_owned(), "y".to_owned()])
+        );
     }
 
     #[test]
     fn envelopes_hold_one_type() {
-        let router = pack(&Router { suppress_envoy_headers: true, ..Router::default() });
-        let more = pack(&Router { respect_expected_rq_timeout: true, ..Router::default() });
+        let router = pack(&Router {
+            suppress_envoy_headers: true,
+            ..Router::default()
+        });
+        let more = pack(&Router {
+            respect_expected_rq_timeout: true,
+            ..Router::default()
+        });
         let mut both = router.clone();
         merge_any(&mut both, &more).unwrap();
         let merged = Router::decode(both.value.as_slice()).unwrap();
         assert!(merged.suppress_envoy_headers && merged.respect_expected_rq_timeout);
-        assert!(matches!(merge_any(&mut both, &pack(&Lua::default())), Err(MergeError::TwoTypes { .. })));
+        assert!(matches!(
+            merge_any(&mut both, &pack(&Lua::default())),
+            Err(MergeError::TwoTypes { .. })
+        ));
     }
 }

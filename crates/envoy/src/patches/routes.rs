@@ -18,37 +18,58 @@ pub fn patch_routes(
     identity: &RoutesIdentity<'_>,
     routes: &mut RouteConfiguration,
 ) {
-    let patches: Vec<&Patch> =
-        patches.iter().map(|patch| &**patch).filter(|patch| patch.applies_to(identity.context)).collect();
+    let patches: Vec<&Patch> = patches
+        .iter()
+        .map(|patch| &**patch)
+        .filter(|patch| patch.applies_to(identity.context))
+        .collect();
     let mut target = Target::new(routes);
+
     for patch in of_kind(&patches, ApplyTo::RouteConfiguration) {
         if patch.operation.merges() && routes_match(patch, &target.identity().name, identity) {
             merge_into(view, patch, &mut target);
         }
     }
+
     target.finish();
     let name = routes.name.clone();
-    let patches: Vec<&Patch> = patches.into_iter().filter(|patch| routes_match(patch, &name, identity)).collect();
+    let patches: Vec<&Patch> = patches
+        .into_iter()
+        .filter(|patch| routes_match(patch, &name, identity))
+        .collect();
     let mut removed = Vec::new();
+
     for host in &mut routes.virtual_hosts {
         if !patch_host(view, &patches, host) {
             removed.push(host.name.clone());
         }
     }
-    let added = of_kind(&patches, ApplyTo::VirtualHost).filter(|patch| patch.operation == PatchOperation::Add);
+
+    let added = of_kind(&patches, ApplyTo::VirtualHost)
+        .filter(|patch| patch.operation == PatchOperation::Add);
     let added = added.inspect(|patch| patch.note(view));
-    routes.virtual_hosts.extend(added.filter_map(Patch::value::<VirtualHost>));
-    routes.virtual_hosts.retain(|host| !removed.contains(&host.name));
+    routes
+        .virtual_hosts
+        .extend(added.filter_map(Patch::value::<VirtualHost>));
+    routes
+        .virtual_hosts
+        .retain(|host| !removed.contains(&host.name));
 }
 
 /// The patches of one type.
 fn of_kind<'a>(patches: &[&'a Patch], kind: ApplyTo) -> impl Iterator<Item = &'a Patch> {
-    patches.iter().copied().filter(move |patch| patch.apply_to == kind)
+    patches
+        .iter()
+        .copied()
+        .filter(move |patch| patch.apply_to == kind)
 }
 
 /// Merges a patch into a matching message.
 fn merge_into<M: Identity>(view: &View<'_>, patch: &Patch, target: &mut Target<'_, M>) {
-    match patch.message().map(|message| target.merge(patch.operation, message)) {
+    match patch
+        .message()
+        .map(|message| target.merge(patch.operation, message))
+    {
         Some(Ok(())) => patch.note(view),
         Some(Err(error)) => view.remark(format!("{} does not apply: {error}", patch.describe())),
         None => {}
@@ -58,13 +79,17 @@ fn merge_into<M: Identity>(view: &View<'_>, patch: &Patch, target: &mut Target<'
 /// Applies patches to one virtual host. Returns false if it is removed.
 fn patch_host(view: &View<'_>, patches: &[&Patch], host: &mut VirtualHost) -> bool {
     let mut target = Target::new(host);
+
     for patch in of_kind(patches, ApplyTo::VirtualHost) {
         if !host_matches(patch, target.identity()) {
             continue;
         }
+
         match patch.operation {
             PatchOperation::Remove => return false,
-            PatchOperation::Merge | PatchOperation::MergeAndReplaceList => merge_into(view, patch, &mut target),
+            PatchOperation::Merge | PatchOperation::MergeAndReplaceList => {
+                merge_into(view, patch, &mut target)
+            }
             PatchOperation::Replace => {
                 if let Some(value) = patch.value() {
                     *target.whole() = value;
@@ -78,12 +103,14 @@ fn patch_host(view: &View<'_>, patches: &[&Patch], host: &mut VirtualHost) -> bo
             | PatchOperation::InsertFirst => {}
         }
     }
+
     target.finish();
     let of_routes = of_kind(patches, ApplyTo::HttpRoute).filter(|patch| host_matches(patch, host));
     let of_routes: Vec<&Patch> = of_routes.collect();
     if !of_routes.is_empty() {
         patch_host_routes(view, &of_routes, &mut host.routes);
     }
+
     true
 }
 
@@ -91,6 +118,7 @@ fn patch_host(view: &View<'_>, patches: &[&Patch], host: &mut VirtualHost) -> bo
 fn patch_host_routes(view: &View<'_>, patches: &[&Patch], routes: &mut Vec<Route>) {
     routes.retain_mut(|route| {
         let mut target = Target::new(route);
+
         for patch in patches {
             if !route_matches(patch, target.identity()) {
                 continue;
@@ -102,19 +130,24 @@ fn patch_host_routes(view: &View<'_>, patches: &[&Patch], routes: &mut Vec<Route
                 merge_into(view, patch, &mut target);
             }
         }
+
         target.finish();
         true
     });
+
     for patch in patches {
         let selective = wanted_route(patch).is_some();
         let found = routes.iter().any(|route| route_matches(patch, route));
+
         match patch.operation {
             PatchOperation::InsertFirst if selective && !found => {}
             PatchOperation::Add
             | PatchOperation::InsertFirst
             | PatchOperation::InsertAfter
             | PatchOperation::InsertBefore => {
-                if place(routes, patch.operation, patch.value(), selective, |route| route_matches(patch, route)) {
+                if place(routes, patch.operation, patch.value(), selective, |route| {
+                    route_matches(patch, route)
+                }) {
                     patch.note(view);
                 }
             }

@@ -80,7 +80,9 @@ impl PatchClass {
             | ApplyTo::NetworkFilter
             | ApplyTo::HttpFilter
             | ApplyTo::ListenerFilter => Some(Self::Listeners),
-            ApplyTo::RouteConfiguration | ApplyTo::VirtualHost | ApplyTo::HttpRoute => Some(Self::Routes),
+            ApplyTo::RouteConfiguration | ApplyTo::VirtualHost | ApplyTo::HttpRoute => {
+                Some(Self::Routes)
+            }
             ApplyTo::ExtensionConfig => Some(Self::Extensions),
             ApplyTo::Invalid | ApplyTo::Bootstrap => None,
         }
@@ -90,9 +92,15 @@ impl PatchClass {
 /// Whether an EnvoyFilter has patches of a class.
 fn has_class(filter: &EnvoyFilter, class: PatchClass) -> bool {
     let is_empty = |patch: &&navarch_api::istio::EnvoyConfigPatch| {
-        patch.patch.as_ref().is_none_or(|patch| patch.operation == PatchOperation::Invalid)
+        patch
+            .patch
+            .as_ref()
+            .is_none_or(|patch| patch.operation == PatchOperation::Invalid)
     };
-    let mut real = filter.config_patches.iter().filter(|patch| !is_empty(patch));
+    let mut real = filter
+        .config_patches
+        .iter()
+        .filter(|patch| !is_empty(patch));
     real.any(|patch| PatchClass::of(patch.apply_to) == Some(class))
 }
 
@@ -100,15 +108,24 @@ fn has_class(filter: &EnvoyFilter, class: PatchClass) -> bool {
 fn namespaces_of_proxy(view: &View<'_>, namespaces: &BTreeSet<Namespace>) -> BTreeSet<Namespace> {
     let root = Namespace::new(&view.mesh().config.root_namespace);
     let own = view.proxy().namespace_among(namespaces.iter().cloned());
-    namespaces.get(&root).cloned().into_iter().chain(own).collect()
+    namespaces
+        .get(&root)
+        .cloned()
+        .into_iter()
+        .chain(own)
+        .collect()
 }
 
 impl Query for PatchingNamespaces {
     type Value = BTreeSet<Namespace>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let patching = view.list_all::<EnvoyFilter>().filter(|filter| has_class(&filter.spec, self.0));
-        patching.map(|filter| filter.meta.key.namespace.clone()).collect()
+        let patching = view
+            .list_all::<EnvoyFilter>()
+            .filter(|filter| has_class(&filter.spec, self.0));
+        patching
+            .map(|filter| filter.meta.key.namespace.clone())
+            .collect()
     }
 }
 
@@ -116,7 +133,9 @@ impl Query for FiltersOf {
     type Value = Vec<NamespacedName>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let patching = view.list::<EnvoyFilter>(&self.0).filter(|filter| has_class(&filter.spec, self.1));
+        let patching = view
+            .list::<EnvoyFilter>(&self.0)
+            .filter(|filter| has_class(&filter.spec, self.1));
         patching.map(|filter| filter.meta.key()).collect()
     }
 }
@@ -127,18 +146,33 @@ impl Query for Applied {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let patching = view.get(&PatchingNamespaces(self.0));
         let mut filters = Vec::new();
+
         for namespace in namespaces_of_proxy(view, &patching) {
             let names = view.get(&FiltersOf(namespace, self.0));
-            filters.extend(names.iter().map(|name| view.get(&Compiled { name: name.clone() })));
+            filters.extend(
+                names
+                    .iter()
+                    .map(|name| view.get(&Compiled { name: name.clone() })),
+            );
         }
-        let mut filters: Vec<_> = filters.iter().filter_map(|filter| filter.as_ref().as_ref()).collect();
+
+        let mut filters: Vec<_> = filters
+            .iter()
+            .filter_map(|filter| filter.as_ref().as_ref())
+            .collect();
         filters.retain(|filter| attaches(view, filter));
         let root = &view.mesh().config.root_namespace;
         filters.sort_by(|a, b| a.order(b, root));
         let patches = filters.into_iter().flat_map(|filter| &filter.patches);
         let of_class = patches.filter(|patch| PatchClass::of(patch.apply_to) == Some(self.0));
         let for_proxy = of_class.filter(|patch| matches_proxy(view.proxy(), patch));
-        for_proxy.map(|patch| PatchId { filter: patch.filter.clone(), index: patch.index }).collect()
+
+        for_proxy
+            .map(|patch| PatchId {
+                filter: patch.filter.clone(),
+                index: patch.index,
+            })
+            .collect()
     }
 }
 
@@ -150,9 +184,14 @@ impl Query for AppliedPatches {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let mut patches = Vec::new();
         for PatchId { filter, index } in view.derived(&Applied(self.0)).iter() {
-            let compiled = view.get(&Compiled { name: filter.clone() });
+            let compiled = view.get(&Compiled {
+                name: filter.clone(),
+            });
             let of_filter = compiled.iter().flat_map(|filter| {
-                let at = filter.patches.binary_search_by_key(index, |patch| patch.index).ok()?;
+                let at = filter
+                    .patches
+                    .binary_search_by_key(index, |patch| patch.index)
+                    .ok()?;
                 filter.patches.get(at)
             });
             patches.extend(of_filter.cloned());
@@ -170,7 +209,9 @@ impl Query for ReferencedServices {
         let mut services = BTreeSet::new();
         for namespace in &namespaces {
             for filter in view.list::<EnvoyFilter>(namespace) {
-                let compiled = view.get(&Compiled { name: filter.meta.key() });
+                let compiled = view.get(&Compiled {
+                    name: filter.meta.key(),
+                });
                 let attached = compiled.iter().filter(|filter| attaches(view, filter));
                 services.extend(attached.flat_map(|filter| filter.services.iter().cloned()));
             }

@@ -33,10 +33,21 @@ pub(super) fn outbound(
 }
 
 /// The route to the application.
-pub(super) fn inbound(cluster: String, operation: String, protocol: Protocol, settings: &MeshRoutes) -> Route {
+pub(super) fn inbound(
+    cluster: String,
+    operation: String,
+    protocol: Protocol,
+    settings: &MeshRoutes,
+) -> Route {
     let forever = || Some(prost_types::Duration::default());
+
     // A gRPC stream must not be retried without the client's knowledge.
-    let retry_policy = if protocol.is_grpc() { None } else { retry::inbound(settings.inbound_retry.as_ref()) };
+    let retry_policy = if protocol.is_grpc() {
+        None
+    } else {
+        retry::inbound(settings.inbound_retry.as_ref())
+    };
+
     let action = RouteAction {
         timeout: forever(),
         max_stream_duration: Some(MaxStreamDuration {
@@ -47,16 +58,23 @@ pub(super) fn inbound(cluster: String, operation: String, protocol: Protocol, se
         retry_policy,
         ..RouteAction::default()
     };
+
     default_route(cluster, operation, action)
 }
 
 /// A route that matches everything.
 fn default_route(cluster: String, operation: String, action: RouteAction) -> Route {
-    let action = RouteAction { cluster_specifier: Some(ClusterSpecifier::Cluster(cluster)), ..action };
+    let action = RouteAction {
+        cluster_specifier: Some(ClusterSpecifier::Cluster(cluster)),
+        ..action
+    };
     Route {
         name: DEFAULT.to_owned(),
         r#match: Some(matchers::everything()),
-        decorator: Some(Decorator { operation, propagate: None }),
+        decorator: Some(Decorator {
+            operation,
+            propagate: None,
+        }),
         action: Some(route::Action::Route(action)),
         ..Route::default()
     }
@@ -71,25 +89,34 @@ pub(super) fn catch_all(policy: &OutboundPolicy, headers: HeaderFlags) -> Virtua
             ..untimed()
         })
     };
+
     let (name, action) = match policy {
-        OutboundPolicy::AllowAnyDynamicDns => {
-            ("allow_any_dynamic_dns", to_cluster("AllowAnyDynamicDNSCluster".to_owned()))
+        OutboundPolicy::AllowAnyDynamicDns => (
+            "allow_any_dynamic_dns",
+            to_cluster("AllowAnyDynamicDNSCluster".to_owned()),
+        ),
+        OutboundPolicy::AllowAny { egress_proxy: None } => {
+            ("allow_any", to_cluster("PassthroughCluster".to_owned()))
         }
-        OutboundPolicy::AllowAny { egress_proxy: None } => ("allow_any", to_cluster("PassthroughCluster".to_owned())),
-        OutboundPolicy::AllowAny { egress_proxy: Some(proxy) } => {
-            ("allow_any", to_cluster(destination_cluster(proxy, None, 0)))
-        }
+        OutboundPolicy::AllowAny {
+            egress_proxy: Some(proxy),
+        } => ("allow_any", to_cluster(destination_cluster(proxy, None, 0))),
         OutboundPolicy::RegistryOnly => {
-            let refusal = DirectResponseAction { status: 502, ..DirectResponseAction::default() };
+            let refusal = DirectResponseAction {
+                status: 502,
+                ..DirectResponseAction::default()
+            };
             ("block_all", route::Action::DirectResponse(refusal))
         }
     };
+
     let route = Route {
         name: name.to_owned(),
         r#match: Some(matchers::everything()),
         action: Some(action),
         ..Route::default()
     };
+
     VirtualHost {
         name: name.to_owned(),
         domains: vec!["*".to_owned()],

@@ -31,8 +31,8 @@ pub(super) enum PortForm {
     OfListener(u16),
 }
 
-/// The part of the proxy's DNS domain after the namespace, such as `.svc.cluster.local`; the whole domain if it is not
-/// a Kubernetes domain.
+/// The part of the proxy's DNS domain after the namespace, such as `.svc.cluster.local`; the whole
+/// domain if it is not a Kubernetes domain.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct DomainOfProxy;
 
@@ -58,7 +58,9 @@ impl Query for DomainOfProxy {
     fn compute(&self, view: &View<'_>) -> ProxyDomain {
         let domain = view.proxy().dns_domain();
         match domain.split_once(SVC) {
-            Some((namespace, suffix)) if !namespace.is_empty() => ProxyDomain::Kubernetes(format!("{SVC}{suffix}")),
+            Some((namespace, suffix)) if !namespace.is_empty() => {
+                ProxyDomain::Kubernetes(format!("{SVC}{suffix}"))
+            }
             Some((_, _)) => ProxyDomain::Kubernetes(domain.to_string()),
             None => ProxyDomain::Other(domain.to_string()),
         }
@@ -71,7 +73,10 @@ impl Query for IsInDnsNamespace {
     type Value = bool;
 
     fn compute(&self, view: &View<'_>) -> bool {
-        view.proxy().dns_domain().split_once(SVC).is_some_and(|(namespace, _)| namespace == self.0)
+        view.proxy()
+            .dns_domain()
+            .split_once(SVC)
+            .is_some_and(|(namespace, _)| namespace == self.0)
     }
 }
 
@@ -80,17 +85,24 @@ impl ProxyQuery for IsInDnsNamespace {}
 impl Domain {
     /// A domain for all proxies.
     fn of_all(text: String) -> Self {
-        Self { text, is_derived: false, local_to: None }
+        Self {
+            text,
+            is_derived: false,
+            local_to: None,
+        }
     }
 
     /// Whether the proxy uses the domain.
     pub(super) fn is_known(&self, view: &View<'_>) -> bool {
-        self.local_to.as_ref().is_none_or(|namespace| *view.derived(&IsInDnsNamespace(namespace.to_string())))
+        self.local_to
+            .as_ref()
+            .is_none_or(|namespace| *view.derived(&IsInDnsNamespace(namespace.to_string())))
     }
 }
 
-/// The domains of a service: its host and aliases with derived names, the pods of a headless service, addresses. Those
-/// of other DNS namespaces than the proxy's are included: only [`Domain::is_known`] reads the proxy's namespace.
+/// The domains of a service: its host and aliases with derived names, the pods of a headless
+/// service, addresses. Those of other DNS namespaces than the proxy's are included: only
+/// [`Domain::is_known`] reads the proxy's namespace.
 pub(super) fn of_service(view: &View<'_>, service: &Service, form: PortForm) -> Vec<Domain> {
     let mut domains = Vec::new();
     let aliases = service.aliases.iter().map(|alias| alias.hostname.as_str());
@@ -98,26 +110,38 @@ pub(super) fn of_service(view: &View<'_>, service: &Service, form: PortForm) -> 
         domains.extend(in_form(host, form).map(Domain::of_all));
         domains.extend(derived(view, host, form));
     }
+
     if service.is_headless() {
-        let pod = |domain: &Domain| Domain { text: format!("*.{}", domain.text), is_derived: false, ..domain.clone() };
+        let pod = |domain: &Domain| Domain {
+            text: format!("*.{}", domain.text),
+            is_derived: false,
+            ..domain.clone()
+        };
         let pods: Vec<Domain> = domains.iter().map(pod).collect();
         domains.extend(pods);
     }
+
     for address in addresses(view, service, form) {
         if !address.is_empty() && *address != *UNSPECIFIED {
             domains.extend(in_form(&address, form).map(Domain::of_all));
         }
     }
+
     domains
 }
 
-/// The addresses of a service. On a listener's port, auto-allocated addresses are replaced by the primary address for
-/// the proxy.
+/// The addresses of a service. On a listener's port, auto-allocated addresses are replaced by the
+/// primary address for the proxy.
 fn addresses(view: &View<'_>, service: &Service, form: PortForm) -> Vec<Arc<str>> {
     let is_on_port = matches!(form, PortForm::Bare | PortForm::OfListener(_));
     if is_on_port && (service.auto_ipv4.is_some() || service.auto_ipv6.is_some()) {
         let main = service_address::main(view, service);
-        let plain = Service { default_address: main, auto_ipv4: None, auto_ipv6: None, ..service.clone() };
+        let plain = Service {
+            default_address: main,
+            auto_ipv4: None,
+            auto_ipv6: None,
+            ..service.clone()
+        };
         return service_address::all(view, &plain);
     }
     service_address::all(view, service)
@@ -139,7 +163,11 @@ fn in_form(name: &str, form: PortForm) -> impl Iterator<Item = String> {
 
 /// A host as in a Host header: IPv6 addresses in brackets.
 fn bracketed(host: &str) -> String {
-    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+    if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host.to_owned()
+    }
 }
 
 /// `host:port`.
@@ -151,38 +179,73 @@ pub(super) fn with_port(host: &str, port: u16) -> String {
 pub(super) fn derived(view: &View<'_>, host: &str, form: PortForm) -> Vec<Domain> {
     let mut names: Vec<(String, Option<Arc<str>>)> = Vec::new();
     let mut texts = Vec::new();
+
     if view.get(&RouteSettings).absolute_hosts {
         let absolute = format!("{host}.");
         // Istio omits the trailing dot after an address, but not between address and port.
         let is_address = host.parse::<IpAddr>().is_ok();
-        texts.extend(in_form(&absolute, form).skip(usize::from(is_address)).map(|text| (text, None)));
+        texts.extend(
+            in_form(&absolute, form)
+                .skip(usize::from(is_address))
+                .map(|text| (text, None)),
+        );
     }
+
     match &*view.derived(&DomainOfProxy) {
-        ProxyDomain::Kubernetes(suffix) if host.ends_with(suffix.as_str()) => names.extend(kubernetes_names(host)),
+        ProxyDomain::Kubernetes(suffix) if host.ends_with(suffix.as_str()) => {
+            names.extend(kubernetes_names(host))
+        }
         ProxyDomain::Kubernetes(_) => {}
         ProxyDomain::Other(domain) => {
-            names.extend(shared_suffix_names(host, domain).into_iter().map(|name| (name, None)));
+            names.extend(
+                shared_suffix_names(host, domain)
+                    .into_iter()
+                    .map(|name| (name, None)),
+            );
         }
     }
+
     for (name, local_to) in names {
         texts.extend(in_form(&name, form).map(|text| (text, local_to.clone())));
     }
-    texts.into_iter().map(|(text, local_to)| Domain { text, is_derived: true, local_to }).collect()
+
+    texts
+        .into_iter()
+        .map(|(text, local_to)| Domain {
+            text,
+            is_derived: true,
+            local_to,
+        })
+        .collect()
 }
 
-/// The short names of `<name>.<namespace>.svc.<suffix>`: the bare name only for proxies of that namespace.
+/// The short names of `<name>.<namespace>.svc.<suffix>`: the bare name only for proxies of that
+/// namespace.
 fn kubernetes_names(host: &str) -> Vec<(String, Option<Arc<str>>)> {
-    let Some((qualified, _)) = host.split_once(SVC) else { return Vec::new() };
-    let Some((name, namespace)) = qualified.split_once('.') else { return Vec::new() };
+    let Some((qualified, _)) = host.split_once(SVC) else {
+        return Vec::new();
+    };
+    let Some((name, namespace)) = qualified.split_once('.') else {
+        return Vec::new();
+    };
     let short = (name.to_owned(), Some(Arc::from(namespace)));
-    vec![short, (format!("{qualified}.svc"), None), (qualified.to_owned(), None)]
+    vec![
+        short,
+        (format!("{qualified}.svc"), None),
+        (qualified.to_owned(), None),
+    ]
 }
 
-/// The short names outside Kubernetes: the part before the labels that host and proxy share, and with one shared label
-/// more if that part has two labels.
+/// The short names outside Kubernetes: the part before the labels that host and proxy share, and
+/// with one shared label more if that part has two labels.
 fn shared_suffix_names(host: &str, domain: &str) -> Vec<String> {
     let labels: Vec<&str> = host.split('.').collect();
-    let shared = labels.iter().rev().zip(domain.rsplit('.')).take_while(|(a, b)| **a == *b).count();
+    let shared = labels
+        .iter()
+        .rev()
+        .zip(domain.rsplit('.'))
+        .take_while(|(a, b)| **a == *b)
+        .count();
     if shared == 0 {
         return Vec::new();
     }
@@ -200,16 +263,32 @@ mod tests {
 
     #[test]
     fn outside_of_kubernetes_the_shared_suffix_goes() {
-        assert_eq!(shared_suffix_names("foo.local.campus.net", "local.campus.net"), ["foo"]);
-        assert_eq!(shared_suffix_names("foo.local.campus.net", "remote.campus.net"), ["foo.local", "foo.local.campus"]);
-        assert_eq!(shared_suffix_names("foo.local.campus.net", "example.com"), Vec::<String>::new());
-        assert_eq!(shared_suffix_names("foo.local.campus.net", ""), Vec::<String>::new());
+        assert_eq!(
+            shared_suffix_names("foo.local.campus.net", "local.campus.net"),
+            ["foo"]
+        );
+        assert_eq!(
+            shared_suffix_names("foo.local.campus.net", "remote.campus.net"),
+            ["foo.local", "foo.local.campus"]
+        );
+        assert_eq!(
+            shared_suffix_names("foo.local.campus.net", "example.com"),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            shared_suffix_names("foo.local.campus.net", ""),
+            Vec::<String>::new()
+        );
     }
 
     #[test]
     fn the_bare_name_is_for_its_own_namespace() {
         let names = kubernetes_names("reviews.shop.svc.cluster.local");
-        let expected = [("reviews", Some("shop")), ("reviews.shop.svc", None), ("reviews.shop", None)];
+        let expected = [
+            ("reviews", Some("shop")),
+            ("reviews.shop.svc", None),
+            ("reviews.shop", None),
+        ];
         let expected = expected.map(|(name, local_to)| (name.to_owned(), local_to.map(Arc::from)));
         assert_eq!(names, expected);
         assert_eq!(kubernetes_names("reviews.svc.cluster.local"), []);
@@ -220,7 +299,10 @@ mod tests {
         assert_eq!(with_port("fd00::1", 80), "[fd00::1]:80");
         let of_all = |text: &str| Domain::of_all(text.to_owned());
         assert_eq!(of_host("fd00::1", PortForm::Bare), [of_all("[fd00::1]")]);
-        assert_eq!(of_host("fd00::1", PortForm::WithPort(80)), [of_all("[fd00::1]"), of_all("[fd00::1]:80")]);
+        assert_eq!(
+            of_host("fd00::1", PortForm::WithPort(80)),
+            [of_all("[fd00::1]"), of_all("[fd00::1]:80")]
+        );
         assert_eq!(with_port("shop.example", 80), "shop.example:80");
     }
 }

@@ -1,7 +1,9 @@
-//! Domains that several virtual hosts of a port have: Envoy rejects a route configuration with a duplicate domain.
+//! Domains that several virtual hosts of a port have: Envoy rejects a route configuration with a
+//! duplicate domain.
 //!
-//! Virtual hosts that may share a domain for some proxy are computed once for all namespaces. Only among these does the
-//! result depend on the proxy's namespace; all other virtual hosts are the same for every proxy.
+//! Virtual hosts that may share a domain for some proxy are computed once for all namespaces. Only
+//! among these does the result depend on the proxy's namespace; all other virtual hosts are the
+//! same for every proxy.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -33,13 +35,18 @@ impl Query for DomainsOf {
             };
             return domains::of_host(self.virtual_host.host.as_str(), form).into();
         };
+
         let form = match (self.at.port, self.at.client) {
             (0, _) => PortForm::WithPort(port),
             (_, RouteClient::Grpc) => PortForm::OfListener(port),
             (_, RouteClient::Envoy | RouteClient::Waypoint) => PortForm::Bare,
         };
         let service = port_services::cut(view, self.at, reference);
-        service.map_or_else(|| Arc::from([]), |service| domains::of_service(view, &service, form).into())
+
+        service.map_or_else(
+            || Arc::from([]),
+            |service| domains::of_service(view, &service, form).into(),
+        )
     }
 }
 
@@ -73,13 +80,17 @@ struct ConflictingHostsOf {
 
 /// The domains, sorted, that a virtual host loses to others.
 pub(super) fn lost_domains(view: &View<'_>, at: OutboundPort, name: &str) -> Vec<String> {
-    match &*view.get(&ConflictingHostsOf { at, name: name.to_owned() }) {
+    match &*view.get(&ConflictingHostsOf {
+        at,
+        name: name.to_owned(),
+    }) {
         None => Vec::new(),
         Some(rivals) => domains_lost_to(view, rivals, name),
     }
 }
 
-/// The domains, sorted, that each of these virtual hosts loses to others; those that lose none are absent.
+/// The domains, sorted, that each of these virtual hosts loses to others; those that lose none are
+/// absent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LostDomains {
     /// The port and listener.
@@ -92,7 +103,10 @@ impl Query for LostDomains {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let all = view.get(&AllConflictingHosts { at: self.at });
-        let rivals = self.names.iter().filter_map(|name| Some((name, all.get(name)?)));
+        let rivals = self
+            .names
+            .iter()
+            .filter_map(|name| Some((name, all.get(name)?)));
         let lost = rivals.map(|(name, rivals)| (name.clone(), domains_lost_to(view, rivals, name)));
         lost.filter(|(_, lost)| !lost.is_empty()).collect()
     }
@@ -102,7 +116,9 @@ impl Query for ConflictingHostsOf {
     type Value = Option<ConflictingHosts>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.get(&AllConflictingHosts { at: self.at }).get(&self.name).cloned()
+        view.get(&AllConflictingHosts { at: self.at })
+            .get(&self.name)
+            .cloned()
     }
 }
 
@@ -114,8 +130,14 @@ impl Query for AllConflictingHosts {
         let wanted: Vec<Arc<Arc<[Domain]>>> = table
             .virtual_hosts
             .iter()
-            .map(|virtual_host| view.get(&DomainsOf { at: self.at, virtual_host: virtual_host.clone() }))
+            .map(|virtual_host| {
+                view.get(&DomainsOf {
+                    at: self.at,
+                    virtual_host: virtual_host.clone(),
+                })
+            })
             .collect();
+
         let mut groups = Union::new(wanted.len());
         let mut rivals: BTreeSet<usize> = BTreeSet::new();
         let mut meet = |first: usize, later: usize| {
@@ -125,27 +147,46 @@ impl Query for AllConflictingHosts {
         for (first, later) in domain_pairs(&wanted) {
             meet(first, later);
         }
+
         let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for place in rivals {
             members.entry(groups.root(place)).or_default().push(place);
         }
+
         let rival = |place: &usize| {
-            let (virtual_host, wanted) = (table.virtual_hosts.get(*place)?, wanted.get(*place)?);
-            let service_host = virtual_host.service.is_some().then(|| virtual_host.host.to_string());
-            Some(ConflictingHost { name: virtual_host.name.clone(), service_host, wanted: Arc::clone(wanted) })
+            let virtual_host = table.virtual_hosts.get(*place)?;
+            let wanted = wanted.get(*place)?;
+            let service_host = virtual_host
+                .service
+                .is_some()
+                .then(|| virtual_host.host.to_string());
+            Some(ConflictingHost {
+                name: virtual_host.name.clone(),
+                service_host,
+                wanted: Arc::clone(wanted),
+            })
         };
-        let components =
-            members.into_values().map(|places| places.iter().filter_map(rival).collect::<ConflictingHosts>());
+
+        let components = members.into_values().map(|places| {
+            places
+                .iter()
+                .filter_map(rival)
+                .collect::<ConflictingHosts>()
+        });
+
         let by_name = components.flat_map(|rivals| {
             let names: Vec<String> = rivals.iter().map(|rival| rival.name.clone()).collect();
-            names.into_iter().map(move |name| (name, Arc::clone(&rivals)))
+            names
+                .into_iter()
+                .map(move |name| (name, Arc::clone(&rivals)))
         });
+
         by_name.collect()
     }
 }
 
-/// The pairs of indexes that want the same domain for some proxy; an index may be paired with itself. Names that are
-/// local to different namespaces are never paired.
+/// The pairs of indexes that want the same domain for some proxy; an index may be paired with
+/// itself. Names that are local to different namespaces are never paired.
 fn domain_pairs(wanted: &[Arc<Arc<[Domain]>>]) -> Vec<(usize, usize)> {
     /// The first virtual host that wants a text.
     #[derive(Default)]
@@ -155,15 +196,31 @@ fn domain_pairs(wanted: &[Arc<Arc<[Domain]>>]) -> Vec<(usize, usize)> {
         /// For proxies of one namespace.
         by_namespace: BTreeMap<Arc<str>, usize>,
     }
+
     let mut first_uses: HashMap<String, FirstUses> = HashMap::new();
     let mut found = Vec::new();
-    for (place, domain) in wanted.iter().enumerate().flat_map(|(place, all)| all.iter().map(move |one| (place, one))) {
-        let known = first_uses.entry(domain.text.to_ascii_lowercase()).or_default();
+
+    for (place, domain) in wanted
+        .iter()
+        .enumerate()
+        .flat_map(|(place, all)| all.iter().map(move |one| (place, one)))
+    {
+        let known = first_uses
+            .entry(domain.text.to_ascii_lowercase())
+            .or_default();
         found.extend(known.by_all.map(|first| (first, place)));
         match &domain.local_to {
             Some(namespace) => {
-                found.extend(known.by_namespace.get(namespace).map(|first| (*first, place)));
-                known.by_namespace.entry(Arc::clone(namespace)).or_insert(place);
+                found.extend(
+                    known
+                        .by_namespace
+                        .get(namespace)
+                        .map(|first| (*first, place)),
+                );
+                known
+                    .by_namespace
+                    .entry(Arc::clone(namespace))
+                    .or_insert(place);
             }
             None => {
                 found.extend(known.by_namespace.values().map(|first| (*first, place)));
@@ -171,19 +228,24 @@ fn domain_pairs(wanted: &[Arc<Arc<[Domain]>>]) -> Vec<(usize, usize)> {
             }
         }
     }
+
     found
 }
 
-/// The domains that one of the rivals loses for the view's proxy: those of an earlier one, and derived names that are
-/// the own name of another.
+/// The domains that one of the rivals loses for the view's proxy: those of an earlier one, and
+/// derived names that are the own name of another.
 fn domains_lost_to(view: &View<'_>, rivals: &[ConflictingHost], name: &str) -> Vec<String> {
-    let hosts = rivals.iter().filter_map(|rival| Some((rival.service_host.as_deref()?, rival.name.as_str())));
+    let hosts = rivals
+        .iter()
+        .filter_map(|rival| Some((rival.service_host.as_deref()?, rival.name.as_str())));
     let own_names: BTreeSet<&str> = hosts.flat_map(|(host, name)| [host, name]).collect();
     let mut taken: BTreeSet<String> = BTreeSet::new();
     let mut lost: Vec<String> = Vec::new();
+
     for rival in rivals {
         for domain in rival.wanted.iter().filter(|domain| domain.is_known(view)) {
-            // A derived name such as `foo.com`, from `foo.com.cluster.local`, must not replace the real one.
+            // A derived name such as `foo.com`, from `foo.com.cluster.local`, must not replace the
+            // real one.
             let is_anothers = domain.is_derived && own_names.contains(domain.text.as_str());
             let is_lost = is_anothers || !taken.insert(domain.text.to_ascii_lowercase());
             if is_lost && rival.name == name {
@@ -191,11 +253,13 @@ fn domains_lost_to(view: &View<'_>, rivals: &[ConflictingHost], name: &str) -> V
             }
         }
     }
+
     lost.sort_unstable();
     lost.dedup();
     if !lost.is_empty() {
         view.count("pilot_vservice_dup_domain", name);
     }
+
     lost
 }
 
@@ -208,13 +272,20 @@ struct Union {
 impl Union {
     /// Sets of one index each.
     fn new(places: usize) -> Self {
-        Self { parents: (0..places).collect() }
+        Self {
+            parents: (0..places).collect(),
+        }
     }
 
     /// The root of an index's set.
     fn root(&self, place: usize) -> usize {
         let mut root = place;
-        while let Some(parent) = self.parents.get(root).copied().filter(|parent| *parent != root) {
+        while let Some(parent) = self
+            .parents
+            .get(root)
+            .copied()
+            .filter(|parent| *parent != root)
+        {
             root = parent;
         }
         root
@@ -222,7 +293,8 @@ impl Union {
 
     /// Joins two sets; the root is the lowest index.
     fn join(&mut self, a: usize, b: usize) {
-        let (a, b) = (self.root(a), self.root(b));
+        let a = self.root(a);
+        let b = self.root(b);
         if let Some(parent) = self.parents.get_mut(a.max(b)) {
             *parent = a.min(b);
         }
@@ -234,25 +306,42 @@ mod tests {
     use super::*;
 
     fn domain(text: &str, local_to: Option<&str>) -> Domain {
-        Domain { text: text.to_owned(), is_derived: true, local_to: local_to.map(Arc::from) }
+        Domain {
+            text: text.to_owned(),
+            is_derived: true,
+            local_to: local_to.map(Arc::from),
+        }
     }
 
     fn wanted(lists: &[&[Domain]]) -> Vec<Arc<Arc<[Domain]>>> {
-        lists.iter().map(|list| Arc::new(Arc::from(*list))).collect()
+        lists
+            .iter()
+            .map(|list| Arc::new(Arc::from(*list)))
+            .collect()
     }
 
     #[test]
     fn bare_names_of_different_namespaces_never_meet() {
-        let (shop, bank) = ([domain("web", Some("shop"))], [domain("web", Some("bank"))]);
+        let shop = [domain("web", Some("shop"))];
+        let bank = [domain("web", Some("bank"))];
         assert_eq!(domain_pairs(&wanted(&[&shop, &bank])), []);
         let all = [domain("Web", None)];
-        assert_eq!(domain_pairs(&wanted(&[&shop, &bank, &all])), [(1, 2), (0, 2)]);
+        assert_eq!(
+            domain_pairs(&wanted(&[&shop, &bank, &all])),
+            [(1, 2), (0, 2)]
+        );
         assert_eq!(domain_pairs(&wanted(&[&all, &shop])), [(0, 1)]);
     }
 
     #[test]
     fn a_host_may_meet_itself() {
-        assert_eq!(domain_pairs(&wanted(&[&[domain("10.0.0.1", None), domain("10.0.0.1", None)]])), [(0, 0)]);
+        assert_eq!(
+            domain_pairs(&wanted(&[&[
+                domain("10.0.0.1", None),
+                domain("10.0.0.1", None)
+            ]])),
+            [(0, 0)]
+        );
     }
 
     #[test]

@@ -68,5 +68,7 @@ fn abort(declared: &Abort) -> Option<FaultAbort> {
 /// The number of a gRPC status; 0 for unknown names, which validation rejects.
 fn grpc_status(name: &str) -> u32 {
     let number = GRPC_STATUSES.iter().position(|known| *known == name);
-    number.and_then(|number| u32::try_from(number).ok()).unwrap_or_default()
+    number
+        .and_then(|number| u32::try_from(number).ok())
+        .unwrap_or_default()
 }

@@ -7,7 +7,10 @@ use navarch_api::istio::Percent;
 
 /// A fraction in whole percent.
 pub(super) fn of_hundred(percent: u32) -> FractionalPercent {
-    FractionalPercent { numerator: percent, denominator: DenominatorType::Hundred.into() }
+    FractionalPercent {
+        numerator: percent,
+        denominator: DenominatorType::Hundred.into(),
+    }
 }
 
 /// A fraction from the API, with a precision of one millionth.
@@ -18,5 +21,8 @@ pub(super) fn of_percent(percent: &Percent) -> FractionalPercent {
         reason = "at most a million after validation, and truncated as istiod does"
     )]
     let numerator = (percent.value * 10_000.0) as u32;
-    FractionalPercent { numerator, denominator: DenominatorType::Million.into() }
+    FractionalPercent {
+        numerator,
+        denominator: DenominatorType::Million.into(),
+    }
 }

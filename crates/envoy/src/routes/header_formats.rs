@@ -1,4 +1,5 @@
-//! Header values with a format that Envoy rejects: it would reject all routes because of one of them.
+//! Header values with a format that Envoy rejects: it would reject all routes because of one of
+//! them.
 
 use navarch_proto::envoy::config::core::v3::HeaderValueOption;
 use navarch_proto::envoy::config::route::v3::route_action::ClusterSpecifier;
@@ -30,7 +31,9 @@ pub(super) fn leave_out_refused(view: &View<'_>, object: &NamespacedName, route:
 /// Keeps the changes that Envoy accepts.
 fn retain(changes: &mut Vec<HeaderValueOption>, faults: &mut Vec<String>) {
     changes.retain(|change| {
-        let Some(header) = &change.header else { return true };
+        let Some(header) = &change.header else {
+            return true;
+        };
         let checked = substitution::check(&header.value);
         if let Err(fault) = &checked {
             faults.push(format!("header {:?} is ignored: {fault}", header.key));

@@ -38,23 +38,42 @@ pub(super) fn changes(headers: &Headers) -> HeaderChanges {
 /// One header to append or to overwrite.
 pub(super) fn header(key: &str, value: &str, action: HeaderAppendAction) -> HeaderValueOption {
     HeaderValueOption {
-        header: Some(HeaderValue { key: key.to_owned(), value: value.to_owned(), ..HeaderValue::default() }),
+        header: Some(HeaderValue {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            ..HeaderValue::default()
+        }),
         append_action: action.into(),
         ..HeaderValueOption::default()
     }
 }
 
 /// Headers to overwrite, then those to append, each by name.
-fn additions(set: &BTreeMap<String, String>, add: &BTreeMap<String, String>) -> Vec<HeaderValueOption> {
-    let overwrite = set.iter().map(|entry| (entry, HeaderAppendAction::OverwriteIfExistsOrAdd));
-    let append = add.iter().map(|entry| (entry, HeaderAppendAction::AppendIfExistsOrAdd));
-    let changed = overwrite.chain(append).filter(|((key, _), _)| !is_internal(key));
-    changed.map(|((key, value), action)| header(key, value, action)).collect()
+fn additions(
+    set: &BTreeMap<String, String>,
+    add: &BTreeMap<String, String>,
+) -> Vec<HeaderValueOption> {
+    let overwrite = set
+        .iter()
+        .map(|entry| (entry, HeaderAppendAction::OverwriteIfExistsOrAdd));
+    let append = add
+        .iter()
+        .map(|entry| (entry, HeaderAppendAction::AppendIfExistsOrAdd));
+    let changed = overwrite
+        .chain(append)
+        .filter(|((key, _), _)| !is_internal(key));
+    changed
+        .map(|((key, value), action)| header(key, value, action))
+        .collect()
 }
 
 /// Headers to remove.
 fn removals(remove: &[String]) -> Vec<String> {
-    remove.iter().filter(|key| !is_internal(key)).cloned().collect()
+    remove
+        .iter()
+        .filter(|key| !is_internal(key))
+        .cloned()
+        .collect()
 }
 
 /// Whether Envoy reserves the header.
@@ -64,8 +83,13 @@ fn is_internal(key: &str) -> bool {
 
 /// The value for the authority, if any.
 fn authority(headers: &BTreeMap<String, String>) -> Option<String> {
-    let is_authority = |key: &str| key.eq_ignore_ascii_case(":authority") || key.eq_ignore_ascii_case("host");
-    let value = headers.iter().filter(|(key, _)| is_authority(key)).map(|(_, value)| value).next_back();
+    let is_authority =
+        |key: &str| key.eq_ignore_ascii_case(":authority") || key.eq_ignore_ascii_case("host");
+    let value = headers
+        .iter()
+        .filter(|(key, _)| is_authority(key))
+        .map(|(_, value)| value)
+        .next_back();
     value.filter(|value| !value.is_empty()).cloned()
 }
 
@@ -77,15 +101,23 @@ mod tests {
     #[test]
     fn host_headers_become_the_authority_and_set_overrides_add() {
         let entries = |entries: &[(&str, &str)]| {
-            entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect::<BTreeMap<_, _>>()
+            entries
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect::<BTreeMap<_, _>>()
         };
+
         let request = HeaderOperations {
             set: entries(&[("Host", "set.example"), ("x-b", "1")]),
             add: entries(&[(":authority", "add.example"), ("x-a", "2")]),
             remove: vec![":path".to_owned(), "x-c".to_owned()],
         };
-        let changes = changes(&Headers { request: Some(request), response: None });
+        let changes = changes(&Headers {
+            request: Some(request),
+            response: None,
+        });
         assert_eq!(changes.authority.as_deref(), Some("set.example"));
+
         assert_eq!(
             changes.request_add,
             [
@@ -93,6 +125,7 @@ mod tests {
                 header("x-a", "2", HeaderAppendAction::AppendIfExistsOrAdd),
             ]
         );
+
         assert_eq!(changes.request_remove, ["x-c"]);
     }
 }

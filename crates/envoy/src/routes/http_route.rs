@@ -11,7 +11,9 @@ use prost_types::{Any, Struct, Value, value};
 
 use super::context::{RouteClient, RouteContext};
 use super::settings::RouteSettings;
-use super::{action, cors, fault, header_formats, headers, matchers, redirect, regex_size, stateful_session};
+use super::{
+    action, cors, fault, header_formats, headers, matchers, redirect, regex_size, stateful_session,
+};
 use crate::filters::ext_proc;
 use crate::gateway_api;
 use crate::names::{OutboundCluster, VipCluster};
@@ -20,19 +22,36 @@ use navarch_api::istio::{HttpMatchRequest, HttpRoute};
 use navarch_api::names::{Hostname, Namespace};
 use navarch_api::object::NamespacedName;
 
-/// The routes of a VirtualService in a context: those whose matches apply to the proxy, up to the first that matches
-/// everything.
+/// The routes of a VirtualService in a context: those whose matches apply to the proxy, up to the
+/// first that matches everything.
 #[must_use]
 pub fn http_routes(context: &RouteContext<'_>, name: &NamespacedName) -> Vec<Route> {
-    let Some(spec) = virtual_service::merged(context.view, name) else { return Vec::new() };
-    let source = Source { name, semantics: virtual_service::semantics(context.view, name) };
+    let Some(spec) = virtual_service::merged(context.view, name) else {
+        return Vec::new();
+    };
+
+    let source = Source {
+        name,
+        semantics: virtual_service::semantics(context.view, name),
+    };
     let mut routes = Vec::new();
+
     for declared in &spec.http {
         if declared.matches.is_empty() {
-            push(context, &source, translate(context, &source, declared, None), &mut routes);
+            push(
+                context,
+                &source,
+                translate(context, &source, declared, None),
+                &mut routes,
+            );
             return routes;
         }
-        for matched in declared.matches.iter().filter(|matched| applies(context, matched)) {
+
+        for matched in declared
+            .matches
+            .iter()
+            .filter(|matched| applies(context, matched))
+        {
             let route = translate(context, &source, declared, Some(matched));
             let is_last = route.r#match.as_ref().is_some_and(matchers::is_catch_all);
             push(context, &source, route, &mut routes);
@@ -41,19 +60,30 @@ pub fn http_routes(context: &RouteContext<'_>, name: &NamespacedName) -> Vec<Rou
             }
         }
     }
+
     routes
 }
 
 /// Adds a route unless its action is invalid: Envoy would reject all other routes because of it.
-fn push(context: &RouteContext<'_>, source: &Source<'_>, mut route: Route, routes: &mut Vec<Route>) {
-    let fault = fault_of(&route).map(str::to_owned).or_else(|| regex_size::fault(&route));
+fn push(
+    context: &RouteContext<'_>,
+    source: &Source<'_>,
+    mut route: Route,
+    routes: &mut Vec<Route>,
+) {
+    let fault = fault_of(&route)
+        .map(str::to_owned)
+        .or_else(|| regex_size::fault(&route));
     let Some(fault) = fault else {
         header_formats::leave_out_refused(context.view, source.name, &mut route);
         routes.push(route);
         return;
     };
-    let (object, name) = (source.name, &route.name);
-    context.view.remark(format!("VirtualService {object}: route {name:?} is ignored: {fault}"));
+    let object = source.name;
+    let name = &route.name;
+    context.view.remark(format!(
+        "VirtualService {object}: route {name:?} is ignored: {fault}"
+    ));
 }
 
 /// Why Envoy would reject a route, if it would.
@@ -62,10 +92,14 @@ fn fault_of(route: &Route) -> Option<&'static str> {
         None => Some("Envoy does not support its redirectCode; use 301, 302, 303, 307 or 308"),
         Some(route::Action::Route(action)) => match &action.cluster_specifier {
             Some(ClusterSpecifier::WeightedClusters(all)) => {
-                let weights = all.clusters.iter().map(|cluster| u64::from(cluster.weight.unwrap_or_default()));
+                let weights = all
+                    .clusters
+                    .iter()
+                    .map(|cluster| u64::from(cluster.weight.unwrap_or_default()));
                 let sum: u64 = weights.sum();
-                (sum == 0 || sum > u64::from(u32::MAX))
-                    .then_some("the weights of its destinations add up to 0, or to more than Envoy's maximum")
+                (sum == 0 || sum > u64::from(u32::MAX)).then_some(
+                    "the weights of its destinations add up to 0, or to more than Envoy's maximum",
+                )
             }
             Some(_) | None => None,
         },
@@ -76,9 +110,13 @@ fn fault_of(route: &Route) -> Option<&'static str> {
 /// Whether a VirtualService has any route in a context. Translates no routes.
 pub(super) fn has_routes(context: &RouteContext<'_>, name: &NamespacedName) -> bool {
     virtual_service::merged(context.view, name).is_some_and(|spec| {
-        spec.http
-            .iter()
-            .any(|route| route.matches.is_empty() || route.matches.iter().any(|matched| applies(context, matched)))
+        spec.http.iter().any(|route| {
+            route.matches.is_empty()
+                || route
+                    .matches
+                    .iter()
+                    .any(|matched| applies(context, matched))
+        })
     })
 }
 
@@ -94,17 +132,29 @@ fn applies(context: &RouteContext<'_>, matched: &HttpMatchRequest) -> bool {
     if context.client == RouteClient::Waypoint && !matched.source_labels.is_empty() {
         return false;
     }
+
     if matched.port != 0 && matched.port != u32::from(context.listen_port) {
         return false;
     }
+
     if !matched.gateways.is_empty() {
-        return matched.gateways.iter().any(|gateway| context.gateways.contains(gateway));
+        return matched
+            .gateways
+            .iter()
+            .any(|gateway| context.gateways.contains(gateway));
     }
+
     let proxy = context.view.proxy();
-    let labels = matched.source_labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into()));
+    let labels = matched
+        .source_labels
+        .iter()
+        .map(|(key, value)| (key.as_str().into(), value.as_str().into()));
+
     proxy.selected_by(&labels.collect())
         && (matched.source_namespace.is_empty()
-            || proxy.namespace_among([Namespace::new(&matched.source_namespace)]).is_some())
+            || proxy
+                .namespace_among([Namespace::new(&matched.source_namespace)])
+                .is_some())
 }
 
 /// The route of one match.
@@ -116,42 +166,74 @@ fn translate(
 ) -> Route {
     let mut out = Route {
         name: route_name(declared, matched),
-        r#match: Some(
-            matched.map_or_else(matchers::everything, |matched| matchers::route_match(matched, source.semantics)),
-        ),
+        r#match: Some(matched.map_or_else(matchers::everything, |matched| {
+            matchers::route_match(matched, source.semantics)
+        })),
         metadata: Some(config_metadata(source.name)),
-        stat_prefix: matched.map(|matched| matched.stat_prefix.clone()).unwrap_or_default(),
+        stat_prefix: matched
+            .map(|matched| matched.stat_prefix.clone())
+            .unwrap_or_default(),
         ..Route::default()
     };
-    let changes = declared.headers.as_deref().map(headers::changes).unwrap_or_default();
+
+    let changes = declared
+        .headers
+        .as_deref()
+        .map(headers::changes)
+        .unwrap_or_default();
     out.request_headers_to_add = changes.request_add;
     out.request_headers_to_remove = changes.request_remove;
     out.response_headers_to_add = changes.response_add;
+
     out.response_headers_to_remove = changes.response_remove;
     let mut services = Vec::new();
+
     if let Some(declared) = &declared.redirect {
         let redirect = redirect::redirect(declared, context.listen_port, context.is_tls);
         out.action = redirect.map(route::Action::Redirect);
     } else if let Some(declared) = &declared.direct_response {
-        out.action = Some(route::Action::DirectResponse(redirect::direct_response(declared)));
+        out.action = Some(route::Action::DirectResponse(redirect::direct_response(
+            declared,
+        )));
     } else {
-        services = action::forward(&mut out, context, declared, source.semantics, changes.authority);
+        services = action::forward(
+            &mut out,
+            context,
+            declared,
+            source.semantics,
+            changes.authority,
+        );
     }
-    out.decorator = Some(Decorator { operation: operation(&out, source.name, context.listen_port), propagate: None });
+
+    out.decorator = Some(Decorator {
+        operation: operation(&out, source.name, context.listen_port),
+        propagate: None,
+    });
     let settings = context.view.get(&RouteSettings);
     let sessions = services.iter().map(|service| {
-        service.as_ref().and_then(|service| stateful_session::per_route(service, settings.session_labels.as_ref()))
+        service.as_ref().and_then(|service| {
+            stateful_session::per_route(service, settings.session_labels.as_ref())
+        })
     });
     out.typed_per_filter_config = filter_config(declared, first_of_last_run(sessions));
+
     if source.semantics == RouteSemantics::Gateway {
-        let picker =
-            gateway_api::endpoint_pickers(context.view, source.name).get(&declared.name).map(ext_proc::per_route);
-        out.typed_per_filter_config.extend(picker.map(|config| (ext_proc::FILTER.to_owned(), config)));
+        let picker = gateway_api::endpoint_pickers(context.view, source.name)
+            .get(&declared.name)
+            .map(ext_proc::per_route);
+        out.typed_per_filter_config
+            .extend(picker.map(|config| (ext_proc::FILTER.to_owned(), config)));
     }
+
     if context.advertises_http3 {
         let value = format!("h3=\":{}\"; ma=86400", context.listen_port);
-        out.response_headers_to_add.push(headers::header("alt-svc", &value, HeaderAppendAction::AppendIfExistsOrAdd));
+        out.response_headers_to_add.push(headers::header(
+            "alt-svc",
+            &value,
+            HeaderAppendAction::AppendIfExistsOrAdd,
+        ));
     }
+
     out
 }
 
@@ -165,15 +247,22 @@ fn route_name(declared: &HttpRoute, matched: Option<&HttpMatchRequest>) -> Strin
 
 /// Per-route filter configuration.
 fn filter_config(declared: &HttpRoute, session: Option<Any>) -> BTreeMap<String, Any> {
-    let fault = declared.fault.as_deref().map(|fault| ("envoy.filters.http.fault", pack(&fault::injection(fault))));
-    let cors = declared.cors_policy.as_deref().map(|cors| ("envoy.filters.http.cors", pack(&cors::policy(cors))));
+    let fault = declared
+        .fault
+        .as_deref()
+        .map(|fault| ("envoy.filters.http.fault", pack(&fault::injection(fault))));
+    let cors = declared
+        .cors_policy
+        .as_deref()
+        .map(|cors| ("envoy.filters.http.cors", pack(&cors::policy(cors))));
     let session = session.map(|session| (stateful_session::FILTER, session));
     let all = [fault, cors, session].into_iter().flatten();
-    all.map(|(filter, config)| (filter.to_owned(), config)).collect()
+    all.map(|(filter, config)| (filter.to_owned(), config))
+        .collect()
 }
 
-/// The session that Istio uses for several destinations: a destination without a session discards the previous one, and
-/// of two consecutive sessions the first is used.
+/// The session that Istio uses for several destinations: a destination without a session discards
+/// the previous one, and of two consecutive sessions the first is used.
 fn first_of_last_run(sessions: impl Iterator<Item = Option<Any>>) -> Option<Any> {
     let mut picked = None;
     for session in sessions {
@@ -187,17 +276,32 @@ fn first_of_last_run(sessions: impl Iterator<Item = Option<Any>>) -> Option<Any>
 
 /// Route metadata with the source object, for config dumps.
 fn config_metadata(name: &NamespacedName) -> Metadata {
-    let path = format!("/apis/networking.istio.io/v1/namespaces/{}/virtual-service/{}", name.namespace, name.name);
-    let config = Value { kind: Some(value::Kind::StringValue(path)) };
-    let istio = Struct { fields: [("config".to_owned(), config)].into() };
-    Metadata { filter_metadata: [("istio".to_owned(), istio)].into(), ..Metadata::default() }
+    let path = format!(
+        "/apis/networking.istio.io/v1/namespaces/{}/virtual-service/{}",
+        name.namespace, name.name
+    );
+    let config = Value {
+        kind: Some(value::Kind::StringValue(path)),
+    };
+    let istio = Struct {
+        fields: [("config".to_owned(), config)].into(),
+    };
+    Metadata {
+        filter_metadata: [("istio".to_owned(), istio)].into(),
+        ..Metadata::default()
+    }
 }
 
-/// The span name of a route: host and port of its only cluster, else the VirtualService and the listener's port, with
-/// the path.
+/// The span name of a route: host and port of its only cluster, else the VirtualService and the
+/// listener's port, with the path.
 fn operation(out: &Route, name: &NamespacedName, listen_port: u16) -> String {
     use route_match::PathSpecifier;
-    let path = match out.r#match.as_ref().and_then(|matched| matched.path_specifier.as_ref()) {
+
+    let path = match out
+        .r#match
+        .as_ref()
+        .and_then(|matched| matched.path_specifier.as_ref())
+    {
         Some(PathSpecifier::Prefix(prefix)) => format!("{prefix}*"),
         Some(PathSpecifier::Path(path)) => path.clone(),
         Some(PathSpecifier::SafeRegex(regex)) => regex.regex.clone(),
@@ -208,6 +312,7 @@ fn operation(out: &Route, name: &NamespacedName, listen_port: u16) -> String {
         )
         | None => "/*".to_owned(),
     };
+
     if let Some(route::Action::Route(action)) = &out.action
         && let Some(ClusterSpecifier::Cluster(cluster)) = &action.cluster_specifier
         && let Some((host, port)) = service_of_cluster(cluster)
@@ -233,12 +338,26 @@ mod tests {
     #[test]
     fn weights_must_add_up_to_something() {
         let route = |weights: &[u32]| {
-            let cluster = |weight: &u32| ClusterWeight { weight: Some(*weight), ..ClusterWeight::default() };
-            let all = WeightedCluster { clusters: weights.iter().map(cluster).collect(), ..Default::default() };
+            let cluster = |weight: &u32| ClusterWeight {
+                weight: Some(*weight),
+                ..ClusterWeight::default()
+            };
+            let all = WeightedCluster {
+                clusters: weights.iter().map(cluster).collect(),
+                ..Default::default()
+            };
             let specifier = Some(ClusterSpecifier::WeightedClusters(all));
-            let action = RouteAction { cluster_specifier: specifier, ..RouteAction::default() };
-            Route { action: Some(route::Action::Route(action)), ..Route::default() }
+
+            let action = RouteAction {
+                cluster_specifier: specifier,
+                ..RouteAction::default()
+            };
+            Route {
+                action: Some(route::Action::Route(action)),
+                ..Route::default()
+            }
         };
+
         assert!(fault_of(&route(&[])).is_some());
         assert!(fault_of(&route(&[u32::MAX, 1])).is_some());
         assert!(fault_of(&route(&[1, 2])).is_none());
@@ -247,9 +366,20 @@ mod tests {
 
     #[test]
     fn a_destination_without_a_session_forgets_the_ones_before_it() {
-        let session = |name: &str| Some(Any { type_url: name.to_owned(), value: Vec::new() });
-        assert_eq!(first_of_last_run([session("a"), session("b")].into_iter()), session("a"));
+        let session = |name: &str| {
+            Some(Any {
+                type_url: name.to_owned(),
+                value: Vec::new(),
+            })
+        };
+        assert_eq!(
+            first_of_last_run([session("a"), session("b")].into_iter()),
+            session("a")
+        );
         assert_eq!(first_of_last_run([session("a"), None].into_iter()), None);
-        assert_eq!(first_of_last_run([session("a"), None, session("b")].into_iter()), session("b"));
+        assert_eq!(
+            first_of_last_run([session("a"), None, session("b")].into_iter()),
+            session("b")
+        );
     }
 }

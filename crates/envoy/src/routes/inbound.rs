@@ -22,7 +22,8 @@ pub struct InboundRoute<'a> {
     pub port: u16,
     /// The protocol of the port.
     pub protocol: Protocol,
-    /// Set for a waypoint, which is a client of its services: the consistent hash settings of the service, if any.
+    /// Set for a waypoint, which is a client of its services: the consistent hash settings of the
+    /// service, if any.
     pub waypoint: Option<Option<ConsistentHashLb>>,
     /// The only host that requests may have; `None` means any.
     pub domain: Option<String>,
@@ -37,15 +38,19 @@ pub fn inbound(view: &View<'_>, to: &InboundRoute<'_>) -> RouteConfiguration {
     let operation = format!("{}/*", with_port(to.host.as_str(), to.port));
     let settings = view.get(&RouteSettings);
     let route = match &to.waypoint {
-        Some(hash) => default_route::outbound(to.cluster.to_owned(), operation, hash.as_ref(), &settings),
+        Some(hash) => {
+            default_route::outbound(to.cluster.to_owned(), operation, hash.as_ref(), &settings)
+        }
         None => default_route::inbound(to.cluster.to_owned(), operation, to.protocol, &settings),
     };
+
     let host = VirtualHost {
         name: format!("inbound|http|{}", to.port),
         domains: vec![to.domain.clone().unwrap_or_else(|| "*".to_owned())],
         routes: vec![route],
         ..VirtualHost::default()
     };
+
     let mut routes = RouteConfiguration {
         name: to.cluster.to_owned(),
         virtual_hosts: vec![host],
@@ -53,6 +58,7 @@ pub fn inbound(view: &View<'_>, to: &InboundRoute<'_>) -> RouteConfiguration {
         max_direct_response_body_size_bytes: to.waypoint.is_some().then_some(MAX_DIRECT_RESPONSE),
         ..RouteConfiguration::default()
     };
+
     patched::inbound(view, &mut routes);
     routes
 }

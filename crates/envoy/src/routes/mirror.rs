@@ -9,12 +9,23 @@ use super::fraction;
 use super::settings::RouteSettings;
 use navarch_api::istio::{Destination, HttpMirrorPolicy, HttpRoute, Percent};
 
-/// The mirror destinations of a route: `mirror` first, then `mirrors`. A fraction of zero mirrors nothing.
+/// The mirror destinations of a route: `mirror` first, then `mirrors`. A fraction of zero mirrors
+/// nothing.
 pub(super) fn policies(context: &RouteContext<'_>, route: &HttpRoute) -> Vec<RequestMirrorPolicy> {
-    let superseded = route.mirror.as_ref().and_then(|mirror| policy(context, mirror, share(route)?));
-    let listed = route.mirrors.iter().filter_map(|mirror: &HttpMirrorPolicy| {
-        policy(context, mirror.destination.as_ref()?, mirror_fraction(mirror.percentage.as_ref())?)
-    });
+    let superseded = route
+        .mirror
+        .as_ref()
+        .and_then(|mirror| policy(context, mirror, share(route)?));
+    let listed = route
+        .mirrors
+        .iter()
+        .filter_map(|mirror: &HttpMirrorPolicy| {
+            policy(
+                context,
+                mirror.destination.as_ref()?,
+                mirror_fraction(mirror.percentage.as_ref())?,
+            )
+        });
     superseded.into_iter().chain(listed).collect()
 }
 

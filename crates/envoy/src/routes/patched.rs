@@ -34,17 +34,39 @@ pub(super) fn gateway(view: &View<'_>, name: &str) -> Bytes {
 /// Applies the patches to the routes of an inbound listener.
 pub(super) fn inbound(view: &View<'_>, routes: &mut RouteConfiguration) {
     if let Some(patches) = patches(view, PatchClass::Routes) {
-        let identity = RoutesIdentity { context: PatchContext::SidecarInbound, declared_ports: None };
+        let identity = RoutesIdentity {
+            context: PatchContext::SidecarInbound,
+            declared_ports: None,
+        };
         patch_routes(view, &patches, &identity, routes);
     }
 }
 
 /// Decodes a route configuration, patches it and encodes it again.
 fn patched(view: &View<'_>, patches: &Patches, bytes: Bytes, context: PatchContext) -> Bytes {
-    let Ok(mut routes) = RouteConfiguration::decode(bytes.clone()) else { return bytes };
-    let port = routes.name.split('.').nth(1).and_then(|port| port.parse().ok());
-    let declared = port.filter(|_| context == PatchContext::Gateway).map(|port| declared_ports(view, port));
+    let Ok(mut routes) = RouteConfiguration::decode(bytes.clone()) else {
+        return bytes;
+    };
+
+    let port = routes
+        .name
+        .split('.')
+        .nth(1)
+        .and_then(|port| port.parse().ok());
+    let declared = port
+        .filter(|_| context == PatchContext::Gateway)
+        .map(|port| declared_ports(view, port));
     let declared_ports = declared.as_deref().filter(|ports| !ports.is_empty());
-    patch_routes(view, patches, &RoutesIdentity { context, declared_ports }, &mut routes);
+
+    patch_routes(
+        view,
+        patches,
+        &RoutesIdentity {
+            context,
+            declared_ports,
+        },
+        &mut routes,
+    );
+
     encode(&routes)
 }

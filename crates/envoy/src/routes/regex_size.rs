@@ -1,4 +1,5 @@
-//! Regular expressions of routes that are too large for proxies, which would reject all routes because of one of them.
+//! Regular expressions of routes that are too large for proxies, which would reject all routes
+//! because of one of them.
 
 use navarch_proto::envoy::config::route::v3::header_matcher::HeaderMatchSpecifier;
 use navarch_proto::envoy::config::route::v3::query_parameter_matcher::QueryParameterMatchSpecifier;
@@ -16,7 +17,8 @@ pub(super) fn fault(route: &Route) -> Option<String> {
         Some(route::Action::FilterAction(_) | route::Action::NonForwardingAction(_)) => None,
     };
     let mut all = matched.chain(rewrite.and_then(|rewrite| rewrite.pattern.as_ref()));
-    let oversized = all.find(|matcher| check_regex(&matcher.regex).is_ok_and(|size| size > MAX_REGEX_PROGRAM))?;
+    let oversized =
+        all.find(|matcher| check_regex(&matcher.regex).is_ok_and(|size| size > MAX_REGEX_PROGRAM))?;
     let start: String = oversized.regex.chars().take(40).collect();
     Some(format!(
         "the regular expression that starts with {start:?} is too large: proxies accept programs of up to {MAX_REGEX_PROGRAM} instructions"
@@ -35,7 +37,9 @@ fn of_match(matched: &RouteMatch) -> Vec<&RegexMatcher> {
         }
     }
     for parameter in &matched.query_parameters {
-        if let Some(QueryParameterMatchSpecifier::StringMatch(text)) = &parameter.query_parameter_match_specifier {
+        if let Some(QueryParameterMatchSpecifier::StringMatch(text)) =
+            &parameter.query_parameter_match_specifier
+        {
             found.extend(of_text(text));
         }
     }
@@ -56,10 +60,19 @@ mod tests {
 
     #[test]
     fn large_regexes_are_found_at_any_depth() {
-        let regex = |regex: &str| RegexMatcher { regex: regex.to_owned(), engine_type: None };
+        let regex = |regex: &str| RegexMatcher {
+            regex: regex.to_owned(),
+            engine_type: None,
+        };
         let route = |expression: &str| {
             let path = Some(route_match::PathSpecifier::SafeRegex(regex(expression)));
-            Route { r#match: Some(RouteMatch { path_specifier: path, ..RouteMatch::default() }), ..Route::default() }
+            Route {
+                r#match: Some(RouteMatch {
+                    path_specifier: path,
+                    ..RouteMatch::default()
+                }),
+                ..Route::default()
+            }
         };
         assert_eq!(fault(&route("/a/.{1000}")), None);
         let large = format!("({}){{1000}}", "abcdefgh".repeat(5));

@@ -10,11 +10,17 @@ use crate::virtual_service::RouteSemantics;
 use navarch_api::istio::HttpRewrite;
 
 /// Rewrites the path of a route's requests.
-pub(super) fn path(action: &mut RouteAction, rewrite: &HttpRewrite, matched: &RouteMatch, semantics: RouteSemantics) {
+pub(super) fn path(
+    action: &mut RouteAction,
+    rewrite: &HttpRewrite,
+    matched: &RouteMatch,
+    semantics: RouteSemantics,
+) {
     if let Some(by_regex) = &rewrite.uri_regex_rewrite {
         action.regex_rewrite = Some(substitution(&by_regex.matches, &by_regex.rewrite));
     } else if rewrite.uri == "/" && semantics == RouteSemantics::Gateway {
-        // The prefix is removed; the slash after it stays, or replaces a path that equals the prefix.
+        // The prefix is removed; the slash after it stays, or replaces a path that equals the
+        // prefix.
         let prefix = match &matched.path_specifier {
             Some(route_match::PathSpecifier::PathSeparatedPrefix(prefix)) => prefix.as_str(),
             Some(_) | None => "",
@@ -33,5 +39,8 @@ pub(super) fn authority(authority: &str) -> HostRewriteSpecifier {
 
 /// Replaces the matches of a regular expression.
 fn substitution(expression: &str, replacement: &str) -> RegexMatchAndSubstitute {
-    RegexMatchAndSubstitute { pattern: Some(regex(expression)), substitution: replacement.to_owned() }
+    RegexMatchAndSubstitute {
+        pattern: Some(regex(expression)),
+        substitution: replacement.to_owned(),
+    }
 }

@@ -21,7 +21,8 @@ pub(super) struct MeshRoutes {
     pub(super) keep_mirrored_host: bool,
     /// Whether hosts with a trailing dot are also domains.
     pub(super) absolute_hosts: bool,
-    /// The service labels with the cookie and the header of persistent sessions, if these are enabled.
+    /// The service labels with the cookie and the header of persistent sessions, if these are
+    /// enabled.
     pub(super) session_labels: Option<SessionLabels>,
 }
 
@@ -37,7 +38,8 @@ impl Query for RouteSettings {
     type Value = MeshRoutes;
 
     fn compute(&self, view: &View<'_>) -> MeshRoutes {
-        let (config, settings) = (&view.mesh().config, &view.mesh().settings);
+        let config = &view.mesh().config;
+        let settings = &view.mesh().settings;
         MeshRoutes {
             retry: config.default_http_retry_policy.clone(),
             inbound_retry: config.default_inbound_http_retry_policy.clone(),
@@ -69,8 +71,13 @@ impl Query for RouteHeaders {
 
     fn compute(&self, view: &View<'_>) -> HeaderFlags {
         // As in Istio, gateways also use the class of sidecars' outbound listeners for routes.
-        let settings = view.get(&HeaderSettingsOf { class: ListenerClass::SidecarOutbound });
-        HeaderFlags { attempt_count: settings.attempt_count, forwarded_host: settings.x_forwarded_host }
+        let settings = view.get(&HeaderSettingsOf {
+            class: ListenerClass::SidecarOutbound,
+        });
+        HeaderFlags {
+            attempt_count: settings.attempt_count,
+            forwarded_host: settings.x_forwarded_host,
+        }
     }
 }
 

@@ -7,7 +7,10 @@ use navarch_api::istio::StringMatch;
 
 /// A regular expression for RE2.
 pub(super) fn regex(expression: &str) -> RegexMatcher {
-    RegexMatcher { regex: expression.to_owned(), engine_type: None }
+    RegexMatcher {
+        regex: expression.to_owned(),
+        engine_type: None,
+    }
 }
 
 /// A text match; `None` if unset.
@@ -18,5 +21,8 @@ pub(super) fn text(declared: &StringMatch) -> Option<StringMatcher> {
         StringMatch::Prefix(text) => MatchPattern::Prefix(text.clone()),
         StringMatch::Regex(text) => MatchPattern::SafeRegex(regex(text)),
     };
-    Some(StringMatcher { ignore_case: false, match_pattern: Some(pattern) })
+    Some(StringMatcher {
+        ignore_case: false,
+        match_pattern: Some(pattern),
+    })
 }

@@ -1,10 +1,12 @@
 //! VHDS: virtual hosts as separate resources, so that a change of one host sends only that host.
 //!
-//! A route configuration in this form contains the virtual hosts that match any host and has a VHDS config source for
-//! the others, which are resources named `<route configuration>/<virtual host>`. They have this name inside as well:
-//! Envoy identifies them by one and removes them by the other. Envoy searches all virtual hosts alike, so both forms
-//! have the same effect. VHDS is used for proxies on delta streams that enable it (`FINE_GRAINED_ROUTES` in their
-//! metadata, which `proxyMetadata.ISTIO_META_FINE_GRAINED_ROUTES` sets) or all of them (`NAVARCH_FINE_GRAINED_ROUTES`).
+//! A route configuration in this form contains the virtual hosts that match any host and has a VHDS
+//! config source for the others, which are resources named `<route configuration>/<virtual host>`.
+//! They have this name inside as well: Envoy identifies them by one and removes them by the other.
+//! Envoy searches all virtual hosts alike, so both forms have the same effect. VHDS is used for
+//! proxies on delta streams that enable it (`FINE_GRAINED_ROUTES` in their metadata, which
+//! `proxyMetadata.ISTIO_META_FINE_GRAINED_ROUTES` sets) or all of them
+//! (`NAVARCH_FINE_GRAINED_ROUTES`).
 
 use bytes::{Bytes, BytesMut};
 use navarch_proto::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
@@ -64,7 +66,8 @@ enum Table {
     /// The virtual hosts of a sidecar's port.
     Port(OutboundPort),
     Gateway,
-    /// EnvoyFilters patch routes: it is built as a whole first, as patches may match any part of it.
+    /// EnvoyFilters patch routes: it is built as a whole first, as patches may match any part of
+    /// it.
     Patched,
 }
 
@@ -99,19 +102,31 @@ pub(super) fn configuration(view: &View<'_>, name: &str) -> Bytes {
                 .filter(|virtual_host| matches_any_host(virtual_host))
                 .map(|virtual_host| bytes(view, at, virtual_host))
                 .collect();
-            let catch_all =
-                default_route::catch_all(&sidecar_scope::outbound_policy(view), *view.derived(&RouteHeaders));
+
+            let catch_all = default_route::catch_all(
+                &sidecar_scope::outbound_policy(view),
+                *view.derived(&RouteHeaders),
+            );
             inline.push(as_field(&catch_all));
-            assemble(name, &inline, vhds(table.virtual_hosts.len() >= inline.len()))
+
+            assemble(
+                name,
+                &inline,
+                vhds(table.virtual_hosts.len() >= inline.len()),
+            )
         }
         Table::Gateway => match gateway::inline(view, name) {
             Some((inline, are_others)) => assemble(name, &inline, vhds(are_others)),
             None => whole(view, name),
         },
         Table::Patched => {
-            let mut routes = RouteConfiguration::clone(&view.get(&PatchedTable { name: name.to_owned() }));
+            let mut routes = RouteConfiguration::clone(&view.get(&PatchedTable {
+                name: name.to_owned(),
+            }));
             let all = routes.virtual_hosts.len();
-            routes.virtual_hosts.retain(|host| !is_separate_resource(host));
+            routes
+                .virtual_hosts
+                .retain(|host| !is_separate_resource(host));
             routes.vhds = vhds(routes.virtual_hosts.len() < all);
             encode(&routes)
         }
@@ -121,6 +136,7 @@ pub(super) fn configuration(view: &View<'_>, name: &str) -> Bytes {
 /// The names of the virtual hosts of a route configuration that are separate resources.
 pub(super) fn names(view: &View<'_>, routes: &str) -> Vec<ResourceName> {
     let full = |host: &str| ResourceName::new(format!("{routes}/{host}"));
+
     match table(view, routes) {
         Table::Whole => Vec::new(),
         Table::Port(at) => {
@@ -132,10 +148,20 @@ pub(super) fn names(view: &View<'_>, routes: &str) -> Vec<ResourceName> {
                 .map(|virtual_host| full(&virtual_host.name))
                 .collect()
         }
-        Table::Gateway => gateway::names(view, routes).iter().map(|name| full(name)).collect(),
+        Table::Gateway => gateway::names(view, routes)
+            .iter()
+            .map(|name| full(name))
+            .collect(),
         Table::Patched => {
-            let table = view.get(&PatchedTable { name: routes.to_owned() });
-            table.virtual_hosts.iter().filter(|host| is_separate_resource(host)).map(|host| full(&host.name)).collect()
+            let table = view.get(&PatchedTable {
+                name: routes.to_owned(),
+            });
+            table
+                .virtual_hosts
+                .iter()
+                .filter(|host| is_separate_resource(host))
+                .map(|host| full(&host.name))
+                .collect()
         }
     }
 }
@@ -145,15 +171,23 @@ pub(super) fn host(view: &View<'_>, routes: &str, name: &str) -> Option<Bytes> {
     let host = match table(view, routes) {
         Table::Whole => None,
         Table::Port(at) => {
-            let virtual_host = (*view.get(&NamedVirtualHost { at, name: name.to_owned() })).clone()?;
+            let virtual_host = (*view.get(&NamedVirtualHost {
+                at,
+                name: name.to_owned(),
+            }))
+            .clone()?;
             wire_field::message(&bytes(view, at, &virtual_host))
         }
         Table::Gateway => wire_field::message(&gateway::host(view, routes, name)?),
         Table::Patched => {
-            let named = PatchedHost { routes: routes.to_owned(), name: name.to_owned() };
+            let named = PatchedHost {
+                routes: routes.to_owned(),
+                name: name.to_owned(),
+            };
             (*view.get(&named)).as_ref().map(encode)
         }
     };
+
     wire_field::renamed(&host?, &format!("{routes}/{name}"))
 }
 
@@ -163,8 +197,14 @@ pub fn with_hosts<'a>(
     body: &Bytes,
     hosts: impl Iterator<Item = (&'a ResourceName, &'a Bytes)>,
 ) -> Bytes {
-    let mut own = hosts.filter(|(host, _)| host.as_str().rsplit_once('/').is_some_and(|(of, _)| of == name.as_str()));
-    let Some(first) = own.next() else { return body.clone() };
+    let mut own = hosts.filter(|(host, _)| {
+        host.as_str()
+            .rsplit_once('/')
+            .is_some_and(|(of, _)| of == name.as_str())
+    });
+    let Some(first) = own.next() else {
+        return body.clone();
+    };
     let fields = std::iter::once(first).chain(own).map(|(_, host)| {
         let mut field = wire_field::begin(FIELD_NUMBER, host.len());
         field.extend_from_slice(host);
@@ -183,8 +223,14 @@ fn table(view: &View<'_>, name: &str) -> Table {
         ProxyKind::Router => Some(Table::Gateway),
         ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => None,
     };
-    let Some(found) = found else { return Table::Whole };
-    if patches(view, PatchClass::Routes).is_some() { Table::Patched } else { found }
+    let Some(found) = found else {
+        return Table::Whole;
+    };
+    if patches(view, PatchClass::Routes).is_some() {
+        Table::Patched
+    } else {
+        found
+    }
 }
 
 /// The route configuration with all of its virtual hosts.
@@ -197,12 +243,14 @@ fn whole(view: &View<'_>, name: &str) -> Bytes {
     }
 }
 
-/// The VHDS config source, if there are such virtual hosts: the stream of the route configuration. Envoy waits for them
-/// as long as for the route configuration; without any it would wait forever.
+/// The VHDS config source, if there are such virtual hosts: the stream of the route configuration.
+/// Envoy waits for them as long as for the route configuration; without any it would wait forever.
 fn vhds(are_any: bool) -> Option<Vhds> {
     are_any.then(|| Vhds {
         config_source: Some(ConfigSource {
-            config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource::default())),
+            config_source_specifier: Some(ConfigSourceSpecifier::Ads(
+                AggregatedConfigSource::default(),
+            )),
             initial_fetch_timeout: Some(Duration::default()),
             resource_api_version: ApiVersion::V3.into(),
             ..ConfigSource::default()
@@ -213,7 +261,12 @@ fn vhds(are_any: bool) -> Option<Vhds> {
 /// A virtual host of a sidecar, encoded as a list item.
 fn bytes(view: &View<'_>, at: OutboundPort, virtual_host: &PlannedVirtualHost) -> Bytes {
     let domains = DomainChoice::Without(lost_domains(view, at, &virtual_host.name));
-    (*view.get(&VirtualHostBytes { at, virtual_host: virtual_host.clone(), domains })).clone()
+    (*view.get(&VirtualHostBytes {
+        at,
+        virtual_host: virtual_host.clone(),
+        domains,
+    }))
+    .clone()
 }
 
 /// Whether a virtual host matches any host.
@@ -221,9 +274,12 @@ fn matches_any_host(virtual_host: &PlannedVirtualHost) -> bool {
     virtual_host.host.as_str() == "*"
 }
 
-/// Whether a virtual host can be a separate resource: its name must be the last part of the resource's.
+/// Whether a virtual host can be a separate resource: its name must be the last part of the
+/// resource's.
 fn is_separate_resource(host: &VirtualHost) -> bool {
-    !host.name.is_empty() && !host.name.contains('/') && !host.domains.iter().any(|domain| domain == "*")
+    !host.name.is_empty()
+        && !host.name.contains('/')
+        && !host.domains.iter().any(|domain| domain == "*")
 }
 
 impl Query for NamedVirtualHost {
@@ -249,7 +305,9 @@ impl Query for PatchedHost {
     type Value = Option<VirtualHost>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let table = view.get(&PatchedTable { name: self.routes.clone() });
+        let table = view.get(&PatchedTable {
+            name: self.routes.clone(),
+        });
         table
             .virtual_hosts
             .iter()

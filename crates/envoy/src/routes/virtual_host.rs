@@ -21,8 +21,8 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::Service;
 
-/// One virtual host, encoded as an item of a route configuration: key and length of the field `virtual_hosts`, then the
-/// message. Empty if it has no domains left.
+/// One virtual host, encoded as an item of a route configuration: key and length of the field
+/// `virtual_hosts`, then the message. Empty if it has no domains left.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct VirtualHostBytes {
     /// The port and listener.
@@ -47,7 +47,8 @@ impl Query for VirtualHostBytes {
     type Value = Bytes;
 
     fn compute(&self, view: &View<'_>) -> Bytes {
-        self.build(view).map_or_else(Bytes::new, |host| as_field(&host))
+        self.build(view)
+            .map_or_else(Bytes::new, |host| as_field(&host))
     }
 }
 
@@ -65,12 +66,20 @@ impl VirtualHostBytes {
         if domains.is_empty() {
             return None;
         }
-        let service = self.virtual_host.service.as_ref().and_then(|service| port_services::cut(view, self.at, service));
+
+        let service = self
+            .virtual_host
+            .service
+            .as_ref()
+            .and_then(|service| port_services::cut(view, self.at, service));
         let settings = view.get(&RouteSettings);
         let session = service
             .as_ref()
-            .and_then(|service| stateful_session::per_route(service, settings.session_labels.as_ref()))
+            .and_then(|service| {
+                stateful_session::per_route(service, settings.session_labels.as_ref())
+            })
             .map(|session| (stateful_session::FILTER.to_owned(), session));
+
         Some(VirtualHost {
             name: self.virtual_host.name.clone(),
             domains,
@@ -89,19 +98,34 @@ impl VirtualHostBytes {
         };
         let needs_port = self.at.port == 0 && self.virtual_host.port != 80;
         let mut domains: Vec<String> = Vec::new();
-        for domain in view.get(&DomainsOf { at: self.at, virtual_host: self.virtual_host.clone() }).iter() {
+
+        for domain in view
+            .get(&DomainsOf {
+                at: self.at,
+                virtual_host: self.virtual_host.clone(),
+            })
+            .iter()
+        {
             let text = &domain.text;
-            if lost.binary_search(text).is_err() && (!needs_port || text.contains(':')) && domain.is_known(view) {
+            if lost.binary_search(text).is_err()
+                && (!needs_port || text.contains(':'))
+                && domain.is_known(view)
+            {
                 domains.push(text.clone());
             }
         }
+
         domains
     }
 
     fn routes(&self, view: &View<'_>, service: Option<&Service>) -> Vec<Route> {
         let Some(owner) = &self.virtual_host.owner else {
-            return service.map(|service| self.plain_route(view, service)).into_iter().collect();
+            return service
+                .map(|service| self.plain_route(view, service))
+                .into_iter()
+                .collect();
         };
+
         let context = RouteContext {
             view,
             listen_port: self.at.port,
@@ -109,17 +133,26 @@ impl VirtualHostBytes {
             client: self.at.client,
             is_tls: false,
             advertises_http3: false,
-            service: &|host: &Hostname| -> Option<Arc<Service>> { port_services::service_on(view, self.at, host) },
+            service: &|host: &Hostname| -> Option<Arc<Service>> {
+                port_services::service_on(view, self.at, host)
+            },
         };
+
         http_routes(&context, owner)
     }
 
     /// The route to a service without a VirtualService.
     fn plain_route(&self, view: &View<'_>, service: &Service) -> Route {
-        let (host, port) = (&service.key.hostname, self.virtual_host.port);
+        let host = &service.key.hostname;
+        let port = self.virtual_host.port;
         let hash = hash::of_service(view, host, port);
         let operation = format!("{}/*", with_port(host.as_str(), port));
         let settings = view.get(&RouteSettings);
-        default_route::outbound(format!("outbound|{port}||{host}"), operation, hash.as_ref(), &settings)
+        default_route::outbound(
+            format!("outbound|{port}||{host}"),
+            operation,
+            hash.as_ref(),
+            &settings,
+        )
     }
 }

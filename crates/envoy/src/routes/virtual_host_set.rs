@@ -73,9 +73,15 @@ impl Query for VirtualHostSet {
     fn compute(&self, view: &View<'_>) -> VirtualHostTable {
         let services = port_services::services_on(view, self.at);
         let mut wrappers = of_virtual_services(view, self.at, &services);
-        let routed: BTreeSet<Hostname> =
-            wrappers.iter().flat_map(|wrapper| &wrapper.services).map(|(host, _)| host.clone()).collect();
-        for (host, service) in services.iter().filter(|(host, service)| !service.is_alias && !routed.contains(*host)) {
+        let routed: BTreeSet<Hostname> = wrappers
+            .iter()
+            .flat_map(|wrapper| &wrapper.services)
+            .map(|(host, _)| host.clone())
+            .collect();
+        for (host, service) in services
+            .iter()
+            .filter(|(host, service)| !service.is_alias && !routed.contains(*host))
+        {
             wrappers.extend(service.http_ports.iter().map(|port| Wrapper {
                 port: *port,
                 owner: None,
@@ -83,15 +89,19 @@ impl Query for VirtualHostSet {
                 services: vec![(host.clone(), service.service.clone())],
             }));
         }
-        // Istio visits the ports of an HTTP proxy in random order; port 80 is first here, as its domains have no port.
+
+        // Istio visits the ports of an HTTP proxy in random order; port 80 is first here, as its
+        // domains have no port.
         wrappers.sort_by_key(|wrapper| wrapper.port != HTTP_PORT);
         let mut table = VirtualHostTable::default();
+
         for virtual_host in wrappers.into_iter().flat_map(Wrapper::virtual_hosts) {
             if let Entry::Vacant(entry) = table.by_name.entry(virtual_host.name.clone()) {
                 entry.insert(table.virtual_hosts.len());
                 table.virtual_hosts.push(virtual_host);
             }
         }
+
         table
     }
 }
@@ -99,39 +109,78 @@ impl Query for VirtualHostSet {
 impl Wrapper {
     /// Its virtual hosts: the hosts first.
     fn virtual_hosts(self) -> impl Iterator<Item = PlannedVirtualHost> {
-        let Self { port, owner, hosts, services } = self;
-        let hosts = hosts.into_iter().map(|host| (port_services::lower_case(&host), None));
-        let services = services.into_iter().map(|(host, service)| (host, Some(service)));
-        hosts.chain(services).map(move |(host, service)| PlannedVirtualHost {
-            name: domains::with_port(host.as_str(), port),
-            host,
+        let Self {
             port,
-            owner: owner.clone(),
-            service,
-        })
+            owner,
+            hosts,
+            services,
+        } = self;
+
+        let hosts = hosts
+            .into_iter()
+            .map(|host| (port_services::lower_case(&host), None));
+        let services = services
+            .into_iter()
+            .map(|(host, service)| (host, Some(service)));
+
+        hosts
+            .chain(services)
+            .map(move |(host, service)| PlannedVirtualHost {
+                name: domains::with_port(host.as_str(), port),
+                host,
+                port,
+                owner: owner.clone(),
+                service,
+            })
     }
 }
 
 /// The wrappers of all VirtualServices with routes here, the oldest first.
-fn of_virtual_services(view: &View<'_>, at: OutboundPort, services: &BTreeMap<Hostname, PortService>) -> Vec<Wrapper> {
+fn of_virtual_services(
+    view: &View<'_>,
+    at: OutboundPort,
+    services: &BTreeMap<Hostname, PortService>,
+) -> Vec<Wrapper> {
     let names = sidecar_scope::listener_virtual_services(view, at.listener);
     let index = view.get(&VirtualServiceIndex);
-    let by_name: BTreeMap<&NamespacedName, &IndexedVirtualService> =
-        index.entries.iter().map(|entry| (&entry.name, entry)).collect();
-    let entries: Vec<&IndexedVirtualService> = names.iter().filter_map(|name| by_name.get(name).copied()).collect();
+    let by_name: BTreeMap<&NamespacedName, &IndexedVirtualService> = index
+        .entries
+        .iter()
+        .map(|entry| (&entry.name, entry))
+        .collect();
+    let entries: Vec<&IndexedVirtualService> = names
+        .iter()
+        .filter_map(|name| by_name.get(name).copied())
+        .collect();
     let owned = owned_by_wildcard(&entries, services);
+
     let known = HostIndex::new(services.keys().map(|host| (host.as_str(), ())));
     let mut wrappers = Vec::new();
+
     for entry in &entries {
         if at.port != HTTP_PORT && !touches(entry, &known) {
             continue;
         }
-        if !*view.get(&HasRoutes { name: entry.name.clone(), port: at.port }) {
+
+        if !*view.get(&HasRoutes {
+            name: entry.name.clone(),
+            port: at.port,
+        }) {
             continue;
         }
-        let owned = owned.get(&entry.name).map(Vec::as_slice).unwrap_or_default();
-        wrappers.extend(wrappers_of(view, at, entry, split_hosts(entry, services, &known, owned)));
+
+        let owned = owned
+            .get(&entry.name)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        wrappers.extend(wrappers_of(
+            view,
+            at,
+            entry,
+            split_hosts(entry, services, &known, owned),
+        ));
     }
+
     wrappers
 }
 
@@ -162,7 +211,11 @@ impl Query for HasRoutes {
 
 /// Whether any host of a VirtualService matches a service here, or the other way round.
 fn touches(entry: &IndexedVirtualService, known: &HostIndex<'_, ()>) -> bool {
-    entry.hosts.iter().map(port_services::lower_case).any(|host| known.matches(host.as_str()))
+    entry
+        .hosts
+        .iter()
+        .map(port_services::lower_case)
+        .any(|host| known.matches(host.as_str()))
 }
 
 /// The hosts of a VirtualService without a service, and the services of the others.
@@ -176,34 +229,55 @@ fn wrappers_of(
     (hosts, matched): SplitHosts<'_>,
 ) -> Vec<Wrapper> {
     if entry.is_gateway_route {
-        let of_consumer = || view.proxy().namespace_among([entry.name.namespace.clone()]).is_some();
-        let allowed = |(_, service): &&(Hostname, &PortService)| service.service.key.namespace == entry.name.namespace;
+        let of_consumer = || {
+            view.proxy()
+                .namespace_among([entry.name.namespace.clone()])
+                .is_some()
+        };
+        let allowed = |(_, service): &&(Hostname, &PortService)| {
+            service.service.key.namespace == entry.name.namespace
+        };
         if !matched.iter().any(|found| allowed(&found)) && (matched.is_empty() || !of_consumer()) {
             return Vec::new();
         }
     }
+
     let mut by_port: BTreeMap<u16, Vec<(Hostname, ServiceRef)>> = BTreeMap::new();
+
     for (host, service) in matched {
         for port in &service.http_ports {
-            by_port.entry(*port).or_default().push((host.clone(), service.service.clone()));
+            by_port
+                .entry(*port)
+                .or_default()
+                .push((host.clone(), service.service.clone()));
         }
     }
+
     if by_port.is_empty() && at.port == HTTP_PORT {
         by_port.insert(HTTP_PORT, Vec::new());
     }
-    let wrapper = |(port, services)| Wrapper { port, owner: Some(entry.name.clone()), hosts: hosts.clone(), services };
+
+    let wrapper = |(port, services)| Wrapper {
+        port,
+        owner: Some(entry.name.clone()),
+        hosts: hosts.clone(),
+        services,
+    };
+
     by_port.into_iter().map(wrapper).collect()
 }
 
-/// Splits the hosts of a VirtualService into those without a service, and the services of the others. `owned` are the
-/// services for which it is the most specific.
+/// Splits the hosts of a VirtualService into those without a service, and the services of the
+/// others. `owned` are the services for which it is the most specific.
 fn split_hosts<'a>(
     entry: &IndexedVirtualService,
     services: &'a BTreeMap<Hostname, PortService>,
     known: &HostIndex<'_, ()>,
     owned: &[(&'a Hostname, &'a PortService)],
 ) -> SplitHosts<'a> {
-    let (mut unknown, mut matched) = (Vec::new(), Vec::new());
+    let mut unknown = Vec::new();
+    let mut matched = Vec::new();
+
     for host in entry.hosts.iter().filter(|host| !host.is_wildcard()) {
         let lower = port_services::lower_case(host);
         match services.get(&lower) {
@@ -211,23 +285,50 @@ fn split_hosts<'a>(
             None => unknown.push(host.clone()),
         }
     }
-    let wildcards = entry.hosts.iter().filter(|host| host.is_wildcard()).map(port_services::lower_case);
+
+    let wildcards = entry
+        .hosts
+        .iter()
+        .filter(|host| host.is_wildcard())
+        .map(port_services::lower_case);
     let wildcards: Vec<Hostname> = wildcards.collect();
     let is_unknown = |host: &&Hostname| entry.is_gateway_route || !known.matches(host.as_str());
     unknown.extend(wildcards.iter().filter(is_unknown).cloned());
+
     if !entry.is_gateway_route {
         // Ordered by the first wildcard that covers them, then by name.
-        let places = HostIndex::new(wildcards.iter().enumerate().map(|(place, host)| (host.as_str(), place)));
-        let first = |host: &Hostname| places.common(host.as_str()).into_iter().map(|(_, place)| place).min();
-        let mut below: Vec<_> =
-            owned.iter().filter_map(|(host, service)| Some((first(host)?, *host, *service))).collect();
+        let places = HostIndex::new(
+            wildcards
+                .iter()
+                .enumerate()
+                .map(|(place, host)| (host.as_str(), place)),
+        );
+
+        let first = |host: &Hostname| {
+            places
+                .common(host.as_str())
+                .into_iter()
+                .map(|(_, place)| place)
+                .min()
+        };
+
+        let mut below: Vec<_> = owned
+            .iter()
+            .filter_map(|(host, service)| Some((first(host)?, *host, *service)))
+            .collect();
         below.sort_by_key(|(place, ..)| *place);
-        matched.extend(below.into_iter().map(|(_, host, service)| (host.clone(), service)));
+        matched.extend(
+            below
+                .into_iter()
+                .map(|(_, host, service)| (host.clone(), service)),
+        );
     }
+
     (unknown, matched)
 }
 
-/// For each VirtualService, the services for which it is the most specific, by name; empty without wildcards.
+/// For each VirtualService, the services for which it is the most specific, by name; empty without
+/// wildcards.
 fn owned_by_wildcard<'a, 'b>(
     entries: &[&'b IndexedVirtualService],
     services: &'a BTreeMap<Hostname, PortService>,
@@ -243,8 +344,8 @@ fn owned_by_wildcard<'a, 'b>(
     owned
 }
 
-/// The most specific VirtualService of a host: the oldest with that exact host, else the one with the longest matching
-/// wildcard.
+/// The most specific VirtualService of a host: the oldest with that exact host, else the one with
+/// the longest matching wildcard.
 struct HostOwners<'a> {
     /// By full name.
     exact: BTreeMap<&'a str, &'a NamespacedName>,
@@ -257,8 +358,11 @@ struct HostOwners<'a> {
 impl<'a> HostOwners<'a> {
     /// From VirtualServices with their hosts, the oldest first.
     fn new(entries: impl Iterator<Item = (&'a NamespacedName, &'a [Hostname])>) -> Self {
-        let (mut exact, mut wildcards) = (BTreeMap::new(), BTreeMap::new());
-        for (host, name) in entries.flat_map(|(name, hosts)| hosts.iter().map(move |host| (host, name))) {
+        let mut exact = BTreeMap::new();
+        let mut wildcards = BTreeMap::new();
+        for (host, name) in
+            entries.flat_map(|(name, hosts)| hosts.iter().map(move |host| (host, name)))
+        {
             let (table, text) = match host.as_str().strip_prefix('*') {
                 Some(suffix) => (&mut wildcards, suffix),
                 None => (&mut exact, host.as_str()),
@@ -266,7 +370,11 @@ impl<'a> HostOwners<'a> {
             table.entry(text).or_insert(name);
         }
         let lengths: BTreeSet<usize> = wildcards.keys().map(|suffix| suffix.len()).collect();
-        Self { exact, wildcards, lengths: lengths.into_iter().rev().collect() }
+        Self {
+            exact,
+            wildcards,
+            lengths: lengths.into_iter().rev().collect(),
+        }
     }
 
     /// The most specific VirtualService for a service's host.
@@ -275,8 +383,14 @@ impl<'a> HostOwners<'a> {
             return Some(owner);
         }
         let name = host.as_str().strip_prefix('*').unwrap_or(host.as_str());
-        let suffixes = self.lengths.iter().filter_map(|length| name.get(name.len().checked_sub(*length)?..));
-        suffixes.filter_map(|suffix| self.wildcards.get(suffix)).next().copied()
+        let suffixes = self
+            .lengths
+            .iter()
+            .filter_map(|length| name.get(name.len().checked_sub(*length)?..));
+        suffixes
+            .filter_map(|suffix| self.wildcards.get(suffix))
+            .next()
+            .copied()
     }
 }
 
@@ -293,12 +407,27 @@ mod tests {
             ("close", names(&["*.shop.example"])),
             ("late", names(&["*.shop.example", "web.shop.example"])),
         ];
-        let named: Vec<(NamespacedName, Vec<Hostname>)> =
-            entries.map(|(name, hosts)| (NamespacedName::new("shop", name), hosts)).into();
+
+        let named: Vec<(NamespacedName, Vec<Hostname>)> = entries
+            .map(|(name, hosts)| (NamespacedName::new("shop", name), hosts))
+            .into();
         let owners = HostOwners::new(named.iter().map(|(name, hosts)| (name, hosts.as_slice())));
-        let of = |host: &str| owners.owner_of(&Hostname::new(host)).map_or("", |owner| &owner.name);
+        let of = |host: &str| {
+            owners
+                .owner_of(&Hostname::new(host))
+                .map_or("", |owner| &owner.name)
+        };
+
         assert_eq!(
-            ["web.shop.example", "api.shop.example", "*.shop.example", "*.example", "other.net", "*"].map(of),
+            [
+                "web.shop.example",
+                "api.shop.example",
+                "*.shop.example",
+                "*.example",
+                "other.net",
+                "*"
+            ]
+            .map(of),
             ["exact", "close", "close", "wide", "wide", "wide"]
         );
     }

@@ -1,14 +1,18 @@
 //! Message fields that are encoded piece by piece.
 
 use bytes::{Bytes, BytesMut};
-use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_varint, encoded_len_varint, key_len};
+use prost::encoding::{
+    WireType, decode_key, decode_varint, encode_key, encode_varint, encoded_len_varint, key_len,
+};
 
 /// The number of the name field of a virtual host, which is encoded first.
 const NAME: u32 = 1;
 
-/// A buffer for a field with a message of `length` bytes: its key and length are written, the message must follow.
+/// A buffer for a field with a message of `length` bytes: its key and length are written, the
+/// message must follow.
 pub(super) fn begin(number: u32, length: usize) -> BytesMut {
-    let mut bytes = BytesMut::with_capacity(key_len(number) + encoded_len_varint(length as u64) + length);
+    let mut bytes =
+        BytesMut::with_capacity(key_len(number) + encoded_len_varint(length as u64) + length);
     encode_key(number, WireType::LengthDelimited, &mut bytes);
     encode_varint(length as u64, &mut bytes);
     bytes
@@ -43,13 +47,25 @@ mod tests {
 
     #[test]
     fn a_message_keeps_all_but_its_name() {
-        let host = VirtualHost { name: "a:80".to_owned(), domains: vec!["a".to_owned()], ..VirtualHost::default() };
+        let host = VirtualHost {
+            name: "a:80".to_owned(),
+            domains: vec!["a".to_owned()],
+            ..VirtualHost::default()
+        };
         let mut field = begin(2, host.encoded_len());
         host.encode_raw(&mut field);
         let alone = message(&field.freeze()).unwrap();
         assert_eq!(alone, host.encode_to_vec());
+
         let renamed = VirtualHost::decode(renamed(&alone, "80/a:80").unwrap()).unwrap();
-        assert_eq!(renamed, VirtualHost { name: "80/a:80".to_owned(), ..host });
+        assert_eq!(
+            renamed,
+            VirtualHost {
+                name: "80/a:80".to_owned(),
+                ..host
+            }
+        );
+
         assert_eq!(message(&Bytes::new()), None);
     }
 }

@@ -1,4 +1,5 @@
-//! Keys, certificates and roots in Secrets and ConfigMaps, by Kubernetes' names and the older generic ones.
+//! Keys, certificates and roots in Secrets and ConfigMaps, by Kubernetes' names and the older
+//! generic ones.
 
 use bytes::Bytes;
 
@@ -78,18 +79,35 @@ impl Material {
         let get = |key: &str| secret.data.get(key);
         let filled = |key: &str| get(key).filter(|value| !value.expose().is_empty());
         if let (Some(certificates), Some(key)) = (filled(CERT), filled(KEY)) {
-            return Ok(Self { certificates: certificates.expose().clone(), key: key.clone(), staple: None });
+            return Ok(Self {
+                certificates: certificates.expose().clone(),
+                key: key.clone(),
+                staple: None,
+            });
         }
+
         if let (Some(certificates), Some(key)) = (filled(TLS_CERT), filled(TLS_KEY)) {
             let staple = get(TLS_STAPLE).map(|staple| staple.expose().clone());
-            return Ok(Self { certificates: certificates.expose().clone(), key: key.clone(), staple });
+            return Ok(Self {
+                certificates: certificates.expose().clone(),
+                key: key.clone(),
+                staple,
+            });
         }
-        for (cert, key, what) in [(CERT, KEY, "cert or key"), (TLS_CERT, TLS_KEY, "tls.crt or tls.key")] {
+
+        for (cert, key, what) in [
+            (CERT, KEY, "cert or key"),
+            (TLS_CERT, TLS_KEY, "tls.crt or tls.key"),
+        ] {
             if get(cert).is_some() && get(key).is_some() {
                 return Err(MaterialError::Empty(what));
             }
         }
-        Err(MaterialError::Lacks { wanted: PAIR, found: listed(secret.data.keys().map(|key| &**key)) })
+
+        Err(MaterialError::Lacks {
+            wanted: PAIR,
+            found: listed(secret.data.keys().map(|key| &**key)),
+        })
     }
 }
 
@@ -118,7 +136,10 @@ impl Roots {
     ) -> Result<Self, MaterialError> {
         for (ca, crl) in [(CA, CRL), (TLS_CA, TLS_CRL)] {
             if let Some(certificates) = get(ca).filter(|value| !value.is_empty()) {
-                return Ok(Self { certificates: certificates.clone(), revocations: get(crl).cloned() });
+                return Ok(Self {
+                    certificates: certificates.clone(),
+                    revocations: get(crl).cloned(),
+                });
             }
         }
         for ca in [CA, TLS_CA] {
@@ -126,7 +147,10 @@ impl Roots {
                 return Err(MaterialError::Empty(ca));
             }
         }
-        Err(MaterialError::Lacks { wanted: ROOTS, found: listed(names) })
+        Err(MaterialError::Lacks {
+            wanted: ROOTS,
+            found: listed(names),
+        })
     }
 }
 

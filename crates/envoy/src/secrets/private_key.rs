@@ -1,4 +1,5 @@
-//! A key and its certificates as an Envoy message: inline, or with a private key provider for hardware.
+//! A key and its certificates as an Envoy message: inline, or with a private key provider for
+//! hardware.
 
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::TlsCertificate;
 
@@ -28,13 +29,22 @@ pub(super) fn certificate(material: Material, view: &View<'_>) -> TlsCertificate
     let certificate_chain = Some(inline(material.certificates));
     let key = inline(material.key.expose().clone());
     let hardware = *view.derived(&KeyHardware);
-    if let Some((hardware, extension)) = hardware.and_then(|hardware| Some((hardware, hardware.extension()?))) {
+    if let Some((hardware, extension)) =
+        hardware.and_then(|hardware| Some((hardware, hardware.extension()?)))
+    {
         if view.proxy().supports(extension) {
             let private_key_provider = hardware.with_key(key);
-            return TlsCertificate { certificate_chain, private_key_provider, ..TlsCertificate::default() };
+            return TlsCertificate {
+                certificate_chain,
+                private_key_provider,
+                ..TlsCertificate::default()
+            };
         }
-        view.remark(format!("privateKeyProvider: the proxy lacks {extension}; Envoy handles the key itself"));
+        view.remark(format!(
+            "privateKeyProvider: the proxy lacks {extension}; Envoy handles the key itself"
+        ));
     }
+
     TlsCertificate {
         certificate_chain,
         private_key: Some(key),

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::sds::{CA_SUFFIX, CONFIG_MAP_PREFIX, GATEWAY_SECRET_PREFIX, INVALID_PREFIX, SECRET_PREFIX};
+use crate::sds::{
+    CA_SUFFIX, CONFIG_MAP_PREFIX, GATEWAY_SECRET_PREFIX, INVALID_PREFIX, SECRET_PREFIX,
+};
 use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;
 
@@ -17,7 +19,8 @@ pub(super) struct Reference {
 /// The store of keys, certificates or roots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Store {
-    /// A Secret of the proxy's own namespace. If the name contains a namespace, it must be the same.
+    /// A Secret of the proxy's own namespace. If the name contains a namespace, it must be the
+    /// same.
     Secret(Option<Namespace>),
     /// A Secret that a Gateway of the Gateway API references.
     GatewaySecret(Namespace),
@@ -28,7 +31,9 @@ pub(super) enum Store {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ReferenceError {
     /// The prefix is unknown.
-    #[error("{0:?} is not a secret name: the scheme must be kubernetes://, kubernetes-gateway:// or configmap://")]
+    #[error(
+        "{0:?} is not a secret name: the scheme must be kubernetes://, kubernetes-gateway:// or configmap://"
+    )]
     Unknown(String),
     /// Namespace or name is missing.
     #[error("{0:?} is not a secret name: it must end in <namespace>/<name>")]
@@ -41,23 +46,33 @@ impl Reference {
         if text.starts_with(INVALID_PREFIX) {
             return Ok(None);
         }
+
         if let Some(rest) = text.strip_prefix(SECRET_PREFIX) {
             let mut parts = rest.split('/');
             let first = parts.next().unwrap_or_default();
             return Ok(Some(match parts.next() {
-                None => Self { store: Store::Secret(None), name: Arc::from(first) },
-                Some(name) => Self { store: Store::Secret(Some(Namespace::new(first))), name: Arc::from(name) },
+                None => Self {
+                    store: Store::Secret(None),
+                    name: Arc::from(first),
+                },
+                Some(name) => Self {
+                    store: Store::Secret(Some(Namespace::new(first))),
+                    name: Arc::from(name),
+                },
             }));
         }
+
         let full = |rest: &str, store: fn(Namespace) -> Store| {
             let mut parts = rest.split('/').filter(|part| !part.is_empty());
             match (parts.next(), parts.next()) {
-                (Some(namespace), Some(name)) if !rest.starts_with('/') => {
-                    Ok(Some(Self { store: store(Namespace::new(namespace)), name: Arc::from(name) }))
-                }
+                (Some(namespace), Some(name)) if !rest.starts_with('/') => Ok(Some(Self {
+                    store: store(Namespace::new(namespace)),
+                    name: Arc::from(name),
+                })),
                 _ => Err(ReferenceError::Incomplete(shown(text))),
             }
         };
+
         if let Some(rest) = text.strip_prefix(GATEWAY_SECRET_PREFIX) {
             full(rest, Store::GatewaySecret)
         } else if let Some(rest) = text.strip_prefix(CONFIG_MAP_PREFIX) {
@@ -90,20 +105,46 @@ mod tests {
 
     #[test]
     fn names_say_where_secrets_are_kept() {
-        let found = |store: Store, name: &str| Ok(Some(Reference { store, name: Arc::from(name) }));
+        let found = |store: Store, name: &str| {
+            Ok(Some(Reference {
+                store,
+                name: Arc::from(name),
+            }))
+        };
+
         let shop = || Namespace::new("shop");
-        assert_eq!(Reference::parse("kubernetes://web"), found(Store::Secret(None), "web"));
-        assert_eq!(Reference::parse("kubernetes://shop/web-cacert"), found(Store::Secret(Some(shop())), "web-cacert"));
-        assert_eq!(Reference::parse("kubernetes-gateway://shop/web"), found(Store::GatewaySecret(shop()), "web"));
-        assert_eq!(Reference::parse("configmap://shop/ca-cacert"), found(Store::ConfigMap(shop()), "ca-cacert"));
+        assert_eq!(
+            Reference::parse("kubernetes://web"),
+            found(Store::Secret(None), "web")
+        );
+        assert_eq!(
+            Reference::parse("kubernetes://shop/web-cacert"),
+            found(Store::Secret(Some(shop())), "web-cacert")
+        );
+
+        assert_eq!(
+            Reference::parse("kubernetes-gateway://shop/web"),
+            found(Store::GatewaySecret(shop()), "web")
+        );
+        assert_eq!(
+            Reference::parse("configmap://shop/ca-cacert"),
+            found(Store::ConfigMap(shop()), "ca-cacert")
+        );
+
         assert_eq!(Reference::parse("invalid://"), Ok(None));
     }
 
     #[test]
     fn other_names_are_refused() {
-        for name in
-            ["web", "sds://web", "default", "ROOTCA", "configmap://web", "configmap:///web", "kubernetes-gateway://a/"]
-        {
+        for name in [
+            "web",
+            "sds://web",
+            "default",
+            "ROOTCA",
+            "configmap://web",
+            "configmap:///web",
+            "kubernetes-gateway://a/",
+        ] {
             assert!(Reference::parse(name).is_err(), "{name}");
         }
     }

@@ -13,13 +13,13 @@ use navarch_registry::model::Labels;
 /// The source of a proxy's visible services.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// No Sidecar: all services that are exported to the proxy's namespace; in conflicts between hosts its own
-    /// namespace takes precedence.
+    /// No Sidecar: all services that are exported to the proxy's namespace; in conflicts between
+    /// hosts its own namespace takes precedence.
     Default,
     /// This Sidecar.
     Sidecar(NamespacedName),
-    /// The scope of gateways and waypoints: all services that are exported to their namespace; in conflicts between
-    /// hosts the oldest takes precedence.
+    /// The scope of gateways and waypoints: all services that are exported to their namespace; in
+    /// conflicts between hosts the oldest takes precedence.
     Gateway,
 }
 
@@ -60,16 +60,22 @@ impl Query for ScopeOfProxy {
         if proxy.kind() != ProxyKind::Sidecar {
             return Scope::Gateway;
         }
+
         let index = view.get(&SidecarIndex);
         if let Some(namespace) = proxy.namespace_among(index.by_namespace.keys().cloned())
             && let Some(candidates) = index.by_namespace.get(&namespace)
         {
             for candidate in candidates {
-                if candidate.selector.as_ref().is_none_or(|selector| proxy.selected_by(selector)) {
+                if candidate
+                    .selector
+                    .as_ref()
+                    .is_none_or(|selector| proxy.selected_by(selector))
+                {
                     return Scope::Sidecar(candidate.name.clone());
                 }
             }
         }
+
         index.root.clone().map_or(Scope::Default, Scope::Sidecar)
     }
 }
@@ -97,18 +103,37 @@ impl Query for SidecarIndex {
                 .then_with(|| a.meta.created.cmp(&b.meta.created))
                 .then_with(|| a.meta.key.name.cmp(&b.meta.key.name))
         });
+
         let mut by_namespace: BTreeMap<Namespace, Vec<Candidate>> = BTreeMap::new();
+
         for sidecar in &sidecars {
             let selector = sidecar.spec.workload_selector.as_ref().map(|selector| {
-                selector.labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect()
+                selector
+                    .labels
+                    .iter()
+                    .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
+                    .collect()
             });
-            let candidate = Candidate { name: sidecar.meta.key(), selector };
-            by_namespace.entry(sidecar.meta.key.namespace.clone()).or_default().push(candidate);
+
+            let candidate = Candidate {
+                name: sidecar.meta.key(),
+                selector,
+            };
+            by_namespace
+                .entry(sidecar.meta.key.namespace.clone())
+                .or_default()
+                .push(candidate);
         }
+
         let root = by_namespace
             .get(&*root_namespace)
-            .and_then(|candidates| candidates.iter().find(|candidate| candidate.selector.is_none()))
+            .and_then(|candidates| {
+                candidates
+                    .iter()
+                    .find(|candidate| candidate.selector.is_none())
+            })
             .map(|candidate| candidate.name.clone());
+
         Sidecars { by_namespace, root }
     }
 }

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{OutboundPolicy, egress_listeners, host_service, listener_service, listener_services, outbound_policy};
+use super::{
+    OutboundPolicy, egress_listeners, host_service, listener_service, listener_services,
+    outbound_policy,
+};
 use super::{sidecar, visible_services};
 use crate::destination_rule::{self, MergedRule};
 use navarch_api::istio::{DestinationRule, Sidecar};
@@ -13,8 +16,8 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::Service;
 
-/// Returns the scope of the view's proxy, at the cost of all visible services: to be run on a copy of the engine, not
-/// on the push thread.
+/// Returns the scope of the view's proxy, at the cost of all visible services: to be run on a copy
+/// of the engine, not on the push thread.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DescribeScope;
 
@@ -48,21 +51,32 @@ impl Query for DescribeScope {
     type Value = ScopeDescription;
 
     fn compute(&self, view: &View<'_>) -> ScopeDescription {
-        let services: Vec<_> =
-            visible_services(view).iter().filter_map(|key| host_service(view, &key.hostname)).collect();
+        let services: Vec<_> = visible_services(view)
+            .iter()
+            .filter_map(|key| host_service(view, &key.hostname))
+            .collect();
         let rule = |merged: &Arc<MergedRule>| {
             let rule = destination_rule::object_of(view, merged)?;
-            Some(RuleDescription { export_to: merged.export_to.clone(), rule, from: merged.from.clone() })
+            Some(RuleDescription {
+                export_to: merged.export_to.clone(),
+                rule,
+                from: merged.from.clone(),
+            })
         };
+
         let rules = |service: &Arc<Service>| {
             let all = destination_rule::all_for_service(view, service);
             let rules: Vec<RuleDescription> = all.iter().filter_map(rule).collect();
             (!rules.is_empty()).then(|| (service.key.hostname.clone(), rules))
         };
+
         let listener = |number: usize| {
             let all = listener_services(view, number);
-            all.iter().filter_map(|service| listener_service(view, number, service)).collect()
+            all.iter()
+                .filter_map(|service| listener_service(view, number, service))
+                .collect()
         };
+
         ScopeDescription {
             sidecar: sidecar(view).cloned(),
             outbound_policy: Some(outbound_policy(view)),

@@ -43,12 +43,20 @@ impl EgressHosts {
 
     /// Parses `namespace/host` entries; malformed ones are skipped.
     pub(super) fn parse(entries: &[String], own: &Namespace) -> Self {
-        let mut hosts = Self { all_exact: true, ..Self::default() };
+        let mut hosts = Self {
+            all_exact: true,
+            ..Self::default()
+        };
+
         for entry in entries {
-            let Some((namespace, host)) = entry.split_once('/') else { continue };
+            let Some((namespace, host)) = entry.split_once('/') else {
+                continue;
+            };
+
             if host.contains('/') {
                 continue;
             }
+
             let (excludes, namespace) = match namespace.strip_prefix('~') {
                 Some("") => (true, "*"),
                 Some(rest) => (true, rest),
@@ -58,50 +66,77 @@ impl EgressHosts {
             let set = if everywhere {
                 hosts.everywhere.get_or_insert_with(HostSet::default)
             } else {
-                let namespace = if namespace == "." { own.clone() } else { Namespace::new(namespace) };
+                let namespace = if namespace == "." {
+                    own.clone()
+                } else {
+                    Namespace::new(namespace)
+                };
                 hosts.by_namespace.entry(namespace).or_default()
             };
+
             if excludes {
                 set.excluded.push(host.to_owned());
                 continue;
             }
+
             let wildcard = hostname::is_wildcard(host);
             if wildcard {
                 set.wildcards.push(host.to_owned());
             } else {
                 set.exact.insert(host.to_owned());
             }
+
             hosts.all_exact &= !wildcard && !everywhere;
         }
+
         hosts
     }
 
     /// Whether an entry contains the own namespace as `.`.
     pub(super) fn name_own_namespace(entries: &[String]) -> bool {
-        entries.iter().any(|entry| entry.starts_with("./") || entry.starts_with("~./"))
+        entries
+            .iter()
+            .any(|entry| entry.starts_with("./") || entry.starts_with("~./"))
     }
 
     /// Whether a host of a namespace is excluded.
     pub(super) fn excludes(&self, namespace: &Namespace, host: &str) -> bool {
-        self.by_namespace.get(namespace).is_some_and(|set| set.excludes(host))
-            || self.everywhere.as_ref().is_some_and(|set| set.excludes(host))
+        self.by_namespace
+            .get(namespace)
+            .is_some_and(|set| set.excludes(host))
+            || self
+                .everywhere
+                .as_ref()
+                .is_some_and(|set| set.excludes(host))
     }
 
     /// The sets that may import hosts of a namespace, the more specific one first.
-    pub(super) fn sets_for<'a>(&'a self, namespace: &Namespace) -> impl Iterator<Item = &'a HostSet> {
-        self.by_namespace.get(namespace).into_iter().chain(self.everywhere.as_ref())
+    pub(super) fn sets_for<'a>(
+        &'a self,
+        namespace: &Namespace,
+    ) -> impl Iterator<Item = &'a HostSet> {
+        self.by_namespace
+            .get(namespace)
+            .into_iter()
+            .chain(self.everywhere.as_ref())
     }
 }
 
 impl HostSet {
     /// Whether a host is excluded.
     fn excludes(&self, host: &str) -> bool {
-        self.excluded.iter().any(|excluded| hostname::is_subset_of(host, excluded))
+        self.excluded
+            .iter()
+            .any(|excluded| hostname::is_subset_of(host, excluded))
     }
 
     /// Whether a service's host is imported.
     pub(super) fn imports(&self, host: &str) -> bool {
-        self.exact.contains(host) || self.wildcards.iter().any(|wildcard| hostname::is_subset_of(host, wildcard))
+        self.exact.contains(host)
+            || self
+                .wildcards
+                .iter()
+                .any(|wildcard| hostname::is_subset_of(host, wildcard))
     }
 
     /// Whether a VirtualService's host is imported.
@@ -110,8 +145,15 @@ impl HostSet {
             HostSemantics::Gateway => self.imports(host),
             HostSemantics::Istio => {
                 self.exact.contains(host)
-                    || self.wildcards.iter().any(|wildcard| hostname::matches(host, wildcard))
-                    || (hostname::is_wildcard(host) && self.exact.iter().any(|exact| hostname::matches(host, exact)))
+                    || self
+                        .wildcards
+                        .iter()
+                        .any(|wildcard| hostname::matches(host, wildcard))
+                    || (hostname::is_wildcard(host)
+                        && self
+                            .exact
+                            .iter()
+                            .any(|exact| hostname::matches(host, exact)))
             }
         }
     }

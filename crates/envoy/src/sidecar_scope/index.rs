@@ -66,6 +66,7 @@ impl Query for ServiceIndex {
     fn compute(&self, view: &View<'_>) -> Services {
         let default = view.get(&DefaultExport);
         let mut found: Vec<IndexedService> = Vec::new();
+
         for service in view.all_services() {
             let nth = match found.last() {
                 Some(last) if last.key == service.key => last.nth + 1,
@@ -73,13 +74,25 @@ impl Query for ServiceIndex {
             };
             found.push(indexed(service, nth, &default));
         }
+
         let mut hosts: Vec<&ServiceKey> = found.iter().map(|service| &service.key).collect();
-        hosts.sort_unstable_by(|a, b| a.hostname.cmp(&b.hostname).then_with(|| a.namespace.cmp(&b.namespace)));
+        hosts.sort_unstable_by(|a, b| {
+            a.hostname
+                .cmp(&b.hostname)
+                .then_with(|| a.namespace.cmp(&b.namespace))
+        });
         hosts.dedup();
-        let colliding = hosts.chunk_by(|a, b| a.hostname == b.hostname).filter(|group| group.len() > 1).flatten();
+        let colliding = hosts
+            .chunk_by(|a, b| a.hostname == b.hostname)
+            .filter(|group| group.len() > 1)
+            .flatten();
         let mattering = distinguished_namespaces(&found, colliding.copied());
+
         found.sort_by(IndexedService::by_age);
-        Services { services: found, mattering }
+        Services {
+            services: found,
+            mattering,
+        }
     }
 }
 
@@ -87,19 +100,35 @@ impl Query for HostIndex {
     type Value = Services;
 
     fn compute(&self, view: &View<'_>) -> Services {
-        let Some(namespaces) = view.namespaces_of_host(&self.host) else { return Services::default() };
+        let Some(namespaces) = view.namespaces_of_host(&self.host) else {
+            return Services::default();
+        };
+
         let default = view.get(&DefaultExport);
         let mut found = Vec::new();
+
         for namespace in namespaces {
-            let key = ServiceKey { namespace: namespace.clone(), hostname: self.host.clone() };
+            let key = ServiceKey {
+                namespace: namespace.clone(),
+                hostname: self.host.clone(),
+            };
             let services = view.services_of(&key).iter().enumerate();
             found.extend(services.map(|(nth, service)| indexed(service, nth, &default)));
         }
+
         let keys: BTreeSet<ServiceKey> = found.iter().map(|service| service.key.clone()).collect();
-        let colliding = if keys.len() > 1 { keys.iter().collect() } else { Vec::new() };
+        let colliding = if keys.len() > 1 {
+            keys.iter().collect()
+        } else {
+            Vec::new()
+        };
+
         let mattering = distinguished_namespaces(&found, colliding.into_iter());
         found.sort_by(IndexedService::by_age);
-        Services { services: found, mattering }
+        Services {
+            services: found,
+            mattering,
+        }
     }
 }
 
@@ -115,8 +144,8 @@ fn indexed(service: &Service, nth: usize, default: &[String]) -> IndexedService 
     }
 }
 
-/// The namespaces that these services distinguish: those that some are exported to, and those with a conflicting host
-/// of their own.
+/// The namespaces that these services distinguish: those that some are exported to, and those with
+/// a conflicting host of their own.
 fn distinguished_namespaces<'a>(
     services: &[IndexedService],
     colliding: impl Iterator<Item = &'a ServiceKey>,
@@ -151,7 +180,9 @@ impl IndexedService {
         match &self.export_to {
             ExportTo::Unset | ExportTo::Public => true,
             ExportTo::Nobody => false,
-            ExportTo::Namespaces(named) => namespace.is_some_and(|namespace| named.binary_search(namespace).is_ok()),
+            ExportTo::Namespaces(named) => {
+                namespace.is_some_and(|namespace| named.binary_search(namespace).is_ok())
+            }
         }
     }
 
@@ -162,10 +193,16 @@ impl IndexedService {
 }
 
 impl Services {
-    /// The services that a namespace sees, in Istio's order: those exported to it by name, then the public ones.
-    pub(super) fn exported_to(&self, namespace: Option<&Namespace>) -> impl Iterator<Item = &IndexedService> {
-        let named =
-            self.services.iter().filter(move |service| !service.is_public() && service.is_visible_to(namespace));
+    /// The services that a namespace sees, in Istio's order: those exported to it by name, then the
+    /// public ones.
+    pub(super) fn exported_to(
+        &self,
+        namespace: Option<&Namespace>,
+    ) -> impl Iterator<Item = &IndexedService> {
+        let named = self
+            .services
+            .iter()
+            .filter(move |service| !service.is_public() && service.is_visible_to(namespace));
         named.chain(self.services.iter().filter(|service| service.is_public()))
     }
 }

@@ -9,7 +9,8 @@ use super::hosts::{EgressHosts, HostSemantics};
 use super::index::{HostIndex, ServiceIndex};
 use super::selection::{self, ServiceRef};
 use crate::virtual_service::{
-    IndexedVirtualService, MESH_GATEWAY, VirtualServiceIndex, VirtualServicesOfGateway, destinations,
+    IndexedVirtualService, MESH_GATEWAY, VirtualServiceIndex, VirtualServicesOfGateway,
+    destinations,
 };
 use navarch_api::istio::{CaptureMode, IstioEgressListener, Sidecar, SidecarPort};
 use navarch_api::names::{Hostname, Namespace};
@@ -34,7 +35,8 @@ pub struct EgressListener {
     pub declared: bool,
     /// Its imported hosts.
     pub(super) hosts: EgressHosts,
-    /// Whether it is for a gateway, which imports all visible services, without selecting one namespace per host.
+    /// Whether it is for a gateway, which imports all visible services, without selecting one
+    /// namespace per host.
     pub(super) for_gateway: bool,
 }
 
@@ -95,8 +97,9 @@ pub(super) struct GatewayHosts {
 /// A VirtualService and its hosts.
 pub(crate) type NamedHosts = (NamespacedName, Arc<[Hostname]>);
 
-/// The destinations of the VirtualServices that an egress listener imports: for each host, the ports of each
-/// VirtualService with this destination (0 means all), in the order of the VirtualServices.
+/// The destinations of the VirtualServices that an egress listener imports: for each host, the
+/// ports of each VirtualService with this destination (0 means all), in the order of the
+/// VirtualServices.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ImportedDestinations {
     pub(super) scope: Scope,
@@ -133,8 +136,13 @@ impl EgressListener {
     /// The listener of a Sidecar in namespace `own`.
     fn declared(listener: &IstioEgressListener, own: &Namespace) -> Self {
         // An HTTP proxy's own port does not select ports of services.
-        let matched = listener.port.as_ref().filter(|port| Protocol::parse(&port.protocol) != Protocol::HttpProxy);
-        let matched = matched.and_then(|port| u16::try_from(port.number).ok()).filter(|port| *port != 0);
+        let matched = listener
+            .port
+            .as_ref()
+            .filter(|port| Protocol::parse(&port.protocol) != Protocol::HttpProxy);
+        let matched = matched
+            .and_then(|port| u16::try_from(port.number).ok())
+            .filter(|port| *port != 0);
         Self {
             port: listener.port.clone(),
             bind: listener.bind.clone(),
@@ -159,15 +167,23 @@ impl Query for EgressListeners {
         let Some(sidecar) = sidecar.filter(|sidecar| !sidecar.spec.egress.is_empty()) else {
             return vec![EgressListener::of_everything(false)];
         };
+
         let egress = &sidecar.spec.egress;
         let own = match config_namespace(view, &self.scope, []) {
             Some(own) => own,
-            None if egress.iter().any(|listener| EgressHosts::name_own_namespace(&listener.hosts)) => {
+            None if egress
+                .iter()
+                .any(|listener| EgressHosts::name_own_namespace(&listener.hosts)) =>
+            {
                 view.proxy().namespace()
             }
             None => Namespace::default(),
         };
-        egress.iter().map(|listener| EgressListener::declared(listener, &own)).collect()
+
+        egress
+            .iter()
+            .map(|listener| EgressListener::declared(listener, &own))
+            .collect()
     }
 }
 
@@ -175,8 +191,12 @@ impl Query for ListenerServices {
     type Value = Vec<ServiceRef>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let listeners = view.get(&EgressListeners { scope: self.scope.clone() });
-        let Some(listener) = listeners.get(self.listener) else { return Vec::new() };
+        let listeners = view.get(&EgressListeners {
+            scope: self.scope.clone(),
+        });
+        let Some(listener) = listeners.get(self.listener) else {
+            return Vec::new();
+        };
         let index = view.get(&ServiceIndex);
         let namespace = config_namespace(view, &self.scope, index.mattering.iter().cloned());
         selection::select(view, listener, &index, namespace.as_ref())
@@ -187,9 +207,15 @@ impl Query for ListenerServicesOfHost {
     type Value = Vec<ServiceRef>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let listeners = view.get(&EgressListeners { scope: self.scope.clone() });
-        let Some(listener) = listeners.get(self.listener) else { return Vec::new() };
-        let index = view.get(&HostIndex { host: self.host.clone() });
+        let listeners = view.get(&EgressListeners {
+            scope: self.scope.clone(),
+        });
+        let Some(listener) = listeners.get(self.listener) else {
+            return Vec::new();
+        };
+        let index = view.get(&HostIndex {
+            host: self.host.clone(),
+        });
         let namespace = config_namespace(view, &self.scope, index.mattering.iter().cloned());
         selection::select(view, listener, &index, namespace.as_ref())
     }
@@ -199,7 +225,9 @@ impl Query for ListenerService {
     type Value = Option<Arc<Service>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let listeners = view.get(&EgressListeners { scope: self.scope.clone() });
+        let listeners = view.get(&EgressListeners {
+            scope: self.scope.clone(),
+        });
         let listener = listeners.get(self.listener)?;
         selection::resolve(view, &self.service, Some(&listener.hosts))
     }
@@ -209,34 +237,57 @@ impl Query for ListenerVirtualServices {
     type Value = Vec<NamespacedName>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let listeners = view.get(&EgressListeners { scope: self.scope.clone() });
-        let Some(listener) = listeners.get(self.listener) else { return Vec::new() };
+        let listeners = view.get(&EgressListeners {
+            scope: self.scope.clone(),
+        });
+        let Some(listener) = listeners.get(self.listener) else {
+            return Vec::new();
+        };
+
         if listener.for_gateway {
-            return (*view.get(&GatewayVirtualServices { gateway: Arc::from(MESH_GATEWAY) })).clone();
+            return (*view.get(&GatewayVirtualServices {
+                gateway: Arc::from(MESH_GATEWAY),
+            }))
+            .clone();
         }
+
         let index = view.get(&VirtualServiceIndex);
         let namespace = config_namespace(view, &self.scope, index.mattering.iter().cloned());
         let namespace = namespace.as_ref();
         let unified = view.mesh().settings.unified_sidecar_scope;
         let mut found = Vec::new();
+
         for tier in index.tiers(MESH_GATEWAY, namespace) {
-            // Gateway API routes of the proxy's own namespace (consumer routes) precede those of producers.
-            let (own, others): (Vec<_>, Vec<_>) =
-                tier.into_iter().partition(|entry| unified && entry.is_own_gateway_route(namespace));
-            let imported = own.into_iter().chain(others).filter(|entry| imports(&listener.hosts, entry));
+            // Gateway API routes of the proxy's own namespace (consumer routes) precede those of
+            // producers.
+            let (own, others): (Vec<_>, Vec<_>) = tier
+                .into_iter()
+                .partition(|entry| unified && entry.is_own_gateway_route(namespace));
+            let imported = own
+                .into_iter()
+                .chain(others)
+                .filter(|entry| imports(&listener.hosts, entry));
             found.extend(imported.map(|entry| entry.name.clone()));
         }
+
         found
     }
 }
 
-/// Whether the hosts of a listener import a VirtualService: one of its hosts must be imported and not excluded.
+/// Whether the hosts of a listener import a VirtualService: one of its hosts must be imported and
+/// not excluded.
 fn imports(hosts: &EgressHosts, entry: &IndexedVirtualService) -> bool {
-    let semantics = if entry.is_gateway_route { HostSemantics::Gateway } else { HostSemantics::Istio };
+    let semantics = if entry.is_gateway_route {
+        HostSemantics::Gateway
+    } else {
+        HostSemantics::Istio
+    };
     let namespace = &entry.name.namespace;
     entry.hosts.iter().any(|host| {
         !hosts.excludes(namespace, host.as_str())
-            && hosts.sets_for(namespace).any(|set| set.imports_virtual(host.as_str(), semantics))
+            && hosts
+                .sets_for(namespace)
+                .any(|set| set.imports_virtual(host.as_str(), semantics))
     })
 }
 
@@ -244,7 +295,9 @@ impl Query for GatewayVirtualServices {
     type Value = Vec<NamespacedName>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let hosts = view.get(&GatewayHosts { gateway: self.gateway.clone() });
+        let hosts = view.get(&GatewayHosts {
+            gateway: self.gateway.clone(),
+        });
         hosts.iter().map(|(name, _)| name.clone()).collect()
     }
 }
@@ -253,13 +306,19 @@ impl Query for GatewayHosts {
     type Value = Vec<NamedHosts>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let index = view.get(&VirtualServicesOfGateway { gateway: self.gateway.clone() });
-        let namespace = view.proxy().namespace_among(index.mattering.iter().cloned());
+        let index = view.get(&VirtualServicesOfGateway {
+            gateway: self.gateway.clone(),
+        });
+        let namespace = view
+            .proxy()
+            .namespace_among(index.mattering.iter().cloned());
         let [private, exported, public] = index.tiers(&self.gateway, namespace.as_ref());
-        let (own, others): (Vec<_>, Vec<_>) =
-            public.into_iter().partition(|entry| entry.is_own_gateway_route(namespace.as_ref()));
+        let (own, others): (Vec<_>, Vec<_>) = public
+            .into_iter()
+            .partition(|entry| entry.is_own_gateway_route(namespace.as_ref()));
         let all = private.into_iter().chain(exported).chain(own).chain(others);
-        all.map(|entry| (entry.name.clone(), entry.hosts.clone())).collect()
+        all.map(|entry| (entry.name.clone(), entry.hosts.clone()))
+            .collect()
     }
 }
 
@@ -267,14 +326,19 @@ impl Query for ImportedDestinations {
     type Value = BTreeMap<Hostname, DestinationPorts>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let virtual_services =
-            view.get(&ListenerVirtualServices { scope: self.scope.clone(), listener: self.listener });
+        let virtual_services = view.get(&ListenerVirtualServices {
+            scope: self.scope.clone(),
+            listener: self.listener,
+        });
         let mut imported: BTreeMap<Hostname, DestinationPorts> = BTreeMap::new();
         for name in virtual_services.iter() {
             let destinations = destinations(view, name);
             let namespace = config_namespace(view, &self.scope, destinations.source_namespaces());
             for (host, ports) in destinations.from_namespace(namespace.as_ref()) {
-                imported.entry(host).or_default().push(ports.into_iter().collect());
+                imported
+                    .entry(host)
+                    .or_default()
+                    .push(ports.into_iter().collect());
             }
         }
         imported
@@ -285,7 +349,10 @@ impl Query for ImportedDestination {
     type Value = DestinationPorts;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let all = view.get(&ImportedDestinations { scope: self.scope.clone(), listener: self.listener });
+        let all = view.get(&ImportedDestinations {
+            scope: self.scope.clone(),
+            listener: self.listener,
+        });
         all.get(&self.host).cloned().unwrap_or_default()
     }
 }

@@ -33,16 +33,25 @@ impl Query for OutboundPolicyOf {
         let declared = match &self.scope {
             Scope::Gateway => return OutboundPolicy::RegistryOnly,
             Scope::Default => None,
-            Scope::Sidecar(name) => {
-                view.object::<Sidecar>(name).and_then(|sidecar| sidecar.spec.outbound_traffic_policy.as_ref())
-            }
+            Scope::Sidecar(name) => view
+                .object::<Sidecar>(name)
+                .and_then(|sidecar| sidecar.spec.outbound_traffic_policy.as_ref()),
         };
+
         match declared {
             Some(policy) => match policy.mode {
                 SidecarMode::RegistryOnly => OutboundPolicy::RegistryOnly,
-                SidecarMode::AllowAny => OutboundPolicy::AllowAny { egress_proxy: policy.egress_proxy.clone() },
+                SidecarMode::AllowAny => OutboundPolicy::AllowAny {
+                    egress_proxy: policy.egress_proxy.clone(),
+                },
             },
-            None => match view.mesh().config.outbound_traffic_policy.as_ref().map(|policy| policy.mode) {
+            None => match view
+                .mesh()
+                .config
+                .outbound_traffic_policy
+                .as_ref()
+                .map(|policy| policy.mode)
+            {
                 None | Some(MeshMode::RegistryOnly) => OutboundPolicy::RegistryOnly,
                 Some(MeshMode::AllowAny) => OutboundPolicy::AllowAny { egress_proxy: None },
                 Some(MeshMode::AllowAnyDynamicDns) => OutboundPolicy::AllowAnyDynamicDns,

@@ -14,15 +14,27 @@ fn seen(mesh: &TestMesh, proxy: ProxyId) -> Vec<String> {
     let scope = (*mesh.query(proxy, &ScopeOfProxy)).clone();
     let visible = mesh.query(proxy, &VisibleServices { scope });
     let short = |host: &str| host.split('.').next().unwrap_or_default().to_owned();
-    visible.iter().map(|key| format!("{}/{}", key.namespace, short(key.hostname.as_str()))).collect()
+    visible
+        .iter()
+        .map(|key| format!("{}/{}", key.namespace, short(key.hostname.as_str())))
+        .collect()
 }
 
 /// The ports of what a host means, and its namespace.
 fn meant(mesh: &TestMesh, proxy: ProxyId, host: &str) -> Option<(String, Vec<u16>)> {
     let scope = (*mesh.query(proxy, &ScopeOfProxy)).clone();
-    let service = mesh.query(proxy, &HostService { scope, host: Hostname::new(host) });
+    let service = mesh.query(
+        proxy,
+        &HostService {
+            scope,
+            host: Hostname::new(host),
+        },
+    );
     let service = service.as_ref().as_ref()?;
-    Some((service.key.namespace.to_string(), service.ports.iter().map(|port| port.port).collect()))
+    Some((
+        service.key.namespace.to_string(),
+        service.ports.iter().map(|port| port.port).collect(),
+    ))
 }
 
 /// A ServiceEntry for `shared.example` with a port.
@@ -36,13 +48,25 @@ fn entry(namespace: &str, port: u16, created: &str) -> String {
 
 #[test]
 fn the_own_namespace_wins_a_host_then_the_oldest() {
-    let yaml = entry("bank", 81, "2026-01-02T00:00:00Z") + &entry("shop", 82, "2026-01-01T00:00:00Z");
+    let yaml =
+        entry("bank", 81, "2026-01-02T00:00:00Z") + &entry("shop", 82, "2026-01-01T00:00:00Z");
     let mut mesh = TestMesh::new(&yaml);
-    let (bank, other) = (mesh.sidecar("bank", "a"), mesh.sidecar("other", "a"));
+    let bank = mesh.sidecar("bank", "a");
+    let other = mesh.sidecar("other", "a");
     let gateway = mesh.gateway("bank");
-    assert_eq!(meant(&mesh, bank, "shared.example"), Some(("bank".into(), vec![81])));
-    assert_eq!(meant(&mesh, other, "shared.example"), Some(("shop".into(), vec![82])));
-    assert_eq!(meant(&mesh, gateway, "shared.example"), Some(("shop".into(), vec![82])));
+    assert_eq!(
+        meant(&mesh, bank, "shared.example"),
+        Some(("bank".into(), vec![81]))
+    );
+
+    assert_eq!(
+        meant(&mesh, other, "shared.example"),
+        Some(("shop".into(), vec![82]))
+    );
+    assert_eq!(
+        meant(&mesh, gateway, "shared.example"),
+        Some(("shop".into(), vec![82]))
+    );
 }
 
 #[test]
@@ -51,22 +75,33 @@ fn one_host_of_one_namespace_is_laid_together() {
         + &entry("shop", 82, "2026-01-02T00:00:00Z").replace("name: shared,", "name: second,");
     let mut mesh = TestMesh::new(&twice);
     let proxy = mesh.sidecar("shop", "a");
-    assert_eq!(meant(&mesh, proxy, "shared.example"), Some(("shop".into(), vec![81, 82])));
+    assert_eq!(
+        meant(&mesh, proxy, "shared.example"),
+        Some(("shop".into(), vec![81, 82]))
+    );
     assert_eq!(seen(&mesh, proxy), ["shop/shared"]);
 }
 
 #[test]
 fn equivalent_namespaces_share_a_sidecar_scope() {
     let mut mesh = TestMesh::new(&(service("shop", "web", 80) + &service("bank", "pay", 80)));
-    let (shop, other) = (mesh.sidecar("shop", "a"), mesh.sidecar("other", "a"));
-    let query = VisibleServices { scope: super::Scope::Default };
-    assert!(Arc::ptr_eq(&mesh.query(shop, &query), &mesh.query(other, &query)));
+    let shop = mesh.sidecar("shop", "a");
+    let other = mesh.sidecar("other", "a");
+    let query = VisibleServices {
+        scope: super::Scope::Default,
+    };
+    assert!(Arc::ptr_eq(
+        &mesh.query(shop, &query),
+        &mesh.query(other, &query)
+    ));
+
     let hidden = networking(
         "ServiceEntry",
         "shop",
         "hidden",
         "{hosts: [hidden.example], exportTo: ['.'], resolution: DNS, ports: [{number: 80, name: http, protocol: HTTP}]}",
     );
+
     mesh.apply(&hidden);
     assert_eq!(seen(&mesh, shop), ["shop/hidden", "bank/pay", "shop/web"]);
     assert_eq!(seen(&mesh, other), ["bank/pay", "shop/web"]);
@@ -77,7 +112,12 @@ fn a_selecting_sidecar_beats_its_namespaces_which_beats_the_roots() {
     let yaml = service("shop", "web", 80)
         + &service("bank", "pay", 80)
         + &service("root", "log", 80)
-        + &networking("Sidecar", "root", "default", "{egress: [{hosts: ['root/*']}]}")
+        + &networking(
+            "Sidecar",
+            "root",
+            "default",
+            "{egress: [{hosts: ['root/*']}]}",
+        )
         + &networking("Sidecar", "shop", "default", "{egress: [{hosts: ['./*']}]}")
         + &networking(
             "Sidecar",
@@ -85,12 +125,16 @@ fn a_selecting_sidecar_beats_its_namespaces_which_beats_the_roots() {
             "chosen",
             "{workloadSelector: {labels: {app: chosen}}, egress: [{hosts: ['bank/*']}]}",
         );
+
     let mut mesh = TestMesh::new(&yaml);
     mesh.mesh_config("rootNamespace: root");
-    let (chosen, plain, other) = (mesh.sidecar("shop", "chosen"), mesh.sidecar("shop", "a"), mesh.sidecar("bank", "a"));
+    let chosen = mesh.sidecar("shop", "chosen");
+    let plain = mesh.sidecar("shop", "a");
+    let other = mesh.sidecar("bank", "a");
     assert_eq!(seen(&mesh, chosen), ["bank/pay"]);
     assert_eq!(seen(&mesh, plain), ["shop/web"]);
     assert_eq!(seen(&mesh, other), ["root/log"]);
+
     let gateway = mesh.gateway("shop");
     assert_eq!(seen(&mesh, gateway), ["root/log", "bank/pay", "shop/web"]);
 }
@@ -102,7 +146,8 @@ fn a_dot_in_the_roots_sidecar_is_each_namespace_itself() {
         + &networking("Sidecar", "root", "default", "{egress: [{hosts: ['./*']}]}");
     let mut mesh = TestMesh::new(&yaml);
     mesh.mesh_config("rootNamespace: root");
-    let (shop, bank) = (mesh.sidecar("shop", "a"), mesh.sidecar("bank", "a"));
+    let shop = mesh.sidecar("shop", "a");
+    let bank = mesh.sidecar("bank", "a");
     assert_eq!(seen(&mesh, shop), ["shop/web"]);
     assert_eq!(seen(&mesh, bank), ["bank/pay"]);
 }
@@ -113,17 +158,26 @@ fn a_virtual_services_destination_is_imported_with_its_port_alone() {
                      spec: {clusterIP: 10.96.0.2, ports: [{name: http, port: 80}, {name: http-b, port: 81}]}\n---\n";
     let yaml = service("shop", "web", 80)
         + two_ports
-        + &networking("Sidecar", "shop", "default", "{egress: [{hosts: ['shop/*']}]}")
+        + &networking(
+            "Sidecar",
+            "shop",
+            "default",
+            "{egress: [{hosts: ['shop/*']}]}",
+        )
         + &networking(
             "VirtualService",
             "shop",
             "web",
             "{hosts: [web], http: [{route: [{destination: {host: pay.bank.svc.cluster.local, port: {number: 81}}}]}]}",
         );
+
     let mut mesh = TestMesh::new(&yaml);
     let proxy = mesh.sidecar("shop", "a");
     assert_eq!(seen(&mesh, proxy), ["shop/web", "bank/pay"]);
-    assert_eq!(meant(&mesh, proxy, "pay.bank.svc.cluster.local"), Some(("bank".into(), vec![81])));
+    assert_eq!(
+        meant(&mesh, proxy, "pay.bank.svc.cluster.local"),
+        Some(("bank".into(), vec![81]))
+    );
 }
 
 #[test]
@@ -133,24 +187,40 @@ fn listeners_with_ports_import_parts_that_are_laid_together() {
                      {name: http-c, port: 82}]}\n---\n";
     let sidecar = "{egress: [{port: {number: 81, protocol: HTTP, name: b}, hosts: ['./*']}, \
                    {port: {number: 80, protocol: HTTP, name: a}, hosts: ['./*']}]}";
-    let mut mesh = TestMesh::new(&(two_ports.to_owned() + &networking("Sidecar", "shop", "default", sidecar)));
+    let mut mesh =
+        TestMesh::new(&(two_ports.to_owned() + &networking("Sidecar", "shop", "default", sidecar)));
     let proxy = mesh.sidecar("shop", "a");
-    assert_eq!(meant(&mesh, proxy, "web.shop.svc.cluster.local"), Some(("shop".into(), vec![81, 80])));
+    assert_eq!(
+        meant(&mesh, proxy, "web.shop.svc.cluster.local"),
+        Some(("shop".into(), vec![81, 80]))
+    );
 }
 
 #[test]
 fn virtual_services_come_private_first_then_exported_then_public() {
     let of = |namespace: &str, export_to: &str| {
-        networking("VirtualService", namespace, "web", &format!("{{hosts: [web.example], exportTo: ['{export_to}']}}"))
+        networking(
+            "VirtualService",
+            namespace,
+            "web",
+            &format!("{{hosts: [web.example], exportTo: ['{export_to}']}}"),
+        )
     };
-    let yaml = of("a-public", "*") + &of("b-exported", "shop") + &of("shop", ".") + &of("hidden", "~");
+
+    let yaml =
+        of("a-public", "*") + &of("b-exported", "shop") + &of("shop", ".") + &of("hidden", "~");
     let mut mesh = TestMesh::new(&yaml);
     let names = |mesh: &TestMesh, proxy| {
         let scope = (*mesh.query(proxy, &ScopeOfProxy)).clone();
         let names = mesh.query(proxy, &ListenerVirtualServices { scope, listener: 0 });
-        names.iter().map(|name| name.namespace.to_string()).collect::<Vec<_>>()
+        names
+            .iter()
+            .map(|name| name.namespace.to_string())
+            .collect::<Vec<_>>()
     };
-    let (shop, other) = (mesh.sidecar("shop", "a"), mesh.sidecar("other", "a"));
+
+    let shop = mesh.sidecar("shop", "a");
+    let other = mesh.sidecar("other", "a");
     assert_eq!(names(&mesh, shop), ["shop", "b-exported", "a-public"]);
     assert_eq!(names(&mesh, other), ["a-public"]);
 }

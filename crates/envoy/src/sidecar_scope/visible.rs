@@ -1,4 +1,5 @@
-//! The services of a scope over all of its egress listeners: one per host, merged if listeners import parts of it.
+//! The services of a scope over all of its egress listeners: one per host, merged if listeners
+//! import parts of it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::{Registry, Service, ServiceKey};
 
-/// The keys of all services of a scope, one per host, in the order in which they are first imported.
+/// The keys of all services of a scope, one per host, in the order in which they are first
+/// imported.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct VisibleServices {
     pub(super) scope: Scope,
@@ -47,18 +49,26 @@ struct ServicesByHost {
 impl ServicesByHost {
     /// Whether a host's service is one that no other can replace.
     fn has_kubernetes_service(&self, host: &Hostname) -> bool {
-        let service = self.places.get(host).and_then(|place| self.services.get(*place));
+        let service = self
+            .places
+            .get(host)
+            .and_then(|place| self.services.get(*place));
         service.is_some_and(|(_, registry)| *registry == Registry::Kubernetes)
     }
 
     /// Adds a service unless its host has one that it must not replace.
     fn add(&mut self, service: &ServiceRef) {
         let later = (service.key.clone(), service.registry);
-        match self.places.get(&service.key.hostname).and_then(|place| self.services.get_mut(*place)) {
+        match self
+            .places
+            .get(&service.key.hostname)
+            .and_then(|place| self.services.get_mut(*place))
+        {
             Some(earlier) if replaces(earlier.1, later.1) => *earlier = later,
             Some(_) => {}
             None => {
-                self.places.insert(service.key.hostname.clone(), self.services.len());
+                self.places
+                    .insert(service.key.hostname.clone(), self.services.len());
                 self.services.push(later);
             }
         }
@@ -69,21 +79,34 @@ impl Query for VisibleServices {
     type Value = Vec<ServiceKey>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let listeners = view.get(&EgressListeners { scope: self.scope.clone() });
+        let listeners = view.get(&EgressListeners {
+            scope: self.scope.clone(),
+        });
         let mut seen = ServicesByHost::default();
+
         for (place, listener) in listeners.iter().enumerate() {
-            let services = view.get(&ListenerServices { scope: self.scope.clone(), listener: place });
+            let services = view.get(&ListenerServices {
+                scope: self.scope.clone(),
+                listener: place,
+            });
             services.iter().for_each(|service| seen.add(service));
             if listener.for_gateway {
                 continue;
             }
-            let imported = view.get(&ImportedDestinations { scope: self.scope.clone(), listener: place });
+
+            let imported = view.get(&ImportedDestinations {
+                scope: self.scope.clone(),
+                listener: place,
+            });
             for (host, ports) in imported.iter() {
                 if listener.declared || !seen.has_kubernetes_service(host) {
-                    self.imports_of(view, listener, host, ports).iter().for_each(|service| seen.add(service));
+                    self.imports_of(view, listener, host, ports)
+                        .iter()
+                        .for_each(|service| seen.add(service));
                 }
             }
         }
+
         seen.services.into_iter().map(|(key, _)| key).collect()
     }
 }
@@ -98,11 +121,33 @@ impl VisibleServices {
         named: &[Vec<u16>],
     ) -> Vec<ServiceRef> {
         let index = view.get(&HostIndex { host: host.clone() });
-        let namespaces = index.services.iter().map(|service| service.key.namespace.clone());
-        let own = config_namespace(view, &self.scope, namespaces.chain(index.mattering.iter().cloned()));
-        let pick = if view.mesh().settings.sidecar_best_namespace { Pick::Best } else { Pick::First };
-        let Some(service) = destination_service(&index, own.as_ref(), pick) else { return Vec::new() };
-        let whole = ServiceRef { key: service.key.clone(), nth: 0, registry: service.registry, ports: PortFilter::All };
+        let namespaces = index
+            .services
+            .iter()
+            .map(|service| service.key.namespace.clone());
+        let own = config_namespace(
+            view,
+            &self.scope,
+            namespaces.chain(index.mattering.iter().cloned()),
+        );
+
+        let pick = if view.mesh().settings.sidecar_best_namespace {
+            Pick::Best
+        } else {
+            Pick::First
+        };
+
+        let Some(service) = destination_service(&index, own.as_ref(), pick) else {
+            return Vec::new();
+        };
+
+        let whole = ServiceRef {
+            key: service.key.clone(),
+            nth: 0,
+            registry: service.registry,
+            ports: PortFilter::All,
+        };
+
         let cut = |ports: &Vec<u16>| match listener.matched_port {
             Some(port) => selection::with_port(view, whole.clone(), port),
             None => with_named_ports(view, whole.clone(), ports),
@@ -120,17 +165,25 @@ enum Pick {
     First,
 }
 
-/// The service of a destination's host: the own namespace's, even if not exported; else one of the visible ones.
-fn destination_service<'a>(index: &'a Services, own: Option<&Namespace>, pick: Pick) -> Option<&'a IndexedService> {
+/// The service of a destination's host: the own namespace's, even if not exported; else one of the
+/// visible ones.
+fn destination_service<'a>(
+    index: &'a Services,
+    own: Option<&Namespace>,
+    pick: Pick,
+) -> Option<&'a IndexedService> {
     let winners = || index.services.iter().filter(|service| service.nth == 0);
     if let Some(service) = winners().find(|service| Some(&service.key.namespace) == own) {
         return Some(service);
     }
+
     let visible = winners().filter(|service| service.is_visible_to(own));
     if pick == Pick::First {
         return visible.min_by_key(|service| &service.key.namespace);
     }
+
     let mut best: Option<&IndexedService> = None;
+
     for service in visible {
         if service.registry == Registry::Kubernetes {
             return Some(service);
@@ -139,25 +192,34 @@ fn destination_service<'a>(index: &'a Services, own: Option<&Namespace>, pick: P
             best = Some(service);
         }
     }
+
     best
 }
 
-/// The service reduced to the ports of a VirtualService, where 0 means all; `None` if it has none of them.
+/// The service reduced to the ports of a VirtualService, where 0 means all; `None` if it has none
+/// of them.
 fn with_named_ports(view: &View<'_>, service: ServiceRef, named: &[u16]) -> Option<ServiceRef> {
     if named.is_empty() || named.contains(&0) {
         return Some(service);
     }
     let own = &view.services_of(&service.key).get(service.nth)?.ports;
-    let mut ports: Vec<u16> = own.iter().map(|port| port.port).filter(|port| named.contains(port)).collect();
+    let mut ports: Vec<u16> = own
+        .iter()
+        .map(|port| port.port)
+        .filter(|port| named.contains(port))
+        .collect();
     if ports.len() == own.len() {
         return Some(service);
     }
     ports.sort_unstable();
-    (!ports.is_empty()).then_some(ServiceRef { ports: PortFilter::Only(ports), ..service })
+    (!ports.is_empty()).then_some(ServiceRef {
+        ports: PortFilter::Only(ports),
+        ..service
+    })
 }
 
-/// Whether a later service replaces an earlier one of the same host: only Kubernetes Services replace, and only other
-/// kinds.
+/// Whether a later service replaces an earlier one of the same host: only Kubernetes Services
+/// replace, and only other kinds.
 fn replaces(earlier: Registry, later: Registry) -> bool {
     earlier != Registry::Kubernetes && later == Registry::Kubernetes
 }
@@ -166,26 +228,48 @@ impl Query for HostService {
     type Value = Option<Arc<Service>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let listeners = view.get(&EgressListeners { scope: self.scope.clone() });
+        let listeners = view.get(&EgressListeners {
+            scope: self.scope.clone(),
+        });
         let mut seen: Option<Arc<Service>> = None;
+
         for (place, listener) in listeners.iter().enumerate() {
-            let host = ListenerServicesOfHost { scope: self.scope.clone(), listener: place, host: self.host.clone() };
+            let host = ListenerServicesOfHost {
+                scope: self.scope.clone(),
+                listener: place,
+                host: self.host.clone(),
+            };
+
             for reference in view.get(&host).iter() {
-                add(&mut seen, selection::resolve(view, reference, Some(&listener.hosts)));
+                add(
+                    &mut seen,
+                    selection::resolve(view, reference, Some(&listener.hosts)),
+                );
             }
-            // If everything is imported whole, destinations only add services that the own namespace does not export to
-            // itself. Such a Kubernetes Service replaces a visible ServiceEntry.
-            let is_final = seen.as_ref().is_some_and(|service| service.registry == Registry::Kubernetes);
+
+            // If everything is imported whole, destinations only add services that the own
+            // namespace does not export to itself. Such a Kubernetes Service replaces a visible
+            // ServiceEntry.
+            let is_final = seen
+                .as_ref()
+                .is_some_and(|service| service.registry == Registry::Kubernetes);
             if listener.for_gateway || (!listener.declared && is_final) {
                 continue;
             }
-            let ports =
-                view.get(&ImportedDestination { scope: self.scope.clone(), listener: place, host: self.host.clone() });
-            let all = VisibleServices { scope: self.scope.clone() };
+
+            let ports = view.get(&ImportedDestination {
+                scope: self.scope.clone(),
+                listener: place,
+                host: self.host.clone(),
+            });
+            let all = VisibleServices {
+                scope: self.scope.clone(),
+            };
             for reference in all.imports_of(view, listener, &self.host, &ports) {
                 add(&mut seen, selection::resolve(view, &reference, None));
             }
         }
+
         seen
     }
 }
@@ -197,15 +281,23 @@ fn add(seen: &mut Option<Arc<Service>>, later: Option<Arc<Service>>) {
         *seen = Some(later);
         return;
     };
+
     if Arc::ptr_eq(earlier, &later) || replaces(later.registry, earlier.registry) {
         return;
     }
+
     if replaces(earlier.registry, later.registry) {
         *seen = Some(later);
         return;
     }
-    let missing: Vec<_> =
-        later.ports.iter().filter(|port| !earlier.ports.iter().any(|own| own.port == port.port)).cloned().collect();
+
+    let missing: Vec<_> = later
+        .ports
+        .iter()
+        .filter(|port| !earlier.ports.iter().any(|own| own.port == port.port))
+        .cloned()
+        .collect();
+
     if !missing.is_empty() && can_merge(earlier, &later) {
         Arc::make_mut(earlier).ports.extend(missing);
     }
@@ -225,7 +317,10 @@ impl Query for HostKey {
     type Value = Option<ServiceKey>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let service = view.get(&HostService { scope: self.scope.clone(), host: self.host.clone() });
+        let service = view.get(&HostService {
+            scope: self.scope.clone(),
+            host: self.host.clone(),
+        });
         service.as_ref().as_ref().map(|service| service.key.clone())
     }
 }

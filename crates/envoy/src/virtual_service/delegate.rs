@@ -21,7 +21,8 @@ pub(super) struct Merged {
     pub(super) name: NamespacedName,
 }
 
-/// The annotation with the route semantics of VirtualServices that are generated from other objects.
+/// The annotation with the route semantics of VirtualServices that are generated from other
+/// objects.
 const SEMANTICS_ANNOTATION: &str = "internal.istio.io/route-semantics";
 
 /// The semantics of a VirtualService's routes.
@@ -34,13 +35,19 @@ impl Query for SemanticsOf {
     type Value = RouteSemantics;
 
     fn compute(&self, view: &View<'_>) -> RouteSemantics {
-        config_objects::virtual_service(view, &self.name).map_or(RouteSemantics::Istio, |object| semantics_of(&object))
+        config_objects::virtual_service(view, &self.name)
+            .map_or(RouteSemantics::Istio, |object| semantics_of(&object))
     }
 }
 
 /// The semantics of an object's routes.
 pub(super) fn semantics_of(object: &Object<VirtualService>) -> RouteSemantics {
-    match object.meta.annotations.get(SEMANTICS_ANNOTATION).map(|semantics| &**semantics) {
+    match object
+        .meta
+        .annotations
+        .get(SEMANTICS_ANNOTATION)
+        .map(|semantics| &**semantics)
+    {
         Some("gateway") => RouteSemantics::Gateway,
         Some("ingress") => RouteSemantics::Ingress,
         Some(_) | None => RouteSemantics::Istio,
@@ -63,15 +70,21 @@ impl Query for Merged {
     type Value = Option<MergedSpec>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let object =
-            config_objects::virtual_service(view, &self.name).filter(|object| !object.spec.hosts.is_empty())?;
+        let object = config_objects::virtual_service(view, &self.name)
+            .filter(|object| !object.spec.hosts.is_empty())?;
         let semantics = semantics_of(&object);
         if semantics == RouteSemantics::Gateway {
             return Some(MergedSpec::Own(object));
         }
         let mut spec = completed(view, &object);
-        if semantics == RouteSemantics::Istio && spec.http.iter().any(|route| route.delegate.is_some()) {
-            spec.http = spec.http.iter().flat_map(|route| expanded(view, route, &self.name.namespace)).collect();
+        if semantics == RouteSemantics::Istio
+            && spec.http.iter().any(|route| route.delegate.is_some())
+        {
+            spec.http = spec
+                .http
+                .iter()
+                .flat_map(|route| expanded(view, route, &self.name.namespace))
+                .collect();
         }
         Some(MergedSpec::Completed(Arc::new(spec)))
     }
@@ -80,19 +93,35 @@ impl Query for Merged {
 /// The spec with full names.
 fn completed(view: &View<'_>, object: &Object<VirtualService>) -> VirtualService {
     let mut spec = object.spec.clone();
-    NameContext { namespace: &object.meta.key.namespace, domain: &view.get(&Domain) }.complete(&mut spec);
+    NameContext {
+        namespace: &object.meta.key.namespace,
+        domain: &view.get(&Domain),
+    }
+    .complete(&mut spec);
     spec
 }
 
-/// A route, or the merged routes of its delegate: empty if the delegate is missing or not exported to the delegating
-/// namespace.
+/// A route, or the merged routes of its delegate: empty if the delegate is missing or not exported
+/// to the delegating namespace.
 fn expanded(view: &View<'_>, route: &HttpRoute, namespace: &Namespace) -> Vec<HttpRoute> {
-    let Some(delegate) = &route.delegate else { return vec![route.clone()] };
-    let home = if delegate.namespace.is_empty() { namespace.as_str() } else { &delegate.namespace };
+    let Some(delegate) = &route.delegate else {
+        return vec![route.clone()];
+    };
+
+    let home = if delegate.namespace.is_empty() {
+        namespace.as_str()
+    } else {
+        &delegate.namespace
+    };
+
     let name = NamespacedName::new(home, &delegate.name);
-    let Some(object) = view.object::<VirtualService>(&name).filter(|object| object.spec.hosts.is_empty()) else {
+    let Some(object) = view
+        .object::<VirtualService>(&name)
+        .filter(|object| object.spec.hosts.is_empty())
+    else {
         return Vec::new();
     };
+
     let declared = parse_export_to(&object.spec.export_to, &name.namespace);
     let visible = match resolve_export_to(&declared, &view.get(&DefaultExport), &name.namespace) {
         ExportTo::Public | ExportTo::Unset => true,
@@ -102,11 +131,16 @@ fn expanded(view: &View<'_>, route: &HttpRoute, namespace: &Namespace) -> Vec<Ht
     if !visible {
         return Vec::new();
     }
-    completed(view, object).http.into_iter().filter_map(|leaf| merge_route(route, leaf)).collect()
+
+    completed(view, object)
+        .http
+        .into_iter()
+        .filter_map(|leaf| merge_route(route, leaf))
+        .collect()
 }
 
-/// A delegate's route merged with the delegating one: the delegate's settings take precedence. `None` if their matches
-/// exclude each other.
+/// A delegate's route merged with the delegating one: the delegate's settings take precedence.
+/// `None` if their matches exclude each other.
 fn merge_route(root: &HttpRoute, mut leaf: HttpRoute) -> Option<HttpRoute> {
     leaf.matches = merge_matches(&root.matches, leaf.matches)?;
     leaf.name = joined(&root.name, leaf.name);
@@ -142,22 +176,34 @@ fn joined(root: &str, leaf: String) -> String {
     }
 }
 
-/// All combinations of a match of the root and one of the leaf; `None` if a match of the leaf is compatible with none.
-fn merge_matches(root: &[HttpMatchRequest], leaf: Vec<HttpMatchRequest>) -> Option<Vec<HttpMatchRequest>> {
+/// All combinations of a match of the root and one of the leaf; `None` if a match of the leaf is
+/// compatible with none.
+fn merge_matches(
+    root: &[HttpMatchRequest],
+    leaf: Vec<HttpMatchRequest>,
+) -> Option<Vec<HttpMatchRequest>> {
     if root.is_empty() {
         return Some(leaf);
     }
+
     if leaf.is_empty() {
         return Some(root.to_vec());
     }
+
     let mut merged = Vec::new();
+
     for leaf in &leaf {
         let before = merged.len();
-        merged.extend(root.iter().filter(|root| !conflict(root, leaf)).map(|root| merge_match(root, leaf)));
+        merged.extend(
+            root.iter()
+                .filter(|root| !conflict(root, leaf))
+                .map(|root| merge_match(root, leaf)),
+        );
         if merged.len() == before {
             return None;
         }
     }
+
     Some(merged)
 }
 
@@ -171,20 +217,25 @@ fn merge_match(root: &HttpMatchRequest, leaf: &HttpMatchRequest) -> HttpMatchReq
     inherit(&mut merged.authority, &root.authority);
     inherit_entries(&mut merged.headers, &root.headers);
     inherit_entries(&mut merged.without_headers, &root.without_headers);
+
     inherit_entries(&mut merged.query_params, &root.query_params);
     inherit_entries(&mut merged.source_labels, &root.source_labels);
     if merged.port == 0 {
         merged.port = root.port;
     }
+
     if merged.source_namespace.is_empty() {
         merged.source_namespace.clone_from(&root.source_namespace);
     }
+
     if merged.gateways.is_empty() {
         merged.gateways.clone_from(&root.gateways);
     }
+
     if merged.stat_prefix.is_empty() {
         merged.stat_prefix.clone_from(&root.stat_prefix);
     }
+
     merged
 }
 
@@ -203,37 +254,53 @@ fn conflict(root: &HttpMatchRequest, leaf: &HttpMatchRequest) -> bool {
         (&root.method, &leaf.method),
         (&root.authority, &leaf.authority),
     ];
-    texts.into_iter().any(|(root, leaf)| text_conflict(root.as_ref(), leaf.as_ref()))
+
+    texts
+        .into_iter()
+        .any(|(root, leaf)| text_conflict(root.as_ref(), leaf.as_ref()))
         || entries_conflict(&root.headers, &leaf.headers)
         || entries_conflict(&root.without_headers, &leaf.without_headers)
         || entries_conflict(&root.query_params, &leaf.query_params)
         || root.ignore_uri_case != leaf.ignore_uri_case
         || (root.port > 0 && leaf.port > 0 && root.port != leaf.port)
         || (!root.source_namespace.is_empty() && root.source_namespace != leaf.source_namespace)
-        || leaf.source_labels.iter().any(|(key, value)| root.source_labels.get(key).is_some_and(|own| own != value))
+        || leaf
+            .source_labels
+            .iter()
+            .any(|(key, value)| root.source_labels.get(key).is_some_and(|own| own != value))
         || gateways_conflict(&root.gateways, &leaf.gateways)
 }
 
 /// Whether any entry of the leaf conflicts with the root's entry of the same key.
-fn entries_conflict(root: &BTreeMap<String, StringMatch>, leaf: &BTreeMap<String, StringMatch>) -> bool {
-    leaf.iter().any(|(key, leaf)| text_conflict(root.get(key), Some(leaf)))
+fn entries_conflict(
+    root: &BTreeMap<String, StringMatch>,
+    leaf: &BTreeMap<String, StringMatch>,
+) -> bool {
+    leaf.iter()
+        .any(|(key, leaf)| text_conflict(root.get(key), Some(leaf)))
 }
 
 /// Whether the leaf has gateways that the root does not have.
 fn gateways_conflict(root: &[String], leaf: &[String]) -> bool {
-    !root.is_empty() && !leaf.is_empty() && (root.len() < leaf.len() || leaf.iter().any(|own| !root.contains(own)))
+    !root.is_empty()
+        && !leaf.is_empty()
+        && (root.len() < leaf.len() || leaf.iter().any(|own| !root.contains(own)))
 }
 
-/// Whether the leaf's text match does not narrow the root's. Regular expressions narrow nothing and cannot be narrowed;
-/// an empty match conflicts with any other.
+/// Whether the leaf's text match does not narrow the root's. Regular expressions narrow nothing and
+/// cannot be narrowed; an empty match conflicts with any other.
 fn text_conflict(root: Option<&StringMatch>, leaf: Option<&StringMatch>) -> bool {
-    let (Some(root), Some(leaf)) = (root, leaf) else { return false };
+    let (Some(root), Some(leaf)) = (root, leaf) else {
+        return false;
+    };
     if root.is_empty() || leaf.is_empty() {
         return true;
     }
     match (root, leaf) {
         (StringMatch::Exact(root), StringMatch::Exact(leaf)) => root != leaf,
-        (StringMatch::Prefix(root), StringMatch::Prefix(leaf) | StringMatch::Exact(leaf)) => !leaf.starts_with(root),
+        (StringMatch::Prefix(root), StringMatch::Prefix(leaf) | StringMatch::Exact(leaf)) => {
+            !leaf.starts_with(root)
+        }
         (StringMatch::Exact(_), StringMatch::Prefix(_))
         | (StringMatch::Regex(_) | StringMatch::Unset, _)
         | (_, StringMatch::Regex(_) | StringMatch::Unset) => true,
@@ -253,7 +320,10 @@ mod tests {
     }
 
     fn uri(uri: Option<StringMatch>) -> HttpMatchRequest {
-        HttpMatchRequest { uri, ..HttpMatchRequest::default() }
+        HttpMatchRequest {
+            uri,
+            ..HttpMatchRequest::default()
+        }
     }
 
     #[test]
@@ -269,28 +339,53 @@ mod tests {
             (Some(StringMatch::Regex("/a.*".into())), exact("/ab"), true),
             (prefix("/a"), Some(StringMatch::Unset), true),
         ] {
-            assert_eq!(text_conflict(root.as_ref(), leaf.as_ref()), expected, "{root:?} {leaf:?}");
+            assert_eq!(
+                text_conflict(root.as_ref(), leaf.as_ref()),
+                expected,
+                "{root:?} {leaf:?}"
+            );
         }
     }
 
     #[test]
     fn a_leaf_whose_match_fits_no_root_match_drops_its_route() {
-        let root = HttpRoute { matches: vec![uri(prefix("/a"))], name: "root".into(), ..HttpRoute::default() };
-        let leaf = HttpRoute { matches: vec![uri(prefix("/b"))], ..HttpRoute::default() };
+        let root = HttpRoute {
+            matches: vec![uri(prefix("/a"))],
+            name: "root".into(),
+            ..HttpRoute::default()
+        };
+        let leaf = HttpRoute {
+            matches: vec![uri(prefix("/b"))],
+            ..HttpRoute::default()
+        };
         assert_eq!(merge_route(&root, leaf), None);
     }
 
     #[test]
     fn every_fitting_pair_of_matches_is_kept_and_names_are_joined() {
         let root = HttpRoute {
-            matches: vec![uri(prefix("/a")), HttpMatchRequest { port: 80, ..HttpMatchRequest::default() }],
+            matches: vec![
+                uri(prefix("/a")),
+                HttpMatchRequest {
+                    port: 80,
+                    ..HttpMatchRequest::default()
+                },
+            ],
             name: "root".into(),
             ..HttpRoute::default()
         };
-        let leaf = HttpRoute { matches: vec![uri(prefix("/a/b"))], name: "leaf".into(), ..HttpRoute::default() };
+
+        let leaf = HttpRoute {
+            matches: vec![uri(prefix("/a/b"))],
+            name: "leaf".into(),
+            ..HttpRoute::default()
+        };
         let merged = merge_route(&root, leaf).unwrap();
         assert_eq!(merged.name, "root-leaf");
-        let second = HttpMatchRequest { port: 80, ..uri(prefix("/a/b")) };
+        let second = HttpMatchRequest {
+            port: 80,
+            ..uri(prefix("/a/b"))
+        };
         assert_eq!(merged.matches, [uri(prefix("/a/b")), second]);
     }
 }

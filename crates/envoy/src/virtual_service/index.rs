@@ -1,6 +1,6 @@
-//! VirtualServices by gateway and visibility, without their routes. Those that are generated from Gateway API routes
-//! for a gateway are only indexed by gateway, since there are many: an added or removed route costs in proportion to
-//! its gateway's routes.
+//! VirtualServices by gateway and visibility, without their routes. Those that are generated from
+//! Gateway API routes for a gateway are only indexed by gateway, since there are many: an added or
+//! removed route costs in proportion to its gateway's routes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,7 +31,8 @@ pub struct VirtualServicesOfGateway {
     pub gateway: Arc<str>,
 }
 
-/// The names of objects that are also names of generated VirtualServices, over which the objects take precedence.
+/// The names of objects that are also names of generated VirtualServices, over which the objects
+/// take precedence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct NamedAsMade;
 
@@ -81,11 +82,16 @@ impl Query for VirtualServiceIndex {
         let domain = view.get(&Domain);
         let all = config_objects::virtual_services(view);
         let roots = all.values().filter(|object| !object.spec.hosts.is_empty());
-        let mut entries: Vec<_> = roots.map(|object| indexed(object, &default, &domain)).collect();
+        let mut entries: Vec<_> = roots
+            .map(|object| indexed(object, &default, &domain))
+            .collect();
         // A user's object takes precedence over a generated one of the same name.
         let mesh = Arc::from(MESH_GATEWAY);
         let made = made(view, &mesh, &default);
-        entries.extend(made.into_iter().filter(|entry| !all.contains_key(&entry.name)));
+        entries.extend(
+            made.into_iter()
+                .filter(|entry| !all.contains_key(&entry.name)),
+        );
         VirtualServices::new(entries)
     }
 }
@@ -95,7 +101,10 @@ impl Query for NamedAsMade {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         // Names of API objects cannot contain this character, and all generated names do.
-        config_objects::virtual_services(view).into_keys().filter(|name| name.name.contains('~')).collect()
+        config_objects::virtual_services(view)
+            .into_keys()
+            .filter(|name| name.name.contains('~'))
+            .collect()
     }
 }
 
@@ -106,14 +115,26 @@ impl Query for VirtualServicesOfGateway {
         let index = view.get(&VirtualServiceIndex);
         let bound = |entry: &&IndexedVirtualService| entry.gateways.contains(&self.gateway);
         let mut entries: Vec<_> = index.entries.iter().filter(bound).cloned().collect();
+
         if *self.gateway != *MESH_GATEWAY {
             let written = view.get(&NamedAsMade);
             let made = made(view, &self.gateway, &view.get(&DefaultExport));
-            entries.extend(made.into_iter().filter(|entry| !written.contains(&entry.name)));
+            entries.extend(
+                made.into_iter()
+                    .filter(|entry| !written.contains(&entry.name)),
+            );
         }
+
         let own = VirtualServices::new(entries);
-        let mattering: BTreeSet<Namespace> = own.mattering.into_iter().chain(index.mattering.iter().cloned()).collect();
-        VirtualServices { mattering: mattering.into_iter().collect(), ..own }
+        let mattering: BTreeSet<Namespace> = own
+            .mattering
+            .into_iter()
+            .chain(index.mattering.iter().cloned())
+            .collect();
+        VirtualServices {
+            mattering: mattering.into_iter().collect(),
+            ..own
+        }
     }
 }
 
@@ -136,7 +157,11 @@ fn made(view: &View<'_>, gateway: &Arc<str>, default: &[String]) -> Vec<IndexedV
 }
 
 /// Extracts the properties that selection depends on.
-fn indexed(object: &Object<VirtualService>, default: &[String], domain: &str) -> IndexedVirtualService {
+fn indexed(
+    object: &Object<VirtualService>,
+    default: &[String],
+    domain: &str,
+) -> IndexedVirtualService {
     let own = &object.meta.key.namespace;
     let is_gateway_route = semantics_of(object) == RouteSemantics::Gateway;
     let mut names = VirtualService {
@@ -144,13 +169,23 @@ fn indexed(object: &Object<VirtualService>, default: &[String], domain: &str) ->
         gateways: object.spec.gateways.clone(),
         ..VirtualService::default()
     };
+
     if !is_gateway_route {
-        NameContext { namespace: own, domain }.complete(&mut names);
+        NameContext {
+            namespace: own,
+            domain,
+        }
+        .complete(&mut names);
     }
+
     let gateways: Arc<[Arc<str>]> = match names.gateways.as_slice() {
         [] => Arc::from([Arc::from(MESH_GATEWAY)]),
-        gateways => gateways.iter().map(|gateway| Arc::from(gateway.as_str())).collect(),
+        gateways => gateways
+            .iter()
+            .map(|gateway| Arc::from(gateway.as_str()))
+            .collect(),
     };
+
     IndexedVirtualService {
         name: object.meta.key(),
         hosts: names.hosts.iter().map(Hostname::new).collect(),
@@ -162,7 +197,11 @@ fn indexed(object: &Object<VirtualService>, default: &[String], domain: &str) ->
 }
 
 /// Extracts these properties from a generated VirtualService.
-fn of_routes(head: &Head, gateways: &Arc<[Arc<str>]>, export_to: ExportTo) -> IndexedVirtualService {
+fn of_routes(
+    head: &Head,
+    gateways: &Arc<[Arc<str>]>,
+    export_to: ExportTo,
+) -> IndexedVirtualService {
     IndexedVirtualService {
         name: head.name.clone(),
         hosts: head.hosts.clone(),
@@ -190,7 +229,9 @@ impl VirtualServices {
                 .then_with(|| a.name.name.cmp(&b.name.name))
                 .then_with(|| a.name.namespace.cmp(&b.name.namespace))
         });
+
         let mut mattering: BTreeSet<Namespace> = BTreeSet::new();
+
         for entry in &entries {
             match &entry.export_to {
                 ExportTo::Namespaces(named) => mattering.extend(named.iter().cloned()),
@@ -200,29 +241,44 @@ impl VirtualServices {
                 mattering.insert(entry.name.namespace.clone());
             }
         }
-        Self { entries, mattering: mattering.into_iter().collect() }
+
+        Self {
+            entries,
+            mattering: mattering.into_iter().collect(),
+        }
     }
 
-    /// The VirtualServices of a gateway that a namespace sees, in Istio's three tiers: its private ones, those that
-    /// others export to it by name, and the public ones. `None` is any namespace that is not listed.
+    /// The VirtualServices of a gateway that a namespace sees, in Istio's three tiers: its private
+    /// ones, those that others export to it by name, and the public ones. `None` is any namespace
+    /// that is not listed.
     #[must_use]
-    pub fn tiers(&self, gateway: &str, namespace: Option<&Namespace>) -> [Vec<&IndexedVirtualService>; 3] {
+    pub fn tiers(
+        &self,
+        gateway: &str,
+        namespace: Option<&Namespace>,
+    ) -> [Vec<&IndexedVirtualService>; 3] {
         let mut tiers: [Vec<&IndexedVirtualService>; 3] = Default::default();
         let [private, exported, public] = &mut tiers;
-        let bound = |entry: &&IndexedVirtualService| entry.gateways.iter().any(|own| &**own == gateway);
+        let bound =
+            |entry: &&IndexedVirtualService| entry.gateways.iter().any(|own| &**own == gateway);
         for entry in self.entries.iter().filter(bound) {
             match &entry.export_to {
                 ExportTo::Public | ExportTo::Unset => public.push(entry),
                 ExportTo::Nobody => {}
                 ExportTo::Namespaces(named) => match namespace {
                     Some(namespace) if named.binary_search(namespace).is_ok() => {
-                        let tier = if entry.name.namespace == *namespace { &mut *private } else { &mut *exported };
+                        let tier = if entry.name.namespace == *namespace {
+                            &mut *private
+                        } else {
+                            &mut *exported
+                        };
                         tier.push(entry);
                     }
                     Some(_) | None => {}
                 },
             }
         }
+
         tiers
     }
 }

@@ -18,19 +18,43 @@ impl NameContext<'_> {
     pub(super) fn complete(&self, spec: &mut VirtualService) {
         spec.hosts.iter_mut().for_each(|host| self.host(host));
         self.gateways(&mut spec.gateways);
+
         for route in &mut spec.http {
-            route.matches.iter_mut().for_each(|matches| self.gateways(&mut matches.gateways));
+            route
+                .matches
+                .iter_mut()
+                .for_each(|matches| self.gateways(&mut matches.gateways));
             let targets = route.route.iter_mut().map(|target| &mut target.destination);
-            let mirrors = route.mirrors.iter_mut().map(|mirror| &mut mirror.destination);
-            targets.chain(mirrors).chain([&mut route.mirror]).for_each(|target| self.destination(target));
+            let mirrors = route
+                .mirrors
+                .iter_mut()
+                .map(|mirror| &mut mirror.destination);
+            targets
+                .chain(mirrors)
+                .chain([&mut route.mirror])
+                .for_each(|target| self.destination(target));
         }
+
         for route in &mut spec.tcp {
-            route.matches.iter_mut().for_each(|matches| self.gateways(&mut matches.gateways));
-            route.route.iter_mut().for_each(|target| self.destination(&mut target.destination));
+            route
+                .matches
+                .iter_mut()
+                .for_each(|matches| self.gateways(&mut matches.gateways));
+            route
+                .route
+                .iter_mut()
+                .for_each(|target| self.destination(&mut target.destination));
         }
+
         for route in &mut spec.tls {
-            route.matches.iter_mut().for_each(|matches| self.gateways(&mut matches.gateways));
-            route.route.iter_mut().for_each(|target| self.destination(&mut target.destination));
+            route
+                .matches
+                .iter_mut()
+                .for_each(|matches| self.gateways(&mut matches.gateways));
+            route
+                .route
+                .iter_mut()
+                .for_each(|target| self.destination(&mut target.destination));
         }
     }
 
@@ -48,7 +72,10 @@ impl NameContext<'_> {
 
     /// Completes the names of gateways to `namespace/name`, except `mesh`.
     fn gateways(&self, gateways: &mut [String]) {
-        for gateway in gateways.iter_mut().filter(|gateway| *gateway != MESH_GATEWAY) {
+        for gateway in gateways
+            .iter_mut()
+            .filter(|gateway| *gateway != MESH_GATEWAY)
+        {
             *gateway = self.gateway(gateway);
         }
     }
@@ -60,7 +87,9 @@ impl NameContext<'_> {
             (Some(_), _) => name.to_owned(),
             (None, None) => format!("{}/{name}", self.namespace),
             (None, Some((gateway, rest))) => {
-                let namespace = rest.split_once('.').map_or(rest, |(namespace, _)| namespace);
+                let namespace = rest
+                    .split_once('.')
+                    .map_or(rest, |(namespace, _)| namespace);
                 format!("{namespace}/{gateway}")
             }
         }
@@ -74,7 +103,10 @@ mod tests {
     #[test]
     fn gateways_are_named_by_namespace_and_name() {
         let namespace = Namespace::new("shop");
-        let names = NameContext { namespace: &namespace, domain: "cluster.local" };
+        let names = NameContext {
+            namespace: &namespace,
+            domain: "cluster.local",
+        };
         for (given, full) in [
             ("front", "shop/front"),
             ("./front", "shop/front"),

@@ -33,8 +33,10 @@ pub(super) fn filters(view: &View<'_>, subject: Subject<'_>, cluster: &str) -> V
             ..HttpOptions::new(CLASS, routes, protocol)
         },
     );
+
     if protocol.is_http2() {
         manager.http2_protocol_options.get_or_insert_default();
     }
+
     vec![http_filter(&manager)]
 }

@@ -1,5 +1,5 @@
-//! The services that a waypoint reaches as a client: the destinations of its own services' routes, and those that
-//! extensions, EnvoyFilters and token issuers need.
+//! The services that a waypoint reaches as a client: the destinations of its own services' routes,
+//! and those that extensions, EnvoyFilters and token issuers need.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,13 +35,24 @@ impl Query for ReferencesOfHosts {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let mut references: Self::Value = BTreeMap::new();
         let index = view.get(&VirtualServiceIndex);
-        let of_mesh = |gateways: &[std::sync::Arc<str>]| gateways.iter().any(|gateway| &**gateway == MESH_GATEWAY);
-        for entry in index.entries.iter().filter(|entry| of_mesh(&entry.gateways)) {
+        let of_mesh = |gateways: &[std::sync::Arc<str>]| {
+            gateways.iter().any(|gateway| &**gateway == MESH_GATEWAY)
+        };
+
+        for entry in index
+            .entries
+            .iter()
+            .filter(|entry| of_mesh(&entry.gateways))
+        {
             let destinations = virtual_service::destinations(view, &entry.name).all();
             for host in &*entry.hosts {
-                references.entry(host.clone()).or_default().extend(destinations.keys().cloned());
+                references
+                    .entry(host.clone())
+                    .or_default()
+                    .extend(destinations.keys().cloned());
             }
         }
+
         references
     }
 }
@@ -50,15 +61,22 @@ impl Query for ReferencesOf {
     type Value = BTreeSet<Hostname>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.get(&ReferencesOfHosts).get(&self.0).cloned().unwrap_or_default()
+        view.get(&ReferencesOfHosts)
+            .get(&self.0)
+            .cloned()
+            .unwrap_or_default()
     }
 }
 
 /// The hosts of a gateway between networks that it passes TLS through to.
 fn hosts_of_passthrough(view: &View<'_>) -> BTreeSet<Hostname> {
     let gateways = gateway::serving_gateways(view);
-    let names = gateways.iter().flat_map(|gateway| sidecar_scope::gateway_virtual_services(view, gateway).to_vec());
-    names.flat_map(|name| virtual_service::destinations(view, &name).all().into_keys()).collect()
+    let names = gateways
+        .iter()
+        .flat_map(|gateway| sidecar_scope::gateway_virtual_services(view, gateway).to_vec());
+    names
+        .flat_map(|name| virtual_service::destinations(view, &name).all().into_keys())
+        .collect()
 }
 
 impl Query for OutboundServices {
@@ -72,13 +90,16 @@ impl Query for OutboundServices {
             None => true,
         };
         let mut hosts = BTreeSet::new();
+
         for host in served.keys() {
             let references = view.get(&ReferencesOf(host.clone()));
             hosts.extend(references.iter().filter(|host| is_outbound(host)).cloned());
         }
+
         if hbone::joins_networks(view) {
             hosts.extend(hosts_of_passthrough(view));
         }
+
         let needed = named_by_extensions(view);
         let visible = sidecar_scope::visible_services(view);
         let is_wanted = |key: &&ServiceKey| hosts.contains(&key.hostname) || needed.contains(key);

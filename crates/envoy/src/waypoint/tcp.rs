@@ -32,40 +32,91 @@ pub(super) fn filters(view: &View<'_>, subject: Subject<'_>, cluster: &str) -> V
     let (proxy, prefix, port, protocol, service) = match subject {
         Subject::Port(service, port) => {
             let host = service.key.hostname.as_str();
-            let of = StatService { host, subset: "", port: port.port, port_name: port.name.as_str() };
+            let of = StatService {
+                host,
+                subset: "",
+                port: port.port,
+                port_name: port.name.as_str(),
+            };
+
             // Unlike those of sidecars, with the namespace for ServiceEntries, too.
             let short = ShortNames::in_namespace(service);
             let prefix = stat_prefix::inbound(view, &short, of, cluster);
-            (to_service(view, service, port.port, &prefix, cluster), prefix, port.port, port.protocol, Some(service))
+            (
+                to_service(view, service, port.port, &prefix, cluster),
+                prefix,
+                port.port,
+                port.protocol,
+                Some(service),
+            )
         }
         Subject::Workloads => {
-            let of = StatService { host: "", subset: "", port: 0, port_name: "unknown" };
+            let of = StatService {
+                host: "",
+                subset: "",
+                port: 0,
+                port_name: "unknown",
+            };
             let prefix = stat_prefix::inbound(view, &ShortNames::default(), of, cluster);
             let mut proxy = tcp_proxy(&prefix, cluster);
             proxy.idle_timeout = idle_timeout(view);
             (proxy, prefix, 0, Protocol::Tcp, None)
         }
     };
+
     // Policies of a service are applied at the end of the inner tunnel.
-    let named = service.filter(|_| !hbone::joins_networks(view)).map(PolicyService::new);
-    let logs = view.get(&AccessLogsOf { class: CLASS, service: named.clone() });
-    let proxy = TcpProxy { access_log: logs.tcp.clone(), ..proxy };
-    let authorization = view.get(&AuthorizationOf { service: named.clone(), peers: Peers::Tunnel });
+    let named = service
+        .filter(|_| !hbone::joins_networks(view))
+        .map(PolicyService::new);
+    let logs = view.get(&AccessLogsOf {
+        class: CLASS,
+        service: named.clone(),
+    });
+
+    let proxy = TcpProxy {
+        access_log: logs.tcp.clone(),
+        ..proxy
+    };
+    let authorization = view.get(&AuthorizationOf {
+        service: named.clone(),
+        peers: Peers::Tunnel,
+    });
+
     let extensions = traffic_extension::network_filters_for(view, CLASS, port, named.clone());
     let mut filters: Vec<Filter> = metadata_exchange(view).into_iter().collect();
     filters.extend(authorization.custom_tcp.iter().cloned());
     filters.extend(extensions.authn.into_iter().chain(extensions.authz));
     filters.extend(authorization.tcp.iter().cloned());
     filters.extend(extensions.rest);
-    filters.extend(view.get(&MetricsFiltersOf { class: CLASS, service: named }).tcp.iter().cloned());
-    filters.extend(service.filter(|service| resolves_by_name(service)).map(|service| sni_filter(view, service, port)));
+    filters.extend(
+        view.get(&MetricsFiltersOf {
+            class: CLASS,
+            service: named,
+        })
+        .tcp
+        .iter()
+        .cloned(),
+    );
+
+    filters.extend(
+        service
+            .filter(|service| resolves_by_name(service))
+            .map(|service| sni_filter(view, service, port)),
+    );
     filters.extend(protocol_stack(view, protocol, &proxy, &prefix, cluster));
+
     filters
 }
 
-/// Forwards by the routes of a service's VirtualServices, else to `cluster`. The DestinationRule of the first destination
-/// applies.
-fn to_service(view: &View<'_>, service: &Service, port: u16, prefix: &str, cluster: &str) -> TcpProxy {
+/// Forwards by the routes of a service's VirtualServices, else to `cluster`. The DestinationRule of
+/// the first destination applies.
+fn to_service(
+    view: &View<'_>,
+    service: &Service,
+    port: u16,
+    prefix: &str,
+    cluster: &str,
+) -> TcpProxy {
     let specs = virtual_services(view, service);
     let specs: Vec<&VirtualService> = specs.iter().map(|(_, spec)| &**spec).collect();
     let routes = destinations(&specs, service.key.hostname.as_str(), port).unwrap_or_default();
@@ -74,10 +125,19 @@ fn to_service(view: &View<'_>, service: &Service, port: u16, prefix: &str, clust
     if let Some(specifier) = specifier(view, routes, port) {
         proxy.cluster_specifier = Some(specifier);
     }
-    let host = first.map_or_else(|| service.key.hostname.clone(), |first| Hostname::new(&first.host));
-    let rule =
-        sidecar_scope::host_service(view, &host).and_then(|service| destination_rule::for_service(view, &service));
-    let subset = if routes.len() == 1 { first.map_or("", |first| first.subset.as_str()) } else { "" };
+
+    let host = first.map_or_else(
+        || service.key.hostname.clone(),
+        |first| Hostname::new(&first.host),
+    );
+    let rule = sidecar_scope::host_service(view, &host)
+        .and_then(|service| destination_rule::for_service(view, &service));
+    let subset = if routes.len() == 1 {
+        first.map_or("", |first| first.subset.as_str())
+    } else {
+        ""
+    };
+
     apply_rule(view, &mut proxy, rule.as_deref(), subset);
     proxy
 }
@@ -89,10 +149,18 @@ fn specifier(view: &View<'_>, routes: &[RouteDestination], port: u16) -> Option<
         let service = sidecar_scope::host_service(view, &Hostname::new(&destination.host));
         destination_cluster(view, &destination, service.as_deref(), port)
     };
+
     let weighted = |route: &RouteDestination| {
-        let weight = u32::try_from(route.weight).ok().filter(|weight| *weight > 0)?;
-        Some(ClusterWeight { name: cluster(route), weight, ..ClusterWeight::default() })
+        let weight = u32::try_from(route.weight)
+            .ok()
+            .filter(|weight| *weight > 0)?;
+        Some(ClusterWeight {
+            name: cluster(route),
+            weight,
+            ..ClusterWeight::default()
+        })
     };
+
     match routes {
         [] => None,
         [only] => Some(ClusterSpecifier::Cluster(cluster(only))),
@@ -107,15 +175,20 @@ fn specifier(view: &View<'_>, routes: &[RouteDestination], port: u16) -> Option<
     }
 }
 
-/// The destinations of the first route for connections to a port: TLS routes before TCP routes. Only TLS routes with
-/// the service's own host apply, as the SNI is not read.
-fn destinations<'a>(specs: &[&'a VirtualService], host: &str, port: u16) -> Option<&'a [RouteDestination]> {
+/// The destinations of the first route for connections to a port: TLS routes before TCP routes.
+/// Only TLS routes with the service's own host apply, as the SNI is not read.
+fn destinations<'a>(
+    specs: &[&'a VirtualService],
+    host: &str,
+    port: u16,
+) -> Option<&'a [RouteDestination]> {
     let applies = |wanted: u32, gateways: &[String], labels: bool, namespace: &str| {
         (wanted == 0 || wanted == u32::from(port))
             && (gateways.is_empty() || gateways.iter().any(|gateway| gateway == MESH_GATEWAY))
             && !labels
             && namespace.is_empty()
     };
+
     let tls = specs.iter().flat_map(|spec| &spec.tls).find(|route| {
         route.matches.is_empty()
             || route.matches.iter().any(|matched| {
@@ -128,14 +201,22 @@ fn destinations<'a>(specs: &[&'a VirtualService], host: &str, port: u16) -> Opti
                     )
             })
     });
+
     let tcp = || {
         specs.iter().flat_map(|spec| &spec.tcp).find(|route| {
             route.matches.is_empty()
                 || route.matches.iter().any(|matched| {
                     let has_labels = !matched.source_labels.is_empty();
-                    applies(matched.port, &matched.gateways, has_labels, &matched.source_namespace)
+                    applies(
+                        matched.port,
+                        &matched.gateways,
+                        has_labels,
+                        &matched.source_namespace,
+                    )
                 })
         })
     };
-    tls.map(|route| route.route.as_slice()).or_else(|| tcp().map(|route| route.route.as_slice()))
+
+    tls.map(|route| route.route.as_slice())
+        .or_else(|| tcp().map(|route| route.route.as_slice()))
 }

@@ -43,7 +43,10 @@ fn labelled(namespace: &str, name: &str, labels: &str) -> String {
 }
 
 fn ambient() -> Settings {
-    let mut settings = Settings { ambient: true, ..Settings::default() };
+    let mut settings = Settings {
+        ambient: true,
+        ..Settings::default()
+    };
     settings.hbone.sends = true;
     settings
 }
@@ -51,8 +54,10 @@ fn ambient() -> Settings {
 /// What a proxy of the waypoint serves, as `namespace/name`.
 fn served(mesh: &TestMesh, proxy: ProxyId) -> Vec<String> {
     let services = mesh.query(proxy, &ServedServices);
-    let mut names: Vec<String> =
-        services.iter().map(|service| format!("{}/{}", service.key.namespace, service.name)).collect();
+    let mut names: Vec<String> = services
+        .iter()
+        .map(|service| format!("{}/{}", service.key.namespace, service.name))
+        .collect();
     names.sort_unstable();
     names
 }
@@ -62,7 +67,11 @@ fn a_waypoint_serves_objects_labelled_for_it() {
     let yaml = waypoint("{}", "Same")
         + &labelled("shop", "asks", "{istio.io/use-waypoint: wp}")
         + &service("shop", "silent", 80)
-        + &labelled("bank", "far", "{istio.io/use-waypoint: wp, istio.io/use-waypoint-namespace: shop}");
+        + &labelled(
+            "bank",
+            "far",
+            "{istio.io/use-waypoint: wp, istio.io/use-waypoint-namespace: shop}",
+        );
     let mut mesh = TestMesh::with_settings(&yaml, ambient());
     let proxy = mesh.waypoint("shop", "wp");
     assert_eq!(served(&mesh, proxy), ["shop/asks"]);
@@ -95,9 +104,13 @@ fn a_canary_waypoint_serves_the_same_services() {
         "{istio.io/use-waypoint: wp, istio.io/use-waypoint-canary: next}, \
          annotations: {istio.io/use-waypoint-canary-weight: '10'}",
     );
-    let yaml = waypoint("{}", "Same") + &gateway("next", "{}", "Same") + &own_service("next") + &with_canary;
+    let yaml = waypoint("{}", "Same")
+        + &gateway("next", "{}", "Same")
+        + &own_service("next")
+        + &with_canary;
     let mut mesh = TestMesh::with_settings(&yaml, ambient());
-    let (first, second) = (mesh.waypoint("shop", "wp"), mesh.waypoint("shop", "next"));
+    let first = mesh.waypoint("shop", "wp");
+    let second = mesh.waypoint("shop", "next");
     assert_eq!(served(&mesh, first), ["shop/web"]);
     assert_eq!(served(&mesh, second), ["shop/web"]);
 }

@@ -9,7 +9,11 @@ use crate::variables::read;
 
 /// A configuration by variables.
 fn config(set: &[(&str, &str)]) -> Config {
-    let read = read(|name| set.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned()));
+    let read = read(|name| {
+        set.iter()
+            .find(|(other, _)| *other == name)
+            .map(|(_, value)| (*value).to_owned())
+    });
     assert_eq!(read.warnings, Vec::<String>::new());
     read.config.unwrap()
 }
@@ -38,6 +42,7 @@ async fn server(answers: Vec<String>) -> (String, mpsc::UnboundedReceiver<String
             _ = stream.shutdown().await;
         }
     });
+
     (address, heads, tasks)
 }
 
@@ -48,7 +53,10 @@ fn answer(status: &str, more: &str) -> String {
 #[tokio::test]
 async fn the_queue_is_bounded_by_spans_and_traces_are_whole() {
     let metrics = Metrics::default();
-    let set = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1"), ("OTEL_BSP_MAX_QUEUE_SIZE", "10")];
+    let set = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "10"),
+    ];
     let (queue, exporter) = start(config(&set), Vec::new(), "1", metrics.clone());
     for count in [6, 5, 4, 1] {
         queue.offer(spans(count));
@@ -56,13 +64,16 @@ async fn the_queue_is_bounded_by_spans_and_traces_are_whole() {
     assert_eq!(metrics.counted(Outcome::QueueFull), 5 + 1);
     drop(queue);
     let mut exporter = exporter;
-    let kept: Vec<usize> = std::iter::from_fn(|| exporter.traces.try_recv().ok()).map(|one| one.spans.len()).collect();
+    let kept: Vec<usize> = std::iter::from_fn(|| exporter.traces.try_recv().ok())
+        .map(|one| one.spans.len())
+        .collect();
     assert_eq!(kept, [6, 4]);
 }
 
 #[tokio::test]
 async fn an_unavailable_collector_loses_only_spans() {
     let metrics = Metrics::default();
+
     for protocol in ["grpc", "http/protobuf"] {
         let set = [
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1"),
@@ -70,13 +81,19 @@ async fn an_unavailable_collector_loses_only_spans() {
             ("OTEL_BSP_EXPORT_TIMEOUT", "1"),
             ("OTEL_BSP_SCHEDULE_DELAY", "1"),
         ];
+
         let (queue, exporter) = start(config(&set), Vec::new(), "1", metrics.clone());
         let room = queue.room.clone();
         queue.offer(spans(7));
         drop(queue);
         exporter.run(CancellationToken::new()).await;
-        assert_eq!(room.available_permits(), Batching::default().queue, "{protocol}");
+        assert_eq!(
+            room.available_permits(),
+            Batching::default().queue,
+            "{protocol}"
+        );
     }
+
     assert_eq!(metrics.counted(Outcome::Failed), 14);
 }
 
@@ -89,6 +106,7 @@ async fn retryable_spans_are_resent_and_rejected_ones_dropped() {
         answer("400 Bad Request", ""),
         answer("200 OK", ""),
     ];
+
     let (address, mut heads, _server) = server(answers).await;
     let set = [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", address.as_str()),
@@ -98,12 +116,21 @@ async fn retryable_spans_are_resent_and_rejected_ones_dropped() {
         ("OTEL_BSP_SCHEDULE_DELAY", "1"),
         ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "2"),
     ];
+
     let (queue, exporter) = start(config(&set), Vec::new(), "1", metrics.clone());
     queue.offer(spans(5));
     drop(queue);
     exporter.run(CancellationToken::new()).await;
-    assert_eq!((metrics.counted(Outcome::Sent), metrics.counted(Outcome::Failed)), (3, 2));
+    assert_eq!(
+        (
+            metrics.counted(Outcome::Sent),
+            metrics.counted(Outcome::Failed)
+        ),
+        (3, 2)
+    );
+
     let first = heads.recv().await.unwrap();
+
     for line in [
         "POST /v1/traces HTTP/1.1\r\n",
         "x-key: a b\r\n",
@@ -119,12 +146,17 @@ async fn an_unresponsive_collector_does_not_delay_shutdown() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let metrics = Metrics::default();
-    let set = [("OTEL_EXPORTER_OTLP_ENDPOINT", address.as_str()), ("OTEL_EXPORTER_OTLP_TIMEOUT", "600000")];
+    let set = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", address.as_str()),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "600000"),
+    ];
     let (queue, exporter) = start(config(&set), Vec::new(), "1", metrics);
     let stop = CancellationToken::new();
     queue.offer(spans(1));
     stop.cancel();
     drop(queue);
     // A tenth of the timeout of a request.
-    tokio::time::timeout(std::time::Duration::from_secs(60), exporter.run(stop)).await.unwrap();
+    tokio::time::timeout(std::time::Duration::from_secs(60), exporter.run(stop))
+        .await
+        .unwrap();
 }

@@ -3,15 +3,33 @@
 use super::{Core, ProxyState};
 
 impl Core {
-    /// An independent copy of the tables: results and their keys are shared. The cost is proportional to the kept
-    /// results, about half a sweep. Partial results of unanswered subscriptions and the sweep in progress are not
-    /// copied.
+    /// An independent copy of the tables: results and their keys are shared. The cost is
+    /// proportional to the kept results, about half a sweep. Partial results of unanswered
+    /// subscriptions and the sweep in progress are not copied.
     pub(crate) fn copy(&self) -> Self {
         let proxy = |(id, state): (&u64, &ProxyState)| {
-            let ProxyState { proxy, answers, derived, shown, prepared: _ } = state;
-            let (proxy, answers) = (proxy.clone(), answers.clone());
-            (*id, ProxyState { proxy, answers, derived: derived.clone(), shown: shown.clone(), prepared: None })
+            let ProxyState {
+                proxy,
+                answers,
+                derived,
+                shown,
+                prepared: _,
+            } = state;
+
+            let proxy = proxy.clone();
+            let answers = answers.clone();
+            (
+                *id,
+                ProxyState {
+                    proxy,
+                    answers,
+                    derived: derived.clone(),
+                    shown: shown.clone(),
+                    prepared: None,
+                },
+            )
         };
+
         Self {
             config: self.config,
             revision: self.revision,

@@ -1,9 +1,10 @@
 //! Garbage collection: results that no subscription depends on are dropped, and their ids reused.
 //!
-//! The cost of a sweep is proportional to the kept results, so it runs in slices between which the engine works. First it marks
-//! all that subscriptions depend on. What computations read or create in the meantime is marked, too ([`Core::touch`]), so
-//! nothing in use is dropped. Then it removes unmarked results, those without dependents first: a result that is read again
-//! halfway still has all of its dependencies.
+//! The cost of a sweep is proportional to the kept results, so it runs in slices between which the
+//! engine works. First it marks all that subscriptions depend on. What computations read or create
+//! in the meantime is marked, too ([`Core::touch`]), so nothing in use is dropped. Then it removes
+//! unmarked results, those without dependents first: a result that is read again halfway still has
+//! all of its dependencies.
 
 mod free;
 mod live;
@@ -113,7 +114,10 @@ impl Core {
             && (has_outgrown(self.nodes.len(), self.swept.results)
                 || has_outgrown(self.fact_count(), self.swept.facts)
                 || has_outgrown(self.value_ids.len(), self.swept.values)
-                || has_outgrown(self.queries.len() - self.free_queries.len(), self.swept.queries)
+                || has_outgrown(
+                    self.queries.len() - self.free_queries.len(),
+                    self.swept.queries,
+                )
                 || self.loose_edges > 8 * self.nodes.len() + 65_536)
     }
 
@@ -127,11 +131,13 @@ impl Core {
         self.swept.took
     }
 
-    /// Begins a sweep, unless one is in progress. Results that lose their last subscription from now on are left to the next.
+    /// Begins a sweep, unless one is in progress. Results that lose their last subscription from
+    /// now on are left to the next.
     pub(crate) fn begin_sweep(&mut self) {
         if self.sweeping.is_some() {
             return;
         }
+
         self.sweep_number += 1;
         self.has_orphans = false;
         self.loose_edges = 0;
@@ -149,10 +155,13 @@ impl Core {
         }));
     }
 
-    /// Continues the sweep in progress while `may_go_on` returns true; returns true when it is complete. Must not run inside a
-    /// computation.
+    /// Continues the sweep in progress while `may_go_on` returns true; returns true when it is
+    /// complete. Must not run inside a computation.
     pub(crate) fn continue_sweep(&mut self, mut may_go_on: impl FnMut() -> bool) -> bool {
-        let Some(mut sweep) = self.sweeping.take() else { return true };
+        let Some(mut sweep) = self.sweeping.take() else {
+            return true;
+        };
+
         let begun = Instant::now();
         let mut steps = 0;
         while let Some(done) = self.sweep_step(&mut sweep) {
@@ -166,6 +175,7 @@ impl Core {
                 }
             }
         }
+
         self.shrink_tables();
         self.swept = Swept {
             results: self.nodes.len(),
@@ -174,11 +184,12 @@ impl Core {
             queries: self.queries.len() - self.free_queries.len(),
             took: sweep.took + begun.elapsed(),
         };
+
         true
     }
 
-    /// Drops at once every result that no subscription depends on, and every attribute, answer, fact and query key that
-    /// only such results used.
+    /// Drops at once every result that no subscription depends on, and every attribute, answer,
+    /// fact and query key that only such results used.
     #[cfg(test)]
     pub(crate) fn sweep(&mut self) {
         self.continue_sweep(|| true);
@@ -186,11 +197,13 @@ impl Core {
         self.continue_sweep(|| true);
     }
 
-    /// Executes the next step and returns the number of steps that it counts for; `None` at the end.
+    /// Executes the next step and returns the number of steps that it counts for; `None` at the
+    /// end.
     fn sweep_step(&mut self, sweep: &mut Sweep) -> Option<usize> {
         if let Some(id) = sweep.grey.pop() {
             return Some(self.mark_below(sweep, id));
         }
+
         let at = sweep.at;
         sweep.at += 1;
         let done = match sweep.phase {
@@ -207,6 +220,7 @@ impl Core {
             Phase::Queries => self.forget_query(at),
             Phase::Ends => self.cut_ends(),
         };
+
         if done.is_none() {
             sweep.at = 0;
             // A derived answer may depend on others.
@@ -215,6 +229,7 @@ impl Core {
             }
             sweep.phase = sweep.phase.next()?;
         }
+
         Some(done.unwrap_or(1))
     }
 }

@@ -1,4 +1,5 @@
-//! The queries under every subscription: names, one resource, a run of resources, all resources of an interest.
+//! The queries under every subscription: names, one resource, a run of resources, all resources of
+//! an interest.
 //!
 //! ```text
 //! names ─▶ runs ─┬─▶ piece ─┐
@@ -17,7 +18,8 @@ use crate::resources::Resources;
 use crate::view::View;
 use navarch_api::names::ResourceName;
 
-/// Maximum number of names in a subscription that are cut into runs again with every change. For more, the runs are kept.
+/// Maximum number of names in a subscription that are cut into runs again with every change. For
+/// more, the runs are kept.
 const MAX_UNCACHED_NAMES: usize = 32;
 
 /// All resources of one type for one interest.
@@ -109,10 +111,20 @@ impl Query for NamesOf {
         if self.kind.is_by_address() {
             // There are too many to list again with every change; the translator adds a few.
             let known = view.address_names().runs();
-            let further: BTreeSet<ResourceName> = view.translator().names(self.kind, view).into_iter().collect();
-            return if further.is_empty() { (**known).clone() } else { update(known, &further, &BTreeSet::new()) };
+            let further: BTreeSet<ResourceName> = view
+                .translator()
+                .names(self.kind, view)
+                .into_iter()
+                .collect();
+            return if further.is_empty() {
+                (**known).clone()
+            } else {
+                update(known, &further, &BTreeSet::new())
+            };
         }
+
         let names = view.translator().names(self.kind, view);
+
         match view.translator().further_names(self.kind, view) {
             None => sort_and_cut(&names),
             Some(kept) if names.is_empty() => (**kept.runs()).clone(),
@@ -131,9 +143,19 @@ impl Query for NamesWanted {
     fn compute(&self, view: &View<'_>) -> Runs {
         let Self { kind, interest } = self;
         if *kind == ResourceType::VirtualHost {
-            join(&interest.names.iter().map(|of| members(view, *kind, of)).collect::<Vec<_>>())
+            join(
+                &interest
+                    .names
+                    .iter()
+                    .map(|of| members(view, *kind, of))
+                    .collect::<Vec<_>>(),
+            )
         } else if kind.is_by_address() {
-            let mut lists: Vec<Arc<Runs>> = interest.names.iter().map(|of| members(view, *kind, of)).collect();
+            let mut lists: Vec<Arc<Runs>> = interest
+                .names
+                .iter()
+                .map(|of| members(view, *kind, of))
+                .collect();
             lists.push(view.get(&Unnamed { kind: *kind }));
             join(&lists)
         } else if interest.wildcard {
@@ -150,7 +172,12 @@ impl Query for NamesUnknown {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let is_unknown = |of: &&ResourceName| members(view, self.kind, of).is_empty();
-        self.interest.names.iter().filter(is_unknown).cloned().collect()
+        self.interest
+            .names
+            .iter()
+            .filter(is_unknown)
+            .cloned()
+            .collect()
     }
 }
 
@@ -159,7 +186,9 @@ impl Query for ResourceOf {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let body = match self.is_on_demand {
-            true => view.translator().resource_on_demand(self.kind, &self.name, view),
+            true => view
+                .translator()
+                .resource_on_demand(self.kind, &self.name, view),
             false => view.translator().resource(self.kind, &self.name, view),
         }?;
         Some(Arc::new(Resource::new(self.kind, self.name.clone(), body)))
@@ -182,25 +211,45 @@ impl Query for CollectionOf {
     type Value = Collection;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let (kind, is_on_demand) = (self.kind, self.is_on_demand());
+        let kind = self.kind;
+        let is_on_demand = self.is_on_demand();
         let runs = self.runs(view);
         let resources = match runs.as_slice() {
             // A single run needs no pieces.
-            [only] => resources(view, kind, only, is_on_demand).into_iter().collect(),
+            [only] => resources(view, kind, only, is_on_demand)
+                .into_iter()
+                .collect(),
             runs => {
-                let piece = |run: &Run| view.get(&PieceOf { kind, run: run.clone(), is_on_demand });
+                let piece = |run: &Run| {
+                    view.get(&PieceOf {
+                        kind,
+                        run: run.clone(),
+                        is_on_demand,
+                    })
+                };
                 Resources::of_pieces(runs.iter().map(piece))
             }
         };
+
         let is_by_address = kind.is_by_address() && !self.interest.wildcard;
-        let unknown = is_by_address.then(|| view.get(&NamesUnknown { kind, interest: self.interest.clone() }));
-        Collection { kind, resources, unknown }
+        let unknown = is_by_address.then(|| {
+            view.get(&NamesUnknown {
+                kind,
+                interest: self.interest.clone(),
+            })
+        });
+
+        Collection {
+            kind,
+            resources,
+            unknown,
+        }
     }
 }
 
 impl CollectionOf {
-    /// Whether its resources may differ from those of a wildcard client. Only `Workload` can differ: ztunnel gets the
-    /// same `Address` either way, and shares it.
+    /// Whether its resources may differ from those of a wildcard client. Only `Workload` can
+    /// differ: ztunnel gets the same `Address` either way, and shares it.
     pub(super) fn is_on_demand(&self) -> bool {
         self.kind == ResourceType::Workload && !self.interest.wildcard
     }
@@ -210,24 +259,36 @@ impl CollectionOf {
         let Self { kind, interest } = self;
         let kind = *kind;
         if kind == ResourceType::VirtualHost || kind.is_by_address() && !interest.wildcard {
-            // The virtual hosts of requested route configurations; the resources of requested addresses and services.
+            // The virtual hosts of requested route configurations; the resources of requested
+            // addresses and services.
             match interest.names.first() {
-                Some(of) if interest.names.len() == 1 && kind == ResourceType::VirtualHost => members(view, kind, of),
-                Some(_) | None => view.get(&NamesWanted { kind, interest: interest.clone() }),
+                Some(of) if interest.names.len() == 1 && kind == ResourceType::VirtualHost => {
+                    members(view, kind, of)
+                }
+                Some(_) | None => view.get(&NamesWanted {
+                    kind,
+                    interest: interest.clone(),
+                }),
             }
         } else if interest.wildcard && (interest.names.is_empty() || kind.is_by_address()) {
             view.get(&NamesOf { kind })
         } else if !interest.wildcard && interest.names.len() <= MAX_UNCACHED_NAMES {
             Arc::new(named(view, kind, interest))
         } else {
-            view.get(&NamesWanted { kind, interest: interest.clone() })
+            view.get(&NamesWanted {
+                kind,
+                interest: interest.clone(),
+            })
         }
     }
 }
 
 /// The requested names.
 fn named(view: &View<'_>, kind: ResourceType, interest: &Interest) -> Runs {
-    match view.translator().referenced_names(kind, &interest.names, view) {
+    match view
+        .translator()
+        .referenced_names(kind, &interest.names, view)
+    {
         Some(names) => sort_and_cut(&names),
         None => cut(&*interest.names),
     }
@@ -235,16 +296,36 @@ fn named(view: &View<'_>, kind: ResourceType, interest: &Interest) -> Runs {
 
 /// The union of the lists.
 fn join(lists: &[Arc<Runs>]) -> Runs {
-    sort_and_cut(lists.iter().flat_map(|runs| runs.iter()).flat_map(Run::names))
+    sort_and_cut(
+        lists
+            .iter()
+            .flat_map(|runs| runs.iter())
+            .flat_map(Run::names),
+    )
 }
 
 /// The names that a name refers to.
 fn members(view: &View<'_>, kind: ResourceType, of: &ResourceName) -> Arc<Runs> {
-    view.get(&MembersOf { kind, of: of.clone() })
+    view.get(&MembersOf {
+        kind,
+        of: of.clone(),
+    })
 }
 
 /// The existing resources of a run of names.
-fn resources(view: &View<'_>, kind: ResourceType, run: &Run, is_on_demand: bool) -> Vec<Arc<Resource>> {
-    let one = |name: &ResourceName| (*view.get(&ResourceOf { kind, name: name.clone(), is_on_demand })).clone();
+fn resources(
+    view: &View<'_>,
+    kind: ResourceType,
+    run: &Run,
+    is_on_demand: bool,
+) -> Vec<Arc<Resource>> {
+    let one = |name: &ResourceName| {
+        (*view.get(&ResourceOf {
+            kind,
+            name: name.clone(),
+            is_on_demand,
+        }))
+        .clone()
+    };
     run.names().iter().filter_map(one).collect()
 }

@@ -8,8 +8,9 @@ use crate::resource::ResourceType;
 use navarch_api::hash::KeyedMap;
 
 impl Engine {
-    /// An independent engine with the same proxies and results: changes of it do not affect this engine, and cost only
-    /// what they affect. It has no sinks. The cost of the copy is proportional to the kept results.
+    /// An independent engine with the same proxies and results: changes of it do not affect this
+    /// engine, and cost only what they affect. It has no sinks. The cost of the copy is
+    /// proportional to the kept results.
     #[must_use]
     pub fn copy(&self) -> Self {
         Self {
@@ -27,7 +28,9 @@ impl Engine {
     /// The connected proxies, and the published types of each.
     pub fn proxies(&self) -> Vec<(ProxyId, BTreeSet<ResourceType>)> {
         let core = self.core.borrow();
-        let of = |(id, state): (&u64, &crate::core::ProxyState)| (ProxyId(*id), state.shown.keys().copied().collect());
+        let of = |(id, state): (&u64, &crate::core::ProxyState)| {
+            (ProxyId(*id), state.shown.keys().copied().collect())
+        };
         core.proxies.iter().map(of).collect()
     }
 }

@@ -4,19 +4,20 @@ use std::time::Duration;
 
 use super::Engine;
 
-/// Number of time checks after which a sweep is interrupted after each operation of the engine: about half a
-/// millisecond.
+/// Number of time checks after which a sweep is interrupted after each operation of the engine:
+/// about half a millisecond.
 const SWEEP_TIME_CHECKS: u32 = 8;
 
 impl Engine {
-    /// Whether subscriptions have ended or changed since the last sweep, so that results may be unused.
+    /// Whether subscriptions have ended or changed since the last sweep, so that results may be
+    /// unused.
     #[must_use]
     pub fn has_orphans(&self) -> bool {
         self.core.borrow().has_orphans
     }
 
-    /// Begins a sweep of unused results, unless one is in progress. The cost is proportional to the results;
-    /// [`Engine::continue_sweep`] does the work.
+    /// Begins a sweep of unused results, unless one is in progress. The cost is proportional to the
+    /// results; [`Engine::continue_sweep`] does the work.
     pub fn begin_sweep(&mut self) {
         self.core.get_mut().begin_sweep();
     }
@@ -27,8 +28,8 @@ impl Engine {
         self.core.borrow().is_sweeping()
     }
 
-    /// Continues the sweep while `may_go_on` returns true, checked about every tenth of a millisecond; returns true
-    /// when it is complete.
+    /// Continues the sweep while `may_go_on` returns true, checked about every tenth of a
+    /// millisecond; returns true when it is complete.
     pub fn continue_sweep(&mut self, may_go_on: impl FnMut() -> bool) -> bool {
         self.core.get_mut().continue_sweep(may_go_on)
     }

@@ -16,8 +16,8 @@ impl Engine {
         }
     }
 
-    /// Links a subscription to a node. The node may have had no subscribers when the sweep in progress checked it:
-    /// without a mark the sweep would remove the answers that it depends on.
+    /// Links a subscription to a node. The node may have had no subscribers when the sweep in
+    /// progress checked it: without a mark the sweep would remove the answers that it depends on.
     pub(super) fn link(core: &mut Core, proxy: u64, kind: ResourceType, node: NodeId) {
         core.touch(node);
         if let Some(node) = core.nodes.get_mut(&node) {
@@ -35,6 +35,9 @@ impl Engine {
     /// Unlinks an ending subscription from a node, which may then be unused.
     pub(super) fn unlink_ended(core: &mut Core, proxy: u64, kind: ResourceType, node: NodeId) {
         Self::unlink(core, proxy, kind, node);
-        core.has_orphans |= core.nodes.get(&node).is_some_and(|node| node.rare().subscribers.is_empty());
+        core.has_orphans |= core
+            .nodes
+            .get(&node)
+            .is_some_and(|node| node.rare().subscribers.is_empty());
     }
 }

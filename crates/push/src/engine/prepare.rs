@@ -1,5 +1,5 @@
-//! Large subscriptions are computed in time slices, name by name, before they are answered; other clients are served between
-//! the slices.
+//! Large subscriptions are computed in time slices, name by name, before they are answered; other
+//! clients are served between the slices.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,9 +14,10 @@ use crate::resource::ResourceType;
 use navarch_api::names::ResourceName;
 
 impl Engine {
-    /// As [`Engine::subscribe`] for the last of several unanswered subscriptions, in time slices: computes at least one
-    /// resource, and continues while `may_go_on` returns true. Returns true when the collection is published. Changes in
-    /// between are allowed: affected resources are recomputed.
+    /// As [`Engine::subscribe`] for the last of several unanswered subscriptions, in time slices:
+    /// computes at least one resource, and continues while `may_go_on` returns true. Returns true
+    /// when the collection is published. Changes in between are allowed: affected resources are
+    /// recomputed.
     pub(crate) fn subscribe_in_slices(
         &mut self,
         id: ProxyId,
@@ -25,12 +26,21 @@ impl Engine {
         answers: u32,
         may_go_on: impl FnMut() -> bool,
     ) -> bool {
-        let Some(state) = self.core.get_mut().proxies.get_mut(&id.0) else { return true };
-        let begun = state.prepared.take().filter(|begun| begun.kind == kind && begun.interest == *interest);
+        let Some(state) = self.core.get_mut().proxies.get_mut(&id.0) else {
+            return true;
+        };
+
+        let begun = state
+            .prepared
+            .take()
+            .filter(|begun| begun.kind == kind && begun.interest == *interest);
         let prepared = match begun {
             Some(begun) => begun,
             None => {
-                let query = self.core.get_mut().query_id(&CollectionOf { kind, interest: interest.clone() });
+                let query = self.core.get_mut().query_id(&CollectionOf {
+                    kind,
+                    interest: interest.clone(),
+                });
                 if self.is_known(id, query) {
                     self.answer(id, kind, query, answers);
                     return true;
@@ -38,11 +48,16 @@ impl Engine {
                 Prepared::new(kind, interest.clone())
             }
         };
+
         let is_ready = self.prepare(id, prepared, may_go_on);
         if is_ready {
-            let query = self.core.get_mut().query_id(&CollectionOf { kind, interest: interest.clone() });
+            let query = self.core.get_mut().query_id(&CollectionOf {
+                kind,
+                interest: interest.clone(),
+            });
             self.answer(id, kind, query, answers);
         }
+
         is_ready
     }
 
@@ -59,10 +74,17 @@ impl Engine {
     }
 
     /// Computes resources of a subscription for one time slice. Returns true when all are computed.
-    fn prepare(&mut self, id: ProxyId, mut prepared: Prepared, may_go_on: impl FnMut() -> bool) -> bool {
+    fn prepare(
+        &mut self,
+        id: ProxyId,
+        mut prepared: Prepared,
+        may_go_on: impl FnMut() -> bool,
+    ) -> bool {
         let kind = prepared.kind;
         // If computing the names panics, the query panics in the same way and reports it.
-        let Some(runs) = self.names_of(id, kind, &mut prepared) else { return true };
+        let Some(runs) = self.names_of(id, kind, &mut prepared) else {
+            return true;
+        };
         let is_done = self.walk(id, &runs, &mut prepared, may_go_on);
         if let Some(state) = self.core.get_mut().proxies.get_mut(&id.0) {
             state.prepared = Some(prepared);
@@ -70,45 +92,91 @@ impl Engine {
         is_done
     }
 
-    /// The names of a subscription. Computing them costs in proportion to their number, so they are kept between
-    /// slices.
-    fn names_of(&self, id: ProxyId, kind: ResourceType, prepared: &mut Prepared) -> Option<Arc<Runs>> {
+    /// The names of a subscription. Computing them costs in proportion to their number, so they are
+    /// kept between slices.
+    fn names_of(
+        &self,
+        id: ProxyId,
+        kind: ResourceType,
+        prepared: &mut Prepared,
+    ) -> Option<Arc<Runs>> {
         let revision = self.revision();
-        if let Some((_, runs)) = prepared.names.as_ref().filter(|(known, _)| *known == revision) {
+        if let Some((_, runs)) = prepared
+            .names
+            .as_ref()
+            .filter(|(known, _)| *known == revision)
+        {
             return Some(runs.clone());
         }
-        let collection = CollectionOf { kind, interest: prepared.interest.clone() };
+        let collection = CollectionOf {
+            kind,
+            interest: prepared.interest.clone(),
+        };
         let runs = catch_unwind(AssertUnwindSafe(|| collection.runs(&self.view(id.0)))).ok()?;
         prepared.names = Some((revision, runs.clone()));
         Some(runs)
     }
 
     /// Continues with the first unprocessed name. Returns true at the end.
-    fn walk(&self, id: ProxyId, runs: &Runs, prepared: &mut Prepared, mut may_go_on: impl FnMut() -> bool) -> bool {
+    fn walk(
+        &self,
+        id: ProxyId,
+        runs: &Runs,
+        prepared: &mut Prepared,
+        mut may_go_on: impl FnMut() -> bool,
+    ) -> bool {
         let kind = prepared.kind;
-        let is_on_demand = CollectionOf { kind, interest: prepared.interest.clone() }.is_on_demand();
+        let is_on_demand = CollectionOf {
+            kind,
+            interest: prepared.interest.clone(),
+        }
+        .is_on_demand();
         let last = prepared.last.clone();
         let is_done = |name: &ResourceName| last.as_ref().is_some_and(|last| name <= last);
+
         let mut is_first = true;
-        for run in runs.iter().skip(runs.partition_point(|run| run.names().last().is_some_and(is_done))) {
-            for name in run.names().iter().skip(run.names().partition_point(is_done)) {
+        for run in runs
+            .iter()
+            .skip(runs.partition_point(|run| run.names().last().is_some_and(is_done)))
+        {
+            for name in run
+                .names()
+                .iter()
+                .skip(run.names().partition_point(is_done))
+            {
                 if !is_first && !may_go_on() {
                     return false;
                 }
                 is_first = false;
-                prepared.resources.extend(self.node_for(id, &ResourceOf { kind, name: name.clone(), is_on_demand }));
+                prepared.resources.extend(self.node_for(
+                    id,
+                    &ResourceOf {
+                        kind,
+                        name: name.clone(),
+                        is_on_demand,
+                    },
+                ));
                 prepared.last = Some(name.clone());
             }
             // A single run has no piece of its own.
             if runs.len() > 1 {
-                prepared.pieces.extend(self.node_for(id, &PieceOf { kind, run: run.clone(), is_on_demand }));
+                prepared.pieces.extend(self.node_for(
+                    id,
+                    &PieceOf {
+                        kind,
+                        run: run.clone(),
+                        is_on_demand,
+                    },
+                ));
                 prepared.resources.clear();
             }
         }
+
         true
     }
 
-    /// The up-to-date node of a query for a proxy. Sweeps keep it while it is part of a prepared subscription.
+    /// The up-to-date node of a query for a proxy. Sweeps keep it while it is part of a prepared
+    /// subscription.
     fn node_for(&self, id: ProxyId, query: &impl Query) -> Option<NodeId> {
         let query = self.core.borrow_mut().query_id(query);
         let node = self.view(id.0).node_of(query).ok()?;

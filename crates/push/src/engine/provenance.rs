@@ -37,12 +37,22 @@ impl Engine {
 
     /// As [`Engine::provenance`], in the order in which they were read.
     #[must_use]
-    pub fn provenance_in_order(&self, id: ProxyId, kind: ResourceType, name: &ResourceName) -> Vec<FactKey> {
+    pub fn provenance_in_order(
+        &self,
+        id: ProxyId,
+        kind: ResourceType,
+        name: &ResourceName,
+    ) -> Vec<FactKey> {
         let query = self.resource_query(id, kind, name);
-        let Ok(node) = self.view(id.0).node_of(query) else { return Vec::new() };
+        let Ok(node) = self.view(id.0).node_of(query) else {
+            return Vec::new();
+        };
+
         let core = self.core.borrow();
-        let (mut seen, mut reported) = (KeyedSet::default(), KeyedSet::default());
+        let mut seen = KeyedSet::default();
+        let mut reported = KeyedSet::default();
         let mut facts = Vec::new();
+
         // A stack: the first dependency read is on top.
         let mut todo = vec![Dep::Node(node)];
         while let Some(dep) = todo.pop() {
@@ -51,21 +61,34 @@ impl Engine {
                     facts.extend(core.facts.get(fact.0).map(|fact| fact.key.clone()));
                 }
                 Dep::Node(id) if seen.insert(id) => {
-                    let deps: Vec<Dep> = core.nodes.get(&id).iter().flat_map(|node| node.deps.iter()).collect();
+                    let deps: Vec<Dep> = core
+                        .nodes
+                        .get(&id)
+                        .iter()
+                        .flat_map(|node| node.deps.iter())
+                        .collect();
                     todo.extend(deps.into_iter().rev());
                 }
                 Dep::Fact(_) | Dep::Node(_) => {}
             }
         }
+
         facts
     }
 
     /// The query of a resource as the proxy has subscribed to it.
     fn resource_query(&self, id: ProxyId, kind: ResourceType, name: &ResourceName) -> QueryId {
-        // Resources differ only for this type, and only subscriptions by address have unknown names.
+        // Resources differ only for this type, and only subscriptions by address have unknown
+        // names.
         let is_on_demand = kind == ResourceType::Workload
-            && self.shown(id, kind).is_some_and(|collection| collection.unknown.is_some());
-        self.core.borrow_mut().query_id(&ResourceOf { kind, name: name.clone(), is_on_demand })
+            && self
+                .shown(id, kind)
+                .is_some_and(|collection| collection.unknown.is_some());
+        self.core.borrow_mut().query_id(&ResourceOf {
+            kind,
+            name: name.clone(),
+            is_on_demand,
+        })
     }
 
     /// Resources whose translation panicked and that are served with their last good value.
@@ -73,17 +96,28 @@ impl Engine {
     pub fn faults(&self) -> Vec<Faulty> {
         let nodes: Vec<(NodeId, QueryId, Arc<str>)> = {
             let core = self.core.borrow();
-            let faulty = core.nodes.iter().filter_map(|(id, node)| Some((*id, node.query, node.rare().fault.clone()?)));
+            let faulty = core
+                .nodes
+                .iter()
+                .filter_map(|(id, node)| Some((*id, node.query, node.rare().fault.clone()?)));
             faulty.collect()
         };
+
         let mut faults: Vec<Faulty> = nodes
             .into_iter()
             .map(|(id, query, message)| {
                 let query = format!("{:?}", self.core.borrow().query(query));
-                Faulty { query, message, facts: self.facts_below(id) }
+                Faulty {
+                    query,
+                    message,
+                    facts: self.facts_below(id),
+                }
             })
             .collect();
-        faults.sort_by(|a, b| (&a.query, &a.facts, &a.message).cmp(&(&b.query, &b.facts, &b.message)));
+
+        faults.sort_by(|a, b| {
+            (&a.query, &a.facts, &a.message).cmp(&(&b.query, &b.facts, &b.message))
+        });
         faults
     }
 
@@ -100,10 +134,13 @@ impl Engine {
             for dep in core.nodes.get(&id).iter().flat_map(|node| node.deps.iter()) {
                 match dep {
                     Dep::Node(child) => todo.push(child),
-                    Dep::Fact(fact) => facts.extend(core.facts.get(fact.0).map(|fact| fact.key.clone())),
+                    Dep::Fact(fact) => {
+                        facts.extend(core.facts.get(fact.0).map(|fact| fact.key.clone()))
+                    }
                 }
             }
         }
+
         facts.into_iter().collect()
     }
 }

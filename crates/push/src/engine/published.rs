@@ -14,13 +14,25 @@ impl Engine {
 
     /// Takes the collections published since the last call; empty unless they are kept.
     pub fn take_published(&mut self) -> Vec<PublishedCollection> {
-        self.published.as_mut().map(std::mem::take).unwrap_or_default()
+        self.published
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
     }
 
     /// Stores a published collection, if there is an observer.
-    pub(super) fn note_published(&mut self, proxy: u64, kind: ResourceType, collection: Arc<Collection>) {
+    pub(super) fn note_published(
+        &mut self,
+        proxy: u64,
+        kind: ResourceType,
+        collection: Arc<Collection>,
+    ) {
         if let Some(published) = &mut self.published {
-            published.push(PublishedCollection { proxy: ProxyId(proxy), kind, collection });
+            published.push(PublishedCollection {
+                proxy: ProxyId(proxy),
+                kind,
+                collection,
+            });
         }
     }
 }

@@ -36,22 +36,33 @@ impl Engine {
     pub fn remarks(&self) -> Vec<Remark> {
         let core = self.core.borrow();
         let mut by_text: BTreeMap<Arc<str>, Remark> = BTreeMap::new();
-        let remarkable: BTreeMap<&NodeId, _> =
-            core.nodes.iter().filter(|(_, node)| !node.rare().remarks.is_empty()).collect();
+        let remarkable: BTreeMap<&NodeId, _> = core
+            .nodes
+            .iter()
+            .filter(|(_, node)| !node.rare().remarks.is_empty())
+            .collect();
+
         for node in remarkable.values() {
             for text in &node.rare().remarks {
-                let new = || Remark { text: text.clone(), queries: Vec::new(), further: 0 };
+                let new = || Remark {
+                    text: text.clone(),
+                    queries: Vec::new(),
+                    further: 0,
+                };
                 let remark = by_text.entry(text.clone()).or_insert_with(new);
+
                 if remark.queries.len() == MAX_QUERIES {
                     remark.further += 1;
                     continue;
                 }
+
                 let query = format!("{:?}", core.query(node.query));
                 if let Err(place) = remark.queries.binary_search(&query) {
                     remark.queries.insert(place, query);
                 }
             }
         }
+
         by_text.into_values().collect()
     }
 
@@ -64,7 +75,10 @@ impl Engine {
     #[must_use]
     pub(crate) fn reads(&self) -> Reads {
         let core = self.core.borrow();
-        Reads { held: core.reused, computed: core.computed }
+        Reads {
+            held: core.reused,
+            computed: core.computed,
+        }
     }
 
     /// Failed lookups since the last call.

@@ -14,24 +14,39 @@ use crate::proxy::{Locality, Proxy};
 use crate::resource::{Collection, ResourceType};
 use crate::view::{Translator, View};
 
-/// One route for each VirtualService by name, and one that lists all hosts: what is read one by one, by names, by namespace and at once.
+/// One route for each VirtualService by name, and one that lists all hosts: what is read one by
+/// one, by names, by namespace and at once.
 struct Hosts;
 
-fn hosts<'a>(rules: impl Iterator<Item = &'a Arc<navarch_api::object::Object<VirtualService>>>) -> String {
-    rules.flat_map(|rule| rule.spec.hosts.iter().cloned()).collect::<Vec<_>>().join(",")
+fn hosts<'a>(
+    rules: impl Iterator<Item = &'a Arc<navarch_api::object::Object<VirtualService>>>,
+) -> String {
+    rules
+        .flat_map(|rule| rule.spec.hosts.iter().cloned())
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 impl Translator for Hosts {
     fn names(&self, _: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
-        let names = view.names::<VirtualService>().map(|name| ResourceName::new(&*name.name));
-        names.chain(["all", "shop"].map(ResourceName::new)).collect()
+        let names = view
+            .names::<VirtualService>()
+            .map(|name| ResourceName::new(&*name.name));
+        names
+            .chain(["all", "shop"].map(ResourceName::new))
+            .collect()
     }
 
     fn resource(&self, _: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
         let text = match name.as_str() {
             "all" => hosts(view.list_all::<VirtualService>()),
-            "shop" => hosts(view.list::<VirtualService>(&navarch_api::names::Namespace::new("shop"))),
-            name => hosts(view.object::<VirtualService>(&NamespacedName::new("shop", name)).into_iter()),
+            "shop" => {
+                hosts(view.list::<VirtualService>(&navarch_api::names::Namespace::new("shop")))
+            }
+            name => hosts(
+                view.object::<VirtualService>(&NamespacedName::new("shop", name))
+                    .into_iter(),
+            ),
         };
         Some(Bytes::from(text))
     }
@@ -81,7 +96,11 @@ fn order(order: RolloutOrder) -> Change {
 
 fn stage(at: usize, chosen: &[&str]) -> Change {
     let chosen = Arc::new(chosen.iter().map(|name| Arc::from(*name)).collect());
-    order(RolloutOrder::Stage { serial: None, at, chosen })
+    order(RolloutOrder::Stage {
+        serial: None,
+        at,
+        chosen,
+    })
 }
 
 fn proxy(n: usize) -> String {
@@ -94,14 +113,27 @@ impl Mesh {
         let mut state = MeshState::new(Settings::default());
         state.apply(changes);
         let engine = Engine::with_config(EngineConfig::SMALL, state.context(), Arc::new(Hosts));
-        let mut mesh = Self { state, engine, proxies: Vec::new() };
+        let mut mesh = Self {
+            state,
+            engine,
+            proxies: Vec::new(),
+        };
+
         for n in 0..proxies {
             let id = format!("sidecar~10.0.0.1~{}~shop.svc.cluster.local", proxy(n));
             let proxy = Proxy::parse(&id, serde_json::json!({}), Locality::default()).unwrap();
             let id = mesh.engine.connect(Arc::new(proxy), Arc::new(Quiet));
-            mesh.engine.subscribe(id, ResourceType::Cluster, Interest { wildcard: true, ..Interest::default() });
+            mesh.engine.subscribe(
+                id,
+                ResourceType::Cluster,
+                Interest {
+                    wildcard: true,
+                    ..Interest::default()
+                },
+            );
             mesh.proxies.push(id);
         }
+
         mesh
     }
 
@@ -115,9 +147,16 @@ impl Mesh {
 
     /// Each resource that a proxy is shown, with what it says.
     fn shown(&self, n: usize) -> Vec<(String, String)> {
-        let shown = self.engine.shown(self.proxies[n], ResourceType::Cluster).unwrap();
+        let shown = self
+            .engine
+            .shown(self.proxies[n], ResourceType::Cluster)
+            .unwrap();
         let text = |body: &Bytes| String::from_utf8_lossy(body).into_owned();
-        shown.resources.iter().map(|one| (one.name.to_string(), text(&one.body))).collect()
+        shown
+            .resources
+            .iter()
+            .map(|one| (one.name.to_string(), text(&one.body)))
+            .collect()
     }
 
     /// The host that each proxy sees, the same wherever it is read.
@@ -126,14 +165,21 @@ impl Mesh {
             let shown: BTreeMap<String, String> = self.shown(n).into_iter().collect();
             let own = shown.get("v").cloned();
             assert_eq!(shown["all"], shown["shop"]);
-            assert!(own.iter().all(|own| shown["all"].split(',').any(|host| host == own)), "{shown:?}");
+            assert!(
+                own.iter()
+                    .all(|own| shown["all"].split(',').any(|host| host == own)),
+                "{shown:?}"
+            );
             own
         };
         (0..self.proxies.len()).map(host).collect()
     }
 
     fn count(&self, host: &str) -> usize {
-        self.hosts().iter().filter(|one| one.as_deref() == Some(host)).count()
+        self.hosts()
+            .iter()
+            .filter(|one| one.as_deref() == Some(host))
+            .count()
     }
 
     fn rollout(&self) -> Arc<Rollout> {
@@ -146,12 +192,18 @@ fn a_rollout_only_adds_proxies() {
     let mut mesh = Mesh::new(40, [plain("old")]);
     mesh.apply([Change::Stages]);
     mesh.apply([staged("new")]);
-    assert_eq!(mesh.count("old"), 40, "until somebody says who begins, nobody does");
+    assert_eq!(
+        mesh.count("old"),
+        40,
+        "until somebody says who begins, nobody does"
+    );
+
     mesh.apply([stage(0, &["p3.shop"])]);
     let first = mesh.hosts();
     let count = mesh.count("new");
     assert!((5..20).contains(&count), "{count} of 40 are about 30 %");
     assert_eq!(first[3].as_deref(), Some("new"));
+
     // All computations are shared by two groups.
     mesh.apply([stage(1, &["p3.shop"])]);
     let second = mesh.hosts();
@@ -159,11 +211,20 @@ fn a_rollout_only_adds_proxies() {
     for (first, second) in first.iter().zip(&second) {
         assert!(first.as_deref() != Some("new") || second.as_deref() == Some("new"));
     }
+
     mesh.apply([stage(2, &[])]);
     assert_eq!(mesh.count("new"), 40);
     let settled = mesh.apply([order(RolloutOrder::Complete { serial: None })]);
-    assert_eq!((mesh.count("new"), settled.published), (40, 0), "all have it already");
-    assert!(mesh.state.context().rollouts.is_empty() && mesh.state.context().new_versions.all().next().is_none());
+    assert_eq!(
+        (mesh.count("new"), settled.published),
+        (40, 0),
+        "all have it already"
+    );
+
+    assert!(
+        mesh.state.context().rollouts.is_empty()
+            && mesh.state.context().new_versions.all().next().is_none()
+    );
 }
 
 #[test]
@@ -171,11 +232,17 @@ fn results_of_either_version_are_computed_once() {
     let mut mesh = Mesh::new(40, [plain("old"), Change::Put(rule("other", "x", ""))]);
     mesh.apply([Change::Stages]);
     let begun = mesh.apply([staged("new")]);
-    // The version before is made once more, now that it is asked who sees it: its own, both lists, the names and the collection.
+    // The version before is made once more, now that it is asked who sees it: its own, both lists,
+    // the names and the collection.
     assert!(begun.published == 0 && begun.computed < 60, "{begun:?}");
     let moved = mesh.apply([stage(0, &[])]);
-    assert_eq!(moved.published, mesh.count("new"), "those are sent something who see another version");
-    // Each proxy is asked whether it sees the new version; what is made of it is computed for the first.
+    assert_eq!(
+        moved.published,
+        mesh.count("new"),
+        "those are sent something who see another version"
+    );
+    // Each proxy is asked whether it sees the new version; what is made of it is computed for the
+    // first.
     assert!(moved.computed < 40 + 30, "{moved:?}");
 }
 
@@ -186,9 +253,16 @@ fn without_rollouts_no_extra_queries_are_made() {
     mesh.apply([Change::Stages]);
     mesh.apply([plain("new")]);
     mesh.apply([staged("new")]);
-    assert_eq!(mesh.count("new"), 10, "an annotation alone is no change to roll out");
+    assert_eq!(
+        mesh.count("new"),
+        10,
+        "an annotation alone is no change to roll out"
+    );
     let sizes = mesh.engine.sizes();
-    assert_eq!((sizes.questions, sizes.answers), (before.questions, before.answers));
+    assert_eq!(
+        (sizes.questions, sizes.answers),
+        (before.questions, before.answers)
+    );
 }
 
 #[test]
@@ -196,19 +270,46 @@ fn a_stopped_version_is_not_served_until_the_object_is_edited() {
     let mut mesh = Mesh::new(10, [plain("old")]);
     mesh.apply([Change::Stages, staged("bad"), stage(1, &["p0.shop"])]);
     assert!(mesh.count("bad") > 0);
+
     // A refusal is charged to the version that is in progress, and nothing is quarantined.
     mesh.apply([Change::Quarantine(name(), "no such filter".into())]);
-    assert_eq!((mesh.count("old"), mesh.state.context().quarantined.len()), (10, 0));
-    assert_eq!(mesh.rollout().progress, RolloutProgress::Stopped("no such filter".into()));
-    mesh.apply([stage(2, &[]), order(RolloutOrder::Complete { serial: None }), staged("bad")]);
-    assert_eq!(mesh.count("old"), 10, "neither an order nor the same once more begins it again");
+    assert_eq!(
+        (mesh.count("old"), mesh.state.context().quarantined.len()),
+        (10, 0)
+    );
+    assert_eq!(
+        mesh.rollout().progress,
+        RolloutProgress::Stopped("no such filter".into())
+    );
+
+    mesh.apply([
+        stage(2, &[]),
+        order(RolloutOrder::Complete { serial: None }),
+        staged("bad"),
+    ]);
+
+    assert_eq!(
+        mesh.count("old"),
+        10,
+        "neither an order nor the same once more begins it again"
+    );
     mesh.apply([Change::Quarantine(name(), "again".into())]);
-    assert_eq!((mesh.count("old"), mesh.state.context().quarantined.len()), (10, 0));
+    assert_eq!(
+        (mesh.count("old"), mesh.state.context().quarantined.len()),
+        (10, 0)
+    );
+
     // An edit begins from the last complete version.
     mesh.apply([staged("mended")]);
-    assert_eq!((mesh.count("old"), mesh.rollout().progress.clone()), (10, RolloutProgress::Waiting));
+    assert_eq!(
+        (mesh.count("old"), mesh.rollout().progress.clone()),
+        (10, RolloutProgress::Waiting)
+    );
     mesh.apply([plain("for all")]);
-    assert_eq!((mesh.count("for all"), mesh.state.context().rollouts.len()), (10, 0));
+    assert_eq!(
+        (mesh.count("for all"), mesh.state.context().rollouts.len()),
+        (10, 0)
+    );
 }
 
 #[test]
@@ -218,14 +319,27 @@ fn an_edit_during_a_rollout_replaces_the_new_version() {
     let serial = mesh.rollout().serial;
     mesh.apply([staged("two")]);
     assert_eq!(mesh.count("old"), 10);
-    let late = RolloutOrder::Stage { serial: Some(serial), at: 1, chosen: Arc::default() };
+    let late = RolloutOrder::Stage {
+        serial: Some(serial),
+        at: 1,
+        chosen: Arc::default(),
+    };
     mesh.apply([order(late)]);
-    assert_eq!(mesh.count("old"), 10, "an order for the one before is for nobody");
+
+    assert_eq!(
+        mesh.count("old"),
+        10,
+        "an order for the one before is for nobody"
+    );
     mesh.apply([stage(2, &[])]);
     assert_eq!(mesh.count("two"), 10);
+
     // Back to what all had: nothing is left to be rolled out.
     mesh.apply([plain("old")]);
-    assert_eq!((mesh.count("old"), mesh.state.context().rollouts.len()), (10, 0));
+    assert_eq!(
+        (mesh.count("old"), mesh.state.context().rollouts.len()),
+        (10, 0)
+    );
 }
 
 #[test]
@@ -233,12 +347,24 @@ fn a_new_object_follows_stages_and_a_deletion_applies_at_once() {
     let mut mesh = Mesh::new(10, []);
     mesh.apply([Change::Stages, staged("new"), stage(0, &["p0.shop"])]);
     let hosts = mesh.hosts();
-    assert!(hosts.contains(&None) && hosts[0].as_deref() == Some("new"), "{hosts:?}");
+    assert!(
+        hosts.contains(&None) && hosts[0].as_deref() == Some("new"),
+        "{hosts:?}"
+    );
+
     // Gone and back in one batch, as when a source reads all anew.
-    assert_eq!(mesh.apply([Change::Removed(name()), staged("new")]).published, 0);
+    assert_eq!(
+        mesh.apply([Change::Removed(name()), staged("new")])
+            .published,
+        0
+    );
     assert_eq!(mesh.hosts(), hosts);
     mesh.apply([Change::Removed(name())]);
-    assert_eq!((mesh.hosts(), mesh.state.context().rollouts.len()), (vec![None; 10], 0));
+
+    assert_eq!(
+        (mesh.hosts(), mesh.state.context().rollouts.len()),
+        (vec![None; 10], 0)
+    );
 }
 
 #[test]
@@ -246,54 +372,120 @@ fn a_copy_of_the_world_has_both_versions() {
     let mut mesh = Mesh::new(10, [plain("old")]);
     mesh.apply([Change::Stages, staged("new"), stage(0, &["p0.shop"])]);
     let mut copy = MeshState::fork(&mesh.state.context());
-    let (one, other) = (mesh.state.context(), copy.context());
-    assert_eq!((&one.rollouts, one.new_versions.any(&name())), (&other.rollouts, other.new_versions.any(&name())));
+    let one = mesh.state.context();
+    let other = copy.context();
+    assert_eq!(
+        (&one.rollouts, one.new_versions.any(&name())),
+        (&other.rollouts, other.new_versions.any(&name()))
+    );
+
     // What is tried there is tried on all.
     copy.apply([staged("tried")]);
     let tried = copy.context();
-    assert!(tried.rollouts.is_empty() && tried.objects.virtual_services.iter().next().unwrap().spec.hosts == ["tried"]);
+    assert!(
+        tried.rollouts.is_empty()
+            && tried
+                .objects
+                .virtual_services
+                .iter()
+                .next()
+                .unwrap()
+                .spec
+                .hosts
+                == ["tried"]
+    );
 }
 
 #[test]
 fn rollouts_resume_after_a_restart() {
     let object = |host| rule("v", host, STAGED);
-    let kept = |progress| RolloutOrder::Restore { new: object("new"), before: Some(object("old")), progress };
-    let begun = || kept(RolloutProgress::Stage { at: 1, chosen: Arc::default() });
+    let kept = |progress| RolloutOrder::Restore {
+        new: object("new"),
+        before: Some(object("old")),
+        progress,
+    };
+
+    let begun = || {
+        kept(RolloutProgress::Stage {
+            at: 1,
+            chosen: Arc::default(),
+        })
+    };
+
     // Before the object is read, and after.
-    for changes in [[order(begun()), staged("new")], [staged("new"), order(begun())]] {
+    for changes in [
+        [order(begun()), staged("new")],
+        [staged("new"), order(begun())],
+    ] {
         let mut mesh = Mesh::new(20, changes);
         mesh.apply([Change::Stages]);
-        assert!(mesh.count("new") > 0 && mesh.count("old") > 0, "{:?}", mesh.hosts());
+        assert!(
+            mesh.count("new") > 0 && mesh.count("old") > 0,
+            "{:?}",
+            mesh.hosts()
+        );
     }
-    let mut aborted = Mesh::new(20, [order(kept(RolloutProgress::Stopped("bad".into()))), staged("new")]);
+
+    let mut aborted = Mesh::new(
+        20,
+        [
+            order(kept(RolloutProgress::Stopped("bad".into()))),
+            staged("new"),
+        ],
+    );
+
     aborted.apply([Change::Stages]);
     assert_eq!(aborted.count("old"), 20);
+
     // It was edited while nobody looked.
     let mut edited = Mesh::new(20, [order(begun()), staged("newer"), Change::Stages]);
     edited.apply([staged("newer")]);
-    assert_eq!((edited.count("newer"), edited.state.context().rollouts.len()), (20, 0));
+    assert_eq!(
+        (edited.count("newer"), edited.state.context().rollouts.len()),
+        (20, 0)
+    );
 }
 
 /// One thing that happens, and to which of two objects.
 fn event() -> impl Strategy<Value = Change> {
     let object = prop_oneof![Just("v"), Just("w")];
     let host = prop_oneof![Just("a"), Just("b"), Just("c")];
-    let annotations = prop_oneof![3 => Just(STAGED), 1 => Just(""), 1 => Just("navarch.io/rollout: '100%'")];
-    let put = (object.clone(), host, annotations).prop_map(|(name, host, with)| Change::Put(rule(name, host, with)));
+    let annotations =
+        prop_oneof![3 => Just(STAGED), 1 => Just(""), 1 => Just("navarch.io/rollout: '100%'")];
+    let put = (object.clone(), host, annotations)
+        .prop_map(|(name, host, with)| Change::Put(rule(name, host, with)));
     let of = |name: &str| rule(name, "a", "").object_ref();
     let step = (object.clone(), 0..4_usize, any::<bool>()).prop_map(move |(name, at, chosen)| {
-        let chosen = if chosen { Arc::new([Arc::from("p0.shop")].into()) } else { Arc::default() };
-        Change::Rollout(of(name), Arc::new(RolloutOrder::Stage { serial: None, at, chosen }))
+        let chosen = if chosen {
+            Arc::new([Arc::from("p0.shop")].into())
+        } else {
+            Arc::default()
+        };
+        Change::Rollout(
+            of(name),
+            Arc::new(RolloutOrder::Stage {
+                serial: None,
+                at,
+                chosen,
+            }),
+        )
     });
+
     let end = (object.clone(), any::<bool>()).prop_map(move |(name, is_good)| {
         let end = if is_good {
             RolloutOrder::Complete { serial: None }
         } else {
-            RolloutOrder::Stop { serial: None, reason: "no".into() }
+            RolloutOrder::Stop {
+                serial: None,
+                reason: "no".into(),
+            }
         };
         Change::Rollout(of(name), Arc::new(end))
     });
-    let refused = object.clone().prop_map(move |name| Change::Quarantine(of(name), "no".into()));
+
+    let refused = object
+        .clone()
+        .prop_map(move |name| Change::Quarantine(of(name), "no".into()));
     let gone = object.prop_map(move |name| Change::Removed(of(name)));
     prop_oneof![5 => put, 5 => step, 2 => end, 1 => refused, 1 => gone]
 }
@@ -302,12 +494,23 @@ fn event() -> impl Strategy<Value = Change> {
 fn fresh(context: &crate::context::PushContext) -> Mesh {
     let old = context.objects.all().map(Change::Put);
     let restored = context.rollouts.iter().map(|(name, rollout)| {
-        let (new, before) = (context.new_versions.any(name).unwrap(), context.objects.any(name));
-        let order = RolloutOrder::Restore { new, before, progress: rollout.progress.clone() };
+        let new = context.new_versions.any(name).unwrap();
+        let before = context.objects.any(name);
+        let order = RolloutOrder::Restore {
+            new,
+            before,
+            progress: rollout.progress.clone(),
+        };
         Change::Rollout(name.clone(), Arc::new(order))
     });
+
     let written = context.new_versions.all().map(Change::Put);
-    let changes: Vec<Change> = old.chain(restored).chain(written).chain([Change::Stages]).collect();
+    let changes: Vec<Change> = old
+        .chain(restored)
+        .chain(written)
+        .chain([Change::Stages])
+        .collect();
+
     Mesh::new(6, changes)
 }
 
@@ -320,6 +523,7 @@ proptest! {
     ) {
         let mut mesh = Mesh::new(6, [plain("a"), Change::Put(rule("w", "b", ""))]);
         mesh.apply([Change::Stages]);
+
         for batch in batches {
             mesh.apply(batch);
             let fresh = fresh(&mesh.state.context());
@@ -327,11 +531,13 @@ proptest! {
                 prop_assert_eq!(fresh.shown(n), mesh.shown(n), "proxy {}", n);
             }
         }
+
         // Complete or stopped, all see one version.
         let context = mesh.state.context();
         for name in context.rollouts.keys() {
             mesh.apply([Change::Rollout(name.clone(), Arc::new(RolloutOrder::Complete { serial: None }))]);
         }
+
         let context = mesh.state.context();
         let left: Vec<Change> = context.objects.all().map(Change::Put).collect();
         let fresh = Mesh::new(6, left);

@@ -1,4 +1,5 @@
-//! Answering of subscriptions in time slices, and calls of the [`PushObserver`](crate::observer::PushObserver).
+//! Answering of subscriptions in time slices, and calls of the
+//! [`PushObserver`](crate::observer::PushObserver).
 
 use tokio::time::Instant;
 
@@ -26,7 +27,9 @@ impl Worker {
     pub(super) fn work(&mut self) {
         let end = Instant::now() + SUBSCRIPTION_WORK_TIME;
         while self.has_work() && Instant::now() < end {
-            let Some((id, waiting)) = self.queue.next() else { return };
+            let Some((id, waiting)) = self.queue.next() else {
+                return;
+            };
             let begun = Instant::now();
             let is_answered = self.work_on(id, waiting, begun + TIME_SLICE);
             self.queue.used(id, begun.elapsed(), is_answered);
@@ -35,20 +38,34 @@ impl Worker {
 
     /// Works on one subscription until `until`. Returns true when it is answered.
     fn work_on(&mut self, id: ProxyId, waiting: Waiting, until: Instant) -> bool {
-        let Waiting { kind, interest, answers } = waiting;
+        let Waiting {
+            kind,
+            interest,
+            answers,
+        } = waiting;
+
         let is_answered = match &interest {
             None => {
                 self.engine.answer_and_unsubscribe(id, kind, answers);
                 true
             }
-            Some(interest) => self.engine.subscribe_in_slices(id, kind, interest, answers, || Instant::now() < until),
+            Some(interest) => self
+                .engine
+                .subscribe_in_slices(id, kind, interest, answers, || Instant::now() < until),
         };
+
         if is_answered {
             self.notify(|worker| {
                 let shown = worker.engine.take_published();
-                Event::Subscribed { proxy: id, kind, interest, shown }
+                Event::Subscribed {
+                    proxy: id,
+                    kind,
+                    interest,
+                    shown,
+                }
             });
         }
+
         is_answered
     }
 

@@ -35,7 +35,8 @@ impl Arrivals {
         self.first
     }
 
-    /// When the first change of an object was queued; if not stored, when the first of all changes was.
+    /// When the first change of an object was queued; if not stored, when the first of all changes
+    /// was.
     pub(super) fn of(&self, name: &ObjectRef) -> Option<Instant> {
         self.objects.get(name).copied().or(self.first)
     }
@@ -44,7 +45,9 @@ impl Arrivals {
 fn object_of(change: &Change) -> Option<ObjectRef> {
     if let Change::Put(object) = change {
         Some(object.object_ref())
-    } else if let Change::Removed(name) | Change::Quarantine(name, _) | Change::Rollout(name, _) = change {
+    } else if let Change::Removed(name) | Change::Quarantine(name, _) | Change::Rollout(name, _) =
+        change
+    {
         Some(name.clone())
     } else {
         None
@@ -59,21 +62,29 @@ mod tests {
     use navarch_api::object::{Kind, NamespacedName};
 
     fn removed(name: &str) -> (ObjectRef, Change) {
-        let name = ObjectRef { kind: Kind::Service, name: NamespacedName::new("shop", name) };
+        let name = ObjectRef {
+            kind: Kind::Service,
+            name: NamespacedName::new("shop", name),
+        };
         (name.clone(), Change::Removed(name))
     }
 
     #[test]
     fn an_object_came_with_its_first_change_and_others_with_the_first_of_all() {
         let mut arrivals = Arrivals::default();
-        let ((a, of_a), (b, of_b), (other, _)) = (removed("a"), removed("b"), removed("c"));
+        let (a, of_a) = removed("a");
+        let (b, of_b) = removed("b");
+        let (other, _) = removed("c");
         assert_eq!((arrivals.first(), arrivals.of(&a)), (None, None));
         let first = Instant::now();
         let later = |seconds| first + Duration::from_secs(seconds);
         arrivals.add(first, &[Change::Stages, of_a.clone()]);
         arrivals.add(later(1), &[of_b]);
         arrivals.add(later(2), &[of_a]);
-        assert_eq!([&a, &b, &other].map(|name| arrivals.of(name)), [Some(first), Some(later(1)), Some(first)]);
+        assert_eq!(
+            [&a, &b, &other].map(|name| arrivals.of(name)),
+            [Some(first), Some(later(1)), Some(first)]
+        );
     }
 
     #[test]

@@ -32,6 +32,8 @@ impl CurrentSnapshot {
 
 impl std::fmt::Debug for CurrentSnapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CurrentSnapshot").field("notices", &self.notices().len()).finish_non_exhaustive()
+        f.debug_struct("CurrentSnapshot")
+            .field("notices", &self.notices().len())
+            .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,5 @@
-//! Streams that have ended, handed to the push thread in a list, since their destructors cannot wait for the command queue.
+//! Streams that have ended, handed to the push thread in a list, since their destructors cannot
+//! wait for the command queue.
 
 use std::sync::Arc;
 
@@ -6,12 +7,13 @@ use parking_lot::Mutex;
 
 use crate::engine::ProxyId;
 
-/// Ended streams that the thread has not removed yet; bounded by the number of streams. Clones share one list.
+/// Ended streams that the thread has not removed yet; bounded by the number of streams. Clones
+/// share one list.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EndedStreams(Arc<Mutex<Vec<ProxyId>>>);
 
-/// A proxy that the requesting stream has not claimed. If it never does, for example because its client disconnects,
-/// the proxy is added to the ended ones.
+/// A proxy that the requesting stream has not claimed. If it never does, for example because its
+/// client disconnects, the proxy is added to the ended ones.
 #[derive(Debug)]
 pub(super) struct Unclaimed {
     /// The proxy, until it is claimed.
@@ -31,7 +33,10 @@ impl EndedStreams {
 
     /// A proxy that a stream may claim.
     pub(super) fn unless_claimed(&self, id: ProxyId) -> Unclaimed {
-        Unclaimed { id: Some(id), ended_streams: self.clone() }
+        Unclaimed {
+            id: Some(id),
+            ended_streams: self.clone(),
+        }
     }
 }
 

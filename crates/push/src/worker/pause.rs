@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// The pause as a multiple of the push's duration: under a flood of changes pushes take a fifth of the time.
+/// The pause as a multiple of the push's duration: under a flood of changes pushes take a fifth of
+/// the time.
 const PAUSE_FACTOR: u32 = 4;
 /// The longest pause: the time that istiod waits before any push.
 const MAX_PAUSE: Duration = Duration::from_millis(100);

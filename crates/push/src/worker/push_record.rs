@@ -50,17 +50,38 @@ pub struct ChangedObject {
 }
 
 /// The first changed objects of a push.
-pub(super) fn objects_of(context: &PushContext, changed: &[FactKey], arrivals: &Arrivals) -> Vec<ChangedObject> {
+pub(super) fn objects_of(
+    context: &PushContext,
+    changed: &[FactKey],
+    arrivals: &Arrivals,
+) -> Vec<ChangedObject> {
     // If two versions of an object are in force, some proxies get the new one.
     let generation = |name: &ObjectRef| match context.rollouts.get(name) {
         Some(rollout) if rollout.share().is_some() => Some(rollout.generation),
-        Some(_) | None => context.objects.any(name).map(|object| object.meta().generation),
+        Some(_) | None => context
+            .objects
+            .any(name)
+            .map(|object| object.meta().generation),
     };
+
     let object = |fact: &FactKey| {
-        if let FactKey::Object(name) | FactKey::Rollout(name) = fact { Some(name.clone()) } else { None }
+        if let FactKey::Object(name) | FactKey::Rollout(name) = fact {
+            Some(name.clone())
+        } else {
+            None
+        }
     };
+
     let objects: BTreeSet<ObjectRef> = changed.iter().filter_map(object).collect();
-    let changed_object =
-        |name: ObjectRef| ChangedObject { generation: generation(&name), received_at: arrivals.of(&name), name };
-    objects.into_iter().take(REMEMBERED_OBJECTS).map(changed_object).collect()
+    let changed_object = |name: ObjectRef| ChangedObject {
+        generation: generation(&name),
+        received_at: arrivals.of(&name),
+        name,
+    };
+
+    objects
+        .into_iter()
+        .take(REMEMBERED_OBJECTS)
+        .map(changed_object)
+        .collect()
 }

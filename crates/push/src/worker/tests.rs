@@ -56,12 +56,20 @@ async fn stream(push: &PushHandle, last: u8) -> (ProxyId, Arc<Answered>) {
     let proxy = Arc::new(Proxy::parse(&id, serde_json::Value::Null, Locality::default()).unwrap());
     let sink = Arc::new(Answered::default());
     let address = Some(IpAddr::from([10, 0, 0, last]));
-    (push.connect(proxy, address, sink.clone()).await.unwrap(), sink)
+    (
+        push.connect(proxy, address, sink.clone()).await.unwrap(),
+        sink,
+    )
 }
 
 fn names(prefix: &str, count: usize) -> Interest {
-    let names: BTreeSet<ResourceName> = (0..count).map(|n| ResourceName::new(format!("{prefix}-{n}"))).collect();
-    Interest { wildcard: false, names: Arc::new(names) }
+    let names: BTreeSet<ResourceName> = (0..count)
+        .map(|n| ResourceName::new(format!("{prefix}-{n}")))
+        .collect();
+    Interest {
+        wildcard: false,
+        names: Arc::new(names),
+    }
 }
 
 /// Waits for something, and looks at the thread in between.
@@ -74,25 +82,39 @@ async fn until(push: &PushHandle, is_so: impl Fn(&Inspect<'_>) -> bool + Clone +
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("it never comes");
+    tokio::time::timeout(Duration::from_secs(60), waiting)
+        .await
+        .expect("it never comes");
 }
 
 #[tokio::test]
 async fn a_heavy_client_delays_neither_others_nor_changes() {
     let push = started().await;
+
     // Streams of one client, each of which asks for nearly half a second's work.
     let mut greedy = Vec::new();
+
     for number in 0..5 {
         let (id, sink) = stream(&push, 1).await;
-        push.subscribe(id, ResourceType::Endpoint, names(&format!("much-{number}"), 400)).await.unwrap();
+        push.subscribe(
+            id,
+            ResourceType::Endpoint,
+            names(&format!("much-{number}"), 400),
+        )
+        .await
+        .unwrap();
         greedy.push(sink);
     }
+
     let (modest, answered) = stream(&push, 2).await;
-    push.subscribe(modest, ResourceType::Endpoint, names("little", 3)).await.unwrap();
+    push.subscribe(modest, ResourceType::Endpoint, names("little", 3))
+        .await
+        .unwrap();
     let seen = answered.clone();
     until(&push, move |_| seen.is()).await;
     let done = greedy.iter().filter(|sink| sink.is()).count();
     assert_eq!(done, 0, "what came first goes on after what is small");
+
     until(&push, move |_| greedy.iter().all(|sink| sink.is())).await;
 }
 

@@ -28,7 +28,11 @@ impl State {
         let resources = Resources::between(old, now.map(|now| &**now));
         let actions: Vec<_> = resources.actions().collect();
         let count = |of: Action| actions.iter().filter(|(_, action)| *action == of).count();
-        let uses_delta = self.proxies.get(&first).is_some_and(|(_, proxy)| proxy.uses_delta);
+        let uses_delta = self
+            .proxies
+            .get(&first)
+            .is_some_and(|(_, proxy)| proxy.uses_delta);
+
         PlayedPush {
             r#type: group.r#type.clone(),
             proxies: numbers(&group.proxies).count(),
@@ -37,8 +41,16 @@ impl State {
             added: count(Action::Added),
             changed: count(Action::Changed),
             removed: count(Action::Removed),
-            touched: actions.iter().take(MAX_NAMES).map(|(name, _)| name.to_string()).collect(),
-            bytes: if uses_delta { resources.delta_bytes } else { resources.state_bytes },
+            touched: actions
+                .iter()
+                .take(MAX_NAMES)
+                .map(|(name, _)| name.to_string())
+                .collect(),
+            bytes: if uses_delta {
+                resources.delta_bytes
+            } else {
+                resources.state_bytes
+            },
             digest: group.digest.clone(),
         }
     }
@@ -53,13 +65,27 @@ impl State {
         if recorded == played {
             return None;
         }
-        let (recorded, played) = (by_proxy(recorded), by_proxy(played));
+
+        let recorded = by_proxy(recorded);
+        let played = by_proxy(played);
         let all: BTreeSet<&(String, u64)> = recorded.keys().chain(played.keys()).collect();
-        let differs = all.into_iter().find(|key| recorded.get(*key) != played.get(*key))?;
-        let (r#type, proxy) = (differs.0.clone(), self.name(differs.1));
+        let differs = all
+            .into_iter()
+            .find(|key| recorded.get(*key) != played.get(*key))?;
+        let r#type = differs.0.clone();
+        let proxy = self.name(differs.1);
+
         let of = |pushed: &ByProxy| pushed.get(differs).cloned();
-        let (recorded, played) = (of(&recorded), of(&played));
-        Some(Difference { file: file.to_owned(), offset, proxy, r#type, recorded, played })
+        let recorded = of(&recorded);
+        let played = of(&played);
+        Some(Difference {
+            file: file.to_owned(),
+            offset,
+            proxy,
+            r#type,
+            recorded,
+            played,
+        })
     }
 }
 
@@ -68,8 +94,11 @@ type ByProxy = BTreeMap<(String, u64), (usize, String)>;
 
 fn by_proxy(groups: &[PushGroup]) -> ByProxy {
     let of = |group: &PushGroup| {
-        let (r#type, shown) = (group.r#type.clone(), (group.resources, group.digest.clone()));
-        numbers(&group.proxies).map(move |proxy| ((r#type.clone(), proxy), shown.clone())).collect::<Vec<_>>()
+        let r#type = group.r#type.clone();
+        let shown = (group.resources, group.digest.clone());
+        numbers(&group.proxies)
+            .map(move |proxy| ((r#type.clone(), proxy), shown.clone()))
+            .collect::<Vec<_>>()
     };
     groups.iter().flat_map(of).collect()
 }
@@ -100,7 +129,9 @@ pub(super) fn input(change: &Change) -> String {
         Change::Remote(cluster, change) => match change {
             RemoteChange::Put(object) => format!("{} of cluster {cluster}", object.object_ref()),
             RemoteChange::Removed(name) => format!("{name} of cluster {cluster} (gone)"),
-            RemoteChange::Reset(objects) => format!("all {} objects of cluster {cluster}", objects.len()),
+            RemoteChange::Reset(objects) => {
+                format!("all {} objects of cluster {cluster}", objects.len())
+            }
             RemoteChange::Gone => format!("cluster {cluster} (gone)"),
             RemoteChange::SecretReader(account, _) => {
                 format!("access to secrets in cluster {cluster}: service account {account}")

@@ -58,6 +58,7 @@ impl Work {
     #[must_use]
     pub(super) fn sort(changed: &BTreeSet<ObjectRef>) -> Self {
         let mut work = Self::default();
+
         for ObjectRef { kind, name } in changed {
             let names = match kind {
                 Kind::Namespace => &mut work.namespaces,
@@ -100,8 +101,10 @@ impl Work {
                 Kind::ServiceImport => &mut work.imports,
                 Kind::KubernetesGateway => &mut work.gateway_objects,
             };
+
             names.insert(name.clone());
         }
+
         work
     }
 
@@ -109,7 +112,10 @@ impl Work {
     #[must_use]
     pub(super) fn everything(objects: &Objects) -> Self {
         fn names<T: Stored>(objects: &Objects) -> BTreeSet<NamespacedName> {
-            T::table(objects).iter().map(|object| object.meta.key()).collect()
+            T::table(objects)
+                .iter()
+                .map(|object| object.meta.key())
+                .collect()
         }
         use navarch_api::{gateway_api, istio, kubernetes};
         Self {

@@ -1,5 +1,5 @@
-//! Authenticates callers by the SPIFFE IDs in their certificate. TLS verified the certificate when the connection began, which
-//! may be long ago, so its validity period is checked again.
+//! Authenticates callers by the SPIFFE IDs in their certificate. TLS verified the certificate when
+//! the connection began, which may be long ago, so its validity period is checked again.
 
 use rustls::pki_types::CertificateDer;
 use x509_parser::extensions::GeneralName;
@@ -23,24 +23,48 @@ pub(super) fn caller(
     if now.as_second() > validity.not_after.timestamp() {
         return Err("it has expired".to_owned());
     }
+
     if now.as_second() < validity.not_before.timestamp() {
         return Err("it is not valid yet".to_owned());
     }
-    let names = leaf.subject_alternative_name().map_err(|_| "its subject alternative names cannot be parsed")?;
+
+    let names = leaf
+        .subject_alternative_name()
+        .map_err(|_| "its subject alternative names cannot be parsed")?;
     let names = names.map_or(&[][..], |names| &names.value.general_names);
-    let uris = names.iter().filter_map(|name| if let GeneralName::URI(uri) = name { Some(*uri) } else { None });
+    let uris = names.iter().filter_map(|name| {
+        if let GeneralName::URI(uri) = name {
+            Some(*uri)
+        } else {
+            None
+        }
+    });
+
     let identities: Vec<Identity> = uris.filter_map(|uri| Identity::parse(uri).ok()).collect();
-    let identities: Vec<Identity> = identities.into_iter().filter(|one| snapshot.trusts(&one.trust_domain)).collect();
+    let identities: Vec<Identity> = identities
+        .into_iter()
+        .filter(|one| snapshot.trusts(&one.trust_domain))
+        .collect();
     if identities.is_empty() {
-        return Err(format!("it has no identity in trust domain {}", snapshot.trust_domain));
+        return Err(format!(
+            "it has no identity in trust domain {}",
+            snapshot.trust_domain
+        ));
     }
-    Ok(Caller { identities, pod: None, expires: not_after(&leaf) })
+
+    Ok(Caller {
+        identities,
+        pod: None,
+        expires: not_after(&leaf),
+    })
 }
 
 /// The expiry of a certificate; `None` if it is invalid.
 #[must_use]
 pub fn certificate_expiry(certificate: &CertificateDer<'_>) -> Option<jiff::Timestamp> {
-    X509Certificate::from_der(certificate).ok().and_then(|(_, certificate)| not_after(&certificate))
+    X509Certificate::from_der(certificate)
+        .ok()
+        .and_then(|(_, certificate)| not_after(&certificate))
 }
 
 fn not_after(certificate: &X509Certificate<'_>) -> Option<jiff::Timestamp> {

@@ -60,10 +60,15 @@ impl KeySource {
     /// If configured keys are invalid.
     pub(super) fn new(rule: &JwtRule) -> Result<Self, String> {
         if !rule.jwks.is_empty() {
-            let keys = serde_json::from_str(&rule.jwks).map_err(|error| format!("JWT_RULE: jwks: {error}"))?;
+            let keys = serde_json::from_str(&rule.jwks)
+                .map_err(|error| format!("JWT_RULE: jwks: {error}"))?;
             return Ok(Self::Fixed(keys));
         }
-        let remote = Remote { uri: rule.jwks_uri.clone(), issuer: rule.issuer.clone(), state: Mutex::default() };
+        let remote = Remote {
+            uri: rule.jwks_uri.clone(),
+            issuer: rule.issuer.clone(),
+            state: Mutex::default(),
+        };
         Ok(Self::Remote(Box::new(remote)))
     }
 
@@ -73,7 +78,9 @@ impl KeySource {
     /// If there is no such key, or the keys cannot be fetched: the token is rejected.
     pub(super) async fn find(&self, id: Option<&str>) -> Result<Jwk, String> {
         match self {
-            Self::Fixed(keys) => pick(keys, id).cloned().ok_or_else(|| "its key is not one of the issuer's".to_owned()),
+            Self::Fixed(keys) => pick(keys, id)
+                .cloned()
+                .ok_or_else(|| "its key is not one of the issuer's".to_owned()),
             Self::Remote(remote) => remote.find(id).await,
         }
     }
@@ -93,35 +100,58 @@ impl Remote {
     async fn find(&self, id: Option<&str>) -> Result<Jwk, String> {
         let mut state = self.state.lock().await;
         let now = Instant::now();
-        let known = state.keys.as_ref().filter(|(_, came)| now - *came < FRESH).and_then(|(keys, _)| pick(keys, id));
+        let known = state
+            .keys
+            .as_ref()
+            .filter(|(_, came)| now - *came < FRESH)
+            .and_then(|(keys, _)| pick(keys, id));
         if let Some(key) = known {
             return Ok(key.clone());
         }
-        if state.requested_at.is_none_or(|requested_at| now - requested_at >= REFETCH_DELAY) {
+
+        if state
+            .requested_at
+            .is_none_or(|requested_at| now - requested_at >= REFETCH_DELAY)
+        {
             state.requested_at = Some(now);
             match self.fetch().await {
                 Ok(keys) => state.keys = Some((keys, now)),
                 Err(error) => {
-                    tracing::warn!(issuer = self.issuer, error, "failed to fetch the JWKS of the token issuer")
+                    tracing::warn!(
+                        issuer = self.issuer,
+                        error,
+                        "failed to fetch the JWKS of the token issuer"
+                    )
                 }
             }
         }
+
         let kept = state.keys.as_ref().filter(|(_, came)| now - *came < STALE);
         let (keys, _) = kept.ok_or("the issuer's keys are temporarily unavailable")?;
-        pick(keys, id).cloned().ok_or_else(|| "its key is not one of the issuer's".to_owned())
+        pick(keys, id)
+            .cloned()
+            .ok_or_else(|| "its key is not one of the issuer's".to_owned())
     }
 
     async fn fetch(&self) -> Result<JwkSet, String> {
-        let uri = if self.uri.is_empty() { self.discover().await? } else { self.uri.clone() };
+        let uri = if self.uri.is_empty() {
+            self.discover().await?
+        } else {
+            self.uri.clone()
+        };
         let body = fetch::get(&uri).await?;
         serde_json::from_slice(&body).map_err(|error| format!("{uri}: {error}"))
     }
 
     /// Reads the address of the keys from the issuer's discovery document.
     async fn discover(&self) -> Result<String, String> {
-        let uri = format!("{}/.well-known/openid-configuration", self.issuer.trim_end_matches('/'));
+        let uri = format!(
+            "{}/.well-known/openid-configuration",
+            self.issuer.trim_end_matches('/')
+        );
         let body = fetch::get(&uri).await?;
-        let found: Discovery = serde_json::from_slice(&body).map_err(|error| format!("{uri}: {error}"))?;
+        let found: Discovery =
+            serde_json::from_slice(&body).map_err(|error| format!("{uri}: {error}"))?;
         if found.issuer != self.issuer {
             return Err(format!("{uri} is for another issuer, {}", found.issuer));
         }

@@ -1,4 +1,5 @@
-//! Authenticates callers by tokens that are verified with the issuer's keys (`JWT_RULE`), without the API server.
+//! Authenticates callers by tokens that are verified with the issuer's keys (`JWT_RULE`), without
+//! the API server.
 
 use std::fmt;
 
@@ -24,7 +25,8 @@ pub struct JwtRule {
     pub issuer: String,
     /// The accepted audiences; a token must have one of them.
     pub audiences: Vec<String>,
-    /// The address of the keys; if empty, it is read from the issuer's `.well-known/openid-configuration`.
+    /// The address of the keys; if empty, it is read from the issuer's
+    /// `.well-known/openid-configuration`.
     #[serde(alias = "jwks_uri")]
     pub jwks_uri: String,
     /// The keys, as JSON.
@@ -40,7 +42,8 @@ pub struct JwtAuthenticator {
     keys: KeySource,
 }
 
-/// The claims that are read after the signature is verified. Any claim may be missing or have another type in the token.
+/// The claims that are read after the signature is verified. Any claim may be missing or have
+/// another type in the token.
 #[derive(Debug, Deserialize)]
 struct Claims {
     sub: String,
@@ -61,7 +64,11 @@ impl JwtAuthenticator {
             return Err("JWT_RULE must have an issuer and audiences".to_owned());
         }
         let keys = KeySource::new(&rule)?;
-        Ok(Self { issuer: rule.issuer, audiences: rule.audiences, keys })
+        Ok(Self {
+            issuer: rule.issuer,
+            audiences: rule.audiences,
+            keys,
+        })
     }
 
     /// The caller of a token: its service account.
@@ -73,8 +80,12 @@ impl JwtAuthenticator {
         let key = self.keys.find(header.kid.as_deref()).await?;
         let algorithms = algorithms(&key);
         if !algorithms.contains(&header.alg) {
-            return Err(format!("algorithm {:?} does not match the issuer's key", header.alg));
+            return Err(format!(
+                "algorithm {:?} does not match the issuer's key",
+                header.alg
+            ));
         }
+
         let mut validation = Validation::new(header.alg);
         validation.leeway = LEEWAY;
         validation.validate_nbf = true;
@@ -82,26 +93,54 @@ impl JwtAuthenticator {
         validation.set_audience(&self.audiences);
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
         let key = DecodingKey::from_jwk(&key).map_err(|_| "the issuer's key is unsupported")?;
-        let token = jsonwebtoken::decode::<Claims>(token, &key, &validation).map_err(|error| describe(&error))?;
+        let token = jsonwebtoken::decode::<Claims>(token, &key, &validation)
+            .map_err(|error| describe(&error))?;
+
         caller_of(&token.claims, snapshot)
     }
 }
 
 /// The caller of verified claims.
 fn caller_of(claims: &Claims, snapshot: &MeshSnapshot) -> Result<Caller, String> {
-    let account = claims.sub.strip_prefix(SERVICE_ACCOUNT).and_then(|account| account.split_once(':'));
-    let Some((namespace, name)) = account else { return Err("its subject is not a service account".to_owned()) };
-    let text = format!("spiffe://{}/ns/{namespace}/sa/{name}", snapshot.trust_domain);
+    let account = claims
+        .sub
+        .strip_prefix(SERVICE_ACCOUNT)
+        .and_then(|account| account.split_once(':'));
+    let Some((namespace, name)) = account else {
+        return Err("its subject is not a service account".to_owned());
+    };
+
+    let text = format!(
+        "spiffe://{}/ns/{namespace}/sa/{name}",
+        snapshot.trust_domain
+    );
     let identity = Identity::parse(&text).map_err(|_| "its subject is not a service account")?;
-    let pod = claims.kubernetes.as_ref().and_then(|claims| claims.get("pod"));
-    let expires = claims.exp.as_ref().and_then(super::token_review::expiry_of_claims);
-    let expires = expires.and_then(|expires| expires.checked_add(SignedDuration::from_secs(LEEWAY.cast_signed())).ok());
-    Ok(Caller { identities: vec![identity], pod: pod.and_then(super::token_review::pod_of_claims), expires })
+    let pod = claims
+        .kubernetes
+        .as_ref()
+        .and_then(|claims| claims.get("pod"));
+
+    let expires = claims
+        .exp
+        .as_ref()
+        .and_then(super::token_review::expiry_of_claims);
+    let expires = expires.and_then(|expires| {
+        expires
+            .checked_add(SignedDuration::from_secs(LEEWAY.cast_signed()))
+            .ok()
+    });
+
+    Ok(Caller {
+        identities: vec![identity],
+        pod: pod.and_then(super::token_review::pod_of_claims),
+        expires,
+    })
 }
 
 /// The algorithms of a key. Symmetric keys are never accepted.
 fn algorithms(key: &Jwk) -> &'static [Algorithm] {
     use jsonwebtoken::jwk::EllipticCurve;
+
     match &key.algorithm {
         AlgorithmParameters::RSA(_) => &[
             Algorithm::RS256,
@@ -134,13 +173,18 @@ fn describe(error: &jsonwebtoken::errors::Error) -> String {
     if let ErrorKind::MissingRequiredClaim(claim) = error.kind() {
         return format!("it has no claim {claim}");
     }
-    let same = |kind: &ErrorKind| std::mem::discriminant(kind) == std::mem::discriminant(error.kind());
+    let same =
+        |kind: &ErrorKind| std::mem::discriminant(kind) == std::mem::discriminant(error.kind());
     let found = known.iter().find(|(kind, _)| same(kind));
-    found.map_or("it cannot be parsed", |(_, words)| words).to_owned()
+    found
+        .map_or("it cannot be parsed", |(_, words)| words)
+        .to_owned()
 }
 
 impl fmt::Debug for JwtAuthenticator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JwtAuthenticator").field("issuer", &self.issuer).finish_non_exhaustive()
+        f.debug_struct("JwtAuthenticator")
+            .field("issuer", &self.issuer)
+            .finish_non_exhaustive()
     }
 }

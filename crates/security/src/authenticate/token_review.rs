@@ -1,8 +1,9 @@
 //! Callers with a service account's token, checked by the Kubernetes API server (TokenReview).
 //!
-//! Anyone can send a token. Invalid ones are rejected without the API server where possible; the others are reviewed a few at a
-//! time, fairly among client addresses. Results are cached for a short time, and concurrent requests with the same token share
-//! one review, so that reconnecting proxies do not overload the API server. Only hashes of tokens are stored.
+//! Anyone can send a token. Invalid ones are rejected without the API server where possible; the
+//! others are reviewed a few at a time, fairly among client addresses. Results are cached for a
+//! short time, and concurrent requests with the same token share one review, so that reconnecting
+//! proxies do not overload the API server. Only hashes of tokens are stored.
 
 mod cache;
 mod claims;
@@ -94,8 +95,15 @@ impl TokenReviews {
     /// Reviews tokens for these audiences with `reviewer`.
     #[must_use]
     pub fn new(reviewer: Arc<dyn Reviewer>, audiences: Vec<String>) -> Self {
-        let (turns, refused) = (FairSemaphore::new(AT_ONCE, MAX_QUEUED), RateLimit::new(REFUSED.0, REFUSED.1));
-        Self { reviewer, audiences, kept: ReviewCache::default(), turns, refused }
+        let turns = FairSemaphore::new(AT_ONCE, MAX_QUEUED);
+        let refused = RateLimit::new(REFUSED.0, REFUSED.1);
+        Self {
+            reviewer,
+            audiences,
+            kept: ReviewCache::default(),
+            turns,
+            refused,
+        }
     }
 
     /// The caller of a token that `peer` sent.
@@ -109,16 +117,29 @@ impl TokenReviews {
         snapshot: &MeshSnapshot,
     ) -> Result<Caller, String> {
         let expires = claims::check(token, &self.audiences, Timestamp::now())?;
-        let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| client_key(peer.ip()));
-        let verdict = match self.kept.lookup(Sha256::digest(token).into(), Instant::now()) {
+        let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| {
+            client_key(peer.ip())
+        });
+        let verdict = match self
+            .kept
+            .lookup(Sha256::digest(token).into(), Instant::now())
+        {
             CacheLookup::Hit(verdict) => verdict,
             CacheLookup::Miss(miss) => miss.answer(|| self.review_token(token, peer)).await?,
         };
+
         match verdict {
             Verdict::Good(account) => {
-                let text = format!("spiffe://{}/ns/{}/sa/{}", snapshot.trust_domain, account.namespace, account.name);
+                let text = format!(
+                    "spiffe://{}/ns/{}/sa/{}",
+                    snapshot.trust_domain, account.namespace, account.name
+                );
                 let identity = Identity::parse(&text).map_err(|error| error.to_string())?;
-                Ok(Caller { identities: vec![identity], pod: account.pod, expires })
+                Ok(Caller {
+                    identities: vec![identity],
+                    pod: account.pod,
+                    expires,
+                })
             }
             Verdict::Bad(reason) => Err(reason.to_string()),
         }
@@ -135,23 +156,32 @@ impl TokenReviews {
         let Ok(Ok(_turn)) = turn else {
             return Err("too many TokenReviews are pending; try again later");
         };
+
         // Other tokens of this address may have been rejected in the meantime.
         allowed()?;
-        let result = tokio::time::timeout(REVIEW_TIMEOUT, self.reviewer.review(token, &self.audiences)).await;
-        let verdict = result.unwrap_or_else(|_| Err("timed out".to_owned())).map_err(|error| {
-            tracing::warn!(error, "failed to review a token");
-            "the API server is temporarily unavailable"
-        })?;
+        let result =
+            tokio::time::timeout(REVIEW_TIMEOUT, self.reviewer.review(token, &self.audiences))
+                .await;
+        let verdict = result
+            .unwrap_or_else(|_| Err("timed out".to_owned()))
+            .map_err(|error| {
+                tracing::warn!(error, "failed to review a token");
+                "the API server is temporarily unavailable"
+            })?;
+
         if let Verdict::Bad(_) = verdict {
             self.refused.charge(&peer, Instant::now());
         }
+
         Ok(verdict)
     }
 }
 
 impl fmt::Debug for TokenReviews {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TokenReviews").field("audiences", &self.audiences).finish_non_exhaustive()
+        f.debug_struct("TokenReviews")
+            .field("audiences", &self.audiences)
+            .finish_non_exhaustive()
     }
 }
 
@@ -162,7 +192,10 @@ impl Reviewer for ApiServer {
                 token: token.to_owned(),
                 audiences: (!audiences.is_empty()).then(|| audiences.to_vec()),
             };
-            let review = TokenReview { spec, ..TokenReview::default() };
+            let review = TokenReview {
+                spec,
+                ..TokenReview::default()
+            };
             let answer = self
                 .reviews::<TokenReview>()
                 .create(&PostParams::default(), &review)
@@ -174,36 +207,67 @@ impl Reviewer for ApiServer {
 }
 
 fn read(review: TokenReview, audiences: &[String]) -> Verdict {
-    let bad = |reason: &str| Verdict::Bad(reason.split_at(reason.floor_char_boundary(MAX_REASON)).0.into());
+    let bad = |reason: &str| {
+        Verdict::Bad(
+            reason
+                .split_at(reason.floor_char_boundary(MAX_REASON))
+                .0
+                .into(),
+        )
+    };
+
     let status = review.status.unwrap_or_default();
     if status.authenticated != Some(true) {
         let reason = status.error.filter(|reason| !reason.is_empty());
         return bad(reason.as_deref().unwrap_or("the API server rejected it"));
     }
+
     // An API server without audience support omits them, and its result must not be trusted.
     let meant = status.audiences.unwrap_or_default();
     if !audiences.is_empty() && !meant.iter().any(|audience| audiences.contains(audience)) {
         return bad("it is for another audience");
     }
+
     let user = status.user.unwrap_or_default();
-    if !user.groups.unwrap_or_default().iter().any(|group| group == GROUP) {
+    if !user
+        .groups
+        .unwrap_or_default()
+        .iter()
+        .any(|group| group == GROUP)
+    {
         return bad("it is not a service account token");
     }
-    let account =
-        user.username.as_deref().and_then(|name| name.strip_prefix(USER)).and_then(|name| name.split_once(':'));
+    let account = user
+        .username
+        .as_deref()
+        .and_then(|name| name.strip_prefix(USER))
+        .and_then(|name| name.split_once(':'));
     let Some((namespace, name)) = account.filter(|(_, name)| !name.contains(':')) else {
         return bad("it is not a service account token");
     };
+
     let extra = user.extra.unwrap_or_default();
     let first = |key: &str| extra.get(key).and_then(|values| values.first()).cloned();
     let pod = first(POD_NAME).zip(first(POD_UID));
-    let pod = pod.map(|(name, uid)| PodOfCaller { name: name.into(), uid: uid.into(), cluster: None });
-    Verdict::Good(Account { namespace: namespace.to_owned(), name: name.to_owned(), pod })
+    let pod = pod.map(|(name, uid)| PodOfCaller {
+        name: name.into(),
+        uid: uid.into(),
+        cluster: None,
+    });
+
+    Verdict::Good(Account {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        pod,
+    })
 }
 
 /// A moment in the claims of a token.
 pub(super) fn expiry_of_claims(exp: &Value) -> Option<Timestamp> {
-    #[expect(clippy::cast_possible_truncation, reason = "an overflow is out of range, which is checked next")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "an overflow is out of range, which is checked next"
+    )]
     let seconds = exp.as_f64()? as i64;
     Timestamp::from_second(seconds).ok()
 }
@@ -211,5 +275,9 @@ pub(super) fn expiry_of_claims(exp: &Value) -> Option<Timestamp> {
 /// The pod in the claims of a token.
 pub(super) fn pod_of_claims(pod: &Value) -> Option<PodOfCaller> {
     let text = |key: &str| pod.get(key).and_then(Value::as_str).map(Arc::from);
-    Some(PodOfCaller { name: text("name")?, uid: text("uid")?, cluster: None })
+    Some(PodOfCaller {
+        name: text("name")?,
+        uid: text("uid")?,
+        cluster: None,
+    })
 }

@@ -1,4 +1,5 @@
-//! `x-forwarded-client-cert`: the client identity that a gateway forwards. Only accepted from trusted addresses.
+//! `x-forwarded-client-cert`: the client identity that a gateway forwards. Only accepted from
+//! trusted addresses.
 
 use std::net::IpAddr;
 
@@ -8,7 +9,8 @@ use navarch_api::identity::{Caller, Identity};
 
 pub(super) const HEADER: &str = "x-forwarded-client-cert";
 
-/// Networks whose gateways are trusted (`TRUSTED_GATEWAY_CIDR`). If there are any, loopback is also trusted.
+/// Networks whose gateways are trusted (`TRUSTED_GATEWAY_CIDR`). If there are any, loopback is also
+/// trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedNetworks(Vec<Cidr>);
 
@@ -33,8 +35,8 @@ impl TrustedNetworks {
     }
 }
 
-/// The caller that a trusted gateway forwards. Only the last element is used: the gateway itself adds it, whereas the client may
-/// have written the elements before it.
+/// The caller that a trusted gateway forwards. Only the last element is used: the gateway itself
+/// adds it, whereas the client may have written the elements before it.
 ///
 /// # Errors
 /// If the gateway is not trusted, or the element has no identity of this mesh.
@@ -47,19 +49,38 @@ pub(super) fn caller(
     if !trusted.contain(peer.ip()) {
         return Err(format!("{} is not a trusted gateway", peer.ip()));
     }
-    let value = shown.headers.get_all(HEADER).iter().next_back().and_then(|value| value.to_str().ok());
+
+    let value = shown
+        .headers
+        .get_all(HEADER)
+        .iter()
+        .next_back()
+        .and_then(|value| value.to_str().ok());
+
     let last = last_element(value.unwrap_or_default());
     let fields = split(last, ';');
     let uris = fields.iter().filter_map(|field| {
         let (name, value) = field.split_once('=')?;
-        name.trim().eq_ignore_ascii_case("uri").then(|| value.trim().trim_matches('"'))
+        name.trim()
+            .eq_ignore_ascii_case("uri")
+            .then(|| value.trim().trim_matches('"'))
     });
+
     let identities = uris.filter_map(|uri| Identity::parse(uri).ok());
-    let identities: Vec<Identity> = identities.filter(|one| snapshot.trusts(&one.trust_domain)).collect();
+    let identities: Vec<Identity> = identities
+        .filter(|one| snapshot.trusts(&one.trust_domain))
+        .collect();
     if identities.is_empty() {
-        return Err(format!("it has no identity in trust domain {}", snapshot.trust_domain));
+        return Err(format!(
+            "it has no identity in trust domain {}",
+            snapshot.trust_domain
+        ));
     }
-    Ok(Caller { identities, ..Caller::default() })
+
+    Ok(Caller {
+        identities,
+        ..Caller::default()
+    })
 }
 
 /// The last element of a list that is separated by commas outside of quotes.
@@ -69,7 +90,8 @@ fn last_element(text: &str) -> &str {
 
 /// Splits a text at a character outside of quotes.
 fn split(text: &str, at: char) -> Vec<&str> {
-    let (mut quoted, mut escaped) = (false, false);
+    let mut quoted = false;
+    let mut escaped = false;
     text.split(|sign: char| {
         let plain = !std::mem::take(&mut escaped);
         match sign {

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyUsagePurpose,
+};
 use rustls::pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -23,7 +25,8 @@ pub struct Bundle {
     pub certificate: String,
     /// The key of the signing certificate.
     pub key: SecretBytes,
-    /// The chain from the signing certificate up to its root, without the root; empty if the certificate is a root itself.
+    /// The chain from the signing certificate up to its root, without the root; empty if the
+    /// certificate is a root itself.
     pub chain: String,
     /// The root certificates that the mesh trusts. One of them verifies the chain.
     pub roots: String,
@@ -61,7 +64,10 @@ pub enum BundleError {
 ///
 /// # Errors
 /// If a certificate is invalid.
-pub(super) fn certificates(pem: &str, what: &'static str) -> Result<Vec<CertificateDer<'static>>, BundleError> {
+pub(super) fn certificates(
+    pem: &str,
+    what: &'static str,
+) -> Result<Vec<CertificateDer<'static>>, BundleError> {
     match pem::certificates(pem.as_bytes(), what) {
         Err(PemError::NoCertificate(_)) => Ok(Vec::new()),
         read => Ok(read?),
@@ -73,7 +79,9 @@ pub(super) fn certificates(pem: &str, what: &'static str) -> Result<Vec<Certific
 /// # Errors
 /// If there is none, or one is invalid.
 pub(super) fn signing_certificate(pem: &str) -> Result<CertificateDer<'static>, BundleError> {
-    let first = pem::certificates(pem.as_bytes(), SIGNING)?.into_iter().next();
+    let first = pem::certificates(pem.as_bytes(), SIGNING)?
+        .into_iter()
+        .next();
     Ok(first.ok_or_else(|| PemError::NoCertificate(SIGNING.to_owned()))?)
 }
 
@@ -81,9 +89,13 @@ pub(super) fn signing_certificate(pem: &str) -> Result<CertificateDer<'static>, 
 ///
 /// # Errors
 /// If it is invalid.
-pub(super) fn parse_signing<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, BundleError> {
+pub(super) fn parse_signing<'a>(
+    certificate: &'a CertificateDer<'_>,
+) -> Result<X509Certificate<'a>, BundleError> {
     let parsed = X509Certificate::from_der(certificate);
-    Ok(parsed.map_err(|_| PemError::Unreadable(SIGNING.to_owned()))?.1)
+    Ok(parsed
+        .map_err(|_| PemError::Unreadable(SIGNING.to_owned()))?
+        .1)
 }
 
 /// The validity period of the first certificate in a text.
@@ -93,7 +105,10 @@ pub(super) fn parse_signing<'a>(certificate: &'a CertificateDer<'_>) -> Result<X
 pub(super) fn validity(pem: &str) -> Result<(SystemTime, SystemTime), BundleError> {
     let first = signing_certificate(pem)?;
     let validity = parse_signing(&first)?.validity().clone();
-    Ok((at(validity.not_before.timestamp()), at(validity.not_after.timestamp())))
+    Ok((
+        at(validity.not_before.timestamp()),
+        at(validity.not_after.timestamp()),
+    ))
 }
 
 /// Converts an X.509 time.

@@ -1,5 +1,5 @@
-//! Node proxies may request certificates of other identities: of the workloads on their own node. Nodes and pods are looked up in
-//! the cluster whose API server authenticated the caller.
+//! Node proxies may request certificates of other identities: of the workloads on their own node.
+//! Nodes and pods are looked up in the cluster whose API server authenticated the caller.
 //!
 //! Agrees with `security/pkg/server/ca/node_auth.go`.
 
@@ -48,19 +48,26 @@ pub(super) fn check(
     if trusted.is_empty() {
         return Err(Denied::Off);
     }
+
     let account = caller.account();
     if !trusted.contains(&account) {
         return Err(Denied::Untrusted(account));
     }
+
     let pod = pod.ok_or(Denied::NoPod)?;
     let key = NamespacedName::of(caller.namespace.clone(), pod.name.clone());
     let uid = Uid::new(&pod.uid);
     let objects = match &pod.cluster {
         None => &snapshot.objects,
-        Some(cluster) => snapshot.remotes.get(cluster).ok_or_else(|| Denied::OtherPod(key.clone()))?,
+        Some(cluster) => snapshot
+            .remotes
+            .get(cluster)
+            .ok_or_else(|| Denied::OtherPod(key.clone()))?,
     };
+
     let known = objects.pods.get(&key).filter(|known| {
-        known.meta.uid == uid && known.spec.service_account.as_str() == caller.service_account.as_str()
+        known.meta.uid == uid
+            && known.spec.service_account.as_str() == caller.service_account.as_str()
     });
     let node = known.and_then(|known| known.spec.node.clone());
     let node = node.ok_or(Denied::OtherPod(key))?;
@@ -70,7 +77,15 @@ pub(super) fn check(
             && pod.spec.service_account.as_str() == wanted.service_account.as_str()
             && pod.spec.phase != PodPhase::Failed
     });
-    if is_here { Ok(()) } else { Err(Denied::NotHere { account: wanted.account(), node: node.to_string() }) }
+
+    if is_here {
+        Ok(())
+    } else {
+        Err(Denied::NotHere {
+            account: wanted.account(),
+            node: node.to_string(),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -111,10 +126,14 @@ status: {phase: Failed}
     #[test]
     fn a_node_proxy_may_only_impersonate_workloads_of_its_node() {
         let mut objects = Objects::default();
+
         for decoded in decode_documents(PODS, Format::Yaml) {
-            let Outcome::Read { object, .. } = decoded.outcome else { panic!("a pod") };
+            let Outcome::Read { object, .. } = decoded.outcome else {
+                panic!("a pod")
+            };
             objects.put_any(object);
         }
+
         let mut snapshot = MeshSnapshot {
             objects,
             remotes: OrdMap::default(),
@@ -122,36 +141,100 @@ status: {phase: Failed}
             aliases: Vec::new(),
             cluster: ClusterId::new("Kubernetes"),
         };
+
         let trusted = BTreeSet::from([NamespacedName::new("istio-system", "ztunnel")]);
-        let id = |account: &str| Identity::parse(&format!("spiffe://cluster.local/{account}")).unwrap();
-        let pod =
-            |name: &str, uid: &str| Some(PodOfCaller { name: Arc::from(name), uid: Arc::from(uid), cluster: None });
-        let (ztunnel, web) = (id("ns/istio-system/sa/ztunnel"), id("ns/shop/sa/web"));
+        let id =
+            |account: &str| Identity::parse(&format!("spiffe://cluster.local/{account}")).unwrap();
+        let pod = |name: &str, uid: &str| {
+            Some(PodOfCaller {
+                name: Arc::from(name),
+                uid: Arc::from(uid),
+                cluster: None,
+            })
+        };
+
+        let ztunnel = id("ns/istio-system/sa/ztunnel");
+        let web = id("ns/shop/sa/web");
         let ask = |caller: &Identity, pod: Option<PodOfCaller>, wanted: &Identity| {
             check(&trusted, caller, pod.as_ref(), wanted, &snapshot)
         };
         assert_eq!(ask(&ztunnel, pod("ztunnel-1", "z1"), &web), Ok(()));
         let elsewhere = ask(&ztunnel, pod("ztunnel-2", "z2"), &web);
-        assert!(matches!(elsewhere, Err(Denied::NotHere { .. })), "what has failed does not count: {elsewhere:?}");
+        assert!(
+            matches!(elsewhere, Err(Denied::NotHere { .. })),
+            "what has failed does not count: {elsewhere:?}"
+        );
+
         let nobody = ask(&ztunnel, pod("ztunnel-1", "z1"), &id("ns/shop/sa/admin"));
         assert!(matches!(nobody, Err(Denied::NotHere { .. })), "{nobody:?}");
-        assert!(matches!(ask(&ztunnel, pod("ztunnel-1", "z0"), &web), Err(Denied::OtherPod(_))), "a former pod");
-        assert!(matches!(ask(&ztunnel, pod("web", "w"), &web), Err(Denied::OtherPod(_))), "another's pod");
+        assert!(
+            matches!(
+                ask(&ztunnel, pod("ztunnel-1", "z0"), &web),
+                Err(Denied::OtherPod(_))
+            ),
+            "a former pod"
+        );
+
+        assert!(
+            matches!(
+                ask(&ztunnel, pod("web", "w"), &web),
+                Err(Denied::OtherPod(_))
+            ),
+            "another's pod"
+        );
+
         assert_eq!(ask(&ztunnel, None, &web), Err(Denied::NoPod));
         let waypoint = id("ns/shop/sa/waypoint");
         let refused = ask(&waypoint, pod("web", "w"), &web);
-        assert!(matches!(refused, Err(Denied::Untrusted(_))), "waypoints have certificates of their own alone");
-        assert_eq!(check(&BTreeSet::new(), &ztunnel, None, &web, &snapshot), Err(Denied::Off));
+        assert!(
+            matches!(refused, Err(Denied::Untrusted(_))),
+            "waypoints have certificates of their own alone"
+        );
+        assert_eq!(
+            check(&BTreeSet::new(), &ztunnel, None, &web, &snapshot),
+            Err(Denied::Off)
+        );
+
         // In a remote cluster the pods there count, and no others.
         let there = |name: &str, uid: &str| {
-            pod(name, uid).map(|pod| PodOfCaller { cluster: Some(ClusterId::new("two")), ..pod })
+            pod(name, uid).map(|pod| PodOfCaller {
+                cluster: Some(ClusterId::new("two")),
+                ..pod
+            })
         };
+
         let two = ClusterId::new("two");
-        let unknown = check(&trusted, &ztunnel, there("ztunnel-1", "z1").as_ref(), &web, &snapshot);
+        let unknown = check(
+            &trusted,
+            &ztunnel,
+            there("ztunnel-1", "z1").as_ref(),
+            &web,
+            &snapshot,
+        );
+
         assert!(matches!(unknown, Err(Denied::OtherPod(_))), "{unknown:?}");
-        snapshot.remotes.insert(two, std::mem::take(&mut snapshot.objects));
-        assert_eq!(check(&trusted, &ztunnel, there("ztunnel-1", "z1").as_ref(), &web, &snapshot), Ok(()));
-        let here = check(&trusted, &ztunnel, pod("ztunnel-1", "z1").as_ref(), &web, &snapshot);
+        snapshot
+            .remotes
+            .insert(two, std::mem::take(&mut snapshot.objects));
+        assert_eq!(
+            check(
+                &trusted,
+                &ztunnel,
+                there("ztunnel-1", "z1").as_ref(),
+                &web,
+                &snapshot
+            ),
+            Ok(())
+        );
+
+        let here = check(
+            &trusted,
+            &ztunnel,
+            pod("ztunnel-1", "z1").as_ref(),
+            &web,
+            &snapshot,
+        );
+
         assert!(matches!(here, Err(Denied::OtherPod(_))), "{here:?}");
     }
 }

@@ -1,7 +1,8 @@
-//! Owns the roots: loads and stores them, watches a plugged-in CA's files, and advances the rotation.
+//! Owns the roots: loads and stores them, watches a plugged-in CA's files, and advances the
+//! rotation.
 //!
-//! Any replica may take a step; the version of the stored roots ensures that only one does. So no leader is needed, and a
-//! restart continues where the last process was.
+//! Any replica may take a step; the version of the stored roots ensures that only one does. So no
+//! leader is needed, and a restart continues where the last process was.
 
 mod begin;
 mod commands;
@@ -45,7 +46,8 @@ pub struct KeeperConfig {
     pub rules: RotationRules,
     /// Sources of a plugged-in CA.
     pub plugged_in: PluggedIn,
-    /// The Secret `istio-ca-secret`, or a directory or memory, for the root that signs if no CA is plugged in.
+    /// The Secret `istio-ca-secret`, or a directory or memory, for the root that signs if no CA is
+    /// plugged in.
     pub self_signed: RootStore,
     /// Store of a plugged-in CA's roots: the current, former and next ones.
     pub rotation: RootStore,
@@ -127,12 +129,22 @@ impl std::fmt::Debug for RootKeeper {
     }
 }
 
-/// Loads or generates the roots. Returns the keeper, the current authority, and the command channel.
+/// Loads or generates the roots. Returns the keeper, the current authority, and the command
+/// channel.
 ///
 /// # Errors
 /// If there is no usable authority.
-pub async fn start(config: KeeperConfig) -> Result<(RootKeeper, CurrentAuthority, RotationCommands), KeeperError> {
-    let InitialState { store, set, version, found, problem } = begin::begin(&config).await?;
+pub async fn start(
+    config: KeeperConfig,
+) -> Result<(RootKeeper, CurrentAuthority, RotationCommands), KeeperError> {
+    let InitialState {
+        store,
+        set,
+        version,
+        found,
+        problem,
+    } = begin::begin(&config).await?;
+
     let now = (config.clock)();
     let (switch, current) = in_force(set.authority(now)?);
     let first = RotationStatus::of(&set, &store, &[], problem.as_deref(), &config.rules);
@@ -155,14 +167,24 @@ pub async fn start(config: KeeperConfig) -> Result<(RootKeeper, CurrentAuthority
         commands,
         config,
     };
+
     if let Err(error) = keeper.announce().await {
-        tracing::warn!(problem = chain(&error), "failed to publish this replica's CA state");
+        tracing::warn!(
+            problem = chain(&error),
+            "failed to publish this replica's CA state"
+        );
     }
-    Ok((keeper, current, RotationCommands::new(sender, status_receiver)))
+
+    Ok((
+        keeper,
+        current,
+        RotationCommands::new(sender, status_receiver),
+    ))
 }
 
 impl RootKeeper {
-    /// Runs until the process ends. `find_missing` returns the proxies of this replica that lack roots.
+    /// Runs until the process ends. `find_missing` returns the proxies of this replica that lack
+    /// roots.
     pub async fn run(mut self, find_missing: FindMissing) {
         let mut files = FileEvents::of_folders([self.config.plugged_in.folder.clone()]);
         let mut at_most = Duration::ZERO;
@@ -187,8 +209,14 @@ impl RootKeeper {
     async fn reconcile(&mut self, find_missing: &FindMissing) {
         let outcome = self.step(find_missing).await;
         let problem = outcome.err().map(|error| chain(&error));
-        if let Some(problem) = problem.as_ref().filter(|problem| self.problem.as_ref() != Some(problem)) {
-            tracing::error!(problem, "failed to reconcile the root certificates; keeping the current state");
+        if let Some(problem) = problem
+            .as_ref()
+            .filter(|problem| self.problem.as_ref() != Some(problem))
+        {
+            tracing::error!(
+                problem,
+                "failed to reconcile the root certificates; keeping the current state"
+            );
         }
         self.problem = problem;
         self.publish_status();
@@ -215,16 +243,24 @@ impl RootKeeper {
                 Default::default()
             }
         };
-        let mended = if self.is_recorded { self.store.repair(&self.set) } else { Ok(()) };
+
+        let mended = if self.is_recorded {
+            self.store.repair(&self.set)
+        } else {
+            Ok(())
+        };
+
         let now = (self.config.clock)();
         self.read_files(now).await?;
         self.renew(now).await?;
         if !self.collect_missing(find_missing, &reports).await? {
             return Ok(mended?);
         }
+
         if let Some(next) = self.set.advance(&self.missing, &self.config.rules, now)? {
             self.store(next).await?;
         }
+
         Ok(mended?)
     }
 
@@ -239,7 +275,8 @@ impl RootKeeper {
         Ok(())
     }
 
-    /// Stores a set, and applies it once stored. One of several replicas succeeds; the others read it at their next check.
+    /// Stores a set, and applies it once stored. One of several replicas succeeds; the others read
+    /// it at their next check.
     async fn store(&mut self, set: RootSet) -> Result<(), KeeperError> {
         // A set that cannot sign must not be stored.
         set.authority((self.config.clock)())?;
@@ -266,36 +303,56 @@ impl RootKeeper {
         if found == self.seen {
             return Ok(());
         }
+
         tokio::time::sleep(SETTLE).await;
         if read().await? != found {
             return Ok(());
         }
+
         let place = plugged_in.place();
         let before = std::mem::replace(&mut self.seen, found.clone());
         let before = before.ok().flatten();
+
         // Invalid files are reported once, and not read again before they change.
         let next = match &found {
             Ok(Some(files)) => {
-                let next = self.set.with_files(files, before.as_ref(), &self.config.rules, now);
-                next.map_err(|source| chain(&PluggedInError::Bundle { place: place.clone(), source }))
+                let next = self
+                    .set
+                    .with_files(files, before.as_ref(), &self.config.rules, now);
+                next.map_err(|source| {
+                    chain(&PluggedInError::Bundle {
+                        place: place.clone(),
+                        source,
+                    })
+                })
             }
             Ok(None) => Err(format!("the CA's files in {place} no longer exist")),
             Err(error) => Err(error.clone()),
         };
+
         self.file_problem = next.as_ref().err().cloned();
+
         match next {
-            Err(problem) => tracing::error!(problem, "new CA certificate is invalid; keeping the current one"),
+            Err(problem) => tracing::error!(
+                problem,
+                "new CA certificate is invalid; keeping the current one"
+            ),
             Ok(None) => {}
             Ok(Some(next)) => {
                 tracing::info!(place, "CA files changed");
                 self.keep_files(next, before).await?;
             }
         }
+
         Ok(())
     }
 
     /// Stores the set that follows from new files. If storing fails, it is retried.
-    async fn keep_files(&mut self, next: RootSet, before: Option<Bundle>) -> Result<(), KeeperError> {
+    async fn keep_files(
+        &mut self,
+        next: RootSet,
+        before: Option<Bundle>,
+    ) -> Result<(), KeeperError> {
         let kept = self.store(next.clone()).await;
         if let Err(error) = &kept
             && next.phase() == Phase::Settled
@@ -318,7 +375,10 @@ impl RootKeeper {
         if self.set.is_due(&self.config.rules, now)? {
             tracing::info!("root certificate expires soon; distributing the next one");
             let next = (self.config.make)(now)?;
-            if let Ok(next) = self.set.begin(next, Origin::SelfSigned, &self.config.rules, now)? {
+            if let Ok(next) = self
+                .set
+                .begin(next, Origin::SelfSigned, &self.config.rules, now)?
+            {
                 self.store(next).await?;
             }
         }
@@ -329,7 +389,13 @@ impl RootKeeper {
 
     fn publish_status(&self) {
         let problem = self.problem.as_deref().or(self.file_problem.as_deref());
-        let status = RotationStatus::of(&self.set, &self.store, &self.missing, problem, &self.config.rules);
+        let status = RotationStatus::of(
+            &self.set,
+            &self.store,
+            &self.missing,
+            problem,
+            &self.config.rules,
+        );
         self.status.send_if_modified(|current| {
             let is_new = **current != status;
             if is_new {

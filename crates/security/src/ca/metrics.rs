@@ -94,25 +94,68 @@ impl Metrics {
             chain_ends: Gauge::default(),
             ends: [Arc::default(), Arc::default()],
         };
-        registry.register("citadel_server_csr_count", "CSRs received", m.requests.clone());
+
+        registry.register(
+            "citadel_server_csr_count",
+            "CSRs received",
+            m.requests.clone(),
+        );
         let name = "citadel_server_authentication_failure_count";
-        registry.register(name, "Certificate requests of unauthenticated or unauthorized callers", m.strangers.clone());
-        registry.register("citadel_server_csr_parsing_err_count", "CSRs that failed to parse", m.unreadable.clone());
+        registry.register(
+            name,
+            "Certificate requests of unauthenticated or unauthorized callers",
+            m.strangers.clone(),
+        );
+
+        registry.register(
+            "citadel_server_csr_parsing_err_count",
+            "CSRs that failed to parse",
+            m.unreadable.clone(),
+        );
         let help = "Certificate requests of callers without an identity";
-        registry.register("citadel_server_id_extraction_err_count", help, m.nameless.clone());
+        registry.register(
+            "citadel_server_id_extraction_err_count",
+            help,
+            m.nameless.clone(),
+        );
+
         let help = "CSRs that failed to be signed, by reason";
-        registry.register("citadel_server_csr_sign_err_count", help, m.unsigned.clone());
+        registry.register(
+            "citadel_server_csr_sign_err_count",
+            help,
+            m.unsigned.clone(),
+        );
         let name = "citadel_server_success_cert_issuance_count";
         registry.register(name, "Certificates issued", m.issued.clone());
+
         let name = "citadel_server_root_cert_expiry_timestamp";
-        registry.register(name, "Expiry of the first root certificate, in seconds since 1970", m.root_ends.clone());
+        registry.register(
+            name,
+            "Expiry of the first root certificate, in seconds since 1970",
+            m.root_ends.clone(),
+        );
         let name = "citadel_server_cert_chain_expiry_timestamp";
-        registry.register(name, "Expiry of the signing certificate, in seconds since 1970", m.chain_ends.clone());
+        registry.register(
+            name,
+            "Expiry of the signing certificate, in seconds since 1970",
+            m.chain_ends.clone(),
+        );
+
         let [root, chain] = m.ends.clone();
         let help = "Seconds until the first root certificate expires";
-        registry.register("citadel_server_root_cert_expiry_seconds", help, RemainingTime { ends: root, clock });
+        registry.register(
+            "citadel_server_root_cert_expiry_seconds",
+            help,
+            RemainingTime { ends: root, clock },
+        );
         let help = "Seconds until the signing certificate expires";
-        registry.register("citadel_server_cert_chain_expiry_seconds", help, RemainingTime { ends: chain, clock });
+
+        registry.register(
+            "citadel_server_cert_chain_expiry_seconds",
+            help,
+            RemainingTime { ends: chain, clock },
+        );
+
         m
     }
 
@@ -132,7 +175,9 @@ impl Metrics {
             RequestOutcome::Issued => self.issued.inc(),
             RequestOutcome::Stranger => self.strangers.inc(),
             RequestOutcome::Unreadable => self.unreadable.inc(),
-            RequestOutcome::Unsigned(error) => self.unsigned.get_or_create(&ErrorLabel { error }).inc(),
+            RequestOutcome::Unsigned(error) => {
+                self.unsigned.get_or_create(&ErrorLabel { error }).inc()
+            }
         };
     }
 
@@ -142,7 +187,10 @@ impl Metrics {
         let chain = seconds(authority.not_after());
         let root = authority.first_root_ends().map_or(chain, seconds);
         let [root_left, chain_left] = &self.ends;
-        for (gauge, ends, value) in [(&self.root_ends, root_left, root), (&self.chain_ends, chain_left, chain)] {
+        for (gauge, ends, value) in [
+            (&self.root_ends, root_left, root),
+            (&self.chain_ends, chain_left, chain),
+        ] {
             gauge.set(value);
             ends.store(value, Ordering::Relaxed);
         }

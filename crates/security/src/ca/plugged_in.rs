@@ -1,4 +1,5 @@
-//! Reads a plugged-in CA from a folder (a mounted `cacerts`), or from the Secret itself if it is in another cluster.
+//! Reads a plugged-in CA from a folder (a mounted `cacerts`), or from the Secret itself if it is in
+//! another cluster.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,12 +13,19 @@ use navarch_api::kubernetes::SecretBytes;
 use navarch_api::regular_file;
 
 /// The file names in Istio's layout: certificate, key, chain, roots.
-const OWN_LAYOUT: [&str; 4] = ["ca-cert.pem", "ca-key.pem", "cert-chain.pem", "root-cert.pem"];
-/// The file names in the layout of `kubernetes.io/tls`: the certificate's file also contains the chain.
+const OWN_LAYOUT: [&str; 4] = [
+    "ca-cert.pem",
+    "ca-key.pem",
+    "cert-chain.pem",
+    "root-cert.pem",
+];
+/// The file names in the layout of `kubernetes.io/tls`: the certificate's file also contains the
+/// chain.
 const TLS_LAYOUT: [&str; 4] = ["tls.crt", "tls.key", "tls.crt", "ca.crt"];
 /// The file name of CRLs in Istio's layout.
 const REVOCATIONS: &str = "ca-crl.pem";
-/// How long files must be unchanged before they are used: the files of a mounted Secret are not all replaced at once.
+/// How long files must be unchanged before they are used: the files of a mounted Secret are not all
+/// replaced at once.
 pub(super) const SETTLE: Duration = Duration::from_millis(500);
 
 /// The name of the Secret with a CA.
@@ -28,7 +36,8 @@ const SECRET: &str = "cacerts";
 pub struct PluggedIn {
     /// `ROOT_CA_DIR`, in Istio's layout or in that of `kubernetes.io/tls`. It may be empty.
     pub folder: PathBuf,
-    /// `USE_REMOTE_CERTS`: the API for the Secret `cacerts`, which is read if the folder has no complete CA.
+    /// `USE_REMOTE_CERTS`: the API for the Secret `cacerts`, which is read if the folder has no
+    /// complete CA.
     pub secrets: Option<Api<Secret>>,
 }
 
@@ -70,7 +79,10 @@ pub enum PluggedInError {
 impl fmt::Debug for PluggedIn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let uses_secret = self.secrets.is_some();
-        f.debug_struct("PluggedIn").field("folder", &self.folder).field("uses_secret", &uses_secret).finish()
+        f.debug_struct("PluggedIn")
+            .field("folder", &self.folder)
+            .field("uses_secret", &uses_secret)
+            .finish()
     }
 }
 
@@ -79,7 +91,10 @@ fn read_if_exists(path: &Path) -> Result<Option<String>, PluggedInError> {
     match regular_file::read_text(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(PluggedInError::Read { path: path.to_owned(), source }),
+        Err(source) => Err(PluggedInError::Read {
+            path: path.to_owned(),
+            source,
+        }),
     }
 }
 
@@ -88,7 +103,12 @@ fn bundle(
     place: impl Fn() -> String,
     get: impl Fn(&'static str) -> Result<Option<String>, PluggedInError>,
 ) -> Result<Option<Bundle>, PluggedInError> {
-    let layout = if get("tls.crt")?.is_some() { TLS_LAYOUT } else { OWN_LAYOUT };
+    let layout = if get("tls.crt")?.is_some() {
+        TLS_LAYOUT
+    } else {
+        OWN_LAYOUT
+    };
+
     let [certificate, key, chain, roots] = layout;
     let found = [get(certificate)?, get(key)?, get(roots)?];
     match (found, [certificate, key, roots]) {
@@ -103,7 +123,10 @@ fn bundle(
         (found, names) => {
             let missing = found.iter().zip(names).find(|(file, _)| file.is_none());
             let missing = missing.map_or("a file", |(_, name)| name);
-            Err(PluggedInError::Incomplete { place: place(), missing })
+            Err(PluggedInError::Incomplete {
+                place: place(),
+                missing,
+            })
         }
     }
 }
@@ -114,12 +137,20 @@ impl PluggedIn {
     /// # Errors
     /// If the CA is incomplete or cannot be read.
     pub async fn read(&self) -> Result<Option<Bundle>, PluggedInError> {
-        let in_folder = bundle(|| self.folder.display().to_string(), |name| read_if_exists(&self.folder.join(name)));
-        let Some(secrets) = &self.secrets else { return in_folder };
+        let in_folder = bundle(
+            || self.folder.display().to_string(),
+            |name| read_if_exists(&self.folder.join(name)),
+        );
+        let Some(secrets) = &self.secrets else {
+            return in_folder;
+        };
+
         match in_folder {
             Ok(None) => Self::in_secret(secrets).await,
-            // As in istiod. If the Secret is missing too, the missing file of the folder is reported.
-            Err(error @ PluggedInError::Incomplete { .. }) => match Self::in_secret(secrets).await? {
+            // As in istiod. If the Secret is missing too, the missing file of the folder is
+            // reported.
+            Err(error @ PluggedInError::Incomplete { .. }) => match Self::in_secret(secrets).await?
+            {
                 Some(found) => Ok(Some(found)),
                 None => Err(error),
             },
@@ -129,10 +160,15 @@ impl PluggedIn {
 
     /// The CA in the Secret; `None` if the Secret has none.
     async fn in_secret(secrets: &Api<Secret>) -> Result<Option<Bundle>, PluggedInError> {
-        let secret = secrets.get_opt(SECRET).await.map_err(|error| PluggedInError::Secret(Box::new(error)))?;
+        let secret = secrets
+            .get_opt(SECRET)
+            .await
+            .map_err(|error| PluggedInError::Secret(Box::new(error)))?;
         let data = secret.and_then(|secret| secret.data).unwrap_or_default();
         let get = |name: &'static str| {
-            let text = data.get(name).map(|bytes| String::from_utf8(bytes.0.clone()));
+            let text = data
+                .get(name)
+                .map(|bytes| String::from_utf8(bytes.0.clone()));
             text.transpose().map_err(|_| PluggedInError::NoText(name))
         };
         bundle(|| format!("the Secret {SECRET}"), get)
@@ -141,6 +177,10 @@ impl PluggedIn {
     /// The name of the source in messages.
     pub(super) fn place(&self) -> String {
         let folder = self.folder.display();
-        if self.secrets.is_some() { format!("{folder} or the Secret {SECRET}") } else { folder.to_string() }
+        if self.secrets.is_some() {
+            format!("{folder} or the Secret {SECRET}")
+        } else {
+            folder.to_string()
+        }
     }
 }

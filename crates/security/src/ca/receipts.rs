@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 
 use navarch_api::identity::Identity;
 
-/// Maximum number of recorded callers. Above it, a new caller replaces the oldest caller of the identity with the most callers. A
-/// caller without a record counts as lacking roots.
+/// Maximum number of recorded callers. Above it, a new caller replaces the oldest caller of the
+/// identity with the most callers. A caller without a record counts as lacking roots.
 const MAX_CALLERS: usize = 200_000;
 
 /// The roots that each caller received last. Clones share their state.
@@ -21,7 +21,8 @@ pub struct Receipts(Arc<Mutex<ReceivedRoots>>);
 #[derive(Debug, Default)]
 struct ReceivedRoots {
     callers: BTreeMap<Identity, Callers>,
-    /// The identities in order of eviction: those with the most callers last, and of equal ones the one with the oldest caller.
+    /// The identities in order of eviction: those with the most callers last, and of equal ones the
+    /// one with the oldest caller.
     ranks: BTreeSet<(usize, Reverse<u64>, Identity)>,
     /// The number of callers.
     len: usize,
@@ -41,20 +42,26 @@ struct Callers {
 impl Receipts {
     /// Records that a caller received roots.
     pub(super) fn note(&self, caller: &Identity, address: IpAddr, roots: &Arc<str>) {
-        self.0.lock().note(caller, address.to_canonical(), roots, MAX_CALLERS);
+        self.0
+            .lock()
+            .note(caller, address.to_canonical(), roots, MAX_CALLERS);
     }
 
     /// Whether a caller received these roots last.
     #[must_use]
     pub fn has(&self, caller: &Identity, address: IpAddr, roots: &str) -> bool {
         let known = self.0.lock();
-        let handed = known.callers.get(caller).and_then(|callers| callers.by_address.get(&address.to_canonical()));
+        let handed = known
+            .callers
+            .get(caller)
+            .and_then(|callers| callers.by_address.get(&address.to_canonical()));
         handed.is_some_and(|(handed, _)| **handed == *roots)
     }
 }
 
 impl ReceivedRoots {
-    /// Records the roots that a caller received, and removes the record of another caller above `most`.
+    /// Records the roots that a caller received, and removes the record of another caller above
+    /// `most`.
     fn note(&mut self, caller: &Identity, address: IpAddr, roots: &Arc<str>, most: usize) {
         let number = self.next;
         self.next += 1;
@@ -66,6 +73,7 @@ impl ReceivedRoots {
             callers.by_age.insert(number, address);
             before
         });
+
         self.len += usize::from(before.is_none());
         if self.len > most
             && let Some((.., holder)) = self.ranks.last().cloned()
@@ -96,7 +104,10 @@ impl ReceivedRoots {
 impl Callers {
     /// The number of callers, and the number of the oldest certificate; `None` without callers.
     fn rank(&self) -> Option<(usize, Reverse<u64>)> {
-        Some((self.by_age.len(), Reverse(*self.by_age.first_key_value()?.0)))
+        Some((
+            self.by_age.len(),
+            Reverse(*self.by_age.first_key_value()?.0),
+        ))
     }
 }
 
@@ -106,12 +117,17 @@ mod tests {
 
     #[test]
     fn a_full_receipt_table_evicts_the_oldest_of_the_largest_caller() {
-        let identity = |account: &str| Identity::parse(&format!("spiffe://td/ns/shop/sa/{account}")).unwrap();
-        let (web, api, roots) = (identity("web"), identity("api"), Arc::from("roots"));
+        let identity =
+            |account: &str| Identity::parse(&format!("spiffe://td/ns/shop/sa/{account}")).unwrap();
+        let web = identity("web");
+        let api = identity("api");
+        let roots = Arc::from("roots");
         let address = |last: u8| IpAddr::from([10, 0, 0, last]);
         let receipts = Receipts::default();
-        let note = |caller: &Identity, last: u8| receipts.0.lock().note(caller, address(last), &roots, 3);
+        let note =
+            |caller: &Identity, last: u8| receipts.0.lock().note(caller, address(last), &roots, 3);
         note(&api, 9);
+
         note(&web, 1);
         note(&web, 2);
         note(&web, 1);
@@ -120,10 +136,14 @@ mod tests {
         let has = |caller: &Identity, last: u8| receipts.has(caller, address(last), "roots");
         assert!(has(&api, 9) && has(&web, 1) && has(&identity("new"), 3));
         assert!(!has(&web, 2) && !receipts.has(&web, address(1), "others"));
+
         // Of equal ones the oldest goes.
         note(&identity("newer"), 4);
         assert!(!has(&api, 9) && has(&web, 1));
         let handed = receipts.0.lock();
-        assert_eq!((handed.len, handed.callers.len(), handed.ranks.len()), (3, 3, 3));
+        assert_eq!(
+            (handed.len, handed.callers.len(), handed.ranks.len()),
+            (3, 3, 3)
+        );
     }
 }

@@ -1,8 +1,9 @@
-//! Kubernetes signs (`EXTERNAL_CA=ISTIOD_RA_KUBERNETES_API`): CSRs of authenticated callers are created through its CSR API and
-//! approved, and the returned certificates are checked.
+//! Kubernetes signs (`EXTERNAL_CA=ISTIOD_RA_KUBERNETES_API`): CSRs of authenticated callers are
+//! created through its CSR API and approved, and the returned certificates are checked.
 //!
-//! Agrees with `security/pkg/pki/ra` and `security/pkg/k8s/chiron` in objects, names of signers, and where roots come from.
-//! An external signer copies the content of a CSR, so here, unlike in Navarch's own CA, all of it is checked.
+//! Agrees with `security/pkg/pki/ra` and `security/pkg/k8s/chiron` in objects, names of signers,
+//! and where roots come from. An external signer copies the content of a CSR, so here, unlike in
+//! Navarch's own CA, all of it is checked.
 
 mod check;
 mod server;
@@ -12,7 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
-use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
+use k8s_openapi::api::certificates::v1::{
+    CertificateSigningRequest, CertificateSigningRequestSpec,
+};
 use kube::Api;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use rustls::pki_types::CertificateDer;
@@ -39,7 +42,12 @@ const POLL_INTERVALS: Backoff = Backoff::new(Duration::from_millis(50), Duration
 /// Minimum lifetime that the API accepts.
 const MIN_LIFETIME: Duration = Duration::from_secs(600);
 /// Key usages of workload certificates.
-const USAGES: [&str; 4] = ["digital signature", "key encipherment", "server auth", "client auth"];
+const USAGES: [&str; 4] = [
+    "digital signature",
+    "key encipherment",
+    "server auth",
+    "client auth",
+];
 /// Name prefix of requests.
 const PREFIX: &str = "csr-workload-";
 
@@ -50,7 +58,8 @@ pub struct RegistrationConfig {
     pub signer: String,
     /// `CERT_SIGNER_DOMAIN`: the prefix of the signers that requests name, followed by a slash.
     pub signer_domain: String,
-    /// The roots of the signer, if they are in a file: `etc/external-ca-cert/root-cert.pem`, or those of the cluster.
+    /// The roots of the signer, if they are in a file: `etc/external-ca-cert/root-cert.pem`, or
+    /// those of the cluster.
     pub roots: Option<PathBuf>,
 }
 
@@ -110,7 +119,9 @@ pub enum RegistrationError {
 
 impl std::fmt::Debug for Registration {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Registration").field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("Registration")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
     }
 }
 
@@ -118,14 +129,19 @@ impl Registration {
     /// Signs through this client.
     #[must_use]
     pub fn new(client: kube::Client, config: RegistrationConfig, mesh: MeshRoots) -> Self {
-        Self { api: Api::all(client), config, mesh }
+        Self {
+            api: Api::all(client),
+            config,
+            mesh,
+        }
     }
 
-    /// Has a CSR (PEM) signed for an identity by the named or the default signer. Returns the chain in PEM, leaf first, the roots
-    /// last.
+    /// Has a CSR (PEM) signed for an identity by the named or the default signer. Returns the chain
+    /// in PEM, leaf first, the roots last.
     ///
     /// # Errors
-    /// If the CSR requests more than the identity, or the signer does not return what was requested.
+    /// If the CSR requests more than the identity, or the signer does not return what was
+    /// requested.
     pub async fn sign(
         &self,
         request: &str,
@@ -135,12 +151,14 @@ impl Registration {
     ) -> Result<Vec<String>, RegistrationError> {
         let key = check::request(request, identity)?;
         let signer = self.signer(signer)?;
-        let chain = self.put(request, &USAGES, &signer, lifetime, &identity.to_string()).await?;
+        let chain = self
+            .put(request, &USAGES, &signer, lifetime, &identity.to_string())
+            .await?;
         self.finish(&chain, identity, &key, &signer)
     }
 
-    /// Creates a CertificateSigningRequest, waits until this signer has signed it, and deletes it. The approval names `whom` it is
-    /// for. Returns the certificate chain.
+    /// Creates a CertificateSigningRequest, waits until this signer has signed it, and deletes it.
+    /// The approval names `whom` it is for. Returns the certificate chain.
     async fn put(
         &self,
         request: &str,
@@ -150,7 +168,10 @@ impl Registration {
         whom: &str,
     ) -> Result<Vec<u8>, RegistrationError> {
         let object = CertificateSigningRequest {
-            metadata: ObjectMeta { generate_name: Some(PREFIX.to_owned()), ..ObjectMeta::default() },
+            metadata: ObjectMeta {
+                generate_name: Some(PREFIX.to_owned()),
+                ..ObjectMeta::default()
+            },
             spec: CertificateSigningRequestSpec {
                 request: ByteString(request.as_bytes().to_vec()),
                 usages: Some(usages.iter().map(|usage| (*usage).to_owned()).collect()),
@@ -160,25 +181,35 @@ impl Registration {
             },
             status: None,
         };
+
         let made = self.api.create(&PostParams::default(), &object).await?;
         let name = made.metadata.name.unwrap_or_default();
         let outcome = self.approve_and_wait(&name, whom).await;
         if let Err(error) = self.api.delete(&name, &DeleteParams::default()).await {
             tracing::warn!(name, error = %InWords(&error), "failed to delete the CertificateSigningRequest");
         }
+
         outcome
     }
 
     /// The roots of a signer in mesh config.
     fn mesh_roots(&self, signer: &str) -> Option<String> {
         let mesh = (self.mesh)();
-        let named = mesh.into_iter().find(|data| data.cert_signers.iter().any(|one| one == signer));
-        named.and_then(|data| data.pem).filter(|pem| !pem.is_empty())
+        let named = mesh
+            .into_iter()
+            .find(|data| data.cert_signers.iter().any(|one| one == signer));
+        named
+            .and_then(|data| data.pem)
+            .filter(|pem| !pem.is_empty())
     }
 
     /// The full name of a signer.
     fn signer(&self, named: &str) -> Result<String, RegistrationError> {
-        let RegistrationConfig { signer, signer_domain, .. } = &self.config;
+        let RegistrationConfig {
+            signer,
+            signer_domain,
+            ..
+        } = &self.config;
         match (named, signer_domain.as_str()) {
             ("", _) if signer.is_empty() => Err(RegistrationError::NoSigner),
             ("", _) => Ok(signer.clone()),
@@ -194,20 +225,32 @@ impl Registration {
         let message = format!("CSR ({name}) for the certificate ({whom}) is approved");
         let condition = json!({"type": "Approved", "status": "True", "reason": "NavarchApproved", "message": message});
         let approval = json!({"status": {"conditions": [condition]}});
-        self.api.patch_approval(name, &PatchParams::default(), &Patch::Strategic(&approval)).await?;
+        self.api
+            .patch_approval(name, &PatchParams::default(), &Patch::Strategic(&approval))
+            .await?;
         let end = Instant::now() + SIGNER_TIMEOUT;
         let mut intervals = POLL_INTERVALS;
+
         while Instant::now() < end {
             let status = self.api.get(name).await?.status.unwrap_or_default();
             let conditions = status.conditions.unwrap_or_default();
-            if let Some(no) = conditions.into_iter().find(|one| matches!(one.type_.as_str(), "Denied" | "Failed")) {
-                return Err(RegistrationError::Refused(no.message.or(no.reason).unwrap_or(no.type_)));
+            if let Some(no) = conditions
+                .into_iter()
+                .find(|one| matches!(one.type_.as_str(), "Denied" | "Failed"))
+            {
+                return Err(RegistrationError::Refused(
+                    no.message.or(no.reason).unwrap_or(no.type_),
+                ));
             }
-            if let Some(certificate) = status.certificate.filter(|certificate| !certificate.0.is_empty()) {
+            if let Some(certificate) = status
+                .certificate
+                .filter(|certificate| !certificate.0.is_empty())
+            {
                 return Ok(certificate.0);
             }
             tokio::time::sleep(intervals.next_delay()).await;
         }
+
         Err(RegistrationError::Silent)
     }
 
@@ -224,13 +267,33 @@ impl Registration {
         let leaf = chain.first().ok_or(RegistrationError::Wrong("missing"))?;
         check::leaf(leaf, identity, key)?;
         let named = self.mesh_roots(signer);
-        let in_file = || self.config.roots.as_ref().and_then(|path| regular_file::read_text(path).ok());
-        let in_chain = || chain.iter().skip(1).find(|one| is_self_signed(one)).map(|one| pem::encode(one));
-        let roots = named.or_else(in_file).or_else(in_chain).ok_or(RegistrationError::NoRoot)?;
+        let in_file = || {
+            self.config
+                .roots
+                .as_ref()
+                .and_then(|path| regular_file::read_text(path).ok())
+        };
+
+        let in_chain = || {
+            chain
+                .iter()
+                .skip(1)
+                .find(|one| is_self_signed(one))
+                .map(|one| pem::encode(one))
+        };
+
+        let roots = named
+            .or_else(in_file)
+            .or_else(in_chain)
+            .ok_or(RegistrationError::NoRoot)?;
         let root_certificates = certificates(&roots, "the signer's roots")?;
         check_rooted(leaf, &chain, &root_certificates)?;
         let others = chain.iter().filter(|one| !root_certificates.contains(one));
-        Ok(others.map(|one| pem::encode(one)).chain(std::iter::once(roots)).collect())
+
+        Ok(others
+            .map(|one| pem::encode(one))
+            .chain(std::iter::once(roots))
+            .collect())
     }
 }
 

@@ -23,7 +23,8 @@ const REPORT: &str = "replica.navarch.io/";
 /// Where roots and their keys are kept between two starts of the process.
 #[derive(Clone)]
 pub enum RootStore {
-    /// In memory: they are lost with the process, and with them the trust of all certificates that they signed.
+    /// In memory: they are lost with the process, and with them the trust of all certificates that
+    /// they signed.
     Memory,
     /// A directory, for one process at a time.
     Folder(PathBuf),
@@ -95,30 +96,52 @@ impl RootStore {
     /// # Errors
     /// If the store cannot be read, or its content is invalid.
     pub async fn load(&self) -> Result<Option<StoredRoots>, RootStoreError> {
-        let unusable = |source| RootStoreError::Unusable { place: format!("{self:?}"), source };
+        let unusable = |source| RootStoreError::Unusable {
+            place: format!("{self:?}"),
+            source,
+        };
         let (files, version, reports) = match self {
             Self::Memory => return Ok(None),
             Self::Folder(folder) => (folder::load(folder)?, None, BTreeMap::new()),
             Self::Secret(api, name) => {
-                let Some(secret) = api.get_opt(name).await? else { return Ok(None) };
+                let Some(secret) = api.get_opt(name).await? else {
+                    return Ok(None);
+                };
                 let reports = secret.metadata.annotations.unwrap_or_default().into_iter();
-                let reports = reports.filter_map(|(name, text)| Some((name.strip_prefix(REPORT)?.to_owned(), text)));
+                let reports = reports
+                    .filter_map(|(name, text)| Some((name.strip_prefix(REPORT)?.to_owned(), text)));
                 let files = secret.data.unwrap_or_default().into_iter();
-                let files = files.map(|(name, bytes)| (name, SecretBytes::new(bytes.0))).collect();
+                let files = files
+                    .map(|(name, bytes)| (name, SecretBytes::new(bytes.0)))
+                    .collect();
                 (files, secret.metadata.resource_version, reports.collect())
             }
         };
+
         let set = RootSet::from_files(&files).map_err(unusable)?;
-        Ok(set.map(|set| StoredRoots { set, version, reports }))
+        Ok(set.map(|set| StoredRoots {
+            set,
+            version,
+            reports,
+        }))
     }
 
-    /// Replaces the set of this version; `None` means that there is none yet. Returns the new version, if the store has versions.
+    /// Replaces the set of this version; `None` means that there is none yet. Returns the new
+    /// version, if the store has versions.
     ///
     /// # Errors
     /// If the store cannot be written, or another replica wrote first.
-    pub async fn save(&self, set: &RootSet, version: Option<&str>) -> Result<Option<String>, RootStoreError> {
-        let unusable = |source| RootStoreError::Unusable { place: "memory".to_owned(), source };
+    pub async fn save(
+        &self,
+        set: &RootSet,
+        version: Option<&str>,
+    ) -> Result<Option<String>, RootStoreError> {
+        let unusable = |source| RootStoreError::Unusable {
+            place: "memory".to_owned(),
+            source,
+        };
         let files = set.to_files().map_err(unusable)?;
+
         match self {
             Self::Memory => Ok(None),
             Self::Folder(folder) => folder::save(folder, &files).map(|()| None),
@@ -138,29 +161,36 @@ impl RootStore {
                         secret
                     }
                 };
+
                 let outcome = match version {
                     None => api.create(&parameters, &secret).await,
                     Some(_) => api.replace(name, &parameters, &secret).await,
                 };
-                outcome.map(|secret| secret.metadata.resource_version).map_err(conflict)
+                outcome
+                    .map(|secret| secret.metadata.resource_version)
+                    .map_err(conflict)
             }
         }
     }
 
-    /// Restores missing or partial parts of this set, such as a file that did not fit on a full disk.
+    /// Restores missing or partial parts of this set, such as a file that did not fit on a full
+    /// disk.
     ///
     /// # Errors
     /// If writing fails.
     pub fn repair(&self, set: &RootSet) -> Result<(), RootStoreError> {
-        let unusable = |source| RootStoreError::Unusable { place: "memory".to_owned(), source };
+        let unusable = |source| RootStoreError::Unusable {
+            place: "memory".to_owned(),
+            source,
+        };
         match self {
             Self::Memory | Self::Secret(..) => Ok(()),
             Self::Folder(folder) => folder::repair(folder, &set.to_files().map_err(unusable)?),
         }
     }
 
-    /// Writes a replica's report beside the roots of this version, and removes expired reports. Returns the new version, if the
-    /// store has versions.
+    /// Writes a replica's report beside the roots of this version, and removes expired reports.
+    /// Returns the new version, if the store has versions.
     ///
     /// # Errors
     /// If writing fails, or another replica wrote first.
@@ -172,7 +202,9 @@ impl RootStore {
         is_forgotten: impl Fn(&str) -> bool + Send,
     ) -> Result<Option<String>, RootStoreError> {
         // Without stored roots there is nothing to annotate.
-        let (Self::Secret(api, name), Some(version)) = (self, version) else { return Ok(version.map(str::to_owned)) };
+        let (Self::Secret(api, name), Some(version)) = (self, version) else {
+            return Ok(version.map(str::to_owned));
+        };
         let mut secret = api.get(name).await?;
         if secret.metadata.resource_version.as_deref() != Some(version) {
             return Err(RootStoreError::Conflict);
@@ -181,15 +213,19 @@ impl RootStore {
         annotations.retain(|name, text| !name.starts_with(REPORT) || !is_forgotten(text));
         annotations.insert(format!("{REPORT}{}", short(replica)), text.to_owned());
         let outcome = api.replace(name, &PostParams::default(), &secret).await;
-        outcome.map(|secret| secret.metadata.resource_version).map_err(conflict)
+        outcome
+            .map(|secret| secret.metadata.resource_version)
+            .map_err(conflict)
     }
 }
 
-/// The name of a replica within the 63 characters of an annotation key. Pods of one Deployment differ at the end.
+/// The name of a replica within the 63 characters of an annotation key. Pods of one Deployment
+/// differ at the end.
 pub(super) fn short(replica: &str) -> String {
     let signs: Vec<char> = replica.chars().collect();
     let end: String = signs.iter().skip(signs.len().saturating_sub(63)).collect();
-    end.trim_start_matches(|sign: char| !sign.is_ascii_alphanumeric()).to_owned()
+    end.trim_start_matches(|sign: char| !sign.is_ascii_alphanumeric())
+        .to_owned()
 }
 
 /// The entries that a set may have.
@@ -198,18 +234,27 @@ const OWN: [&str; 3] = ["next-ca-cert.pem", "next-ca-key.pem", "rotation.json"];
 /// Converts a conflict response to the conflict error.
 fn conflict(error: kube::Error) -> RootStoreError {
     let is_conflict = matches!(&error, kube::Error::Api(answer) if answer.code == 409);
-    if is_conflict { RootStoreError::Conflict } else { error.into() }
+    if is_conflict {
+        RootStoreError::Conflict
+    } else {
+        error.into()
+    }
 }
 
 /// Files as entries of a Secret.
 fn entries(files: StoredFiles) -> impl Iterator<Item = (String, ByteString)> {
-    files.into_iter().map(|(name, bytes)| (name, ByteString(bytes.expose().to_vec())))
+    files
+        .into_iter()
+        .map(|(name, bytes)| (name, ByteString(bytes.expose().to_vec())))
 }
 
 /// A new Secret with files as entries.
 fn secret_of(name: &str, files: StoredFiles) -> Secret {
     Secret {
-        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            ..ObjectMeta::default()
+        },
         type_: Some(SECRET_TYPE.to_owned()),
         data: Some(entries(files).collect()),
         ..Secret::default()

@@ -7,8 +7,8 @@
 //!          old one's certificates has ended
 //! ```
 //!
-//! This module neither waits nor writes: [`RootSet`] has the trusted and the signing roots, and derives the next set. The
-//! [`keeper`](super::keeper) stores it and advances it step by step.
+//! This module neither waits nor writes: [`RootSet`] has the trusted and the signing roots, and
+//! derives the next set. The [`keeper`](super::keeper) stores it and advances it step by step.
 
 mod stored_files;
 
@@ -23,8 +23,8 @@ use navarch_pki::pem;
 
 pub use stored_files::{StoredFiles, StoredFilesError};
 
-/// In the last of this many parts of a root's lifetime, the next root signs even if proxies lack it: those proxies would
-/// soon lose their connections in any case, together with all others.
+/// In the last of this many parts of a root's lifetime, the next root signs even if proxies lack
+/// it: those proxies would soon lose their connections in any case, together with all others.
 const FORCED_SIGNING_DIVISOR: u32 = 100;
 
 /// Where an authority's certificate comes from.
@@ -97,7 +97,8 @@ pub struct RotationRules {
     pub overlap: Duration,
     /// Maximum lifetime of a certificate.
     pub longest: Duration,
-    /// The remaining lifetime, in percent, at which a self-signed root is replaced; `None` disables it.
+    /// The remaining lifetime, in percent, at which a self-signed root is replaced; `None` disables
+    /// it.
     pub renewed_at: Option<u32>,
 }
 
@@ -125,9 +126,17 @@ const NAMED: usize = 10;
 
 /// The missing proxies as text.
 fn listed(missing: &[Missing]) -> String {
-    let named: Vec<String> = missing.iter().take(NAMED).map(|one| format!("{} ({})", one.who, one.why)).collect();
+    let named: Vec<String> = missing
+        .iter()
+        .take(NAMED)
+        .map(|one| format!("{} ({})", one.who, one.why))
+        .collect();
     let rest = missing.len().saturating_sub(NAMED);
-    let rest = if rest == 0 { String::new() } else { format!(" and {rest} more") };
+    let rest = if rest == 0 {
+        String::new()
+    } else {
+        format!(" and {rest} more")
+    };
     format!("{}{rest}", named.join(", "))
 }
 
@@ -135,7 +144,12 @@ impl RootSet {
     /// A set with one CA, which signs and is the only trusted one.
     #[must_use]
     pub fn single(signer: Bundle, origin: Origin) -> Self {
-        Self { signer, origin, next: None, former: Vec::new() }
+        Self {
+            signer,
+            origin,
+            next: None,
+            former: Vec::new(),
+        }
     }
 
     /// `Distributing` precedes `Retiring` if there are both a next root and former ones.
@@ -156,17 +170,22 @@ impl RootSet {
         if self.phase() == Phase::Settled {
             return Ok(self.signer.roots.clone());
         }
+
         let next = self.next.iter().map(|next| next.bundle.roots.as_str());
         let former = self.former.iter().map(|former| former.roots.as_str());
         let mut seen = BTreeSet::new();
         let mut all = String::new();
-        for roots in std::iter::once(self.signer.roots.as_str()).chain(next).chain(former) {
+        for roots in std::iter::once(self.signer.roots.as_str())
+            .chain(next)
+            .chain(former)
+        {
             for root in bundle::certificates(roots, "the roots")? {
                 if seen.insert(root.to_vec()) {
                     all.push_str(&pem::encode(&root));
                 }
             }
         }
+
         Ok(all)
     }
 
@@ -175,11 +194,17 @@ impl RootSet {
     /// # Errors
     /// If the signing CA cannot be used.
     pub fn authority(&self, now: SystemTime) -> Result<Authority, BundleError> {
-        Authority::new(&Bundle { roots: self.roots()?, ..self.signer.clone() }, now)
+        Authority::new(
+            &Bundle {
+                roots: self.roots()?,
+                ..self.signer.clone()
+            },
+            now,
+        )
     }
 
-    /// Begins to distribute another CA, which signs later. A CA whose roots are already trusted, such as another intermediate of the
-    /// same root, signs at once.
+    /// Begins to distribute another CA, which signs later. A CA whose roots are already trusted,
+    /// such as another intermediate of the same root, signs at once.
     ///
     /// # Errors
     /// If another CA is being distributed, or this one cannot be used.
@@ -198,35 +223,70 @@ impl RootSet {
             if trusted.iter().any(|root| !wanted.contains(root)) {
                 former.push(self.as_former(rules, now)?);
             }
-            return Ok(Ok(Self { signer: next, origin, next: self.next.clone(), former }));
+            return Ok(Ok(Self {
+                signer: next,
+                origin,
+                next: self.next.clone(),
+                former,
+            }));
         }
+
         if self.next.as_ref().is_some_and(|known| known.bundle != next) {
             return Ok(Err(Refusal::UnderWay));
         }
-        let next = Next { bundle: next, origin, since: now };
-        Ok(Ok(Self { next: Some(next), ..self.clone() }))
+
+        let next = Next {
+            bundle: next,
+            origin,
+            since: now,
+        };
+
+        Ok(Ok(Self {
+            next: Some(next),
+            ..self.clone()
+        }))
     }
 
     /// Switches signing to the next CA.
     ///
     /// # Errors
     /// If there is no next CA, or a certificate is invalid.
-    pub fn switch(&self, rules: &RotationRules, now: SystemTime) -> Result<Result<Self, Refusal>, BundleError> {
-        let Some(next) = self.next.clone() else { return Ok(Err(Refusal::NothingToDo)) };
+    pub fn switch(
+        &self,
+        rules: &RotationRules,
+        now: SystemTime,
+    ) -> Result<Result<Self, Refusal>, BundleError> {
+        let Some(next) = self.next.clone() else {
+            return Ok(Err(Refusal::NothingToDo));
+        };
         let mut former = self.former.clone();
         former.push(self.as_former(rules, now)?);
-        Ok(Ok(Self { signer: next.bundle, origin: next.origin, next: None, former }))
+        Ok(Ok(Self {
+            signer: next.bundle,
+            origin: next.origin,
+            next: None,
+            former,
+        }))
     }
 
     /// The current roots as retired ones.
-    fn as_former(&self, rules: &RotationRules, now: SystemTime) -> Result<FormerRoots, BundleError> {
+    fn as_former(
+        &self,
+        rules: &RotationRules,
+        now: SystemTime,
+    ) -> Result<FormerRoots, BundleError> {
         let (_, ends) = bundle::validity(&self.signer.certificate)?;
-        // Certificates that other replicas sign until they read this set count, too. A shorter overlap asserts that they read it sooner.
+        // Certificates that other replicas sign until they read this set count, too. A shorter
+        // overlap asserts that they read it sooner.
         let until = ends.min(now + rules.longest + rules.overlap.min(BACKDATE));
-        Ok(FormerRoots { roots: self.signer.roots.clone(), until })
+        Ok(FormerRoots {
+            roots: self.signer.roots.clone(),
+            until,
+        })
     }
 
-    /// The set that follows automatically at a time, given the proxies that lack roots; `None` if this one stays.
+    /// The set that follows automatically at a time, given the proxies that lack roots; `None` if
+    /// this one stays.
     ///
     /// # Errors
     /// If a certificate is invalid.
@@ -239,9 +299,14 @@ impl RootSet {
         if let Some(next) = &self.next {
             let (begins, ends) = bundle::validity(&self.signer.certificate)?;
             let life = ends.duration_since(begins).unwrap_or_default();
-            let is_urgent = ends.duration_since(now).unwrap_or_default() < life / FORCED_SIGNING_DIVISOR;
+            let is_urgent =
+                ends.duration_since(now).unwrap_or_default() < life / FORCED_SIGNING_DIVISOR;
             let is_known = missing.is_empty() && now >= next.since + rules.overlap;
-            return Ok(if is_known || is_urgent { self.switch(rules, now)?.ok() } else { None });
+            return Ok(if is_known || is_urgent {
+                self.switch(rules, now)?.ok()
+            } else {
+                None
+            });
         }
         let mut later = self.clone();
         later.former.retain(|former| former.until > now);
@@ -253,7 +318,8 @@ impl RootSet {
     /// # Errors
     /// If the certificate is invalid.
     pub fn is_due(&self, rules: &RotationRules, now: SystemTime) -> Result<bool, BundleError> {
-        let (Some(percent), Origin::SelfSigned, None) = (rules.renewed_at, self.origin, &self.next) else {
+        let (Some(percent), Origin::SelfSigned, None) = (rules.renewed_at, self.origin, &self.next)
+        else {
             return Ok(false);
         };
         let (begins, ends) = bundle::validity(&self.signer.certificate)?;

@@ -32,15 +32,18 @@ const SIGNER: &str = "CertSigner";
 
 /// Maximum length of a text in request metadata: that of a SPIFFE ID.
 const MAX_TEXT: usize = 2048;
-/// Maximum concurrent and waiting requests that Kubernetes signs: each is polled until it is signed.
+/// Maximum concurrent and waiting requests that Kubernetes signs: each is polled until it is
+/// signed.
 const REGISTRATIONS: (usize, usize) = (256, 16_384);
 
 /// Lifetimes of issued certificates, and who may have how many.
 #[derive(Clone, Debug)]
 pub struct CertificateServiceConfig {
-    /// `DEFAULT_WORKLOAD_CERT_TTL` and `MAX_WORKLOAD_CERT_TTL`. Requests of a longer lifetime are refused.
+    /// `DEFAULT_WORKLOAD_CERT_TTL` and `MAX_WORKLOAD_CERT_TTL`. Requests of a longer lifetime are
+    /// refused.
     pub lifetimes: Lifetimes,
-    /// `CA_TRUSTED_NODE_ACCOUNTS`: node proxies that may request certificates of workloads on their node.
+    /// `CA_TRUSTED_NODE_ACCOUNTS`: node proxies that may request certificates of workloads on their
+    /// node.
     pub trusted_nodes: BTreeSet<NamespacedName>,
     /// Certificates that one caller may have per second, at one address. Default 20.
     pub per_second: u32,
@@ -71,13 +74,20 @@ pub struct CertificateService {
 
 impl Default for CertificateServiceConfig {
     fn default() -> Self {
-        Self { lifetimes: Lifetimes::default(), trusted_nodes: BTreeSet::new(), per_second: 20, burst: 200 }
+        Self {
+            lifetimes: Lifetimes::default(),
+            trusted_nodes: BTreeSet::new(),
+            per_second: 20,
+            burst: 200,
+        }
     }
 }
 
 impl fmt::Debug for CertificateService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CertificateService").field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("CertificateService")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
     }
 }
 
@@ -92,18 +102,33 @@ impl CertificateService {
         metrics: Metrics,
     ) -> Self {
         let rate = Arc::new(RateLimit::new(config.per_second, config.burst));
-        let (config, receipts) = (Arc::new(config), Receipts::default());
+        let config = Arc::new(config);
+        let receipts = Receipts::default();
         let turns = FairSemaphore::new(REGISTRATIONS.0, REGISTRATIONS.1);
-        Self { authority, snapshots, config, rate, clock, receipts, registration: None, turns, metrics }
+        Self {
+            authority,
+            snapshots,
+            config,
+            rate,
+            clock,
+            receipts,
+            registration: None,
+            turns,
+            metrics,
+        }
     }
 
     /// The same, but Kubernetes signs for workloads.
     #[must_use]
     pub fn signed_by(self, registration: Registration) -> Self {
-        Self { registration: Some(Arc::new(registration)), ..self }
+        Self {
+            registration: Some(Arc::new(registration)),
+            ..self
+        }
     }
 
-    /// For events outside the service: expiry of the authority, and callers that were not authenticated.
+    /// For events outside the service: expiry of the authority, and callers that were not
+    /// authenticated.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.metrics.clone()
@@ -122,24 +147,42 @@ impl CertificateService {
         peer: Option<SocketAddr>,
         request: &IstioCertificateRequest,
     ) -> Result<IstioCertificateResponse, Status> {
-        let own = caller.identities.first().ok_or_else(|| Status::unauthenticated("the caller has no identity"))?;
-        let address = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip().to_canonical());
+        let own = caller
+            .identities
+            .first()
+            .ok_or_else(|| Status::unauthenticated("the caller has no identity"))?;
+        let address = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| {
+            peer.ip().to_canonical()
+        });
         let client = (own.clone(), address);
+
         if !self.rate.admit(&client, Instant::now()) {
-            return Err(Status::resource_exhausted("too many certificate requests; try again later"));
+            return Err(Status::resource_exhausted(
+                "too many certificate requests; try again later",
+            ));
         }
+
         let subject = self.subject(caller, own, request)?;
-        let lifetime = self.config.lifetimes.grant(request.validity_duration).map_err(|error| refusal(&error))?;
-        let csr = SigningRequest::parse(&request.csr).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let lifetime = self
+            .config
+            .lifetimes
+            .grant(request.validity_duration)
+            .map_err(|error| refusal(&error))?;
+        let csr = SigningRequest::parse(&request.csr)
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+
         if let Some(registration) = &self.registration {
             let signer = text_of(request, SIGNER)?.unwrap_or_default();
             let turn = self.turns.take(client).await;
             let _turn = turn.map_err(|full| Status::resource_exhausted(full.to_string()))?;
-            let chain = registration.sign(&request.csr, &subject, signer, lifetime).await;
+            let chain = registration
+                .sign(&request.csr, &subject, signer, lifetime)
+                .await;
             return chain
                 .map(|cert_chain| IstioCertificateResponse { cert_chain })
                 .map_err(|error| unregistered(&error));
         }
+
         let authority = self.authority.get();
         let is_own = subject == *own;
         let chain = authority
@@ -148,34 +191,69 @@ impl CertificateService {
         if let Some(peer) = peer.filter(|_| is_own) {
             self.receipts.note(own, peer.ip(), &authority.roots().0);
         }
-        Ok(IstioCertificateResponse { cert_chain: in_pem(&chain, &authority) })
+
+        Ok(IstioCertificateResponse {
+            cert_chain: in_pem(&chain, &authority),
+        })
     }
 
-    /// The identity of the certificate: the caller's, unless it requests another one and may impersonate it.
-    fn subject(&self, caller: &Caller, own: &Identity, request: &IstioCertificateRequest) -> Result<Identity, Status> {
-        let Some(wanted) = text_of(request, IMPERSONATED)? else { return Ok(own.clone()) };
+    /// The identity of the certificate: the caller's, unless it requests another one and may
+    /// impersonate it.
+    fn subject(
+        &self,
+        caller: &Caller,
+        own: &Identity,
+        request: &IstioCertificateRequest,
+    ) -> Result<Identity, Status> {
+        let Some(wanted) = text_of(request, IMPERSONATED)? else {
+            return Ok(own.clone());
+        };
+
         // The reason is only logged: it would reveal to callers what runs where.
         let refuse = |reason: String| {
             tracing::warn!(caller = %own, wanted, reason, "rejected a certificate request for another identity");
-            Status::unauthenticated("the caller is not allowed to request a certificate for this identity")
+            Status::unauthenticated(
+                "the caller is not allowed to request a certificate for this identity",
+            )
         };
+
         let wanted = Identity::parse(wanted).map_err(|error| refuse(error.to_string()))?;
         let snapshot = self.snapshots.snapshot();
         if wanted.trust_domain != snapshot.trust_domain {
-            return Err(refuse(format!("{} is not the trust domain of this mesh", wanted.trust_domain)));
+            return Err(refuse(format!(
+                "{} is not the trust domain of this mesh",
+                wanted.trust_domain
+            )));
         }
-        impersonate::check(&self.config.trusted_nodes, own, caller.pod.as_ref(), &wanted, &snapshot)
-            .map_err(|denied| refuse(denied.to_string()))?;
+
+        impersonate::check(
+            &self.config.trusted_nodes,
+            own,
+            caller.pod.as_ref(),
+            &wanted,
+            &snapshot,
+        )
+        .map_err(|denied| refuse(denied.to_string()))?;
         Ok(wanted)
     }
 }
 
 /// A text of a request's metadata, if it is there and not empty.
-fn text_of<'a>(request: &'a IstioCertificateRequest, name: &str) -> Result<Option<&'a str>, Status> {
-    let value = request.metadata.as_ref().and_then(|metadata| metadata.fields.get(name));
-    let Some(Kind::StringValue(text)) = value.and_then(|value| value.kind.as_ref()) else { return Ok(None) };
+fn text_of<'a>(
+    request: &'a IstioCertificateRequest,
+    name: &str,
+) -> Result<Option<&'a str>, Status> {
+    let value = request
+        .metadata
+        .as_ref()
+        .and_then(|metadata| metadata.fields.get(name));
+    let Some(Kind::StringValue(text)) = value.and_then(|value| value.kind.as_ref()) else {
+        return Ok(None);
+    };
     if text.len() > MAX_TEXT {
-        return Err(Status::invalid_argument(format!("{name} in the request exceeds {MAX_TEXT} bytes")));
+        return Err(Status::invalid_argument(format!(
+            "{name} in the request exceeds {MAX_TEXT} bytes"
+        )));
     }
     Ok((!text.is_empty()).then_some(text))
 }
@@ -188,7 +266,10 @@ fn unregistered(error: &RegistrationError) -> Status {
         | RegistrationError::SignerName
         | RegistrationError::NoSigner => Status::invalid_argument(error.to_string()),
         RegistrationError::Kubernetes(_) | RegistrationError::Silent => {
-            tracing::error!(error = error as &dyn std::error::Error, "Kubernetes did not sign the certificate request");
+            tracing::error!(
+                error = error as &dyn std::error::Error,
+                "Kubernetes did not sign the certificate request"
+            );
             Status::unavailable(error.to_string())
         }
         RegistrationError::Refused(_)
@@ -197,7 +278,10 @@ fn unregistered(error: &RegistrationError) -> Status {
         | RegistrationError::NoRoot
         | RegistrationError::NoMeshRoot(_)
         | RegistrationError::Make(_) => {
-            tracing::error!(error = error as &dyn std::error::Error, "Kubernetes did not sign the certificate request");
+            tracing::error!(
+                error = error as &dyn std::error::Error,
+                "Kubernetes did not sign the certificate request"
+            );
             Status::internal(error.to_string())
         }
     }
@@ -228,9 +312,13 @@ fn refusal(error: &SignError) -> Status {
     }
 }
 
-/// The chain in the form of the protocol: one certificate per element, leaf first, and all roots in the last element.
+/// The chain in the form of the protocol: one certificate per element, leaf first, and all roots in
+/// the last element.
 fn in_pem(chain: &[CertificateDer<'_>], authority: &Authority) -> Vec<String> {
-    let mut elements: Vec<String> = chain.iter().map(|certificate| pem::encode(certificate)).collect();
+    let mut elements: Vec<String> = chain
+        .iter()
+        .map(|certificate| pem::encode(certificate))
+        .collect();
     elements.push(authority.roots().pem().to_owned());
     elements
 }
@@ -242,14 +330,26 @@ impl IstioCertificateService for CertificateService {
         request: Request<IstioCertificateRequest>,
     ) -> Result<Response<IstioCertificateResponse>, Status> {
         let caller = request.extensions().get::<Caller>().cloned();
-        let caller = caller.ok_or_else(|| Status::unauthenticated("the caller is not authenticated"))?;
+        let caller =
+            caller.ok_or_else(|| Status::unauthenticated("the caller is not authenticated"))?;
         self.metrics.count_request();
-        let answer = self.create(&caller, request.remote_addr(), request.get_ref()).await;
-        self.metrics.done(answer.as_ref().err().map_or(RequestOutcome::Issued, outcome));
+        let answer = self
+            .create(&caller, request.remote_addr(), request.get_ref())
+            .await;
+        self.metrics.done(
+            answer
+                .as_ref()
+                .err()
+                .map_or(RequestOutcome::Issued, outcome),
+        );
+
         match &answer {
             Ok(_) => tracing::debug!(identities = ?caller.identities, "certificate issued"),
-            Err(status) => tracing::warn!(identities = ?caller.identities, %status, "certificate request rejected"),
+            Err(status) => {
+                tracing::warn!(identities = ?caller.identities, %status, "certificate request rejected")
+            }
         }
+
         answer.map(Response::new)
     }
 }

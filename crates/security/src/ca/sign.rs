@@ -5,18 +5,21 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rcgen::{
-    CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    PublicKeyData, SanType, SerialNumber,
+    CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PublicKeyData, SanType, SerialNumber,
 };
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::RootBundle;
-use super::bundle::{BACKDATE, Bundle, BundleError, at, certificates, parse_signing, signing_certificate};
+use super::bundle::{
+    BACKDATE, Bundle, BundleError, at, certificates, parse_signing, signing_certificate,
+};
 use navarch_api::identity::Identity;
 use navarch_pki::{KeyType, SigningRequest, pem};
 
-/// Random bytes of a serial number: enough to avoid collisions, and positive in DER without an additional byte.
+/// Random bytes of a serial number: enough to avoid collisions, and positive in DER without an
+/// additional byte.
 const SERIAL_BYTES: usize = 16;
 
 /// An authority that can sign.
@@ -25,7 +28,8 @@ pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     /// The type of new keys: RSA or ECDSA, like the signing key.
     key_type: KeyType,
-    /// The chain from the signing certificate up, without roots; sent with every certificate. Empty for a root.
+    /// The chain from the signing certificate up, without roots; sent with every certificate. Empty
+    /// for a root.
     chain: Vec<CertificateDer<'static>>,
     roots: RootBundle,
     root_certificates: Vec<CertificateDer<'static>>,
@@ -77,7 +81,10 @@ pub enum SignError {
 
 impl Default for Lifetimes {
     fn default() -> Self {
-        Self { default: Duration::from_secs(24 * 3600), max: Duration::from_secs(90 * 24 * 3600) }
+        Self {
+            default: Duration::from_secs(24 * 3600),
+            max: Duration::from_secs(90 * 24 * 3600),
+        }
     }
 }
 
@@ -92,7 +99,10 @@ impl Lifetimes {
             Ok(seconds) => {
                 let requested = Duration::from_secs(seconds);
                 if requested > self.max {
-                    return Err(SignError::TooLong { requested, max: self.max });
+                    return Err(SignError::TooLong {
+                        requested,
+                        max: self.max,
+                    });
                 }
                 Ok(requested)
             }
@@ -111,30 +121,48 @@ impl Authority {
         if !parsed.is_ca() {
             return Err(BundleError::NoCa);
         }
+
         let not_after = at(parsed.validity().not_after.timestamp());
         if not_after <= now || at(parsed.validity().not_before.timestamp()) > now + BACKDATE {
             return Err(BundleError::Expired);
         }
+
         let key = pem::private_key(bundle.key.expose(), "the CA's key")?;
         let key = KeyPair::try_from(&key).map_err(|_| BundleError::Key)?;
         if key.subject_public_key_info() != parsed.public_key().raw {
             return Err(BundleError::Mismatch);
         }
+
         let root_certificates = certificates(&bundle.roots, "the roots")?;
         let mut chain = certificates(&bundle.chain, "the chain")?;
         chain.retain(|certificate| !root_certificates.contains(certificate));
         if !root_certificates.contains(&signing) && !chain.contains(&signing) {
             chain.insert(0, signing.clone());
         }
+
         check_rooted(&signing, &chain, &root_certificates)?;
-        let key_type = if key.is_compatible(&rcgen::PKCS_RSA_SHA256) { KeyType::Rsa2048 } else { KeyType::P256 };
+        let key_type = if key.is_compatible(&rcgen::PKCS_RSA_SHA256) {
+            KeyType::Rsa2048
+        } else {
+            KeyType::P256
+        };
+
         let issuer = Issuer::from_ca_cert_der(&signing, key)?;
-        let (roots, revocations) = (RootBundle::new(&bundle.roots), Arc::from(bundle.revocations.as_str()));
-        Ok(Self { issuer, key_type, chain, roots, root_certificates, revocations, not_after })
+        let roots = RootBundle::new(&bundle.roots);
+        let revocations = Arc::from(bundle.revocations.as_str());
+        Ok(Self {
+            issuer,
+            key_type,
+            chain,
+            roots,
+            root_certificates,
+            revocations,
+            not_after,
+        })
     }
 
-    /// Signs a certificate for the key of a CSR. It expires at the latest with the CA's own. Returns the chain, leaf first, without
-    /// roots.
+    /// Signs a certificate for the key of a CSR. It expires at the latest with the CA's own.
+    /// Returns the chain, leaf first, without roots.
     ///
     /// # Errors
     /// If the CA's own certificate has expired, or a name cannot be encoded.
@@ -174,17 +202,27 @@ impl Authority {
         if self.not_after <= now {
             return Err(SignError::Expired);
         }
+
         let mut params = CertificateParams::default();
+
         // Without a subject, the SAN is the only name, and therefore critical.
         params.distinguished_name = DistinguishedName::new();
         params.subject_alt_names = names(subject)?;
         params.is_ca = IsCa::ExplicitNoCa;
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.key_usages = vec![
+            KeyUsagePurpose::DigitalSignature,
+            KeyUsagePurpose::KeyEncipherment,
+        ];
+
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
         params.use_authority_key_identifier_extension = true;
         params.serial_number = Some(serial()?);
         params.not_before = (now - BACKDATE).into();
         params.not_after = (now + lifetime).min(self.not_after).into();
+
         let leaf = params.signed_by(key, &self.issuer)?;
         let mut chain = vec![leaf.der().clone()];
         chain.extend(self.chain.iter().cloned());
@@ -231,7 +269,9 @@ impl Authority {
 
 impl fmt::Debug for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Authority").field("not_after", &self.not_after).finish_non_exhaustive()
+        f.debug_struct("Authority")
+            .field("not_after", &self.not_after)
+            .finish_non_exhaustive()
     }
 }
 
@@ -244,7 +284,8 @@ pub(super) fn check_rooted(
     if roots.contains(signing) {
         return Ok(());
     }
-    // The chain is followed by names and signatures: common verifiers do not accept a CA certificate as end entity.
+    // The chain is followed by names and signatures: common verifiers do not accept a CA
+    // certificate as end entity.
     let mut current = signing;
     for _ in 0..=chain.len() {
         if issuer_among(current, roots).is_some() {
@@ -266,7 +307,8 @@ fn issuer_among<'a>(
     let (_, subject) = X509Certificate::from_der(certificate).ok()?;
     candidates.iter().find(|candidate| {
         X509Certificate::from_der(candidate).is_ok_and(|(_, issuer)| {
-            issuer.subject() == subject.issuer() && subject.verify_signature(Some(issuer.public_key())).is_ok()
+            issuer.subject() == subject.issuer()
+                && subject.verify_signature(Some(issuer.public_key())).is_ok()
         })
     })
 }
@@ -274,12 +316,19 @@ fn issuer_among<'a>(
 /// The names in a certificate.
 fn names(subject: &Subject) -> Result<Vec<SanType>, SignError> {
     match subject {
-        Subject::Workload(identity) => {
-            Ok(vec![SanType::URI(identity.to_string().try_into().map_err(|_| SignError::Name)?)])
-        }
+        Subject::Workload(identity) => Ok(vec![SanType::URI(
+            identity
+                .to_string()
+                .try_into()
+                .map_err(|_| SignError::Name)?,
+        )]),
         Subject::Server(hosts) => hosts
             .iter()
-            .map(|host| Ok(SanType::DnsName(host.clone().try_into().map_err(|_| SignError::Name)?)))
+            .map(|host| {
+                Ok(SanType::DnsName(
+                    host.clone().try_into().map_err(|_| SignError::Name)?,
+                ))
+            })
             .collect(),
     }
 }
@@ -288,7 +337,10 @@ fn names(subject: &Subject) -> Result<Vec<SanType>, SignError> {
 fn serial() -> Result<SerialNumber, SignError> {
     let mut bytes = [0_u8; SERIAL_BYTES];
     let provider = rustls::crypto::aws_lc_rs::default_provider();
-    provider.secure_random.fill(&mut bytes).map_err(|_| SignError::Sign(rcgen::Error::RingUnspecified))?;
+    provider
+        .secure_random
+        .fill(&mut bytes)
+        .map_err(|_| SignError::Sign(rcgen::Error::RingUnspecified))?;
     if let Some(first) = bytes.first_mut() {
         *first = (*first & 0x7f) | 0x40;
     }

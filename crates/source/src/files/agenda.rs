@@ -1,8 +1,8 @@
 //! The schedule of reading files: events in, due work out, without a clock of its own.
 //!
-//! A file is read right after its writer closed it, or once it has been unchanged for a while if there are no close events (links,
-//! other systems). Applying a file that would delete objects is delayed: editors delete a file before they create the new one, and
-//! truncate before they write.
+//! A file is read right after its writer closed it, or once it has been unchanged for a while if
+//! there are no close events (links, other systems). Applying a file that would delete objects is
+//! delayed: editors delete a file before they create the new one, and truncate before they write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,8 @@ const RETRY: Duration = Duration::from_secs(1);
 /// How long a deletion is delayed.
 const DELETION_DELAY: Duration = Duration::from_millis(20);
 
-/// Delay of a second scan after a structural change, for files that were created in a new directory before it was watched.
+/// Delay of a second scan after a structural change, for files that were created in a new directory
+/// before it was watched.
 const RESCAN_DELAY: Duration = Duration::from_millis(100);
 
 /// Interval of scans without events, as some file systems send none.
@@ -66,7 +67,12 @@ pub(crate) struct Due {
 impl Agenda {
     /// Starts with an immediate scan.
     pub(crate) fn new(now: Instant) -> Self {
-        Self { files: BTreeMap::new(), losses: BTreeMap::new(), walks: BTreeSet::from([now]), blind: false }
+        Self {
+            files: BTreeMap::new(),
+            losses: BTreeMap::new(),
+            walks: BTreeSet::from([now]),
+            blind: false,
+        }
     }
 
     /// Records an event of a file.
@@ -82,7 +88,11 @@ impl Agenda {
     /// Records a structural change.
     pub(crate) fn note_tree(&mut self, now: Instant) {
         // At most two scans are scheduled: the next, and one after the last change.
-        let next = self.walks.first().copied().filter(|at| *at <= now + DEBOUNCE);
+        let next = self
+            .walks
+            .first()
+            .copied()
+            .filter(|at| *at <= now + DEBOUNCE);
         self.walks = BTreeSet::from([next.unwrap_or(now + DEBOUNCE), now + RESCAN_DELAY]);
     }
 
@@ -97,15 +107,30 @@ impl Agenda {
     }
 
     pub(crate) fn take_due(&mut self, now: Instant) -> Due {
-        let files: Vec<_> = self.files.iter().filter(|(_, at)| **at <= now).map(|(path, _)| path.clone()).collect();
+        let files: Vec<_> = self
+            .files
+            .iter()
+            .filter(|(_, at)| **at <= now)
+            .map(|(path, _)| path.clone())
+            .collect();
+
         for path in &files {
             self.files.remove(path);
         }
+
         let later = self.walks.split_off(&(now + Duration::from_nanos(1)));
         let walk = !std::mem::replace(&mut self.walks, later).is_empty();
+
         if self.walks.is_empty() {
-            self.walks.insert(now + if self.blind { BLIND_SCAN_INTERVAL } else { SCAN_INTERVAL });
+            self.walks.insert(
+                now + if self.blind {
+                    BLIND_SCAN_INTERVAL
+                } else {
+                    SCAN_INTERVAL
+                },
+            );
         }
+
         Due { files, walk }
     }
 
@@ -147,7 +172,13 @@ mod tests {
     fn a_closed_file_is_due_at_once_and_a_touched_one_when_it_is_quiet() {
         let start = Instant::now();
         let mut agenda = Agenda::new(start);
-        assert_eq!(agenda.take_due(start), Due { files: vec![], walk: true });
+        assert_eq!(
+            agenda.take_due(start),
+            Due {
+                files: vec![],
+                walk: true
+            }
+        );
         agenda.note_file("a".into(), Signal::Touched, start);
         agenda.note_file("b".into(), Signal::Settled, start);
         assert_eq!(agenda.next(), Some(start + DEBOUNCE));

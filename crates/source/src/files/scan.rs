@@ -72,9 +72,11 @@ pub(super) fn format_of(path: &Path) -> Option<Format> {
     }
 }
 
-/// Whether a name is ignored: editors, tools and mounted ConfigMaps keep their own files under such names.
+/// Whether a name is ignored: editors, tools and mounted ConfigMaps keep their own files under such
+/// names.
 pub(super) fn is_hidden(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+    path.file_name()
+        .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
 /// Scans the directory.
@@ -83,7 +85,11 @@ pub(super) fn is_hidden(path: &Path) -> bool {
 /// If the directory itself cannot be read.
 pub(super) fn walk(root: &Path) -> io::Result<Walk> {
     let canonical = fs::canonicalize(root)?;
-    let mut walker = Walker { root: canonical.clone(), seen: BTreeSet::from([canonical]), found: Walk::default() };
+    let mut walker = Walker {
+        root: canonical.clone(),
+        seen: BTreeSet::from([canonical]),
+        found: Walk::default(),
+    };
     walker.folder(root, 0)?;
     Ok(walker.found)
 }
@@ -122,10 +128,14 @@ impl Walker {
                 if metadata.is_file() {
                     self.note_link(&path)?;
                 }
-                self.found.files.insert(path.clone(), FileMetadata::of(&metadata));
+                self.found
+                    .files
+                    .insert(path.clone(), FileMetadata::of(&metadata));
             }
+
             Ok(())
         });
+
         match looked {
             Ok(()) => {}
             // The file was deleted since, or is a dangling link.
@@ -136,11 +146,14 @@ impl Walker {
         }
     }
 
-    /// Records the directory of a link's target if it is outside the root, where changes would not be noticed otherwise.
+    /// Records the directory of a link's target if it is outside the root, where changes would not
+    /// be noticed otherwise.
     fn note_link(&mut self, path: &Path) -> io::Result<()> {
         if fs::symlink_metadata(path)?.is_symlink() {
             let target = fs::canonicalize(path)?;
-            let folder = target.parent().filter(|folder| !folder.starts_with(&self.root));
+            let folder = target
+                .parent()
+                .filter(|folder| !folder.starts_with(&self.root));
             self.found.link_targets.extend(folder.map(Path::to_owned));
         }
         Ok(())
@@ -149,31 +162,48 @@ impl Walker {
 
 /// The stamp of a file; `None` if the file does not exist.
 pub(super) fn stamp(path: &Path) -> Option<FileMetadata> {
-    fs::metadata(path).ok().map(|metadata| FileMetadata::of(&metadata))
+    fs::metadata(path)
+        .ok()
+        .map(|metadata| FileMetadata::of(&metadata))
 }
 
-/// Reads a file that has the stamp `known_stamp`, and whose bytes hashed to `known` when it was last read.
+/// Reads a file that has the stamp `known_stamp`, and whose bytes hashed to `known` when it was
+/// last read.
 pub(super) fn read(path: &Path, known_stamp: Option<FileMetadata>, known: Option<Hash>) -> Reading {
-    let Some(format) = format_of(path) else { return Reading::Gone };
+    let Some(format) = format_of(path) else {
+        return Reading::Gone;
+    };
+
     let bytes = match read_bytes(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Reading::Gone,
         Err(error) if error.kind() == io::ErrorKind::IsADirectory => return Reading::Folder,
-        Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::FileTooLarge) => {
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::InvalidInput | io::ErrorKind::FileTooLarge
+            ) =>
+        {
             return Reading::Unfit(error.to_string());
         }
         Err(error) => return Reading::Failed(error.to_string()),
     };
+
     if stamp(path) != known_stamp {
         return Reading::Changing;
     }
+
     let hash: Hash = Sha256::digest(&bytes).into();
     if known == Some(hash) {
         return Reading::Same;
     }
+
     match String::from_utf8(bytes) {
         Ok(text) => Reading::Objects(decode_documents(&text, format), hash),
-        Err(error) => Reading::Unreadable(format!("is not UTF-8 text at byte {}", error.utf8_error().valid_up_to())),
+        Err(error) => Reading::Unreadable(format!(
+            "is not UTF-8 text at byte {}",
+            error.utf8_error().valid_up_to()
+        )),
     }
 }
 

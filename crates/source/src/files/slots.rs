@@ -1,4 +1,5 @@
-//! The contents of a file: its objects in order, those that are broken now in their last valid version.
+//! The contents of a file: its objects in order, those that are broken now in their last valid
+//! version.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,18 +34,50 @@ pub(super) struct Contents {
 impl Contents {
     /// The contents of a file that had the contents `before`.
     pub(super) fn read(file: &Arc<str>, decoded: Vec<Decoded>, before: &Self) -> Self {
-        let last: BTreeMap<&ObjectRef, &Slot> = before.slots.iter().rev().map(|slot| (&slot.reference, slot)).collect();
-        let named: BTreeSet<ObjectRef> = decoded.iter().filter_map(|decoded| decoded.subject.object_ref()).collect();
+        let last: BTreeMap<&ObjectRef, &Slot> = before
+            .slots
+            .iter()
+            .rev()
+            .map(|slot| (&slot.reference, slot))
+            .collect();
+
+        let named: BTreeSet<ObjectRef> = decoded
+            .iter()
+            .filter_map(|decoded| decoded.subject.object_ref())
+            .collect();
         let mut contents = Self::default();
-        for (position, Decoded { line, subject, outcome }) in decoded.into_iter().enumerate() {
+
+        for (
+            position,
+            Decoded {
+                line,
+                subject,
+                outcome,
+            },
+        ) in decoded.into_iter().enumerate()
+        {
             match outcome {
-                Outcome::Read { object, unknown_fields } => {
+                Outcome::Read {
+                    object,
+                    unknown_fields,
+                } => {
                     let verdict = validate_any(&object);
                     if verdict.is_valid() {
-                        contents.slots.push(Slot { position, line, reference: object.object_ref(), object });
+                        contents.slots.push(Slot {
+                            position,
+                            line,
+                            reference: object.object_ref(),
+                            object,
+                        });
                     } else {
-                        contents.keep_last_good((before, &last), (position, line), &subject, &named);
+                        contents.keep_last_good(
+                            (before, &last),
+                            (position, line),
+                            &subject,
+                            &named,
+                        );
                     }
+
                     for fault in faults_of(unknown_fields, verdict) {
                         contents.note(file, line, &subject, fault);
                     }
@@ -56,13 +89,15 @@ impl Contents {
                 }
             }
         }
+
         contents
     }
 
-    /// Keeps the last valid version of a rejected object, at the object's position and line; `named` are the objects that the file
-    /// names now.
+    /// Keeps the last valid version of a rejected object, at the object's position and line;
+    /// `named` are the objects that the file names now.
     ///
-    /// A broken object without a name is assumed to be the previous object at its position, unless the file now has that one elsewhere.
+    /// A broken object without a name is assumed to be the previous object at its position, unless
+    /// the file now has that one elsewhere.
     fn keep_last_good(
         &mut self,
         (before, by_reference): (&Self, &BTreeMap<&ObjectRef, &Slot>),
@@ -72,33 +107,55 @@ impl Contents {
     ) {
         let last_good = match subject.object_ref() {
             Some(reference) => by_reference.get(&reference).copied(),
-            None => before.at(position).filter(|slot| !named.contains(&slot.reference)),
+            None => before
+                .at(position)
+                .filter(|slot| !named.contains(&slot.reference)),
         };
-        self.slots.extend(last_good.map(|slot| Slot { position, line, ..slot.clone() }));
+        self.slots.extend(last_good.map(|slot| Slot {
+            position,
+            line,
+            ..slot.clone()
+        }));
     }
 
     /// The contents of an unreadable file: its previous objects.
     pub(super) fn unreadable(file: &Arc<str>, reason: String, before: &Self) -> Self {
-        let mut contents = Self { slots: before.slots.clone(), problems: Vec::new() };
+        let mut contents = Self {
+            slots: before.slots.clone(),
+            problems: Vec::new(),
+        };
         contents.note(file, 0, &Subject::default(), Fault::Unreadable(reason));
         contents
     }
 
     /// The object at a position.
     pub(super) fn at(&self, position: usize) -> Option<&Slot> {
-        let found = self.slots.binary_search_by_key(&position, |slot| slot.position).ok()?;
+        let found = self
+            .slots
+            .binary_search_by_key(&position, |slot| slot.position)
+            .ok()?;
         self.slots.get(found)
     }
 
     /// Whether an object of `before` is missing now.
     pub(super) fn has_deletions_since(&self, before: &Self) -> bool {
         let held: BTreeSet<_> = self.slots.iter().map(|slot| &slot.reference).collect();
-        before.slots.iter().any(|slot| !held.contains(&slot.reference))
+        before
+            .slots
+            .iter()
+            .any(|slot| !held.contains(&slot.reference))
     }
 
     /// Records a problem.
     fn note(&mut self, file: &Arc<str>, line: usize, subject: &Subject, fault: Fault) {
-        let place = FilePosition { file: file.clone(), line };
-        self.problems.push(Problem { place, subject: subject.clone(), fault });
+        let place = FilePosition {
+            file: file.clone(),
+            line,
+        };
+        self.problems.push(Problem {
+            place,
+            subject: subject.clone(),
+            fault,
+        });
     }
 }

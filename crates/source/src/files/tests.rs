@@ -29,10 +29,17 @@ impl Directory {
     fn start_at(folder: TempDir, root: &Path) -> Self {
         let (sender, events) = mpsc::channel(64);
         let reload = Arc::new(Notify::new());
-        let source = FileSource::new(FileSourceConfig { root: root.to_owned() });
+        let source = FileSource::new(FileSourceConfig {
+            root: root.to_owned(),
+        });
         let mut running = JoinSet::new();
         running.spawn(source.run(sender, reload.clone()));
-        Self { folder, events, reload, _running: running }
+        Self {
+            folder,
+            events,
+            reload,
+            _running: running,
+        }
     }
 
     /// Starts a source over a directory.
@@ -53,7 +60,11 @@ struct FilesApart(Directory);
 struct OneFile(Directory, Vec<Value>);
 
 fn file_name(object: &Value) -> String {
-    format!("{}-{}.yaml", object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap())
+    format!(
+        "{}-{}.yaml",
+        object["kind"].as_str().unwrap(),
+        object["metadata"]["name"].as_str().unwrap()
+    )
 }
 
 /// An object as YAML; JSON is YAML too.
@@ -102,7 +113,11 @@ impl SourceUnderTest for OneFile {
     }
 
     async fn put(&mut self, object: &Value) {
-        match self.1.iter_mut().find(|other| file_name(other) == file_name(object)) {
+        match self
+            .1
+            .iter_mut()
+            .find(|other| file_name(other) == file_name(object))
+        {
             Some(other) => *other = object.clone(),
             None => self.1.push(object.clone()),
         }
@@ -138,11 +153,16 @@ async fn a_mounted_config_map_is_swapped_at_once() {
     let version = |folder: &Path, version: &str, label: &str| {
         fs::create_dir(folder.join(version)).unwrap();
         for name in ["a", "b"] {
-            fs::write(folder.join(version).join(format!("{name}.yaml")), text(name, label)).unwrap();
+            fs::write(
+                folder.join(version).join(format!("{name}.yaml")),
+                text(name, label),
+            )
+            .unwrap();
         }
         symlink(version, folder.join("..data_tmp")).unwrap();
         fs::rename(folder.join("..data_tmp"), folder.join("..data")).unwrap();
     };
+
     let mut listener = listen(|folder| {
         version(folder, "..2026_1", "1");
         for name in ["a.yaml", "b.yaml"] {
@@ -157,18 +177,22 @@ async fn a_mounted_config_map_is_swapped_at_once() {
     fs::remove_dir_all(folder.join("..2026_1")).unwrap();
     assert_eq!(listener.next_change().await, "~Namespace a");
     assert_eq!(listener.next_change().await, "~Namespace b");
+
     listener.expect_quiet("m").await;
 }
 
 #[tokio::test]
 async fn editors_lose_nothing() {
-    let mut listener = listen(|folder| fs::write(folder.join("a.yaml"), text("a", "0")).unwrap()).await;
+    let mut listener =
+        listen(|folder| fs::write(folder.join("a.yaml"), text("a", "0")).unwrap()).await;
     let file = listener.source.0.path("a.yaml");
     let folder = listener.source.0.folder.path().to_owned();
+
     // Written beside and moved over.
     fs::write(folder.join("a.yaml.tmp"), text("a", "1")).unwrap();
     fs::rename(folder.join("a.yaml.tmp"), &file).unwrap();
     assert_eq!(listener.next_change().await, "~Namespace a");
+
     // Moved away, written anew, the old one thrown away; with a lock link that leads nowhere.
     symlink("nowhere", folder.join(".#a.yaml")).unwrap();
     fs::rename(&file, folder.join("a.yaml~")).unwrap();
@@ -176,10 +200,12 @@ async fn editors_lose_nothing() {
     fs::remove_file(folder.join("a.yaml~")).unwrap();
     fs::remove_file(folder.join(".#a.yaml")).unwrap();
     assert_eq!(listener.next_change().await, "~Namespace a");
+
     // Taken away and written anew.
     fs::remove_file(&file).unwrap();
     fs::write(&file, text("a", "3")).unwrap();
     assert_eq!(listener.next_change().await, "~Namespace a");
+
     // Emptied and written anew, closed in between.
     fs::write(&file, "").unwrap();
     fs::write(&file, text("a", "4")).unwrap();
@@ -189,7 +215,8 @@ async fn editors_lose_nothing() {
 
 #[tokio::test]
 async fn a_file_is_read_when_its_writer_is_done() {
-    let mut listener = listen(|folder| fs::write(folder.join("a.yaml"), text("a", "0")).unwrap()).await;
+    let mut listener =
+        listen(|folder| fs::write(folder.join("a.yaml"), text("a", "0")).unwrap()).await;
     let whole = [text("a", "1"), text("b", "1")].join("\n---\n");
     let (start, end) = whole.split_at(whole.len() / 2 + 20);
     let mut file = fs::File::create(listener.source.0.path("a.yaml")).unwrap();
@@ -223,8 +250,13 @@ async fn folders_come_move_and_go() {
 
 #[tokio::test]
 async fn an_object_may_move_from_file_to_file() {
-    let mut listener = listen(|folder| fs::write(folder.join("a.yaml"), text("x", "1")).unwrap()).await;
-    fs::rename(listener.source.0.path("a.yaml"), listener.source.0.path("b.yaml")).unwrap();
+    let mut listener =
+        listen(|folder| fs::write(folder.join("a.yaml"), text("x", "1")).unwrap()).await;
+    fs::rename(
+        listener.source.0.path("a.yaml"),
+        listener.source.0.path("b.yaml"),
+    )
+    .unwrap();
     listener.expect_quiet("m1").await;
     fs::write(listener.source.0.path("c.yml"), text("x", "1")).unwrap();
     fs::remove_file(listener.source.0.path("b.yaml")).unwrap();
@@ -235,7 +267,8 @@ async fn an_object_may_move_from_file_to_file() {
 
 #[tokio::test]
 async fn the_second_definition_of_an_object_waits_for_the_first_to_go() {
-    let mut listener = listen(|folder| fs::write(folder.join("b.yaml"), text("x", "b")).unwrap()).await;
+    let mut listener =
+        listen(|folder| fs::write(folder.join("b.yaml"), text("x", "b")).unwrap()).await;
     fs::write(listener.source.0.path("c.yaml"), text("x", "c")).unwrap();
     let duplicate = |problems: &[&Problem]| {
         matches!(problems, [Problem { fault: Fault::Duplicate { holder }, place, .. }]
@@ -244,7 +277,9 @@ async fn the_second_definition_of_an_object_waits_for_the_first_to_go() {
     listener.until_problems(duplicate).await;
     fs::remove_file(listener.source.0.path("b.yaml")).unwrap();
     assert_eq!(listener.next_change().await, "~Namespace x");
-    listener.until_problems(|problems| problems.is_empty()).await;
+    listener
+        .until_problems(|problems| problems.is_empty())
+        .await;
 }
 
 #[tokio::test]
@@ -272,29 +307,69 @@ async fn sync_waits_for_the_directory_and_objects_survive_its_removal() {
     let folder = TempDir::new().unwrap();
     let root = folder.path().join("config");
     let mut listener = Listener::over(FilesApart(Directory::start_at(folder, &root)));
-    listener.until_problems(|problems| matches!(problems, [Problem { fault: Fault::Unreadable(_), .. }])).await;
+    listener
+        .until_problems(|problems| {
+            matches!(
+                problems,
+                [Problem {
+                    fault: Fault::Unreadable(_),
+                    ..
+                }]
+            )
+        })
+        .await;
+
     fs::create_dir(&root).unwrap();
     fs::write(root.join("a.yaml"), text("a", "1")).unwrap();
     let changes = [listener.next_change().await, listener.next_change().await];
-    assert!(changes == ["+Namespace a", "synced"] || changes == ["synced", "+Namespace a"], "{changes:?}");
+    assert!(
+        changes == ["+Namespace a", "synced"] || changes == ["synced", "+Namespace a"],
+        "{changes:?}"
+    );
     fs::remove_dir_all(&root).unwrap();
-    listener.until_problems(|problems| problems.iter().any(|it| matches!(it.fault, Fault::Unreadable(_)))).await;
+
+    listener
+        .until_problems(|problems| {
+            problems
+                .iter()
+                .any(|it| matches!(it.fault, Fault::Unreadable(_)))
+        })
+        .await;
+
     fs::create_dir(&root).unwrap();
     fs::write(root.join("b.yaml"), text("b", "1")).unwrap();
     let mut changes = [listener.next_change().await, listener.next_change().await];
     changes.sort();
-    assert_eq!(changes, ["+Namespace b", "-Namespace a"], "the directory is there again, without a");
+    assert_eq!(
+        changes,
+        ["+Namespace b", "-Namespace a"],
+        "the directory is there again, without a"
+    );
 }
 
 #[tokio::test]
 async fn a_file_that_is_not_text_keeps_its_last_objects() {
-    let mut listener = listen(|folder| fs::write(folder.join("a.yaml"), text("a", "1")).unwrap()).await;
+    let mut listener =
+        listen(|folder| fs::write(folder.join("a.yaml"), text("a", "1")).unwrap()).await;
     fs::write(listener.source.0.path("a.yaml"), b"\xff\xfe").unwrap();
-    listener.until_problems(|problems| matches!(problems, [Problem { fault: Fault::Unreadable(_), .. }])).await;
+    listener
+        .until_problems(|problems| {
+            matches!(
+                problems,
+                [Problem {
+                    fault: Fault::Unreadable(_),
+                    ..
+                }]
+            )
+        })
+        .await;
+
     listener.expect_quiet("m").await;
     fs::write(listener.source.0.path("a.yaml"), text("a", "2")).unwrap();
     assert_eq!(listener.next_change().await, "~Namespace a");
-    listener.until_problems(|problems| problems.is_empty()).await;
+    listener
+        .until_problems(|problems| problems.is_empty())
+        .await;
 }
 
 /// Waits until a file has exactly this problem; others may have theirs.
@@ -303,7 +378,9 @@ async fn until_refused(listener: &mut Listener<FilesApart>, file: &str, reason: 
         problem.place.file.ends_with(file)
             && matches!(&problem.fault, Fault::Unreadable(error) if error.contains(reason))
     };
-    listener.until_problems(|problems| problems.iter().filter(is_it).count() == 1).await;
+    listener
+        .until_problems(|problems| problems.iter().filter(is_it).count() == 1)
+        .await;
 }
 
 #[tokio::test]
@@ -323,20 +400,26 @@ async fn devices_and_fifos_are_rejected_and_other_files_are_read() {
         ("mem.yaml", "os error 5"),
         ("loop.yaml", "symbolic links"),
     ];
+
     for (file, reason) in bad {
         until_refused(&mut listener, file, reason).await;
     }
+
     fs::write(listener.source.0.path("a.yaml"), text("a", "2")).unwrap();
     assert_eq!(listener.next_change().await, "~Namespace a");
     for (file, _) in bad {
         fs::remove_file(listener.source.0.path(file)).unwrap();
     }
-    listener.until_problems(|problems| problems.is_empty()).await;
+
+    listener
+        .until_problems(|problems| problems.is_empty())
+        .await;
 }
 
 #[tokio::test]
 async fn objects_of_a_file_replaced_by_a_fifo_stay_until_it_is_deleted() {
-    let mut listener = listen(|folder| fs::write(folder.join("a.yaml"), text("a", "1")).unwrap()).await;
+    let mut listener =
+        listen(|folder| fs::write(folder.join("a.yaml"), text("a", "1")).unwrap()).await;
     let file = listener.source.0.path("a.yaml");
     let fifo = listener.source.0.path(".fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -345,12 +428,15 @@ async fn objects_of_a_file_replaced_by_a_fifo_stay_until_it_is_deleted() {
     listener.expect_quiet("m").await;
     fs::remove_file(&file).unwrap();
     assert_eq!(listener.next_change().await, "-Namespace a");
-    listener.until_problems(|problems| problems.is_empty()).await;
+    listener
+        .until_problems(|problems| problems.is_empty())
+        .await;
 }
 
 #[tokio::test]
 async fn an_endlessly_growing_file_does_not_block_others() {
-    let mut listener = listen(|folder| fs::write(folder.join("a.yaml"), text("a", "1")).unwrap()).await;
+    let mut listener =
+        listen(|folder| fs::write(folder.join("a.yaml"), text("a", "1")).unwrap()).await;
     let path = listener.source.0.path("b.yaml");
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let stopped = stop.clone();
@@ -360,10 +446,12 @@ async fn an_endlessly_growing_file_does_not_block_others() {
             file.write_all(b"# growing\n").unwrap();
         }
     });
+
     for version in ["2", "3", "4"] {
         fs::write(listener.source.0.path("a.yaml"), text("a", version)).unwrap();
         assert_eq!(listener.next_change().await, "~Namespace a");
     }
+
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     writer.join().unwrap();
     fs::write(listener.source.0.path("b.yaml"), text("b", "1")).unwrap();
@@ -385,18 +473,34 @@ async fn a_link_to_a_folder_under_the_name_of_a_file_is_looked_into() {
 async fn the_end_waits_for_no_reader() {
     let ended = std::thread::spawn(|| {
         let (hold, held) = std::sync::mpsc::channel::<()>();
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .build()
+            .unwrap();
         runtime.spawn(async {
             let (events, _receiver) = mpsc::channel(1);
             // As a read of a file system that does not answer.
             let reader = move || held.recv().unwrap_or_default();
-            run_thread("place".to_owned(), Arc::default(), events, Arc::default(), reader).await
+            run_thread(
+                "place".to_owned(),
+                Arc::default(),
+                events,
+                Arc::default(),
+                reader,
+            )
+            .await
         });
+
         drop(runtime);
         hold
     });
+
     // The reader is held until the runtime has ended: were it waited for, this would never return.
-    drop(tokio::task::spawn_blocking(move || ended.join().unwrap()).await.unwrap());
+    drop(
+        tokio::task::spawn_blocking(move || ended.join().unwrap())
+            .await
+            .unwrap(),
+    );
 }
 
 #[tokio::test]
@@ -404,27 +508,57 @@ async fn messages_about_one_object_are_limited_and_then_counted() {
     let mut doubtful = virtual_service("a", "one");
     let route = doubtful["spec"]["http"][0].clone();
     doubtful["spec"]["http"] = Value::Array(vec![route; 5_000]);
-    let listener = listen(|folder| fs::write(folder.join("a.yaml"), yaml(&doubtful)).unwrap()).await;
-    let problems: Vec<String> = listener.problems.values().flatten().map(ToString::to_string).collect();
+    let listener =
+        listen(|folder| fs::write(folder.join("a.yaml"), yaml(&doubtful)).unwrap()).await;
+    let problems: Vec<String> = listener
+        .problems
+        .values()
+        .flatten()
+        .map(ToString::to_string)
+        .collect();
+
     assert_eq!(problems.len(), 11, "{problems:?}");
-    assert!(problems[10].ends_with("and 4989 more warnings"), "{}", problems[10]);
+    assert!(
+        problems[10].ends_with("and 4989 more warnings"),
+        "{}",
+        problems[10]
+    );
     assert_eq!(listener.objects.len(), 1);
 }
 
 #[tokio::test]
 async fn problems_have_their_line() {
     let mut listener = listen(|_| {}).await;
-    let broken = virtual_service("v", "h").to_string().replace("[\"h\"]", "7");
-    let stream = format!("# words\n{}\n---\n# more words\n{broken}\n", virtual_service("w", "h"));
+    let broken = virtual_service("v", "h")
+        .to_string()
+        .replace("[\"h\"]", "7");
+    let stream = format!(
+        "# words\n{}\n---\n# more words\n{broken}\n",
+        virtual_service("w", "h")
+    );
     fs::write(listener.source.0.path("a.yaml"), stream).unwrap();
-    listener.until_problems(|problems| problems.len() == 1).await;
-    let problem = listener.problems.values().flatten().next().unwrap().to_string();
-    assert!(problem.contains("a.yaml:5: VirtualService shop/v: spec.hosts: "), "{problem}");
+
+    listener
+        .until_problems(|problems| problems.len() == 1)
+        .await;
+    let problem = listener
+        .problems
+        .values()
+        .flatten()
+        .next()
+        .unwrap()
+        .to_string();
+
+    assert!(
+        problem.contains("a.yaml:5: VirtualService shop/v: spec.hosts: "),
+        "{problem}"
+    );
 }
 
 #[tokio::test]
 async fn a_reload_without_changes_reports_nothing() {
-    let mut listener = listen(|folder| fs::write(folder.join("a.yaml"), text("a", "1")).unwrap()).await;
+    let mut listener =
+        listen(|folder| fs::write(folder.join("a.yaml"), text("a", "1")).unwrap()).await;
     listener.source.0.reload.notify_one();
     listener.expect_quiet("m1").await;
     fs::remove_file(listener.source.0.path("a.yaml")).unwrap();
@@ -440,7 +574,11 @@ async fn json_files_are_distinguished_from_others() {
         fs::write(folder.join(".d.yaml"), text("d", "1")).unwrap();
     })
     .await;
-    let names: Vec<_> = listener.objects.keys().map(|reference| reference.name.to_string()).collect();
+    let names: Vec<_> = listener
+        .objects
+        .keys()
+        .map(|reference| reference.name.to_string())
+        .collect();
     assert_eq!(names, ["a", "b"]);
 }
 
@@ -454,20 +592,28 @@ async fn an_invalid_version_leaves_the_last_good_one() {
     invalid["spec"]["http"][0]["timeout"] = "1ns".into();
     invalid["spec"]["http"][0]["route"][0]["weight"] = (-1).into();
     listener.source.put(&invalid).await;
+
     let is = |problem: &Problem, field: &str| matches!(&problem.fault, Fault::Rejected(error) if error.path == field);
     listener
         .until_problems(|problems| match problems {
             [first, second] => {
                 is(first, "spec.http[0].timeout") && is(second, "spec.http[0].route[0].weight")
-                    || is(second, "spec.http[0].timeout") && is(first, "spec.http[0].route[0].weight")
+                    || is(second, "spec.http[0].timeout")
+                        && is(first, "spec.http[0].route[0].weight")
             }
             _ => false,
         })
         .await;
-    assert_eq!(listener.hosts(), BTreeMap::from([("a".to_owned(), "one".to_owned())]));
+
+    assert_eq!(
+        listener.hosts(),
+        BTreeMap::from([("a".to_owned(), "one".to_owned())])
+    );
     listener.source.put(&virtual_service("a", "two")).await;
     assert_eq!(listener.next_change().await, "~VirtualService shop/a");
-    listener.until_problems(|problems| problems.is_empty()).await;
+    listener
+        .until_problems(|problems| problems.is_empty())
+        .await;
 }
 
 #[tokio::test]
@@ -475,8 +621,18 @@ async fn objects_with_warnings_are_accepted_and_reported() {
     let mut doubtful = virtual_service("a", "one");
     let route = doubtful["spec"]["http"][0].clone();
     doubtful["spec"]["http"] = Value::Array(vec![route.clone(), route]);
-    let listener = listen(|folder| fs::write(folder.join("a.yaml"), yaml(&doubtful)).unwrap()).await;
+    let listener =
+        listen(|folder| fs::write(folder.join("a.yaml"), yaml(&doubtful)).unwrap()).await;
     let problems: Vec<_> = listener.problems.values().flatten().collect();
-    assert!(matches!(problems.as_slice(), [Problem { fault: Fault::Warning(_), .. }]), "{problems:?}");
+    assert!(
+        matches!(
+            problems.as_slice(),
+            [Problem {
+                fault: Fault::Warning(_),
+                ..
+            }]
+        ),
+        "{problems:?}"
+    );
     assert_eq!(listener.objects.len(), 1);
 }

@@ -44,7 +44,11 @@ impl Inbox {
             match until {
                 None => self.wake.wait(&mut news),
                 Some(until) => {
-                    if self.wake.wait_until(&mut news, until.into_std()).timed_out() {
+                    if self
+                        .wake
+                        .wait_until(&mut news, until.into_std())
+                        .timed_out()
+                    {
                         break;
                     }
                 }
@@ -84,22 +88,31 @@ impl Watch {
     /// Creates a watcher that watches nothing yet.
     pub(super) fn new(root: &Path, inbox: Arc<Inbox>) -> notify::Result<Self> {
         let root_of_events = root.to_owned();
-        let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| match event {
-            Ok(event) => {
-                let heard: Vec<_> = path_changes(&root_of_events, &event).collect();
-                if !heard.is_empty() {
-                    inbox.add(|news| heard.into_iter().for_each(|one| news.note(one)));
+        let watcher =
+            notify::recommended_watcher(move |event: notify::Result<Event>| match event {
+                Ok(event) => {
+                    let heard: Vec<_> = path_changes(&root_of_events, &event).collect();
+                    if !heard.is_empty() {
+                        inbox.add(|news| heard.into_iter().for_each(|one| news.note(one)));
+                    }
                 }
-            }
-            // An event was lost; the scan finds the change.
-            Err(_) => inbox.add(|news| news.tree = true),
-        })?;
-        Ok(Self { root: root.to_owned(), watcher, link_targets: BTreeSet::new() })
+                // An event was lost; the scan finds the change.
+                Err(_) => inbox.add(|news| news.tree = true),
+            })?;
+        Ok(Self {
+            root: root.to_owned(),
+            watcher,
+            link_targets: BTreeSet::new(),
+        })
     }
 
     /// Watches the directory and everything in it. Calling it again adds what did not exist before.
     pub(super) fn attach(&mut self) -> notify::Result<()> {
-        if let Some(parent) = self.root.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        if let Some(parent) = self
+            .root
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+        {
             // Its events show when the directory itself is replaced.
             self.watcher.watch(parent, RecursiveMode::NonRecursive)?;
         }
@@ -114,7 +127,9 @@ impl Watch {
         }
         for new in targets.difference(&self.link_targets) {
             // If it cannot be watched, the next scan finds its changes.
-            self.watcher.watch(new, RecursiveMode::NonRecursive).unwrap_or_default();
+            self.watcher
+                .watch(new, RecursiveMode::NonRecursive)
+                .unwrap_or_default();
         }
         self.link_targets = targets;
     }
@@ -144,27 +159,45 @@ impl PendingEvents {
 /// The meaning of an event for a source of files under `root`.
 fn path_changes<'a>(root: &'a Path, event: &'a Event) -> impl Iterator<Item = PathChange> + 'a {
     let overflow = event.need_rescan().then_some(PathChange::Tree);
-    overflow.into_iter().chain(event.paths.iter().filter_map(|path| path_change(root, path, event.kind)))
+    overflow.into_iter().chain(
+        event
+            .paths
+            .iter()
+            .filter_map(|path| path_change(root, path, event.kind)),
+    )
 }
 
 /// The meaning of an event for one path.
 fn path_change(root: &Path, path: &Path, kind: EventKind) -> Option<PathChange> {
     let signal = signal_of(kind)?;
     let Ok(inside) = path.strip_prefix(root) else {
-        // Outside the root: in its parent, where events are ignored, or in the directory of a link's target.
+        // Outside the root: in its parent, where events are ignored, or in the directory of a
+        // link's target.
         let beside = root.parent() == path.parent();
         return (!beside).then_some(PathChange::Tree);
     };
-    let is_mount_link =
-        is_hidden(path) && path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".."));
-    let is_folder = matches!(kind, EventKind::Create(CreateKind::Folder) | EventKind::Remove(RemoveKind::Folder));
-    let changes_shape = !matches!(kind, EventKind::Modify(ModifyKind::Data(_)) | EventKind::Access(_));
+
+    let is_mount_link = is_hidden(path)
+        && path
+            .file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(b".."));
+    let is_folder = matches!(
+        kind,
+        EventKind::Create(CreateKind::Folder) | EventKind::Remove(RemoveKind::Folder)
+    );
+
+    let changes_shape = !matches!(
+        kind,
+        EventKind::Modify(ModifyKind::Data(_)) | EventKind::Access(_)
+    );
     if inside.as_os_str().is_empty() || (is_mount_link && changes_shape) {
         return changes_shape.then_some(PathChange::Tree);
     }
+
     if inside.ancestors().any(is_hidden) {
         return None;
     }
+
     match format_of(path) {
         Some(_) if !is_folder => Some(PathChange::File(path.to_owned(), signal)),
         // A directory, or a link to one.
@@ -172,7 +205,8 @@ fn path_change(root: &Path, path: &Path, kind: EventKind) -> Option<PathChange> 
     }
 }
 
-/// Whether a file is complete after an event; `None` for events that change nothing, such as this process's own reads.
+/// Whether a file is complete after an event; `None` for events that change nothing, such as this
+/// process's own reads.
 pub(crate) fn signal_of(kind: EventKind) -> Option<Signal> {
     match kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write))
@@ -182,9 +216,9 @@ pub(crate) fn signal_of(kind: EventKind) -> Option<Signal> {
         EventKind::Create(_)
         | EventKind::Any
         | EventKind::Other
-        | EventKind::Modify(ModifyKind::Any | ModifyKind::Data(_) | ModifyKind::Metadata(_) | ModifyKind::Other) => {
-            Some(Signal::Touched)
-        }
+        | EventKind::Modify(
+            ModifyKind::Any | ModifyKind::Data(_) | ModifyKind::Metadata(_) | ModifyKind::Other,
+        ) => Some(Signal::Touched),
     }
 }
 
@@ -209,31 +243,76 @@ mod tests {
         let closed = EventKind::Access(AccessKind::Close(AccessMode::Write));
         let moved = EventKind::Modify(ModifyKind::Name(RenameMode::To));
         let grown = EventKind::Modify(ModifyKind::Data(DataChange::Any));
-        assert_eq!(change_of("/c/d/a.yaml", closed), file("/c/d/a.yaml", Signal::Settled));
-        assert_eq!(change_of("/c/a.JSON", moved), file("/c/a.JSON", Signal::Settled));
-        assert_eq!(change_of("/c/a.yml", EventKind::Remove(RemoveKind::File)), file("/c/a.yml", Signal::Settled));
-        assert_eq!(change_of("/c/a.yml", EventKind::Create(CreateKind::File)), file("/c/a.yml", Signal::Touched));
-        assert_eq!(change_of("/c/a.yml", grown), file("/c/a.yml", Signal::Touched));
+        assert_eq!(
+            change_of("/c/d/a.yaml", closed),
+            file("/c/d/a.yaml", Signal::Settled)
+        );
+        assert_eq!(
+            change_of("/c/a.JSON", moved),
+            file("/c/a.JSON", Signal::Settled)
+        );
+
+        assert_eq!(
+            change_of("/c/a.yml", EventKind::Remove(RemoveKind::File)),
+            file("/c/a.yml", Signal::Settled)
+        );
+        assert_eq!(
+            change_of("/c/a.yml", EventKind::Create(CreateKind::File)),
+            file("/c/a.yml", Signal::Touched)
+        );
+
+        assert_eq!(
+            change_of("/c/a.yml", grown),
+            file("/c/a.yml", Signal::Touched)
+        );
         let chmod = EventKind::Modify(ModifyKind::Metadata(MetadataKind::Any));
-        assert_eq!(change_of("/c/a.yml", chmod), file("/c/a.yml", Signal::Touched));
+        assert_eq!(
+            change_of("/c/a.yml", chmod),
+            file("/c/a.yml", Signal::Touched)
+        );
     }
 
     #[test]
     fn reads_cause_no_watch_events() {
-        assert_eq!(change_of("/c/a.yaml", EventKind::Access(AccessKind::Close(AccessMode::Read))), None);
-        assert_eq!(change_of("/c", EventKind::Access(AccessKind::Open(AccessMode::Any))), None);
-        assert_eq!(change_of("/c/d", EventKind::Access(AccessKind::Open(AccessMode::Any))), None);
+        assert_eq!(
+            change_of(
+                "/c/a.yaml",
+                EventKind::Access(AccessKind::Close(AccessMode::Read))
+            ),
+            None
+        );
+        assert_eq!(
+            change_of("/c", EventKind::Access(AccessKind::Open(AccessMode::Any))),
+            None
+        );
+        assert_eq!(
+            change_of("/c/d", EventKind::Access(AccessKind::Open(AccessMode::Any))),
+            None
+        );
     }
 
     #[test]
     fn folders_links_and_mounts_change_the_tree() {
         let moved = EventKind::Modify(ModifyKind::Name(RenameMode::To));
-        assert_eq!(change_of("/c/d", EventKind::Create(CreateKind::Folder)), Some(PathChange::Tree));
-        assert_eq!(change_of("/c/d.yaml", EventKind::Create(CreateKind::Folder)), Some(PathChange::Tree));
+        assert_eq!(
+            change_of("/c/d", EventKind::Create(CreateKind::Folder)),
+            Some(PathChange::Tree)
+        );
+        assert_eq!(
+            change_of("/c/d.yaml", EventKind::Create(CreateKind::Folder)),
+            Some(PathChange::Tree)
+        );
+
         assert_eq!(change_of("/c/d", moved), Some(PathChange::Tree));
         assert_eq!(change_of("/c/..data", moved), Some(PathChange::Tree));
-        assert_eq!(change_of("/c", EventKind::Remove(RemoveKind::Folder)), Some(PathChange::Tree));
-        assert_eq!(change_of("/elsewhere/target.yaml", moved), Some(PathChange::Tree));
+        assert_eq!(
+            change_of("/c", EventKind::Remove(RemoveKind::Folder)),
+            Some(PathChange::Tree)
+        );
+        assert_eq!(
+            change_of("/elsewhere/target.yaml", moved),
+            Some(PathChange::Tree)
+        );
     }
 
     #[test]

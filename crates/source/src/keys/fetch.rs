@@ -54,7 +54,8 @@ pub enum FetchError {
     /// The request could not be built.
     #[error("failed to build the HTTP request")]
     Request(#[from] http::Error),
-    /// The status of the response is not a success. Redirects are not followed: they could bypass the address policy.
+    /// The status of the response is not a success. Redirects are not followed: they could bypass
+    /// the address policy.
     #[error("unexpected HTTP status {0}")]
     Status(StatusCode),
     /// The response is too large or incomplete.
@@ -84,7 +85,9 @@ pub struct Fetcher {
 
 impl std::fmt::Debug for Fetcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fetcher").field("addresses", &self.addresses).finish_non_exhaustive()
+        f.debug_struct("Fetcher")
+            .field("addresses", &self.addresses)
+            .finish_non_exhaustive()
     }
 }
 
@@ -95,7 +98,9 @@ impl Fetcher {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if let Ok(extra) = regular_file::read(EXTRA_ROOTS.as_ref(), MAX_SETTINGS_BYTES) {
-            roots.add_parsable_certificates(readable_certificates(&extra, EXTRA_ROOTS).unwrap_or_default());
+            roots.add_parsable_certificates(
+                readable_certificates(&extra, EXTRA_ROOTS).unwrap_or_default(),
+            );
         }
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
@@ -103,15 +108,24 @@ impl Fetcher {
             .expect("aws-lc-rs supports the default versions of TLS")
             .with_root_certificates(roots)
             .with_no_client_auth();
-        Self { addresses, tls: TlsConnector::from(Arc::new(config)) }
+        Self {
+            addresses,
+            tls: TlsConnector::from(Arc::new(config)),
+        }
     }
 
     /// The keys of a source.
     ///
     /// # Errors
     /// If they cannot be fetched within the timeout.
-    pub async fn keys(&self, source: &KeySource, timeout: Duration) -> Result<Arc<str>, FetchError> {
-        tokio::time::timeout(timeout, self.keys_of(source)).await.unwrap_or(Err(FetchError::Timeout(timeout)))
+    pub async fn keys(
+        &self,
+        source: &KeySource,
+        timeout: Duration,
+    ) -> Result<Arc<str>, FetchError> {
+        tokio::time::timeout(timeout, self.keys_of(source))
+            .await
+            .unwrap_or(Err(FetchError::Timeout(timeout)))
     }
 
     /// The text at a URL, of any type.
@@ -129,12 +143,18 @@ impl Fetcher {
         let place = match source {
             KeySource::Uri(uri) => uri.to_string(),
             KeySource::Issuer(issuer) => {
-                let body = self.get(&format!("{}{DISCOVERY}", issuer.trim_end_matches('/'))).await?;
+                let body = self
+                    .get(&format!("{}{DISCOVERY}", issuer.trim_end_matches('/')))
+                    .await?;
                 let body: Option<Value> = serde_json::from_slice(&body).ok();
-                let place = body.as_ref().and_then(|body| body.get("jwks_uri")).and_then(Value::as_str);
+                let place = body
+                    .as_ref()
+                    .and_then(|body| body.get("jwks_uri"))
+                    .and_then(Value::as_str);
                 place.ok_or(FetchError::NoPlace)?.to_owned()
             }
         };
+
         let answer = self.get(&place).await?;
         let text = std::str::from_utf8(&answer).map_err(|_| FetchError::NoKeys)?;
         let keys: Option<Value> = serde_json::from_str(text).ok();
@@ -148,8 +168,12 @@ impl Fetcher {
     async fn get(&self, address: &str) -> Result<Bytes, FetchError> {
         let wrong = || FetchError::Address(address.to_owned());
         let uri: Uri = address.parse().map_err(|_| wrong())?;
-        let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(wrong)?;
+        let host = uri
+            .host()
+            .filter(|host| !host.is_empty())
+            .ok_or_else(wrong)?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
+
         match uri.scheme_str() {
             Some("http") => {
                 let stream = self.connect(host, uri.port_u16().unwrap_or(80)).await?;
@@ -159,8 +183,14 @@ impl Fetcher {
                 let name = ServerName::try_from(host.to_owned())
                     .map_err(|error| FetchError::ServerName(host.to_owned(), error))?;
                 let stream = self.connect(host, uri.port_u16().unwrap_or(443)).await?;
-                let peer = stream.peer_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
-                let stream = self.tls.connect(name, stream).await.map_err(|error| FetchError::Connect(peer, error))?;
+                let peer = stream
+                    .peer_addr()
+                    .unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
+                let stream = self
+                    .tls
+                    .connect(name, stream)
+                    .await
+                    .map_err(|error| FetchError::Connect(peer, error))?;
                 send_over(stream, &uri).await
             }
             Some(_) | None => Err(wrong()),
@@ -189,17 +219,27 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    let host = uri.authority().map(|authority| authority.as_str()).unwrap_or_default();
+    let host = uri
+        .authority()
+        .map(|authority| authority.as_str())
+        .unwrap_or_default();
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
-    let request =
-        Request::get(path).header(HOST, host).header(ACCEPT, "application/json").body(Empty::<Bytes>::new())?;
+    let request = Request::get(path)
+        .header(HOST, host)
+        .header(ACCEPT, "application/json")
+        .body(Empty::<Bytes>::new())?;
+
     let read = async |response: Response<Incoming>| {
         if !response.status().is_success() {
             return Err(FetchError::Status(response.status()));
         }
-        let body = Limited::new(response.into_body(), MAX_RESPONSE).collect().await.map_err(FetchError::Body)?;
+        let body = Limited::new(response.into_body(), MAX_RESPONSE)
+            .collect()
+            .await
+            .map_err(FetchError::Body)?;
         Ok(body.to_bytes())
     };
+
     exchange(stream, request, read).await?
 }
 
@@ -225,38 +265,62 @@ mod tests {
                 let read = stream.read(&mut request).await.unwrap();
                 let request = String::from_utf8_lossy(&request[..read]).into_owned();
                 assert!(request.contains(&format!("host: {address}")), "{request}");
-                let mut answer = answer.replace("{address}", &address.to_string()).into_bytes();
+                let mut answer = answer
+                    .replace("{address}", &address.to_string())
+                    .into_bytes();
+
                 // One byte that stands in no text, in place of as many signs as it has.
-                if let Some(at) = answer.windows(BYTE.len()).position(|part| part == BYTE.as_bytes()) {
+                if let Some(at) = answer
+                    .windows(BYTE.len())
+                    .position(|part| part == BYTE.as_bytes())
+                {
                     answer[at] = 0xe9;
                 }
                 stream.write_all(&answer).await.unwrap();
             }
         });
+
         format!("http://{address}")
     }
 
     fn ok(body: &str) -> String {
-        format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+        format!(
+            "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        )
     }
 
     fn local() -> Fetcher {
-        Fetcher::new(AddressPolicy { allow_loopback: true, ..AddressPolicy::default() })
+        Fetcher::new(AddressPolicy {
+            allow_loopback: true,
+            ..AddressPolicy::default()
+        })
     }
 
     #[tokio::test]
     async fn keys_are_fetched_from_their_address() {
         let at = server(vec![ok(r#"{"keys":[]}"#)]).await;
-        let keys = local().keys(&KeySource::Uri(Arc::from(format!("{at}/keys?x=1"))), TIMEOUT).await.unwrap();
+        let keys = local()
+            .keys(
+                &KeySource::Uri(Arc::from(format!("{at}/keys?x=1"))),
+                TIMEOUT,
+            )
+            .await
+            .unwrap();
         assert_eq!(&*keys, r#"{"keys":[]}"#);
     }
 
     #[tokio::test]
     async fn the_jwks_uri_comes_from_oidc_discovery() {
         // Lengths are left to the end of the connection, as the address is put in later.
-        let discovery = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"jwks_uri\":\"http://{address}/k\"}".to_owned();
+        let discovery =
+            "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"jwks_uri\":\"http://{address}/k\"}"
+                .to_owned();
         let at = server(vec![discovery, ok(r#"{"keys":[{}]}"#)]).await;
-        let keys = local().keys(&KeySource::Issuer(Arc::from(format!("{at}/"))), TIMEOUT).await.unwrap();
+        let keys = local()
+            .keys(&KeySource::Issuer(Arc::from(format!("{at}/"))), TIMEOUT)
+            .await
+            .unwrap();
         assert_eq!(&*keys, r#"{"keys":[{}]}"#);
     }
 
@@ -264,32 +328,57 @@ mod tests {
     async fn jwks_are_not_fetched_from_blocked_addresses() {
         let at = server(Vec::new()).await;
         let strict = Fetcher::new(AddressPolicy::default());
-        for uri in [at.clone(), at.replace("127.0.0.1", "localhost"), at.replace("127.0.0.1", "[::ffff:127.0.0.1]")] {
-            let error = strict.keys(&KeySource::Uri(Arc::from(uri.as_str())), TIMEOUT).await.unwrap_err();
+
+        for uri in [
+            at.clone(),
+            at.replace("127.0.0.1", "localhost"),
+            at.replace("127.0.0.1", "[::ffff:127.0.0.1]"),
+        ] {
+            let error = strict
+                .keys(&KeySource::Uri(Arc::from(uri.as_str())), TIMEOUT)
+                .await
+                .unwrap_err();
             assert!(matches!(error, FetchError::Forbidden(_)), "{uri}: {error}");
         }
+
         let metadata = KeySource::Uri(Arc::from("http://169.254.169.254/latest/meta-data"));
-        assert!(matches!(local().keys(&metadata, TIMEOUT).await, Err(FetchError::Forbidden(_))));
+        assert!(matches!(
+            local().keys(&metadata, TIMEOUT).await,
+            Err(FetchError::Forbidden(_))
+        ));
     }
 
     #[tokio::test]
     async fn redirects_are_not_followed() {
         let redirect =
-            "HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/\r\ncontent-length: 0\r\n\r\n".to_owned();
+            "HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/\r\ncontent-length: 0\r\n\r\n"
+                .to_owned();
         let at = server(vec![redirect]).await;
-        let error = local().keys(&KeySource::Uri(Arc::from(at)), TIMEOUT).await.unwrap_err();
-        assert!(matches!(error, FetchError::Status(StatusCode::FOUND)), "{error}");
+        let error = local()
+            .keys(&KeySource::Uri(Arc::from(at)), TIMEOUT)
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(error, FetchError::Status(StatusCode::FOUND)),
+            "{error}"
+        );
     }
 
     #[tokio::test]
     async fn invalid_jwks_are_rejected() {
         for body in ["null", "", "{}", r#"{"keys":{}}"#, "<html>"] {
             let at = server(vec![ok(body)]).await;
-            let error = local().keys(&KeySource::Uri(Arc::from(at)), TIMEOUT).await.unwrap_err();
+            let error = local()
+                .keys(&KeySource::Uri(Arc::from(at)), TIMEOUT)
+                .await
+                .unwrap_err();
             assert!(matches!(error, FetchError::NoKeys), "{body}: {error}");
         }
         let at = server(vec![ok(&"x".repeat(MAX_RESPONSE + 1))]).await;
-        assert!(matches!(local().keys(&KeySource::Uri(Arc::from(at)), TIMEOUT).await, Err(FetchError::Body(_))));
+        assert!(matches!(
+            local().keys(&KeySource::Uri(Arc::from(at)), TIMEOUT).await,
+            Err(FetchError::Body(_))
+        ));
     }
 
     #[tokio::test]
@@ -304,6 +393,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = format!("http://{}", listener.local_addr().unwrap());
         let short = Duration::from_millis(50);
-        assert!(matches!(local().keys(&KeySource::Uri(Arc::from(at)), short).await, Err(FetchError::Timeout(_))));
+        assert!(matches!(
+            local().keys(&KeySource::Uri(Arc::from(at)), short).await,
+            Err(FetchError::Timeout(_))
+        ));
     }
 }

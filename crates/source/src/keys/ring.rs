@@ -28,7 +28,8 @@ pub(super) struct Due {
     pub(super) source: KeySource,
     /// The timeout of the fetch.
     pub(super) timeout: Duration,
-    /// Of the namespaces that want the source, the one that wants the fewest sources: one that wants many does not delay the fetch.
+    /// Of the namespaces that want the source, the one that wants the fewest sources: one that
+    /// wants many does not delay the fetch.
     pub(super) namespace: Namespace,
 }
 
@@ -63,7 +64,12 @@ struct Entry {
 impl Ring {
     /// Without sources.
     pub(super) fn new(refresh: Duration) -> Self {
-        Self { refresh, entries: BTreeMap::new(), most_bytes: MAX_BYTES, bytes: 0 }
+        Self {
+            refresh,
+            entries: BTreeMap::new(),
+            most_bytes: MAX_BYTES,
+            bytes: 0,
+        }
     }
 
     /// Sets the sources that a policy wants. Returns those that no policy wants any more.
@@ -76,6 +82,7 @@ impl Ring {
         for entry in self.entries.values_mut() {
             entry.wanted_by.remove(policy);
         }
+
         for (source, timeout) in sources {
             let entry = self.entries.entry(source).or_insert_with(|| Entry {
                 wanted_by: BTreeMap::new(),
@@ -86,10 +93,22 @@ impl Ring {
             });
             entry.wanted_by.insert(policy.clone(), timeout);
         }
+
         let unwanted = |entry: &Entry| entry.wanted_by.is_empty();
-        let gone: BTreeSet<KeySource> =
-            self.entries.iter().filter(|(_, entry)| unwanted(entry)).map(|(source, _)| source.clone()).collect();
-        self.bytes -= self.entries.values().filter(|entry| unwanted(entry)).map(Entry::bytes).sum::<usize>();
+        let gone: BTreeSet<KeySource> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| unwanted(entry))
+            .map(|(source, _)| source.clone())
+            .collect();
+
+        self.bytes -= self
+            .entries
+            .values()
+            .filter(|entry| unwanted(entry))
+            .map(Entry::bytes)
+            .sum::<usize>();
+
         self.entries.retain(|_, entry| !unwanted(entry));
         gone.into_iter().map(|source| (source, None)).collect()
     }
@@ -100,14 +119,26 @@ impl Ring {
         if !self.entries.values().any(is_due) {
             return Vec::new();
         }
+
         let wanted = self.wanted();
         let mut due = Vec::new();
+
         for (source, entry) in self.entries.iter_mut().filter(|(_, entry)| is_due(entry)) {
             entry.due = None;
-            let timeout = entry.wanted_by.values().max().copied().unwrap_or(super::DEFAULT_TIMEOUT);
+            let timeout = entry
+                .wanted_by
+                .values()
+                .max()
+                .copied()
+                .unwrap_or(super::DEFAULT_TIMEOUT);
             let namespace = entry.charged_namespace(&wanted);
-            due.push(Due { source: source.clone(), timeout, namespace });
+            due.push(Due {
+                source: source.clone(),
+                timeout,
+                namespace,
+            });
         }
+
         due
     }
 
@@ -115,7 +146,11 @@ impl Ring {
     fn wanted(&self) -> BTreeMap<Namespace, usize> {
         let mut wanted = BTreeMap::new();
         for entry in self.entries.values() {
-            let namespaces: BTreeSet<&Namespace> = entry.wanted_by.keys().map(|policy| &policy.namespace).collect();
+            let namespaces: BTreeSet<&Namespace> = entry
+                .wanted_by
+                .keys()
+                .map(|policy| &policy.namespace)
+                .collect();
             for namespace in namespaces {
                 *wanted.entry(namespace.clone()).or_default() += 1;
             }
@@ -133,9 +168,17 @@ impl Ring {
         self.entries.values().all(|entry| entry.tried)
     }
 
-    /// Stores the result of a fetch (`None` if it failed). Returns the changes: of this source, and of others whose keys are evicted.
-    pub(super) fn fetched(&mut self, source: &KeySource, keys: Option<Arc<str>>, now: Instant) -> Vec<KeyUpdate> {
-        let Some(before) = self.entries.get(source).map(Entry::bytes) else { return Vec::new() };
+    /// Stores the result of a fetch (`None` if it failed). Returns the changes: of this source, and
+    /// of others whose keys are evicted.
+    pub(super) fn fetched(
+        &mut self,
+        source: &KeySource,
+        keys: Option<Arc<str>>,
+        now: Instant,
+    ) -> Vec<KeyUpdate> {
+        let Some(before) = self.entries.get(source).map(Entry::bytes) else {
+            return Vec::new();
+        };
         // Keys that do not fit count as a failure, and the previous keys stay.
         let (keys, mut updates) = match keys {
             Some(keys) => match self.make_room(source, keys.len()) {
@@ -152,60 +195,99 @@ impl Ring {
         updates
     }
 
-    /// Makes room for the keys of a source: evicts the largest keys of the namespace that holds the most.
+    /// Makes room for the keys of a source: evicts the largest keys of the namespace that holds the
+    /// most.
     ///
     /// # Errors
     /// If no other namespace holds more than the one that wants the source.
     fn make_room(&mut self, source: &KeySource, bytes: usize) -> Result<Vec<KeyUpdate>, Full> {
-        let needed = |ring: &Self| ring.bytes - ring.entries.get(source).map_or(0, Entry::bytes) + bytes;
+        let needed =
+            |ring: &Self| ring.bytes - ring.entries.get(source).map_or(0, Entry::bytes) + bytes;
         let mut updates = Vec::new();
         if needed(self) <= self.most_bytes {
             return Ok(updates);
         }
+
         let wanted = self.wanted();
         let mut held: BTreeMap<Namespace, BTreeSet<(usize, KeySource)>> = BTreeMap::new();
+
         for (place, entry) in self.entries.iter().filter(|(place, _)| *place != source) {
             if entry.keys.is_some() {
-                held.entry(entry.charged_namespace(&wanted)).or_default().insert((entry.bytes(), place.clone()));
+                held.entry(entry.charged_namespace(&wanted))
+                    .or_default()
+                    .insert((entry.bytes(), place.clone()));
             }
         }
-        let own = self.entries.get(source).map(|entry| entry.charged_namespace(&wanted));
-        let sum = |places: &BTreeSet<(usize, KeySource)>| places.iter().map(|(bytes, _)| bytes).sum::<usize>();
-        let mut sums: BTreeMap<Namespace, usize> = held.iter().map(|(of, places)| (of.clone(), sum(places))).collect();
+
+        let own = self
+            .entries
+            .get(source)
+            .map(|entry| entry.charged_namespace(&wanted));
+        let sum = |places: &BTreeSet<(usize, KeySource)>| {
+            places.iter().map(|(bytes, _)| bytes).sum::<usize>()
+        };
+        let mut sums: BTreeMap<Namespace, usize> = held
+            .iter()
+            .map(|(of, places)| (of.clone(), sum(places)))
+            .collect();
         let own_sum = own.and_then(|own| sums.remove(&own)).unwrap_or_default() + bytes;
+
         while needed(self) > self.most_bytes {
-            let largest = sums.iter_mut().max_by_key(|(_, sum)| **sum).filter(|(_, sum)| **sum > own_sum);
+            let largest = sums
+                .iter_mut()
+                .max_by_key(|(_, sum)| **sum)
+                .filter(|(_, sum)| **sum > own_sum);
             let (holder, sum) = largest.ok_or(Full)?;
-            let (bytes, place) = held.get_mut(holder).and_then(BTreeSet::pop_last).ok_or(Full)?;
+            let (bytes, place) = held
+                .get_mut(holder)
+                .and_then(BTreeSet::pop_last)
+                .ok_or(Full)?;
             *sum -= bytes;
+
             self.bytes -= bytes;
             if let Some(entry) = self.entries.get_mut(&place) {
                 entry.keys = None;
             }
+
             tracing::warn!(source = %place, bytes, "evicted the JWKS of a token issuer to stay within the size limit");
             updates.push((place, None));
         }
+
         Ok(updates)
     }
 
     /// Stores the result of a fetch.
-    fn put(&mut self, source: &KeySource, keys: Option<Arc<str>>, now: Instant) -> Option<KeyUpdate> {
+    fn put(
+        &mut self,
+        source: &KeySource,
+        keys: Option<Arc<str>>,
+        now: Instant,
+    ) -> Option<KeyUpdate> {
         let refresh = self.refresh;
         let entry = self.entries.get_mut(source)?;
         entry.tried = true;
+
         if let Some(keys) = keys {
             entry.failures = 0;
             entry.due = Some(now + refresh);
             let known = entry.keys.replace((keys.clone(), now));
-            return known.is_none_or(|(known, _)| known != keys).then(|| (source.clone(), Some(keys)));
+            return known
+                .is_none_or(|(known, _)| known != keys)
+                .then(|| (source.clone(), Some(keys)));
         }
-        let wait = FIRST_RETRY.saturating_mul(1_u32.checked_shl(entry.failures).unwrap_or(u32::MAX));
+
+        let wait =
+            FIRST_RETRY.saturating_mul(1_u32.checked_shl(entry.failures).unwrap_or(u32::MAX));
         entry.failures = entry.failures.saturating_add(1);
         entry.due = Some(now + wait.min(refresh));
-        let is_old = entry.keys.as_ref().is_some_and(|(_, at)| now.saturating_duration_since(*at) >= MAX_AGE);
+        let is_old = entry
+            .keys
+            .as_ref()
+            .is_some_and(|(_, at)| now.saturating_duration_since(*at) >= MAX_AGE);
         if is_old {
             entry.keys = None;
         }
+
         is_old.then(|| (source.clone(), None))
     }
 }
@@ -216,7 +298,8 @@ impl Entry {
         self.keys.as_ref().map_or(0, |(keys, _)| keys.len())
     }
 
-    /// Of the namespaces that want it, the one that wants the fewest sources; `wanted` has the number of each.
+    /// Of the namespaces that want it, the one that wants the fewest sources; `wanted` has the
+    /// number of each.
     fn charged_namespace(&self, wanted: &BTreeMap<Namespace, usize>) -> Namespace {
         let namespaces = self.wanted_by.keys().map(|policy| &policy.namespace);
         let fewest = namespaces.min_by_key(|namespace| wanted.get(*namespace));
@@ -243,7 +326,10 @@ mod tests {
     }
 
     fn wants(names: &[&str]) -> BTreeMap<KeySource, Duration> {
-        names.iter().map(|name| (source(name), Duration::from_secs(5))).collect()
+        names
+            .iter()
+            .map(|name| (source(name), Duration::from_secs(5)))
+            .collect()
     }
 
     #[test]
@@ -254,10 +340,23 @@ mod tests {
         ring.demand(&policy("b"), wants(&["x", "y"]), now);
         assert_eq!(ring.take_due(now).len(), 2);
         assert!(ring.take_due(now).is_empty(), "both are under way");
-        assert!(ring.demand(&policy("b"), wants(&[]), now).iter().eq(&[(source("y"), None)]));
+        assert!(
+            ring.demand(&policy("b"), wants(&[]), now)
+                .iter()
+                .eq(&[(source("y"), None)])
+        );
+
         assert!(!ring.all_tried());
-        assert_eq!(ring.fetched(&source("y"), Some(Arc::from("k")), now), [], "nobody wants it any more");
-        assert_eq!(ring.fetched(&source("x"), Some(Arc::from("k")), now), [(source("x"), Some(Arc::from("k")))]);
+        assert_eq!(
+            ring.fetched(&source("y"), Some(Arc::from("k")), now),
+            [],
+            "nobody wants it any more"
+        );
+        assert_eq!(
+            ring.fetched(&source("x"), Some(Arc::from("k")), now),
+            [(source("x"), Some(Arc::from("k")))]
+        );
+
         assert!(ring.all_tried());
     }
 
@@ -265,11 +364,23 @@ mod tests {
     fn a_shared_jwks_counts_for_the_namespace_with_the_fewest() {
         let now = Instant::now();
         let mut ring = Ring::new(REFRESH);
-        ring.demand(&NamespacedName::new("a-flood", "p"), wants(&["x", "y", "z"]), now);
+        ring.demand(
+            &NamespacedName::new("a-flood", "p"),
+            wants(&["x", "y", "z"]),
+            now,
+        );
         ring.demand(&NamespacedName::new("shop", "p"), wants(&["x"]), now);
-        let due: Vec<_> = ring.take_due(now).into_iter().map(|due| (due.source, due.namespace.to_string())).collect();
+
+        let due: Vec<_> = ring
+            .take_due(now)
+            .into_iter()
+            .map(|due| (due.source, due.namespace.to_string()))
+            .collect();
         let expected = [("x", "shop"), ("y", "a-flood"), ("z", "a-flood")];
-        assert_eq!(due, expected.map(|(place, namespace)| (source(place), namespace.to_owned())));
+        assert_eq!(
+            due,
+            expected.map(|(place, namespace)| (source(place), namespace.to_owned()))
+        );
     }
 
     #[test]
@@ -278,10 +389,19 @@ mod tests {
         let mut ring = Ring::new(REFRESH);
         ring.demand(&policy("a"), wants(&["x"]), now);
         ring.take_due(now);
-        assert_eq!(ring.fetched(&source("x"), Some(Arc::from("k")), now).len(), 1);
-        assert!(ring.take_due(now + REFRESH - Duration::from_secs(1)).is_empty());
+        assert_eq!(
+            ring.fetched(&source("x"), Some(Arc::from("k")), now).len(),
+            1
+        );
+        assert!(
+            ring.take_due(now + REFRESH - Duration::from_secs(1))
+                .is_empty()
+        );
         assert_eq!(ring.take_due(now + REFRESH).len(), 1);
-        assert_eq!(ring.fetched(&source("x"), Some(Arc::from("k")), now + REFRESH), []);
+        assert_eq!(
+            ring.fetched(&source("x"), Some(Arc::from("k")), now + REFRESH),
+            []
+        );
     }
 
     #[test]
@@ -292,6 +412,7 @@ mod tests {
         ring.take_due(start);
         ring.fetched(&source("x"), Some(Arc::from("k")), start);
         let mut waits = Vec::new();
+
         loop {
             let now = ring.next_due().unwrap();
             ring.take_due(now);
@@ -303,6 +424,7 @@ mod tests {
                 break;
             }
         }
+
         assert_eq!(waits[..4], [1, 2, 4, 8].map(Duration::from_secs));
         assert!(waits.iter().all(|wait| *wait <= REFRESH));
     }
@@ -310,19 +432,44 @@ mod tests {
     #[test]
     fn the_bytes_of_keys_are_shared_fairly() {
         let now = Instant::now();
-        let mut ring = Ring { most_bytes: 10, ..Ring::new(REFRESH) };
-        ring.demand(&NamespacedName::new("flood", "p"), wants(&["a", "b", "c"]), now);
+        let mut ring = Ring {
+            most_bytes: 10,
+            ..Ring::new(REFRESH)
+        };
+        ring.demand(
+            &NamespacedName::new("flood", "p"),
+            wants(&["a", "b", "c"]),
+            now,
+        );
+
         ring.demand(&policy("p"), wants(&["x", "y"]), now);
         ring.take_due(now);
         let keys = |bytes: usize| Some(Arc::from("k".repeat(bytes)));
         assert_eq!(ring.fetched(&source("a"), keys(4), now).len(), 1);
         assert_eq!(ring.fetched(&source("b"), keys(5), now).len(), 1);
-        assert_eq!(ring.fetched(&source("c"), keys(2), now), [], "who holds the most gets no more");
+        assert_eq!(
+            ring.fetched(&source("c"), keys(2), now),
+            [],
+            "who holds the most gets no more"
+        );
+
         // Others get some of it: the largest keys go, and their place is asked again in its time.
-        assert_eq!(ring.fetched(&source("x"), keys(3), now), [(source("b"), None), (source("x"), keys(3))]);
+        assert_eq!(
+            ring.fetched(&source("x"), keys(3), now),
+            [(source("b"), None), (source("x"), keys(3))]
+        );
         assert_eq!(ring.bytes, 7);
-        assert_eq!(ring.fetched(&source("x"), keys(6), now), [(source("x"), keys(6))], "in place of its own");
-        assert_eq!(ring.fetched(&source("x"), keys(7), now), [], "it would hold more than the other");
+        assert_eq!(
+            ring.fetched(&source("x"), keys(6), now),
+            [(source("x"), keys(6))],
+            "in place of its own"
+        );
+
+        assert_eq!(
+            ring.fetched(&source("x"), keys(7), now),
+            [],
+            "it would hold more than the other"
+        );
         ring.demand(&policy("p"), BTreeMap::new(), now);
         assert_eq!(ring.bytes, 4);
     }

@@ -13,11 +13,11 @@ use crate::RETRY;
 use navarch_net::backoff::{Backoff, jitter};
 
 /// A watch of all definitions, from the existing ones.
-const PATH: &str =
-    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?watch=true&allowWatchBookmarks=true&resourceVersion=0";
+const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?watch=true&allowWatchBookmarks=true&resourceVersion=0";
 
 /// The media type of the response: metadata is enough.
-const ACCEPT: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+const ACCEPT: &str =
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 /// Delay before the next watch if there was no failure.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -43,9 +43,12 @@ struct Metadata {
     name: String,
 }
 
-/// Notifies reflectors when a definition changes. If definitions may not be read, there are no notifications, and reflectors poll
-/// for their kinds.
-pub(super) async fn watch(connection: Connection, waiting: BTreeMap<String, Arc<Notify>>) -> std::convert::Infallible {
+/// Notifies reflectors when a definition changes. If definitions may not be read, there are no
+/// notifications, and reflectors poll for their kinds.
+pub(super) async fn watch(
+    connection: Connection,
+    waiting: BTreeMap<String, Arc<Notify>>,
+) -> std::convert::Infallible {
     let mut backoff = RETRY;
     loop {
         let wait = match follow(&connection, &waiting, &mut backoff).await {
@@ -70,7 +73,8 @@ async fn follow(
         backoff.reset();
         for line in chunk.frames() {
             let event = serde_json::from_slice::<Event>(line).ok();
-            if let Some(waiting) = event.and_then(|event| waiting.get(&event.object.metadata.name)) {
+            if let Some(waiting) = event.and_then(|event| waiting.get(&event.object.metadata.name))
+            {
                 waiting.notify_one();
             }
         }

@@ -1,8 +1,8 @@
 //! Mesh config and mesh networks from ConfigMaps.
 //!
-//! The maps are merged in order. An invalid text is reported as a problem, and the last valid one of its map stays in force. If a
-//! text is invalid at start, the source waits for a valid one: with defaults, perhaps of another trust domain, every certificate
-//! would be wrong.
+//! The maps are merged in order. An invalid text is reported as a problem, and the last valid one
+//! of its map stays in force. If a text is invalid at start, the source waits for a valid one: with
+//! defaults, perhaps of another trust domain, every certificate would be wrong.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,8 @@ pub struct MeshMapSourceConfig {
     pub client: kube::Client,
     /// The namespace of the control plane, such as `istio-system`, in which all maps are.
     pub namespace: Namespace,
-    /// The names of the maps, each overriding those before it. Of networks, those of the first map that has any are used.
+    /// The names of the maps, each overriding those before it. Of networks, those of the first map
+    /// that has any are used.
     pub names: Vec<String>,
     /// The values of fields that the maps do not set.
     pub base: MeshConfig,
@@ -48,7 +49,9 @@ pub struct MeshMapSourceConfig {
 
 impl std::fmt::Debug for MeshMapSourceConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MeshMapSourceConfig").field("names", &self.names).finish_non_exhaustive()
+        f.debug_struct("MeshMapSourceConfig")
+            .field("names", &self.names)
+            .finish_non_exhaustive()
     }
 }
 
@@ -59,7 +62,8 @@ pub struct MeshMapSource {
     counting: Counting,
 }
 
-/// Which texts of the maps are used. A text that a file replaces does not delay the sync if it is invalid.
+/// Which texts of the maps are used. A text that a file replaces does not delay the sync if it is
+/// invalid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counting {
     pub(crate) mesh: bool,
@@ -84,7 +88,13 @@ impl MeshMapSource {
     /// A source; nothing is read before it runs.
     #[must_use]
     pub fn new(config: MeshMapSourceConfig) -> Self {
-        Self::counting(config, Counting { mesh: true, networks: true })
+        Self::counting(
+            config,
+            Counting {
+                mesh: true,
+                networks: true,
+            },
+        )
     }
 
     /// A source that uses only some of the texts.
@@ -92,25 +102,42 @@ impl MeshMapSource {
         Self { config, counting }
     }
 
-    /// Sends mesh config and networks, and then every change, until the receiver is closed or the future is dropped.
+    /// Sends mesh config and networks, and then every change, until the receiver is closed or the
+    /// future is dropped.
     ///
     /// # Errors
     /// If a task fails, which is a bug.
     pub async fn run(self, events: mpsc::Sender<Batch>) -> Result<(), SourceError> {
-        let MeshMapSourceConfig { client, namespace, names, base, idle_timeout } = self.config;
+        let MeshMapSourceConfig {
+            client,
+            namespace,
+            names,
+            base,
+            idle_timeout,
+        } = self.config;
+
         let connection = Connection::new(client, idle_timeout);
         let (to_sync, mut synced) = mpsc::channel(1);
         let (to_maps, mut batches) = mpsc::channel(1);
         let mut readers = JoinSet::new();
+
         for name in &names {
-            let scope = KubernetesScope { namespace: namespace.clone(), ..KubernetesScope::default() };
+            let scope = KubernetesScope {
+                namespace: namespace.clone(),
+                ..KubernetesScope::default()
+            };
             let target = Target {
                 kind: Kind::ConfigMap,
-                paths: versions(Kind::ConfigMap).iter().map(|version| scope.path(Kind::ConfigMap, version)).collect(),
+                paths: versions(Kind::ConfigMap)
+                    .iter()
+                    .map(|version| scope.path(Kind::ConfigMap, version))
+                    .collect(),
                 selector: format!("metadata.name={name}"),
                 optional: false,
             };
+
             let redefined = Arc::new(Notify::new());
+
             // The revision does not matter, because the map is selected by its name.
             let (_, tags) = watch::channel(Some(Tags::default()));
             let reader = Reflector::new(
@@ -122,10 +149,14 @@ impl MeshMapSource {
                 to_sync.clone(),
                 SharedTexts::default(),
             );
+
             readers.spawn(reader.run());
         }
+
         let mut maps = Maps::new(base, &namespace, &names, self.counting);
-        let (mut unsynced, mut is_synced) = (names.len(), false);
+        let mut unsynced = names.len();
+        let mut is_synced = false;
+
         loop {
             let mut batch = Batch::new();
             tokio::select! {
@@ -139,12 +170,14 @@ impl MeshMapSource {
                 }
                 () = events.closed() => return Ok(()),
             }
+
             if unsynced == 0 && (is_synced || !maps.lacks_valid_text()) {
                 maps.settle(&mut batch);
                 if !std::mem::replace(&mut is_synced, true) {
                     batch.push(SourceEvent::FullSync);
                 }
             }
+
             if !batch.is_empty() && events.send(batch).await.is_err() {
                 return Ok(());
             }
@@ -167,17 +200,36 @@ struct Maps {
 impl Maps {
     /// No map was read yet.
     fn new(base: MeshConfig, namespace: &Namespace, names: &[String], counting: Counting) -> Self {
-        let map =
-            |name: &String| Map { name: name.clone(), mesh: None, networks: None, lacks: false, problems: Vec::new() };
-        Self { base, namespace: namespace.clone(), maps: names.iter().map(map).collect(), counting, sent: None }
+        let map = |name: &String| Map {
+            name: name.clone(),
+            mesh: None,
+            networks: None,
+            lacks: false,
+            problems: Vec::new(),
+        };
+        Self {
+            base,
+            namespace: namespace.clone(),
+            maps: names.iter().map(map).collect(),
+            counting,
+            sent: None,
+        }
     }
 
     fn apply(&mut self, event: SourceEvent, batch: &mut Batch) {
         match event {
-            SourceEvent::Added(AnyObject::ConfigMap(map)) | SourceEvent::Updated(AnyObject::ConfigMap(map)) => {
-                self.put(&map.meta.key.name, &map.spec, rollout::faults(Kind::ConfigMap, &map.meta), batch);
+            SourceEvent::Added(AnyObject::ConfigMap(map))
+            | SourceEvent::Updated(AnyObject::ConfigMap(map)) => {
+                self.put(
+                    &map.meta.key.name,
+                    &map.spec,
+                    rollout::faults(Kind::ConfigMap, &map.meta),
+                    batch,
+                );
             }
-            SourceEvent::Deleted(map) => self.put(&map.name.name, &ConfigMap::default(), Vec::new(), batch),
+            SourceEvent::Deleted(map) => {
+                self.put(&map.name.name, &ConfigMap::default(), Vec::new(), batch)
+            }
             problems @ SourceEvent::Problems { .. } => batch.push(problems),
             SourceEvent::Added(_)
             | SourceEvent::Updated(_)
@@ -188,16 +240,37 @@ impl Maps {
         }
     }
 
-    /// Applies the content of a map. Its annotations may request stages, which mesh config does not support.
-    fn put(&mut self, name: &str, content: &ConfigMap, stages: Vec<RolloutFault>, batch: &mut Batch) {
+    /// Applies the content of a map. Its annotations may request stages, which mesh config does not
+    /// support.
+    fn put(
+        &mut self,
+        name: &str,
+        content: &ConfigMap,
+        stages: Vec<RolloutFault>,
+        batch: &mut Batch,
+    ) {
         let place: Arc<str> = Arc::from(format!("k8s://ConfigMap/{}/{name}", self.namespace));
         let base = self.below(name);
-        let Some(map) = self.maps.iter_mut().find(|map| map.name == name) else { return };
-        let warning = |RolloutFault { annotation, message }| {
-            (0, Fault::Warning(FieldError::new(format!("metadata.annotations.{annotation}"), message)))
+        let Some(map) = self.maps.iter_mut().find(|map| map.name == name) else {
+            return;
         };
+
+        let warning = |RolloutFault {
+                           annotation,
+                           message,
+                       }| {
+            (
+                0,
+                Fault::Warning(FieldError::new(
+                    format!("metadata.annotations.{annotation}"),
+                    message,
+                )),
+            )
+        };
+
         let mut faults: Vec<_> = stages.into_iter().map(warning).collect();
         map.lacks = false;
+
         match content.text(MESH) {
             None => map.mesh = None,
             Some(text) => match valid_value(parse_mesh_config(&base, text), &mut faults) {
@@ -205,6 +278,7 @@ impl Maps {
                 None => map.lacks |= self.counting.mesh && map.mesh.is_none(),
             },
         }
+
         match content.text(NETWORKS) {
             None => map.networks = None,
             Some(text) => match valid_value(parse_mesh_networks(text), &mut faults) {
@@ -212,11 +286,16 @@ impl Maps {
                 None => map.lacks |= self.counting.networks && map.networks.is_none(),
             },
         }
+
         let problem = |(line, fault)| Problem {
-            place: FilePosition { file: place.clone(), line },
+            place: FilePosition {
+                file: place.clone(),
+                line,
+            },
             subject: Subject::default(),
             fault,
         };
+
         let problems: Vec<_> = faults.into_iter().map(problem).collect();
         if problems != map.problems {
             map.problems.clone_from(&problems);
@@ -232,13 +311,21 @@ impl Maps {
     /// The mesh config that a map overrides.
     fn below(&self, name: &str) -> MeshConfig {
         let below = self.maps.iter().take_while(|map| map.name != name);
-        below.fold(self.base.clone(), |config, map| apply_text(config, map.mesh.as_deref()))
+        below.fold(self.base.clone(), |config, map| {
+            apply_text(config, map.mesh.as_deref())
+        })
     }
 
     /// Sends the difference to the sent state.
     fn settle(&mut self, batch: &mut Batch) {
-        let config = self.maps.iter().fold(self.base.clone(), |config, map| apply_text(config, map.mesh.as_deref()));
-        let networks = self.maps.iter().find_map(|map| map.networks.clone()).unwrap_or_default();
+        let config = self.maps.iter().fold(self.base.clone(), |config, map| {
+            apply_text(config, map.mesh.as_deref())
+        });
+        let networks = self
+            .maps
+            .iter()
+            .find_map(|map| map.networks.clone())
+            .unwrap_or_default();
         let before = self.sent.as_ref();
         if before.is_none_or(|(before, _)| *before != config) {
             batch.push(SourceEvent::MeshConfig(Arc::new(config.clone())));
@@ -253,7 +340,8 @@ impl Maps {
 /// Mesh config with a valid text applied to it.
 fn apply_text(config: MeshConfig, text: Option<&str>) -> MeshConfig {
     // A text that was valid may be invalid over another base; then it is ignored.
-    text.and_then(|text| parse_mesh_config(&config, text).ok()).map_or(config, |sound| sound.value)
+    text.and_then(|text| parse_mesh_config(&config, text).ok())
+        .map_or(config, |sound| sound.value)
 }
 
 /// The value of a valid text; errors and warnings are added to `faults`.
@@ -264,7 +352,11 @@ fn valid_value<T>(parsed: Parsed<T>, faults: &mut Vec<(usize, Fault)>) -> Option
             Some(sound.value)
         }
         Err(errors) => {
-            faults.extend(errors.into_iter().map(|error| (error.line, Fault::Rejected(error.field))));
+            faults.extend(
+                errors
+                    .into_iter()
+                    .map(|error| (error.line, Fault::Rejected(error.field))),
+            );
             None
         }
     }
@@ -277,62 +369,134 @@ mod tests {
     use super::*;
     use navarch_api::object::{NamespacedName, Object, ObjectMeta};
 
-    const ALL: Counting = Counting { mesh: true, networks: true };
+    const ALL: Counting = Counting {
+        mesh: true,
+        networks: true,
+    };
 
     fn map(mesh: &str) -> ConfigMap {
-        ConfigMap { data: [(Arc::from(MESH), Bytes::from(mesh.to_owned()))].into() }
+        ConfigMap {
+            data: [(Arc::from(MESH), Bytes::from(mesh.to_owned()))].into(),
+        }
     }
 
     #[test]
     fn the_last_good_text_of_each_map_is_laid_over_the_others() {
         let names = ["shared".to_owned(), "istio".to_owned()];
-        let mut maps = Maps::new(MeshConfig::istio_defaults(), &Namespace::new("istio-system"), &names, ALL);
+        let mut maps = Maps::new(
+            MeshConfig::istio_defaults(),
+            &Namespace::new("istio-system"),
+            &names,
+            ALL,
+        );
+
         let mut root = |name: &str, text: &str| {
             let mut batch = Batch::new();
             maps.put(name, &map(text), Vec::new(), &mut batch);
             maps.settle(&mut batch);
-            let problems = batch.iter().filter(|event| matches!(event, SourceEvent::Problems { .. })).count();
-            (maps.sent.as_ref().unwrap().0.root_namespace.clone(), problems)
+            let problems = batch
+                .iter()
+                .filter(|event| matches!(event, SourceEvent::Problems { .. }))
+                .count();
+            (
+                maps.sent.as_ref().unwrap().0.root_namespace.clone(),
+                problems,
+            )
         };
-        assert_eq!(root("shared", "rootNamespace: shared"), ("shared".to_owned(), 0));
+
+        assert_eq!(
+            root("shared", "rootNamespace: shared"),
+            ("shared".to_owned(), 0)
+        );
         assert_eq!(root("istio", "rootNamespace: own"), ("own".to_owned(), 0));
-        assert_eq!(root("shared", "rootNamespace: other"), ("own".to_owned(), 0));
-        assert_eq!(root("istio", "rootNamespace: [broken"), ("own".to_owned(), 1));
+        assert_eq!(
+            root("shared", "rootNamespace: other"),
+            ("own".to_owned(), 0)
+        );
+
+        assert_eq!(
+            root("istio", "rootNamespace: [broken"),
+            ("own".to_owned(), 1)
+        );
         assert_eq!(root("istio", "connectTimeout: 5s"), ("other".to_owned(), 1));
     }
 
     #[test]
     fn a_rollout_annotation_on_a_configmap_is_reported() {
         let names = ["istio".to_owned()];
-        let mut maps = Maps::new(MeshConfig::istio_defaults(), &Namespace::new("istio-system"), &names, ALL);
-        let mut meta = ObjectMeta { key: NamespacedName::new("istio-system", "istio"), ..ObjectMeta::default() };
+        let mut maps = Maps::new(
+            MeshConfig::istio_defaults(),
+            &Namespace::new("istio-system"),
+            &names,
+            ALL,
+        );
+
+        let mut meta = ObjectMeta {
+            key: NamespacedName::new("istio-system", "istio"),
+            ..ObjectMeta::default()
+        };
         meta.annotations = [(Arc::from(rollout::ROLLOUT), Arc::from("5%"))].into();
         let mut batch = Batch::new();
         let spec = map("rootNamespace: own");
-        maps.apply(SourceEvent::Added(AnyObject::ConfigMap(Arc::new(Object { meta, spec }))), &mut batch);
-        let [SourceEvent::Problems { problems, .. }] = batch.as_slice() else { panic!("{batch:?}") };
-        assert!(problems[0].fault.to_string().contains("has no effect on ConfigMap"), "{problems:?}");
+        maps.apply(
+            SourceEvent::Added(AnyObject::ConfigMap(Arc::new(Object { meta, spec }))),
+            &mut batch,
+        );
+
+        let [SourceEvent::Problems { problems, .. }] = batch.as_slice() else {
+            panic!("{batch:?}")
+        };
+
+        assert!(
+            problems[0]
+                .fault
+                .to_string()
+                .contains("has no effect on ConfigMap"),
+            "{problems:?}"
+        );
     }
 
     #[test]
     fn an_invalid_configmap_overridden_by_a_file_does_not_block_sync() {
-        let counting = Counting { mesh: false, networks: true };
+        let counting = Counting {
+            mesh: false,
+            networks: true,
+        };
         let names = ["istio".to_owned()];
-        let mut maps = Maps::new(MeshConfig::istio_defaults(), &Namespace::new("istio-system"), &names, counting);
-        maps.put("istio", &map("trustDomain: [broken"), Vec::new(), &mut Batch::new());
+        let mut maps = Maps::new(
+            MeshConfig::istio_defaults(),
+            &Namespace::new("istio-system"),
+            &names,
+            counting,
+        );
+
+        maps.put(
+            "istio",
+            &map("trustDomain: [broken"),
+            Vec::new(),
+            &mut Batch::new(),
+        );
+
         assert!(!maps.lacks_valid_text());
     }
 
     #[test]
     fn a_text_that_was_never_good_is_waited_for() {
-        let mut maps =
-            Maps::new(MeshConfig::istio_defaults(), &Namespace::new("istio-system"), &["istio".to_owned()], ALL);
+        let mut maps = Maps::new(
+            MeshConfig::istio_defaults(),
+            &Namespace::new("istio-system"),
+            &["istio".to_owned()],
+            ALL,
+        );
         let mut lacks = |text: &str| {
             maps.put("istio", &map(text), Vec::new(), &mut Batch::new());
             maps.lacks_valid_text()
         };
         assert!(lacks("trustDomain: [broken"));
         assert!(!lacks("trustDomain: own"));
-        assert!(!lacks("trustDomain: [broken"), "the last good one is in force");
+        assert!(
+            !lacks("trustDomain: [broken"),
+            "the last good one is in force"
+        );
     }
 }

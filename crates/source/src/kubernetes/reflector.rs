@@ -1,13 +1,17 @@
 //! Lists and watches one kind, across failures of the connection.
 //!
-//! This is not `kube::runtime::watcher`, because the configuration of the whole mesh passes through here:
-//! - An object that cannot be decoded or is invalid becomes a problem, and its last valid version stays in force
-//!   ([`KindObjects`]); other objects of the stream go on. With kube's watcher a decoding error fails the list or the watch.
-//! - A list is applied page by page or event by event to the objects that were sent. After a relist only differences are
-//!   sent. kube's watcher sends all objects again, and its user gathers them in a second copy until the list is complete.
-//! - Events are decoded from protobuf (where the kind has a binary form) or JSON straight into Navarch's own types, and equal
-//!   texts are shared ([`SharedTexts`]).
-//! - The version of the API is negotiated among several, and a kind that is not served is waited for.
+//! This is not `kube::runtime::watcher`, because the configuration of the whole mesh passes through
+//! here:
+//! - An object that cannot be decoded or is invalid becomes a problem, and its last valid version
+//!   stays in force ([`KindObjects`]); other objects of the stream go on. With kube's watcher a
+//!   decoding error fails the list or the watch.
+//! - A list is applied page by page or event by event to the objects that were sent. After a relist
+//!   only differences are sent. kube's watcher sends all objects again, and its user gathers them
+//!   in a second copy until the list is complete.
+//! - Events are decoded from protobuf (where the kind has a binary form) or JSON straight into
+//!   Navarch's own types, and equal texts are shared ([`SharedTexts`]).
+//! - The version of the API is negotiated among several, and a kind that is not served is waited
+//!   for.
 //!
 //! `tags.rs` uses kube's watcher: it reads the metadata of a few objects, and needs none of this.
 
@@ -24,7 +28,9 @@ use super::stream::{Chunk, Connection, Frames, Framing, StreamError};
 use super::watch_state::{Pause, WatchOutcome, WatchRequest, WatchState};
 use crate::kind_objects::{KindObjects, kind_problem};
 use crate::{Batch, RETRY};
-use navarch_api::decode::{WatchEvent, decode_binary_event, decode_stored, decode_watch_event, has_binary_form};
+use navarch_api::decode::{
+    WatchEvent, decode_binary_event, decode_stored, decode_watch_event, has_binary_form,
+};
 use navarch_api::object::Kind;
 use navarch_api::shared_texts::{HasTexts, SharedTexts};
 use navarch_net::backoff::{Backoff, jitter};
@@ -72,7 +78,8 @@ pub(super) struct Reflector {
     events: mpsc::Sender<Batch>,
     /// Receives the kind once, when all its initial objects were sent.
     synced: Option<mpsc::Sender<Kind>>,
-    /// The tags of this revision; `None` until they are read. The sender is closed if tags do not matter.
+    /// The tags of this revision; `None` until they are read. The sender is closed if tags do not
+    /// matter.
     tags: watch::Receiver<Option<Tags>>,
     /// The objects that were sent.
     held: KindObjects,
@@ -88,8 +95,9 @@ pub(super) struct Reflector {
 }
 
 impl Reflector {
-    /// A reflector that has read nothing. `redefined` is notified when the definition of the kind changes; `synced` receives the
-    /// kind once, when all its initial objects were sent; `texts` are those that objects share.
+    /// A reflector that has read nothing. `redefined` is notified when the definition of the kind
+    /// changes; `synced` receives the kind once, when all its initial objects were sent; `texts`
+    /// are those that objects share.
     pub(super) fn new(
         target: Target,
         (scope, tags): (Arc<KubernetesScope>, watch::Receiver<Option<Tags>>),
@@ -123,6 +131,7 @@ impl Reflector {
             if self.take_tags().await.is_err() {
                 return;
             }
+
             let result = match (self.state.next.clone(), self.state.streams_lists) {
                 (WatchRequest::ListAny | WatchRequest::ListConsistent, false) => self.list().await,
                 (next, _) => self.watch(next).await,
@@ -133,6 +142,7 @@ impl Reflector {
             {
                 tracing::debug!(kind = %self.target.kind, %status, "resourceVersion expired; relisting");
             }
+
             let (state, pause) = self.state.after(outcome, self.target.paths.len());
             self.state = state;
             if self.pause(pause).await.is_err() {
@@ -141,7 +151,8 @@ impl Reflector {
         }
     }
 
-    /// Takes new tags, and relists if they have changed, because tags decide which objects belong to this revision.
+    /// Takes new tags, and relists if they have changed, because tags decide which objects belong
+    /// to this revision.
     async fn take_tags(&mut self) -> Result<(), Closed> {
         let is_first = self.tags.borrow().is_none();
         if is_first {
@@ -151,20 +162,25 @@ impl Reflector {
                 () = self.events.closed() => return Err(Closed),
             }
         }
+
         if is_first || self.tags.has_changed().unwrap_or_default() {
             let tags = self.tags.borrow_and_update().clone().unwrap_or_default();
             self.held.set_tags(tags);
             self.state.next = match self.state.next.clone() {
                 WatchRequest::ListAny => WatchRequest::ListAny,
-                WatchRequest::ListConsistent | WatchRequest::WatchFrom(_) => WatchRequest::ListConsistent,
+                WatchRequest::ListConsistent | WatchRequest::WatchFrom(_) => {
+                    WatchRequest::ListConsistent
+                }
             };
         }
+
         Ok(())
     }
 
     /// Waits before the next request, and reports failures.
     async fn pause(&mut self, pause: Pause) -> Result<(), Closed> {
         let back = self.connection.back.clone();
+
         // A delay that the server requested (`Retry-After`) is kept.
         let must_wait = matches!(&pause, Pause::Failure { least, .. } if !least.is_zero());
         let wait = match pause {
@@ -186,6 +202,7 @@ impl Reflector {
                 least + self.backoff.next_delay()
             }
         };
+
         tokio::select! {
             () = sleep(wait) => Ok(()),
             () = back.notified(), if !must_wait => Ok(()),
@@ -201,11 +218,13 @@ impl Reflector {
         self.clear_problem(&mut batch);
         self.send_batch(batch).await?;
         self.sync().await;
+
         if self.eager > 0 {
             self.eager -= 1;
             sleep(self.backoff.next_delay()).await;
             return Ok(());
         }
+
         self.backoff.reset();
         let poll = jitter(MISSING_POLL_INTERVAL);
         tokio::select! {
@@ -231,28 +250,35 @@ impl Reflector {
             Err(error) => return Ok(WatchOutcome::Failed(error)),
         };
         let mut initial = !matches!(ask, WatchRequest::WatchFrom(_));
+
         if initial {
             self.held.begin_round();
         } else {
             self.progress().await?;
         }
+
         let mut empty = true;
+
         loop {
             let chunk = match self.next(&mut lines).await? {
                 Ok(Some(chunk)) => chunk,
-                // A watch that ends at once must count as a failure, or it would be reopened without delay.
+                // A watch that ends at once must count as a failure, or it would be reopened
+                // without delay.
                 Ok(None) if empty || initial => return Ok(failed("the response ended early")),
                 Ok(None) => return Ok(WatchOutcome::Ended),
                 Err(error) => return Ok(WatchOutcome::Failed(error)),
             };
+
             empty = false;
             let mut batch = Batch::new();
             let failure = self.apply(&chunk, &mut initial, &mut batch);
             self.send_batch(batch).await?;
+
             if !initial {
                 self.progress().await?;
                 self.sync().await;
             }
+
             if let Some(error) = failure {
                 return Ok(WatchOutcome::Failed(error));
             }
@@ -260,7 +286,10 @@ impl Reflector {
     }
 
     /// The next frames; `None` when the tags have changed or the response has ended.
-    async fn next(&mut self, lines: &mut Frames) -> Result<Result<Option<Chunk>, StreamError>, Closed> {
+    async fn next(
+        &mut self,
+        lines: &mut Frames,
+    ) -> Result<Result<Option<Chunk>, StreamError>, Closed> {
         let mut tags = self.tags.clone();
         tokio::select! {
             chunk = lines.next() => Ok(chunk),
@@ -270,15 +299,24 @@ impl Reflector {
     }
 
     /// Applies the events of a watch; returns the reason if the watch must end.
-    fn apply(&mut self, chunk: &Chunk, initial: &mut bool, batch: &mut Batch) -> Option<StreamError> {
+    fn apply(
+        &mut self,
+        chunk: &Chunk,
+        initial: &mut bool,
+        batch: &mut Batch,
+    ) -> Option<StreamError> {
         for frame in chunk.frames() {
             let kind = self.target.kind;
+
             // A bug that one object triggers must not affect other objects.
             let texts = &mut self.texts;
-            let Ok(event) = catch_unwind(AssertUnwindSafe(|| decode(kind, chunk.framing, frame, texts))) else {
+            let Ok(event) = catch_unwind(AssertUnwindSafe(|| {
+                decode(kind, chunk.framing, frame, texts)
+            })) else {
                 tracing::error!(%kind, "BUG: panic while decoding an object; skipped");
                 continue;
             };
+
             let version = match event {
                 Ok(WatchEvent::Put(stored)) => {
                     let version = stored.version.clone();
@@ -289,7 +327,10 @@ impl Reflector {
                     self.held.remove(&name, batch);
                     version
                 }
-                Ok(WatchEvent::Bookmark { version, ends_initial }) => {
+                Ok(WatchEvent::Bookmark {
+                    version,
+                    ends_initial,
+                }) => {
                     if *initial && ends_initial {
                         self.held.end_round(batch);
                         *initial = false;
@@ -297,12 +338,18 @@ impl Reflector {
                     version
                 }
                 Ok(WatchEvent::Failed(status)) => return Some(StreamError::Refused(status)),
-                Err(error) => return Some(StreamError::Broken(format!("failed to decode a watch event: {error}"))),
+                Err(error) => {
+                    return Some(StreamError::Broken(format!(
+                        "failed to decode a watch event: {error}"
+                    )));
+                }
             };
+
             if !*initial && !version.is_empty() {
                 self.state.next = WatchRequest::WatchFrom(version);
             }
         }
+
         None
     }
 
@@ -310,19 +357,42 @@ impl Reflector {
     async fn list(&mut self) -> Result<WatchOutcome, Closed> {
         self.held.begin_round();
         let mut more = String::new();
+
         loop {
-            let mut page = match self.connection.get(&self.list_path(&more), "application/json").await {
+            let mut page = match self
+                .connection
+                .get(&self.list_path(&more), "application/json")
+                .await
+            {
                 Ok(page) => page,
                 Err(error) => return Ok(WatchOutcome::Failed(error)),
             };
+
             let page: Value = match page.all().await.map(|body| serde_json::from_slice(&body)) {
                 Ok(Ok(page)) => page,
-                Ok(Err(error)) => return Ok(failed(&format!("failed to decode a list response: {error}"))),
+                Ok(Err(error)) => {
+                    return Ok(failed(&format!(
+                        "failed to decode a list response: {error}"
+                    )));
+                }
                 Err(error) => return Ok(WatchOutcome::Failed(error)),
             };
-            let text = |pointer: &str| page.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+
+            let text = |pointer: &str| {
+                page.pointer(pointer)
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+                    .to_owned()
+            };
+
             let mut batch = Batch::new();
-            for item in page.get("items").and_then(Value::as_array).into_iter().flatten() {
+
+            for item in page
+                .get("items")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+            {
                 let mut item = item.clone();
                 if let Some(members) = item.as_object_mut() {
                     // The items of a list have no `kind` and no `apiVersion`.
@@ -334,14 +404,18 @@ impl Reflector {
                 stored.share(&mut self.texts);
                 self.held.put(stored, &self.scope, &mut batch);
             }
+
             more = text("/metadata/continue");
             let version = text("/metadata/resourceVersion");
+
             if more.is_empty() {
                 self.held.end_round(&mut batch);
                 self.state.next = WatchRequest::WatchFrom(version);
             }
+
             self.send_batch(batch).await?;
             self.progress().await?;
+
             if more.is_empty() {
                 self.sync().await;
                 return Ok(WatchOutcome::Ended);
@@ -351,7 +425,10 @@ impl Reflector {
 
     /// The path of the current API version.
     fn path(&self) -> &str {
-        self.target.paths.get(self.state.version).expect("the version is below the number of paths")
+        self.target
+            .paths
+            .get(self.state.version)
+            .expect("the version is below the number of paths")
     }
 
     /// The selector as a part of a query.
@@ -359,7 +436,13 @@ impl Reflector {
         match self.target.selector.as_str() {
             "" => String::new(),
             selector => {
-                format!("&fieldSelector={}", selector.replace('=', "%3D").replace('!', "%21").replace(',', "%2C"))
+                format!(
+                    "&fieldSelector={}",
+                    selector
+                        .replace('=', "%3D")
+                        .replace('!', "%21")
+                        .replace(',', "%2C")
+                )
             }
         }
     }
@@ -369,18 +452,28 @@ impl Reflector {
         let seconds = jitter(WATCH_TIMEOUT).as_secs();
         let from = match ask {
             WatchRequest::ListAny => {
-                "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0".to_owned()
+                "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0"
+                    .to_owned()
             }
-            WatchRequest::ListConsistent => "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned(),
+            WatchRequest::ListConsistent => {
+                "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned()
+            }
             WatchRequest::WatchFrom(version) => format!("&resourceVersion={version}"),
         };
-        let (path, selector) = (self.path(), self.selector());
-        format!("{path}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}{from}{selector}")
+        let path = self.path();
+        let selector = self.selector();
+        format!(
+            "{path}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}{from}{selector}"
+        )
     }
 
     /// The path and query of a page of a list; `more` is the `continue` token of the previous page.
     fn list_path(&self, more: &str) -> String {
-        let from = if more.is_empty() { String::new() } else { format!("&continue={more}") };
+        let from = if more.is_empty() {
+            String::new()
+        } else {
+            format!("&continue={more}")
+        };
         format!("{}?limit={PAGE_SIZE}{from}{}", self.path(), self.selector())
     }
 
@@ -408,7 +501,8 @@ impl Reflector {
         if std::mem::replace(&mut self.unhealthy, true) {
             return Ok(());
         }
-        self.send_batch(vec![kind_problem(SOURCE, self.target.kind, Some(reason))]).await
+        self.send_batch(vec![kind_problem(SOURCE, self.target.kind, Some(reason))])
+            .await
     }
 
     /// Reports once that all initial objects were sent.
@@ -422,7 +516,11 @@ impl Reflector {
 
     /// Sends a batch unless it is empty.
     async fn send_batch(&self, batch: Batch) -> Result<(), Closed> {
-        if batch.is_empty() { Ok(()) } else { self.events.send(batch).await.map_err(|_| Closed) }
+        if batch.is_empty() {
+            Ok(())
+        } else {
+            self.events.send(batch).await.map_err(|_| Closed)
+        }
     }
 }
 
@@ -435,10 +533,17 @@ fn accepted(kind: Kind) -> &'static str {
     }
 }
 
-fn decode(kind: Kind, framing: Framing, frame: &[u8], texts: &mut SharedTexts) -> Result<WatchEvent, String> {
+fn decode(
+    kind: Kind,
+    framing: Framing,
+    frame: &[u8],
+    texts: &mut SharedTexts,
+) -> Result<WatchEvent, String> {
     match framing {
         Framing::Lines => decode_watch_event(kind, frame, texts).map_err(|error| error.to_string()),
-        Framing::Lengths => decode_binary_event(kind, frame, texts).map_err(|error| error.to_string()),
+        Framing::Lengths => {
+            decode_binary_event(kind, frame, texts).map_err(|error| error.to_string())
+        }
     }
 }
 

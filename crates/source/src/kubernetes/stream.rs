@@ -39,7 +39,8 @@ pub(super) struct Connection {
     client: kube::Client,
     /// The idle timeout. An idle watch has a bookmark about every minute.
     read_timeout: Duration,
-    /// Notified when the server responds again after failures, so that others retry without waiting.
+    /// Notified when the server responds again after failures, so that others retry without
+    /// waiting.
     pub(super) back: Arc<Notify>,
 }
 
@@ -92,7 +93,10 @@ impl Framing {
     /// Number of bytes at the start that are whole frames.
     fn whole(self, bytes: &[u8]) -> usize {
         match self {
-            Self::Lines => bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1),
+            Self::Lines => bytes
+                .iter()
+                .rposition(|byte| *byte == b'\n')
+                .map_or(0, |end| end + 1),
             Self::Lengths => {
                 let mut rest = bytes;
                 while let Some((_, after)) = self.split(rest) {
@@ -119,26 +123,52 @@ impl Chunk {
 impl Connection {
     /// A connection to a server.
     pub(super) fn new(client: kube::Client, read_timeout: Duration) -> Self {
-        Self { client, read_timeout, back: Arc::default() }
+        Self {
+            client,
+            read_timeout,
+            back: Arc::default(),
+        }
     }
 
     /// Sends a GET request; `accept` is the media type of the response.
     pub(super) async fn get(&self, path: &str, accept: &str) -> Result<Frames, StreamError> {
         let broken = |error: &dyn std::error::Error| StreamError::Broken(chain(error));
-        let request = http::Request::get(path).header(http::header::ACCEPT, accept).body(Body::empty());
+        let request = http::Request::get(path)
+            .header(http::header::ACCEPT, accept)
+            .body(Body::empty());
         let request = request.map_err(|error| broken(&error))?;
         let answer = timeout(self.read_timeout, self.client.send(request)).await;
-        let answer = answer.map_err(|_| StreamError::Silent(self.read_timeout))?.map_err(|error| broken(&error))?;
+        let answer = answer
+            .map_err(|_| StreamError::Silent(self.read_timeout))?
+            .map_err(|error| broken(&error))?;
         let (head, body) = answer.into_parts();
-        let kind = head.headers.get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let kind = head
+            .headers
+            .get(http::header::CONTENT_TYPE)
+            .and_then(|kind| kind.to_str().ok());
         let is_binary = kind.is_some_and(|kind| kind.starts_with(BINARY));
-        let framing = if is_binary { Framing::Lengths } else { Framing::Lines };
-        let mut frames = Frames { body, rest: BytesMut::new(), framing, read_timeout: self.read_timeout };
+        let framing = if is_binary {
+            Framing::Lengths
+        } else {
+            Framing::Lines
+        };
+
+        let mut frames = Frames {
+            body,
+            rest: BytesMut::new(),
+            framing,
+            read_timeout: self.read_timeout,
+        };
+
         if head.status.is_success() {
             return Ok(frames);
         }
+
         let body = frames.all().await.unwrap_or_default();
-        Err(StreamError::Refused(ServerStatus::of_answer(head.status.as_u16(), &body)))
+        Err(StreamError::Refused(ServerStatus::of_answer(
+            head.status.as_u16(),
+            &body,
+        )))
     }
 }
 
@@ -153,13 +183,21 @@ impl Frames {
                     Some(Ok(false) | Err(_)) | None => break,
                 }
             }
+
             let whole = self.framing.whole(&self.rest);
             if whole > 0 {
-                return Ok(Some(Chunk { bytes: self.take(whole), framing: self.framing }));
+                return Ok(Some(Chunk {
+                    bytes: self.take(whole),
+                    framing: self.framing,
+                }));
             }
+
             if self.rest.len() > MAX_EVENT_SIZE {
-                return Err(StreamError::Broken(format!("a watch event exceeds {MAX_EVENT_SIZE} bytes")));
+                return Err(StreamError::Broken(format!(
+                    "a watch event exceeds {MAX_EVENT_SIZE} bytes"
+                )));
             }
+
             if !self.frame().await? {
                 // The rest is an incomplete frame.
                 return Ok(None);
@@ -167,10 +205,15 @@ impl Frames {
         }
     }
 
-    /// Takes the first bytes of the received data. The rest is copied, so that an idle watch does not keep the memory of a busy hour.
+    /// Takes the first bytes of the received data. The rest is copied, so that an idle watch does
+    /// not keep the memory of a busy hour.
     fn take(&mut self, length: usize) -> Bytes {
         let left = self.rest.split_off(length);
-        let left = if left.is_empty() { BytesMut::new() } else { BytesMut::from(&left[..]) };
+        let left = if left.is_empty() {
+            BytesMut::new()
+        } else {
+            BytesMut::from(&left[..])
+        };
         std::mem::replace(&mut self.rest, left).freeze()
     }
 
@@ -182,8 +225,9 @@ impl Frames {
 
     /// Waits for more data and stores it; false at the end.
     async fn frame(&mut self) -> Result<bool, StreamError> {
-        let frame =
-            timeout(self.read_timeout, self.body.frame()).await.map_err(|_| StreamError::Silent(self.read_timeout))?;
+        let frame = timeout(self.read_timeout, self.body.frame())
+            .await
+            .map_err(|_| StreamError::Silent(self.read_timeout))?;
         match frame {
             None => Ok(false),
             Some(Ok(frame)) => {
@@ -205,12 +249,26 @@ mod tests {
     fn watch_frames_are_split_and_incomplete_ones_wait() {
         let cut = |framing: Framing, bytes: &'static [u8]| {
             let whole = framing.whole(bytes);
-            let chunk = Chunk { bytes: Bytes::from_static(&bytes[..whole]), framing };
-            (chunk.frames().map(<[u8]>::to_vec).collect::<Vec<_>>(), whole)
+            let chunk = Chunk {
+                bytes: Bytes::from_static(&bytes[..whole]),
+                framing,
+            };
+            (
+                chunk.frames().map(<[u8]>::to_vec).collect::<Vec<_>>(),
+                whole,
+            )
         };
-        assert_eq!(cut(Framing::Lines, b"a\nbc\n\nd"), (vec![b"a".to_vec(), b"bc".to_vec()], 6));
+
+        assert_eq!(
+            cut(Framing::Lines, b"a\nbc\n\nd"),
+            (vec![b"a".to_vec(), b"bc".to_vec()], 6)
+        );
         let lengths = b"\0\0\0\x01a\0\0\0\x02bc\0\0\0\x09d";
-        assert_eq!(cut(Framing::Lengths, lengths), (vec![b"a".to_vec(), b"bc".to_vec()], 11));
+        assert_eq!(
+            cut(Framing::Lengths, lengths),
+            (vec![b"a".to_vec(), b"bc".to_vec()], 11)
+        );
+
         assert_eq!(cut(Framing::Lengths, b"\xff\xff\xff\xff"), (vec![], 0));
     }
 }

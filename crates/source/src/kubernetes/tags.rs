@@ -1,7 +1,8 @@
 //! Tags: names of a revision, which operators move from one revision to another.
 //!
-//! As in istiod's tag watcher, a tag is a MutatingWebhookConfiguration or a Service of the control plane's namespace with the
-//! labels `istio.io/tag`, its name, and `istio.io/rev`, the revision that it refers to.
+//! As in istiod's tag watcher, a tag is a MutatingWebhookConfiguration or a Service of the control
+//! plane's namespace with the labels `istio.io/tag`, its name, and `istio.io/rev`, the revision
+//! that it refers to.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,9 +45,13 @@ struct TagSet {
 impl TagSet {
     fn take(&mut self, place: TagSource, event: Result<Event<ObjectMeta>, Error>) {
         let entry = |meta: ObjectMeta| {
-            let tag = meta.labels.and_then(|mut labels| labels.remove(TAG_LABEL)).filter(|tag| !tag.is_empty());
+            let tag = meta
+                .labels
+                .and_then(|mut labels| labels.remove(TAG_LABEL))
+                .filter(|tag| !tag.is_empty());
             ((place, meta.name.unwrap_or_default()), tag)
         };
+
         match event {
             Ok(Event::Init) => self.listed.retain(|(other, _), _| *other != place),
             Ok(Event::InitApply(meta)) => {
@@ -56,7 +61,8 @@ impl TagSet {
             }
             Ok(Event::InitDone) => {
                 self.tags.retain(|(other, _), _| *other != place);
-                self.tags.extend(self.listed.extract_if(.., |(other, _), _| *other == place));
+                self.tags
+                    .extend(self.listed.extract_if(.., |(other, _), _| *other == place));
                 self.see(place);
             }
             Ok(Event::Apply(meta)) => {
@@ -91,16 +97,35 @@ impl TagSet {
 }
 
 /// Sends the tags of the revision whenever they change.
-pub(super) async fn watch(client: kube::Client, scope: Arc<KubernetesScope>, sender: watch::Sender<Option<Tags>>) {
-    let config = watcher::Config::default().labels(&format!("{TAG_LABEL},{REVISION_LABEL}={}", scope.revision));
+pub(super) async fn watch(
+    client: kube::Client,
+    scope: Arc<KubernetesScope>,
+    sender: watch::Sender<Option<Tags>>,
+) {
+    let config = watcher::Config::default()
+        .labels(&format!("{TAG_LABEL},{REVISION_LABEL}={}", scope.revision));
     let webhooks = Api::<PartialObjectMeta<MutatingWebhookConfiguration>>::all(client.clone());
-    let services = Api::<PartialObjectMeta<Service>>::namespaced(client, scope.system_namespace.as_str());
+    let services =
+        Api::<PartialObjectMeta<Service>>::namespaced(client, scope.system_namespace.as_str());
     let webhooks = watcher(webhooks, config.clone()).default_backoff();
-    let webhooks = webhooks.map(|event| (TagSource::Webhook, event.map(|event| meta(event, |object| object.metadata))));
+    let webhooks = webhooks.map(|event| {
+        (
+            TagSource::Webhook,
+            event.map(|event| meta(event, |object| object.metadata)),
+        )
+    });
+
     let services = watcher(services, config).default_backoff();
-    let services = services.map(|event| (TagSource::Service, event.map(|event| meta(event, |object| object.metadata))));
+    let services = services.map(|event| {
+        (
+            TagSource::Service,
+            event.map(|event| meta(event, |object| object.metadata)),
+        )
+    });
+
     let mut events = std::pin::pin!(futures_util::stream::select(webhooks, services));
     let mut known = TagSet::default();
+
     while let Some((place, event)) = events.next().await {
         known.take(place, event);
         if let Some(tags) = known.tags() {
@@ -139,14 +164,26 @@ mod tests {
     #[test]
     fn tags_are_known_once_both_sources_are_synced_and_follow_changes() {
         let mut known = TagSet::default();
-        let tags = |known: &TagSet| known.tags().map(|tags| tags.iter().cloned().collect::<Vec<_>>().join(" "));
+        let tags = |known: &TagSet| {
+            known
+                .tags()
+                .map(|tags| tags.iter().cloned().collect::<Vec<_>>().join(" "))
+        };
         known.take(TagSource::Webhook, Ok(Event::Init));
-        known.take(TagSource::Webhook, Ok(Event::InitApply(object("w", "prod"))));
+        known.take(
+            TagSource::Webhook,
+            Ok(Event::InitApply(object("w", "prod"))),
+        );
+
         known.take(TagSource::Service, Ok(Event::Init));
         known.take(TagSource::Webhook, Ok(Event::InitDone));
         assert_eq!(tags(&known), None);
-        known.take(TagSource::Service, Ok(Event::InitApply(object("s", "canary"))));
+        known.take(
+            TagSource::Service,
+            Ok(Event::InitApply(object("s", "canary"))),
+        );
         known.take(TagSource::Service, Ok(Event::InitDone));
+
         assert_eq!(tags(&known).as_deref(), Some("canary prod"));
         known.take(TagSource::Webhook, Ok(Event::Delete(object("w", "prod"))));
         known.take(TagSource::Service, Ok(Event::Apply(object("s", "next"))));
@@ -156,7 +193,12 @@ mod tests {
         assert_eq!(tags(&known).as_deref(), Some(""));
         let mut blind = TagSet::default();
         blind.take(TagSource::Webhook, Err(Error::NoResourceVersion));
+
         blind.take(TagSource::Service, Err(Error::NoResourceVersion));
-        assert_eq!(tags(&blind).as_deref(), Some(""), "what may not be seen keeps nothing back");
+        assert_eq!(
+            tags(&blind).as_deref(),
+            Some(""),
+            "what may not be seen keeps nothing back"
+        );
     }
 }

@@ -45,8 +45,15 @@ async fn cluster() -> &'static Cluster {
 
 /// Takes away what tests have put.
 async fn clean(writer: &Writer) {
-    for path in ["/apis/networking.istio.io/v1/virtualservices", "/api/v1/namespaces"] {
-        for mut object in writer.get(path).await.unwrap()["items"].as_array().unwrap().clone() {
+    for path in [
+        "/apis/networking.istio.io/v1/virtualservices",
+        "/api/v1/namespaces",
+    ] {
+        for mut object in writer.get(path).await.unwrap()["items"]
+            .as_array()
+            .unwrap()
+            .clone()
+        {
             let name = object["metadata"]["name"].as_str().unwrap();
             if name == "default" || name.starts_with("kube-") {
                 continue;
@@ -63,11 +70,13 @@ async fn clean(writer: &Writer) {
     }
 }
 
-/// Puts an object. The API server may still take a namespace for the one of its name that was deleted before.
+/// Puts an object. The API server may still take a namespace for the one of its name that was
+/// deleted before.
 async fn put(writer: &Writer, object: &Value) {
     let end = tokio::time::Instant::now() + Duration::from_secs(30);
     while let Err(error) = writer.put(object).await {
-        let is_late = format!("{error:?}").contains("NamespaceTerminating") && tokio::time::Instant::now() < end;
+        let is_late = format!("{error:?}").contains("NamespaceTerminating")
+            && tokio::time::Instant::now() < end;
         assert!(is_late, "{error:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -81,7 +90,9 @@ fn reference(object: &Value) -> ObjectRef {
 /// Of a batch, what is about objects that the test has put.
 fn about(batch: Batch, ours: &BTreeSet<ObjectRef>) -> Batch {
     let is_ours = |event: &SourceEvent| match event {
-        SourceEvent::Added(object) | SourceEvent::Updated(object) => ours.contains(&object.object_ref()),
+        SourceEvent::Added(object) | SourceEvent::Updated(object) => {
+            ours.contains(&object.object_ref())
+        }
         SourceEvent::Deleted(name) => ours.contains(name),
         SourceEvent::MeshConfig(_)
         | SourceEvent::MeshNetworks(_)
@@ -99,14 +110,21 @@ impl SourceUnderTest for ApiServer {
         let writer = cluster.writer().await.unwrap();
         clean(&writer).await;
         let ours: Arc<parking_lot::Mutex<BTreeSet<ObjectRef>>> = Arc::default();
+
         for object in objects {
             ours.lock().insert(reference(object));
             put(&writer, object).await;
         }
+
         let client = cluster.client().await.unwrap();
-        let config = KubernetesSourceConfig { client, scope: KubernetesScope::default(), idle_timeout: IDLE_TIMEOUT };
+        let config = KubernetesSourceConfig {
+            client,
+            scope: KubernetesScope::default(),
+            idle_timeout: IDLE_TIMEOUT,
+        };
         let (sender, mut all) = mpsc::channel(64);
         let (to_test, events) = mpsc::channel(64);
+
         let mut running = JoinSet::new();
         running.spawn(async move { KubernetesSource::new(config).run(sender).await.unwrap() });
         let known = ours.clone();
@@ -118,7 +136,14 @@ impl SourceUnderTest for ApiServer {
                 }
             }
         });
-        Self { writer, events, ours, _running: running, _turn: turn }
+
+        Self {
+            writer,
+            events,
+            ours,
+            _running: running,
+            _turn: turn,
+        }
     }
 
     async fn put(&mut self, object: &Value) {

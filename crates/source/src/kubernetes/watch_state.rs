@@ -5,14 +5,15 @@ use std::time::Duration;
 use super::stream::StreamError;
 use navarch_api::decode::ServerStatus;
 
-/// The state of list and watch of one kind: a state machine without time or sockets, see [`WatchState::after`].
+/// The state of list and watch of one kind: a state machine without time or sockets, see
+/// [`WatchState::after`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WatchState {
     pub(super) next: WatchRequest,
     /// The API version in use, as an index into the supported ones.
     pub(super) version: usize,
-    /// Whether the server is requested to stream the existing objects as events of a watch (since Kubernetes 1.32); otherwise they
-    /// are listed, until a request succeeds.
+    /// Whether the server is requested to stream the existing objects as events of a watch (since
+    /// Kubernetes 1.32); otherwise they are listed, until a request succeeds.
     pub(super) streams_lists: bool,
 }
 
@@ -21,7 +22,8 @@ pub(super) struct WatchState {
 pub(super) enum WatchRequest {
     /// A list of any version that the server has (`resourceVersion=0`).
     ListAny,
-    /// A consistent list of the newest version, because the version of the server's cache was too old.
+    /// A consistent list of the newest version, because the version of the server's cache was too
+    /// old.
     ListConsistent,
     /// A watch for changes after this `resourceVersion` of the collection.
     WatchFrom(String),
@@ -55,14 +57,24 @@ pub(super) enum Pause {
 impl WatchState {
     /// The initial state.
     pub(super) fn new() -> Self {
-        Self { next: WatchRequest::ListAny, version: 0, streams_lists: true }
+        Self {
+            next: WatchRequest::ListAny,
+            version: 0,
+            streams_lists: true,
+        }
     }
 
     /// The state after an outcome. `versions` is the number of supported API versions of the kind.
     pub(super) fn after(&self, outcome: WatchOutcome, versions: usize) -> (Self, Pause) {
         let failure = |least, reason| Pause::Failure { least, reason };
         match outcome {
-            WatchOutcome::Ended => (Self { streams_lists: true, ..self.clone() }, Pause::None),
+            WatchOutcome::Ended => (
+                Self {
+                    streams_lists: true,
+                    ..self.clone()
+                },
+                Pause::None,
+            ),
             WatchOutcome::Failed(StreamError::Refused(status)) => self.refused(&status, versions),
             WatchOutcome::Failed(error @ (StreamError::Broken(_) | StreamError::Silent(_))) => {
                 (self.clone(), failure(Duration::ZERO, error.to_string()))
@@ -72,23 +84,50 @@ impl WatchState {
 
     /// The state after an error status.
     fn refused(&self, status: &ServerStatus, versions: usize) -> (Self, Pause) {
-        let with = |next: &WatchRequest| Self { next: next.clone(), ..self.clone() };
+        let with = |next: &WatchRequest| Self {
+            next: next.clone(),
+            ..self.clone()
+        };
         let least = Duration::from_secs(u64::from(status.retry_after_seconds()));
-        let failure = Pause::Failure { least, reason: status.to_string() };
+        let failure = Pause::Failure {
+            least,
+            reason: status.to_string(),
+        };
+
         match status.code {
-            404 if self.version + 1 < versions => {
-                (Self { version: self.version + 1, next: WatchRequest::ListAny, ..self.clone() }, Pause::None)
-            }
+            404 if self.version + 1 < versions => (
+                Self {
+                    version: self.version + 1,
+                    next: WatchRequest::ListAny,
+                    ..self.clone()
+                },
+                Pause::None,
+            ),
             // All versions have been tried; the next attempt starts with the best again.
-            404 => (Self { version: 0, next: WatchRequest::ListAny, ..self.clone() }, Pause::Missing),
+            404 => (
+                Self {
+                    version: 0,
+                    next: WatchRequest::ListAny,
+                    ..self.clone()
+                },
+                Pause::Missing,
+            ),
             // The version is too old; a watch can only continue from a new list.
             410 if self.next == WatchRequest::ListConsistent => (self.clone(), failure),
             410 => (with(&WatchRequest::ListConsistent), Pause::None),
             401 | 403 => (self.clone(), Pause::Forbidden(status.to_string())),
-            // An older server does not support streamed lists, and a new server cannot stream one before its cache has the objects
-            // of the kind; plain lists always work.
-            400 | 422 | 429 if self.streams_lists && !matches!(self.next, WatchRequest::WatchFrom(_)) => {
-                (Self { streams_lists: false, ..self.clone() }, Pause::None)
+            // An older server does not support streamed lists, and a new server cannot stream one
+            // before its cache has the objects of the kind; plain lists always work.
+            400 | 422 | 429
+                if self.streams_lists && !matches!(self.next, WatchRequest::WatchFrom(_)) =>
+            {
+                (
+                    Self {
+                        streams_lists: false,
+                        ..self.clone()
+                    },
+                    Pause::None,
+                )
             }
             // The version is from before the server was restored to an older state.
             _ if status.is_version_too_large() => (with(&WatchRequest::ListConsistent), failure),
@@ -104,38 +143,93 @@ mod tests {
     use super::*;
 
     fn refusal(code: u16) -> WatchOutcome {
-        let body = json!({ "message": "no", "code": code, "details": { "retryAfterSeconds": 2 } }).to_string();
-        WatchOutcome::Failed(StreamError::Refused(ServerStatus::of_answer(code, body.as_bytes())))
+        let body = json!({ "message": "no", "code": code, "details": { "retryAfterSeconds": 2 } })
+            .to_string();
+        WatchOutcome::Failed(StreamError::Refused(ServerStatus::of_answer(
+            code,
+            body.as_bytes(),
+        )))
     }
 
     #[test]
     fn each_outcome_has_its_next_step() {
         let start = WatchState::new();
-        let at = |next: WatchRequest| WatchState { next, ..WatchState::new() };
+        let at = |next: WatchRequest| WatchState {
+            next,
+            ..WatchState::new()
+        };
         let since = || at(WatchRequest::WatchFrom("7".to_owned()));
-        let failure = || Pause::Failure { least: Duration::from_secs(2), reason: "no (500)".to_owned() };
+        let failure = || Pause::Failure {
+            least: Duration::from_secs(2),
+            reason: "no (500)".to_owned(),
+        };
+
         // In order: a watch that ends goes on where it was.
-        assert_eq!(since().after(WatchOutcome::Ended, 1), (since(), Pause::None));
+        assert_eq!(
+            since().after(WatchOutcome::Ended, 1),
+            (since(), Pause::None)
+        );
         assert_eq!(since().after(refusal(500), 1), (since(), failure()));
         let broken = StreamError::Broken("reset".to_owned());
-        let pause = Pause::Failure { least: Duration::ZERO, reason: "reset".to_owned() };
-        assert_eq!(since().after(WatchOutcome::Failed(broken), 1), (since(), pause));
+        let pause = Pause::Failure {
+            least: Duration::ZERO,
+            reason: "reset".to_owned(),
+        };
+
+        assert_eq!(
+            since().after(WatchOutcome::Failed(broken), 1),
+            (since(), pause)
+        );
+
         // Gone: all is asked for anew, and waited for where even that is gone.
-        assert_eq!(since().after(refusal(410), 1), (at(WatchRequest::ListConsistent), Pause::None));
-        assert!(matches!(at(WatchRequest::ListConsistent).after(refusal(410), 1), (_, Pause::Failure { .. })));
+        assert_eq!(
+            since().after(refusal(410), 1),
+            (at(WatchRequest::ListConsistent), Pause::None)
+        );
+        assert!(matches!(
+            at(WatchRequest::ListConsistent).after(refusal(410), 1),
+            (_, Pause::Failure { .. })
+        ));
+
         // Missing: the versions in turn, then patience.
-        let second = WatchState { version: 1, ..WatchState::new() };
-        assert_eq!(since().after(refusal(404), 2), (second.clone(), Pause::None));
-        assert_eq!(second.after(refusal(404), 2), (WatchState::new(), Pause::Missing));
+        let second = WatchState {
+            version: 1,
+            ..WatchState::new()
+        };
+        assert_eq!(
+            since().after(refusal(404), 2),
+            (second.clone(), Pause::None)
+        );
+
+        assert_eq!(
+            second.after(refusal(404), 2),
+            (WatchState::new(), Pause::Missing)
+        );
+
         // Forbidden: what is held stays.
-        assert_eq!(since().after(refusal(403), 2), (since(), Pause::Forbidden("no (403)".to_owned())));
+        assert_eq!(
+            since().after(refusal(403), 2),
+            (since(), Pause::Forbidden("no (403)".to_owned()))
+        );
+
         // An old server.
-        let old = WatchState { streams_lists: false, ..WatchState::new() };
+        let old = WatchState {
+            streams_lists: false,
+            ..WatchState::new()
+        };
         assert_eq!(start.after(refusal(422), 1), (old.clone(), Pause::None));
         assert_eq!(start.after(refusal(429), 1), (old.clone(), Pause::None));
-        assert!(matches!(old.after(refusal(400), 1), (_, Pause::Failure { .. })));
+        assert!(matches!(
+            old.after(refusal(400), 1),
+            (_, Pause::Failure { .. })
+        ));
+
         assert_eq!(
-            WatchState { next: WatchRequest::WatchFrom("7".to_owned()), ..old }.after(WatchOutcome::Ended, 1),
+            WatchState {
+                next: WatchRequest::WatchFrom("7".to_owned()),
+                ..old
+            }
+            .after(WatchOutcome::Ended, 1),
             (since(), Pause::None)
         );
     }
@@ -144,9 +238,15 @@ mod tests {
     fn a_too_large_resource_version_causes_a_consistent_relist() {
         let body =
             json!({ "message": "m", "details": { "causes": [{ "reason": "ResourceVersionTooLarge" }] } }).to_string();
-        let too_large = WatchOutcome::Failed(StreamError::Refused(ServerStatus::of_answer(504, body.as_bytes())));
-        let (state, pause) =
-            WatchState { next: WatchRequest::WatchFrom("9".to_owned()), ..WatchState::new() }.after(too_large, 1);
+        let too_large = WatchOutcome::Failed(StreamError::Refused(ServerStatus::of_answer(
+            504,
+            body.as_bytes(),
+        )));
+        let (state, pause) = WatchState {
+            next: WatchRequest::WatchFrom("9".to_owned()),
+            ..WatchState::new()
+        }
+        .after(too_large, 1);
         assert_eq!(state.next, WatchRequest::ListConsistent);
         assert!(matches!(pause, Pause::Failure { .. }));
     }

@@ -19,11 +19,13 @@ impl Files {
     /// Starts a source over files with these texts, of which either may be missing.
     fn start(mesh: Option<&str>, networks: Option<&str>) -> Self {
         let folder = TempDir::new().unwrap();
+
         for (name, text) in [("mesh", mesh), ("meshNetworks", networks)] {
             if let Some(text) = text {
                 fs::write(folder.path().join(name), text).unwrap();
             }
         }
+
         let source = MeshFileSource::new(MeshFileSourceConfig {
             mesh: Some(folder.path().join("mesh")),
             networks: Some(folder.path().join("meshNetworks")),
@@ -32,11 +34,19 @@ impl Files {
         let (sender, events) = mpsc::channel(16);
         let mut running = JoinSet::new();
         running.spawn(source.run(sender, Arc::new(Notify::new())));
-        Self { folder, events, _running: running }
+
+        Self {
+            folder,
+            events,
+            _running: running,
+        }
     }
 
     async fn next(&mut self) -> Batch {
-        timeout(Duration::from_secs(20), self.events.recv()).await.expect("nothing came").expect("the source ended")
+        timeout(Duration::from_secs(20), self.events.recv())
+            .await
+            .expect("nothing came")
+            .expect("the source ended")
     }
 
     /// The next batch in brief.
@@ -49,10 +59,13 @@ impl Files {
             SourceEvent::Problems { problems, .. } if problems.is_empty() => "well".to_owned(),
             SourceEvent::Problems { problems, .. } => {
                 let text: Vec<_> = problems.iter().map(ToString::to_string).collect();
-                text.join("; ").replace(&format!("{}/", self.folder.path().display()), "")
+                text.join("; ")
+                    .replace(&format!("{}/", self.folder.path().display()), "")
             }
             SourceEvent::FullSync => "synced".to_owned(),
-            SourceEvent::Added(_) | SourceEvent::Updated(_) | SourceEvent::Deleted(_) => "?".to_owned(),
+            SourceEvent::Added(_) | SourceEvent::Updated(_) | SourceEvent::Deleted(_) => {
+                "?".to_owned()
+            }
         };
         batch.into_iter().map(brief).collect()
     }
@@ -65,7 +78,13 @@ impl Files {
 #[tokio::test]
 async fn files_are_reported_at_start_and_on_change() {
     let mut files = Files::start(Some("rootNamespace: a\n"), Some("networks: {n: {}}"));
-    let start = ["mesh istio-system", "networks 0", "mesh a", "networks 1", "synced"];
+    let start = [
+        "mesh istio-system",
+        "networks 0",
+        "mesh a",
+        "networks 1",
+        "synced",
+    ];
     assert_eq!(files.brief().await, start);
     files.write("mesh", "rootNamespace: b\n");
     assert_eq!(files.brief().await, ["mesh b"]);
@@ -86,11 +105,26 @@ async fn a_missing_file_is_reported_and_defaults_are_used() {
 
 #[tokio::test]
 async fn a_file_that_is_broken_at_start_is_waited_for() {
-    let mut files = Files::start(Some("trustDomain: own\nenableTracing: maybe\n"), Some("networks: {n: {}}"));
+    let mut files = Files::start(
+        Some("trustDomain: own\nenableTracing: maybe\n"),
+        Some("networks: {n: {}}"),
+    );
     let events = files.brief().await;
-    assert!(events.len() == 1 && events[0].starts_with("mesh:2: enableTracing: "), "{events:?}");
+    assert!(
+        events.len() == 1 && events[0].starts_with("mesh:2: enableTracing: "),
+        "{events:?}"
+    );
+
     files.write("mesh", "trustDomain: own\nrootNamespace: b\n");
-    let start = ["mesh istio-system", "networks 0", "networks 1", "mesh b", "well", "synced"];
+    let start = [
+        "mesh istio-system",
+        "networks 0",
+        "networks 1",
+        "mesh b",
+        "well",
+        "synced",
+    ];
+
     assert_eq!(files.brief().await, start);
     files.write("mesh", "enableTracing: maybe\n");
     assert_eq!(files.brief().await.len(), 1, "the last good one stays");
@@ -102,15 +136,33 @@ async fn a_broken_file_leaves_the_last_good_one() {
     files.brief().await;
     files.write("mesh", "rootNamespace: b\nenableTracing: maybe\n");
     let events = files.brief().await;
-    assert!(events.len() == 1 && events[0].starts_with("mesh:2: enableTracing: "), "{events:?}");
-    files.write("mesh", "rootNamespace: b\ndefaultConfig:\n  discoveryAddress: nowhere\n");
+    assert!(
+        events.len() == 1 && events[0].starts_with("mesh:2: enableTracing: "),
+        "{events:?}"
+    );
+
+    files.write(
+        "mesh",
+        "rootNamespace: b\ndefaultConfig:\n  discoveryAddress: nowhere\n",
+    );
     let events = files.brief().await;
-    assert!(events.len() == 1 && events[0].starts_with("mesh:3: defaultConfig.discoveryAddress: "), "{events:?}");
+    assert!(
+        events.len() == 1 && events[0].starts_with("mesh:3: defaultConfig.discoveryAddress: "),
+        "{events:?}"
+    );
+
     files.write("mesh", "rootNamespace: c\nno_such: 1\n");
-    assert_eq!(files.brief().await, ["mesh c", "mesh:2: unknown field \"no_such\""]);
+    assert_eq!(
+        files.brief().await,
+        ["mesh c", "mesh:2: unknown field \"no_such\""]
+    );
     fs::remove_file(files.folder.path().join("mesh")).unwrap();
     let events = files.brief().await;
-    assert!(events.len() == 1 && events[0].starts_with("mesh: cannot be read: "), "{events:?}");
+    assert!(
+        events.len() == 1 && events[0].starts_with("mesh: cannot be read: "),
+        "{events:?}"
+    );
+
     files.write("mesh", "rootNamespace: c\n");
     assert_eq!(files.brief().await, ["mesh c", "well"]);
 }
@@ -133,9 +185,14 @@ async fn a_mounted_config_map_is_swapped() {
     let mut files = Files::start(None, None);
     files.brief().await;
     let folder = files.folder.path().to_owned();
+
     for (version, namespace) in [("..1", "a"), ("..2", "b")] {
         fs::create_dir(folder.join(version)).unwrap();
-        fs::write(folder.join(version).join("mesh"), format!("rootNamespace: {namespace}\n")).unwrap();
+        fs::write(
+            folder.join(version).join("mesh"),
+            format!("rootNamespace: {namespace}\n"),
+        )
+        .unwrap();
         symlink(version, folder.join("..data_tmp")).unwrap();
         fs::rename(folder.join("..data_tmp"), folder.join("..data")).unwrap();
         if version == "..1" {

@@ -31,19 +31,37 @@ pub(super) enum ConnectError {
 
 /// Connects to `host:port`.
 pub(super) async fn connect(address: &str, tls: Option<Client>) -> Result<Channel, ConnectError> {
-    let target = GrpcTarget::parse(address).ok_or_else(|| ConnectError::Address(address.to_owned()))?;
-    let (host, tls): (Arc<str>, _) = (Arc::from(target.host()), tls.map(Arc::new));
+    let target =
+        GrpcTarget::parse(address).ok_or_else(|| ConnectError::Address(address.to_owned()))?;
+    let host: Arc<str> = Arc::from(target.host());
+    let tls: _ = tls.map(Arc::new);
     let secure = move |stream| secure(stream, host.clone(), tls.clone());
-    target.connect(CONNECT_TIMEOUT, secure).await.map_err(ConnectError::Connect)
+    target
+        .connect(CONNECT_TIMEOUT, secure)
+        .await
+        .map_err(ConnectError::Connect)
 }
 
 /// Wraps a stream in TLS to a host, if configured.
-async fn secure(stream: TcpStream, host: Arc<str>, tls: Option<Arc<Client>>) -> io::Result<Box<dyn Io>> {
-    let Some(tls) = tls else { return Ok(Box::new(stream)) };
-    let name = if tls.server_name.is_empty() { &*host } else { &tls.server_name };
+async fn secure(
+    stream: TcpStream,
+    host: Arc<str>,
+    tls: Option<Arc<Client>>,
+) -> io::Result<Box<dyn Io>> {
+    let Some(tls) = tls else {
+        return Ok(Box::new(stream));
+    };
+    let name = if tls.server_name.is_empty() {
+        &*host
+    } else {
+        &tls.server_name
+    };
     let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
-    let stream = TlsConnector::from(tls.config.clone()).connect(name, stream).await?;
+    let stream = TlsConnector::from(tls.config.clone())
+        .connect(name, stream)
+        .await?;
     let (_, session) = stream.get_ref();
-    tls.check(session.peer_certificates().unwrap_or_default()).map_err(io::Error::other)?;
+    tls.check(session.peer_certificates().unwrap_or_default())
+        .map_err(io::Error::other)?;
     Ok(Box::new(stream))
 }

@@ -38,26 +38,49 @@ impl XdsMetrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let about = "1 while the stream to an xds:// config source is connected, else 0";
-        registry.register("navarch_config_source_connected", about, metrics.connected.clone());
-        let about = "Responses of an xds:// config source, by result: accepted (ack) or rejected (nack)";
-        registry.register("navarch_config_source_responses_total", about, metrics.responses.clone());
+        registry.register(
+            "navarch_config_source_connected",
+            about,
+            metrics.connected.clone(),
+        );
+        let about =
+            "Responses of an xds:// config source, by result: accepted (ack) or rejected (nack)";
+        registry.register(
+            "navarch_config_source_responses_total",
+            about,
+            metrics.responses.clone(),
+        );
         metrics
     }
 
     /// Sets whether the stream of a source is connected.
     pub(super) fn connected(&self, source: &Arc<str>, stands: bool) {
-        self.connected.get_or_create(&SourceLabel { source: source.clone() }).set(i64::from(stands));
+        self.connected
+            .get_or_create(&SourceLabel {
+                source: source.clone(),
+            })
+            .set(i64::from(stands));
     }
 
     /// Counts a response by whether it was accepted.
     pub(super) fn answered(&self, source: &Arc<str>, taken: bool) {
         let answer = if taken { "ack" } else { "nack" };
-        self.responses.get_or_create(&ResponseLabel { source: source.clone(), answer }).inc();
+        self.responses
+            .get_or_create(&ResponseLabel {
+                source: source.clone(),
+                answer,
+            })
+            .inc();
     }
 
     /// Number of responses with this result.
     #[cfg(test)]
     pub(super) fn count(&self, source: &str, answer: &'static str) -> u64 {
-        self.responses.get_or_create(&ResponseLabel { source: Arc::from(source), answer }).get()
+        self.responses
+            .get_or_create(&ResponseLabel {
+                source: Arc::from(source),
+                answer,
+            })
+            .get()
     }
 }

@@ -1,6 +1,9 @@
 //! A source against a server whose every word is the test's.
 
-#![expect(clippy::disallowed_methods, reason = "server and source end with the test")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "server and source end with the test"
+)]
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -50,8 +53,14 @@ impl AggregatedDiscoveryService for Server {
         request: Request<Streaming<DiscoveryRequest>>,
     ) -> Result<Response<Self::StreamAggregatedResourcesStream>, Status> {
         let (responses, stream) = mpsc::channel(64);
-        let opened = Opened { requests: request.into_inner(), responses };
-        self.0.send(opened).await.map_err(|_| Status::unavailable("the test is over"))?;
+        let opened = Opened {
+            requests: request.into_inner(),
+            responses,
+        };
+        self.0
+            .send(opened)
+            .await
+            .map_err(|_| Status::unavailable("the test is over"))?;
         Ok(Response::new(ReceiverStream::new(stream)))
     }
 
@@ -78,7 +87,13 @@ struct Rig {
 fn serve(listener: TcpListener, opened: mpsc::Sender<Opened>) -> JoinHandle<()> {
     let service = AggregatedDiscoveryServiceServer::new(Server(opened));
     let server = tonic::transport::Server::builder().add_service(service);
-    tokio::spawn(async move { drop(server.serve_with_incoming(TcpListenerStream::new(listener)).await) })
+    tokio::spawn(async move {
+        drop(
+            server
+                .serve_with_incoming(TcpListenerStream::new(listener))
+                .await,
+        )
+    })
 }
 
 impl Rig {
@@ -93,19 +108,34 @@ impl Rig {
             address: address.to_string(),
             tls: None,
             services_alone: false,
-            scope: KubernetesScope { revision: "canary".to_owned(), ..KubernetesScope::default() },
+            scope: KubernetesScope {
+                revision: "canary".to_owned(),
+                ..KubernetesScope::default()
+            },
             pod: Arc::from("istiod-1"),
             secrets: None,
             metrics: metrics.clone(),
         });
+
         source.max_response = LARGEST;
         let run = tokio::spawn(source.run(sender));
-        Self { address, opened, streams, events, metrics, serve, run }
+        Self {
+            address,
+            opened,
+            streams,
+            events,
+            metrics,
+            serve,
+            run,
+        }
     }
 
     /// The next stream that the source opens.
     async fn stream(&mut self) -> Opened {
-        timeout(TIMEOUT, self.streams.recv()).await.unwrap().unwrap()
+        timeout(TIMEOUT, self.streams.recv())
+            .await
+            .unwrap()
+            .unwrap()
     }
 
     /// The next events in brief.
@@ -116,7 +146,10 @@ impl Rig {
 
     /// Responses that were taken whole, and not.
     fn answered(&self) -> [u64; 2] {
-        ["ack", "nack"].map(|answer| self.metrics.count(&format!("xds://{}", self.address), answer))
+        ["ack", "nack"].map(|answer| {
+            self.metrics
+                .count(&format!("xds://{}", self.address), answer)
+        })
     }
 }
 
@@ -129,7 +162,11 @@ impl Drop for Rig {
 
 impl Opened {
     async fn request(&mut self) -> DiscoveryRequest {
-        timeout(TIMEOUT, self.requests.message()).await.unwrap().unwrap().unwrap()
+        timeout(TIMEOUT, self.requests.message())
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap()
     }
 
     /// Takes one request for each type.
@@ -143,18 +180,37 @@ impl Opened {
 
     /// Sends all resources of a type.
     async fn tell(&self, type_url: &str, version: &str, resources: Vec<Any>) {
-        let (type_url, version_info) = (type_url.to_owned(), version.to_owned());
+        let type_url = type_url.to_owned();
+        let version_info = version.to_owned();
         let nonce = format!("nonce of {version}");
-        let response = DiscoveryResponse { type_url, version_info, resources, nonce, ..DiscoveryResponse::default() };
+        let response = DiscoveryResponse {
+            type_url,
+            version_info,
+            resources,
+            nonce,
+            ..DiscoveryResponse::default()
+        };
         self.responses.send(Ok(response)).await.unwrap();
     }
 
-    /// Sends all resources of a type; gives the version that the source holds then, and why it refuses what was sent.
-    async fn send(&mut self, type_url: &str, version: &str, resources: Vec<Any>) -> (String, Option<String>) {
+    /// Sends all resources of a type; gives the version that the source holds then, and why it
+    /// refuses what was sent.
+    async fn send(
+        &mut self,
+        type_url: &str,
+        version: &str,
+        resources: Vec<Any>,
+    ) -> (String, Option<String>) {
         self.tell(type_url, version, resources).await;
         let answer = self.request().await;
-        assert_eq!((answer.type_url.as_str(), answer.response_nonce), (type_url, format!("nonce of {version}")));
-        (answer.version_info, answer.error_detail.map(|detail| detail.message))
+        assert_eq!(
+            (answer.type_url.as_str(), answer.response_nonce),
+            (type_url, format!("nonce of {version}"))
+        );
+        (
+            answer.version_info,
+            answer.error_detail.map(|detail| detail.message),
+        )
     }
 
     /// As [`Opened::send`] of VirtualServices.
@@ -163,19 +219,28 @@ impl Opened {
     }
 }
 
-/// An event in brief. Of problems it says the object, and the first of them; what is about the source as a whole has no object.
+/// An event in brief. Of problems it says the object, and the first of them; what is about the
+/// source as a whole has no object.
 fn brief(event: SourceEvent) -> String {
     match event {
         SourceEvent::Added(object) => format!("+{}", object.meta().key()),
         SourceEvent::Updated(object) => format!("~{}", object.meta().key()),
         SourceEvent::Deleted(name) => format!("-{}", name.name),
         SourceEvent::Problems { place, problems } => {
-            let object = place.strip_prefix("xds://").unwrap().split_once('/').map_or("", |(_, object)| object);
-            let problem = problems.first().map_or("well".to_owned(), |problem| problem.fault.to_string());
+            let object = place
+                .strip_prefix("xds://")
+                .unwrap()
+                .split_once('/')
+                .map_or("", |(_, object)| object);
+            let problem = problems
+                .first()
+                .map_or("well".to_owned(), |problem| problem.fault.to_string());
             format!("{object}: {problem}")
         }
         SourceEvent::FullSync => "synced".to_owned(),
-        event @ (SourceEvent::MeshConfig(_) | SourceEvent::MeshNetworks(_) | SourceEvent::Keys(..)) => {
+        event @ (SourceEvent::MeshConfig(_)
+        | SourceEvent::MeshNetworks(_)
+        | SourceEvent::Keys(..)) => {
             panic!("not of this source: {event:?}")
         }
     }
@@ -188,8 +253,13 @@ fn virtual_service(name: &str, host: &str, labels: Value) -> Any {
         "apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
         "metadata": { "name": name, "namespace": "shop", "labels": labels }, "spec": { "hosts": [host], "http": route },
     }));
-    let Outcome::Read { object, .. } = outcome else { panic!("{outcome:?}") };
-    Any { type_url: mcp::RESOURCE_URL.to_owned(), value: mcp::encode(&object).unwrap().into() }
+    let Outcome::Read { object, .. } = outcome else {
+        panic!("{outcome:?}")
+    };
+    Any {
+        type_url: mcp::RESOURCE_URL.to_owned(),
+        value: mcp::encode(&object).unwrap().into(),
+    }
 }
 
 /// A VirtualService for this host.
@@ -199,7 +269,10 @@ fn route(name: &str, host: &str) -> Any {
 
 /// What is no resource.
 fn stranger() -> Any {
-    Any { type_url: "type.googleapis.com/google.protobuf.Empty".to_owned(), value: Vec::new() }
+    Any {
+        type_url: "type.googleapis.com/google.protobuf.Empty".to_owned(),
+        value: Vec::new(),
+    }
 }
 
 #[tokio::test]
@@ -208,34 +281,91 @@ async fn valid_resources_are_accepted_and_others_rejected_with_name_and_field() 
     let mut stream = rig.stream().await;
     let requests = stream.all_types().await;
     let node = requests[0].node.clone().unwrap();
-    assert_eq!(node.id, "sidecar~127.0.0.1~istiod-1.istio-system~istio-system.svc.cluster.local");
-    let metadata = node.metadata.unwrap().fields;
-    assert_eq!(metadata["GENERATOR"].kind, Some(ValueKind::StringValue("api".to_owned())));
-    assert_eq!(metadata["ISTIO_REVISION"].kind, Some(ValueKind::StringValue("canary".to_owned())));
-    assert!(requests[1..].iter().all(|request| request.node.is_none()), "it is said once");
+    assert_eq!(
+        node.id,
+        "sidecar~127.0.0.1~istiod-1.istio-system~istio-system.svc.cluster.local"
+    );
 
-    let of_another_revision = virtual_service("other", "o.com", json!({ "istio.io/rev": "stable" }));
-    let answer = stream.routes("1", vec![route("good", "a.com"), route("bad", "b.com"), of_another_revision]).await;
+    let metadata = node.metadata.unwrap().fields;
+    assert_eq!(
+        metadata["GENERATOR"].kind,
+        Some(ValueKind::StringValue("api".to_owned()))
+    );
+    assert_eq!(
+        metadata["ISTIO_REVISION"].kind,
+        Some(ValueKind::StringValue("canary".to_owned()))
+    );
+
+    assert!(
+        requests[1..].iter().all(|request| request.node.is_none()),
+        "it is said once"
+    );
+
+    let of_another_revision =
+        virtual_service("other", "o.com", json!({ "istio.io/rev": "stable" }));
+    let answer = stream
+        .routes(
+            "1",
+            vec![
+                route("good", "a.com"),
+                route("bad", "b.com"),
+                of_another_revision,
+            ],
+        )
+        .await;
+
     assert_eq!(answer, ("1".to_owned(), None));
     assert_eq!(rig.next().await, ["+shop/good", "+shop/bad"]);
 
-    let (version, refused) = stream.routes("2", vec![route("good", "c.com"), route("bad", "*.*")]).await;
+    let (version, refused) = stream
+        .routes("2", vec![route("good", "c.com"), route("bad", "*.*")])
+        .await;
     let refused = refused.unwrap();
-    assert!(refused.starts_with("VirtualService shop/bad: spec.hosts"), "{refused}");
-    assert_eq!(version, "1", "the version before is still the one that was taken");
+    assert!(
+        refused.starts_with("VirtualService shop/bad: spec.hosts"),
+        "{refused}"
+    );
+
+    assert_eq!(
+        version, "1",
+        "the version before is still the one that was taken"
+    );
     let reason = refused.strip_prefix("VirtualService shop/bad: ").unwrap();
-    assert_eq!(rig.next().await, ["~shop/good".to_owned(), format!("VirtualService/shop/bad: {reason}")]);
+    assert_eq!(
+        rig.next().await,
+        [
+            "~shop/good".to_owned(),
+            format!("VirtualService/shop/bad: {reason}")
+        ]
+    );
+
     assert_eq!(rig.answered(), [1, 1]);
 
     // It is refused as long as it is broken, and its last good version stays; then it is well.
-    let (version, refused) = stream.routes("3", vec![route("good", "c.com"), route("bad", "*.*")]).await;
+    let (version, refused) = stream
+        .routes("3", vec![route("good", "c.com"), route("bad", "*.*")])
+        .await;
     assert_eq!(
         (version.as_str(), refused.as_deref()),
-        ("1", Some(format!("VirtualService shop/bad: {reason}").as_str()))
+        (
+            "1",
+            Some(format!("VirtualService shop/bad: {reason}").as_str())
+        )
     );
-    assert_eq!(rig.next().await, [format!("VirtualService/shop/bad: {reason}")]);
-    assert_eq!(stream.routes("4", vec![route("bad", "b.com")]).await, ("4".to_owned(), None));
-    assert_eq!(rig.next().await, ["VirtualService/shop/bad: well", "-shop/good"]);
+
+    assert_eq!(
+        rig.next().await,
+        [format!("VirtualService/shop/bad: {reason}")]
+    );
+    assert_eq!(
+        stream.routes("4", vec![route("bad", "b.com")]).await,
+        ("4".to_owned(), None)
+    );
+
+    assert_eq!(
+        rig.next().await,
+        ["VirtualService/shop/bad: well", "-shop/good"]
+    );
     assert_eq!(rig.answered(), [2, 2]);
 }
 
@@ -244,26 +374,50 @@ async fn unnamed_resources_prevent_deletions() {
     let mut rig = Rig::start().await;
     let mut stream = rig.stream().await;
     stream.all_types().await;
-    stream.routes("1", vec![route("a", "a.com"), route("b", "b.com")]).await;
+    stream
+        .routes("1", vec![route("a", "a.com"), route("b", "b.com")])
+        .await;
     assert_eq!(rig.next().await, ["+shop/a", "+shop/b"]);
 
-    let (version, refused) = stream.routes("2", vec![route("a", "c.com"), stranger(), stranger()]).await;
+    let (version, refused) = stream
+        .routes("2", vec![route("a", "c.com"), stranger(), stranger()])
+        .await;
     assert_eq!(version, "1");
-    assert_eq!(refused.unwrap(), "2 resources are not of type type.googleapis.com/istio.mcp.v1alpha1.Resource");
-    assert_eq!(rig.next().await, ["~shop/a"], "either of the strangers may be b");
+    assert_eq!(
+        refused.unwrap(),
+        "2 resources are not of type type.googleapis.com/istio.mcp.v1alpha1.Resource"
+    );
 
-    let garbled = Any { type_url: mcp::RESOURCE_URL.to_owned(), value: vec![0xff; 9] };
+    assert_eq!(
+        rig.next().await,
+        ["~shop/a"],
+        "either of the strangers may be b"
+    );
+
+    let garbled = Any {
+        type_url: mcp::RESOURCE_URL.to_owned(),
+        value: vec![0xff; 9],
+    };
     let (_, refused) = stream.routes("3", vec![route("a", "d.com"), garbled]).await;
     let refused = refused.unwrap();
     assert!(
-        refused.starts_with("VirtualService: is not a type.googleapis.com/istio.mcp.v1alpha1.Resource: "),
+        refused.starts_with(
+            "VirtualService: is not a type.googleapis.com/istio.mcp.v1alpha1.Resource: "
+        ),
         "{refused}"
     );
+
     let events = rig.next().await;
     assert_eq!(events[0], "~shop/a");
-    assert!(events.len() == 2 && events[1].starts_with("VirtualService: is not a "), "{events:?}");
+    assert!(
+        events.len() == 2 && events[1].starts_with("VirtualService: is not a "),
+        "{events:?}"
+    );
 
-    assert_eq!(stream.routes("4", vec![route("a", "d.com")]).await, ("4".to_owned(), None));
+    assert_eq!(
+        stream.routes("4", vec![route("a", "d.com")]).await,
+        ("4".to_owned(), None)
+    );
     assert_eq!(rig.next().await, ["VirtualService: well", "-shop/b"]);
 }
 
@@ -272,19 +426,47 @@ async fn resources_of_a_wrong_type_are_rejected_and_unrequested_types_ignored() 
     let mut rig = Rig::start().await;
     let mut stream = rig.stream().await;
     stream.all_types().await;
-    let (_, refused) = stream.send("networking.istio.io/v1/Gateway", "1", vec![route("a", "a.com")]).await;
+    let (_, refused) = stream
+        .send(
+            "networking.istio.io/v1/Gateway",
+            "1",
+            vec![route("a", "a.com")],
+        )
+        .await;
+
     let refused = refused.unwrap();
     assert!(
-        refused.starts_with("Gateway shop/a: body: must be a istio.networking.v1alpha3.Gateway, is a"),
+        refused
+            .starts_with("Gateway shop/a: body: must be a istio.networking.v1alpha3.Gateway, is a"),
         "{refused}"
     );
     let events = rig.next().await;
-    assert!(events.len() == 1 && events[0].starts_with("Gateway/shop/a: body: "), "{events:?}");
+    assert!(
+        events.len() == 1 && events[0].starts_with("Gateway/shop/a: body: "),
+        "{events:?}"
+    );
 
     // There is no answer to what was not asked for: the next request is about the next response.
-    stream.tell("type.googleapis.com/envoy.config.cluster.v3.Cluster", "1", vec![stranger()]).await;
-    stream.tell("networking.istio.io/v1beta1/VirtualService", "1", vec![route("a", "a.com")]).await;
-    assert_eq!(stream.routes("2", vec![route("a", "a.com")]).await, ("2".to_owned(), None));
+    stream
+        .tell(
+            "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+            "1",
+            vec![stranger()],
+        )
+        .await;
+
+    stream
+        .tell(
+            "networking.istio.io/v1beta1/VirtualService",
+            "1",
+            vec![route("a", "a.com")],
+        )
+        .await;
+
+    assert_eq!(
+        stream.routes("2", vec![route("a", "a.com")]).await,
+        ("2".to_owned(), None)
+    );
     assert_eq!(rig.next().await, ["+shop/a"]);
 }
 
@@ -293,23 +475,46 @@ async fn configuration_survives_a_disconnect_and_the_source_reconnects() {
     let mut rig = Rig::start().await;
     let mut stream = rig.stream().await;
     let requests = stream.all_types().await;
-    stream.routes("1", vec![route("a", "a.com"), route("b", "b.com")]).await;
+    stream
+        .routes("1", vec![route("a", "a.com"), route("b", "b.com")])
+        .await;
     assert_eq!(rig.next().await, ["+shop/a", "+shop/b"]);
-    let others = requests.iter().filter(|request| request.type_url != VIRTUAL_SERVICES);
+    let others = requests
+        .iter()
+        .filter(|request| request.type_url != VIRTUAL_SERVICES);
+
     for request in others {
-        assert_eq!(stream.send(&request.type_url, "1", Vec::new()).await, ("1".to_owned(), None));
+        assert_eq!(
+            stream.send(&request.type_url, "1", Vec::new()).await,
+            ("1".to_owned(), None)
+        );
     }
+
     assert_eq!(rig.next().await, ["synced"], "once all types are answered");
 
     // A stream ends and another begins: only differences are sent.
-    stream.responses.send(Err(Status::unavailable("going away"))).await.unwrap();
-    assert_eq!(rig.next().await, [": cannot be read: the server ended the stream with Unavailable: \"going away\""]);
+    stream
+        .responses
+        .send(Err(Status::unavailable("going away")))
+        .await
+        .unwrap();
+    assert_eq!(
+        rig.next().await,
+        [": cannot be read: the server ended the stream with Unavailable: \"going away\""]
+    );
+
     let mut stream = rig.stream().await;
     let again = stream.all_types().await;
     assert!(again[0].node.is_some() && again.len() == requests.len());
-    stream.routes("9", vec![route("a", "a.com"), route("b", "*.*")]).await;
+    stream
+        .routes("9", vec![route("a", "a.com"), route("b", "*.*")])
+        .await;
     let events = rig.next().await;
-    assert!(events[0].starts_with("VirtualService/shop/b: spec.hosts"), "its last good version stays: {events:?}");
+    assert!(
+        events[0].starts_with("VirtualService/shop/b: spec.hosts"),
+        "its last good version stays: {events:?}"
+    );
+
     assert_eq!(events[1..], [": well"]);
 
     // The server is gone, with its port.
@@ -317,19 +522,34 @@ async fn configuration_survives_a_disconnect_and_the_source_reconnects() {
     drop(stream);
     let mut events = rig.next().await;
     while !events[0].starts_with(": cannot be read: failed to connect") {
-        assert!(events.len() == 1 && events[0].starts_with(": cannot be read: "), "{events:?}");
+        assert!(
+            events.len() == 1 && events[0].starts_with(": cannot be read: "),
+            "{events:?}"
+        );
         events = rig.next().await;
     }
+
     let listener = TcpListener::bind(rig.address).await.unwrap();
     rig.serve = serve(listener, rig.opened.clone());
     let mut stream = rig.stream().await;
     stream.all_types().await;
-    stream.routes("1", vec![route("b", "b.com"), route("c", "c.com")]).await;
+    stream
+        .routes("1", vec![route("b", "b.com"), route("c", "c.com")])
+        .await;
     let mut events = rig.next().await;
     while events.len() == 1 && events[0].starts_with(": cannot be read: ") {
         events = rig.next().await;
     }
-    assert_eq!(events, ["VirtualService/shop/b: well", "+shop/c", "-shop/a", ": well"]);
+
+    assert_eq!(
+        events,
+        [
+            "VirtualService/shop/b: well",
+            "+shop/c",
+            "-shop/a",
+            ": well"
+        ]
+    );
 }
 
 #[tokio::test]
@@ -339,17 +559,25 @@ async fn a_response_that_is_too_large_ends_the_stream_and_takes_nothing_with_it(
     stream.all_types().await;
     stream.routes("1", vec![route("a", "a.com")]).await;
     assert_eq!(rig.next().await, ["+shop/a"]);
-    let large = Any { type_url: mcp::RESOURCE_URL.to_owned(), value: vec![0; LARGEST] };
+    let large = Any {
+        type_url: mcp::RESOURCE_URL.to_owned(),
+        value: vec![0; LARGEST],
+    };
     stream.tell(VIRTUAL_SERVICES, "2", vec![large]).await;
+
     let events = rig.next().await;
     assert!(
-        events.len() == 1 && events[0].starts_with(": cannot be read: the server ended the stream with"),
+        events.len() == 1
+            && events[0].starts_with(": cannot be read: the server ended the stream with"),
         "{events:?}"
     );
     assert!(events[0].contains("message length too large"), "{events:?}");
 
     let mut stream = rig.stream().await;
     stream.all_types().await;
-    assert_eq!(stream.routes("3", vec![route("a", "a.com")]).await, ("3".to_owned(), None));
+    assert_eq!(
+        stream.routes("3", vec![route("a", "a.com")]).await,
+        ("3".to_owned(), None)
+    );
     assert_eq!(rig.next().await, [": well"], "nothing was lost");
 }

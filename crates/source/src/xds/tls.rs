@@ -1,8 +1,9 @@
 //! TLS to a configuration source, from `tlsSettings`.
 //!
-//! As in istiod `caCertificates` and `caCrl` contain PEM; here these fields, certificate and key may be file names as well. istiod
-//! supports only `SIMPLE` and uses plain text for all other modes; here `MUTUAL` sends a client certificate, by which a control
-//! plane proves to another that it may read configuration.
+//! As in istiod `caCertificates` and `caCrl` contain PEM; here these fields, certificate and key
+//! may be file names as well. istiod supports only `SIMPLE` and uses plain text for all other
+//! modes; here `MUTUAL` sends a client certificate, by which a control plane proves to another that
+//! it may read configuration.
 
 use std::io;
 use std::path::Path;
@@ -39,7 +40,11 @@ pub(super) enum TlsError {
     Missing(&'static str),
     /// A file cannot be read.
     #[error("{field}: failed to read {path}")]
-    File { field: &'static str, path: String, source: io::Error },
+    File {
+        field: &'static str,
+        path: String,
+        source: io::Error,
+    },
     /// Text is not valid PEM.
     #[error(transparent)]
     Pem(#[from] PemError),
@@ -48,7 +53,11 @@ pub(super) enum TlsError {
     NoCluster(String),
     /// The Secret cannot be read.
     #[error("credentialName: failed to read Secret {name:?} in namespace {namespace}")]
-    Secret { name: String, namespace: String, source: Box<kube::Error> },
+    Secret {
+        name: String,
+        namespace: String,
+        source: Box<kube::Error>,
+    },
     /// The Secret has no such key.
     #[error("credentialName: Secret {name:?} has no {key}")]
     NoKey { name: String, key: &'static str },
@@ -99,16 +108,24 @@ pub(super) async fn client(
         ClientTlsMode::Simple => false,
         ClientTlsMode::Mutual => true,
     };
+
     let material = match settings.credential_name.as_str() {
         "" => material(settings, is_mutual)?,
         name => of_secret(cluster, namespace, name, is_mutual).await?,
     };
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()?;
     let is_unchecked = settings.insecure_skip_verify == Some(true);
-    let verifier: Arc<dyn ServerCertVerifier> =
-        if is_unchecked { AnyCertificate::new(provider) } else { verifier(&material, provider)? };
-    let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
+    let verifier: Arc<dyn ServerCertVerifier> = if is_unchecked {
+        AnyCertificate::new(provider)
+    } else {
+        verifier(&material, provider)?
+    };
+
+    let builder = builder
+        .dangerous()
+        .with_custom_certificate_verifier(verifier);
     let mut config = match &material.own {
         Some((chain, key)) => {
             let chain = readable_certificates(chain, "clientCertificate")?;
@@ -116,9 +133,19 @@ pub(super) async fn client(
         }
         None => builder.with_no_client_auth(),
     };
+
     config.alpn_protocols = vec![b"h2".to_vec()];
-    let names = if is_unchecked { Vec::new() } else { settings.subject_alt_names.clone() };
-    Ok(Some(Client { config: Arc::new(config), server_name: settings.sni.clone(), names }))
+    let names = if is_unchecked {
+        Vec::new()
+    } else {
+        settings.subject_alt_names.clone()
+    };
+
+    Ok(Some(Client {
+        config: Arc::new(config),
+        server_name: settings.sni.clone(),
+        names,
+    }))
 }
 
 impl Client {
@@ -131,16 +158,25 @@ impl Client {
         if self.names.iter().any(|name| found.contains(name)) {
             return Ok(());
         }
-        Err(NameMismatch { found: found.join(", "), wanted: self.names.join(", ") })
+        Err(NameMismatch {
+            found: found.join(", "),
+            wanted: self.names.join(", "),
+        })
     }
 }
 
 /// The DNS names and URIs of a certificate.
 fn names_of(leaf: &[u8]) -> Vec<String> {
-    let Ok((_, certificate)) = X509Certificate::from_der(leaf) else { return Vec::new() };
-    let Ok(Some(names)) = certificate.subject_alternative_name() else { return Vec::new() };
+    let Ok((_, certificate)) = X509Certificate::from_der(leaf) else {
+        return Vec::new();
+    };
+    let Ok(Some(names)) = certificate.subject_alternative_name() else {
+        return Vec::new();
+    };
     let name = |name: &GeneralName<'_>| {
-        let (GeneralName::DNSName(name) | GeneralName::URI(name)) = name else { return None };
+        let (GeneralName::DNSName(name) | GeneralName::URI(name)) = name else {
+            return None;
+        };
         Some((*name).to_owned())
     };
     names.value.general_names.iter().filter_map(name).collect()
@@ -148,7 +184,14 @@ fn names_of(leaf: &[u8]) -> Vec<String> {
 
 /// Certificates and keys from the settings, or from files that they name.
 fn material(settings: &ClientTlsSettings, is_mutual: bool) -> Result<Material, TlsError> {
-    let optional = |field, text: &str| if text.is_empty() { Ok(None) } else { pem(field, text).map(Some) };
+    let optional = |field, text: &str| {
+        if text.is_empty() {
+            Ok(None)
+        } else {
+            pem(field, text).map(Some)
+        }
+    };
+
     let required = |field, text: &str| optional(field, text)?.ok_or(TlsError::Missing(field));
     let own = if is_mutual {
         let chain = required("clientCertificate", &settings.client_certificate)?;
@@ -156,8 +199,13 @@ fn material(settings: &ClientTlsSettings, is_mutual: bool) -> Result<Material, T
     } else {
         None
     };
+
     let roots = optional("caCertificates", &settings.ca_certificates)?;
-    Ok(Material { roots, revoked: optional("caCrl", &settings.ca_crl)?, own })
+    Ok(Material {
+        roots,
+        revoked: optional("caCrl", &settings.ca_crl)?,
+        own,
+    })
 }
 
 /// PEM from the settings, or from a file that they name.
@@ -166,7 +214,11 @@ fn pem(field: &'static str, text: &str) -> Result<Vec<u8>, TlsError> {
         return Ok(text.as_bytes().to_vec());
     }
     let read = regular_file::read(Path::new(text), MAX_SETTINGS_BYTES);
-    read.map_err(|source| TlsError::File { field, path: text.to_owned(), source })
+    read.map_err(|source| TlsError::File {
+        field,
+        path: text.to_owned(),
+        source,
+    })
 }
 
 /// Certificates and keys of a Secret, under the keys of gateways' Secrets.
@@ -176,27 +228,55 @@ async fn of_secret(
     name: &str,
     is_mutual: bool,
 ) -> Result<Material, TlsError> {
-    let Some(cluster) = cluster else { return Err(TlsError::NoCluster(name.to_owned())) };
+    let Some(cluster) = cluster else {
+        return Err(TlsError::NoCluster(name.to_owned()));
+    };
+
     let secrets: kube::Api<Secret> = kube::Api::namespaced(cluster.clone(), namespace.as_str());
     let secret = secrets.get(name).await.map_err(|source| {
-        let (name, namespace) = (name.to_owned(), namespace.to_string());
-        TlsError::Secret { name, namespace, source: Box::new(source) }
+        let name = name.to_owned();
+        let namespace = namespace.to_string();
+        TlsError::Secret {
+            name,
+            namespace,
+            source: Box::new(source),
+        }
     })?;
+
     let data = secret.data.unwrap_or_default();
-    let get = |keys: [&'static str; 2]| keys.iter().find_map(|key| data.get(*key)).map(|value| value.0.clone());
-    let missing = |key: &'static str| TlsError::NoKey { name: name.to_owned(), key };
+    let get = |keys: [&'static str; 2]| {
+        keys.iter()
+            .find_map(|key| data.get(*key))
+            .map(|value| value.0.clone())
+    };
+    let missing = |key: &'static str| TlsError::NoKey {
+        name: name.to_owned(),
+        key,
+    };
+
     let own = if is_mutual {
         let chain = get(["tls.crt", "cert"]).ok_or_else(|| missing("tls.crt"))?;
-        Some((chain, get(["tls.key", "key"]).ok_or_else(|| missing("tls.key"))?))
+        Some((
+            chain,
+            get(["tls.key", "key"]).ok_or_else(|| missing("tls.key"))?,
+        ))
     } else {
         None
     };
+
     let roots = get(["ca.crt", "cacert"]).ok_or_else(|| missing("ca.crt"))?;
-    Ok(Material { roots: Some(roots), revoked: get(["ca.crl", "crl"]), own })
+    Ok(Material {
+        roots: Some(roots),
+        revoked: get(["ca.crl", "crl"]),
+        own,
+    })
 }
 
 /// Verifies the server's certificate with the given root certificates, or those of the system.
-fn verifier(material: &Material, provider: Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>, TlsError> {
+fn verifier(
+    material: &Material,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<WebPkiServerVerifier>, TlsError> {
     let mut roots = RootCertStore::empty();
     match &material.roots {
         Some(pem) => roots.add_parsable_certificates(readable_certificates(pem, "caCertificates")?),
@@ -208,7 +288,10 @@ fn verifier(material: &Material, provider: Arc<CryptoProvider>) -> Result<Arc<We
         if lists.is_empty() {
             return Err(PemError::NoCrl("caCrl".to_owned()).into());
         }
-        builder = builder.with_crls(lists).only_check_end_entity_revocation().allow_unknown_revocation_status();
+        builder = builder
+            .with_crls(lists)
+            .only_check_end_entity_revocation()
+            .allow_unknown_revocation_status();
     }
     Ok(builder.build()?)
 }

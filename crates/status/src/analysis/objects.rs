@@ -54,18 +54,29 @@ pub(super) struct Objects {
 impl Objects {
     /// No objects, for a control plane of this revision and namespace.
     pub(super) fn new(revision: &str, system_namespace: &str) -> Self {
-        Self { revision: revision.to_owned(), system_namespace: system_namespace.to_owned(), ..Self::default() }
+        Self {
+            revision: revision.to_owned(),
+            system_namespace: system_namespace.to_owned(),
+            ..Self::default()
+        }
     }
 
     /// Applies an event of a watch; returns whether something has changed.
-    pub(super) fn take(&mut self, kind: Kind, event: Result<Event<DynamicObject>, watcher::Error>) -> bool {
+    pub(super) fn take(
+        &mut self,
+        kind: Kind,
+        event: Result<Event<DynamicObject>, watcher::Error>,
+    ) -> bool {
         let is_changed = match event {
             Ok(Event::Init) => {
                 self.listed.insert(kind, BTreeSet::new());
                 false
             }
             Ok(Event::InitApply(object)) => {
-                self.listed.entry(kind).or_default().insert(key(kind, &object));
+                self.listed
+                    .entry(kind)
+                    .or_default()
+                    .insert(key(kind, &object));
                 self.put(kind, object)
             }
             Ok(Event::InitDone) => {
@@ -96,55 +107,83 @@ impl Objects {
                 false
             }
         };
+
         if is_changed {
             self.changed.insert(kind);
             if matches!(kind, Kind::MutatingWebhookConfiguration | Kind::Service) {
                 self.follow_tags();
             }
         }
+
         is_changed
     }
 
-    /// Finds the tags of the revision, as istiod's tag watcher does: of webhooks, and of Services beside the control plane.
+    /// Finds the tags of the revision, as istiod's tag watcher does: of webhooks, and of Services
+    /// beside the control plane.
     fn follow_tags(&mut self) {
         let webhooks = self.in_namespace(Kind::MutatingWebhookConfiguration, "");
         let all = webhooks.chain(self.in_namespace(Kind::Service, &self.system_namespace));
         let labels = all.map(|known| &known.resource.labels);
-        let ours = labels.filter(|labels| labels.get(REVISION).is_some_and(|revision| **revision == *self.revision));
-        let tags: BTreeSet<String> = ours.filter_map(|labels| labels.get(TAG)).map(|tag| tag.to_string()).collect();
+        let ours = labels.filter(|labels| {
+            labels
+                .get(REVISION)
+                .is_some_and(|revision| **revision == *self.revision)
+        });
+        let tags: BTreeSet<String> = ours
+            .filter_map(|labels| labels.get(TAG))
+            .map(|tag| tag.to_string())
+            .collect();
         let before = std::mem::replace(&mut self.tags, tags);
         let moved: BTreeSet<&String> = before.symmetric_difference(&self.tags).collect();
+
         if !moved.is_empty() {
-            let named =
-                self.known.iter().filter(|(_, known)| known.revision.as_ref().is_some_and(|of| moved.contains(of)));
+            let named = self
+                .known
+                .iter()
+                .filter(|(_, known)| known.revision.as_ref().is_some_and(|of| moved.contains(of)));
             self.changed.extend(named.map(|(key, _)| key.kind));
         }
     }
 
-    fn in_namespace<'a>(&'a self, kind: Kind, namespace: &'a str) -> impl Iterator<Item = &'a TrackedObject> {
-        let first = Key { kind, namespace: namespace.to_owned(), name: String::new(), cluster: None };
+    fn in_namespace<'a>(
+        &'a self,
+        kind: Kind,
+        namespace: &'a str,
+    ) -> impl Iterator<Item = &'a TrackedObject> {
+        let first = Key {
+            kind,
+            namespace: namespace.to_owned(),
+            name: String::new(),
+            cluster: None,
+        };
         let all = self.known.range(first..);
-        all.take_while(move |(key, _)| key.kind == kind && key.namespace == namespace).map(|(_, known)| known)
+        all.take_while(move |(key, _)| key.kind == kind && key.namespace == namespace)
+            .map(|(_, known)| known)
     }
 
     /// Whether an object belongs to this revision, or to all.
     fn is_ours(&self, known: &TrackedObject) -> bool {
-        let is_mine = |of: &String| self.revision.is_empty() || *of == self.revision || self.tags.contains(of);
+        let is_mine = |of: &String| {
+            self.revision.is_empty() || *of == self.revision || self.tags.contains(of)
+        };
         known.revision.as_ref().is_none_or(is_mine)
     }
 
     /// Adds or updates an object; returns whether something has changed.
     fn put(&mut self, kind: Kind, mut object: DynamicObject) -> bool {
-        let (key, version) = (key(kind, &object), object.resource_version().unwrap_or_default());
+        let key = key(kind, &object);
+        let version = object.resource_version().unwrap_or_default();
         let before = self.known.get(&key);
         if before.is_some_and(|known| known.version == version) {
             return false;
         }
+
         let was_ours = before.is_some_and(|known| self.is_ours(known));
         object.metadata.managed_fields = None;
         let generation = object.metadata.generation.unwrap_or_default();
         let mut value = serde_json::to_value(&object).unwrap_or_default();
         let mut revision = None;
+
         // Tags move: objects of other revisions are kept, as they may become ours.
         if !live::is_analyzed(kind, &value, |named| {
             revision = Some(named.to_owned());
@@ -153,12 +192,20 @@ impl Objects {
             self.known.remove(&key);
             return was_ours;
         }
+
         if let Some(members) = value.as_object_mut() {
             members.insert("apiVersion".to_owned(), Value::from(kind.api_version()));
             members.insert("kind".to_owned(), Value::from(kind.as_str()));
         }
+
         let resource = Arc::new(Resource::of_cluster(kind, None, value));
-        let known = TrackedObject { resource, version, generation, revision };
+        let known = TrackedObject {
+            resource,
+            version,
+            generation,
+            revision,
+        };
+
         let is_ours = self.is_ours(&known);
         self.known.insert(key, known);
         was_ours || is_ours
@@ -167,7 +214,8 @@ impl Objects {
     /// Removes the objects of a kind that are not in a list; returns whether there were any.
     fn keep(&mut self, kind: Kind, listed: &BTreeSet<Key>) -> bool {
         let before = self.known.len();
-        self.known.retain(|key, _| key.kind != kind || listed.contains(key));
+        self.known
+            .retain(|key, _| key.kind != kind || listed.contains(key));
         self.known.len() < before
     }
 
@@ -192,19 +240,34 @@ impl Objects {
     }
 
     /// This revision's cluster-scoped objects, and those of namespaces in the scope.
-    pub(super) fn within<'a>(&'a self, scope: &'a NamespaceScope) -> impl Iterator<Item = &'a TrackedObject> {
-        let namespaces = self.known.iter().filter(|(key, _)| key.kind == Kind::Namespace);
+    pub(super) fn within<'a>(
+        &'a self,
+        scope: &'a NamespaceScope,
+    ) -> impl Iterator<Item = &'a TrackedObject> {
+        let namespaces = self
+            .known
+            .iter()
+            .filter(|(key, _)| key.kind == Kind::Namespace);
         let counts: BTreeSet<&str> = namespaces
             .filter(|(_, known)| {
                 let labels = known.resource.labels.iter();
-                let labels: TextMap = labels.map(|(key, value)| (Arc::from(&**key), Arc::from(&**value))).collect();
+                let labels: TextMap = labels
+                    .map(|(key, value)| (Arc::from(&**key), Arc::from(&**value)))
+                    .collect();
                 scope.includes(&known.resource.name, Some(&labels))
             })
             .map(|(key, _)| key.name.as_str())
             .collect();
+
         // Without selectors, the labels of a namespace are not needed.
-        let is_in = move |name: &str| name.is_empty() || counts.contains(name) || scope.includes(name, None);
-        let all = self.known.iter().filter(move |(key, known)| self.is_ours(known) && is_in(&key.namespace));
+        let is_in = move |name: &str| {
+            name.is_empty() || counts.contains(name) || scope.includes(name, None)
+        };
+        let all = self
+            .known
+            .iter()
+            .filter(move |(key, known)| self.is_ours(known) && is_in(&key.namespace));
+
         all.map(|(_, known)| known)
     }
 
@@ -214,14 +277,22 @@ impl Objects {
         for known in self.within(scope) {
             reader.add(Arc::clone(&known.resource));
         }
-        let refused = self.kinds.iter().filter(|(_, coverage)| **coverage == Coverage::Refused);
+        let refused = self
+            .kinds
+            .iter()
+            .filter(|(_, coverage)| **coverage == Coverage::Refused);
         Context::new(reader, mesh, refused.map(|(kind, _)| *kind).collect())
     }
 }
 
 /// The key of a watched object.
 fn key(kind: Kind, object: &DynamicObject) -> Key {
-    Key { kind, namespace: object.namespace().unwrap_or_default(), name: object.name_any(), cluster: None }
+    Key {
+        kind,
+        namespace: object.namespace().unwrap_or_default(),
+        name: object.name_any(),
+        cluster: None,
+    }
 }
 
 #[cfg(test)]
@@ -242,12 +313,16 @@ mod tests {
     }
 
     fn names(objects: &Objects, scope: &NamespaceScope) -> Vec<String> {
-        objects.within(scope).map(|known| known.resource.full_name()).collect()
+        objects
+            .within(scope)
+            .map(|known| known.resource.full_name())
+            .collect()
     }
 
     #[test]
     fn objects_missing_from_a_relist_are_deleted_and_equal_ones_unchanged() {
-        let (mut objects, all) = (Objects::default(), NamespaceScope::default());
+        let mut objects = Objects::default();
+        let all = NamespaceScope::default();
         let kind = Kind::VirtualService;
         let list = |objects: &mut Objects, listed: Vec<DynamicObject>| {
             objects.take(kind, Ok(Event::Init));
@@ -257,11 +332,16 @@ mod tests {
             objects.take(kind, Ok(Event::InitDone));
             !objects.take_changed().is_empty()
         };
+
         let object = |name, version| object("shop", name, version, None);
         assert!(list(&mut objects, vec![object("a", "1"), object("b", "2")]));
-        assert!(!list(&mut objects, vec![object("a", "1"), object("b", "2")]));
+        assert!(!list(
+            &mut objects,
+            vec![object("a", "1"), object("b", "2")]
+        ));
         assert!(list(&mut objects, vec![object("b", "2")]));
         assert_eq!(names(&objects, &all), ["shop/b"]);
+
         assert!(objects.take(kind, Ok(Event::Apply(object("c", "3")))));
         assert!(objects.take(kind, Ok(Event::Delete(object("b", "4")))));
         assert_eq!(names(&objects, &all), ["shop/c"]);
@@ -271,57 +351,108 @@ mod tests {
     fn an_object_that_moves_to_another_revision_is_released() {
         let mut objects = Objects::new("blue", "istio-system");
         let kind = Kind::Sidecar;
-        assert!(objects.take(kind, Ok(Event::Apply(object("shop", "a", "1", Some("blue"))))));
-        assert!(objects.take(kind, Ok(Event::Apply(object("shop", "a", "2", Some("green"))))));
-        assert!(!objects.take(kind, Ok(Event::Apply(object("shop", "a", "3", Some("green"))))));
+        assert!(objects.take(
+            kind,
+            Ok(Event::Apply(object("shop", "a", "1", Some("blue"))))
+        ));
+        assert!(objects.take(
+            kind,
+            Ok(Event::Apply(object("shop", "a", "2", Some("green"))))
+        ));
+        assert!(!objects.take(
+            kind,
+            Ok(Event::Apply(object("shop", "a", "3", Some("green"))))
+        ));
         assert_eq!(names(&objects, &NamespaceScope::default()), [""; 0]);
     }
 
     #[test]
     fn tags_say_whose_objects_are_and_move() {
-        let (mut objects, all) = (Objects::new("blue", "istio-system"), NamespaceScope::default());
+        let mut objects = Objects::new("blue", "istio-system");
+        let all = NamespaceScope::default();
         let tag = |namespace: &str, name: &str, version: &str, revision: &str| -> DynamicObject {
             let labels = json!({ "istio.io/tag": name, "istio.io/rev": revision });
-            let metadata =
-                json!({ "name": name, "namespace": namespace, "resourceVersion": version, "labels": labels });
+            let metadata = json!({ "name": name, "namespace": namespace, "resourceVersion": version, "labels": labels });
             serde_json::from_value(json!({ "metadata": metadata })).unwrap()
         };
-        let (webhook, service) = (Kind::MutatingWebhookConfiguration, Kind::Service);
-        assert!(!objects.take(Kind::Sidecar, Ok(Event::Apply(object("shop", "a", "1", Some("prod"))))));
-        assert!(!objects.take(Kind::Gateway, Ok(Event::Apply(object("shop", "b", "1", Some("next"))))));
+        let webhook = Kind::MutatingWebhookConfiguration;
+
+        let service = Kind::Service;
+        assert!(!objects.take(
+            Kind::Sidecar,
+            Ok(Event::Apply(object("shop", "a", "1", Some("prod"))))
+        ));
+        assert!(!objects.take(
+            Kind::Gateway,
+            Ok(Event::Apply(object("shop", "b", "1", Some("next"))))
+        ));
+
         let _ = objects.take_changed();
         assert!(objects.take(webhook, Ok(Event::Apply(tag("", "prod", "1", "blue")))));
-        assert!(objects.take_changed().contains(&Kind::Sidecar), "other analyzers look at it, too");
-        assert_eq!(BTreeSet::from_iter(names(&objects, &all)), ["prod", "shop/a"].map(str::to_owned).into());
+        assert!(
+            objects.take_changed().contains(&Kind::Sidecar),
+            "other analyzers look at it, too"
+        );
+        assert_eq!(
+            BTreeSet::from_iter(names(&objects, &all)),
+            ["prod", "shop/a"].map(str::to_owned).into()
+        );
+
         // Services of other namespaces do not count.
         objects.take(service, Ok(Event::Apply(tag("shop", "next", "2", "blue"))));
         assert!(!objects.take_changed().contains(&Kind::Gateway));
-        objects.take(service, Ok(Event::Apply(tag("istio-system", "next", "3", "blue"))));
+        objects.take(
+            service,
+            Ok(Event::Apply(tag("istio-system", "next", "3", "blue"))),
+        );
         assert!(objects.take_changed().contains(&Kind::Gateway));
+
         assert!(objects.take(webhook, Ok(Event::Apply(tag("", "prod", "4", "green")))));
         assert!(objects.take_changed().contains(&Kind::Sidecar));
         let left = names(&objects, &all);
-        assert!(left.contains(&"shop/b".to_owned()) && !left.contains(&"shop/a".to_owned()), "{left:?}");
+        assert!(
+            left.contains(&"shop/b".to_owned()) && !left.contains(&"shop/a".to_owned()),
+            "{left:?}"
+        );
     }
 
     #[test]
     fn a_kind_that_may_not_be_read_is_missing_and_one_that_is_not_there_has_no_objects() {
         let mut objects = Objects::default();
         let failed = |code| {
-            let status = Status { code, ..Status::default() };
-            Err(watcher::Error::InitialListFailed(kube::Error::Api(status.boxed())))
+            let status = Status {
+                code,
+                ..Status::default()
+            };
+            Err(watcher::Error::InitialListFailed(kube::Error::Api(
+                status.boxed(),
+            )))
         };
+
         for kind in live::kinds() {
             assert!(!objects.is_complete());
             let code = if kind == Kind::Secret { 403 } else { 404 };
             assert!(!objects.take(kind, failed(503)));
             assert!(objects.take(kind, failed(code)));
-            assert!(!objects.take(kind, failed(code)), "it is the same as before");
+            assert!(
+                !objects.take(kind, failed(code)),
+                "it is the same as before"
+            );
         }
+
         assert!(objects.is_complete());
         let context = objects.context(Mesh::default(), &NamespaceScope::default());
-        let skipped = navarch_analysis::analyzer::analyze(&context, &[], &navarch_analysis::Filter::default()).skipped;
-        assert!(skipped.contains(&"gateway.SecretAnalyzer") && !skipped.contains(&"service.PortNameAnalyzer"));
+        let skipped = navarch_analysis::analyzer::analyze(
+            &context,
+            &[],
+            &navarch_analysis::Filter::default(),
+        )
+        .skipped;
+
+        assert!(
+            skipped.contains(&"gateway.SecretAnalyzer")
+                && !skipped.contains(&"service.PortNameAnalyzer")
+        );
     }
 
     #[test]
@@ -329,17 +460,31 @@ mod tests {
         let mut objects = Objects::default();
         let namespace = |name: &str, label: &str| -> DynamicObject {
             let labels = json!({ "mesh": label });
-            serde_json::from_value(json!({ "metadata": { "name": name, "resourceVersion": "1", "labels": labels } }))
-                .unwrap()
+            serde_json::from_value(
+                json!({ "metadata": { "name": name, "resourceVersion": "1", "labels": labels } }),
+            )
+            .unwrap()
         };
+
         for (name, label) in [("shop", "yes"), ("other", "no")] {
             objects.take(Kind::Namespace, Ok(Event::Apply(namespace(name, label))));
-            objects.take(Kind::Gateway, Ok(Event::Apply(object(name, "a", "1", None))));
+            objects.take(
+                Kind::Gateway,
+                Ok(Event::Apply(object(name, "a", "1", None))),
+            );
         }
-        let selector: LabelSelector = serde_json::from_value(json!({ "matchLabels": { "mesh": "yes" } })).unwrap();
-        let scope = NamespaceScope { selectors: vec![selector], only: None };
+
+        let selector: LabelSelector =
+            serde_json::from_value(json!({ "matchLabels": { "mesh": "yes" } })).unwrap();
+        let scope = NamespaceScope {
+            selectors: vec![selector],
+            only: None,
+        };
         assert_eq!(names(&objects, &scope), ["other", "shop", "shop/a"]);
-        let only = NamespaceScope { selectors: Vec::new(), only: Some("other".to_owned()) };
+        let only = NamespaceScope {
+            selectors: Vec::new(),
+            only: Some("other".to_owned()),
+        };
         assert_eq!(names(&objects, &only), ["other", "shop", "other/a"]);
     }
 }

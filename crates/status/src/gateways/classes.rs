@@ -13,7 +13,8 @@ pub struct ClassInfo {
     pub description: &'static str,
     /// The template of the objects; `None` if none are created.
     pub template: Option<&'static str>,
-    /// `spec.type` of Services, unless the Gateway has the annotation `networking.istio.io/service-type`.
+    /// `spec.type` of Services, unless the Gateway has the annotation
+    /// `networking.istio.io/service-type`.
     pub service_type: &'static str,
     /// Whether the names of the objects have the class as suffix.
     pub has_suffix: bool,
@@ -29,7 +30,11 @@ impl ClassInfo {
         let others = [
             (settings.remote_class, "istio-remote", Self::remote()),
             (settings.waypoints, "istio-waypoint", Self::waypoint()),
-            (settings.east_west, "istio-east-west", Self::between_networks()),
+            (
+                settings.east_west,
+                "istio-east-west",
+                Self::between_networks(),
+            ),
         ];
         let served = others.into_iter().filter(|(served, ..)| *served);
         all.extend(served.map(|(_, name, class)| (name.to_owned(), class)));

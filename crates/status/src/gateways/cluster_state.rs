@@ -108,7 +108,11 @@ impl ClusterState {
     /// The empty state.
     #[must_use]
     pub fn new(settings: GatewayControllerSettings, scope: NamespaceScope) -> Self {
-        Self { settings, scope, ..Self::default() }
+        Self {
+            settings,
+            scope,
+            ..Self::default()
+        }
     }
 
     /// Applies an event.
@@ -119,23 +123,37 @@ impl ClusterState {
                 self.follow_gateways(changes);
             }
             Source::Classes => {
-                let changes = self.classes.take(event, |object| Some(spec::<GatewayClass>(&object)?.controller_name));
-                changes.iter().for_each(|change| self.class_is_due(&change.name.name));
+                let changes = self.classes.take(event, |object| {
+                    Some(spec::<GatewayClass>(&object)?.controller_name)
+                });
+                changes
+                    .iter()
+                    .for_each(|change| self.class_is_due(&change.name.name));
             }
             Source::ListenerSets => {
-                let changes = self.listener_sets.take(event, |object| listener_set(&object));
+                let changes = self
+                    .listener_sets
+                    .take(event, |object| listener_set(&object));
                 self.follow_listener_sets(changes);
             }
             Source::Namespaces => {
-                let changes = self.namespaces.take(event, |object| Some(namespace(object)));
-                changes.iter().for_each(|change| self.namespace_is_due(&change.name.name));
+                let changes = self
+                    .namespaces
+                    .take(event, |object| Some(namespace(object)));
+                changes
+                    .iter()
+                    .for_each(|change| self.namespace_is_due(&change.name.name));
             }
             Source::ConfigMaps => self.follow_config_maps(event),
             Source::Defaults => {
                 let changes = self.defaults.take(event, |object| defaults(&object));
                 for Change { name, before } in changes {
                     let now = self.defaults.get(&name).map(|now| now.class.clone());
-                    let classes: BTreeSet<_> = before.map(|before| before.class).into_iter().chain(now).collect();
+                    let classes: BTreeSet<_> = before
+                        .map(|before| before.class)
+                        .into_iter()
+                        .chain(now)
+                        .collect();
                     classes.iter().for_each(|class| self.class_is_due(class));
                 }
             }
@@ -162,7 +180,9 @@ impl ClusterState {
             && self.defaults.is_complete()
             && self.knows_parameters
             && self.tags.are_complete()
-            && DeployedKind::ALL.iter().all(|made| self.made.get(made).is_some_and(Mirror::is_complete))
+            && DeployedKind::ALL
+                .iter()
+                .all(|made| self.made.get(made).is_some_and(Mirror::is_complete))
     }
 
     /// Applies a change of the namespace scope.
@@ -204,7 +224,12 @@ impl ClusterState {
     }
 
     /// Records an object that was just applied, so that its watch event is no change.
-    pub(super) fn note_made(&mut self, made: DeployedKind, name: NamespacedName, object: MadeObject) {
+    pub(super) fn note_made(
+        &mut self,
+        made: DeployedKind,
+        name: NamespacedName,
+        object: MadeObject,
+    ) {
         _ = self.made.entry(made).or_default().put(name, Some(object));
     }
 
@@ -212,42 +237,81 @@ impl ClusterState {
     ///
     /// # Errors
     /// If its objects cannot be rendered.
-    pub fn plan(&self, name: &NamespacedName, injector: &Injector, kube_version: i64) -> Result<Plan, ObjectsError> {
-        let Some(Gateway { value, spec, parameters }) = self.gateways.get(name) else {
+    pub fn plan(
+        &self,
+        name: &NamespacedName,
+        injector: &Injector,
+        kube_version: i64,
+    ) -> Result<Plan, ObjectsError> {
+        let Some(Gateway {
+            value,
+            spec,
+            parameters,
+        }) = self.gateways.get(name)
+        else {
             return Ok(Plan::Nothing("it does not exist"));
         };
-        let namespace = self.namespaces.get(&NamespacedName::new("", name.namespace.as_str()));
-        if !self.scope.includes(name.namespace.as_str(), namespace.map(|namespace| &namespace.labels)) {
+
+        let namespace = self
+            .namespaces
+            .get(&NamespacedName::new("", name.namespace.as_str()));
+
+        if !self.scope.includes(
+            name.namespace.as_str(),
+            namespace.map(|namespace| &namespace.labels),
+        ) {
             return Ok(Plan::Nothing("its namespace is not selected"));
         }
+
         if value.pointer("/metadata/deletionTimestamp").is_some() {
             return Ok(Plan::Nothing("it is being deleted"));
         }
+
         let Some(class) = self.class_of(spec) else {
-            return Ok(Plan::Nothing("its GatewayClass belongs to another controller"));
+            return Ok(Plan::Nothing(
+                "its GatewayClass belongs to another controller",
+            ));
         };
+
         let labels = texts(value, "labels");
-        let of_namespace = namespace.and_then(|namespace| namespace.labels.get(REVISION)).map(|revision| &**revision);
+        let of_namespace = namespace
+            .and_then(|namespace| namespace.labels.get(REVISION))
+            .map(|revision| &**revision);
         let own = labels.get(REVISION).map(String::as_str);
         let selected = own.or(of_namespace).unwrap_or_default();
-        if (own.is_some() || namespace.is_some()) && !self.tags.is_of(self.settings.revision(), selected) {
+        if (own.is_some() || namespace.is_some())
+            && !self.tags.is_of(self.settings.revision(), selected)
+        {
             return Ok(Plan::Nothing("it belongs to another revision"));
         }
+
         if class.template.is_none() {
-            return Ok(Plan::Nothing("no proxies are deployed for its GatewayClass"));
+            return Ok(Plan::Nothing(
+                "no proxies are deployed for its GatewayClass",
+            ));
         }
+
         if !is_managed(spec, &self.settings) {
             return Ok(Plan::Nothing("its address refers to a manual deployment"));
         }
+
         let holder = Holder::of(&texts(value, "annotations"));
         if holder == Holder::Another {
             return Ok(Plan::Nothing("a newer controller version manages it"));
         }
-        let mut overlays: Vec<&Data> = self.defaults_of(&spec.gateway_class_name).into_iter().collect();
+
+        let mut overlays: Vec<&Data> = self
+            .defaults_of(&spec.gateway_class_name)
+            .into_iter()
+            .collect();
+
         match parameters {
             None => {}
             Some(Err((group, kind))) => {
-                return Err(ObjectsError::Parameters { group: group.clone(), kind: kind.clone() });
+                return Err(ObjectsError::Parameters {
+                    group: group.clone(),
+                    kind: kind.clone(),
+                });
             }
             Some(Ok(map)) => match self.parameters.get(map) {
                 None => return Ok(Plan::Reads(map.clone())),
@@ -255,6 +319,7 @@ impl ClusterState {
                 Some(Some(data)) => overlays.push(data),
             },
         }
+
         let deployed = Deployed {
             gateway: value,
             spec,
@@ -264,23 +329,39 @@ impl ClusterState {
             namespace_annotations: namespace.map(|namespace| &namespace.annotations),
             kube_version,
         };
+
         let objects = objects(&deployed, &self.settings, injector)?;
-        Ok(Plan::Objects { takes: holder == Holder::Nobody, objects })
+        Ok(Plan::Objects {
+            takes: holder == Holder::Nobody,
+            objects,
+        })
     }
 
     /// The properties of a Gateway's class.
     fn class_of(&self, spec: &KubernetesGateway) -> Option<ClassInfo> {
-        let (api, class) = (&self.settings.api, &spec.gateway_class_name);
+        let api = &self.settings.api;
+        let class = &spec.gateway_class_name;
         match self.classes.get(&NamespacedName::new("", class)) {
             Some(controller) => ClassInfo::of_controller(api, controller),
-            None => ClassInfo::builtin(api).into_iter().find(|(name, _)| name == class).map(|(_, info)| info),
+            None => ClassInfo::builtin(api)
+                .into_iter()
+                .find(|(name, _)| name == class)
+                .map(|(_, info)| info),
         }
     }
 
     /// The ConfigMap of a class: the oldest.
     fn defaults_of(&self, class: &str) -> Option<&Data> {
-        let of_class = self.defaults.iter().filter(|(_, defaults)| defaults.class == class);
-        Some(&of_class.min_by_key(|(name, defaults)| (defaults.created, *name))?.1.data)
+        let of_class = self
+            .defaults
+            .iter()
+            .filter(|(_, defaults)| defaults.class == class);
+        Some(
+            &of_class
+                .min_by_key(|(name, defaults)| (defaults.created, *name))?
+                .1
+                .data,
+        )
     }
 
     /// The listeners of the ListenerSets that a Gateway accepts, oldest ListenerSet first.
@@ -290,15 +371,28 @@ impl ClusterState {
         spec: &KubernetesGateway,
     ) -> Vec<&navarch_api::gateway_api::Listener> {
         let own = name.namespace.as_str();
-        let sets = self.by_parent.of(name).filter_map(|name| Some((name, self.listener_sets.get(name)?)));
+        let sets = self
+            .by_parent
+            .of(name)
+            .filter_map(|name| Some((name, self.listener_sets.get(name)?)));
         let mut sets: Vec<_> = sets
             .filter(|(set, _)| {
-                let namespace = self.namespaces.get(&NamespacedName::new("", set.namespace.as_str()));
-                accepts(spec, own, set.namespace.as_str(), namespace.map(|namespace| &namespace.labels))
+                let namespace = self
+                    .namespaces
+                    .get(&NamespacedName::new("", set.namespace.as_str()));
+                accepts(
+                    spec,
+                    own,
+                    set.namespace.as_str(),
+                    namespace.map(|namespace| &namespace.labels),
+                )
             })
             .collect();
+
         sets.sort_by_key(|(name, set)| (set.created, *name));
-        sets.into_iter().flat_map(|(_, set)| &set.listeners).collect()
+        sets.into_iter()
+            .flat_map(|(_, set)| &set.listeners)
+            .collect()
     }
 
     /// Applies changes of Gateways.
@@ -307,7 +401,8 @@ impl ClusterState {
             let named = |gateway: &Gateway| gateway.parameters.clone()?.ok();
             let before = before.as_ref().and_then(named);
             let now = self.gateways.get(&name).and_then(named);
-            self.by_parameters.change(&name, before.as_ref(), now.as_ref());
+            self.by_parameters
+                .change(&name, before.as_ref(), now.as_ref());
             if let Some(map) = before
                 && self.by_parameters.of(&map).next().is_none()
             {
@@ -352,12 +447,21 @@ impl ClusterState {
         let changes = mirror.take(event, |object| Some(MadeObject::of(&object, manager)));
         for Change { name, before } in changes {
             let now = mirror.get(&name).and_then(|now| now.owner.clone());
-            self.due.extend(before.and_then(|before| before.owner).into_iter().chain(now));
+            self.due.extend(
+                before
+                    .and_then(|before| before.owner)
+                    .into_iter()
+                    .chain(now),
+            );
         }
     }
 
     /// Applies an event about tags; a change may affect any Gateway.
-    fn follow_tags(&mut self, event: Event<DynamicObject>, of: impl Fn(&mut Tags) -> &mut Mirror<Tag>) {
+    fn follow_tags(
+        &mut self,
+        event: Event<DynamicObject>,
+        of: impl Fn(&mut Tags) -> &mut Mirror<Tag>,
+    ) {
         let read = |object: DynamicObject| Some(Tag::of(object.metadata.labels.as_ref()));
         if !of(&mut self.tags).take(event, read).is_empty() {
             self.all_due();
@@ -366,15 +470,27 @@ impl ClusterState {
 
     /// Schedules all Gateways of a class.
     fn class_is_due(&mut self, class: &str) {
-        let of_class = self.gateways.iter().filter(|(_, gateway)| gateway.spec.gateway_class_name == class);
+        let of_class = self
+            .gateways
+            .iter()
+            .filter(|(_, gateway)| gateway.spec.gateway_class_name == class);
         self.due.extend(of_class.map(|(name, _)| name.clone()));
     }
 
     /// Schedules all Gateways of a namespace, and the parents of its ListenerSets.
     fn namespace_is_due(&mut self, namespace: &str) {
-        let here = self.gateways.keys().filter(|name| name.namespace.as_str() == namespace);
-        let sets = self.listener_sets.iter().filter(|(name, _)| name.namespace.as_str() == namespace);
-        let due: Vec<_> = here.chain(sets.map(|(_, set)| &set.parent)).cloned().collect();
+        let here = self
+            .gateways
+            .keys()
+            .filter(|name| name.namespace.as_str() == namespace);
+        let sets = self
+            .listener_sets
+            .iter()
+            .filter(|(name, _)| name.namespace.as_str() == namespace);
+        let due: Vec<_> = here
+            .chain(sets.map(|(_, set)| &set.parent))
+            .cloned()
+            .collect();
         self.due.extend(due);
     }
 }
@@ -384,11 +500,17 @@ impl MadeObject {
     pub(super) fn of(object: &DynamicObject, manager: &str) -> Self {
         let owners = object.metadata.owner_references.iter().flatten();
         let mut gateways = owners.filter(|owner| {
-            owner.kind == "Gateway" && owner.api_version.split('/').next() == Some(super::GATEWAY_API.0)
+            owner.kind == "Gateway"
+                && owner.api_version.split('/').next() == Some(super::GATEWAY_API.0)
         });
         let namespace = object.namespace().unwrap_or_default();
-        let owner = gateways.next().map(|owner| NamespacedName::new(&namespace, &owner.name));
-        Self { owner, fields: Fields::of(object, manager) }
+        let owner = gateways
+            .next()
+            .map(|owner| NamespacedName::new(&namespace, &owner.name));
+        Self {
+            owner,
+            fields: Fields::of(object, manager),
+        }
     }
 }
 
@@ -397,7 +519,8 @@ fn spec<T: serde::de::DeserializeOwned>(object: &DynamicObject) -> Option<T> {
     let spec = object.data.get("spec")?;
     let read = serde_json::from_value(spec.clone());
     if let Err(error) = &read {
-        let (ns, name) = (object.namespace().unwrap_or_default(), object.name_any());
+        let ns = object.namespace().unwrap_or_default();
+        let name = object.name_any();
         tracing::warn!(%ns, %name, %error, "failed to decode the spec of a Gateway API object");
     }
     read.ok()
@@ -411,22 +534,35 @@ fn gateway(mut object: DynamicObject) -> Option<Gateway> {
     if let Some(data) = object.data.as_object_mut() {
         data.remove("status");
     }
+
     let namespace = object.namespace().unwrap_or_default();
-    let parameters =
-        spec.infrastructure.as_ref().and_then(|infrastructure| infrastructure.parameters_ref.as_ref()).map(|map| {
+    let parameters = spec
+        .infrastructure
+        .as_ref()
+        .and_then(|infrastructure| infrastructure.parameters_ref.as_ref())
+        .map(|map| {
             if map.group.is_empty() && map.kind == "ConfigMap" {
                 Ok(NamespacedName::new(&namespace, &map.name))
             } else {
                 Err((map.group.clone(), map.kind.clone()))
             }
         });
-    Some(Gateway { value: serde_json::to_value(object).ok()?, spec, parameters })
+
+    Some(Gateway {
+        value: serde_json::to_value(object).ok()?,
+        spec,
+        parameters,
+    })
 }
 
 /// Extracts a ListenerSet.
 fn listener_set(object: &DynamicObject) -> Option<AttachedSet> {
     let created = object.creation_timestamp().map(|time| time.0);
-    Some(AttachedSet::of(spec::<ListenerSet>(object)?, &object.namespace().unwrap_or_default(), created))
+    Some(AttachedSet::of(
+        spec::<ListenerSet>(object)?,
+        &object.namespace().unwrap_or_default(),
+        created,
+    ))
 }
 
 /// Extracts a namespace.
@@ -434,8 +570,14 @@ fn namespace(object: DynamicObject) -> Namespace {
     let labels = object.metadata.labels.unwrap_or_default();
     let annotations = object.metadata.annotations.unwrap_or_default();
     Namespace {
-        labels: labels.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
-        annotations: annotations.into_iter().filter(|(name, _)| name.starts_with("openshift.io/")).collect(),
+        labels: labels
+            .into_iter()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect(),
+        annotations: annotations
+            .into_iter()
+            .filter(|(name, _)| name.starts_with("openshift.io/"))
+            .collect(),
     }
 }
 
@@ -443,8 +585,16 @@ fn namespace(object: DynamicObject) -> Namespace {
 fn defaults(object: &DynamicObject) -> Option<Defaults> {
     let class = object.labels().get(DEFAULTS_FOR_CLASS)?.clone();
     let data = object.data.get("data").cloned().unwrap_or_default();
-    let data = if data.is_null() { Data::new() } else { serde_json::from_value(data).ok()? };
-    Some(Defaults { created: object.creation_timestamp().map(|time| time.0), class, data })
+    let data = if data.is_null() {
+        Data::new()
+    } else {
+        serde_json::from_value(data).ok()?
+    };
+    Some(Defaults {
+        created: object.creation_timestamp().map(|time| time.0),
+        class,
+        data,
+    })
 }
 
 #[cfg(test)]

@@ -24,7 +24,8 @@ use crate::namespaces::NamespaceScope;
 
 /// Retry delays.
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(64));
-/// Interval of the check whether a foreign object of the same name still exists, as no watch covers it.
+/// Interval of the check whether a foreign object of the same name still exists, as no watch covers
+/// it.
 const CONFLICT_RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Deploys the proxies of Gateways (`PILOT_ENABLE_GATEWAY_API_DEPLOYMENT_CONTROLLER`).
@@ -80,7 +81,11 @@ impl Queue {
 
     /// Schedules a failed Gateway after a delay.
     fn failed(&mut self, name: NamespacedName, now: Instant) {
-        let wait = self.failures.entry(name.clone()).or_insert(RETRY).next_delay();
+        let wait = self
+            .failures
+            .entry(name.clone())
+            .or_insert(RETRY)
+            .next_delay();
         self.due.insert(name, now + wait);
     }
 
@@ -95,19 +100,33 @@ impl GatewayDeployments {
     pub async fn run(mut self, stop: CancellationToken) {
         let mut events = watches::all(&self.cluster, &self.settings);
         let mut changes = self.injector.changes();
-        let mut cluster_state = ClusterState::new(self.settings.clone(), self.scope.borrow_and_update().clone());
+        let mut cluster_state = ClusterState::new(
+            self.settings.clone(),
+            self.scope.borrow_and_update().clone(),
+        );
         let mut writer = Writer::new(self.cluster.clone(), self.settings.api.controller.clone());
-        let (mut queue, version) = (Queue::default(), OnceCell::new());
+        let mut queue = Queue::default();
+
+        let version = OnceCell::new();
+
         loop {
             let now = Instant::now();
-            cluster_state.take_due().into_iter().for_each(|name| queue.push(name, now));
-            let next = queue.first().filter(|_| cluster_state.is_complete()).map(|(at, _)| at.max(writer.free()));
+            cluster_state
+                .take_due()
+                .into_iter()
+                .for_each(|name| queue.push(name, now));
+            let next = queue
+                .first()
+                .filter(|_| cluster_state.is_complete())
+                .map(|(at, _)| at.max(writer.free()));
+
             let turn = async {
                 match next {
                     Some(at) => tokio::time::sleep_until(at).await,
                     None => std::future::pending().await,
                 }
             };
+
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
@@ -144,6 +163,7 @@ impl GatewayDeployments {
                 return Ok(Outcome::Applied);
             }
         };
+
         let version = *version.get_or_try_init(|| self.version()).await?;
         let mut plan = cluster_state.plan(name, &injector, version)?;
         if let Plan::Reads(map) = plan {
@@ -152,6 +172,7 @@ impl GatewayDeployments {
             cluster_state.put_parameters(map, found.map(|map| map.data.unwrap_or_default()));
             plan = cluster_state.plan(name, &injector, version)?;
         }
+
         let (takes, objects) = match plan {
             Plan::Objects { takes, objects } => (takes, objects),
             Plan::Nothing(reason) => {
@@ -160,14 +181,24 @@ impl GatewayDeployments {
             }
             Plan::Reads(_) => return Ok(Outcome::Applied),
         };
+
         if takes {
             writer.take(name).await?;
         }
+
         let mut outcome = Outcome::Applied;
+
         for object in objects {
-            let Some(made) = DeployedKind::of(&object) else { continue };
-            let of =
-                object.pointer("/metadata/name").and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
+            let Some(made) = DeployedKind::of(&object) else {
+                continue;
+            };
+
+            let of = object
+                .pointer("/metadata/name")
+                .and_then(serde_json::Value::as_str)
+                .unwrap_or_default()
+                .to_owned();
+
             if writer.apply(made, object, cluster_state).await? == Outcome::Foreign {
                 tracing::warn!(
                     ns = %name.namespace, gateway = %name.name, kind = ?made, object = %of,
@@ -176,6 +207,7 @@ impl GatewayDeployments {
                 outcome = Outcome::Foreign;
             }
         }
+
         Ok(outcome)
     }
 
@@ -186,7 +218,9 @@ impl GatewayDeployments {
             let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
             digits.parse::<i64>().unwrap_or_default()
         };
-        Ok(number(&info.major).saturating_mul(100).saturating_add(number(&info.minor)))
+        Ok(number(&info.major)
+            .saturating_mul(100)
+            .saturating_add(number(&info.minor)))
     }
 }
 
@@ -207,6 +241,7 @@ fn hear(cluster_state: &mut ClusterState, (source, event): TaggedEvent) {
 /// Records the outcome.
 fn note(name: &NamespacedName, settled: Result<Outcome, Failure>, queue: &mut Queue) {
     let now = Instant::now();
+
     match settled {
         Ok(Outcome::Applied) => queue.succeeded(name),
         Ok(Outcome::Foreign) => {
@@ -235,8 +270,10 @@ mod tests {
 
     #[test]
     fn repeated_failures_back_off() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
-        let (a, b) = (NamespacedName::new("n", "a"), NamespacedName::new("n", "b"));
+        let mut queue = Queue::default();
+        let now = Instant::now();
+        let a = NamespacedName::new("n", "a");
+        let b = NamespacedName::new("n", "b");
         let wait = |queue: &Queue| queue.due.get(&a).map(|at| at.duration_since(now).as_secs());
         for expected in [1, 2, 4, 8, 16, 32, 64, 64] {
             queue.failed(a.clone(), now);

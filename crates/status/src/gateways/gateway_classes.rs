@@ -23,7 +23,8 @@ use crate::mirror::Mirror;
 /// Retry delay.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Creates missing classes (`PILOT_ENABLE_GATEWAY_API_GATEWAYCLASS_CONTROLLER`). Changes by users are kept.
+/// Creates missing classes (`PILOT_ENABLE_GATEWAY_API_GATEWAYCLASS_CONTROLLER`). Changes by users
+/// are kept.
 #[derive(Clone, Debug)]
 pub struct GatewayClasses {
     /// The client of the API server.
@@ -36,21 +37,26 @@ impl GatewayClasses {
     /// Runs until `stop` is cancelled.
     pub async fn run(self, stop: CancellationToken) {
         let kind = gateway_api("GatewayClass", "gatewayclasses");
-        let classes = Api::<PartialObjectMeta<DynamicObject>>::all_with(self.cluster.0.clone(), &kind);
-        let mut events = std::pin::pin!(watcher(classes, watcher::Config::default()).default_backoff());
+        let classes =
+            Api::<PartialObjectMeta<DynamicObject>>::all_with(self.cluster.0.clone(), &kind);
+        let mut events =
+            std::pin::pin!(watcher(classes, watcher::Config::default()).default_backoff());
         let mut known = Mirror::default();
         let mut failed = false;
+
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 event = events.next() => match event {
                     Some(Ok(event)) => _ = known.take(without_content(event), |_| Some(())),
-                    // Without the CustomResourceDefinition there are no objects; the watch keeps retrying.
+                    // Without the CustomResourceDefinition there are no objects; the watch keeps
+                    // retrying.
                     Some(Err(error)) => tracing::debug!(error = %InWords(&error), "failed to watch GatewayClasses"),
                     None => return,
                 },
                 () = tokio::time::sleep(RETRY), if failed => {}
             }
+
             if known.is_complete() {
                 failed = tokio::select! {
                     () = stop.cancelled() => return,
@@ -81,14 +87,21 @@ impl GatewayClasses {
             "apiVersion": format!("{group}/{version}"), "kind": "GatewayClass", "metadata": { "name": name },
             "spec": { "controllerName": class.controller, "description": class.description },
         });
-        let object: DynamicObject = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
-        let classes =
-            Api::<DynamicObject>::all_with(self.cluster.0.clone(), &gateway_api("GatewayClass", "gatewayclasses"));
+        let object: DynamicObject =
+            serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
+        let classes = Api::<DynamicObject>::all_with(
+            self.cluster.0.clone(),
+            &gateway_api("GatewayClass", "gatewayclasses"),
+        );
+
         match classes.create(&PostParams::default(), &object).await {
-            Ok(_) => tracing::info!(class = %name, controller = %class.controller, "created a GatewayClass"),
+            Ok(_) => {
+                tracing::info!(class = %name, controller = %class.controller, "created a GatewayClass")
+            }
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => return Err(error),
         }
+
         Ok(())
     }
 }

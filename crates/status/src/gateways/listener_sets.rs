@@ -18,17 +18,34 @@ impl AttachedSet {
     pub(super) fn of(spec: ListenerSet, namespace: &str, created: Option<Timestamp>) -> Self {
         let parent = spec.parent_ref;
         let namespace = parent.namespace.as_deref().unwrap_or(namespace);
-        Self { parent: NamespacedName::new(namespace, &parent.name), created, listeners: spec.listeners }
+        Self {
+            parent: NamespacedName::new(namespace, &parent.name),
+            created,
+            listeners: spec.listeners,
+        }
     }
 }
 
-/// Whether a Gateway in the namespace `own` accepts ListenerSets of a namespace with these labels, `None` if unknown.
-pub(super) fn accepts(gateway: &KubernetesGateway, own: &str, namespace: &str, labels: Option<&TextMap>) -> bool {
-    let Some(allowed) = &gateway.allowed_listeners else { return false };
+/// Whether a Gateway in the namespace `own` accepts ListenerSets of a namespace with these labels,
+/// `None` if unknown.
+pub(super) fn accepts(
+    gateway: &KubernetesGateway,
+    own: &str,
+    namespace: &str,
+    labels: Option<&TextMap>,
+) -> bool {
+    let Some(allowed) = &gateway.allowed_listeners else {
+        return false;
+    };
     match allowed.namespaces.from.as_str() {
         "All" => true,
         "Same" => own == namespace,
-        "Selector" => allowed.namespaces.selector.as_ref().zip(labels).is_some_and(|(all, labels)| all.selects(labels)),
+        "Selector" => allowed
+            .namespaces
+            .selector
+            .as_ref()
+            .zip(labels)
+            .is_some_and(|(all, labels)| all.selects(labels)),
         _ => false,
     }
 }

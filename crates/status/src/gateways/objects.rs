@@ -1,4 +1,5 @@
-//! The objects of a Gateway: a pure function of the Gateway, its class, the settings, ConfigMaps, and the injection config.
+//! The objects of a Gateway: a pure function of the Gateway, its class, the settings, ConfigMaps,
+//! and the injection config.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +40,9 @@ pub enum ObjectsError {
     #[error(transparent)]
     Template(#[from] InjectError),
     /// The Gateway refers to an object that is not a ConfigMap.
-    #[error("infrastructure.parametersRef has kind {group:?}/{kind:?}; only ConfigMap is supported")]
+    #[error(
+        "infrastructure.parametersRef has kind {group:?}/{kind:?}; only ConfigMap is supported"
+    )]
     Parameters {
         /// The API group of the reference; empty is the core group.
         group: String,
@@ -59,7 +62,8 @@ pub enum ObjectsError {
     Overlay {
         /// The key of the ConfigMap, such as `deployment`.
         key: String,
-        /// The text is not YAML, is not an object, or cannot be merged into the object of the template.
+        /// The text is not YAML, is not an object, or cannot be merged into the object of the
+        /// template.
         reason: String,
     },
     /// An overlay changes the identity or the owner of the object.
@@ -76,7 +80,8 @@ pub enum ObjectsError {
         /// `kind` of the object.
         kind: String,
     },
-    /// A template renders an object in another namespace, or with a name that does not derive from the Gateway's.
+    /// A template renders an object in another namespace, or with a name that does not derive from
+    /// the Gateway's.
     #[error("the template renders {kind} {namespace}/{name}, which does not belong to the Gateway")]
     Foreign {
         /// `kind` of the object.
@@ -88,7 +93,8 @@ pub enum ObjectsError {
     },
 }
 
-/// The objects of a Gateway, in the order in which they are applied. Empty for a class without proxies.
+/// The objects of a Gateway, in the order in which they are applied. Empty for a class without
+/// proxies.
 ///
 /// # Errors
 /// If the template or an overlay is invalid.
@@ -97,10 +103,22 @@ pub fn objects(
     settings: &GatewayControllerSettings,
     injector: &Injector,
 ) -> Result<Vec<Value>, ObjectsError> {
-    let Deployed { gateway, spec, class, .. } = deployed;
-    let Some(template) = class.template else { return Ok(Vec::new()) };
+    let Deployed {
+        gateway,
+        spec,
+        class,
+        ..
+    } = deployed;
+
+    let Some(template) = class.template else {
+        return Ok(Vec::new());
+    };
+
     let metadata = Metadata::of(gateway, spec, class, settings, &injector.network());
-    let listeners = spec.listeners.iter().chain(deployed.listeners.iter().copied());
+    let listeners = spec
+        .listeners
+        .iter()
+        .chain(deployed.listeners.iter().copied());
     let request = GatewayRequest {
         gateway,
         class: &spec.gateway_class_name,
@@ -116,20 +134,29 @@ pub fn objects(
         kube_version: deployed.kube_version,
         namespace_annotations: deployed.namespace_annotations,
     };
+
     let overlays: Vec<&Data> = deployed.overlays.clone();
     let mut made = Vec::new();
+
     for object in injector.gateway_objects(template, &request)? {
-        let Some(mut object) = with_overlays(&object, &overlays)? else { continue };
+        let Some(mut object) = with_overlays(&object, &overlays)? else {
+            continue;
+        };
         check(&object, gateway, &metadata)?;
         mark(&mut object, &class.controller);
         made.push(object);
     }
+
     Ok(made)
 }
 
 /// A string in the metadata of an object.
 fn meta<'a>(object: &'a Value, field: &str) -> &'a str {
-    object.get("metadata").and_then(|meta| meta.get(field)).and_then(Value::as_str).unwrap_or_default()
+    object
+        .get("metadata")
+        .and_then(|meta| meta.get(field))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }
 
 /// Checks that the name and namespace of a rendered object are the Gateway's.
@@ -142,7 +169,11 @@ fn check(object: &Value, gateway: &Value, metadata: &Metadata) -> Result<(), Obj
         return Ok(());
     }
     Err(ObjectsError::Foreign {
-        kind: object.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        kind: object
+            .get("kind")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned(),
         namespace: meta(object, "namespace").to_owned(),
         name: name.to_owned(),
     })
@@ -150,12 +181,19 @@ fn check(object: &Value, gateway: &Value, metadata: &Metadata) -> Result<(), Obj
 
 /// Adds the label of the controller to an object.
 fn mark(object: &mut Value, controller: &str) {
-    let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
-    let labels = meta.entry("labels").or_insert_with(|| Value::Object(serde_json::Map::new()));
+    let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) else {
+        return;
+    };
+    let labels = meta
+        .entry("labels")
+        .or_insert_with(|| Value::Object(serde_json::Map::new()));
     if !labels.is_object() {
         *labels = Value::Object(serde_json::Map::new());
     }
     if let Some(labels) = labels.as_object_mut() {
-        labels.insert(MANAGED.to_owned(), Value::String(controller.replace('/', "-")));
+        labels.insert(
+            MANAGED.to_owned(),
+            Value::String(controller.replace('/', "-")),
+        );
     }
 }

@@ -13,7 +13,11 @@ const KINDS: [(&str, &str, &str); 5] = [
     ("apps/v1", "Deployment", "deployment"),
     ("v1", "Service", "service"),
     ("v1", "ServiceAccount", "serviceAccount"),
-    ("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalPodAutoscaler"),
+    (
+        "autoscaling/v2",
+        "HorizontalPodAutoscaler",
+        "horizontalPodAutoscaler",
+    ),
     ("policy/v1", "PodDisruptionBudget", "podDisruptionBudget"),
 ];
 
@@ -35,41 +39,82 @@ const FIXED: [&str; 11] = [
 /// The data of a ConfigMap.
 pub(super) type Data = BTreeMap<String, String>;
 
-/// Applies the overlays for an object's kind, in order. `None` for an object that is only created if an overlay exists.
+/// Applies the overlays for an object's kind, in order. `None` for an object that is only created
+/// if an overlay exists.
 ///
 /// # Errors
-/// If the kind is unsupported, or an overlay is invalid, has an unknown key, or changes the identity or owner of the object.
-pub(super) fn with_overlays(object: &Value, overlays: &[&Data]) -> Result<Option<Value>, ObjectsError> {
-    let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let (version, kind) = (text("apiVersion"), text("kind"));
-    let Some((_, _, key)) = KINDS.iter().find(|known| (known.0, known.1) == (version.as_str(), kind.as_str())) else {
+/// If the kind is unsupported, or an overlay is invalid, has an unknown key, or changes the
+/// identity or owner of the object.
+pub(super) fn with_overlays(
+    object: &Value,
+    overlays: &[&Data],
+) -> Result<Option<Value>, ObjectsError> {
+    let text = |field: &str| {
+        object
+            .get(field)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+
+    let version = text("apiVersion");
+    let kind = text("kind");
+    let Some((_, _, key)) = KINDS
+        .iter()
+        .find(|known| (known.0, known.1) == (version.as_str(), kind.as_str()))
+    else {
         return Err(ObjectsError::Kind { version, kind });
     };
+
     let mut laid = object.clone();
-    let mut is_requested = !matches!(kind.as_str(), "HorizontalPodAutoscaler" | "PodDisruptionBudget");
+    let mut is_requested = !matches!(
+        kind.as_str(),
+        "HorizontalPodAutoscaler" | "PodDisruptionBudget"
+    );
+
     for overlay in overlays {
-        if let Some(unknown) = overlay.keys().find(|key| KINDS.iter().all(|(_, _, known)| known != key)) {
+        if let Some(unknown) = overlay
+            .keys()
+            .find(|key| KINDS.iter().all(|(_, _, known)| known != key))
+        {
             return Err(ObjectsError::Key(unknown.clone()));
         }
-        let Some(text) = overlay.get(*key) else { continue };
-        let fault = |reason: String| ObjectsError::Overlay { key: (*key).to_owned(), reason };
-        let overlay = match yaml::parse(text, Schema::V1_1).map_err(|error| fault(error.to_string()))? {
-            Value::Null => Value::Object(Map::new()),
-            overlay @ Value::Object(_) => overlay,
-            Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-                return Err(fault("it is not an object".to_owned()));
-            }
+        let Some(text) = overlay.get(*key) else {
+            continue;
         };
+
+        let fault = |reason: String| ObjectsError::Overlay {
+            key: (*key).to_owned(),
+            reason,
+        };
+        let overlay =
+            match yaml::parse(text, Schema::V1_1).map_err(|error| fault(error.to_string()))? {
+                Value::Null => Value::Object(Map::new()),
+                overlay @ Value::Object(_) => overlay,
+                Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                    return Err(fault("it is not an object".to_owned()));
+                }
+            };
+
         apply_overlay(&kind, &mut laid, overlay).map_err(|error| fault(error.to_string()))?;
         is_requested = true;
     }
+
     let of = |object: &Value, field: &str| object.pointer(&format!("/metadata/{field}")).cloned();
-    let changed = FIXED.iter().any(|field| of(object, field) != of(&laid, field))
+    let changed = FIXED
+        .iter()
+        .any(|field| of(object, field) != of(&laid, field))
         || of(&laid, "managedFields").is_some()
-        || ["apiVersion", "kind"].iter().any(|field| object.get(field) != laid.get(field));
+        || ["apiVersion", "kind"]
+            .iter()
+            .any(|field| object.get(field) != laid.get(field));
+
     if changed {
-        return Err(ObjectsError::Identity { key: (*key).to_owned() });
+        return Err(ObjectsError::Identity {
+            key: (*key).to_owned(),
+        });
     }
+
     Ok(is_requested.then_some(laid))
 }
 
@@ -82,10 +127,14 @@ mod tests {
     /// Lays an overlay over a Service or a budget.
     fn apply_overlay(kind: &str, key: &str, overlay: &str) -> Result<Option<Value>, ObjectsError> {
         let version = if kind == "Service" { "v1" } else { "policy/v1" };
-        let meta = json!({ "name": "web", "namespace": "shop", "ownerReferences": [{ "uid": "u" }] });
+        let meta =
+            json!({ "name": "web", "namespace": "shop", "ownerReferences": [{ "uid": "u" }] });
         let spec = json!({ "ports": [{ "port": 80, "name": "http" }] });
         let object = json!({ "apiVersion": version, "kind": kind, "metadata": meta, "spec": spec });
-        with_overlays(&object, &[&Data::from([(key.to_owned(), overlay.to_owned())])])
+        with_overlays(
+            &object,
+            &[&Data::from([(key.to_owned(), overlay.to_owned())])],
+        )
     }
 
     #[test]
@@ -94,6 +143,7 @@ mod tests {
         let service = apply_overlay("Service", "service", ports).unwrap().unwrap();
         let expected = json!([{ "port": 81, "name": "more" }, { "port": 80, "name": "http", "appProtocol": "tcp" }]);
         assert_eq!(service["spec"]["ports"], expected);
+
         for stolen in [
             "metadata: {namespace: kube-system}",
             "metadata: {name: other}",
@@ -104,18 +154,39 @@ mod tests {
             "kind: Secret",
         ] {
             assert!(
-                matches!(apply_overlay("Service", "service", stolen), Err(ObjectsError::Identity { .. })),
+                matches!(
+                    apply_overlay("Service", "service", stolen),
+                    Err(ObjectsError::Identity { .. })
+                ),
                 "{stolen}"
             );
         }
-        assert!(matches!(apply_overlay("Service", "service", "[]"), Err(ObjectsError::Overlay { .. })));
-        assert!(matches!(apply_overlay("Service", "secret", "{}"), Err(ObjectsError::Key(_))));
-        assert!(matches!(apply_overlay("Secret", "service", "{}"), Err(ObjectsError::Kind { .. })));
+
+        assert!(matches!(
+            apply_overlay("Service", "service", "[]"),
+            Err(ObjectsError::Overlay { .. })
+        ));
+        assert!(matches!(
+            apply_overlay("Service", "secret", "{}"),
+            Err(ObjectsError::Key(_))
+        ));
+
+        assert!(matches!(
+            apply_overlay("Secret", "service", "{}"),
+            Err(ObjectsError::Kind { .. })
+        ));
     }
 
     #[test]
     fn a_pod_disruption_budget_exists_only_with_an_overlay() {
-        assert_eq!(apply_overlay("PodDisruptionBudget", "service", "{}").unwrap(), None);
-        assert!(apply_overlay("PodDisruptionBudget", "podDisruptionBudget", "").unwrap().is_some());
+        assert_eq!(
+            apply_overlay("PodDisruptionBudget", "service", "{}").unwrap(),
+            None
+        );
+        assert!(
+            apply_overlay("PodDisruptionBudget", "podDisruptionBudget", "")
+                .unwrap()
+                .is_some()
+        );
     }
 }

@@ -83,7 +83,12 @@ impl DeployedKind {
     ];
 
     pub(super) fn of(object: &Value) -> Option<Self> {
-        let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
+        let text = |field: &str| {
+            object
+                .get(field)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
         Self::ALL.into_iter().find(|made| {
             let resource = made.resource();
             resource.kind == text("kind") && resource.api_version == text("apiVersion")
@@ -95,10 +100,18 @@ impl DeployedKind {
             Self::ServiceAccount => resource("", "v1", "ServiceAccount", "serviceaccounts"),
             Self::Deployment => resource("apps", "v1", "Deployment", "deployments"),
             Self::Service => resource("", "v1", "Service", "services"),
-            Self::HorizontalPodAutoscaler => {
-                resource("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
-            }
-            Self::PodDisruptionBudget => resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+            Self::HorizontalPodAutoscaler => resource(
+                "autoscaling",
+                "v2",
+                "HorizontalPodAutoscaler",
+                "horizontalpodautoscalers",
+            ),
+            Self::PodDisruptionBudget => resource(
+                "policy",
+                "v1",
+                "PodDisruptionBudget",
+                "poddisruptionbudgets",
+            ),
         }
     }
 }
@@ -123,28 +136,61 @@ pub(super) fn all(
     let maps = resource("", "v1", "ConfigMap", "configmaps");
     let whole = |source: Source, namespace: Option<&str>, kind: &ApiResource, config: Config| {
         let objects = api::<DynamicObject>(cluster, namespace, kind);
-        watcher(objects, config).default_backoff().map(move |event| (source, event)).boxed()
+        watcher(objects, config)
+            .default_backoff()
+            .map(move |event| (source, event))
+            .boxed()
     };
+
     let mut all: SelectAll<BoxStream<'static, TaggedEvent>> = [
-        whole(Source::Gateways, None, &gateway_api("Gateway", "gateways"), config()),
-        whole(Source::Classes, None, &gateway_api("GatewayClass", "gatewayclasses"), config()),
-        whole(Source::ListenerSets, None, &gateway_api("ListenerSet", "listenersets"), config()),
-        whole(Source::Defaults, Some(beside), &maps, config().labels(DEFAULTS_FOR_CLASS)),
+        whole(
+            Source::Gateways,
+            None,
+            &gateway_api("Gateway", "gateways"),
+            config(),
+        ),
+        whole(
+            Source::Classes,
+            None,
+            &gateway_api("GatewayClass", "gatewayclasses"),
+            config(),
+        ),
+        whole(
+            Source::ListenerSets,
+            None,
+            &gateway_api("ListenerSet", "listenersets"),
+            config(),
+        ),
+        whole(
+            Source::Defaults,
+            Some(beside),
+            &maps,
+            config().labels(DEFAULTS_FOR_CLASS),
+        ),
         metadata_events(cluster, Source::ConfigMaps, None, &maps, config()),
     ]
     .into_iter()
     .collect();
     all.extend(revisions::watches(cluster, beside, Source::of_revisions));
+
     for made in DeployedKind::ALL {
-        all.push(metadata_events(cluster, Source::Deployed(made), None, &made.resource(), config().labels(MANAGED)));
+        all.push(metadata_events(
+            cluster,
+            Source::Deployed(made),
+            None,
+            &made.resource(),
+            config().labels(MANAGED),
+        ));
     }
+
     all
 }
 
 /// A stream of events with their sources.
 pub(crate) type SourceEvents<S> = BoxStream<'static, (S, Result<Event<DynamicObject>, Error>)>;
 
-/// A watch of the metadata of objects of a kind, in a namespace or everywhere, each event with its source.
+/// A watch of the metadata of objects of a kind, in a namespace or everywhere, each event with its
+/// source.
 pub(crate) fn metadata_events<S: Copy + Send + 'static>(
     cluster: &Cluster,
     source: S,
@@ -153,7 +199,10 @@ pub(crate) fn metadata_events<S: Copy + Send + 'static>(
     config: Config,
 ) -> SourceEvents<S> {
     let objects = api::<PartialObjectMeta<DynamicObject>>(cluster, namespace, kind);
-    watcher(objects, config).default_backoff().map(move |event| (source, event.map(without_content))).boxed()
+    watcher(objects, config)
+        .default_backoff()
+        .map(move |event| (source, event.map(without_content)))
+        .boxed()
 }
 
 fn api<K>(cluster: &Cluster, namespace: Option<&str>, kind: &ApiResource) -> Api<K>
@@ -171,7 +220,9 @@ where
 }
 
 /// Converts an event about metadata to an event about an object without other fields.
-pub(super) fn without_content(event: Event<PartialObjectMeta<DynamicObject>>) -> Event<DynamicObject> {
+pub(super) fn without_content(
+    event: Event<PartialObjectMeta<DynamicObject>>,
+) -> Event<DynamicObject> {
     let object = |partial: PartialObjectMeta<DynamicObject>| DynamicObject {
         types: partial.types,
         metadata: partial.metadata,

@@ -20,10 +20,12 @@ use crate::cluster::Cluster;
 const PER_WRITE: Duration = Duration::from_millis(10);
 /// Maximum number of remembered deleted objects, in addition to the number of existing ones.
 const PRUNE_SLACK: usize = 64;
-/// The selector label of Deployments from Istio before 1.24. The selector of a Deployment is immutable.
+/// The selector label of Deployments from Istio before 1.24. The selector of a Deployment is
+/// immutable.
 const FORMER_LABEL: &str = "istio.io/gateway-name";
 
-/// A digest of the fields that a manager applied: a different digest means that another writer has changed one.
+/// A digest of the fields that a manager applied: a different digest means that another writer has
+/// changed one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fields([u8; 32]);
 
@@ -32,7 +34,8 @@ impl Fields {
     pub(super) fn of(object: &DynamicObject, manager: &str) -> Self {
         let mut digest = Sha256::new();
         for entry in object.metadata.managed_fields.iter().flatten() {
-            let is_applied = entry.operation.as_deref() == Some("Apply") && entry.subresource.is_none();
+            let is_applied =
+                entry.operation.as_deref() == Some("Apply") && entry.subresource.is_none();
             if is_applied && entry.manager.as_deref() == Some(manager) {
                 digest.update(serde_json::to_vec(&entry.fields_v1).unwrap_or_default());
             }
@@ -76,7 +79,13 @@ pub(super) struct Writer {
 impl Writer {
     /// A writer with this field manager.
     pub(super) fn new(cluster: Cluster, manager: String) -> Self {
-        Self { cluster, manager, written: BTreeMap::new(), free: Instant::now(), marks: true }
+        Self {
+            cluster,
+            manager,
+            written: BTreeMap::new(),
+            free: Instant::now(),
+            marks: true,
+        }
     }
 
     /// When the next object may be written.
@@ -84,8 +93,9 @@ impl Writer {
         self.free
     }
 
-    /// Marks a Gateway as this controller's by a write of its status, as istiod does, because it may write only the status. Current API
-    /// servers ignore the annotation in it; once one did, no more Gateways are marked.
+    /// Marks a Gateway as this controller's by a write of its status, as istiod does, because it
+    /// may write only the status. Current API servers ignore the annotation in it; once one did, no
+    /// more Gateways are marked.
     ///
     /// # Errors
     /// If the API server rejects it.
@@ -93,15 +103,24 @@ impl Writer {
         if !self.marks {
             return Ok(());
         }
+
         let kind = gateway_api("Gateway", "gateways");
         let patch = json!({
             "apiVersion": kind.api_version, "kind": kind.kind,
             "metadata": { "annotations": { CONTROLLER_VERSION: VERSION.to_string() } },
         });
-        let api = Api::<DynamicObject>::namespaced_with(self.cluster.0.clone(), gateway.namespace.as_str(), &kind);
+        let api = Api::<DynamicObject>::namespaced_with(
+            self.cluster.0.clone(),
+            gateway.namespace.as_str(),
+            &kind,
+        );
+
         self.delay_next_write();
-        let marked = api.patch_status(&gateway.name, &self.parameters(), &Patch::Apply(patch)).await?;
+        let marked = api
+            .patch_status(&gateway.name, &self.parameters(), &Patch::Apply(patch))
+            .await?;
         self.marks = marked.annotations().contains_key(CONTROLLER_VERSION);
+
         Ok(())
     }
 
@@ -115,38 +134,64 @@ impl Writer {
         mut object: Value,
         cluster_state: &mut ClusterState,
     ) -> Result<Outcome, kube::Error> {
-        let text = |field: &str| object.pointer(field).and_then(Value::as_str).unwrap_or_default();
+        let text = |field: &str| {
+            object
+                .pointer(field)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
+
         let name = NamespacedName::new(text("/metadata/namespace"), text("/metadata/name"));
         let digest: [u8; 32] = Sha256::digest(object.to_string()).into();
         let key = (made, name.clone());
-        if let (Some(written), Some(there)) = (self.written.get(&key), cluster_state.made(made, &name))
+
+        if let (Some(written), Some(there)) =
+            (self.written.get(&key), cluster_state.made(made, &name))
             && written.object == digest
             && written.fields == there.fields
         {
             return Ok(Outcome::Applied);
         }
-        let (client, kind) = (self.cluster.0.clone(), made.resource());
+        let client = self.cluster.0.clone();
+        let kind = made.resource();
         let api = Api::<DynamicObject>::namespaced_with(client, name.namespace.as_str(), &kind);
+
         if let Some(there) = api.get_opt(&name.name).await? {
             if !there.labels().contains_key(MANAGED) {
                 return Ok(Outcome::Foreign);
             }
             // The write must fail if the object is no longer the one that was read.
             if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-                meta.insert("resourceVersion".to_owned(), json!(there.resource_version()));
+                meta.insert(
+                    "resourceVersion".to_owned(),
+                    json!(there.resource_version()),
+                );
             }
             if made == DeployedKind::Deployment {
                 keep_selector(&mut object, &there.data);
             }
         }
+
         self.delay_next_write();
-        let applied = api.patch(&name.name, &self.parameters(), &Patch::Apply(object)).await?;
+        let applied = api
+            .patch(&name.name, &self.parameters(), &Patch::Apply(object))
+            .await?;
         let applied = MadeObject::of(&applied, &self.manager);
-        self.written.insert(key, LastWrite { object: digest, fields: applied.fields });
+        self.written.insert(
+            key,
+            LastWrite {
+                object: digest,
+                fields: applied.fields,
+            },
+        );
+
         cluster_state.note_made(made, name, applied);
+
         if self.written.len() > 2 * cluster_state.made_count() + PRUNE_SLACK {
-            self.written.retain(|(made, name), _| cluster_state.made(*made, name).is_some());
+            self.written
+                .retain(|(made, name), _| cluster_state.made(*made, name).is_some());
         }
+
         Ok(Outcome::Applied)
     }
 
@@ -164,11 +209,16 @@ impl Writer {
 fn keep_selector(object: &mut Value, there: &Value) {
     let selector = there.pointer("/spec/selector");
     let label = selector.and_then(|selector| selector.get("matchLabels")?.get(FORMER_LABEL));
-    let (Some(selector), Some(label)) = (selector, label) else { return };
+    let (Some(selector), Some(label)) = (selector, label) else {
+        return;
+    };
     if let Some(own) = object.pointer_mut("/spec/selector") {
         *own = selector.clone();
     }
-    if let Some(labels) = object.pointer_mut("/spec/template/metadata/labels").and_then(Value::as_object_mut) {
+    if let Some(labels) = object
+        .pointer_mut("/spec/template/metadata/labels")
+        .and_then(Value::as_object_mut)
+    {
         labels.insert(FORMER_LABEL.to_owned(), label.clone());
     }
 }
@@ -182,8 +232,21 @@ mod tests {
         let deployment = |selector: Value, labels: Value| json!({ "spec": { "selector": { "matchLabels": selector }, "template": { "metadata": { "labels": labels } } } });
         let mut own = deployment(json!({ "new": "web" }), json!({ "new": "web" }));
         keep_selector(&mut own, &deployment(json!({ "new": "web" }), json!({})));
-        assert_eq!(own, deployment(json!({ "new": "web" }), json!({ "new": "web" })));
-        keep_selector(&mut own, &deployment(json!({ FORMER_LABEL: "web" }), json!({})));
-        assert_eq!(own, deployment(json!({ FORMER_LABEL: "web" }), json!({ "new": "web", FORMER_LABEL: "web" })));
+        assert_eq!(
+            own,
+            deployment(json!({ "new": "web" }), json!({ "new": "web" }))
+        );
+        keep_selector(
+            &mut own,
+            &deployment(json!({ FORMER_LABEL: "web" }), json!({})),
+        );
+
+        assert_eq!(
+            own,
+            deployment(
+                json!({ FORMER_LABEL: "web" }),
+                json!({ "new": "web", FORMER_LABEL: "web" })
+            )
+        );
     }
 }

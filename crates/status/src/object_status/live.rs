@@ -21,7 +21,8 @@ use navarch_api::decode::served_versions;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_net::backoff::Backoff;
 
-/// Delays before a failed watch is reopened; short, as statuses are not written while a watch is broken.
+/// Delays before a failed watch is reopened; short, as statuses are not written while a watch is
+/// broken.
 const RETRY_DELAYS: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 /// A watch that lasts this long resets the backoff.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
@@ -40,7 +41,9 @@ pub(super) struct ObservedObject {
 
 impl ObservedObject {
     pub(super) fn status(&self) -> Option<Value> {
-        self.status.as_deref().and_then(|status| serde_json::from_slice(status).ok())
+        self.status
+            .as_deref()
+            .and_then(|status| serde_json::from_slice(status).ok())
     }
 }
 
@@ -77,27 +80,46 @@ impl Live {
         match event {
             Event::Init => _ = self.listed.insert(kind, BTreeSet::new()),
             Event::InitApply(object) => {
-                self.listed.entry(kind).or_default().insert(name_of(&object));
+                self.listed
+                    .entry(kind)
+                    .or_default()
+                    .insert(name_of(&object));
                 due.insert(self.put(kind, resource, &object));
             }
             Event::InitDone => {
                 let listed = self.listed.remove(&kind).unwrap_or_default();
-                self.objects.retain(|object, _| object.kind != kind || listed.contains(&object.name));
+                self.objects
+                    .retain(|object, _| object.kind != kind || listed.contains(&object.name));
             }
             Event::Apply(object) => _ = due.insert(self.put(kind, resource, &object)),
-            Event::Delete(object) => _ = self.objects.remove(&ObjectRef { kind, name: name_of(&object) }),
+            Event::Delete(object) => {
+                _ = self.objects.remove(&ObjectRef {
+                    kind,
+                    name: name_of(&object),
+                })
+            }
         }
     }
 
     fn put(&mut self, kind: Kind, resource: Arc<ApiResource>, object: &DynamicObject) -> ObjectRef {
-        let name = ObjectRef { kind, name: name_of(object) };
+        let name = ObjectRef {
+            kind,
+            name: name_of(object),
+        };
         let seen = ObservedObject {
             resource,
             version: object.resource_version().unwrap_or_default(),
             generation: object.metadata.generation,
-            revision: object.labels().get(REVISION).map(|revision| revision.as_str().into()),
-            status: object.data.get("status").map(|status| Bytes::from(status.to_string())),
+            revision: object
+                .labels()
+                .get(REVISION)
+                .map(|revision| revision.as_str().into()),
+            status: object
+                .data
+                .get("status")
+                .map(|status| Bytes::from(status.to_string())),
         };
+
         self.objects.insert(name.clone(), seen);
         name
     }
@@ -145,9 +167,9 @@ pub(super) fn watch(cluster: &Cluster, kind: Kind) -> BoxStream<'static, KindEve
 
 /// The API resource of a kind, in the first version that the server supports.
 async fn served(client: Client, kind: Kind) -> ApiResource {
-    let resources = served_versions(kind)
-        .iter()
-        .map(|version| ApiResource::from_gvk(&GroupVersionKind::gvk(kind.group(), version, kind.as_str())));
+    let resources = served_versions(kind).iter().map(|version| {
+        ApiResource::from_gvk(&GroupVersionKind::gvk(kind.group(), version, kind.as_str()))
+    });
     let resources: Vec<ApiResource> = resources.collect();
     for resource in &resources {
         let objects = Api::<DynamicObject>::all_with(client.clone(), resource);
@@ -157,5 +179,8 @@ async fn served(client: Client, kind: Kind) -> ApiResource {
         }
     }
     let any = GroupVersionKind::gvk(kind.group(), "v1", kind.as_str());
-    resources.into_iter().next().unwrap_or_else(|| ApiResource::from_gvk(&any))
+    resources
+        .into_iter()
+        .next()
+        .unwrap_or_else(|| ApiResource::from_gvk(&any))
 }

@@ -1,6 +1,7 @@
-//! Schedules status writes: at once, but with growing delays for an object whose status keeps changing. A Gateway's route count
-//! changes with each attached route; writing it each time would take as many requests as the routes' own statuses, and delay
-//! those because of the API server's rate limit.
+//! Schedules status writes: at once, but with growing delays for an object whose status keeps
+//! changing. A Gateway's route count changes with each attached route; writing it each time would
+//! take as many requests as the routes' own statuses, and delay those because of the API server's
+//! rate limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -63,7 +64,11 @@ struct LastWrite {
 impl LastWrite {
     /// When the object may be written again.
     fn free(&self) -> Instant {
-        if self.may_at_once { self.at } else { self.at + self.pause }
+        if self.may_at_once {
+            self.at
+        } else {
+            self.at + self.pause
+        }
     }
 
     /// When its history is dropped.
@@ -92,7 +97,9 @@ impl Pace {
         while let Some(object) = self.due.pop_first() {
             match self.written.get_mut(&object) {
                 Some(written) if written.is_under_way => written.is_due = true,
-                Some(written) if written.free() > now => _ = self.later.insert((written.free(), object)),
+                Some(written) if written.free() > now => {
+                    _ = self.later.insert((written.free(), object))
+                }
                 Some(_) | None => return Some(object),
             }
         }
@@ -102,27 +109,51 @@ impl Pace {
     /// A write begins.
     pub(super) fn is_begun(&mut self, object: ObjectRef, now: Instant) {
         if self.swept.is_none_or(|swept| swept + MAX_PAUSE * 3 < now) {
-            self.written.retain(|_, written| written.is_under_way || written.forgotten() > now);
+            self.written
+                .retain(|_, written| written.is_under_way || written.forgotten() > now);
             self.swept = Some(now);
         }
-        let before = self.written.get(&object).filter(|written| written.forgotten() > now);
+
+        let before = self
+            .written
+            .get(&object)
+            .filter(|written| written.forgotten() > now);
         let pause = before.map_or(MIN_PAUSE, |written| {
-            if written.may_at_once { written.pause } else { (written.pause * 2).min(MAX_PAUSE) }
+            if written.may_at_once {
+                written.pause
+            } else {
+                (written.pause * 2).min(MAX_PAUSE)
+            }
         });
-        let (overtaken, failed) = before.map_or((0, 0), |written| (written.overtaken, written.failed));
-        let begun =
-            LastWrite { at: now, pause, is_under_way: true, is_due: false, may_at_once: false, overtaken, failed };
+
+        let (overtaken, failed) =
+            before.map_or((0, 0), |written| (written.overtaken, written.failed));
+        let begun = LastWrite {
+            at: now,
+            pause,
+            is_under_way: true,
+            is_due: false,
+            may_at_once: false,
+            overtaken,
+            failed,
+        };
+
         self.written.insert(object, begun);
     }
 
     /// A write has ended.
     pub(super) fn is_written(&mut self, object: ObjectRef, outcome: Outcome, now: Instant) {
-        let Some(written) = self.written.get_mut(&object) else { return };
+        let Some(written) = self.written.get_mut(&object) else {
+            return;
+        };
+
         written.is_under_way = false;
+
         match outcome {
             Outcome::Taken => (written.overtaken, written.failed) = (0, 0),
             Outcome::Overtaken => {
-                // Nothing was written, but a writer that conflicts with every write must not cause a write each time.
+                // Nothing was written, but a writer that conflicts with every write must not cause
+                // a write each time.
                 written.may_at_once = written.overtaken == 0;
                 written.overtaken = written.overtaken.saturating_add(1);
             }
@@ -131,6 +162,7 @@ impl Pace {
                 self.later.insert((now + written.again(), object.clone()));
             }
         }
+
         if std::mem::take(&mut written.is_due) {
             self.due.insert(object);
         }
@@ -151,12 +183,18 @@ mod tests {
     use navarch_api::object::{Kind, NamespacedName};
 
     fn object(name: &str) -> ObjectRef {
-        ObjectRef { kind: Kind::HttpRoute, name: NamespacedName::new("edge", name) }
+        ObjectRef {
+            kind: Kind::HttpRoute,
+            name: NamespacedName::new("edge", name),
+        }
     }
 
-    /// How often an object that is due every millisecond is written within a number of milliseconds, given this outcome.
+    /// How often an object that is due every millisecond is written within a number of
+    /// milliseconds, given this outcome.
     fn writes(milliseconds: u64, outcome: Outcome) -> usize {
-        let (mut pace, begun, one) = (Pace::default(), Instant::now(), object("one"));
+        let mut pace = Pace::default();
+        let begun = Instant::now();
+        let one = object("one");
         let mut count = 0;
         for passed in 0..milliseconds {
             let now = begun + Duration::from_millis(passed);
@@ -190,9 +228,12 @@ mod tests {
 
     #[test]
     fn failed_writes_are_retried_with_backoff() {
-        let (mut pace, begun, one) = (Pace::default(), Instant::now(), object("one"));
+        let mut pace = Pace::default();
+        let begun = Instant::now();
+        let one = object("one");
         pace.due.insert(one.clone());
         let mut tried = Vec::new();
+
         for second in 0..300_u64 {
             let now = begun + Duration::from_secs(second);
             if pace.next(now).is_some() {
@@ -201,7 +242,9 @@ mod tests {
                 tried.push(second);
             }
         }
+
         assert_eq!(tried, [0, 1, 2, 4, 8, 16, 32, 64, 124, 184, 244]);
+
         // Once it is taken nothing is left to do.
         let now = begun + Duration::from_secs(400);
         assert_eq!(pace.next(now), Some(one.clone()));
@@ -212,22 +255,30 @@ mod tests {
 
     #[test]
     fn changes_during_a_write_are_written_next_without_delaying_others() {
-        let (mut pace, begun) = (Pace::default(), Instant::now());
+        let mut pace = Pace::default();
+        let begun = Instant::now();
         pace.due.extend([object("one"), object("two")]);
         assert_eq!(pace.next(begun), Some(object("one")));
         pace.is_begun(object("one"), begun);
         assert_eq!(pace.next(begun), Some(object("two")));
         pace.due.insert(object("one"));
         assert_eq!(pace.next(begun), None, "it is under way");
+
         pace.is_written(object("one"), Outcome::Taken, begun);
         assert_eq!(pace.next(begun), None, "it was written only now");
         assert_eq!(pace.next(begun + MIN_PAUSE), Some(object("one")));
         assert_eq!(pace.next(begun + MIN_PAUSE), None);
+
         // After a rest it counts as new.
         pace.is_begun(object("one"), begun + MIN_PAUSE);
         pace.is_written(object("one"), Outcome::Taken, begun + MIN_PAUSE);
         let later = begun + MAX_PAUSE * 4;
         pace.is_begun(object("one"), later);
-        assert_eq!(pace.written.get(&object("one")).map(|written| written.pause), Some(MIN_PAUSE));
+        assert_eq!(
+            pace.written
+                .get(&object("one"))
+                .map(|written| written.pause),
+            Some(MIN_PAUSE)
+        );
     }
 }

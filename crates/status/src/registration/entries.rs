@@ -36,26 +36,45 @@ fn of(cluster: &Cluster, name: &NamespacedName) -> Api<DynamicObject> {
 }
 
 /// An entry, if it exists.
-pub(super) async fn get(cluster: &Cluster, name: &NamespacedName) -> Result<Option<DynamicObject>, kube::Error> {
+pub(super) async fn get(
+    cluster: &Cluster,
+    name: &NamespacedName,
+) -> Result<Option<DynamicObject>, kube::Error> {
     let found = of(cluster, name).get_opt(&name.name).await?;
     Ok(found.filter(|entry| is_called(entry, name)))
 }
 
-/// Whether an object is the requested one: a crafted name in the path must not lead to another object.
+/// Whether an object is the requested one: a crafted name in the path must not lead to another
+/// object.
 fn is_called(object: &DynamicObject, name: &NamespacedName) -> bool {
     let meta = &object.metadata;
-    meta.name.as_deref() == Some(&*name.name) && meta.namespace.as_deref() == Some(name.namespace.as_str())
+    meta.name.as_deref() == Some(&*name.name)
+        && meta.namespace.as_deref() == Some(name.namespace.as_str())
 }
 
-pub(super) async fn get_group(cluster: &Cluster, name: &NamespacedName) -> Result<Option<DynamicObject>, kube::Error> {
-    let groups = Api::<DynamicObject>::namespaced_with(cluster.0.clone(), name.namespace.as_str(), &groups());
+pub(super) async fn get_group(
+    cluster: &Cluster,
+    name: &NamespacedName,
+) -> Result<Option<DynamicObject>, kube::Error> {
+    let groups = Api::<DynamicObject>::namespaced_with(
+        cluster.0.clone(),
+        name.namespace.as_str(),
+        &groups(),
+    );
     let found = groups.get_opt(&name.name).await?;
     Ok(found.filter(|group| is_called(group, name)))
 }
 
-pub(super) async fn create(cluster: &Cluster, name: &NamespacedName, entry: Value) -> Result<(), kube::Error> {
+pub(super) async fn create(
+    cluster: &Cluster,
+    name: &NamespacedName,
+    entry: Value,
+) -> Result<(), kube::Error> {
     let entry = serde_json::from_value(entry).map_err(kube::Error::SerdeError)?;
-    of(cluster, name).create(&PostParams::default(), &entry).await.map(drop)
+    of(cluster, name)
+        .create(&PostParams::default(), &entry)
+        .await
+        .map(drop)
 }
 
 /// Writes annotations, if the entry is still the version that was read.
@@ -66,7 +85,14 @@ pub(super) async fn annotate(
     annotations: &Annotations,
 ) -> Result<(), kube::Error> {
     let operations = json!([same(entry), { "op": "add", "path": "/metadata/annotations", "value": annotations }]);
-    of(cluster, name).patch(&name.name, &PatchParams::default(), &json_patch(operations)?).await.map(drop)
+    of(cluster, name)
+        .patch(
+            &name.name,
+            &PatchParams::default(),
+            &json_patch(operations)?,
+        )
+        .await
+        .map(drop)
 }
 
 /// Writes the conditions, if the entry is still the version that was read.
@@ -82,14 +108,30 @@ pub(super) async fn write_conditions(
     }
     operations.push(json!({ "op": "add", "path": "/status/conditions", "value": conditions }));
     let patch = json_patch(Value::Array(operations))?;
-    of(cluster, name).patch_status(&name.name, &PatchParams::default(), &patch).await.map(drop)
+    of(cluster, name)
+        .patch_status(&name.name, &PatchParams::default(), &patch)
+        .await
+        .map(drop)
 }
 
 /// Deletes an entry, if it is still the version that was read.
-pub(super) async fn delete(cluster: &Cluster, name: &NamespacedName, entry: &DynamicObject) -> Result<(), kube::Error> {
-    let preconditions = Preconditions { resource_version: entry.resource_version(), uid: entry.uid() };
-    let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-    of(cluster, name).delete(&name.name, &parameters).await.map(drop)
+pub(super) async fn delete(
+    cluster: &Cluster,
+    name: &NamespacedName,
+    entry: &DynamicObject,
+) -> Result<(), kube::Error> {
+    let preconditions = Preconditions {
+        resource_version: entry.resource_version(),
+        uid: entry.uid(),
+    };
+    let parameters = DeleteParams {
+        preconditions: Some(preconditions),
+        ..DeleteParams::default()
+    };
+    of(cluster, name)
+        .delete(&name.name, &parameters)
+        .await
+        .map(drop)
 }
 
 /// The JSON patch test that the entry is still the version that was read.

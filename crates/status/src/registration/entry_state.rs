@@ -1,4 +1,5 @@
-//! The connection state in a WorkloadEntry's annotations, and its transitions. The annotations are istiod's.
+//! The connection state in a WorkloadEntry's annotations, and its transitions. The annotations are
+//! istiod's.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -43,8 +44,9 @@ impl Connection<'_> {
         if moment(annotations, DISCONNECTED).is_some_and(|ended| self.at < ended) {
             return None;
         }
-        let is_known = moment(annotations, CONNECTED)
-            .is_some_and(|begun| self.at < begun || self.at == begun && is_controller(annotations, self.instance));
+        let is_known = moment(annotations, CONNECTED).is_some_and(|begun| {
+            self.at < begun || self.at == begun && is_controller(annotations, self.instance)
+        });
         if is_known {
             return None;
         }
@@ -78,27 +80,35 @@ pub(super) enum Cleanup {
     Forget,
 }
 
-/// The cleanup of an entry at `now`, if any. An entry is cleaned up if its workload was disconnected for `grace`, or has been connected
-/// for longer than any connection lasts.
+/// The cleanup of an entry at `now`, if any. An entry is cleaned up if its workload was
+/// disconnected for `grace`, or has been connected for longer than any connection lasts.
 pub(super) fn cleanup(
     annotations: &Annotations,
     status: Option<&Value>,
     now: Timestamp,
     (grace, longest): (Duration, Option<Duration>),
 ) -> Option<Cleanup> {
-    let is_past = |at: Timestamp, span: Duration| now.duration_since(at).unsigned_abs() >= span && at <= now;
+    let is_past =
+        |at: Timestamp, span: Duration| now.duration_since(at).unsigned_abs() >= span && at <= now;
+
     if let Some(begun) = annotations.get(CONNECTED).filter(|begun| !begun.is_empty()) {
         let begun = begun.parse::<Timestamp>().ok()?;
         if !is_past(begun, longest?) {
             return None;
         }
     } else {
-        let ended = annotations.get(DISCONNECTED).filter(|ended| !ended.is_empty())?;
+        let ended = annotations
+            .get(DISCONNECTED)
+            .filter(|ended| !ended.is_empty())?;
         // An invalid time counts as long past.
-        if ended.parse().is_ok_and(|ended: Timestamp| !is_past(ended, grace)) {
+        if ended
+            .parse()
+            .is_ok_and(|ended: Timestamp| !is_past(ended, grace))
+        {
             return None;
         }
     }
+
     let has = |name: &str| annotations.get(name).is_some_and(|value| !value.is_empty());
     if has(GROUP) {
         Some(Cleanup::Delete)
@@ -109,7 +119,9 @@ pub(super) fn cleanup(
 
 /// Whether this control plane has the connection.
 pub(super) fn is_controller(annotations: &Annotations, instance: &str) -> bool {
-    annotations.get(CONTROLLER).is_some_and(|controller| controller == instance)
+    annotations
+        .get(CONTROLLER)
+        .is_some_and(|controller| controller == instance)
 }
 
 /// The health of a workload as reported by its agent.
@@ -122,12 +134,23 @@ pub enum WorkloadHealth {
 }
 
 /// The conditions with a health reported at `now`; `None` if there is a later report.
-pub(super) fn with_health(status: Option<&Value>, health: &WorkloadHealth, now: Timestamp) -> Option<Vec<Value>> {
-    let later = condition(status)
-        .and_then(|health_condition| health_condition.get("lastProbeTime")?.as_str()?.parse::<Timestamp>().ok());
+pub(super) fn with_health(
+    status: Option<&Value>,
+    health: &WorkloadHealth,
+    now: Timestamp,
+) -> Option<Vec<Value>> {
+    let later = condition(status).and_then(|health_condition| {
+        health_condition
+            .get("lastProbeTime")?
+            .as_str()?
+            .parse::<Timestamp>()
+            .ok()
+    });
+
     if later.is_some_and(|later| later > now) {
         return None;
     }
+
     let (verdict, message) = match health {
         WorkloadHealth::Healthy => ("True", None),
         WorkloadHealth::Unhealthy(message) => ("False", Some(message)),
@@ -139,27 +162,38 @@ pub(super) fn with_health(status: Option<&Value>, health: &WorkloadHealth, now: 
     if let (Some(message), Some(health_condition)) = (message, health_condition.as_object_mut()) {
         health_condition.insert("message".to_owned(), Value::String(message.clone()));
     }
+
     let mut conditions = conditions(status);
     match conditions.iter_mut().find(|condition| is_health(condition)) {
         Some(before) => *before = health_condition,
         None => conditions.push(health_condition),
     }
+
     Some(conditions)
 }
 
 /// The conditions without the health.
 pub(super) fn without_health(status: Option<&Value>) -> Vec<Value> {
-    conditions(status).into_iter().filter(|condition| !is_health(condition)).collect()
+    conditions(status)
+        .into_iter()
+        .filter(|condition| !is_health(condition))
+        .collect()
 }
 
 fn conditions(status: Option<&Value>) -> Vec<Value> {
-    let conditions = status.and_then(|status| status.get("conditions")).and_then(Value::as_array);
+    let conditions = status
+        .and_then(|status| status.get("conditions"))
+        .and_then(Value::as_array);
     conditions.cloned().unwrap_or_default()
 }
 
 /// The health condition.
 fn condition(status: Option<&Value>) -> Option<&Value> {
-    status?.get("conditions")?.as_array()?.iter().find(|condition| is_health(condition))
+    status?
+        .get("conditions")?
+        .as_array()?
+        .iter()
+        .find(|condition| is_health(condition))
 }
 
 /// Whether a condition is the health condition.
@@ -182,7 +216,10 @@ mod tests {
     }
 
     fn by(instance: &'static str, second: i64) -> Connection<'static> {
-        Connection { instance, at: at(second) }
+        Connection {
+            instance,
+            at: at(second),
+        }
     }
 
     #[test]
@@ -192,68 +229,154 @@ mod tests {
         assert_eq!(by("a", 10).begun(&first), None, "it is written already");
         assert_eq!(by("b", 9).begun(&first), None, "it has been there before");
         let second = by("b", 11).begun(&first).unwrap();
-        assert_eq!(by("a", 10).ended(&second, at(12)), None, "the workload has moved on");
+        assert_eq!(
+            by("a", 10).ended(&second, at(12)),
+            None,
+            "the workload has moved on"
+        );
+
         let again = by("b", 13).begun(&second).unwrap();
-        assert_eq!(by("b", 11).ended(&again, at(14)), None, "it is back already");
+        assert_eq!(
+            by("b", 11).ended(&again, at(14)),
+            None,
+            "it is back already"
+        );
         let ended = by("b", 13).ended(&again, at(15)).unwrap();
         assert_eq!(ended.get(DISCONNECTED).unwrap(), "1970-01-01T00:00:15Z");
+
         assert!(!ended.contains_key(CONNECTED));
-        assert_eq!(by("b", 13).ended(&ended, at(16)), None, "it is written already");
+        assert_eq!(
+            by("b", 13).ended(&ended, at(16)),
+            None,
+            "it is written already"
+        );
         assert_eq!(by("a", 14).begun(&ended), None, "its end was seen first");
-        assert!(!by("a", 16).begun(&ended).unwrap().contains_key(DISCONNECTED));
+        assert!(
+            !by("a", 16)
+                .begun(&ended)
+                .unwrap()
+                .contains_key(DISCONNECTED)
+        );
     }
 
     #[test]
     fn an_entry_is_deleted_after_its_grace_and_user_entries_stay() {
         let grace = Duration::from_secs(10);
         let written = |pairs: &[(&str, &str)]| -> Annotations {
-            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+            pairs
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect()
         };
+
         let healthy = json!({ "conditions": [{ "type": HEALTHY, "status": "True" }] });
         let ended = (DISCONNECTED, "1970-01-01T00:00:20Z");
-        let (own, theirs) = ((GROUP, "g"), (CONTROLLER, "a"));
+        let own = (GROUP, "g");
+        let theirs = (CONTROLLER, "a");
+
         for (annotations, status, now, expected) in [
             (written(&[own, ended]), None, 29, None),
             (written(&[own, ended]), None, 30, Some(Cleanup::Delete)),
             (written(&[own, ended]), None, 15, None),
-            (written(&[own, ended, (CONNECTED, "1970-01-01T00:00:19Z")]), None, 90, None),
+            (
+                written(&[own, ended, (CONNECTED, "1970-01-01T00:00:19Z")]),
+                None,
+                90,
+                None,
+            ),
             (written(&[own]), None, 90, None),
-            (written(&[own, (DISCONNECTED, "once")]), None, 0, Some(Cleanup::Delete)),
-            (written(&[theirs, ended]), Some(&healthy), 30, Some(Cleanup::Forget)),
+            (
+                written(&[own, (DISCONNECTED, "once")]),
+                None,
+                0,
+                Some(Cleanup::Delete),
+            ),
+            (
+                written(&[theirs, ended]),
+                Some(&healthy),
+                30,
+                Some(Cleanup::Forget),
+            ),
             (written(&[theirs, ended]), None, 30, None),
             (written(&[ended]), Some(&healthy), 30, None),
         ] {
-            assert_eq!(cleanup(&annotations, status, at(now), (grace, None)), expected, "{annotations:?} {now}");
+            assert_eq!(
+                cleanup(&annotations, status, at(now), (grace, None)),
+                expected,
+                "{annotations:?} {now}"
+            );
         }
     }
 
     #[test]
     fn an_entry_connected_beyond_the_maximum_age_is_stale() {
-        let pairs = [(GROUP, "g"), (CONTROLLER, "a"), (CONNECTED, "1970-01-01T00:00:10Z")];
-        let left: Annotations = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        for (longest, now, expected) in
-            [(Some(30), 39, None), (Some(30), 40, Some(Cleanup::Delete)), (Some(30), 5, None), (None, 9000, None)]
-        {
+        let pairs = [
+            (GROUP, "g"),
+            (CONTROLLER, "a"),
+            (CONNECTED, "1970-01-01T00:00:10Z"),
+        ];
+        let left: Annotations = pairs
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into();
+
+        for (longest, now, expected) in [
+            (Some(30), 39, None),
+            (Some(30), 40, Some(Cleanup::Delete)),
+            (Some(30), 5, None),
+            (None, 9000, None),
+        ] {
             let spans = (Duration::from_secs(1), longest.map(Duration::from_secs));
-            assert_eq!(cleanup(&left, None, at(now), spans), expected, "{longest:?} {now}");
+            assert_eq!(
+                cleanup(&left, None, at(now), spans),
+                expected,
+                "{longest:?} {now}"
+            );
         }
-        let unreadable =
-            Annotations::from([(GROUP.to_owned(), "g".to_owned()), (CONNECTED.to_owned(), "once".to_owned())]);
-        assert_eq!(cleanup(&unreadable, None, at(9000), (Duration::ZERO, Some(Duration::ZERO))), None);
+
+        let unreadable = Annotations::from([
+            (GROUP.to_owned(), "g".to_owned()),
+            (CONNECTED.to_owned(), "once".to_owned()),
+        ]);
+        assert_eq!(
+            cleanup(
+                &unreadable,
+                None,
+                at(9000),
+                (Duration::ZERO, Some(Duration::ZERO))
+            ),
+            None
+        );
     }
 
     #[test]
     fn health_is_one_condition_among_those_of_others() {
         let status = json!({ "conditions": [{ "type": "Mine" }] });
-        let bad = with_health(Some(&status), &WorkloadHealth::Unhealthy("no".to_owned()), at(5)).unwrap();
+        let bad = with_health(
+            Some(&status),
+            &WorkloadHealth::Unhealthy("no".to_owned()),
+            at(5),
+        )
+        .unwrap();
         assert_eq!(
             (&bad[0]["type"], &bad[1]["status"], &bad[1]["message"]),
             (&json!("Mine"), &json!("False"), &json!("no"))
         );
+
         let status = json!({ "conditions": bad });
-        assert_eq!(with_health(Some(&status), &WorkloadHealth::Healthy, at(4)), None, "an old word");
+        assert_eq!(
+            with_health(Some(&status), &WorkloadHealth::Healthy, at(4)),
+            None,
+            "an old word"
+        );
         let good = with_health(Some(&status), &WorkloadHealth::Healthy, at(6)).unwrap();
-        assert_eq!((good.len(), &good[1]["status"], &good[1]["message"]), (2, &json!("True"), &Value::Null));
-        assert_eq!(without_health(Some(&json!({ "conditions": good }))), [json!({ "type": "Mine" })]);
+        assert_eq!(
+            (good.len(), &good[1]["status"], &good[1]["message"]),
+            (2, &json!("True"), &Value::Null)
+        );
+
+        assert_eq!(
+            without_health(Some(&json!({ "conditions": good }))),
+            [json!({ "type": "Mine" })]
+        );
     }
 }

@@ -23,15 +23,37 @@ impl RegistrationMetrics {
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
+
         for (name, help, counter) in [
-            ("auto_registration_success", "Workloads registered", &metrics.created),
-            ("auto_registration_updates", "Reconnects of registered workloads", &metrics.updated),
-            ("auto_registration_unregister", "Disconnects of registered workloads", &metrics.ended),
-            ("auto_registration_deletes", "WorkloadEntries deleted after their grace period", &metrics.deleted),
-            ("auto_registration_errors", "Failed registrations", &metrics.failed),
+            (
+                "auto_registration_success",
+                "Workloads registered",
+                &metrics.created,
+            ),
+            (
+                "auto_registration_updates",
+                "Reconnects of registered workloads",
+                &metrics.updated,
+            ),
+            (
+                "auto_registration_unregister",
+                "Disconnects of registered workloads",
+                &metrics.ended,
+            ),
+            (
+                "auto_registration_deletes",
+                "WorkloadEntries deleted after their grace period",
+                &metrics.deleted,
+            ),
+            (
+                "auto_registration_errors",
+                "Failed registrations",
+                &metrics.failed,
+            ),
         ] {
             registry.register(name, help, counter.clone());
         }
+
         metrics
     }
 }

@@ -1,7 +1,9 @@
-//! Checks which entry a workload may use, from the known state of the cluster, before any request to the API server.
+//! Checks which entry a workload may use, from the known state of the cluster, before any request
+//! to the API server.
 //!
-//! Anyone may open a stream and send any name. So names are validated before they are used in a request's path, an identity is
-//! required before any lookup, and the error for a missing entry is the same as for an entry of another workload.
+//! Anyone may open a stream and send any name. So names are validated before they are used in a
+//! request's path, an identity is required before any lookup, and the error for a missing entry is
+//! the same as for an entry of another workload.
 
 use serde_json::Value;
 
@@ -19,23 +21,33 @@ impl Registrar {
     pub(super) fn permits(&self, workload: &Workload) -> Result<bool, RegistrationError> {
         let name = workload.entry();
         check_names(workload, &name)?;
+
         if self.0.config.validates_identity {
-            workload.is_proved().map_err(|why| RegistrationError::Unproved(name.clone(), why))?;
+            workload
+                .is_proved()
+                .map_err(|why| RegistrationError::Unproved(name.clone(), why))?;
         }
+
         let objects = (self.0.objects)();
         let entry = objects.get::<WorkloadEntry>(&name);
         match (entry, &workload.claim) {
             (Some(entry), claim) => {
                 self.permits_account(workload, &name, &entry.spec.service_account)?;
-                Ok(matches!(claim, Claim::Group(_)) || entry.meta.annotations.contains_key(entry_state::CHECKED))
+                Ok(matches!(claim, Claim::Group(_))
+                    || entry.meta.annotations.contains_key(entry_state::CHECKED))
             }
             (None, Claim::Entry(_)) => Err(RegistrationError::NoEntry(name)),
             (None, Claim::Group(group)) => {
                 let group = NamespacedName::new(workload.namespace.as_str(), group);
                 let found = objects.get::<WorkloadGroup>(&group);
                 let found = found.ok_or_else(|| RegistrationError::NoGroup(name.clone(), group))?;
-                let account = found.spec.template.as_ref().map_or("", |template| &template.service_account);
-                self.permits_account(workload, &name, account).map(|()| true)
+                let account = found
+                    .spec
+                    .template
+                    .as_ref()
+                    .map_or("", |template| &template.service_account);
+                self.permits_account(workload, &name, account)
+                    .map(|()| true)
             }
         }
     }
@@ -48,7 +60,9 @@ impl Registrar {
         account: &str,
     ) -> Result<(), RegistrationError> {
         match workload.may_control(account) {
-            Err(why) if self.0.config.validates_identity => Err(RegistrationError::Stranger(name.clone(), why)),
+            Err(why) if self.0.config.validates_identity => {
+                Err(RegistrationError::Stranger(name.clone(), why))
+            }
             Err(_) | Ok(()) => Ok(()),
         }
     }
@@ -60,12 +74,16 @@ impl Registrar {
         name: &NamespacedName,
         spec: &Value,
     ) -> Result<(), RegistrationError> {
-        let account = spec.get("serviceAccount").and_then(Value::as_str).unwrap_or_default();
+        let account = spec
+            .get("serviceAccount")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         self.permits_account(workload, name, account)
     }
 }
 
-/// Checks that the names from a workload are valid object names, because they become parts of paths.
+/// Checks that the names from a workload are valid object names, because they become parts of
+/// paths.
 fn check_names(workload: &Workload, entry: &NamespacedName) -> Result<(), RegistrationError> {
     let group = match &workload.claim {
         Claim::Group(group) => group,

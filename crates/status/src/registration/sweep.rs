@@ -1,4 +1,5 @@
-//! Periodically finds WorkloadEntries without a connection, and workloads that must be registered again.
+//! Periodically finds WorkloadEntries without a connection, and workloads that must be registered
+//! again.
 
 use futures_util::StreamExt;
 use jiff::Timestamp;
@@ -21,15 +22,21 @@ const SWEEPS_PER_GRACE: u32 = 10;
 const DELETE_INTERVAL: std::time::Duration = std::time::Duration::from_millis(50);
 
 impl Registrar {
-    /// Runs until shutdown: deletes entries that other control planes left behind, and registers workloads whose group was deleted
-    /// with its entries and created again.
+    /// Runs until shutdown: deletes entries that other control planes left behind, and registers
+    /// workloads whose group was deleted with its entries and created again.
     pub async fn run(self) {
-        let groups = Api::<PartialObjectMeta<DynamicObject>>::all_with(self.0.cluster.0.clone(), &entries::groups());
-        let mut events = std::pin::pin!(watcher(groups, watcher::Config::default()).default_backoff());
+        let groups = Api::<PartialObjectMeta<DynamicObject>>::all_with(
+            self.0.cluster.0.clone(),
+            &entries::groups(),
+        );
+        let mut events =
+            std::pin::pin!(watcher(groups, watcher::Config::default()).default_backoff());
         let round = self.0.config.grace.max(std::time::Duration::from_millis(1)) * SWEEPS_PER_GRACE;
         let mut rounds = tokio::time::interval_at(tokio::time::Instant::now() + round, round);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+
         let mut known = std::collections::BTreeMap::new();
+
         loop {
             tokio::select! {
                 () = self.0.stop.cancelled() => break,
@@ -45,7 +52,8 @@ impl Registrar {
                         known.remove(&NamespacedName::new(&group.namespace().unwrap_or_default(), &group.name_any()));
                     }
                     Some(Ok(Event::Init | Event::InitDone)) => {}
-                    // Without the CustomResourceDefinition there are no objects; the watch keeps retrying.
+                    // Without the CustomResourceDefinition there are no objects; the watch keeps
+                    // retrying.
                     Some(Err(error)) => tracing::debug!(%error, "failed to watch WorkloadGroups"),
                     None => break,
                 },
@@ -55,6 +63,7 @@ impl Registrar {
                 },
             }
         }
+
         self.ended().await;
     }
 
@@ -77,6 +86,7 @@ impl Registrar {
     async fn sweep(&self) {
         let entries = entries::all(&self.0.cluster);
         let mut page = ListParams::default().limit(PAGE);
+
         loop {
             let found = match entries.list(&page).await {
                 Ok(found) => found,
@@ -85,15 +95,20 @@ impl Registrar {
                     return;
                 }
             };
+
             for entry in &found.items {
                 if self.cleanup(entry).is_some() {
-                    let name = NamespacedName::new(&entry.namespace().unwrap_or_default(), &entry.name_any());
+                    let name = NamespacedName::new(
+                        &entry.namespace().unwrap_or_default(),
+                        &entry.name_any(),
+                    );
                     if let Err(error) = self.clean_up(&name, entry).await {
                         tracing::debug!(%name, %error, "failed to clean up a WorkloadEntry");
                     }
                     tokio::time::sleep(DELETE_INTERVAL).await;
                 }
             }
+
             match found.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page.continue_token = Some(token),
                 None => return,
@@ -112,11 +127,20 @@ impl Registrar {
     /// The cleanup of an entry now.
     fn cleanup(&self, entry: &DynamicObject) -> Option<Cleanup> {
         let spans = (self.0.config.grace, self.0.config.longest);
-        entry_state::cleanup(&annotations(entry), entry.data.get("status"), Timestamp::now(), spans)
+        entry_state::cleanup(
+            &annotations(entry),
+            entry.data.get("status"),
+            Timestamp::now(),
+            spans,
+        )
     }
 
     /// Performs the cleanup of an entry.
-    async fn clean_up(&self, name: &NamespacedName, entry: &DynamicObject) -> Result<(), kube::Error> {
+    async fn clean_up(
+        &self,
+        name: &NamespacedName,
+        entry: &DynamicObject,
+    ) -> Result<(), kube::Error> {
         let cluster = &self.0.cluster;
         match self.cleanup(entry) {
             None => Ok(()),

@@ -15,7 +15,8 @@ use navarch_api::object::NamespacedName;
 const MAX_NAME: usize = 253;
 /// The label of a workload that accepts HBONE.
 const TUNNEL: &str = "networking.istio.io/tunnel";
-/// The label with the locality of a workload; the value of an object's label may not contain slashes.
+/// The label with the locality of a workload; the value of an object's label may not contain
+/// slashes.
 const LOCALITY: &str = "istio-locality";
 
 /// A workload, as its proxy describes it.
@@ -53,7 +54,8 @@ pub enum Claim {
 }
 
 impl Workload {
-    /// The claimed entry, or `<group>-<address>-<network>` with hyphens for colons, cut to 253 bytes.
+    /// The claimed entry, or `<group>-<address>-<network>` with hyphens for colons, cut to 253
+    /// bytes.
     #[must_use]
     pub fn entry(&self) -> NamespacedName {
         let name = match &self.claim {
@@ -88,7 +90,9 @@ impl Workload {
     /// The key of the workload's rate limit: its service account, or without one its namespace.
     pub(super) fn rate_limit_key(&self) -> NamespacedName {
         let namespace = || NamespacedName::new(self.namespace.as_str(), "");
-        self.identity.as_ref().map_or_else(namespace, Identity::account)
+        self.identity
+            .as_ref()
+            .map_or_else(namespace, Identity::account)
     }
 
     /// Checks that the workload may use an entry of this service account.
@@ -97,28 +101,47 @@ impl Workload {
         match service_account {
             "" => Ok(()),
             account if identity.service_account == *account => Ok(()),
-            account => Err(format!("{identity} is not service account {account} of the WorkloadEntry")),
+            account => Err(format!(
+                "{identity} is not service account {account} of the WorkloadEntry"
+            )),
         }
     }
 
     /// The new entry: the group's template with the workload's own values.
-    pub(super) fn entry_of(&self, group: &Group<'_>, connection: &entry_state::Connection<'_>) -> Value {
-        let mut spec = group.spec.get("template").and_then(Value::as_object).cloned().unwrap_or_default();
-        spec.insert("address".to_owned(), Value::String(self.address.to_string()));
+    pub(super) fn entry_of(
+        &self,
+        group: &Group<'_>,
+        connection: &entry_state::Connection<'_>,
+    ) -> Value {
+        let mut spec = group
+            .spec
+            .get("template")
+            .and_then(Value::as_object)
+            .cloned()
+            .unwrap_or_default();
+
+        spec.insert(
+            "address".to_owned(),
+            Value::String(self.address.to_string()),
+        );
         let labels = self.labels_in(group.spec, &spec);
         if !labels.is_empty() {
             spec.insert("labels".to_owned(), json!(labels));
         }
+
         for (member, value) in [("network", &self.network), ("locality", &self.locality)] {
             if !value.is_empty() {
                 spec.insert(member.to_owned(), Value::String(value.clone()));
             }
         }
-        let mut annotations = BTreeMap::from([(entry_state::GROUP.to_owned(), group.name.to_owned())]);
+
+        let mut annotations =
+            BTreeMap::from([(entry_state::GROUP.to_owned(), group.name.to_owned())]);
         annotations.extend(texts(group.spec.pointer("/metadata/annotations")));
         if self.is_probed {
             annotations.insert(entry_state::CHECKED.to_owned(), "true".to_owned());
         }
+
         connection.write(&mut annotations);
         let entry = self.entry();
         json!({
@@ -148,7 +171,9 @@ impl Workload {
         labels.extend(self.labels.clone());
         labels.remove(LOCALITY);
         if self.takes_hbone {
-            labels.entry(TUNNEL.to_owned()).or_insert_with(|| "http".to_owned());
+            labels
+                .entry(TUNNEL.to_owned())
+                .or_insert_with(|| "http".to_owned());
         }
         labels
     }
@@ -165,7 +190,9 @@ pub(super) struct Group<'a> {
 /// The string fields of an object.
 fn texts(object: Option<&Value>) -> BTreeMap<String, String> {
     let members = object.and_then(Value::as_object).into_iter().flatten();
-    members.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect()
+    members
+        .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
+        .collect()
 }
 
 #[cfg(test)]
@@ -191,12 +218,27 @@ mod tests {
     fn entries_are_named_after_group_address_and_network() {
         let name = |workload: &Workload| workload.entry().to_string();
         assert_eq!(name(&workload()), "shop/vms-10.0.0.9");
-        let six = Workload { address: "fd00::9".parse().unwrap(), network: "lan".to_owned(), ..workload() };
+        let six = Workload {
+            address: "fd00::9".parse().unwrap(),
+            network: "lan".to_owned(),
+            ..workload()
+        };
         assert_eq!(name(&six), "shop/vms-fd00--9-lan");
-        let long = Workload { claim: Claim::Group("g".repeat(300)), ..workload() };
+
+        let long = Workload {
+            claim: Claim::Group("g".repeat(300)),
+            ..workload()
+        };
         let long = long.entry().name.clone();
-        assert!(long.len() == MAX_NAME && long.ends_with("g-10.0.0.9"), "{long}");
-        let own = Workload { claim: Claim::Entry("mine".to_owned()), ..workload() };
+        assert!(
+            long.len() == MAX_NAME && long.ends_with("g-10.0.0.9"),
+            "{long}"
+        );
+
+        let own = Workload {
+            claim: Claim::Entry("mine".to_owned()),
+            ..workload()
+        };
         assert_eq!(name(&own), "shop/mine");
     }
 
@@ -206,7 +248,8 @@ mod tests {
             "metadata": { "labels": { "tier": "group", "app": "group" }, "annotations": { "note": "kept" } },
             "template": { "labels": { "app": "template", "v": "1" }, "serviceAccount": "web", "ports": { "http": 8080 } },
         });
-        let labels = [("app", "own"), (LOCALITY, "r.z")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let labels = [("app", "own"), (LOCALITY, "r.z")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()));
         let workload = Workload {
             labels: labels.into(),
             locality: "r/z".to_owned(),
@@ -215,9 +258,22 @@ mod tests {
             takes_hbone: true,
             ..workload()
         };
+
         let at = "2026-01-02T03:04:05.5Z".parse().unwrap();
-        let group = Group { name: "vms", uid: "u1", spec: &spec };
-        let entry = workload.entry_of(&group, &entry_state::Connection { instance: "istiod-1", at });
+        let group = Group {
+            name: "vms",
+            uid: "u1",
+            spec: &spec,
+        };
+
+        let entry = workload.entry_of(
+            &group,
+            &entry_state::Connection {
+                instance: "istiod-1",
+                at,
+            },
+        );
+
         assert_eq!(
             entry["spec"],
             json!({
@@ -226,6 +282,7 @@ mod tests {
                 "labels": { "app": "own", "tier": "group", "v": "1", TUNNEL: "http" },
             })
         );
+
         assert_eq!(entry["metadata"]["labels"], entry["spec"]["labels"]);
         assert_eq!(
             entry["metadata"]["annotations"],
@@ -235,6 +292,7 @@ mod tests {
                 "istio.io/workloadController": "istiod-1", "istio.io/connectedAt": "2026-01-02T03:04:05.5Z",
             })
         );
+
         assert_eq!(entry["metadata"]["ownerReferences"][0]["uid"], "u1");
     }
 
@@ -244,7 +302,20 @@ mod tests {
         assert!(fits(&workload(), "web") && fits(&workload(), ""));
         assert!(!fits(&workload(), "api"));
         let stranger = Identity::parse("spiffe://cluster.local/ns/bank/sa/web").ok();
-        assert!(!fits(&Workload { identity: stranger, ..workload() }, ""));
-        assert!(!fits(&Workload { identity: None, ..workload() }, ""));
+        assert!(!fits(
+            &Workload {
+                identity: stranger,
+                ..workload()
+            },
+            ""
+        ));
+
+        assert!(!fits(
+            &Workload {
+                identity: None,
+                ..workload()
+            },
+            ""
+        ));
     }
 }

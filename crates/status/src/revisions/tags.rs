@@ -18,8 +18,16 @@ pub(crate) struct Tag {
 impl Tag {
     /// The tag in labels; missing labels are empty.
     pub(crate) fn of(labels: Option<&BTreeMap<String, String>>) -> Self {
-        let label = |name: &str| labels.and_then(|labels| labels.get(name)).cloned().unwrap_or_default();
-        Self { revision: label(REVISION), tag: label(TAG) }
+        let label = |name: &str| {
+            labels
+                .and_then(|labels| labels.get(name))
+                .cloned()
+                .unwrap_or_default()
+        };
+        Self {
+            revision: label(REVISION),
+            tag: label(TAG),
+        }
     }
 }
 
@@ -41,7 +49,9 @@ impl Tags {
 
     pub(super) fn names_of(&self, revision: &str) -> BTreeSet<String> {
         let tags = self.webhooks.values().chain(self.services.values());
-        let own = tags.filter(|tag| tag.revision == revision).map(|tag| tag.tag.clone());
+        let own = tags
+            .filter(|tag| tag.revision == revision)
+            .map(|tag| tag.tag.clone());
         own.chain([revision.to_owned()]).collect()
     }
 
@@ -55,7 +65,10 @@ impl Tags {
             return stands_for(selected);
         }
         let elsewhere = self.webhooks.keys().any(|key| &*key.name == DEFAULT_TAG);
-        let is_default = self.validator.values().any(|validator| validator.revision == revision);
+        let is_default = self
+            .validator
+            .values()
+            .any(|validator| validator.revision == revision);
         stands_for(DEFAULT) || (is_default && !elsewhere)
     }
 }
@@ -71,15 +84,20 @@ mod tests {
 
     /// Puts an object with these labels.
     fn put(mirror: &mut Mirror<Tag>, name: &str, revision: &str, tag: &str) {
-        let object = json!({ "metadata": { "name": name, "labels": { REVISION: revision, TAG: tag } } });
+        let object =
+            json!({ "metadata": { "name": name, "labels": { REVISION: revision, TAG: tag } } });
         let object: DynamicObject = serde_json::from_value(object).unwrap();
-        _ = mirror.take(Event::Apply(object), |object| Some(Tag::of(object.metadata.labels.as_ref())));
+        _ = mirror.take(Event::Apply(object), |object| {
+            Some(Tag::of(object.metadata.labels.as_ref()))
+        });
     }
 
     #[test]
     fn tags_and_the_default_resolve_to_revisions() {
         let mut tags = Tags::default();
-        assert!(tags.is_of("default", "") && tags.is_of("default", "default") && tags.is_of("a", "a"));
+        assert!(
+            tags.is_of("default", "") && tags.is_of("default", "default") && tags.is_of("a", "a")
+        );
         assert!(!tags.is_of("a", "") && !tags.is_of("a", "b"));
         put(&mut tags.validator, DEFAULT_VALIDATOR, "a", "");
         assert!(tags.is_of("a", ""));

@@ -14,8 +14,8 @@ fn object(name: &str, labels: serde_json::Value) -> DynamicObject {
     serde_json::from_value(json!({ "metadata": { "name": name, "labels": labels } })).unwrap()
 }
 
-/// All is known: that the namespace `canaries` is of `canary`, whose tag is `next`, and that `default` is the default
-/// revision.
+/// All is known: that the namespace `canaries` is of `canary`, whose tag is `next`, and that
+/// `default` is the default revision.
 fn known() -> Known {
     let mut known = Known::default();
     for source in [TagWebhooks, TagServices, DefaultValidator, Namespaces] {
@@ -23,16 +23,25 @@ fn known() -> Known {
         known.take(source, Event::Init);
         known.take(source, Event::InitDone);
     }
-    let tag = object("istio-revision-tag-next", json!({ "istio.io/rev": "canary", "istio.io/tag": "next" }));
+    let tag = object(
+        "istio-revision-tag-next",
+        json!({ "istio.io/rev": "canary", "istio.io/tag": "next" }),
+    );
     known.take(TagWebhooks, Event::Apply(tag));
-    known.take(Namespaces, Event::Apply(object("canaries", json!({ "istio.io/rev": "canary" }))));
+    known.take(
+        Namespaces,
+        Event::Apply(object("canaries", json!({ "istio.io/rev": "canary" }))),
+    );
     known.take(Namespaces, Event::Apply(object("shop", json!({}))));
     known
 }
 
 /// Which of the two revisions has an object.
 fn owners(known: &Known, namespace: &str, label: Option<&str>) -> Vec<&'static str> {
-    ["default", "canary"].into_iter().filter(|name| known.own(name).unwrap().has(namespace, label)).collect()
+    ["default", "canary"]
+        .into_iter()
+        .filter(|name| known.own(name).unwrap().has(namespace, label))
+        .collect()
 }
 
 #[test]
@@ -45,18 +54,36 @@ fn an_object_is_of_the_revision_that_it_its_namespace_or_the_default_names() {
     assert_eq!(owners(&known, "shop", Some("prod")), [""; 0]);
     assert_eq!(owners(&known, "canaries", None), ["canary"]);
     assert_eq!(owners(&known, "canaries", Some("default")), ["default"]);
-    assert_eq!(owners(&known, "", None), ["default", "canary"], "all revisions write the status of a GatewayClass");
+
+    assert_eq!(
+        owners(&known, "", None),
+        ["default", "canary"],
+        "all revisions write the status of a GatewayClass"
+    );
     assert_eq!(owners(&known, "", Some("canary")), ["canary"]);
     let other = |known: &Known| known.own("other").unwrap().has("shop", None);
     assert!(!other(&known));
-    known.take(DefaultValidator, Event::Apply(object(DEFAULT_VALIDATOR, json!({ "istio.io/rev": "other" }))));
+
+    known.take(
+        DefaultValidator,
+        Event::Apply(object(
+            DEFAULT_VALIDATOR,
+            json!({ "istio.io/rev": "other" }),
+        )),
+    );
+
     assert!(other(&known));
 }
 
 #[test]
 fn forbidden_kinds_do_not_block_and_failing_ones_do() {
     let mut known = Known::default();
-    let refused = |code| Error::WatchError(Box::new(Status { code, ..Status::default() }));
+    let refused = |code| {
+        Error::WatchError(Box::new(Status {
+            code,
+            ..Status::default()
+        }))
+    };
     for source in [TagWebhooks, TagServices, DefaultValidator] {
         known.hear(source, Err(refused(403)));
     }

@@ -10,7 +10,8 @@ use navarch_api::mesh::{LabelSelector, LabelSelectorRequirement};
 use navarch_api::typed::Typed;
 use navarch_api::yaml::{self, Schema};
 
-/// The content of `config` in the ConfigMap `istio-sidecar-injector` (`Config` of istiod's `pkg/kube/inject`).
+/// The content of `config` in the ConfigMap `istio-sidecar-injector` (`Config` of istiod's
+/// `pkg/kube/inject`).
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InjectionConfig {
@@ -18,7 +19,8 @@ pub struct InjectionConfig {
     pub policy: String,
     /// The templates for pods that name no template.
     pub default_templates: Vec<String>,
-    /// Go templates by name. A template with the name of a built-in template replaces the built-in template.
+    /// Go templates by name. A template with the name of a built-in template replaces the built-in
+    /// template.
     pub templates: BTreeMap<String, String>,
     /// Template names that expand to lists of templates; the expansion is not recursive.
     pub aliases: BTreeMap<String, Vec<String>>,
@@ -39,7 +41,11 @@ impl InjectionConfig {
     /// # Errors
     /// When the text is not YAML, a field has the wrong type, or the policy is unknown.
     pub(super) fn read(text: &str, values: &Values) -> Result<Self, ConfigError> {
-        let mut config = if text.trim().is_empty() { Self::of_chart(values) } else { Self::parse(text)? };
+        let mut config = if text.trim().is_empty() {
+            Self::of_chart(values)
+        } else {
+            Self::parse(text)?
+        };
         if config.default_templates.is_empty() {
             config.default_templates.push(DEFAULT_TEMPLATE.to_owned());
         }
@@ -75,12 +81,14 @@ impl InjectionConfig {
         let broken = |reason: String| ConfigError::Config(reason);
         let value = yaml::parse(text, Schema::V1_1).map_err(|error| broken(error.to_string()))?;
         let value = super::values::without_nulls(value);
-        Ok(Typed::from_json(&value).map_err(|error| broken(error.to_string()))?.value)
+        Ok(Typed::from_json(&value)
+            .map_err(|error| broken(error.to_string()))?
+            .value)
     }
 }
 
-/// Whether a selector is valid. As in istiod, an empty selector selects nothing, and a selector with an invalid
-/// requirement is ignored.
+/// Whether a selector is valid. As in istiod, an empty selector selects nothing, and a selector
+/// with an invalid requirement is ignored.
 fn is_valid(selector: &LabelSelector) -> bool {
     let empty = selector.match_labels.is_empty() && selector.match_expressions.is_empty();
     !empty && selector.match_expressions.iter().all(is_valid_requirement)

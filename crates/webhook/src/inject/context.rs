@@ -63,7 +63,8 @@ impl<'a> Context<'a> {
 
     /// The mode of traffic interception, `REDIRECT`, `TPROXY` or `NONE`.
     pub(super) fn interception_mode(&self) -> &'a str {
-        self.annotation(INTERCEPTION_MODE).unwrap_or(self.proxy_config().interception_mode.as_str())
+        self.annotation(INTERCEPTION_MODE)
+            .unwrap_or(self.proxy_config().interception_mode.as_str())
     }
 
     /// The agent's port, as text.
@@ -71,7 +72,8 @@ impl<'a> Context<'a> {
         self.annotation_or(STATUS_PORT, &self.values.global.proxy.status_port)
     }
 
-    /// Whether the overlay's proxy is a native sidecar: any non-empty annotation except `false` enables it.
+    /// Whether the overlay's proxy is a native sidecar: any non-empty annotation except `false`
+    /// enables it.
     pub(super) fn is_native(&self) -> bool {
         match self.annotation(NATIVE_SIDECAR) {
             None | Some("") => self.native_sidecars,
@@ -86,11 +88,14 @@ impl<'a> Context<'a> {
 
     /// The names of the pod's containers, except the pod's own proxy container.
     pub(super) fn app_containers(&self) -> impl Iterator<Item = &'a str> + use<'a> {
-        self.containers().iter().map(pod::name).filter(|name| *name != PROXY)
+        self.containers()
+            .iter()
+            .map(pod::name)
+            .filter(|name| *name != PROXY)
     }
 
-    /// The image of the proxy or of the init container. The annotation or the value is a complete image or, without a
-    /// slash, only a name.
+    /// The image of the proxy or of the init container. The annotation or the value is a complete
+    /// image or, without a slash, only a name.
     pub(super) fn image(&self, image: ImageOf) -> String {
         let global = &self.values.global;
         let name = match image {
@@ -98,7 +103,11 @@ impl<'a> Context<'a> {
             ImageOf::Init => &global.proxy_init.image,
         };
         let requested = self.annotation_or("sidecar.istio.io/proxyImage", name);
-        if requested.contains('/') { requested.to_owned() } else { self.stock_image(image) }
+        if requested.contains('/') {
+            requested.to_owned()
+        } else {
+            self.stock_image(image)
+        }
     }
 
     /// The image from the values; the pod selects only the variant.
@@ -108,7 +117,11 @@ impl<'a> Context<'a> {
             ImageOf::Proxy => &global.proxy.image,
             ImageOf::Init => &global.proxy_init.image,
         };
-        let flavour = self.proxy_config().image.as_ref().map(|image| image.image_type.as_str());
+        let flavour = self
+            .proxy_config()
+            .image
+            .as_ref()
+            .map(|image| image.image_type.as_str());
         let flavours = super::image::Flavours {
             annotation: self.annotation("sidecar.istio.io/proxyImageType"),
             proxy_config: flavour.filter(|_| image == ImageOf::Proxy),
@@ -131,7 +144,10 @@ impl<'a> Context<'a> {
 
     /// The service account of the pod.
     pub(super) fn service_account(&self) -> &'a str {
-        let account = self.pod.get("spec").and_then(|spec| spec.get("serviceAccountName"));
+        let account = self
+            .pod
+            .get("spec")
+            .and_then(|spec| spec.get("serviceAccountName"));
         account.and_then(Value::as_str).unwrap_or_default()
     }
 }

@@ -1,7 +1,9 @@
-//! The Kubernetes objects for the proxies of a Gateway API Gateway, rendered from injection templates.
+//! The Kubernetes objects for the proxies of a Gateway API Gateway, rendered from injection
+//! templates.
 //!
-//! The templates `kube-gateway` and `waypoint` of the config are rendered as in istiod (`TemplateInput` and
-//! `derivedInput` of `pilot/pkg/config/kube/gatewaycommon`); the default templates are those of Navarch's chart.
+//! The templates `kube-gateway` and `waypoint` of the config are rendered as in istiod
+//! (`TemplateInput` and `derivedInput` of `pilot/pkg/config/kube/gatewaycommon`); the default
+//! templates are those of Navarch's chart.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +47,8 @@ pub struct GatewayRequest<'a> {
     pub service_account: &'a str,
     /// The ports of the Service.
     pub ports: &'a [GatewayPort],
-    /// `spec.type` of the Service: `LoadBalancer`, `ClusterIP`, or the value of the Gateway's annotation.
+    /// `spec.type` of the Service: `LoadBalancer`, `ClusterIP`, or the value of the Gateway's
+    /// annotation.
     pub service_type: &'a str,
     /// Labels of all objects.
     pub labels: &'a BTreeMap<String, String>,
@@ -86,7 +89,11 @@ impl Injector {
     ///
     /// # Errors
     /// When the template is unknown or fails.
-    pub fn gateway_objects(&self, template: &str, request: &GatewayRequest<'_>) -> Result<Vec<Value>, InjectError> {
+    pub fn gateway_objects(
+        &self,
+        template: &str,
+        request: &GatewayRequest<'_>,
+    ) -> Result<Vec<Value>, InjectError> {
         self.rules().gateway_objects(template, request)
     }
 
@@ -99,19 +106,40 @@ impl Injector {
 
 impl Rules {
     /// See [`Injector::gateway_objects`].
-    fn gateway_objects(&self, template: &str, request: &GatewayRequest<'_>) -> Result<Vec<Value>, InjectError> {
-        let (inputs, global) = (self.inputs(), &self.values().global);
+    fn gateway_objects(
+        &self,
+        template: &str,
+        request: &GatewayRequest<'_>,
+    ) -> Result<Vec<Value>, InjectError> {
+        let inputs = self.inputs();
+        let global = &self.values().global;
+
         // ProxyConfigs select pods by this label, and the Gateway has no pods yet.
-        let pods = json!({ "metadata": { "labels": { GATEWAY: pod::meta(request.gateway, "name") } } });
-        let proxy = self.proxies().of(&pods, pod::meta(request.gateway, "namespace"))?;
-        let flavour = proxy.config.image.as_ref().map(|image| image.image_type.as_str());
+        let pods =
+            json!({ "metadata": { "labels": { GATEWAY: pod::meta(request.gateway, "name") } } });
+        let proxy = self
+            .proxies()
+            .of(&pods, pod::meta(request.gateway, "namespace"))?;
+        let flavour = proxy
+            .config
+            .image
+            .as_ref()
+            .map(|image| image.image_type.as_str());
+
         let annotation = pod::annotation(request.gateway, "sidecar.istio.io/proxyImageType");
-        let flavours = Flavours { annotation, proxy_config: flavour };
+        let flavours = Flavours {
+            annotation,
+            proxy_config: flavour,
+        };
         let ids = if inputs.openshift {
             openshift::ids(request.namespace_annotations)
         } else {
-            Ids { user: PROXY_ID, group: PROXY_ID }
+            Ids {
+                user: PROXY_ID,
+                group: PROXY_ID,
+            }
         };
+
         let proxies = Proxies {
             request,
             proxy: &proxy,
@@ -121,6 +149,7 @@ impl Rules {
             compliance_policy: &inputs.compliance_policy,
             native_sidecars: inputs.native_sidecars != NativeSidecars::Disabled,
         };
+
         self.templates().objects(template, &proxies)
     }
 
@@ -130,8 +159,8 @@ impl Rules {
     }
 }
 
-/// Applies an overlay to an object by Kubernetes' strategic merge for its kind: `Deployment`, `Service`,
-/// `ServiceAccount`, or a kind without lists that are merged by key.
+/// Applies an overlay to an object by Kubernetes' strategic merge for its kind: `Deployment`,
+/// `Service`, `ServiceAccount`, or a kind without lists that are merged by key.
 ///
 /// # Errors
 /// When an item of a list with a merge key has no key.

@@ -1,7 +1,7 @@
 //! JSON text in pods, byte for byte as Go's `encoding/json` writes Kubernetes' types.
 //!
-//! Agents and users compare such text. Fields are in the order of Go's structs, and one table covers all types in
-//! containers; map keys, which are not in the table, follow in byte order.
+//! Agents and users compare such text. Fields are in the order of Go's structs, and one table
+//! covers all types in containers; map keys, which are not in the table, follow in byte order.
 
 use std::fmt::Write as _;
 
@@ -81,7 +81,9 @@ fn write_map(out: &mut String, fields: &Map<String, Value>) {
 /// The rank of a field; fields of equal rank remain sorted by name.
 fn rank(field: &str) -> usize {
     let among = |order: &[&str]| order.iter().position(|name| *name == field);
-    among(&ORDER).or_else(|| among(&SECURITY_ORDER).map(|at| at + ORDER.len())).unwrap_or(usize::MAX)
+    among(&ORDER)
+        .or_else(|| among(&SECURITY_ORDER).map(|at| at + ORDER.len()))
+        .unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

@@ -19,8 +19,15 @@ const PROXY_NAME: &str = "proxyv2";
 pub(super) fn image(global: &Global, name: &str, flavours: Flavours<'_>) -> String {
     let name = if name.is_empty() { PROXY_NAME } else { name };
     let configured = flavours.proxy_config.filter(|flavour| !flavour.is_empty());
-    let flavour = flavours.annotation.or(configured).unwrap_or(global.variant.as_str());
-    format!("{}/{name}:{}", global.hub, tag(global.tag.as_str(), flavour))
+    let flavour = flavours
+        .annotation
+        .or(configured)
+        .unwrap_or(global.variant.as_str());
+    format!(
+        "{}/{name}:{}",
+        global.hub,
+        tag(global.tag.as_str(), flavour)
+    )
 }
 
 /// The sources of an image variant.
@@ -36,9 +43,16 @@ fn tag(tag: &str, flavour: &str) -> String {
     if flavour.is_empty() {
         return tag.to_owned();
     }
-    let bare = |known: &str| tag.strip_suffix(known).and_then(|rest| rest.strip_suffix('-'));
+    let bare = |known: &str| {
+        tag.strip_suffix(known)
+            .and_then(|rest| rest.strip_suffix('-'))
+    };
     let bare = FLAVOURS.iter().find_map(|known| bare(known)).unwrap_or(tag);
-    if flavour == DEFAULT_FLAVOUR { bare.to_owned() } else { format!("{bare}-{flavour}") }
+    if flavour == DEFAULT_FLAVOUR {
+        bare.to_owned()
+    } else {
+        format!("{bare}-{flavour}")
+    }
 }
 
 /// Tag and digest of an image, each empty if absent.
@@ -48,7 +62,8 @@ pub(super) fn tag_and_digest(image: &str) -> (&str, &str) {
     (last.rsplit_once(':').map_or("", |(_, tag)| tag), digest)
 }
 
-/// The value of `OTEL_RESOURCE_ATTRIBUTES`: the service's attributes by OpenTelemetry's conventions for Kubernetes.
+/// The value of `OTEL_RESOURCE_ATTRIBUTES`: the service's attributes by OpenTelemetry's conventions
+/// for Kubernetes.
 pub(super) fn otel_attributes(
     annotations: &BTreeMap<&str, &str>,
     version_label: Option<&str>,
@@ -57,8 +72,13 @@ pub(super) fn otel_attributes(
 ) -> String {
     let annotation = |name: &str| {
         let full = format!("resource.opentelemetry.io/{name}");
-        annotations.get(full.as_str()).copied().filter(|value| !value.is_empty()).map(str::to_owned)
+        annotations
+            .get(full.as_str())
+            .copied()
+            .filter(|value| !value.is_empty())
+            .map(str::to_owned)
     };
+
     let own = Some(namespace.to_owned()).filter(|namespace| !namespace.is_empty());
     let of_image = || match containers {
         [(_, image)] => match tag_and_digest(image) {
@@ -69,14 +89,28 @@ pub(super) fn otel_attributes(
         },
         _ => None,
     };
-    let labelled = version_label.filter(|label| !label.is_empty()).map(str::to_owned);
-    let first = containers.first().map(|(name, _)| format!("{namespace}.$(POD_NAME).{name}"));
+
+    let labelled = version_label
+        .filter(|label| !label.is_empty())
+        .map(str::to_owned);
+    let first = containers
+        .first()
+        .map(|(name, _)| format!("{namespace}.$(POD_NAME).{name}"));
     let attributes = [
         ("service.namespace", annotation("service.namespace").or(own)),
-        ("service.version", annotation("service.version").or(labelled).or_else(of_image)),
-        ("service.instance.id", annotation("service.instance.id").or(first)),
+        (
+            "service.version",
+            annotation("service.version").or(labelled).or_else(of_image),
+        ),
+        (
+            "service.instance.id",
+            annotation("service.instance.id").or(first),
+        ),
     ];
-    let set = attributes.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
+
+    let set = attributes
+        .into_iter()
+        .filter_map(|(name, value)| Some(format!("{name}={}", value?)));
     set.collect::<Vec<_>>().join(",")
 }
 
@@ -86,8 +120,23 @@ mod tests {
 
     #[test]
     fn flavours_replace_each_other() {
-        let global = Global { hub: "h".into(), tag: "1.2-distroless".into(), ..Global::default() };
-        let with = |annotation, proxy_config| image(&global, "", Flavours { annotation, proxy_config });
+        let global = Global {
+            hub: "h".into(),
+            tag: "1.2-distroless".into(),
+            ..Global::default()
+        };
+
+        let with = |annotation, proxy_config| {
+            image(
+                &global,
+                "",
+                Flavours {
+                    annotation,
+                    proxy_config,
+                },
+            )
+        };
+
         assert_eq!(with(None, None), "h/proxyv2:1.2-distroless");
         assert_eq!(with(None, Some("debug")), "h/proxyv2:1.2-debug");
         assert_eq!(with(Some("default"), Some("debug")), "h/proxyv2:1.2");

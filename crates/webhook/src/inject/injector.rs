@@ -14,7 +14,8 @@ use super::workload::Workload;
 
 /// Injects pods by the rules that are active when a request arrives.
 ///
-/// Requests take no lock; an update replaces all rules at once, and running requests keep the old rules.
+/// Requests take no lock; an update replaces all rules at once, and running requests keep the old
+/// rules.
 #[derive(Debug)]
 pub struct Injector {
     /// The active rules.
@@ -27,7 +28,9 @@ impl Injector {
     /// # Errors
     /// When the inputs are invalid.
     pub fn new(inputs: &InjectorInputs) -> Result<Self, ConfigError> {
-        Ok(Self { rules: ArcSwap::from_pointee(Rules::read(inputs)?) })
+        Ok(Self {
+            rules: ArcSwap::from_pointee(Rules::read(inputs)?),
+        })
     }
 
     /// Replaces the rules.
@@ -39,8 +42,8 @@ impl Injector {
         Ok(())
     }
 
-    /// The templates of the active configuration by name, unrendered. Navarch's built-in templates are not
-    /// included.
+    /// The templates of the active configuration by name, unrendered. Navarch's built-in templates
+    /// are not included.
     #[must_use]
     pub fn raw_templates(&self) -> BTreeMap<String, String> {
         self.rules.load().raw_templates().clone()

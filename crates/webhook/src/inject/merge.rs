@@ -1,8 +1,9 @@
 //! Merges an overlay into a pod or a part of a pod by Kubernetes' strategic merge.
 //!
-//! Lists with a merge key (containers by name, ports by number) are merged item by item, other lists are replaced, and
-//! `null` removes a field. Items are in the overlay's order; the pod's other items keep their own order between or
-//! after them (`k8s.io/apimachinery/pkg/util/strategicpatch`).
+//! Lists with a merge key (containers by name, ports by number) are merged item by item, other
+//! lists are replaced, and `null` removes a field. Items are in the overlay's order; the pod's
+//! other items keep their own order between or after them
+//! (`k8s.io/apimachinery/pkg/util/strategicpatch`).
 
 use serde_json::{Map, Value};
 
@@ -44,7 +45,11 @@ pub(super) fn merge_by(target: &mut Value, overlay: Value, keys: Keys) -> Result
 }
 
 /// Merges the fields of an object into another object.
-fn merge_maps(target: &mut Map<String, Value>, mut overlay: Map<String, Value>, keys: Keys) -> Result<(), InjectError> {
+fn merge_maps(
+    target: &mut Map<String, Value>,
+    mut overlay: Map<String, Value>,
+    keys: Keys,
+) -> Result<(), InjectError> {
     match overlay.remove(DIRECTIVE).as_ref().and_then(Value::as_str) {
         Some("replace") => {
             *target = clean_map(overlay);
@@ -56,9 +61,11 @@ fn merge_maps(target: &mut Map<String, Value>, mut overlay: Map<String, Value>, 
         }
         Some(_) | None => {}
     }
+
     if let Some(Value::Array(kept)) = overlay.remove(RETAIN) {
         target.retain(|field, _| kept.iter().any(|kept| kept.as_str() == Some(field)));
     }
+
     for (field, over) in overlay {
         if let Some(list) = field.strip_prefix(DELETE_VALUES) {
             if let (Some(Value::Array(under)), Value::Array(gone)) = (target.get_mut(list), over) {
@@ -66,20 +73,25 @@ fn merge_maps(target: &mut Map<String, Value>, mut overlay: Map<String, Value>, 
             }
             continue;
         }
+
         if field.starts_with('$') {
             continue;
         }
+
         match (target.get_mut(&field), over) {
             (_, Value::Null) => {
                 target.remove(&field);
             }
             (Some(Value::Object(under)), Value::Object(over)) => merge_maps(under, over, keys)?,
-            (Some(Value::Array(under)), Value::Array(over)) => merge_lists(&field, under, over, keys)?,
+            (Some(Value::Array(under)), Value::Array(over)) => {
+                merge_lists(&field, under, over, keys)?
+            }
             (_, over) => {
                 target.insert(field, clean(over));
             }
         }
     }
+
     Ok(())
 }
 
@@ -105,26 +117,41 @@ pub(super) fn key_in_pod(field: &str) -> Option<&'static str> {
 }
 
 /// Merges a list into another list.
-fn merge_lists(field: &str, target: &mut Vec<Value>, overlay: Vec<Value>, keys: Keys) -> Result<(), InjectError> {
+fn merge_lists(
+    field: &str,
+    target: &mut Vec<Value>,
+    overlay: Vec<Value>,
+    keys: Keys,
+) -> Result<(), InjectError> {
     if field == "finalizers" {
-        let new: Vec<_> = overlay.into_iter().filter(|item| !target.contains(item)).collect();
+        let new: Vec<_> = overlay
+            .into_iter()
+            .filter(|item| !target.contains(item))
+            .collect();
         target.extend(new);
         return Ok(());
     }
+
     let Some(key) = keys(field) else {
         *target = overlay.into_iter().map(clean).collect();
         return Ok(());
     };
+
     let overlay = obey_directives(key, target, overlay);
     let before = positions(target, key);
     let mut index = before.clone();
     let mut order = KeyedMap::default();
+
     for item in overlay {
         let Some(name) = item.get(key).map(key_text) else {
-            return Err(InjectError::Merge(format!("an item of {field} has no {key}")));
+            return Err(InjectError::Merge(format!(
+                "an item of {field} has no {key}"
+            )));
         };
+
         let next = order.len();
         order.entry(name.clone()).or_insert(next);
+
         match index.get(&name).and_then(|at| target.get_mut(*at)) {
             Some(under) => merge_by(under, item, keys)?,
             None => {
@@ -133,43 +160,62 @@ fn merge_lists(field: &str, target: &mut Vec<Value>, overlay: Vec<Value>, keys: 
             }
         }
     }
+
     *target = interleave(std::mem::take(target), key, &before, &order);
     Ok(())
 }
 
 /// Applies items that are directives, and returns the other items.
 fn obey_directives(key: &str, target: &mut Vec<Value>, mut overlay: Vec<Value>) -> Vec<Value> {
-    let directive = |item: &Value| item.get(DIRECTIVE).and_then(Value::as_str).map(str::to_owned);
-    if overlay.iter().any(|item| directive(item).as_deref() == Some("replace")) {
+    let directive = |item: &Value| {
+        item.get(DIRECTIVE)
+            .and_then(Value::as_str)
+            .map(str::to_owned)
+    };
+    if overlay
+        .iter()
+        .any(|item| directive(item).as_deref() == Some("replace"))
+    {
         target.clear();
     }
-    for item in overlay.iter().filter(|item| directive(item).as_deref() == Some("delete")) {
+    for item in overlay
+        .iter()
+        .filter(|item| directive(item).as_deref() == Some("delete"))
+    {
         target.retain(|other| other.get(key) != item.get(key));
     }
     overlay.retain(|item| directive(item).is_none());
+
     overlay
 }
 
-/// Orders merged items: the overlay's items in the overlay's order, the others before the first item that followed
-/// them.
+/// Orders merged items: the overlay's items in the overlay's order, the others before the first
+/// item that followed them.
 fn interleave(
     items: Vec<Value>,
     key: &str,
     before: &KeyedMap<String, usize>,
     order: &KeyedMap<String, usize>,
 ) -> Vec<Value> {
-    let keyed = items.into_iter().map(|item| (item.get(key).map(key_text).unwrap_or_default(), item));
+    let keyed = items
+        .into_iter()
+        .map(|item| (item.get(key).map(key_text).unwrap_or_default(), item));
     let (mut laid, own): (Vec<_>, Vec<_>) = keyed.partition(|(name, _)| order.contains_key(name));
     laid.sort_by_key(|(name, _)| order.get(name).copied());
     let mut merged = Vec::with_capacity(laid.len() + own.len());
     let mut own = own.into_iter().peekable();
+
     for (name, item) in laid {
         let at = before.get(&name);
-        while own.peek().is_some_and(|(other, _)| at.zip(before.get(other)).is_some_and(|(at, other)| other < at)) {
+        while own.peek().is_some_and(|(other, _)| {
+            at.zip(before.get(other))
+                .is_some_and(|(at, other)| other < at)
+        }) {
             merged.extend(own.next().map(|(_, item)| item));
         }
         merged.push(item);
     }
+
     merged.extend(own.map(|(_, item)| item));
     merged
 }
@@ -187,7 +233,9 @@ fn positions(items: &[Value], key: &str) -> KeyedMap<String, usize> {
 
 /// A key as text: names are strings, ports are numbers.
 fn key_text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// Removes nulls and directives from a value.
@@ -195,7 +243,9 @@ pub(super) fn clean(value: Value) -> Value {
     match value {
         Value::Object(fields) => Value::Object(clean_map(fields)),
         Value::Array(items) => {
-            let kept = items.into_iter().filter(|item| item.get(DIRECTIVE).and_then(Value::as_str) != Some("delete"));
+            let kept = items
+                .into_iter()
+                .filter(|item| item.get(DIRECTIVE).and_then(Value::as_str) != Some("delete"));
             Value::Array(kept.map(clean).collect())
         }
         value @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => value,
@@ -204,7 +254,9 @@ pub(super) fn clean(value: Value) -> Value {
 
 /// Removes nulls and directives from an object.
 fn clean_map(fields: Map<String, Value>) -> Map<String, Value> {
-    let kept = fields.into_iter().filter(|(field, value)| !value.is_null() && !field.starts_with('$'));
+    let kept = fields
+        .into_iter()
+        .filter(|(field, value)| !value.is_null() && !field.starts_with('$'));
     kept.map(|(field, value)| (field, clean(value))).collect()
 }
 
@@ -233,24 +285,33 @@ mod tests {
     #[test]
     fn nulls_unset_and_lists_without_keys_are_replaced() {
         let pod = json!({"volumes": [{"name": "v", "emptyDir": {}, "csi": {"driver": "d"}}], "args": ["a", "b"]});
-        let overlay = json!({"volumes": [{"name": "v", "emptyDir": null}], "args": ["c"], "none": null});
+        let overlay =
+            json!({"volumes": [{"name": "v", "emptyDir": null}], "args": ["c"], "none": null});
         let expected = json!({"volumes": [{"name": "v", "csi": {"driver": "d"}}], "args": ["c"]});
         assert_eq!(merged(pod, overlay), expected);
     }
 
     #[test]
     fn directives_delete_and_replace() {
-        let pod = json!({"env": [{"name": "A"}, {"name": "B"}], "securityContext": {"runAsUser": 1}});
+        let pod =
+            json!({"env": [{"name": "A"}, {"name": "B"}], "securityContext": {"runAsUser": 1}});
         let overlay = json!({
             "env": [{"name": "A", "$patch": "delete"}],
             "securityContext": {"$patch": "replace", "privileged": false}
         });
-        assert_eq!(merged(pod, overlay), json!({"env": [{"name": "B"}], "securityContext": {"privileged": false}}));
+        assert_eq!(
+            merged(pod, overlay),
+            json!({"env": [{"name": "B"}], "securityContext": {"privileged": false}})
+        );
+
         assert!(merge(&mut json!({"env": [{"name": "A"}]}), json!({"env": [{}]})).is_err());
         let pod = json!({"strategy": {"type": "RollingUpdate", "rollingUpdate": {}}, "finalizers": ["a", "b"]});
         let overlay = json!({
             "strategy": {"$retainKeys": ["type"], "type": "Recreate"}, "$deleteFromPrimitiveList/finalizers": ["a"]
         });
-        assert_eq!(merged(pod, overlay), json!({"strategy": {"type": "Recreate"}, "finalizers": ["b"]}));
+        assert_eq!(
+            merged(pod, overlay),
+            json!({"strategy": {"type": "Recreate"}, "finalizers": ["b"]})
+        );
     }
 }

@@ -56,15 +56,28 @@ fn inject_within(
     notes: &mut Vec<Note>,
     depth: usize,
 ) -> Result<(), OfflineError> {
-    let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let kind = object
+        .get("kind")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+
     if kind.ends_with("List") && depth < MAX_LISTS {
-        let items = object.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten();
+        let items = object
+            .get_mut("items")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten();
         for item in items {
             inject_within(injector, item, namespace, notes, depth + 1)?;
         }
         return Ok(());
     }
-    let Some(path) = template_path(&kind) else { return Ok(()) };
+
+    let Some(path) = template_path(&kind) else {
+        return Ok(());
+    };
+
     let namespace = match pod::meta(object, "namespace") {
         "" => namespace.to_owned(),
         own => own.to_owned(),
@@ -73,28 +86,54 @@ fn inject_within(
     let workload = (kind != "Pod").then(|| Workload {
         name: pod::meta(object, "name").to_owned(),
         namespace: namespace.clone(),
-        api_version: object.get("apiVersion").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        api_version: object
+            .get("apiVersion")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned(),
         kind: kind.clone(),
     });
-    let Some(template) = object.pointer_mut(path) else { return Ok(()) };
+
+    let Some(template) = object.pointer_mut(path) else {
+        return Ok(());
+    };
+
     let pod = Value::Object(
         ["metadata", "spec"]
             .into_iter()
             .filter_map(|part| Some((part.to_owned(), template.get(part)?.clone())))
             .collect(),
     );
-    let request =
-        InjectRequest { pod: &pod, namespace: &namespace, namespace_annotations: None, parameters: &BTreeMap::new() };
-    let fault = |source| OfflineError { object: named.clone(), source: Box::new(source) };
-    let (injection, injected) = injector.inject_as(&request, workload.as_ref()).map_err(fault)?;
+
+    let request = InjectRequest {
+        pod: &pod,
+        namespace: &namespace,
+        namespace_annotations: None,
+        parameters: &BTreeMap::new(),
+    };
+
+    let fault = |source| OfflineError {
+        object: named.clone(),
+        source: Box::new(source),
+    };
+    let (injection, injected) = injector
+        .inject_as(&request, workload.as_ref())
+        .map_err(fault)?;
     let skipped = match injection.outcome {
         Outcome::Skipped(reason) => Some(reason),
         Outcome::Injected(_) => None,
     };
+
     if let Some(Value::Object(parts)) = injected {
         put(template, parts);
     }
-    notes.push(Note { object: named, skipped, warnings: injection.warnings });
+
+    notes.push(Note {
+        object: named,
+        skipped,
+        warnings: injection.warnings,
+    });
+
     Ok(())
 }
 

@@ -36,7 +36,12 @@ pub(super) enum Builtin {
 
 impl Builtin {
     /// All built-in templates.
-    pub(super) const ALL: [Self; 4] = [Self::Sidecar, Self::Gateway, Self::GrpcAgent, Self::GrpcSimple];
+    pub(super) const ALL: [Self; 4] = [
+        Self::Sidecar,
+        Self::Gateway,
+        Self::GrpcAgent,
+        Self::GrpcSimple,
+    ];
 
     /// Looks up a template by name.
     pub(super) fn of(name: &str) -> Option<Self> {
@@ -73,8 +78,8 @@ struct Overlay {
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
     spec: PodSpec,
-    /// Volumes without a source, which Kubernetes defaults to an empty directory: a source that the pod sets for one of
-    /// these volumes is kept.
+    /// Volumes without a source, which Kubernetes defaults to an empty directory: a source that the
+    /// pod sets for one of these volumes is kept.
     unsourced: Vec<&'static str>,
 }
 
@@ -82,12 +87,30 @@ impl Overlay {
     /// Converts the overlay to JSON.
     fn into_value(self) -> Result<Value, InjectError> {
         let texts = |map: BTreeMap<String, String>| {
-            Value::Object(map.into_iter().map(|(key, value)| (key, Value::String(value))).collect())
+            Value::Object(
+                map.into_iter()
+                    .map(|(key, value)| (key, Value::String(value)))
+                    .collect(),
+            )
         };
-        let metadata = [("labels", texts(self.labels)), ("annotations", texts(self.annotations))];
-        let metadata: Map<_, _> = metadata.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-        let mut spec = serde_json::to_value(self.spec).map_err(|error| InjectError::Merge(error.to_string()))?;
-        for volume in spec.get_mut("volumes").and_then(Value::as_array_mut).into_iter().flatten() {
+
+        let metadata = [
+            ("labels", texts(self.labels)),
+            ("annotations", texts(self.annotations)),
+        ];
+        let metadata: Map<_, _> = metadata
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect();
+
+        let mut spec = serde_json::to_value(self.spec)
+            .map_err(|error| InjectError::Merge(error.to_string()))?;
+        for volume in spec
+            .get_mut("volumes")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
             if self.unsourced.contains(&pod::name(volume)) {
                 pod::as_map(volume).insert("emptyDir".to_owned(), Value::Null);
             }
@@ -98,7 +121,13 @@ impl Overlay {
                 source.remove("name");
             }
         }
+
         let overlay = [("metadata", Value::Object(metadata)), ("spec", spec)];
-        Ok(Value::Object(overlay.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()))
+        Ok(Value::Object(
+            overlay
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value))
+                .collect(),
+        ))
     }
 }

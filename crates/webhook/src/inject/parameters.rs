@@ -8,12 +8,16 @@ const SLASH: &str = "--slash--";
 /// The prefix of each variable in the deprecated form `/inject/:ENV:name=value:ENV:…`.
 const ENV: &str = ":ENV:";
 
-/// Parses `/inject/<key>/<value>/…`: `cluster` and `net` set cluster and network of a remote caller, any other key is
-/// the case-insensitive name of a variable. A key without a value is ignored.
+/// Parses `/inject/<key>/<value>/…`: `cluster` and `net` set cluster and network of a remote
+/// caller, any other key is the case-insensitive name of a variable. A key without a value is
+/// ignored.
 #[must_use]
 pub fn parameters(path: &str) -> BTreeMap<String, String> {
     let path = path.strip_suffix('/').unwrap_or(path);
-    let Some(rest) = path.splitn(3, '/').nth(2) else { return BTreeMap::new() };
+    let Some(rest) = path.splitn(3, '/').nth(2) else {
+        return BTreeMap::new();
+    };
+
     if rest.starts_with(ENV) {
         let pairs = rest.split(ENV).filter_map(|pair| pair.split_once('='));
         return pairs
@@ -21,8 +25,10 @@ pub fn parameters(path: &str) -> BTreeMap<String, String> {
             .map(|(name, value)| (variable(name), value.into()))
             .collect();
     }
+
     let parts: Vec<_> = rest.split('/').collect();
     let mut found = BTreeMap::new();
+
     for pair in parts.chunks_exact(2) {
         if let [name, value] = pair
             && !name.is_empty()
@@ -30,6 +36,7 @@ pub fn parameters(path: &str) -> BTreeMap<String, String> {
             found.insert(variable(name), value.replace(SLASH, "/"));
         }
     }
+
     found
 }
 
@@ -48,14 +55,26 @@ mod tests {
     #[test]
     fn pairs_of_the_path_become_variables() {
         let expected = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
-            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+            pairs
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect()
         };
+
         assert_eq!(parameters("/inject"), expected(&[]));
         assert_eq!(parameters("/inject/"), expected(&[]));
         assert_eq!(
             parameters("/inject/cluster/c1/net/n1/foo/a--slash--b/odd/"),
-            expected(&[("ISTIO_META_CLUSTER_ID", "c1"), ("ISTIO_META_NETWORK", "n1"), ("FOO", "a/b")])
+            expected(&[
+                ("ISTIO_META_CLUSTER_ID", "c1"),
+                ("ISTIO_META_NETWORK", "n1"),
+                ("FOO", "a/b")
+            ])
         );
-        assert_eq!(parameters("/inject/:ENV:net=n2:ENV:=x:ENV:y"), expected(&[("ISTIO_META_NETWORK", "n2")]));
+
+        assert_eq!(
+            parameters("/inject/:ENV:net=n2:ENV:=x:ENV:y"),
+            expected(&[("ISTIO_META_NETWORK", "n2")])
+        );
     }
 }

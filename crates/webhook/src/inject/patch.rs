@@ -72,24 +72,36 @@ impl Patch {
         }
     }
 
-    /// Compares two lists: skips the common start and end, and compares the items between them pairwise if their
-    /// numbers are equal, else replaces them.
+    /// Compares two lists: skips the common start and end, and compares the items between them
+    /// pairwise if their numbers are equal, else replaces them.
     fn lists(&mut self, before: &[Value], after: &[Value]) {
         let begin = before.iter().zip(after).take_while(|(a, b)| a == b).count();
-        let ((_, old), (_, new)) = (before.split_at(begin), after.split_at(begin));
-        let end = old.iter().rev().zip(new.iter().rev()).take_while(|(a, b)| a == b).count();
-        let ((old, _), (new, _)) = (old.split_at(old.len() - end), new.split_at(new.len() - end));
+        let (_, old) = before.split_at(begin);
+        let (_, new) = after.split_at(begin);
+        let end = old
+            .iter()
+            .rev()
+            .zip(new.iter().rev())
+            .take_while(|(a, b)| a == b)
+            .count();
+
+        let (old, _) = old.split_at(old.len() - end);
+        let (new, _) = new.split_at(new.len() - end);
         if old.len() == new.len() {
             for (at, (old, new)) in old.iter().zip(new).enumerate() {
                 self.within(&(begin + at).to_string(), |patch| patch.values(old, new));
             }
             return;
         }
+
         for at in (begin..begin + old.len()).rev() {
             self.within(&at.to_string(), |patch| patch.note("remove", None));
         }
+
         for (at, value) in new.iter().enumerate() {
-            self.within(&(begin + at).to_string(), |patch| patch.note("add", Some(value)));
+            self.within(&(begin + at).to_string(), |patch| {
+                patch.note("add", Some(value))
+            });
         }
     }
 }
@@ -106,15 +118,21 @@ mod tests {
             json!({"a": [], "b": {"x/y~": 2, "z": []}}),
             json!({"a": [1, {"k": 1}, 3], "b": 7}),
         ];
+
         for before in &pods {
             for after in &pods {
-                let patch: json_patch::Patch = serde_json::from_value(patch(before, after)).unwrap();
+                let patch: json_patch::Patch =
+                    serde_json::from_value(patch(before, after)).unwrap();
                 let mut patched = before.clone();
                 json_patch::patch(&mut patched, &patch).unwrap();
                 assert_eq!(patched, *after);
             }
             assert_eq!(patch(before, before), json!([]));
         }
-        assert_eq!(patch(&json!({"a": 1, "status": {}}), &json!({"a": 1})), json!([]));
+
+        assert_eq!(
+            patch(&json!({"a": 1, "status": {}}), &json!({"a": 1})),
+            json!([])
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! Access to pods as JSON.
 //!
-//! Pods remain JSON throughout, so that unknown fields of newer Kubernetes versions are preserved. Values of the wrong
-//! type are treated as absent, because the API server validates pods before or after the injection.
+//! Pods remain JSON throughout, so that unknown fields of newer Kubernetes versions are preserved.
+//! Values of the wrong type are treated as absent, because the API server validates pods before or
+//! after the injection.
 
 use serde_json::{Map, Value};
 
@@ -35,11 +36,16 @@ pub(super) fn check(pod: &Value) -> Result<(), InjectError> {
     if !pod.is_object() {
         return fault("it is not a JSON object");
     }
+
     for field in ["metadata", "spec"] {
-        if !pod.get(field).is_none_or(|part| part.is_object() || part.is_null()) {
+        if !pod
+            .get(field)
+            .is_none_or(|part| part.is_object() || part.is_null())
+        {
             return fault(&format!("{field} is not an object"));
         }
     }
+
     for path in ["/metadata/labels", "/metadata/annotations"] {
         match pod.pointer(path) {
             None | Some(Value::Null) => {}
@@ -47,6 +53,7 @@ pub(super) fn check(pod: &Value) -> Result<(), InjectError> {
             Some(_) => return fault(&format!("{path} is not a map of strings")),
         }
     }
+
     for list in ["containers", "initContainers", "volumes"] {
         match pod.get("spec").and_then(|spec| spec.get(list)) {
             None | Some(Value::Null) => {}
@@ -54,6 +61,7 @@ pub(super) fn check(pod: &Value) -> Result<(), InjectError> {
             Some(_) => return fault(&format!("spec.{list} is not a list of objects with names")),
         }
     }
+
     Ok(())
 }
 
@@ -75,11 +83,17 @@ pub(super) fn annotation<'a>(pod: &'a Value, name: &str) -> Option<&'a str> {
 
 /// A text field of the metadata, such as `name`; empty if absent.
 pub(super) fn meta<'a>(pod: &'a Value, field: &str) -> &'a str {
-    pod.get("metadata").and_then(|meta| meta.get(field)).and_then(Value::as_str).unwrap_or_default()
+    pod.get("metadata")
+        .and_then(|meta| meta.get(field))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }
 
 pub(super) fn containers(pod: &Value, list: List) -> &[Value] {
-    let found = pod.get("spec").and_then(|spec| spec.get(list.field())).and_then(Value::as_array);
+    let found = pod
+        .get("spec")
+        .and_then(|spec| spec.get(list.field()))
+        .and_then(Value::as_array);
     found.map_or(&[], Vec::as_slice)
 }
 
@@ -90,12 +104,15 @@ pub(super) fn name(item: &Value) -> &str {
 
 /// The first container with a name in a list of containers.
 pub(super) fn find<'a>(containers: &'a [Value], wanted: &str) -> Option<&'a Value> {
-    containers.iter().find(|container| name(container) == wanted)
+    containers
+        .iter()
+        .find(|container| name(container) == wanted)
 }
 
 /// The first container with a name, in the containers or else in the init containers.
 pub(super) fn find_in_pod<'a>(pod: &'a Value, wanted: &str) -> Option<&'a Value> {
-    find(containers(pod, List::Containers), wanted).or_else(|| find(containers(pod, List::Init), wanted))
+    find(containers(pod, List::Containers), wanted)
+        .or_else(|| find(containers(pod, List::Init), wanted))
 }
 
 /// A value as a mutable object; replaces any other value with an empty object.
@@ -107,7 +124,10 @@ pub(super) fn as_map(value: &mut Value) -> &mut Map<String, Value> {
 }
 
 /// A member as a mutable object; created if absent.
-pub(super) fn member_map<'a>(fields: &'a mut Map<String, Value>, field: &str) -> &'a mut Map<String, Value> {
+pub(super) fn member_map<'a>(
+    fields: &'a mut Map<String, Value>,
+    field: &str,
+) -> &'a mut Map<String, Value> {
     as_map(fields.entry(field).or_insert(Value::Null))
 }
 
@@ -128,7 +148,10 @@ pub(super) fn containers_mut(pod: &mut Value, list: List) -> Option<&mut Vec<Val
 
 /// The first container with a name, mutable: in the containers or else in the init containers.
 pub(super) fn find_in_pod_mut<'a>(pod: &'a mut Value, wanted: &str) -> Option<&'a mut Value> {
-    let list =
-        [List::Containers, List::Init].into_iter().find(|list| find(containers(pod, *list), wanted).is_some())?;
-    containers_mut(pod, list)?.iter_mut().find(|container| name(container) == wanted)
+    let list = [List::Containers, List::Init]
+        .into_iter()
+        .find(|list| find(containers(pod, *list), wanted).is_some())?;
+    containers_mut(pod, list)?
+        .iter_mut()
+        .find(|container| name(container) == wanted)
 }

@@ -13,8 +13,8 @@ enum Form {
     Exponent,
 }
 
-/// A quantity (`k8s.io/apimachinery/pkg/api/resource`). `Display` writes the canonical form: equal quantities in the
-/// same notation have equal text.
+/// A quantity (`k8s.io/apimachinery/pkg/api/resource`). `Display` writes the canonical form: equal
+/// quantities in the same notation have equal text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Quantity {
     /// The value in billionths.
@@ -33,8 +33,18 @@ const MAX: i128 = i64::MAX as i128 * NANO;
 const MAX_DIGITS: usize = 24;
 
 /// Powers of ten by suffix.
-const DECIMAL: [(&str, i32); 10] =
-    [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
+const DECIMAL: [(&str, i32); 10] = [
+    ("n", -9),
+    ("u", -6),
+    ("m", -3),
+    ("", 0),
+    ("k", 3),
+    ("M", 6),
+    ("G", 9),
+    ("T", 12),
+    ("P", 15),
+    ("E", 18),
+];
 
 /// Suffixes of the powers of 1024, in order.
 const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
@@ -47,18 +57,27 @@ impl Quantity {
             b'+' => (false, text.get(1..)?),
             _ => (false, text),
         };
-        let end = unsigned.find(|sign: char| !sign.is_ascii_digit() && sign != '.').unwrap_or(unsigned.len());
+        let end = unsigned
+            .find(|sign: char| !sign.is_ascii_digit() && sign != '.')
+            .unwrap_or(unsigned.len());
         let (number, suffix) = unsigned.split_at(end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         let digits = format!("{whole}{fraction}");
         if digits.is_empty() || fraction.contains('.') || digits.len() > MAX_DIGITS {
             return None;
         }
+
         let (form, power, factor) = scale(suffix)?;
-        let power = power.checked_sub(i32::try_from(fraction.len()).ok()?)?.checked_add(9)?;
+        let power = power
+            .checked_sub(i32::try_from(fraction.len()).ok()?)?
+            .checked_add(9)?;
         let units = digits.parse::<i128>().ok()?.saturating_mul(factor);
         let nanos = shifted(units, power).min(MAX);
-        Some(Self { nanos: if negative { -nanos } else { nanos }, form })
+
+        Some(Self {
+            nanos: if negative { -nanos } else { nanos },
+            form,
+        })
     }
 }
 
@@ -97,6 +116,7 @@ impl fmt::Display for Quantity {
         if self.nanos == 0 {
             return f.write_str("0");
         }
+
         if self.form == Form::Binary && self.nanos.abs() >= 1024 * NANO {
             let mut number = self.nanos / NANO + i128::from(self.nanos % NANO > 0);
             let mut suffix = "";
@@ -109,11 +129,14 @@ impl fmt::Display for Quantity {
             }
             return write!(f, "{number}{suffix}");
         }
-        let (mut number, mut power) = (self.nanos, -9);
+
+        let mut number = self.nanos;
+        let mut power = -9;
         while number % 1000 == 0 && power < 18 {
             number /= 1000;
             power += 3;
         }
+
         match (self.form, DECIMAL.iter().find(|(_, other)| *other == power)) {
             (Form::Exponent, _) if power != 0 => write!(f, "{number}e{power}"),
             (_, Some((suffix, _))) => write!(f, "{number}{suffix}"),
@@ -154,9 +177,16 @@ mod tests {
             ("1n", "1n"),
             ("0.1n", "1n"),
         ] {
-            assert_eq!(Quantity::parse(text).unwrap().to_string(), expected, "{text}");
+            assert_eq!(
+                Quantity::parse(text).unwrap().to_string(),
+                expected,
+                "{text}"
+            );
         }
-        for text in ["", "-", "1x", "1.2.3", "Mi", "1 Mi", "1mi", "x1", "1e", "\n1"] {
+
+        for text in [
+            "", "-", "1x", "1.2.3", "Mi", "1 Mi", "1mi", "x1", "1e", "\n1",
+        ] {
             assert_eq!(Quantity::parse(text), None, "{text:?}");
         }
     }

@@ -24,7 +24,8 @@ pub struct Injection {
     pub outcome: Outcome,
     /// Warnings for the user, one sentence each.
     pub warnings: Vec<String>,
-    /// Entries for the API server's audit log. The API server prefixes the keys with the webhook's name.
+    /// Entries for the API server's audit log. The API server prefixes the keys with the webhook's
+    /// name.
     pub audit: BTreeMap<String, String>,
 }
 
@@ -72,7 +73,9 @@ impl SkipReason {
             Self::SystemNamespace => "the namespace is a system namespace",
             Self::Disabled => "the pod's label or annotation sidecar.istio.io/inject disables it",
             Self::NeverSelector => "a neverInjectSelector of the config selects the pod",
-            Self::Policy => "the policy is disabled, and no label, annotation or selector enables injection",
+            Self::Policy => {
+                "the policy is disabled, and no label, annotation or selector enables injection"
+            }
         }
     }
 

@@ -10,7 +10,12 @@ use navarch_api::mesh::LabelSelector;
 use navarch_api::text_map::TextMap;
 
 /// System namespaces, in which no pod is injected.
-const SYSTEM_NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "local-path-storage"];
+const SYSTEM_NAMESPACES: [&str; 4] = [
+    "kube-system",
+    "kube-public",
+    "kube-node-lease",
+    "local-path-storage",
+];
 
 /// The pod's own choice.
 enum Requested {
@@ -23,7 +28,11 @@ enum Requested {
 }
 
 /// Why a pod in a namespace is not injected; `None` if it is injected.
-pub(super) fn skipped(config: &InjectionConfig, pod: &Value, namespace: &str) -> Option<SkipReason> {
+pub(super) fn skipped(
+    config: &InjectionConfig,
+    pod: &Value,
+    namespace: &str,
+) -> Option<SkipReason> {
     if pod.pointer("/spec/hostNetwork") == Some(&Value::Bool(true)) {
         return Some(SkipReason::HostNetwork);
     }
@@ -48,10 +57,15 @@ fn requested(pod: &Value) -> Requested {
 }
 
 /// The decision of selectors and policy for a pod without a choice.
-fn by_selectors(config: &InjectionConfig, labels: Option<&Map<String, Value>>) -> Option<SkipReason> {
+fn by_selectors(
+    config: &InjectionConfig,
+    labels: Option<&Map<String, Value>>,
+) -> Option<SkipReason> {
     if !config.never_inject_selector.is_empty() || !config.always_inject_selector.is_empty() {
         let labels = label_map(labels);
-        let any = |selectors: &[LabelSelector]| selectors.iter().any(|selector| selector.selects(&labels));
+        let any = |selectors: &[LabelSelector]| {
+            selectors.iter().any(|selector| selector.selects(&labels))
+        };
         if any(&config.never_inject_selector) {
             return Some(SkipReason::NeverSelector);
         }
@@ -65,5 +79,7 @@ fn by_selectors(config: &InjectionConfig, labels: Option<&Map<String, Value>>) -
 /// Labels in the type that selectors match.
 fn label_map(labels: Option<&Map<String, Value>>) -> TextMap {
     let labels = labels.into_iter().flatten();
-    labels.filter_map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into()))).collect()
+    labels
+        .filter_map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into())))
+        .collect()
 }

@@ -13,11 +13,11 @@ pub(super) const OWN_CLUSTER: &str = "Kubernetes";
 /// All settings of the injection, unparsed.
 #[derive(Clone, Debug)]
 pub struct InjectorInputs {
-    /// `values` of the ConfigMap `istio-sidecar-injector`: the chart's values as JSON or YAML. Missing values have the
-    /// chart's defaults; an empty text is the default installation.
+    /// `values` of the ConfigMap `istio-sidecar-injector`: the chart's values as JSON or YAML.
+    /// Missing values have the chart's defaults; an empty text is the default installation.
     pub values: String,
-    /// `config` of the ConfigMap: policy, selectors and templates as YAML. An empty text is replaced with the chart's
-    /// config for the values.
+    /// `config` of the ConfigMap: policy, selectors and templates as YAML. An empty text is
+    /// replaced with the chart's config for the values.
     pub config: String,
     /// Mesh config, merged with the defaults.
     pub mesh: Arc<MeshConfig>,
@@ -27,8 +27,9 @@ pub struct InjectorInputs {
     pub revision: String,
     /// Whether proxies are native sidecars.
     pub native_sidecars: NativeSidecars,
-    /// Kubelet versions by cluster and node. Native sidecars in mode `auto` require 1.33 on the pod's node, or on all
-    /// nodes for an unscheduled pod; pods of unlisted clusters do not use them.
+    /// Kubelet versions by cluster and node. Native sidecars in mode `auto` require 1.33 on the
+    /// pod's node, or on all nodes for an unscheduled pod; pods of unlisted clusters do not use
+    /// them.
     pub kubelets: BTreeMap<String, BTreeMap<String, String>>,
     /// The compliance policy for cryptography (`COMPLIANCE_POLICY`); empty is none.
     pub compliance_policy: String,
@@ -57,7 +58,8 @@ impl InjectorInputs {
     }
 }
 
-/// Whether proxies are native sidecars, that is init containers that keep running (`ENABLE_NATIVE_SIDECARS`).
+/// Whether proxies are native sidecars, that is init containers that keep running
+/// (`ENABLE_NATIVE_SIDECARS`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NativeSidecars {
     /// If the nodes support native sidecars.
@@ -83,9 +85,13 @@ impl NativeSidecars {
         }
     }
 
-    /// Whether a pod uses native sidecars. `node` is `None` for an unscheduled pod, `kubelets` is `None` for an unknown
-    /// cluster.
-    pub(super) fn hold(self, kubelets: Option<&BTreeMap<String, String>>, node: Option<&str>) -> bool {
+    /// Whether a pod uses native sidecars. `node` is `None` for an unscheduled pod, `kubelets` is
+    /// `None` for an unknown cluster.
+    pub(super) fn hold(
+        self,
+        kubelets: Option<&BTreeMap<String, String>>,
+        node: Option<&str>,
+    ) -> bool {
         match (self, kubelets) {
             (Self::Enabled, _) => true,
             (Self::Disabled, _) | (Self::Auto, None) => false,
@@ -100,7 +106,8 @@ impl NativeSidecars {
 /// Whether native sidecars are stable in this version of the kubelet.
 fn is_stable_on(version: &str) -> bool {
     let mut parts = version.trim_start_matches('v').split('.');
-    let (major, minor) = (parts.next(), parts.next());
+    let major = parts.next();
+    let minor = parts.next();
     let minor = minor.and_then(|minor| minor.parse::<u32>().ok());
     major.is_some() && minor.is_some_and(|minor| minor >= MIN_KUBELET_MINOR)
 }
@@ -111,10 +118,15 @@ mod tests {
 
     #[test]
     fn native_sidecars_need_kubelets_that_can() {
-        let kubelets =
-            BTreeMap::from([("new".to_owned(), "v1.33.1".to_owned()), ("old".to_owned(), "v1.32".to_owned())]);
+        let kubelets = BTreeMap::from([
+            ("new".to_owned(), "v1.33.1".to_owned()),
+            ("old".to_owned(), "v1.32".to_owned()),
+        ]);
         let auto = |node| NativeSidecars::Auto.hold(Some(&kubelets), node);
-        assert_eq!((auto(Some("new")), auto(Some("old")), auto(None)), (true, false, false));
+        assert_eq!(
+            (auto(Some("new")), auto(Some("old")), auto(None)),
+            (true, false, false)
+        );
         assert!(NativeSidecars::Auto.hold(Some(&BTreeMap::new()), None));
         assert!(!NativeSidecars::Auto.hold(None, None));
         assert!(NativeSidecars::parse("true").hold(None, None));

@@ -21,7 +21,8 @@ const ZERO_IS_ABSENT: [&str; 12] = [
     "expirationSeconds",
 ];
 
-/// Maps of containers that are omitted if empty. Other empty objects are significant, such as `emptyDir`.
+/// Maps of containers that are omitted if empty. Other empty objects are significant, such as
+/// `emptyDir`.
 const EMPTY_MAP_IS_ABSENT: [&str; 2] = ["limits", "requests"];
 
 /// Strings of containers that are kept if empty; `service` is the service of a gRPC probe.
@@ -29,16 +30,23 @@ const KEPT_IF_EMPTY: [&str; 3] = ["name", "mountPath", "service"];
 
 /// Removes zero values from a container.
 pub(super) fn container(container: &mut Value) {
-    let Value::Object(fields) = container else { return };
+    let Value::Object(fields) = container else {
+        return;
+    };
     remove_zero_values(fields);
-    fields.entry("resources").or_insert_with(|| Value::Object(Map::new()));
+    fields
+        .entry("resources")
+        .or_insert_with(|| Value::Object(Map::new()));
 }
 
 /// Removes a pod's empty labels, if the pod had no labels before the injection.
 pub(super) fn labels(injected: &mut Value, before: &Value) {
     if pod::labels(before).is_none()
         && let Some(metadata) = injected.get_mut("metadata").and_then(Value::as_object_mut)
-        && metadata.get("labels").and_then(Value::as_object).is_some_and(Map::is_empty)
+        && metadata
+            .get("labels")
+            .and_then(Value::as_object)
+            .is_some_and(Map::is_empty)
     {
         metadata.remove("labels");
     }
@@ -48,9 +56,14 @@ pub(super) fn labels(injected: &mut Value, before: &Value) {
 fn remove_zero_values(fields: &mut Map<String, Value>) {
     for (name, value) in fields.iter_mut() {
         match value {
-            Value::Object(quantities) if EMPTY_MAP_IS_ABSENT.contains(&name.as_str()) => normalise(quantities),
+            Value::Object(quantities) if EMPTY_MAP_IS_ABSENT.contains(&name.as_str()) => {
+                normalise(quantities)
+            }
             Value::Object(fields) => remove_zero_values(fields),
-            Value::Array(items) => items.iter_mut().filter_map(Value::as_object_mut).for_each(remove_zero_values),
+            Value::Array(items) => items
+                .iter_mut()
+                .filter_map(Value::as_object_mut)
+                .for_each(remove_zero_values),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }

@@ -43,13 +43,14 @@ impl Values {
     /// When the text is not YAML, or a value has the wrong type.
     pub(super) fn parse(text: &str) -> Result<(Self, Value), ConfigError> {
         let broken = |reason: String| ConfigError::Values(reason);
-        let raw = match yaml::parse(text, Schema::V1_1).map_err(|error| broken(error.to_string()))? {
-            Value::Null => Value::Object(Map::new()),
-            raw @ Value::Object(_) => raw,
-            Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-                return Err(broken("the value is not a map".to_owned()));
-            }
-        };
+        let raw =
+            match yaml::parse(text, Schema::V1_1).map_err(|error| broken(error.to_string()))? {
+                Value::Null => Value::Object(Map::new()),
+                raw @ Value::Object(_) => raw,
+                Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                    return Err(broken("the value is not a map".to_owned()));
+                }
+            };
         let value = without_nulls(raw.clone());
         let typed = Typed::<Self>::from_json(&value).map_err(|error| broken(error.to_string()))?;
         Ok((typed.value, raw))
@@ -73,7 +74,10 @@ pub(super) fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
             let kept = fields.into_iter().filter(|(_, value)| !value.is_null());
-            Value::Object(kept.map(|(key, value)| (key, without_nulls(value))).collect())
+            Value::Object(
+                kept.map(|(key, value)| (key, without_nulls(value)))
+                    .collect(),
+            )
         }
         Value::Array(items) => Value::Array(items.into_iter().map(without_nulls).collect()),
         value @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => value,
@@ -117,14 +121,16 @@ impl Default for WebhookValues {
 pub(super) struct PilotValues {
     /// Settings of the CNI plugin.
     pub(super) cni: CniValues,
-    /// Environment variables of the control plane; `ENABLE_CLUSTER_TRUST_BUNDLE_API` changes the source of roots.
+    /// Environment variables of the control plane; `ENABLE_CLUSTER_TRUST_BUNDLE_API` changes the
+    /// source of roots.
     pub(super) env: BTreeMap<String, Value>,
     /// The ConfigMap with the certificate revocation list; empty is `istio-ca-crl`.
     pub(super) crl_config_map_name: Text,
 }
 
 impl PilotValues {
-    /// Whether root certificates come from a ClusterTrustBundle. As in the chart, only a boolean is effective.
+    /// Whether root certificates come from a ClusterTrustBundle. As in the chart, only a boolean is
+    /// effective.
     pub(super) fn uses_trust_bundles(&self) -> bool {
         self.env.get("ENABLE_CLUSTER_TRUST_BUNDLE_API") == Some(&Value::Bool(true))
     }
@@ -134,7 +140,8 @@ impl PilotValues {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct CniValues {
-    /// Whether the CNI plugin sets up traffic capture, so that pods need no privileged init container.
+    /// Whether the CNI plugin sets up traffic capture, so that pods need no privileged init
+    /// container.
     #[serde(deserialize_with = "flag")]
     pub(super) enabled: bool,
     /// `default` or `multus`.
@@ -151,7 +158,9 @@ pub(super) struct GatewayValues {
 impl GatewayValues {
     /// The security context, if it is set and not empty.
     pub(super) fn own_security_context(&self) -> Option<PodSecurityContext> {
-        self.security_context.clone().filter(|context| *context != PodSecurityContext::default())
+        self.security_context
+            .clone()
+            .filter(|context| *context != PodSecurityContext::default())
     }
 }
 

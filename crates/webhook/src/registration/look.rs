@@ -19,9 +19,16 @@ pub struct FoundWebhooks {
 ///
 /// # Errors
 /// If the request to the API server fails.
-pub async fn look(client: &Client, kind: HookKind, revision: &str, roots: &str) -> kube::Result<FoundWebhooks> {
+pub async fn look(
+    client: &Client,
+    kind: HookKind,
+    revision: &str,
+    roots: &str,
+) -> kube::Result<FoundWebhooks> {
     let api = Api::<DynamicObject>::all_with(client.clone(), &resource(kind));
-    let found = api.list(&ListParams::default().labels(&format!("{REVISION}={revision}"))).await?;
+    let found = api
+        .list(&ListParams::default().labels(&format!("{REVISION}={revision}")))
+        .await?;
     let mut seen = FoundWebhooks::default();
     for object in found {
         let name = object.metadata.name.clone().unwrap_or_default();

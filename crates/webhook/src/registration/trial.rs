@@ -8,9 +8,13 @@ use super::{CALL_TIMEOUT, REVISION};
 
 /// The annotation that makes the webhook reject any object.
 const REJECT: &str = "internal.istio.io/webhook-always-reject";
-/// Errors that end the trial: the object is rejected; or the kind is undefined or another webhook does not support dry runs,
-/// so that it never will be.
-const SIGNS: [&str; 3] = ["denied the request", "could not find the requested resource", "does not support dry run"];
+/// Errors that end the trial: the object is rejected; or the kind is undefined or another webhook
+/// does not support dry runs, so that it never will be.
+const SIGNS: [&str; 3] = [
+    "denied the request",
+    "could not find the requested resource",
+    "does not support dry run",
+];
 
 /// Creates an invalid object in a dry run, which the webhook must reject. Nothing is stored.
 ///
@@ -28,16 +32,28 @@ pub(super) async fn run(client: &Client, namespace: &str, revision: &str) -> Res
         },
         "spec": {},
     });
+
     let path = format!("/apis/networking.istio.io/v1/namespaces/{namespace}/gateways?dryRun=All");
-    let request =
-        http::Request::post(path).header("content-type", "application/json").body(object.to_string().into_bytes());
+    let request = http::Request::post(path)
+        .header("content-type", "application/json")
+        .body(object.to_string().into_bytes());
     let request = request.map_err(|error| error.to_string())?;
     let outcome = timeout(CALL_TIMEOUT, client.request::<serde_json::Value>(request)).await;
     let answer = match outcome.map_err(|_| "the API server does not respond".to_owned())? {
-        Ok(_) => return Err("an invalid object was admitted: the API server does not call the webhook yet".to_owned()),
+        Ok(_) => {
+            return Err(
+                "an invalid object was admitted: the API server does not call the webhook yet"
+                    .to_owned(),
+            );
+        }
         // Only the message, because the whole error is very long.
         Err(kube::Error::Api(status)) => status.message.clone(),
         Err(error) => error.to_string(),
     };
-    if SIGNS.iter().any(|sign| answer.contains(sign)) { Ok(()) } else { Err(answer) }
+
+    if SIGNS.iter().any(|sign| answer.contains(sign)) {
+        Ok(())
+    } else {
+        Err(answer)
+    }
 }

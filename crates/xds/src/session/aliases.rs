@@ -1,6 +1,8 @@
-//! The aliases of a resource: the addresses by which clients subscribe to workloads and services (Istio's `AddressInfo.Aliases`).
+//! The aliases of a resource: the addresses by which clients subscribe to workloads and services
+//! (Istio's `AddressInfo.Aliases`).
 //!
-//! They are read from the resource itself, and only for clients that subscribe by name: most have a wildcard subscription and need none.
+//! They are read from the resource itself, and only for clients that subscribe by name: most have a
+//! wildcard subscription and need none.
 
 use std::net::IpAddr;
 
@@ -11,17 +13,23 @@ use prost::Message;
 
 use navarch_push::resource::{Resource, ResourceType};
 
-/// The aliases of a resource: `network/address`, or `network/address/bits` for a range of addresses.
+/// The aliases of a resource: `network/address`, or `network/address/bits` for a range of
+/// addresses.
 pub(crate) fn aliases_of(resource: &Resource) -> Vec<String> {
     if resource.kind == ResourceType::Address {
-        return match Address::decode(resource.body.clone()).ok().and_then(|address| address.r#type) {
+        return match Address::decode(resource.body.clone())
+            .ok()
+            .and_then(|address| address.r#type)
+        {
             Some(Type::Workload(workload)) => of_workload(&workload),
             Some(Type::Service(service)) => of_service(&service),
             None => Vec::new(),
         };
     }
     if resource.kind == ResourceType::Workload {
-        return Workload::decode(resource.body.clone()).map(|workload| of_workload(&workload)).unwrap_or_default();
+        return Workload::decode(resource.body.clone())
+            .map(|workload| of_workload(&workload))
+            .unwrap_or_default();
     }
     Vec::new()
 }
@@ -29,13 +37,16 @@ pub(crate) fn aliases_of(resource: &Resource) -> Vec<String> {
 /// The aliases of a workload.
 fn of_workload(workload: &Workload) -> Vec<String> {
     let addresses = workload.addresses.iter().filter_map(ip);
-    addresses.map(|address| format!("{}/{address}", workload.network)).collect()
+    addresses
+        .map(|address| format!("{}/{address}", workload.network))
+        .collect()
 }
 
 /// The aliases of a service.
 fn of_service(service: &Service) -> Vec<String> {
     let alias = |address: &navarch_proto::istio::workload::NetworkAddress| {
-        let (network, ip) = (&address.network, ip(&address.address)?);
+        let network = &address.network;
+        let ip = ip(&address.address)?;
         Some(match address.length {
             Some(bits) => format!("{network}/{ip}/{bits}"),
             None => format!("{network}/{ip}"),
@@ -67,22 +78,45 @@ mod tests {
     fn addresses_in_their_network_are_other_names() {
         let workload = Workload {
             network: "n".to_owned(),
-            addresses: vec![Bytes::from_static(&[10, 0, 0, 1]), Bytes::from_static(&[1; 16]), Bytes::from_static(b"x")],
+            addresses: vec![
+                Bytes::from_static(&[10, 0, 0, 1]),
+                Bytes::from_static(&[1; 16]),
+                Bytes::from_static(b"x"),
+            ],
             ..Workload::default()
         };
+
         let expected = ["n/10.0.0.1", "n/101:101:101:101:101:101:101:101"];
-        assert_eq!(aliases_of(&resource(ResourceType::Workload, &workload)), expected);
-        let address = Address { r#type: Some(Type::Workload(workload)) };
-        assert_eq!(aliases_of(&resource(ResourceType::Address, &address)), expected);
+        assert_eq!(
+            aliases_of(&resource(ResourceType::Workload, &workload)),
+            expected
+        );
+        let address = Address {
+            r#type: Some(Type::Workload(workload)),
+        };
+
+        assert_eq!(
+            aliases_of(&resource(ResourceType::Address, &address)),
+            expected
+        );
         let network_address = |bits| NetworkAddress {
             network: String::new(),
             address: Bytes::from_static(&[10, 96, 0, 0]),
             length: bits,
         };
-        let service =
-            Service { addresses: vec![network_address(None), network_address(Some(16))], ..Service::default() };
-        let address = Address { r#type: Some(Type::Service(service)) };
-        assert_eq!(aliases_of(&resource(ResourceType::Address, &address)), ["/10.96.0.0", "/10.96.0.0/16"]);
+
+        let service = Service {
+            addresses: vec![network_address(None), network_address(Some(16))],
+            ..Service::default()
+        };
+        let address = Address {
+            r#type: Some(Type::Service(service)),
+        };
+        assert_eq!(
+            aliases_of(&resource(ResourceType::Address, &address)),
+            ["/10.96.0.0", "/10.96.0.0/16"]
+        );
+
         assert!(aliases_of(&resource(ResourceType::Cluster, &address)).is_empty());
     }
 }

@@ -55,7 +55,8 @@ impl Watch {
                 self.compose_whole(&changes, gone, latest, removals, frames)
             }
             Protocol::StateOfTheWorld => {
-                let (payload, count) = (changes.state(), changes.resources.len());
+                let payload = changes.state();
+                let count = changes.resources.len();
                 let worth_sending = self.owed.first || count > 0;
                 Composed {
                     changes,
@@ -80,14 +81,29 @@ impl Watch {
         // Names that do not exist are reported as removed at once: the client waits for a response.
         let mut removed = missing(&self.owed.requested, latest);
         let mut leaving = gone;
+
         match removals {
             RemovalPolicy::Allowed => removed.extend(std::mem::take(&mut leaving).into_keys()),
             RemovalPolicy::Withheld => leaving.retain(|name, _| !removed.contains(name)),
         }
-        let subscribed_by = if self.interest.wildcard { SubscribedBy::ForAll } else { SubscribedBy::ByName };
-        let (payload, count) = (changes.delta(subscribed_by), changes.resources.len());
+
+        let subscribed_by = if self.interest.wildcard {
+            SubscribedBy::ForAll
+        } else {
+            SubscribedBy::ByName
+        };
+
+        let payload = changes.delta(subscribed_by);
+        let count = changes.resources.len();
         let worth_sending = self.owed.first || count > 0 || !removed.is_empty();
-        Composed { changes, payload, count, removed: removed.into_iter().collect(), leaving, worth_sending }
+        Composed {
+            changes,
+            payload,
+            count,
+            removed: removed.into_iter().collect(),
+            leaving,
+            worth_sending,
+        }
     }
 
     /// A state-of-the-world response of a type that is always sent in full.
@@ -101,14 +117,18 @@ impl Watch {
     ) -> Composed {
         // A resource that the client may or may not have cannot be kept.
         let is_doubtful = gone.values().any(Option::is_none);
-        let mut worth_sending =
-            self.owed.first || is_doubtful || !self.owed.requested.is_empty() || !changes.resources.is_empty();
+        let mut worth_sending = self.owed.first
+            || is_doubtful
+            || !self.owed.requested.is_empty()
+            || !changes.resources.is_empty();
         let mut leaving = gone;
         leaving.retain(|_, resource| resource.is_some());
+
         if removals == RemovalPolicy::Allowed {
             worth_sending |= !leaving.is_empty();
             leaving.clear();
         }
+
         let count = latest.resources.len() + leaving.len();
         let payload = if !worth_sending {
             Payload::default()
@@ -119,20 +139,42 @@ impl Watch {
         } else {
             encode_keeping(latest, leaving.values().flatten().cloned())
         };
-        Composed { changes: changes.clone(), payload, count, removed: Vec::new(), leaving, worth_sending }
+
+        Composed {
+            changes: changes.clone(),
+            payload,
+            count,
+            removed: Vec::new(),
+            leaving,
+            worth_sending,
+        }
     }
 
-    /// The diff to send. It is shared, unless this client subscribed to resources that it already has.
+    /// The diff to send. It is shared, unless this client subscribed to resources that it already
+    /// has.
     fn changes(&self, frames: &EncodingCache, latest: &Arc<Collection>) -> Arc<Diff> {
         let meant = names_of_aliases(&self.owed.requested, latest);
-        let again = self.owed.requested.iter().chain(self.held.leaving.keys()).chain(&meant);
-        let again: BTreeSet<ResourceName> = again.filter(|name| self.held.base.contains(name)).cloned().collect();
+        let again = self
+            .owed
+            .requested
+            .iter()
+            .chain(self.held.leaving.keys())
+            .chain(&meant);
+
+        let again: BTreeSet<ResourceName> = again
+            .filter(|name| self.held.base.contains(name))
+            .cloned()
+            .collect();
+
         match self.owed.forced.as_slice() {
             [] if again.is_empty() => frames.changes(&self.held.base, latest, None),
             [names] if again.is_empty() => frames.changes(&self.held.base, latest, Some(names)),
             several => {
-                let all: BTreeSet<ResourceName> =
-                    several.iter().flat_map(|names| names.iter().cloned()).chain(again).collect();
+                let all: BTreeSet<ResourceName> = several
+                    .iter()
+                    .flat_map(|names| names.iter().cloned())
+                    .chain(again)
+                    .collect();
                 Arc::new(Diff::between(&self.held.base, latest, Some(&all)))
             }
         }
@@ -144,17 +186,25 @@ impl Watch {
         if self.kind == ResourceType::ExtensionConfig {
             return PendingRemovals::new();
         }
-        let earlier = self.held.leaving.iter().filter(|(name, _)| find(latest, name).is_none());
+        let earlier = self
+            .held
+            .leaving
+            .iter()
+            .filter(|(name, _)| find(latest, name).is_none());
         let all = earlier.map(|(name, old): (_, _)| -> Removal { (name.clone(), old.clone()) });
-        all.chain(changes.removed.iter().cloned()).filter(|(name, _)| self.is_subscribed(name)).collect()
+        all.chain(changes.removed.iter().cloned())
+            .filter(|(name, _)| self.is_subscribed(name))
+            .collect()
     }
 
-    /// Whether the client subscribes to this name. Resources subscribed to by address are sent under another name.
+    /// Whether the client subscribes to this name. Resources subscribed to by address are sent
+    /// under another name.
     fn is_subscribed(&self, name: &ResourceName) -> bool {
         self.interest.wildcard || self.kind.is_by_address() || self.interest.names.contains(name)
     }
 
-    /// Whether a state-of-the-world response contains all resources: clients remove those that it lacks.
+    /// Whether a state-of-the-world response contains all resources: clients remove those that it
+    /// lacks.
     fn has_all_resources(&self) -> bool {
         self.kind.is_wildcard_by_default() || self.interest.wildcard
     }

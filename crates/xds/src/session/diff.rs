@@ -56,7 +56,8 @@ pub(crate) struct Diff {
     delta: OnceLock<Payload>,
     /// `resources` encoded for a state-of-the-world response, at first use.
     state: OnceLock<Payload>,
-    /// All resources and those in `removed`, encoded for a state-of-the-world response, at first use.
+    /// All resources and those in `removed`, encoded for a state-of-the-world response, at first
+    /// use.
     keeping: OnceLock<Payload>,
 }
 
@@ -105,8 +106,15 @@ impl Base {
             Self::Sent(collection) => (Some(collection), None),
             Self::InitialVersions(initial_versions) => (None, Some(initial_versions)),
         };
-        let sent = sent.into_iter().flat_map(|collection| &collection.resources).map(|resource| resource.name.clone());
-        sent.chain(initial_versions.into_iter().flat_map(|initial_versions| initial_versions.names()))
+        let sent = sent
+            .into_iter()
+            .flat_map(|collection| &collection.resources)
+            .map(|resource| resource.name.clone());
+        sent.chain(
+            initial_versions
+                .into_iter()
+                .flat_map(|initial_versions| initial_versions.names()),
+        )
     }
 
     /// Whether it is exactly this collection, by identity.
@@ -119,7 +127,10 @@ impl Base {
 }
 
 /// The `names` without a resource. Walks over both sets.
-pub(crate) fn missing(names: &BTreeSet<ResourceName>, collection: &Collection) -> BTreeSet<ResourceName> {
+pub(crate) fn missing(
+    names: &BTreeSet<ResourceName>,
+    collection: &Collection,
+) -> BTreeSet<ResourceName> {
     if let Some(unknown) = &collection.unknown {
         return names.intersection(unknown).cloned().collect();
     }
@@ -138,25 +149,46 @@ pub(crate) fn missing(names: &BTreeSet<ResourceName>, collection: &Collection) -
     missing
 }
 
-/// The names of the resources whose aliases are in `requested`. Walks over all resources of types with aliases, unless `requested` is empty.
-pub(crate) fn names_of_aliases(requested: &BTreeSet<ResourceName>, collection: &Collection) -> Vec<ResourceName> {
+/// The names of the resources whose aliases are in `requested`. Walks over all resources of types
+/// with aliases, unless `requested` is empty.
+pub(crate) fn names_of_aliases(
+    requested: &BTreeSet<ResourceName>,
+    collection: &Collection,
+) -> Vec<ResourceName> {
     if requested.is_empty() || !collection.kind.is_by_address() {
         return Vec::new();
     }
-    let has_alias =
-        |resource: &&Arc<Resource>| aliases_of(resource).iter().any(|alias| requested.contains(alias.as_str()));
-    collection.resources.iter().filter(has_alias).map(|resource| resource.name.clone()).collect()
+    let has_alias = |resource: &&Arc<Resource>| {
+        aliases_of(resource)
+            .iter()
+            .any(|alias| requested.contains(alias.as_str()))
+    };
+    collection
+        .resources
+        .iter()
+        .filter(has_alias)
+        .map(|resource| resource.name.clone())
+        .collect()
 }
 
-pub(crate) fn find<'a>(collection: &'a Collection, name: &ResourceName) -> Option<&'a Arc<Resource>> {
+pub(crate) fn find<'a>(
+    collection: &'a Collection,
+    name: &ResourceName,
+) -> Option<&'a Arc<Resource>> {
     collection.resources.find(name)
 }
 
 impl Diff {
-    /// Computes the diff. `forced` are sent even if unchanged. Walks over the entries that the two sides do not share.
-    pub(crate) fn between(base: &Base, latest: &Collection, forced: Option<&BTreeSet<ResourceName>>) -> Self {
+    /// Computes the diff. `forced` are sent even if unchanged. Walks over the entries that the two
+    /// sides do not share.
+    pub(crate) fn between(
+        base: &Base,
+        latest: &Collection,
+        forced: Option<&BTreeSet<ResourceName>>,
+    ) -> Self {
         let mut resources: Vec<Arc<Resource>> = Vec::new();
         let mut removed = Vec::new();
+
         match base {
             Base::Nothing => resources.extend(latest.resources.iter().cloned()),
             Base::Sent(sent) => {
@@ -165,7 +197,9 @@ impl Diff {
                     before.map(|old| (&old.name, old)),
                     now,
                     |new, old| {
-                        if old.is_none_or(|old| !Arc::ptr_eq(old, new) && old.version != new.version) {
+                        if old
+                            .is_none_or(|old| !Arc::ptr_eq(old, new) && old.version != new.version)
+                        {
                             resources.push(new.clone());
                         }
                     },
@@ -173,54 +207,90 @@ impl Diff {
                 );
             }
             Base::InitialVersions(initial_versions) => {
-                let gone = initial_versions.compare(latest.resources.iter(), |new| resources.push(new.clone()));
+                let gone = initial_versions
+                    .compare(latest.resources.iter(), |new| resources.push(new.clone()));
                 removed.extend(gone.into_iter().map(|name| (name, None)));
             }
         }
+
         if let (Base::InitialVersions(_), Some(unknown)) = (base, &latest.unknown) {
-            // For a client that subscribes by address, the base contains the addresses of its subscription.
+            // For a client that subscribes by address, the base contains the addresses of its
+            // subscription.
             removed.retain(|(name, _): &Removal| !is_address(name) || unknown.contains(name));
         }
+
         if let Some(forced) = forced {
             resources.extend(forced.iter().filter_map(|name| find(latest, name)).cloned());
             resources.sort_by(|a, b| a.name.cmp(&b.name));
             resources.dedup_by(|a, b| a.name == b.name);
         }
-        let warming = Arc::new(resources.iter().filter_map(|resource| required_endpoints(resource)).collect());
-        let (delta, state, keeping) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Self { resources, removed, warming, delta, state, keeping }
+
+        let warming = Arc::new(
+            resources
+                .iter()
+                .filter_map(|resource| required_endpoints(resource))
+                .collect(),
+        );
+
+        let delta = OnceLock::new();
+        let state = OnceLock::new();
+        let keeping = OnceLock::new();
+        Self {
+            resources,
+            removed,
+            warming,
+            delta,
+            state,
+            keeping,
+        }
     }
 
     /// Bytes of the resources' bodies.
     pub(crate) fn size(&self) -> usize {
-        self.resources.iter().map(|resource| resource.body.len()).sum()
+        self.resources
+            .iter()
+            .map(|resource| resource.body.len())
+            .sum()
     }
 
-    /// The changed resources as the `resources` of a delta response. All streams that share this diff have the same `subscribed_by`.
+    /// The changed resources as the `resources` of a delta response. All streams that share this
+    /// diff have the same `subscribed_by`.
     pub(crate) fn delta(&self, subscribed_by: SubscribedBy) -> Payload {
-        self.delta.get_or_init(|| encode_delta(&self.resources, subscribed_by)).clone()
+        self.delta
+            .get_or_init(|| encode_delta(&self.resources, subscribed_by))
+            .clone()
     }
 
     /// The changed resources as the `resources` of a state-of-the-world response.
     pub(crate) fn state(&self) -> Payload {
-        self.state.get_or_init(|| encode_state(&self.resources)).clone()
+        self.state
+            .get_or_init(|| encode_state(&self.resources))
+            .clone()
     }
 
-    /// All of `latest`, the target of this diff, and the removed resources, as the `resources` of a state-of-the-world response.
+    /// All of `latest`, the target of this diff, and the removed resources, as the `resources` of a
+    /// state-of-the-world response.
     pub(crate) fn keeping(&self, latest: &Collection) -> Payload {
         self.keeping
-            .get_or_init(|| encode_keeping(latest, self.removed.iter().filter_map(|(_, old)| old.clone())))
+            .get_or_init(|| {
+                encode_keeping(
+                    latest,
+                    self.removed.iter().filter_map(|(_, old)| old.clone()),
+                )
+            })
             .clone()
     }
 }
 
 /// Whether a name is `network/address`.
 fn is_address(name: &ResourceName) -> bool {
-    name.as_str().split_once('/').is_some_and(|(_, address)| address.parse::<IpAddr>().is_ok())
+    name.as_str()
+        .split_once('/')
+        .is_some_and(|(_, address)| address.parse::<IpAddr>().is_ok())
 }
 
-/// Merges old and new, both sorted by name: calls `each` for every new entry with the old one, and `gone` for every
-/// old entry without a new one.
+/// Merges old and new, both sorted by name: calls `each` for every new entry with the old one, and
+/// `gone` for every old entry without a new one.
 fn walk<'a, T>(
     old: impl Iterator<Item = (&'a ResourceName, T)>,
     new: impl Iterator<Item = &'a Arc<Resource>>,
@@ -232,7 +302,9 @@ fn walk<'a, T>(
         while let Some((name, value)) = old.next_if(|(name, _)| **name < resource.name) {
             gone(name, value);
         }
-        let before = old.next_if(|(name, _)| **name == resource.name).map(|(_, value)| value);
+        let before = old
+            .next_if(|(name, _)| **name == resource.name)
+            .map(|(_, value)| value);
         each(resource, before);
     }
     for (name, value) in old {
@@ -240,7 +312,8 @@ fn walk<'a, T>(
     }
 }
 
-/// The endpoint set that a resource waits for before it can be used, if it is a cluster with endpoints from EDS.
+/// The endpoint set that a resource waits for before it can be used, if it is a cluster with
+/// endpoints from EDS.
 fn required_endpoints(resource: &Resource) -> Option<ResourceName> {
     if resource.kind != ResourceType::Cluster {
         return None;
@@ -269,17 +342,36 @@ fn encode_delta(resources: &[Arc<Resource>], subscribed_by: SubscribedBy) -> Pay
             },
         })
         .collect();
-    Payload(RawDeltaDiscoveryResponse { resources, ..RawDeltaDiscoveryResponse::default() }.encode_to_vec().into())
+
+    Payload(
+        RawDeltaDiscoveryResponse {
+            resources,
+            ..RawDeltaDiscoveryResponse::default()
+        }
+        .encode_to_vec()
+        .into(),
+    )
 }
 
 /// The `resources` field of a state-of-the-world response.
 fn encode_state(resources: &[Arc<Resource>]) -> Payload {
     let resources = resources.iter().map(|resource| any(resource)).collect();
-    Payload(RawDiscoveryResponse { resources, ..RawDiscoveryResponse::default() }.encode_to_vec().into())
+    Payload(
+        RawDiscoveryResponse {
+            resources,
+            ..RawDiscoveryResponse::default()
+        }
+        .encode_to_vec()
+        .into(),
+    )
 }
 
-/// The `resources` field of a state-of-the-world response with all of `latest` and the `leaving` resources.
-pub(crate) fn encode_keeping(latest: &Collection, leaving: impl Iterator<Item = Arc<Resource>>) -> Payload {
+/// The `resources` field of a state-of-the-world response with all of `latest` and the `leaving`
+/// resources.
+pub(crate) fn encode_keeping(
+    latest: &Collection,
+    leaving: impl Iterator<Item = Arc<Resource>>,
+) -> Payload {
     let mut all: Vec<Arc<Resource>> = latest.resources.iter().cloned().chain(leaving).collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
     encode_state(&all)
@@ -287,5 +379,8 @@ pub(crate) fn encode_keeping(latest: &Collection, leaving: impl Iterator<Item = 
 
 /// A resource with its type URL. Shares the bytes.
 fn any(resource: &Resource) -> RawAny {
-    RawAny { type_url: resource.kind.resource_url().to_owned(), value: resource.body.clone() }
+    RawAny {
+        type_url: resource.kind.resource_url().to_owned(),
+        value: resource.body.clone(),
+    }
 }

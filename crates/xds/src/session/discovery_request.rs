@@ -17,7 +17,8 @@ use navarch_api::names::ResourceName;
 use navarch_proto::any::TYPE_URL_PREFIX;
 use navarch_push::resource::ResourceType;
 
-/// Names in one request. Several requests can add up to more, which [`MAX_WATCHED`](crate::session::MAX_WATCHED) bounds.
+/// Names in one request. Several requests can add up to more, which
+/// [`MAX_WATCHED`](crate::session::MAX_WATCHED) bounds.
 pub(crate) const MAX_NAMES: usize = 100_000;
 /// Bytes of one name. Istio's longest names contain two 253-byte hosts and some separators.
 pub(crate) const MAX_NAME_BYTES: usize = 4096;
@@ -25,9 +26,11 @@ pub(crate) const MAX_NAME_BYTES: usize = 4096;
 const MAX_QUESTION_NAMES: usize = 8;
 /// Bytes of one type URL.
 const MAX_URL_BYTES: usize = 1024;
-/// Bytes of a node: a pod's labels and annotations (256 KiB at most), and some hundred extension names.
+/// Bytes of a node: a pod's labels and annotations (256 KiB at most), and some hundred extension
+/// names.
 const MAX_NODE_BYTES: usize = 1 << 20;
-/// Bytes of a node's id, which is in every log line of its stream: two Kubernetes names, a domain and an address.
+/// Bytes of a node's id, which is in every log line of its stream: two Kubernetes names, a domain
+/// and an address.
 const MAX_NODE_ID_BYTES: usize = 2048;
 /// Maximum bytes kept of a rejection's message.
 const MAX_ERROR_BYTES: usize = 4096;
@@ -146,7 +149,8 @@ pub fn check_first_request(protocol: Protocol, bytes: &[u8]) -> Result<(), Statu
 
 /// Parses a first request as streams do.
 fn taken<M: Wire>(bytes: &[u8]) -> Result<(), Status> {
-    let mut request = M::decode(bytes).map_err(|error| Status::invalid_argument(error.to_string()))?;
+    let mut request =
+        M::decode(bytes).map_err(|error| Status::invalid_argument(error.to_string()))?;
     let node = sender(&mut request)?;
     crate::node::proxy(node, None, Served::Networks)?;
     request.parse().map(drop)
@@ -160,10 +164,14 @@ pub(crate) fn sender<M: Wire>(request: &mut M) -> Result<Node, Status> {
     let node = request.node().take().filter(|node| !node.id.is_empty());
     let node = node.ok_or_else(|| Status::invalid_argument("missing node information"))?;
     if node.id.len() > MAX_NODE_ID_BYTES {
-        return Err(Status::invalid_argument(format!("the node id exceeds {MAX_NODE_ID_BYTES} bytes")));
+        return Err(Status::invalid_argument(format!(
+            "the node id exceeds {MAX_NODE_ID_BYTES} bytes"
+        )));
     }
     if node.encoded_len() > MAX_NODE_BYTES {
-        return Err(Status::invalid_argument(format!("the node exceeds {MAX_NODE_BYTES} bytes")));
+        return Err(Status::invalid_argument(format!(
+            "the node exceeds {MAX_NODE_BYTES} bytes"
+        )));
     }
     Ok(node)
 }
@@ -193,15 +201,20 @@ impl RequestedNames {
     /// Parses a list of names.
     fn parse(names: &[String]) -> Result<Self, Status> {
         if names.len() > MAX_NAMES {
-            return Err(Status::resource_exhausted(format!("the request has more than {MAX_NAMES} resource names")));
+            return Err(Status::resource_exhausted(format!(
+                "the request has more than {MAX_NAMES} resource names"
+            )));
         }
         let mut star = false;
         let named = names.iter().filter(|name| {
             star |= *name == STAR;
             *name != STAR
         });
-        // A set is built bottom-up from all names at once: for thousands of names, that takes a third of the time.
-        let names: BTreeSet<ResourceName> = named.map(|name| resource_name(name)).collect::<Result<_, _>>()?;
+        // A set is built bottom-up from all names at once: for thousands of names, that takes a
+        // third of the time.
+        let names: BTreeSet<ResourceName> = named
+            .map(|name| resource_name(name))
+            .collect::<Result<_, _>>()?;
         Ok(Self { star, names })
     }
 
@@ -215,8 +228,13 @@ impl Quoted {
     /// The reference of a request to a response.
     fn new(nonce: String, error: Option<ErrorDetail>) -> Self {
         let error = error.map(|error| {
-            let (message, _) = error.message.split_at(error.message.floor_char_boundary(MAX_ERROR_BYTES));
-            Rejection { code: error.code, message: Arc::from(message) }
+            let (message, _) = error
+                .message
+                .split_at(error.message.floor_char_boundary(MAX_ERROR_BYTES));
+            Rejection {
+                code: error.code,
+                message: Arc::from(message),
+            }
         });
         Self { nonce, error }
     }
@@ -235,13 +253,18 @@ impl Wire for DiscoveryRequest {
 
     fn parse(self) -> Result<Request, Status> {
         // Envoy subscribes to virtual hosts on delta streams only.
-        let kind = ResourceType::from_type_url(&self.type_url).filter(|kind| *kind != ResourceType::VirtualHost);
+        let kind = ResourceType::from_type_url(&self.type_url)
+            .filter(|kind| *kind != ResourceType::VirtualHost);
         let Some(kind) = kind else {
             let names = self.resource_names;
             return unserved(self.type_url, names, self.response_nonce, self.error_detail);
         };
         let quoted = Quoted::new(self.response_nonce, self.error_detail);
-        Ok(Request::State(StateRequest { kind, quoted, wanted: RequestedNames::parse(&self.resource_names)? }))
+        Ok(Request::State(StateRequest {
+            kind,
+            quoted,
+            wanted: RequestedNames::parse(&self.resource_names)?,
+        }))
     }
 }
 
@@ -260,7 +283,12 @@ impl Wire for DeltaDiscoveryRequest {
         let (fields, initial_versions) = self.into_parts()?;
         let Some(kind) = ResourceType::from_type_url(&fields.type_url) else {
             let names = fields.resource_names_subscribe;
-            return unserved(fields.type_url, names, fields.response_nonce, fields.error_detail);
+            return unserved(
+                fields.type_url,
+                names,
+                fields.response_nonce,
+                fields.error_detail,
+            );
         };
         Ok(Request::Delta(DeltaRequest {
             kind,
@@ -272,45 +300,65 @@ impl Wire for DeltaDiscoveryRequest {
     }
 }
 
-/// A request for a type that is not served. Envoy's types get an empty response, as from istiod, and kinds of objects
-/// do if the stream allows them. Other types are refused: clients could take an empty response for an empty mesh, or
-/// for no policies.
-fn unserved(url: String, names: Vec<String>, nonce: String, error: Option<ErrorDetail>) -> Result<Request, Status> {
+/// A request for a type that is not served. Envoy's types get an empty response, as from istiod,
+/// and kinds of objects do if the stream allows them. Other types are refused: clients could take
+/// an empty response for an empty mesh, or for no policies.
+fn unserved(
+    url: String,
+    names: Vec<String>,
+    nonce: String,
+    error: Option<ErrorDetail>,
+) -> Result<Request, Status> {
     match url.as_str() {
         HEALTH_URL => Ok(Request::Health(Quoted::new(String::new(), error).error)),
-        _ if url.len() > MAX_URL_BYTES => {
-            Err(Status::invalid_argument(format!("the type URL exceeds {MAX_URL_BYTES} bytes")))
-        }
+        _ if url.len() > MAX_URL_BYTES => Err(Status::invalid_argument(format!(
+            "the type URL exceeds {MAX_URL_BYTES} bytes"
+        ))),
         _ if is_debug(&url) => {
             let is_long = |name: &String| name.len() > MAX_NAME_BYTES;
             if names.len() > MAX_QUESTION_NAMES || names.iter().any(is_long) {
-                return Err(Status::invalid_argument("the debug request has too many or too long resource names"));
+                return Err(Status::invalid_argument(
+                    "the debug request has too many or too long resource names",
+                ));
             }
             Ok(Request::Question { url, names, nonce })
         }
-        // A kind of objects (`group/version/kind`): the stream checks whether the client may get an empty response for it.
-        _ if !url.starts_with(TYPE_URL_PREFIX) && !is_other_version(&url) => Ok(Request::Unserved { url }),
+        // A kind of objects (`group/version/kind`): the stream checks whether the client may get an
+        // empty response for it.
+        _ if !url.starts_with(TYPE_URL_PREFIX) && !is_other_version(&url) => {
+            Ok(Request::Unserved { url })
+        }
         _ if !url.starts_with(ENVOY) => Err(not_served(&url)),
         _ => Ok(Request::Unserved { url }),
     }
 }
 
-/// Whether a type is another version of a served kind: on an empty response, the client would remove existing objects.
+/// Whether a type is another version of a served kind: on an empty response, the client would
+/// remove existing objects.
 fn is_other_version(url: &str) -> bool {
-    let parts = |url: &str| Some((url.split_once('/')?.0.to_owned(), url.rsplit_once('/')?.1.to_owned()));
+    let parts = |url: &str| {
+        Some((
+            url.split_once('/')?.0.to_owned(),
+            url.rsplit_once('/')?.1.to_owned(),
+        ))
+    };
     let requested = parts(url);
     mcp::kinds().any(|kind| parts(mcp::type_url(kind)) == requested)
 }
 
 /// The status for a type that is not served.
 pub(crate) fn not_served(url: &str) -> Status {
-    Status::unimplemented(format!("resources of type {url:?} are not supported by this control plane"))
+    Status::unimplemented(format!(
+        "resources of type {url:?} are not supported by this control plane"
+    ))
 }
 
 /// Parses a name and checks its length.
 fn resource_name(name: &str) -> Result<ResourceName, Status> {
     if name.len() > MAX_NAME_BYTES {
-        return Err(Status::invalid_argument(format!("a resource name exceeds {MAX_NAME_BYTES} bytes")));
+        return Err(Status::invalid_argument(format!(
+            "a resource name exceeds {MAX_NAME_BYTES} bytes"
+        )));
     }
     Ok(ResourceName::new(name))
 }
@@ -326,20 +374,40 @@ mod tests {
 
     /// What a stranger may send: any bytes, and requests that are nearly right.
     fn bytes() -> impl Strategy<Value = Vec<u8>> {
-        let honest =
-            (any::<bool>(), prop::collection::vec(".{0,40}", 0..5), ".{0,80}").prop_map(|(known, names, text)| {
-                let url = if known { ResourceType::Cluster.type_url().to_owned() } else { text.clone() };
+        let honest = (
+            any::<bool>(),
+            prop::collection::vec(".{0,40}", 0..5),
+            ".{0,80}",
+        )
+            .prop_map(|(known, names, text)| {
+                let url = if known {
+                    ResourceType::Cluster.type_url().to_owned()
+                } else {
+                    text.clone()
+                };
+
                 DeltaDiscoveryRequest {
-                    node: Some(Node { id: text.clone(), ..Node::default() }),
+                    node: Some(Node {
+                        id: text.clone(),
+                        ..Node::default()
+                    }),
                     type_url: url,
-                    initial_resource_versions: names.iter().map(|name| (name.clone(), text.clone())).collect(),
+                    initial_resource_versions: names
+                        .iter()
+                        .map(|name| (name.clone(), text.clone()))
+                        .collect(),
                     resource_names_subscribe: names,
                     response_nonce: text.clone(),
-                    error_detail: Some(ErrorDetail { code: -1, message: text, details: Vec::new() }),
+                    error_detail: Some(ErrorDetail {
+                        code: -1,
+                        message: text,
+                        details: Vec::new(),
+                    }),
                     ..DeltaDiscoveryRequest::default()
                 }
                 .encode_to_vec()
             });
+
         prop_oneof![prop::collection::vec(any::<u8>(), 0..200), honest]
     }
 
@@ -356,8 +424,16 @@ mod tests {
 
     #[test]
     fn stored_rejection_messages_are_bounded() {
-        let long = ErrorDetail { code: 13, message: "ä".repeat(10_000), details: Vec::new() };
-        let kept = Quoted::new(String::new(), Some(long)).error.unwrap().message.len();
+        let long = ErrorDetail {
+            code: 13,
+            message: "ä".repeat(10_000),
+            details: Vec::new(),
+        };
+        let kept = Quoted::new(String::new(), Some(long))
+            .error
+            .unwrap()
+            .message
+            .len();
         assert_eq!(kept, MAX_ERROR_BYTES);
     }
 
@@ -365,8 +441,11 @@ mod tests {
     fn oversized_requests_and_unserved_types_are_rejected() {
         let unserved = |name: &str| format!("type.googleapis.com/{name}");
         let refused = || Err(Code::Unimplemented);
-        let parse = |request: DeltaDiscoveryRequest| request.parse().map(|_| ()).map_err(|status| status.code());
+        let parse = |request: DeltaDiscoveryRequest| {
+            request.parse().map(|_| ()).map_err(|status| status.code())
+        };
         let url = || ResourceType::Endpoint.type_url().to_owned();
+
         for (request, expected) in [
             (
                 DeltaDiscoveryRequest {
@@ -379,19 +458,47 @@ mod tests {
             (
                 DeltaDiscoveryRequest {
                     type_url: url(),
-                    initial_resource_versions: [("x".repeat(MAX_NAME_BYTES + 1), String::new())].into(),
+                    initial_resource_versions: [("x".repeat(MAX_NAME_BYTES + 1), String::new())]
+                        .into(),
                     ..DeltaDiscoveryRequest::default()
                 },
                 Err(Code::InvalidArgument),
             ),
             (
-                DeltaDiscoveryRequest { type_url: "x".repeat(MAX_URL_BYTES + 1), ..DeltaDiscoveryRequest::default() },
+                DeltaDiscoveryRequest {
+                    type_url: "x".repeat(MAX_URL_BYTES + 1),
+                    ..DeltaDiscoveryRequest::default()
+                },
                 Err(Code::InvalidArgument),
             ),
-            (DeltaDiscoveryRequest { type_url: url(), ..DeltaDiscoveryRequest::default() }, Ok(())),
-            (DeltaDiscoveryRequest { type_url: unserved("istio.workload.Bus"), ..Default::default() }, refused()),
-            (DeltaDiscoveryRequest { type_url: "istio.io/debug/syncz".to_owned(), ..Default::default() }, Ok(())),
-            (DeltaDiscoveryRequest { type_url: "example.com/v1/Widget".to_owned(), ..Default::default() }, Ok(())),
+            (
+                DeltaDiscoveryRequest {
+                    type_url: url(),
+                    ..DeltaDiscoveryRequest::default()
+                },
+                Ok(()),
+            ),
+            (
+                DeltaDiscoveryRequest {
+                    type_url: unserved("istio.workload.Bus"),
+                    ..Default::default()
+                },
+                refused(),
+            ),
+            (
+                DeltaDiscoveryRequest {
+                    type_url: "istio.io/debug/syncz".to_owned(),
+                    ..Default::default()
+                },
+                Ok(()),
+            ),
+            (
+                DeltaDiscoveryRequest {
+                    type_url: "example.com/v1/Widget".to_owned(),
+                    ..Default::default()
+                },
+                Ok(()),
+            ),
             (
                 DeltaDiscoveryRequest {
                     type_url: "istio.io/debug".to_owned(),
@@ -408,16 +515,30 @@ mod tests {
                 refused(),
             ),
             (
-                DeltaDiscoveryRequest { type_url: unserved("envoy.service.runtime.v3.Runtime"), ..Default::default() },
+                DeltaDiscoveryRequest {
+                    type_url: unserved("envoy.service.runtime.v3.Runtime"),
+                    ..Default::default()
+                },
                 Ok(()),
             ),
         ] {
             assert_eq!(parse(request), expected);
         }
+
         for (id, cluster) in [(MAX_NODE_ID_BYTES + 1, 0), (1, MAX_NODE_BYTES)] {
-            let node = Node { id: "x".repeat(id), cluster: "x".repeat(cluster), ..Node::default() };
-            let mut request = DiscoveryRequest { node: Some(node), ..DiscoveryRequest::default() };
-            assert_eq!(sender(&mut request).unwrap_err().code(), Code::InvalidArgument);
+            let node = Node {
+                id: "x".repeat(id),
+                cluster: "x".repeat(cluster),
+                ..Node::default()
+            };
+            let mut request = DiscoveryRequest {
+                node: Some(node),
+                ..DiscoveryRequest::default()
+            };
+            assert_eq!(
+                sender(&mut request).unwrap_err().code(),
+                Code::InvalidArgument
+            );
         }
     }
 }

@@ -14,24 +14,28 @@ use navarch_api::hash::KeyedMap;
 use navarch_api::names::ResourceName;
 use navarch_push::resource::Collection;
 
-/// Diffs kept per generation. Streams that progress together need the same few diffs; old ones are not needed again.
+/// Diffs kept per generation. Streams that progress together need the same few diffs; old ones are
+/// not needed again.
 const MAX_DIFFS: usize = 1024;
 /// Bytes of resource bodies kept per generation.
 const MAX_BYTES: usize = 32 << 20;
-/// Bytes of resource bodies above which a diff is not kept for later: the first diff of a ztunnel has 20 MB, and
-/// takes 20 ms to compute again for the next ztunnel.
+/// Bytes of resource bodies above which a diff is not kept for later: the first diff of a ztunnel
+/// has 20 MB, and takes 20 ms to compute again for the next ztunnel.
 const LARGE_BYTES: usize = 1 << 20;
 /// Bytes of resource bodies in new diffs after which unreachable diffs are removed.
 const SWEEP_BYTES: usize = 1 << 20;
-/// How long an unreachable diff, or a large unused one, is kept at most. The diff of a client that subscribed to
-/// 80,000 names has as many small allocations, and each can keep a page of the allocator from being returned.
+/// How long an unreachable diff, or a large unused one, is kept at most. The diff of a client that
+/// subscribed to 80,000 names has as many small allocations, and each can keep a page of the
+/// allocator from being returned.
 pub(crate) const RELEASE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The cache. It has two generations of diffs: a full young one becomes the old one, and the old one is dropped.
+/// The cache. It has two generations of diffs: a full young one becomes the old one, and the old
+/// one is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct EncodingCache {
     generations: Mutex<Generations>,
-    /// Interned `initial_resource_versions`: clients that reconnect after a restart mostly send the same ones.
+    /// Interned `initial_resource_versions`: clients that reconnect after a restart mostly send the
+    /// same ones.
     pub(crate) initial_versions: Interner<InitialVersions>,
     /// Interned sets of subscribed names.
     pub(crate) names: Interner<BTreeSet<ResourceName>>,
@@ -46,7 +50,8 @@ struct Generations {
     old: KeyedMap<DiffKey, Arc<CachedDiff>>,
     /// Bytes of resource bodies in the young diffs.
     bytes: usize,
-    /// Bytes of resource bodies in diffs that were computed since unreachable ones were last removed.
+    /// Bytes of resource bodies in diffs that were computed since unreachable ones were last
+    /// removed.
     fresh: usize,
 }
 
@@ -61,8 +66,8 @@ struct DiffKey {
     forced: usize,
 }
 
-/// A cached diff. The weak references keep the addresses in the key from being reused while the entry exists, but do
-/// not keep the collections alive.
+/// A cached diff. The weak references keep the addresses in the key from being reused while the
+/// entry exists, but do not keep the collections alive.
 #[derive(Debug)]
 struct CachedDiff {
     /// The diff, once it is computed.
@@ -88,27 +93,40 @@ enum Guard {
 }
 
 impl CachedDiff {
-    /// Whether a stream may still need this diff: both collections and the forced names are still alive.
+    /// Whether a stream may still need this diff: both collections and the forced names are still
+    /// alive.
     fn is_possible(&self) -> bool {
         let base = match &self.base {
             Guard::Nothing => true,
             Guard::Sent(sent) => sent.strong_count() > 0,
             Guard::InitialVersions(initial_versions) => initial_versions.strong_count() > 0,
         };
-        base && self.latest.strong_count() > 0 && self.forced.as_ref().is_none_or(|names| names.strong_count() > 0)
+        base && self.latest.strong_count() > 0
+            && self
+                .forced
+                .as_ref()
+                .is_none_or(|names| names.strong_count() > 0)
     }
 
     /// Whether it is large and was not used since the last call.
     fn is_idle(&self) -> bool {
         !self.is_used.swap(false, Ordering::Relaxed)
-            && self.changes.get().is_some_and(|changes| changes.size() > LARGE_BYTES)
+            && self
+                .changes
+                .get()
+                .is_some_and(|changes| changes.size() > LARGE_BYTES)
     }
 }
 
 impl EncodingCache {
-    /// The diff from `base` to `latest`. `forced` are sent even if unchanged. Streams that make the same step share
-    /// the diff; while one computes it, the others wait.
-    pub(crate) fn changes(&self, base: &Base, latest: &Arc<Collection>, forced: Option<&Names>) -> Arc<Diff> {
+    /// The diff from `base` to `latest`. `forced` are sent even if unchanged. Streams that make the
+    /// same step share the diff; while one computes it, the others wait.
+    pub(crate) fn changes(
+        &self,
+        base: &Base,
+        latest: &Arc<Collection>,
+        forced: Option<&Names>,
+    ) -> Arc<Diff> {
         let kept = self.get_or_insert(base, latest, forced);
         let mut computed = None;
         let changes = kept
@@ -126,8 +144,8 @@ impl EncodingCache {
         changes
     }
 
-    /// Removes unreachable diffs, and large ones that were not used since the last call. Walks over all entries, and
-    /// frees them on this thread.
+    /// Removes unreachable diffs, and large ones that were not used since the last call. Walks over
+    /// all entries, and frees them on this thread.
     pub(crate) fn release(&self) {
         let mut generations = self.generations.lock();
         let impossible = generations.take_unreachable();
@@ -136,12 +154,17 @@ impl EncodingCache {
         drop((impossible, idle));
     }
 
-    /// Counts a new diff, and starts a new generation if the young one is full. Returns the entries to free.
+    /// Counts a new diff, and starts a new generation if the young one is full. Returns the entries
+    /// to free.
     fn charge(&self, bytes: usize) -> (Vec<Arc<CachedDiff>>, KeyedMap<DiffKey, Arc<CachedDiff>>) {
         let mut generations = self.generations.lock();
         generations.bytes += bytes;
         generations.fresh += bytes;
-        let impossible = if generations.fresh > SWEEP_BYTES { generations.take_unreachable() } else { Vec::new() };
+        let impossible = if generations.fresh > SWEEP_BYTES {
+            generations.take_unreachable()
+        } else {
+            Vec::new()
+        };
         if generations.bytes <= MAX_BYTES && generations.young.len() <= MAX_DIFFS {
             return (impossible, KeyedMap::default());
         }
@@ -151,24 +174,33 @@ impl EncodingCache {
     }
 
     /// Returns the entry of a diff, and inserts it if it is missing.
-    fn get_or_insert(&self, base: &Base, latest: &Arc<Collection>, forced: Option<&Names>) -> Arc<CachedDiff> {
+    fn get_or_insert(
+        &self,
+        base: &Base,
+        latest: &Arc<Collection>,
+        forced: Option<&Names>,
+    ) -> Arc<CachedDiff> {
         let (base_address, guard) = match base {
             Base::Nothing => (0, Guard::Nothing),
             Base::Sent(sent) => (Arc::as_ptr(sent).addr(), Guard::Sent(Arc::downgrade(sent))),
-            Base::InitialVersions(initial_versions) => {
-                (Arc::as_ptr(initial_versions).addr(), Guard::InitialVersions(Arc::downgrade(initial_versions)))
-            }
+            Base::InitialVersions(initial_versions) => (
+                Arc::as_ptr(initial_versions).addr(),
+                Guard::InitialVersions(Arc::downgrade(initial_versions)),
+            ),
         };
+
         let step = DiffKey {
             base: base_address,
             latest: Arc::as_ptr(latest).addr(),
             forced: forced.map_or(0, |names| Arc::as_ptr(names).addr()),
         };
         let mut generations = self.generations.lock();
+
         if let Some(kept) = generations.young.get(&step) {
             kept.is_used.store(true, Ordering::Relaxed);
             return kept.clone();
         }
+
         let kept = generations.old.remove(&step).unwrap_or_else(|| {
             Arc::new(CachedDiff {
                 changes: OnceLock::new(),
@@ -178,6 +210,7 @@ impl EncodingCache {
                 forced: forced.map(Arc::downgrade),
             })
         });
+
         kept.is_used.store(true, Ordering::Relaxed);
         generations.young.insert(step, kept.clone());
         kept
@@ -185,7 +218,8 @@ impl EncodingCache {
 }
 
 impl Generations {
-    /// Removes unreachable diffs, such as those based on the state of all clients before the last push.
+    /// Removes unreachable diffs, such as those based on the state of all clients before the last
+    /// push.
     fn take_unreachable(&mut self) -> Vec<Arc<CachedDiff>> {
         self.fresh = 0;
         self.take(|kept| !kept.is_possible())
@@ -195,7 +229,9 @@ impl Generations {
     fn take(&mut self, selects: impl Fn(&CachedDiff) -> bool) -> Vec<Arc<CachedDiff>> {
         let Self { young, old, .. } = self;
         let all = [young, old].into_iter();
-        all.flat_map(|steps| steps.extract_if(|_, kept| selects(kept))).map(|(_, kept)| kept).collect()
+        all.flat_map(|steps| steps.extract_if(|_, kept| selects(kept)))
+            .map(|(_, kept)| kept)
+            .collect()
     }
 }
 
@@ -210,7 +246,11 @@ mod tests {
     fn collection(resources: &[(&str, &str)]) -> Arc<Collection> {
         let kind = ResourceType::Endpoint;
         let one = |(name, body): &(&str, &str)| {
-            Arc::new(Resource::new(kind, ResourceName::new(name), Bytes::copy_from_slice(body.as_bytes())))
+            Arc::new(Resource::new(
+                kind,
+                ResourceName::new(name),
+                Bytes::copy_from_slice(body.as_bytes()),
+            ))
         };
         Arc::new(Collection::new(kind, resources.iter().map(one).collect()))
     }
@@ -218,22 +258,35 @@ mod tests {
     #[test]
     fn streams_that_make_the_same_step_share_its_bytes() {
         let frames = EncodingCache::default();
-        let (old, new) = (collection(&[("a", "1"), ("b", "1")]), collection(&[("a", "2"), ("b", "1")]));
+        let old = collection(&[("a", "1"), ("b", "1")]);
+        let new = collection(&[("a", "2"), ("b", "1")]);
         let base = Base::Sent(old);
-        let (one, other) = (frames.changes(&base, &new, None), frames.changes(&base, &new, None));
+        let one = frames.changes(&base, &new, None);
+        let other = frames.changes(&base, &new, None);
         assert!(Arc::ptr_eq(&one, &other));
-        assert_eq!(one.delta(SubscribedBy::ForAll).0.as_ptr(), other.delta(SubscribedBy::ForAll).0.as_ptr());
+        assert_eq!(
+            one.delta(SubscribedBy::ForAll).0.as_ptr(),
+            other.delta(SubscribedBy::ForAll).0.as_ptr()
+        );
+
         let forced: Names = Arc::new([ResourceName::new("b")].into());
-        assert_eq!(frames.changes(&base, &new, Some(&forced)).resources.len(), 2);
-        assert_eq!(frames.changes(&Base::Nothing, &new, None).resources.len(), 2);
+        assert_eq!(
+            frames.changes(&base, &new, Some(&forced)).resources.len(),
+            2
+        );
+        assert_eq!(
+            frames.changes(&Base::Nothing, &new, None).resources.len(),
+            2
+        );
     }
 
     #[test]
     fn delta_encodings_from_dropped_versions_are_evicted() {
         let frames = EncodingCache::default();
         let large = "x".repeat(SWEEP_BYTES);
-        let (old, new, newest) =
-            (collection(&[("a", "")]), collection(&[("a", &large)]), collection(&[("a", &format!("{large}y"))]));
+        let old = collection(&[("a", "")]);
+        let new = collection(&[("a", &large)]);
+        let newest = collection(&[("a", &format!("{large}y"))]);
         let step = Arc::downgrade(&frames.changes(&Base::Sent(old), &new, None));
         let kept = Arc::downgrade(&frames.changes(&Base::Nothing, &newest, None));
         frames.changes(&Base::Sent(new), &newest, None);
@@ -244,7 +297,8 @@ mod tests {
     #[test]
     fn a_delta_encoding_is_evicted_with_its_collection() {
         let frames = EncodingCache::default();
-        let (one, other) = (collection(&[("a", "1")]), collection(&[("a", "2")]));
+        let one = collection(&[("a", "1")]);
+        let other = collection(&[("a", "2")]);
         let gone = Arc::downgrade(&frames.changes(&Base::Nothing, &one, None));
         let kept = Arc::downgrade(&frames.changes(&Base::Nothing, &other, None));
         frames.release();
@@ -257,31 +311,49 @@ mod tests {
     #[test]
     fn an_unused_large_delta_encoding_is_evicted_and_recomputed() {
         let frames = EncodingCache::default();
-        let (small, large) = (collection(&[("a", "1")]), collection(&[("a", &"x".repeat(LARGE_BYTES + 1))]));
+        let small = collection(&[("a", "1")]);
+        let large = collection(&[("a", &"x".repeat(LARGE_BYTES + 1))]);
         let made = || Arc::downgrade(&frames.changes(&Base::Nothing, &large, None));
         let kept = Arc::downgrade(&frames.changes(&Base::Nothing, &small, None));
-        let (first, again) = (made(), {
+        let first = made();
+        let again = {
             frames.release();
             made()
-        });
+        };
         assert!(again.ptr_eq(&first));
+
         frames.release();
         assert_eq!(first.strong_count(), 1, "it was made since");
         frames.release();
         assert_eq!((first.strong_count(), kept.strong_count()), (0, 1));
-        assert_eq!(frames.changes(&Base::Nothing, &large, None).size(), LARGE_BYTES + 1);
+        assert_eq!(
+            frames.changes(&Base::Nothing, &large, None).size(),
+            LARGE_BYTES + 1
+        );
     }
 
     #[test]
     fn the_memo_is_bounded_and_right_however_addresses_are_used_again() {
         let frames = EncodingCache::default();
+
         for round in 0..3 * MAX_DIFFS {
             let text = round.to_string();
-            let (old, new) = (collection(&[("a", "0"), ("b", "0")]), collection(&[("a", &text)]));
+            let old = collection(&[("a", "0"), ("b", "0")]);
+            let new = collection(&[("a", &text)]);
             let changes = frames.changes(&Base::Sent(old), &new, None);
-            assert_eq!((changes.resources.len(), changes.removed.len()), (usize::from(round > 0), 1));
-            assert!(changes.resources.iter().all(|resource| *resource.body == *text.as_bytes()));
+            assert_eq!(
+                (changes.resources.len(), changes.removed.len()),
+                (usize::from(round > 0), 1)
+            );
+
+            assert!(
+                changes
+                    .resources
+                    .iter()
+                    .all(|resource| *resource.body == *text.as_bytes())
+            );
         }
+
         let generations = frames.generations.lock();
         assert!(generations.young.len() + generations.old.len() <= 2 * MAX_DIFFS + 2);
     }

@@ -1,7 +1,8 @@
 //! The resources that a client has from an earlier stream (`initial_resource_versions`).
 //!
-//! A ztunnel that reconnects sends the name of every workload of the mesh. The names are concatenated in one string,
-//! and looked up by their hashes: with a map of strings, parsing 77,000 of them took twice as long.
+//! A ztunnel that reconnects sends the name of every workload of the mesh. The names are
+//! concatenated in one string, and looked up by their hashes: with a map of strings, parsing 77,000
+//! of them took twice as long.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -39,7 +40,8 @@ struct Entry {
     version: Option<Version>,
 }
 
-/// `envoy.service.discovery.v3.DeltaDiscoveryRequest`, with `initial_resource_versions` not decoded into a map.
+/// `envoy.service.discovery.v3.DeltaDiscoveryRequest`, with `initial_resource_versions` not decoded
+/// into a map.
 #[derive(Debug, Default)]
 pub(crate) struct DeltaDiscoveryRequest {
     pub(crate) fields: Fields,
@@ -96,9 +98,9 @@ impl DeltaDiscoveryRequest {
             Some(Fault::TooMany) => Err(Status::resource_exhausted(format!(
                 "the request has more than {MAX_NAMES} initial resource versions"
             ))),
-            Some(Fault::TooLong) => {
-                Err(Status::invalid_argument(format!("a resource name exceeds {MAX_NAME_BYTES} bytes")))
-            }
+            Some(Fault::TooLong) => Err(Status::invalid_argument(format!(
+                "a resource name exceeds {MAX_NAME_BYTES} bytes"
+            ))),
         }
     }
 
@@ -148,8 +150,9 @@ impl prost::Message for DeltaDiscoveryRequest {
 
 impl InitialVersions {
     fn add(&mut self, name: &str, version: Option<Version>) {
-        let begin = u32::try_from(self.names.len())
-            .expect("the reader limits number and length of names: together they are less than 4 GiB");
+        let begin = u32::try_from(self.names.len()).expect(
+            "the reader limits number and length of names: together they are less than 4 GiB",
+        );
         self.names.push_str(name);
         self.entries.push(Entry { begin, version });
         self.digest = self.digest.wrapping_add(keyed_hash(&(name, version)));
@@ -157,18 +160,28 @@ impl InitialVersions {
 
     /// The name of an entry.
     fn name(&self, place: usize) -> &str {
-        let begin = |place: usize| self.entries.get(place).map_or(self.names.len(), |entry| entry.begin as usize);
-        self.names.get(begin(place)..begin(place + 1)).expect("entries begin in order and at whole names")
+        let begin = |place: usize| {
+            self.entries
+                .get(place)
+                .map_or(self.names.len(), |entry| entry.begin as usize)
+        };
+        self.names
+            .get(begin(place)..begin(place + 1))
+            .expect("entries begin in order and at whole names")
     }
 
     /// The index of each name's entry.
     fn places(&self) -> &KeyedMap<u64, usize> {
         self.places.get_or_init(|| {
-            let mut places = KeyedMap::with_capacity_and_hasher(self.entries.len(), Default::default());
+            let mut places =
+                KeyedMap::with_capacity_and_hasher(self.entries.len(), Default::default());
             for place in 0..self.entries.len() {
                 let name = self.name(place);
                 let mut hash = keyed_hash(name);
-                while places.get(&hash).is_some_and(|other| self.name(*other) != name) {
+                while places
+                    .get(&hash)
+                    .is_some_and(|other| self.name(*other) != name)
+                {
                     hash = hash.wrapping_add(1);
                 }
                 places.insert(hash, place);
@@ -202,7 +215,9 @@ impl InitialVersions {
     pub(crate) fn bytes(&self) -> usize {
         /// Bytes per entry of `places`, whose capacity is up to twice its length.
         const PLACE: usize = 2 * size_of::<(u64, usize)>();
-        self.names.capacity() + self.entries.capacity() * size_of::<Entry>() + self.entries.len() * PLACE
+        self.names.capacity()
+            + self.entries.capacity() * size_of::<Entry>()
+            + self.entries.len() * PLACE
     }
 
     /// Whether there are no names.
@@ -215,8 +230,8 @@ impl InitialVersions {
         self.find(name.as_str()).is_some()
     }
 
-    /// Calls `each` for those of `resources` that the client does not have in this version. Returns the sorted names
-    /// of the client's other resources.
+    /// Calls `each` for those of `resources` that the client does not have in this version. Returns
+    /// the sorted names of the client's other resources.
     pub(crate) fn compare<'a, R: AsRef<Resource> + 'a>(
         &self,
         resources: impl Iterator<Item = &'a R>,
@@ -224,6 +239,7 @@ impl InitialVersions {
     ) -> Vec<ResourceName> {
         let mut there = vec![false; self.entries.len()];
         let mut count = 0;
+
         for resource in resources {
             let Resource { name, version, .. } = resource.as_ref();
             let had = self.find(name.as_str());
@@ -235,12 +251,20 @@ impl InitialVersions {
                 each(resource);
             }
         }
+
         if count == self.places().len() {
             return Vec::new();
         }
-        let gone = self.places().values().filter(|place| there.get(**place) == Some(&false));
-        let mut gone: Vec<ResourceName> = gone.map(|place| ResourceName::new(self.name(*place))).collect();
+
+        let gone = self
+            .places()
+            .values()
+            .filter(|place| there.get(**place) == Some(&false));
+        let mut gone: Vec<ResourceName> = gone
+            .map(|place| ResourceName::new(self.name(*place)))
+            .collect();
         gone.sort_unstable();
+
         gone
     }
 }
@@ -250,12 +274,14 @@ impl PartialEq for InitialVersions {
         if self.digest != other.digest || self.entries.len() != other.entries.len() {
             return false;
         }
-        // Both have the same number of entries, and each entry of the other matches a different one here. Sets with
-        // duplicate names compare as different, which costs memory but is correct.
+        // Both have the same number of entries, and each entry of the other matches a different one
+        // here. Sets with duplicate names compare as different, which costs memory but is correct.
         let mut seen = vec![false; self.entries.len()];
         (0..other.entries.len()).all(|place| {
             self.find(other.name(place)).is_some_and(|own| {
-                let is_new = seen.get_mut(own).is_some_and(|seen| !std::mem::replace(seen, true));
+                let is_new = seen
+                    .get_mut(own)
+                    .is_some_and(|seen| !std::mem::replace(seen, true));
                 is_new && self.version(own) == other.version(place)
             })
         })
@@ -292,8 +318,9 @@ impl super::discovery_request::Wire for Sent {
     }
 
     fn parse(self) -> Result<super::discovery_request::Request, Status> {
-        let read: DeltaDiscoveryRequest = prost::Message::decode(prost::Message::encode_to_vec(&self).as_slice())
-            .map_err(|error| Status::internal(error.to_string()))?;
+        let read: DeltaDiscoveryRequest =
+            prost::Message::decode(prost::Message::encode_to_vec(&self).as_slice())
+                .map_err(|error| Status::internal(error.to_string()))?;
         read.parse()
     }
 }
@@ -317,14 +344,32 @@ mod tests {
 
     /// What comes of these entries on the wire, in this order.
     fn read(entries: &[(&str, &str)]) -> Result<(Fields, InitialVersions), Status> {
-        let mut bytes = Sent { type_url: "t".to_owned(), ..Sent::default() }.encode_to_vec();
+        let mut bytes = Sent {
+            type_url: "t".to_owned(),
+            ..Sent::default()
+        }
+        .encode_to_vec();
+
         for (name, version) in entries {
             let entry = [((*name).to_owned(), (*version).to_owned())];
-            let one = Sent { initial_resource_versions: entry.into_iter().collect(), ..Sent::default() };
+            let one = Sent {
+                initial_resource_versions: entry.into_iter().collect(),
+                ..Sent::default()
+            };
             bytes.extend(one.encode_to_vec());
         }
-        bytes.extend(Sent { response_nonce: "n".to_owned(), ..Sent::default() }.encode_to_vec());
-        DeltaDiscoveryRequest::decode(bytes.as_slice()).unwrap().into_parts()
+
+        bytes.extend(
+            Sent {
+                response_nonce: "n".to_owned(),
+                ..Sent::default()
+            }
+            .encode_to_vec(),
+        );
+
+        DeltaDiscoveryRequest::decode(bytes.as_slice())
+            .unwrap()
+            .into_parts()
     }
 
     fn initial_versions(entries: &[(&str, &str)]) -> InitialVersions {
@@ -333,34 +378,57 @@ mod tests {
 
     fn resource(name: &str, body: &str) -> Arc<Resource> {
         let body = Bytes::copy_from_slice(body.as_bytes());
-        Arc::new(Resource::new(ResourceType::Cluster, ResourceName::new(name), body))
+        Arc::new(Resource::new(
+            ResourceType::Cluster,
+            ResourceName::new(name),
+            body,
+        ))
     }
 
     /// What the client is sent, and what it must forget.
-    fn compared(initial_versions: &InitialVersions, resources: &[Arc<Resource>]) -> (Vec<String>, Vec<String>) {
+    fn compared(
+        initial_versions: &InitialVersions,
+        resources: &[Arc<Resource>],
+    ) -> (Vec<String>, Vec<String>) {
         let mut sent = Vec::new();
-        let gone = initial_versions.compare(resources.iter(), |resource| sent.push(resource.name.to_string()));
+        let gone = initial_versions.compare(resources.iter(), |resource| {
+            sent.push(resource.name.to_string())
+        });
         (sent, gone.iter().map(ToString::to_string).collect())
     }
 
     #[test]
     fn names_and_versions_are_read_and_all_else_stays() {
         let (fields, initial_versions) = read(&[("b", VERSION), ("", "7"), ("ä", "")]).unwrap();
-        assert_eq!((fields.type_url.as_str(), fields.response_nonce.as_str()), ("t", "n"));
+        assert_eq!(
+            (fields.type_url.as_str(), fields.response_nonce.as_str()),
+            ("t", "n")
+        );
         assert_eq!(initial_versions.names().collect::<Vec<_>>(), ["b", "", "ä"]);
-        let version = |name: &str| initial_versions.find(name).map(|place| initial_versions.version(place));
+        let version = |name: &str| {
+            initial_versions
+                .find(name)
+                .map(|place| initial_versions.version(place))
+        };
         assert_eq!(version("b"), Some(Version::parse(VERSION)));
+
         assert!(Version::parse(VERSION).is_some());
-        assert_eq!((version(""), version("ä"), version("bä")), (Some(None), Some(None), None));
+        assert_eq!(
+            (version(""), version("ä"), version("bä")),
+            (Some(None), Some(None), None)
+        );
         assert!(
-            initial_versions.contains(&ResourceName::new("ä")) && !initial_versions.contains(&ResourceName::new("c"))
+            initial_versions.contains(&ResourceName::new("ä"))
+                && !initial_versions.contains(&ResourceName::new("c"))
         );
     }
 
     #[test]
     fn new_and_changed_resources_are_sent_and_removed_ones_listed() {
-        let [same, other, new, foreign] = ["same", "other", "new", "foreign"].map(|name| resource(name, name));
-        let (same_version, old) = (same.version.to_string(), resource("x", "old").version.to_string());
+        let [same, other, new, foreign] =
+            ["same", "other", "new", "foreign"].map(|name| resource(name, name));
+        let same_version = same.version.to_string();
+        let old = resource("x", "old").version.to_string();
         let had = initial_versions(&[
             ("z-gone", &old),
             ("foreign", "not ours"),
@@ -369,16 +437,24 @@ mod tests {
             ("a-gone", "not ours"),
         ]);
         let resources = [foreign, new, other, same];
-        let expected =
-            (["foreign", "new", "other"].map(String::from).to_vec(), ["a-gone", "z-gone"].map(String::from).to_vec());
+        let expected = (
+            ["foreign", "new", "other"].map(String::from).to_vec(),
+            ["a-gone", "z-gone"].map(String::from).to_vec(),
+        );
         assert_eq!(compared(&had, &resources), expected);
     }
 
     #[test]
     fn the_last_of_equal_names_counts() {
         let now = resource("a", "now");
-        let (version, old) = (now.version.to_string(), resource("a", "old").version.to_string());
-        for (entries, sent) in [([("a", &*old), ("a", &*version)], 0), ([("a", &*version), ("a", &*old)], 1)] {
+        let (version, old) = (
+            now.version.to_string(),
+            resource("a", "old").version.to_string(),
+        );
+        for (entries, sent) in [
+            ([("a", &*old), ("a", &*version)], 0),
+            ([("a", &*version), ("a", &*old)], 1),
+        ] {
             let (changed, gone) = compared(&initial_versions(&entries), std::slice::from_ref(&now));
             assert_eq!((changed.len(), gone.len()), (sent, 0), "{entries:?}");
             assert_eq!(compared(&initial_versions(&entries), &[]).1, ["a"]);
@@ -389,14 +465,25 @@ mod tests {
     fn equal_version_lists_are_interned_in_any_order() {
         let of = |numbers: &[u32]| {
             let names: Vec<String> = numbers.iter().map(u32::to_string).collect();
-            Arc::new(initial_versions(&names.iter().map(|name| (&**name, VERSION)).collect::<Vec<_>>()))
+            Arc::new(initial_versions(
+                &names
+                    .iter()
+                    .map(|name| (&**name, VERSION))
+                    .collect::<Vec<_>>(),
+            ))
         };
+
         let interner = Interner::default();
         let known = interner.intern(of(&[1, 2, 3]));
         assert!(Arc::ptr_eq(&known, &interner.intern(of(&[3, 1, 2]))));
-        for other in
-            [of(&[1, 2]), of(&[1, 2, 4]), of(&[1, 2, 2]), of(&[1, 23]), Arc::new(initial_versions(&[("1", "")]))]
-        {
+
+        for other in [
+            of(&[1, 2]),
+            of(&[1, 2, 4]),
+            of(&[1, 2, 2]),
+            of(&[1, 23]),
+            Arc::new(initial_versions(&[("1", "")])),
+        ] {
             assert!(known != other && !Arc::ptr_eq(&known, &interner.intern(other)));
         }
     }
@@ -408,7 +495,12 @@ mod tests {
         assert_eq!(read(&many).unwrap_err().code(), Code::ResourceExhausted);
         let (_, last) = many.split_first().unwrap();
         assert_eq!(compared(&initial_versions(last), &[]).1.len(), MAX_NAMES);
-        assert_eq!(read(&[(&"x".repeat(MAX_NAME_BYTES + 1), "")]).unwrap_err().code(), Code::InvalidArgument);
+        assert_eq!(
+            read(&[(&"x".repeat(MAX_NAME_BYTES + 1), "")])
+                .unwrap_err()
+                .code(),
+            Code::InvalidArgument
+        );
         // Field 5, an entry of four bytes whose name is the byte 255.
         assert!(DeltaDiscoveryRequest::decode(&[0x2a, 3, 0x0a, 1, 0xff][..]).is_err());
     }

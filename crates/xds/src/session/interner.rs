@@ -16,7 +16,9 @@ pub(crate) struct Interner<T> {
 
 impl<T> Default for Interner<T> {
     fn default() -> Self {
-        Self { known: Mutex::default() }
+        Self {
+            known: Mutex::default(),
+        }
     }
 }
 
@@ -26,7 +28,8 @@ impl<T: Hash + Eq> Interner<T> {
         let hash = keyed_hash(&*value);
         let mut known = self.known.lock();
         if let Some(found) = known.get(&hash).and_then(Weak::upgrade) {
-            // If two values have the same hash, the later one is not shared, which costs memory but is correct.
+            // If two values have the same hash, the later one is not shared, which costs memory but
+            // is correct.
             return if *found == *value { found } else { value };
         }
         if known.len() == known.capacity() {
@@ -51,6 +54,9 @@ mod tests {
             interner.intern(Arc::new(number.to_string()));
         }
         assert!(interner.known.lock().len() < 1000);
-        assert!(Arc::ptr_eq(&one, &interner.intern(Arc::new("a".to_owned()))));
+        assert!(Arc::ptr_eq(
+            &one,
+            &interner.intern(Arc::new("a".to_owned()))
+        ));
     }
 }

@@ -27,7 +27,8 @@ pub(crate) struct Update {
     pub(crate) since: Instant,
 }
 
-/// The sink of one stream. The push thread inserts updates, the stream's task removes them; neither waits for the other.
+/// The sink of one stream. The push thread inserts updates, the stream's task removes them; neither
+/// waits for the other.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     slots: Mutex<Slots>,
@@ -43,7 +44,8 @@ pub(crate) type Updates = Vec<(ResourceType, Update)>;
 struct Slots {
     /// Updates that can be taken.
     ready: Updates,
-    /// Updates of a change that is not published completely: they are taken with the rest of it, which keeps the order across types.
+    /// Updates of a change that is not published completely: they are taken with the rest of it,
+    /// which keeps the order across types.
     staged: Updates,
     /// The stream is closed.
     is_closed: bool,
@@ -52,8 +54,8 @@ struct Slots {
 }
 
 impl Mailbox {
-    /// Moves all ready updates into an empty list. The mailbox reuses the list's capacity for the next updates, so
-    /// that the push thread, which serves all streams, rarely allocates.
+    /// Moves all ready updates into an empty list. The mailbox reuses the list's capacity for the
+    /// next updates, so that the push thread, which serves all streams, rarely allocates.
     pub(crate) fn take(&self, into: &mut Updates) {
         let mut slots = self.slots.lock();
         slots.is_nudged = false;
@@ -64,7 +66,10 @@ impl Mailbox {
     pub(crate) fn first_change(&self) -> Option<u64> {
         let slots = self.slots.lock();
         let updates = slots.ready.iter().chain(&slots.staged);
-        updates.filter_map(|(_, update)| update.reason.changes).map(|[first, _]| first).min()
+        updates
+            .filter_map(|(_, update)| update.reason.changes)
+            .map(|[first, _]| first)
+            .min()
     }
 
     /// Waits for updates, or a nudge. Returns false if the stream must end.
@@ -73,7 +78,11 @@ impl Mailbox {
             self.wake.register(context.waker());
             let slots = self.slots.lock();
             let is_due = slots.is_closed || slots.is_nudged || !slots.ready.is_empty();
-            if is_due { Poll::Ready(!slots.is_closed) } else { Poll::Pending }
+            if is_due {
+                Poll::Ready(!slots.is_closed)
+            } else {
+                Poll::Pending
+            }
         })
         .await
     }
@@ -94,7 +103,11 @@ impl Mailbox {
     pub(crate) async fn closed(&self) {
         poll_fn(|context| {
             self.wake.register(context.waker());
-            if self.slots.lock().is_closed { Poll::Ready(()) } else { Poll::Pending }
+            if self.slots.lock().is_closed {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
         })
         .await;
     }
@@ -105,10 +118,16 @@ impl Slots {
     fn deliver(ready: &mut Updates, kind: ResourceType, update: Update) {
         match ready.iter_mut().find(|(other, _)| *other == kind) {
             Some((_, older)) => {
-                let (answers, since) = (older.answers + update.answers, older.since.min(update.since));
+                let answers = older.answers + update.answers;
+                let since = older.since.min(update.since);
                 let mut reason = older.reason;
                 reason.add(update.reason);
-                *older = Update { answers, reason, since, ..update };
+                *older = Update {
+                    answers,
+                    reason,
+                    since,
+                    ..update
+                };
             }
             None => {
                 ready.reserve_exact(1);
@@ -122,9 +141,20 @@ impl Sink for Mailbox {
     fn publish(&self, kind: ResourceType, collection: Arc<Collection>, cause: &Arc<PushCause>) {
         let answers = cause.answers;
         let revision = cause.revision;
-        let reason = Reason { changes: (answers == 0).then_some([revision; 2]), answers: answers > 0 };
-        let update = Update { collection, revision, answers, reason, since: Instant::now() };
+        let reason = Reason {
+            changes: (answers == 0).then_some([revision; 2]),
+            answers: answers > 0,
+        };
+        let update = Update {
+            collection,
+            revision,
+            answers,
+            reason,
+            since: Instant::now(),
+        };
+
         let mut slots = self.slots.lock();
+
         if answers == 0 {
             slots.staged.retain(|(staged, _)| *staged != kind);
             slots.staged.reserve_exact(1);
@@ -138,7 +168,12 @@ impl Sink for Mailbox {
 
     fn settled(&self) {
         let mut slots = self.slots.lock();
-        let Slots { ready, staged, is_closed: _, is_nudged: _ } = &mut *slots;
+        let Slots {
+            ready,
+            staged,
+            is_closed: _,
+            is_nudged: _,
+        } = &mut *slots;
         for (kind, update) in staged.drain(..) {
             Slots::deliver(ready, kind, update);
         }
@@ -153,8 +188,16 @@ mod tests {
     use navarch_push::resources::Resources;
 
     fn cause(revision: u64, answer: bool) -> Arc<PushCause> {
-        let changed = if answer { Vec::new() } else { vec![navarch_push::fact::FactKey::Mesh] };
-        Arc::new(PushCause { revision, changed, answers: u32::from(answer) })
+        let changed = if answer {
+            Vec::new()
+        } else {
+            vec![navarch_push::fact::FactKey::Mesh]
+        };
+        Arc::new(PushCause {
+            revision,
+            changed,
+            answers: u32::from(answer),
+        })
     }
 
     fn empty(kind: ResourceType) -> Arc<Collection> {
@@ -179,16 +222,28 @@ mod tests {
         }
         let update = taken(&mailbox);
         assert_eq!(update.len(), 1);
-        assert_eq!((update[0].0, update[0].1.revision, update[0].1.answers), (kind, 1999, 2));
+        assert_eq!(
+            (update[0].0, update[0].1.revision, update[0].1.answers),
+            (kind, 1999, 2)
+        );
         assert!(taken(&mailbox).is_empty());
     }
 
     #[test]
     fn a_partially_published_change_is_not_taken() {
         let mailbox = Mailbox::default();
-        mailbox.publish(ResourceType::Route, empty(ResourceType::Route), &cause(2, false));
+        mailbox.publish(
+            ResourceType::Route,
+            empty(ResourceType::Route),
+            &cause(2, false),
+        );
         assert!(taken(&mailbox).is_empty());
-        mailbox.publish(ResourceType::Cluster, empty(ResourceType::Cluster), &cause(3, false));
+        mailbox.publish(
+            ResourceType::Cluster,
+            empty(ResourceType::Cluster),
+            &cause(3, false),
+        );
+
         assert_eq!(mailbox.first_change(), Some(2));
         mailbox.settled();
         assert_eq!(mailbox.first_change(), Some(2));

@@ -1,7 +1,7 @@
 //! The order across types: make before break.
 //!
-//! Listeners and routes wait until the clusters that they may refer to are sent and warm; clusters are removed only
-//! when no listener and no route can refer to them. Every wait is bounded.
+//! Listeners and routes wait until the clusters that they may refer to are sent and warm; clusters
+//! are removed only when no listener and no route can refer to them. Every wait is bounded.
 
 use std::time::Duration;
 
@@ -25,8 +25,9 @@ pub(crate) struct Order {
 }
 
 impl Session {
-    /// Records that clusters were sent that wait for these endpoint sets. Those that the client already watches must
-    /// be sent again: Envoy warms a changed cluster anew, and does not reliably request them again (envoyproxy/envoy
+    /// Records that clusters were sent that wait for these endpoint sets. Those that the client
+    /// already watches must be sent again: Envoy warms a changed cluster anew, and does not
+    /// reliably request them again (envoyproxy/envoy
     /// #13009, #33607).
     pub(crate) fn clusters_sent(&mut self, warming: &Names) {
         if warming.is_empty() {
@@ -56,53 +57,74 @@ impl Session {
             | ResourceType::Authorization
             | ResourceType::Object(_) => return true,
         }
+
         if !self.are_clusters_cold() {
             self.order.held_since = None;
             return true;
         }
+
         let since = *self.order.held_since.get_or_insert(now);
         if now < since + ORDER_WAIT {
             return false;
         }
+
         self.order.warming.clear();
         true
     }
 
-    /// Whether clusters or their endpoints are unsent, or clusters wait for endpoints that the client has not
-    /// subscribed to yet. Clients without any endpoint subscription are not waited for.
+    /// Whether clusters or their endpoints are unsent, or clusters wait for endpoints that the
+    /// client has not subscribed to yet. Clients without any endpoint subscription are not waited
+    /// for.
     fn are_clusters_cold(&self) -> bool {
         self.is_unsent(ResourceType::Cluster)
             || self.is_unsent(ResourceType::Endpoint)
             || !self.order.warming.is_empty() && self.watches.contains_key(&ResourceType::Endpoint)
     }
 
-    /// Records that all endpoints that the client subscribes to are sent: clusters no longer wait for those.
+    /// Records that all endpoints that the client subscribes to are sent: clusters no longer wait
+    /// for those.
     pub(crate) fn endpoints_sent(&mut self) {
-        let Some(endpoints) = self.watches.get(&ResourceType::Endpoint) else { return };
+        let Some(endpoints) = self.watches.get(&ResourceType::Endpoint) else {
+            return;
+        };
         let interest = &endpoints.interest;
-        self.order.warming.retain(|names| !interest.wildcard && !names.is_subset(&interest.names));
+        self.order
+            .warming
+            .retain(|names| !interest.wildcard && !names.is_subset(&interest.names));
     }
 
     /// Whether removals of a type may be sent now.
     pub(crate) fn removals(&self, kind: ResourceType, now: Duration) -> RemovalPolicy {
         let waited = || {
-            let since = self.watches.get(&kind).and_then(|watch| watch.removals_pending_since());
+            let since = self
+                .watches
+                .get(&kind)
+                .and_then(|watch| watch.removals_pending_since());
             since.is_some_and(|since| since + ORDER_WAIT <= now)
         };
+
         let are_quiet = match kind {
             ResourceType::Cluster => {
                 let users = [ResourceType::Listener, ResourceType::Route];
                 let hosts_are_quiet = self.is_acknowledged(ResourceType::VirtualHost);
-                // A client that reconnects with clusters has listeners, too, and is about to subscribe to them.
-                let comes_back =
-                    self.watches.get(&kind).is_some_and(|watch| watch.has_initial_versions) && now < ORDER_WAIT;
+
+                // A client that reconnects with clusters has listeners, too, and is about to
+                // subscribe to them.
+                let comes_back = self
+                    .watches
+                    .get(&kind)
+                    .is_some_and(|watch| watch.has_initial_versions)
+                    && now < ORDER_WAIT;
+
                 hosts_are_quiet
-                    && users
-                        .into_iter()
-                        .all(|user| self.is_acknowledged(user) && (!comes_back || self.watches.contains_key(&user)))
+                    && users.into_iter().all(|user| {
+                        self.is_acknowledged(user)
+                            && (!comes_back || self.watches.contains_key(&user))
+                    })
             }
             ResourceType::Endpoint => self.is_acknowledged(ResourceType::Cluster),
-            // Once the route configuration with `vhds` is sent, the client has no other virtual hosts.
+            // Once the route configuration with `vhds` is sent, the client has no other virtual
+            // hosts.
             ResourceType::VirtualHost => !self.is_unsent(ResourceType::Route),
             ResourceType::Listener
             | ResourceType::Route
@@ -116,7 +138,12 @@ impl Session {
             | ResourceType::Authorization
             | ResourceType::Object(_) => true,
         };
-        if are_quiet || waited() { RemovalPolicy::Allowed } else { RemovalPolicy::Withheld }
+
+        if are_quiet || waited() {
+            RemovalPolicy::Allowed
+        } else {
+            RemovalPolicy::Withheld
+        }
     }
 
     /// When listeners and routes are sent unconditionally.
@@ -126,7 +153,11 @@ impl Session {
 
     /// Ends the wait if no type is unsent.
     pub(crate) fn release(&mut self) {
-        let waits = [ResourceType::Listener, ResourceType::Route, ResourceType::VirtualHost];
+        let waits = [
+            ResourceType::Listener,
+            ResourceType::Route,
+            ResourceType::VirtualHost,
+        ];
         let waits = waits.into_iter().any(|kind| self.is_unsent(kind));
         if !waits {
             self.order.held_since = None;

@@ -1,4 +1,5 @@
-//! The last responses of one stream, with the reason of each and the time of the client's answer. For debug pages.
+//! The last responses of one stream, with the reason of each and the time of the client's answer.
+//! For debug pages.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -58,7 +59,10 @@ impl Reason {
 impl PushRing {
     /// A ring of at most `most` responses; with 0 it is always empty.
     pub(crate) fn new(most: usize) -> Self {
-        Self { sent: VecDeque::new(), most }
+        Self {
+            sent: VecDeque::new(),
+            most,
+        }
     }
 
     /// Adds a response.
@@ -75,8 +79,15 @@ impl PushRing {
 
     /// Records the client's answer to the response with this nonce; only the first answer counts.
     pub(crate) fn answered(&mut self, nonce: &str, is_taken: bool, now: Duration) {
-        let number = nonce.rsplit('.').next().and_then(|number| number.parse::<u64>().ok());
-        let found = self.sent.iter_mut().rev().find(|sent| Some(sent.number) == number && sent.answer.is_none());
+        let number = nonce
+            .rsplit('.')
+            .next()
+            .and_then(|number| number.parse::<u64>().ok());
+        let found = self
+            .sent
+            .iter_mut()
+            .rev()
+            .find(|sent| Some(sent.number) == number && sent.answer.is_none());
         if let Some(sent) = found {
             sent.answer = Some((now.saturating_sub(sent.at), is_taken));
         }
@@ -100,29 +111,65 @@ mod tests {
     fn sent(number: u64) -> PushRecord {
         let at = Duration::from_secs(number);
         let reason = Reason::default();
-        PushRecord { kind: ResourceType::Cluster, number, reason, at, count: 1, removed: 0, bytes: 9, answer: None }
+        PushRecord {
+            kind: ResourceType::Cluster,
+            number,
+            reason,
+            at,
+            count: 1,
+            removed: 0,
+            bytes: 9,
+            answer: None,
+        }
     }
 
     #[test]
     fn the_last_responses_are_kept_in_less_than_two_kilobytes() {
         let mut ring = PushRing::new(REMEMBERED);
         (1..100).for_each(|number| ring.sent(sent(number)));
-        assert_eq!(ring.iter().map(|sent| sent.number).collect::<Vec<_>>(), (80..100).collect::<Vec<_>>());
+        assert_eq!(
+            ring.iter().map(|sent| sent.number).collect::<Vec<_>>(),
+            (80..100).collect::<Vec<_>>()
+        );
         assert!(ring.bytes() <= 2000, "{}", ring.bytes());
         ring.answered("x/9-4.98", false, Duration::from_secs(100));
+
         ring.answered("x/9-4.5", true, Duration::from_secs(100));
-        let answers: Vec<_> = ring.iter().filter_map(|sent| Some((sent.number, sent.answer?))).collect();
+        let answers: Vec<_> = ring
+            .iter()
+            .filter_map(|sent| Some((sent.number, sent.answer?)))
+            .collect();
         assert_eq!(answers, [(98, (Duration::from_secs(2), false))]);
         let mut none = PushRing::new(0);
         none.sent(sent(1));
-        assert_eq!((none.iter().count(), none.bytes()), (0, size_of::<PushRing>()));
+
+        assert_eq!(
+            (none.iter().count(), none.bytes()),
+            (0, size_of::<PushRing>())
+        );
     }
 
     #[test]
     fn reasons_add_up() {
-        let mut reason = Reason { changes: Some([3, 3]), answers: false };
-        reason.add(Reason { changes: None, answers: true });
-        reason.add(Reason { changes: Some([7, 8]), answers: false });
-        assert_eq!(reason, Reason { changes: Some([3, 8]), answers: true });
+        let mut reason = Reason {
+            changes: Some([3, 3]),
+            answers: false,
+        };
+        reason.add(Reason {
+            changes: None,
+            answers: true,
+        });
+
+        reason.add(Reason {
+            changes: Some([7, 8]),
+            answers: false,
+        });
+        assert_eq!(
+            reason,
+            Reason {
+                changes: Some([3, 8]),
+                answers: true
+            }
+        );
     }
 }

@@ -11,33 +11,55 @@ use navarch_push::engine::Interest;
 use navarch_push::resource::ResourceType;
 
 impl Session {
-    /// Applies a state-of-the-world request: the whole subscription of a type, and the answer to the last response.
-    pub(crate) fn on_state(&mut self, request: StateRequest, frames: &EncodingCache, effects: &mut Vec<Effect>) {
-        let StateRequest { kind, quoted: Quoted { nonce, error }, wanted: RequestedNames { star, names } } = request;
-        // An empty list is a wildcard, unless the client has sent names before: then it unsubscribes from the type, as gRPC does.
+    /// Applies a state-of-the-world request: the whole subscription of a type, and the answer to
+    /// the last response.
+    pub(crate) fn on_state(
+        &mut self,
+        request: StateRequest,
+        frames: &EncodingCache,
+        effects: &mut Vec<Effect>,
+    ) {
+        let StateRequest {
+            kind,
+            quoted: Quoted { nonce, error },
+            wanted: RequestedNames { star, names },
+        } = request;
+
+        // An empty list is a wildcard, unless the client has sent names before: then it
+        // unsubscribes from the type, as gRPC does.
         if !names.is_empty() {
             self.named.insert(kind);
         }
-        let wildcard = star || names.is_empty() && kind.is_wildcard_by_default() && !self.named.contains(&kind);
-        let interest = Interest { wildcard, names: Arc::new(names) };
+
+        let wildcard = star
+            || names.is_empty() && kind.is_wildcard_by_default() && !self.named.contains(&kind);
+        let interest = Interest {
+            wildcard,
+            names: Arc::new(names),
+        };
         let wants_nothing = !wildcard && interest.names.is_empty();
         let is_rejected = error.is_some();
+
         effects.extend(error.clone().map(|error| Effect::Rejected(kind, error)));
         let Some(watch) = self.watches.get_mut(&kind) else {
             if !wants_nothing {
-                self.watches.insert(kind, Box::new(Watch::new(kind, interest, Base::Nothing)));
+                self.watches
+                    .insert(kind, Box::new(Watch::new(kind, interest, Base::Nothing)));
                 self.refresh(kind, frames, effects);
             }
             return;
         };
+
         if let Some(error) = error {
             watch.reject(&nonce, error);
         }
+
         if wants_nothing {
             self.watches.remove(&kind);
             effects.push(Effect::Unsubscribe(kind));
             return;
         }
+
         let last = watch.last_nonce();
         if nonce.is_empty() && last.is_some() {
             watch.restart();
@@ -48,26 +70,42 @@ impl Session {
         } else if !is_rejected {
             watch.acknowledge(&nonce);
         }
+
         if interest == watch.interest {
             return;
         }
+
         if wildcard && !watch.interest.wildcard {
             watch.subscribe_to_all();
         }
+
         watch.subscribe(&*interest.names - &*watch.interest.names);
         watch.interest = interest;
         self.refresh(kind, frames, effects);
     }
 
-    /// Applies a delta request: subscribed and unsubscribed names of a type, and the answer to a response.
-    pub(crate) fn on_delta(&mut self, request: DeltaRequest, frames: &EncodingCache, effects: &mut Vec<Effect>) {
-        let DeltaRequest { kind, quoted: Quoted { nonce, error }, subscribe, unsubscribe, initial_versions: _ } =
-            &request;
+    /// Applies a delta request: subscribed and unsubscribed names of a type, and the answer to a
+    /// response.
+    pub(crate) fn on_delta(
+        &mut self,
+        request: DeltaRequest,
+        frames: &EncodingCache,
+        effects: &mut Vec<Effect>,
+    ) {
+        let DeltaRequest {
+            kind,
+            quoted: Quoted { nonce, error },
+            subscribe,
+            unsubscribe,
+            initial_versions: _,
+        } = &request;
+
         effects.extend(error.clone().map(|error| Effect::Rejected(*kind, error)));
         let Some(watch) = self.watches.get_mut(kind) else {
             self.on_first_delta(request, frames, effects);
             return;
         };
+
         let is_known = nonce.is_empty() || watch.last_nonce() == Some(nonce);
         let is_answer = match error {
             Some(error) => {
@@ -76,57 +114,88 @@ impl Session {
             }
             None => watch.acknowledge(nonce),
         };
+
         if !is_answer && !is_known {
             // The subscription is applied anyway, as it is sent only once.
             effects.push(Effect::Stale(*kind));
         }
+
         if subscribe.is_empty() && unsubscribe.is_empty() {
             return;
         }
+
         let mut interest = watch.interest.clone();
         interest.wildcard = (interest.wildcard || subscribe.star) && !unsubscribe.star;
         if !subscribe.names.is_empty() {
             interest.names = Arc::new(&*interest.names | &subscribe.names);
         }
+
         if !unsubscribe.names.is_empty() {
             interest.names = Arc::new(&*interest.names - &unsubscribe.names);
         }
+
         watch.subscribe(subscribe.names.clone());
         watch.remove_names(&unsubscribe.names);
+
         if interest.wildcard {
-            // The client cannot know whether the wildcard includes the name that it unsubscribed from.
+            // The client cannot know whether the wildcard includes the name that it unsubscribed
+            // from.
             watch.subscribe(unsubscribe.names.clone());
             if !watch.interest.wildcard {
                 watch.subscribe_to_all();
             }
         }
+
         if interest != watch.interest {
             watch.interest = interest;
             self.refresh(*kind, frames, effects);
         }
+
         if *kind == ResourceType::Route {
             self.hosts_of_again(&subscribe.names);
         }
     }
 
     /// Applies the first delta request of a type.
-    fn on_first_delta(&mut self, request: DeltaRequest, frames: &EncodingCache, effects: &mut Vec<Effect>) {
-        let DeltaRequest { kind, quoted: _, subscribe, unsubscribe, initial_versions } = request;
+    fn on_first_delta(
+        &mut self,
+        request: DeltaRequest,
+        frames: &EncodingCache,
+        effects: &mut Vec<Effect>,
+    ) {
+        let DeltaRequest {
+            kind,
+            quoted: _,
+            subscribe,
+            unsubscribe,
+            initial_versions,
+        } = request;
+
         let asks_for_all = subscribe.star || subscribe.is_empty() && kind.is_wildcard_by_default();
+
         // Virtual hosts follow their route configurations, whatever the names.
         let wildcard = asks_for_all && !unsubscribe.star || kind == ResourceType::VirtualHost;
         let mut names = subscribe.names;
+
         if !wildcard {
             // The client's resources of named types count as subscribed, as in Istio.
             names.extend(initial_versions.names());
         }
+
         names.retain(|name| !unsubscribe.names.contains(name));
         let base = match initial_versions.is_empty() {
             true => Base::Nothing,
-            false => Base::InitialVersions(frames.initial_versions.intern(Arc::new(initial_versions))),
+            false => {
+                Base::InitialVersions(frames.initial_versions.intern(Arc::new(initial_versions)))
+            }
         };
-        let interest = Interest { wildcard, names: Arc::new(names) };
-        self.watches.insert(kind, Box::new(Watch::new(kind, interest, base)));
+
+        let interest = Interest {
+            wildcard,
+            names: Arc::new(names),
+        };
+        self.watches
+            .insert(kind, Box::new(Watch::new(kind, interest, base)));
         self.refresh(kind, frames, effects);
     }
 }

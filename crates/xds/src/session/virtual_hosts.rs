@@ -1,8 +1,8 @@
 //! Virtual hosts follow the route configurations that a client has.
 //!
-//! Envoy subscribes to virtual hosts once, without names, and uses those of every route configuration with `vhds`. It
-//! drops the virtual hosts of other route configurations, and removes all of a route configuration that it subscribes
-//! to again.
+//! Envoy subscribes to virtual hosts once, without names, and uses those of every route
+//! configuration with `vhds`. It drops the virtual hosts of other route configurations, and removes
+//! all of a route configuration that it subscribes to again.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,12 @@ use navarch_api::names::ResourceName;
 use navarch_push::resource::ResourceType;
 
 impl Session {
-    /// Sets the subscription to virtual hosts from the subscribed route configurations. Returns false if there are
-    /// none yet: virtual hosts from an earlier stream must wait until then.
+    /// Sets the subscription to virtual hosts from the subscribed route configurations. Returns
+    /// false if there are none yet: virtual hosts from an earlier stream must wait until then.
     pub(crate) fn follow_routes(&mut self) -> bool {
-        let Some(routes) = self.watches.get(&ResourceType::Route) else { return false };
+        let Some(routes) = self.watches.get(&ResourceType::Route) else {
+            return false;
+        };
         let names = routes.interest.names.clone();
         if let Some(hosts) = self.watches.get_mut(&ResourceType::VirtualHost) {
             hosts.interest.names = names;
@@ -22,12 +24,16 @@ impl Session {
         true
     }
 
-    /// Records that the client subscribes to these route configurations again: it has dropped their virtual hosts.
+    /// Records that the client subscribes to these route configurations again: it has dropped their
+    /// virtual hosts.
     pub(crate) fn hosts_of_again(&mut self, routes: &BTreeSet<ResourceName>) {
-        self.hosts_again(|routes_of_host| routes.iter().any(|name| name.as_str() == routes_of_host));
+        self.hosts_again(|routes_of_host| {
+            routes.iter().any(|name| name.as_str() == routes_of_host)
+        });
     }
 
-    /// Records that routes were sent. If earlier ones were rejected, their virtual hosts may be lost and are sent again.
+    /// Records that routes were sent. If earlier ones were rejected, their virtual hosts may be
+    /// lost and are sent again.
     pub(crate) fn routes_sent(&mut self) {
         if std::mem::take(&mut self.order.hosts_in_doubt) {
             self.hosts_again(|_| true);
@@ -36,8 +42,14 @@ impl Session {
 
     /// Sends virtual hosts again whose route configurations match.
     fn hosts_again(&mut self, selects: impl Fn(&str) -> bool) {
-        let Some(hosts) = self.watches.get_mut(&ResourceType::VirtualHost) else { return };
-        let selects = |name: &ResourceName| name.as_str().rsplit_once('/').is_some_and(|(routes, _)| selects(routes));
+        let Some(hosts) = self.watches.get_mut(&ResourceType::VirtualHost) else {
+            return;
+        };
+        let selects = |name: &ResourceName| {
+            name.as_str()
+                .rsplit_once('/')
+                .is_some_and(|(routes, _)| selects(routes))
+        };
         let held: BTreeSet<ResourceName> = hosts.held.base.names().filter(selects).collect();
         hosts.subscribe(held);
     }

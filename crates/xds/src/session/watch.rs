@@ -1,4 +1,5 @@
-//! The subscription of one stream to one type: the wanted state, what was sent, and the client's ACKs and NACKs.
+//! The subscription of one stream to one type: the wanted state, what was sent, and the client's
+//! ACKs and NACKs.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -12,10 +13,11 @@ use navarch_api::names::ResourceName;
 use navarch_push::engine::Interest;
 use navarch_push::resource::{Collection, Resource, ResourceType};
 
-/// How long a response may stay unanswered before newer ones of its type are sent. Envoy answers late while it warms
-/// clusters; some clients never answer.
+/// How long a response may stay unanswered before newer ones of its type are sent. Envoy answers
+/// late while it warms clusters; some clients never answer.
 pub(crate) const ACK_WAIT: Duration = Duration::from_secs(5);
-/// Maximum number of unanswered responses. One more is added per [`ACK_WAIT`] only; the oldest then counts as accepted.
+/// Maximum number of unanswered responses. One more is added per [`ACK_WAIT`] only; the oldest then
+/// counts as accepted.
 const MAX_IN_FLIGHT: usize = 4;
 
 /// Names of the client's resources that must be removed, with the resource if it is known.
@@ -75,8 +77,8 @@ pub(crate) struct SentResponse {
 pub(crate) struct ClientState {
     /// The collection that it is based on.
     pub(crate) base: Base,
-    /// Resources that the client has, or may have, in addition to or instead of those in the base; they are removed unless they are
-    /// sent again. With the resource if it is known.
+    /// Resources that the client has, or may have, in addition to or instead of those in the base;
+    /// they are removed unless they are sent again. With the resource if it is known.
     pub(crate) leaving: PendingRemovals,
     /// The snapshot of the base.
     pub(crate) revision: u64,
@@ -111,9 +113,16 @@ impl Pending {
 }
 
 impl Watch {
-    /// A subscription that waits for its first response. `requested` are those of its names that the client does not have.
+    /// A subscription that waits for its first response. `requested` are those of its names that
+    /// the client does not have.
     pub(crate) fn new(kind: ResourceType, interest: Interest, base: Base) -> Self {
-        let requested = interest.names.iter().filter(|name| !base.contains(name)).cloned().collect();
+        let requested = interest
+            .names
+            .iter()
+            .filter(|name| !base.contains(name))
+            .cloned()
+            .collect();
+
         Self {
             kind,
             interest,
@@ -121,9 +130,17 @@ impl Watch {
             latest: None,
             revision: 0,
             reason: Reason::default(),
-            held: ClientState { base, leaving: BTreeMap::new(), revision: 0 },
+            held: ClientState {
+                base,
+                leaving: BTreeMap::new(),
+                revision: 0,
+            },
             leaving_since: None,
-            owed: Pending { first: true, requested, forced: Vec::new() },
+            owed: Pending {
+                first: true,
+                requested,
+                forced: Vec::new(),
+            },
             in_flight: VecDeque::new(),
             barred: false,
             history: History::default(),
@@ -133,7 +150,11 @@ impl Watch {
     /// Applies a new collection.
     pub(crate) fn receive(&mut self, collection: Arc<Collection>, revision: u64, reason: Reason) {
         self.reason.add(reason);
-        if self.latest.as_ref().is_none_or(|latest| !Arc::ptr_eq(latest, &collection)) {
+        if self
+            .latest
+            .as_ref()
+            .is_none_or(|latest| !Arc::ptr_eq(latest, &collection))
+        {
             self.barred = false;
         }
         self.latest = Some(collection);
@@ -156,16 +177,20 @@ impl Watch {
         self.owed.requested.append(&mut names);
     }
 
-    /// Subscribes to the wildcard again. The client has dropped earlier resources meanwhile, except those that it
-    /// watches by name or that arrived late: each is sent again, as a resource or a removal.
+    /// Subscribes to the wildcard again. The client has dropped earlier resources meanwhile, except
+    /// those that it watches by name or that arrived late: each is sent again, as a resource or a
+    /// removal.
     pub(crate) fn subscribe_to_all(&mut self) {
         let base = std::mem::take(&mut self.held.base);
-        self.held.leaving.extend(base.names().map(|name| (name, None)));
+        self.held
+            .leaving
+            .extend(base.names().map(|name| (name, None)));
         self.owed.first = true;
         self.barred = false;
     }
 
-    /// Removes these names from the state: the client unsubscribed from them, and drops them without a removal.
+    /// Removes these names from the state: the client unsubscribed from them, and drops them
+    /// without a removal.
     pub(crate) fn remove_names(&mut self, names: &BTreeSet<ResourceName>) {
         if !self.owed.requested.is_disjoint(names) {
             self.owed.requested = &self.owed.requested - names;
@@ -184,7 +209,9 @@ impl Watch {
 
     /// Whether the response with this nonce is not answered yet.
     pub(crate) fn awaits(&self, nonce: &str) -> bool {
-        self.in_flight.iter().any(|sent| &*sent.response.nonce == nonce)
+        self.in_flight
+            .iter()
+            .any(|sent| &*sent.response.nonce == nonce)
     }
 
     /// The nonce of the last response.
@@ -192,33 +219,51 @@ impl Watch {
         self.history.sent.as_ref().map(|response| &*response.nonce)
     }
 
-    /// Records the ACK of the response with this nonce, and of all before it. Returns false if no such response is unanswered.
+    /// Records the ACK of the response with this nonce, and of all before it. Returns false if no
+    /// such response is unanswered.
     pub(crate) fn acknowledge(&mut self, nonce: &str) -> bool {
-        let Some(answered) = self.take_answered(nonce).pop() else { return false };
+        let Some(answered) = self.take_answered(nonce).pop() else {
+            return false;
+        };
         self.history.acked = Some(answered.response);
         self.history.rejected = None;
         self.history.refused = None;
         true
     }
 
-    /// Records the NACK of the response with this nonce. The client's state is the one before, except for a part that
-    /// it may have applied; the next diff starts from there. Returns false if no such response is unanswered.
+    /// Records the NACK of the response with this nonce. The client's state is the one before,
+    /// except for a part that it may have applied; the next diff starts from there. Returns false
+    /// if no such response is unanswered.
     pub(crate) fn reject(&mut self, nonce: &str, rejection: Rejection) -> bool {
-        let Some(answered) = self.take_answered(nonce).pop() else { return false };
+        let Some(answered) = self.take_answered(nonce).pop() else {
+            return false;
+        };
+
         let sent = std::mem::replace(&mut self.held, answered.before);
         self.held.leaving.extend(sent.leaving);
+
         if let Base::Sent(collection) = &sent.base {
             self.history.refused = Some(collection.clone());
-            // It is unknown whether the client accepted these: each is sent again, as a resource or a removal.
-            let Diff { resources, removed, .. } = Diff::between(&self.held.base, collection, None);
-            let touched = resources.iter().map(|resource| &resource.name).chain(removed.iter().map(|(name, _)| name));
-            self.held.leaving.extend(touched.map(|name| (name.clone(), None)));
+            // It is unknown whether the client accepted these: each is sent again, as a resource or
+            // a removal.
+            let Diff {
+                resources, removed, ..
+            } = Diff::between(&self.held.base, collection, None);
+            let touched = resources
+                .iter()
+                .map(|resource| &resource.name)
+                .chain(removed.iter().map(|(name, _)| name));
+            self.held
+                .leaving
+                .extend(touched.map(|name| (name.clone(), None)));
         }
+
         self.owed.requested.extend(answered.owed.requested);
         self.owed.forced.extend(answered.owed.forced);
         for later in &mut self.in_flight {
             later.before = self.held.clone();
         }
+
         self.history.rejected = Some(rejection);
         self.barred = true;
         true
@@ -226,7 +271,13 @@ impl Watch {
 
     /// Removes the response with this nonce, and all before it.
     fn take_answered(&mut self, nonce: &str) -> Vec<InFlight> {
-        let Some(at) = self.in_flight.iter().position(|sent| &*sent.response.nonce == nonce) else { return Vec::new() };
+        let Some(at) = self
+            .in_flight
+            .iter()
+            .position(|sent| &*sent.response.nonce == nonce)
+        else {
+            return Vec::new();
+        };
         let answered = self.in_flight.drain(..=at).collect();
         if self.in_flight.is_empty() {
             // Most proxies have usually answered everything.
@@ -242,18 +293,25 @@ impl Watch {
 
     /// When the last response counts as accepted without an answer.
     pub(crate) fn free_at(&self) -> Option<Duration> {
-        self.in_flight.back().map(|sent| sent.response.at + ACK_WAIT)
+        self.in_flight
+            .back()
+            .map(|sent| sent.response.at + ACK_WAIT)
     }
 
     /// Whether there may be something to send, except delayed removals.
     pub(crate) fn is_unsent(&self) -> bool {
-        let Some(latest) = &self.latest else { return false };
+        let Some(latest) = &self.latest else {
+            return false;
+        };
         !self.barred && (!self.held.base.is(latest) || !self.owed.is_empty())
     }
 
     /// The first snapshot with unsent changes.
     pub(crate) fn unsent_since(&self) -> Option<u64> {
-        self.reason.changes.map(|[first, _]| first).filter(|_| self.is_unsent())
+        self.reason
+            .changes
+            .map(|[first, _]| first)
+            .filter(|_| self.is_unsent())
     }
 
     /// Since when removals are pending.
@@ -273,7 +331,10 @@ impl Watch {
 
     /// The collection that the client has acknowledged, and its snapshot.
     pub(crate) fn taken(&self) -> Option<(&Arc<Collection>, u64)> {
-        let held = self.in_flight.front().map_or(&self.held, |sent| &sent.before);
+        let held = self
+            .in_flight
+            .front()
+            .map_or(&self.held, |sent| &sent.before);
         match &held.base {
             Base::Sent(collection) => Some((collection, held.revision)),
             Base::Nothing | Base::InitialVersions(_) => None,
@@ -293,23 +354,41 @@ impl Watch {
         }
     }
 
-    /// Records that the client now has the composed state: sent as `response`, or `None` if no response was needed.
-    pub(crate) fn settle(&mut self, composed: &Composed, response: Option<SentResponse>, now: Duration) {
-        let Some(latest) = self.latest.clone() else { return };
-        let held = ClientState { base: Base::Sent(latest), leaving: composed.leaving.clone(), revision: self.revision };
+    /// Records that the client now has the composed state: sent as `response`, or `None` if no
+    /// response was needed.
+    pub(crate) fn settle(
+        &mut self,
+        composed: &Composed,
+        response: Option<SentResponse>,
+        now: Duration,
+    ) {
+        let Some(latest) = self.latest.clone() else {
+            return;
+        };
+
+        let held = ClientState {
+            base: Base::Sent(latest),
+            leaving: composed.leaving.clone(),
+            revision: self.revision,
+        };
         let before = std::mem::replace(&mut self.held, held);
         let owed = std::mem::take(&mut self.owed);
         self.leaving_since = match self.held.leaving.is_empty() {
             true => None,
             false => Some(self.leaving_since.unwrap_or(now)),
         };
+
         if let Some(response) = response {
             self.history.sent = Some(response.clone());
             if self.in_flight.len() >= MAX_IN_FLIGHT {
                 self.in_flight.pop_front();
             }
             self.in_flight.reserve_exact(1);
-            self.in_flight.push_back(InFlight { response, before, owed });
+            self.in_flight.push_back(InFlight {
+                response,
+                before,
+                owed,
+            });
         }
     }
 }

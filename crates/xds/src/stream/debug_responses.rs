@@ -31,7 +31,8 @@ impl DebugResponses {
         self.waiting.is_empty()
     }
 
-    /// The next response. Call it only when the stream can send: the previous response has left the buffer then.
+    /// The next response. Call it only when the stream can send: the previous response has left the
+    /// buffer then.
     pub(super) fn next(&mut self) -> Option<Message> {
         self.sent = None;
         let (message, charge) = self.waiting.pop_front()?;
@@ -48,21 +49,38 @@ impl Stream {
         names: Vec<String>,
         nonce: &str,
     ) -> Result<(), Status> {
-        let Some(pages) = self.core.debug.get().cloned() else { return Err(not_served(&url)) };
+        let Some(pages) = self.core.debug.get().cloned() else {
+            return Err(not_served(&url));
+        };
+
         if self.answers.last.as_deref() == Some(nonce) {
             return Ok(());
         }
+
         if self.answers.waiting.len() >= MAX_WAITING {
-            return Err(Status::resource_exhausted("too many debug requests at once"));
+            return Err(Status::resource_exhausted(
+                "too many debug requests at once",
+            ));
         }
+
         let proxy = self.connection.proxy.clone();
-        let answer = pages.answer(DebugRequest { type_url: url.clone(), names, proxy }).await?;
+        let answer = pages
+            .answer(DebugRequest {
+                type_url: url.clone(),
+                names,
+                proxy,
+            })
+            .await?;
+
         let sent = self.connection.session.lock().mark(self.begun.elapsed());
         self.answers.last = Some(sent.nonce.clone());
         let bytes = answer.encode(self.connection.protocol, url, &sent);
         let mut charge = self.client.nothing()?;
         self.client.charge(&mut charge, bytes.len())?;
-        self.answers.waiting.push_back((Message::whole(&bytes)?, charge));
+        self.answers
+            .waiting
+            .push_back((Message::whole(&bytes)?, charge));
+
         Ok(())
     }
 }

@@ -20,7 +20,8 @@ use navarch_security::rules;
 const ANY_OBJECT: ResourceType = ResourceType::Object(Kind::VirtualService);
 
 impl Stream {
-    /// Checks whether a request is allowed. An empty response could be taken for an empty mesh, so others are refused.
+    /// Checks whether a request is allowed. An empty response could be taken for an empty mesh, so
+    /// others are refused.
     ///
     /// # Errors
     /// The status with which the stream ends.
@@ -28,21 +29,34 @@ impl Stream {
         let kind = if let Request::Unserved { url } = request
             && !url.starts_with(TYPE_URL_PREFIX)
         {
-            // istiod's clients request MeshConfig first, and do not use it. Those of other versions request kinds that are unknown here.
-            if url != MESH_CONFIG_URL && self.connection.proxy.meta("GENERATOR").as_deref() != Some("api") {
+            // istiod's clients request MeshConfig first, and do not use it. Those of other versions
+            // request kinds that are unknown here.
+            if url != MESH_CONFIG_URL
+                && self.connection.proxy.meta("GENERATOR").as_deref() != Some("api")
+            {
                 return Err(not_served(url));
             }
             Some(ANY_OBJECT)
         } else {
             request.kind()
         };
+
         match kind {
             Some(kind) if kind.is_ambient() && self.core.served < Served::Ambient => {
-                let is_served =
-                    if let Request::Delta(request) = request { self.subscribes_to_peers(request) } else { false };
-                if is_served { Ok(()) } else { Err(not_served(kind.type_url())) }
+                let is_served = if let Request::Delta(request) = request {
+                    self.subscribes_to_peers(request)
+                } else {
+                    false
+                };
+                if is_served {
+                    Ok(())
+                } else {
+                    Err(not_served(kind.type_url()))
+                }
             }
-            Some(kind @ ResourceType::Object(_)) if !self.may_subscribe(kind) => Err(self.objects_refused()),
+            Some(kind @ ResourceType::Object(_)) if !self.may_subscribe(kind) => {
+                Err(self.objects_refused())
+            }
             Some(_) | None => Ok(()),
         }
     }
@@ -55,15 +69,26 @@ impl Stream {
         }
     }
 
-    /// Whether a proxy subscribes to workloads by address, which is served even without ambient mode. A wildcard or
-    /// names of workloads are not.
+    /// Whether a proxy subscribes to workloads by address, which is served even without ambient
+    /// mode. A wildcard or names of workloads are not.
     fn subscribes_to_peers(&self, request: &DeltaRequest) -> bool {
         let is_address = |name: &ResourceName| {
-            name.as_str().split_once('/').is_some_and(|(_, address)| address.parse::<IpAddr>().is_ok())
+            name.as_str()
+                .split_once('/')
+                .is_some_and(|(_, address)| address.parse::<IpAddr>().is_ok())
         };
-        let DeltaRequest { kind, quoted: _, subscribe, unsubscribe: _, initial_versions } = request;
+
+        let DeltaRequest {
+            kind,
+            quoted: _,
+            subscribe,
+            unsubscribe: _,
+            initial_versions,
+        } = request;
+
         // A first request without names is a wildcard subscription.
-        let names_some = !subscribe.names.is_empty() || self.connection.session.lock().watches.contains_key(kind);
+        let names_some = !subscribe.names.is_empty()
+            || self.connection.session.lock().watches.contains_key(kind);
         self.is_envoy()
             && *kind == ResourceType::Workload
             && names_some
@@ -85,13 +110,17 @@ impl Stream {
         Ok(())
     }
 
-    /// Enables peer lookup by address in the push thread, which is off until the first proxy needs it: completely
-    /// without ambient mode, for remote clusters with it.
+    /// Enables peer lookup by address in the push thread, which is off until the first proxy needs
+    /// it: completely without ambient mode, for remote clusters with it.
     async fn have_peers_found(&self) -> Result<(), Status> {
         if !self.is_envoy() || self.core.push.context().finds_peers {
             return Ok(());
         }
-        self.core.push.change(vec![Change::FindPeers]).await.map_err(push_ended)
+        self.core
+            .push
+            .change(vec![Change::FindPeers])
+            .await
+            .map_err(push_ended)
     }
 
     /// Whether the client may subscribe to a type.
@@ -100,7 +129,8 @@ impl Stream {
         if !matches!(kind, ResourceType::Object(_)) {
             return rules::may_subscribe(kind.short_name(), identity, "");
         }
-        self.core.objects_for_all || rules::may_subscribe(kind.short_name(), identity, &self.root_namespace())
+        self.core.objects_for_all
+            || rules::may_subscribe(kind.short_name(), identity, &self.root_namespace())
     }
 
     /// The namespace whose identities are control planes.

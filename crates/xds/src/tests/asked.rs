@@ -20,10 +20,23 @@ impl DebugPages for Echo {
             if name == "secret" {
                 return Err(Status::permission_denied("not for you"));
             }
+
             let text = format!("{} {name} {}", question.type_url, question.proxy.name);
-            let value = if name == "large" { vec![b'x'; 100_000] } else { text.into_bytes() };
-            let resource = Any { type_url: "istio.io/debug".to_owned(), value };
-            Ok(DebugResponse { resources: vec![(name, resource)], control_plane: None })
+            let value = if name == "large" {
+                vec![b'x'; 100_000]
+            } else {
+                text.into_bytes()
+            };
+
+            let resource = Any {
+                type_url: "istio.io/debug".to_owned(),
+                value,
+            };
+
+            Ok(DebugResponse {
+                resources: vec![(name, resource)],
+                control_plane: None,
+            })
         })
     }
 }
@@ -75,7 +88,12 @@ fn a_forced_push_resends_everything() {
         let mut client = mesh.delta().await;
         client.subscribe(LDS, &[]).await;
         client.take().await.is(LDS, &["a=1", "b=2"], &[]);
-        mesh.until(|streams| streams.iter().all(|one| one.types.iter().all(|kind| kind.in_sync))).await;
+        mesh.until(|streams| {
+            streams
+                .iter()
+                .all(|one| one.types.iter().all(|kind| kind.in_sync))
+        })
+        .await;
         assert_eq!(mesh.ads.connections().resend(), 1);
         client.take().await.is(LDS, &["a=1", "b=2"], &[]);
     });

@@ -1,4 +1,5 @@
-//! A mesh whose resources are ConfigMaps: namespace is the type's short name, name the resource's, `body` its body.
+//! A mesh whose resources are ConfigMaps: namespace is the type's short name, name the resource's,
+//! `body` its body.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -40,7 +41,8 @@ use navarch_push::view::{Translator, View};
 use navarch_push::worker::{self, Debounce, PushHandle};
 
 pub(super) use ResourceType::{
-    Cluster as CDS, Endpoint as EDS, ExtensionConfig as ECDS, Listener as LDS, Route as RDS, Secret as SDS,
+    Cluster as CDS, Endpoint as EDS, ExtensionConfig as ECDS, Listener as LDS, Route as RDS,
+    Secret as SDS,
 };
 
 /// Nothing takes this long unless it hangs.
@@ -54,11 +56,13 @@ impl Translator for Toy {
     fn names(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
         let namespace = Namespace::new(kind.short_name());
         let maps = view.list::<ConfigMap>(&namespace);
-        maps.map(|map| ResourceName::new(&*map.meta.key.name)).collect()
+        maps.map(|map| ResourceName::new(&*map.meta.key.name))
+            .collect()
     }
 
     fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
-        let map = view.object::<ConfigMap>(&NamespacedName::new(kind.short_name(), name.as_str()))?;
+        let map =
+            view.object::<ConfigMap>(&NamespacedName::new(kind.short_name(), name.as_str()))?;
         map.spec.data.get("body").cloned()
     }
 }
@@ -80,7 +84,9 @@ pub(super) type Edit<'a> = (ResourceType, &'a str, Option<Bytes>);
 
 /// Fails instead of hanging.
 pub(super) async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(TIMEOUT, future).await.expect("it hangs")
+    tokio::time::timeout(TIMEOUT, future)
+        .await
+        .expect("it hangs")
 }
 
 /// Text as a resource's body.
@@ -105,7 +111,10 @@ pub(super) fn node(pod: &str) -> Option<Node> {
 
 /// The node of a client of some kind.
 pub(super) fn node_of(kind: &str, pod: &str) -> Node {
-    Node { id: format!("{kind}~10.0.0.1~{pod}.shop~shop.svc.cluster.local"), ..Node::default() }
+    Node {
+        id: format!("{kind}~10.0.0.1~{pod}.shop~shop.svc.cluster.local"),
+        ..Node::default()
+    }
 }
 
 impl Mesh {
@@ -128,29 +137,54 @@ impl Mesh {
     }
 
     async fn with(edits: &[Edit<'_>], limits: Limits, memory: usize, served: Served) -> Self {
-        let settings = Settings { ambient: served >= Served::Ambient, ..Settings::default() };
+        let settings = Settings {
+            ambient: served >= Served::Ambient,
+            ..Settings::default()
+        };
         let (push, _) = worker::start(settings, Debounce::default(), Arc::new(Toy)).unwrap();
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         let drain = CancellationToken::new();
         let parts = AdsParts::new(push.clone(), metrics, Timestamp::UNIX_EPOCH, drain.clone());
-        let (rejections, memory) = (parts.rejections.clone(), Budget::new(memory));
-        let ads = Ads::new(AdsParts { limits, memory: memory.clone(), served, ..parts });
+        let rejections = parts.rejections.clone();
+
+        let memory = Budget::new(memory);
+        let ads = Ads::new(AdsParts {
+            limits,
+            memory: memory.clone(),
+            served,
+            ..parts
+        });
+
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let url = format!("http://{address}");
         tokio::task::spawn_local(ads.clone().serve(listener));
         let channel = Channel::from_shared(url).unwrap().connect().await.unwrap();
-        let mesh = Self { ads, push, drain, registry, rejections, memory, address, channel };
+        let mesh = Self {
+            ads,
+            push,
+            drain,
+            registry,
+            rejections,
+            memory,
+            address,
+            channel,
+        };
+
         mesh.edit(edits).await;
         mesh.push.full_sync().await.unwrap();
         mesh.push.wait_synced().await.unwrap();
         mesh
     }
 
-    /// Changes the mesh in one push, which is under way or done then: after others it waits for a pause.
+    /// Changes the mesh in one push, which is under way or done then: after others it waits for a
+    /// pause.
     pub(super) async fn edit(&self, edits: &[Edit<'_>]) {
-        let changes = edits.iter().map(|(kind, name, body)| change(*kind, name, body.clone())).collect();
+        let changes = edits
+            .iter()
+            .map(|(kind, name, body)| change(*kind, name, body.clone()))
+            .collect();
         let mut contexts = self.push.contexts();
         contexts.mark_unchanged();
         self.push.change(changes).await.unwrap();
@@ -173,21 +207,39 @@ impl Mesh {
     pub(super) async fn delta_on(&self, channel: Channel) -> DeltaClient {
         let (sender, requests) = mpsc::channel(64);
         let mut client = AggregatedDiscoveryServiceClient::new(channel);
-        let responses = client.delta_aggregated_resources(ReceiverStream::new(requests)).await.unwrap();
-        DeltaClient { sender, responses: responses.into_inner(), node: node("web") }
+        let responses = client
+            .delta_aggregated_resources(ReceiverStream::new(requests))
+            .await
+            .unwrap();
+        DeltaClient {
+            sender,
+            responses: responses.into_inner(),
+            node: node("web"),
+        }
     }
 
     pub(super) async fn state(&self) -> StateClient {
         let (sender, requests) = mpsc::channel(64);
-        let responses = self.client().stream_aggregated_resources(ReceiverStream::new(requests)).await.unwrap();
-        StateClient { sender, responses: responses.into_inner(), node: node("web") }
+        let responses = self
+            .client()
+            .stream_aggregated_resources(ReceiverStream::new(requests))
+            .await
+            .unwrap();
+        StateClient {
+            sender,
+            responses: responses.into_inner(),
+            node: node("web"),
+        }
     }
 
     /// The lines of a metric.
     pub(super) fn metric(&self, name: &str) -> Vec<String> {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
-        text.lines().filter(|line| line.starts_with(name)).map(str::to_owned).collect()
+        text.lines()
+            .filter(|line| line.starts_with(name))
+            .map(str::to_owned)
+            .collect()
     }
 
     /// Waits until the streams look as expected.
@@ -203,9 +255,18 @@ impl Mesh {
 
 fn change(kind: ResourceType, name: &str, body: Option<Bytes>) -> Change {
     let namespace = Namespace::new(kind.short_name());
-    let meta = ObjectMeta { key: NamespacedName::of(namespace, Arc::from(name)), ..ObjectMeta::default() };
-    let data: BTreeMap<Arc<str>, Bytes> = body.iter().map(|body| (Arc::from("body"), body.clone())).collect();
-    let map = AnyObject::from(Object { meta, spec: ConfigMap { data } });
+    let meta = ObjectMeta {
+        key: NamespacedName::of(namespace, Arc::from(name)),
+        ..ObjectMeta::default()
+    };
+    let data: BTreeMap<Arc<str>, Bytes> = body
+        .iter()
+        .map(|body| (Arc::from("body"), body.clone()))
+        .collect();
+    let map = AnyObject::from(Object {
+        meta,
+        spec: ConfigMap { data },
+    });
     match body {
         Some(_) => Change::Put(map),
         None => Change::Removed(map.object_ref()),
@@ -241,7 +302,12 @@ impl ReceivedResponse {
     #[track_caller]
     pub(super) fn is(self, kind: ResourceType, resources: &[&str], removed: &[&str]) -> Self {
         assert_eq!(self.kind, kind.short_name(), "{self:?}");
-        assert_eq!((&*self.resources, &*self.removed), (&*strings(resources), &*strings(removed)), "{}", self.kind);
+        assert_eq!(
+            (&*self.resources, &*self.removed),
+            (&*strings(resources), &*strings(removed)),
+            "{}",
+            self.kind
+        );
         self
     }
 }
@@ -257,7 +323,9 @@ fn kind_of(url: &str) -> &'static str {
 /// A body as tests show it: text, or a cluster's version.
 fn shown(url: &str, value: &[u8]) -> String {
     match ResourceType::from_type_url(url) {
-        Some(CDS) => Cluster::decode(value).map_or_else(|_| lossy(value), |cluster| cluster.alt_stat_name),
+        Some(CDS) => {
+            Cluster::decode(value).map_or_else(|_| lossy(value), |cluster| cluster.alt_stat_name)
+        }
         _ => lossy(value),
     }
 }
@@ -286,7 +354,11 @@ impl DeltaClient {
 
     /// Asks for all of a type by its URL.
     pub(super) async fn ask(&mut self, url: &str) {
-        self.send(DeltaDiscoveryRequest { type_url: url.to_owned(), ..DeltaDiscoveryRequest::default() }).await;
+        self.send(DeltaDiscoveryRequest {
+            type_url: url.to_owned(),
+            ..DeltaDiscoveryRequest::default()
+        })
+        .await;
     }
 
     /// Rejects a response with a gRPC code.
@@ -294,7 +366,10 @@ impl DeltaClient {
         self.send(DeltaDiscoveryRequest {
             type_url: kind.type_url().to_owned(),
             response_nonce: nonce.to_owned(),
-            error_detail: Some(ErrorDetail { code, ..detail("no") }),
+            error_detail: Some(ErrorDetail {
+                code,
+                ..detail("no")
+            }),
             ..DeltaDiscoveryRequest::default()
         })
         .await;
@@ -304,7 +379,12 @@ impl DeltaClient {
         self.change(kind, names, &[]).await;
     }
 
-    pub(super) async fn change(&mut self, kind: ResourceType, subscribe: &[&str], unsubscribe: &[&str]) {
+    pub(super) async fn change(
+        &mut self,
+        kind: ResourceType,
+        subscribe: &[&str],
+        unsubscribe: &[&str],
+    ) {
         self.send(DeltaDiscoveryRequest {
             type_url: kind.type_url().to_owned(),
             resource_names_subscribe: strings(subscribe),
@@ -314,7 +394,12 @@ impl DeltaClient {
         .await;
     }
 
-    pub(super) async fn come_back(&mut self, kind: ResourceType, names: &[&str], versions: &BTreeMap<String, String>) {
+    pub(super) async fn come_back(
+        &mut self,
+        kind: ResourceType,
+        names: &[&str],
+        versions: &BTreeMap<String, String>,
+    ) {
         self.send(DeltaDiscoveryRequest {
             type_url: kind.type_url().to_owned(),
             resource_names_subscribe: strings(names),
@@ -336,24 +421,39 @@ impl DeltaClient {
 
     /// The next response, not answered.
     pub(super) async fn get(&mut self) -> ReceivedResponse {
-        let response = soon(self.responses.message()).await.unwrap().expect("the stream ended");
+        let response = soon(self.responses.message())
+            .await
+            .unwrap()
+            .expect("the stream ended");
         let named = |resource: &navarch_proto::envoy::service::discovery::v3::Resource| {
-            let value = resource.resource.as_ref().map(|any| shown(&any.type_url, &any.value)).unwrap_or_default();
+            let value = resource
+                .resource
+                .as_ref()
+                .map(|any| shown(&any.type_url, &any.value))
+                .unwrap_or_default();
             format!("{}={value}", resource.name)
         };
+
         ReceivedResponse {
             kind: kind_of(&response.type_url),
             resources: response.resources.iter().map(named).collect(),
             removed: response.removed_resources,
             nonce: response.nonce,
-            versions: response.resources.into_iter().map(|resource| (resource.name, resource.version)).collect(),
+            versions: response
+                .resources
+                .into_iter()
+                .map(|resource| (resource.name, resource.version))
+                .collect(),
         }
     }
 
     /// The next response, accepted.
     pub(super) async fn take(&mut self) -> ReceivedResponse {
         let got = self.get().await;
-        let kind = ResourceType::ALL.into_iter().find(|kind| kind.short_name() == got.kind).unwrap();
+        let kind = ResourceType::ALL
+            .into_iter()
+            .find(|kind| kind.short_name() == got.kind)
+            .unwrap();
         self.answer(kind, &got.nonce, None).await;
         got
     }
@@ -376,7 +476,13 @@ impl StateClient {
         soon(self.sender.send(request)).await.unwrap();
     }
 
-    pub(super) async fn request(&mut self, kind: ResourceType, names: &[&str], nonce: &str, error: Option<&str>) {
+    pub(super) async fn request(
+        &mut self,
+        kind: ResourceType,
+        names: &[&str],
+        nonce: &str,
+        error: Option<&str>,
+    ) {
         self.send(DiscoveryRequest {
             type_url: kind.type_url().to_owned(),
             resource_names: strings(names),
@@ -394,10 +500,17 @@ impl StateClient {
 
     /// The next response, not answered. Resources have no names in this protocol.
     pub(super) async fn get(&mut self) -> ReceivedResponse {
-        let response = soon(self.responses.message()).await.unwrap().expect("the stream ended");
+        let response = soon(self.responses.message())
+            .await
+            .unwrap()
+            .expect("the stream ended");
         ReceivedResponse {
             kind: kind_of(&response.type_url),
-            resources: response.resources.iter().map(|any| shown(&any.type_url, &any.value)).collect(),
+            resources: response
+                .resources
+                .iter()
+                .map(|any| shown(&any.type_url, &any.value))
+                .collect(),
             removed: Vec::new(),
             nonce: response.nonce,
             versions: BTreeMap::new(),
@@ -406,25 +519,38 @@ impl StateClient {
 
     /// How the stream ended, which has answered nothing.
     pub(super) async fn end(mut self) -> Status {
-        soon(self.responses.message()).await.expect_err("an end with a reason")
+        soon(self.responses.message())
+            .await
+            .expect_err("an end with a reason")
     }
 
     /// The next response, accepted, still wanting `names`.
     pub(super) async fn take(&mut self, names: &[&str]) -> ReceivedResponse {
         let got = self.get().await;
-        let kind = ResourceType::ALL.into_iter().find(|kind| kind.short_name() == got.kind).unwrap();
+        let kind = ResourceType::ALL
+            .into_iter()
+            .find(|kind| kind.short_name() == got.kind)
+            .unwrap();
         self.request(kind, names, &got.nonce, None).await;
         got
     }
 }
 
 fn detail(message: &str) -> ErrorDetail {
-    ErrorDetail { code: 13, message: message.to_owned(), details: Vec::new() }
+    ErrorDetail {
+        code: 13,
+        message: message.to_owned(),
+        details: Vec::new(),
+    }
 }
 
 /// Runs a test with a runtime on which servers may be spawned.
 pub(super) fn run(test: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
     let local = tokio::task::LocalSet::new();
     runtime.block_on(local.run_until(test));
 }

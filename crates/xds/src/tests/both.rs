@@ -58,7 +58,14 @@ fn an_unsupported_type_gets_one_empty_response() {
 #[test]
 fn too_large_requests_end_the_stream() {
     run(async {
-        let mesh = Mesh::with_limits(&[], Limits { request_bytes: 10_000, ..Limits::default() }).await;
+        let mesh = Mesh::with_limits(
+            &[],
+            Limits {
+                request_bytes: 10_000,
+                ..Limits::default()
+            },
+        )
+        .await;
         let mut client = mesh.delta().await;
         let long = "x".repeat(20_000);
         client.subscribe(EDS, &[&long]).await;
@@ -66,6 +73,7 @@ fn too_large_requests_end_the_stream() {
         let mut client = mesh.delta().await;
         client.subscribe(EDS, &[&"x".repeat(5000)]).await;
         assert_eq!(client.end().await.code(), Code::InvalidArgument);
+
         mesh.until(|streams| streams.is_empty()).await;
     });
 }
@@ -91,15 +99,40 @@ fn open_streams_can_be_looked_at_and_ended() {
         let mut client = mesh.delta().await;
         client.subscribe(LDS, &[]).await;
         let got = client.take().await;
-        mesh.until(|streams| streams.iter().any(|stream| stream.types.iter().all(|one| one.in_sync))).await;
+        mesh.until(|streams| {
+            streams
+                .iter()
+                .any(|stream| stream.types.iter().all(|one| one.in_sync))
+        })
+        .await;
         let streams = mesh.ads.connections().list();
-        let [stream] = &*streams else { panic!("{streams:?}") };
-        assert_eq!((&*stream.id, stream.protocol), ("web.shop-1", Protocol::Delta));
-        let [listeners] = &*stream.types else { panic!("{stream:?}") };
+        let [stream] = &*streams else {
+            panic!("{streams:?}")
+        };
+
+        assert_eq!(
+            (&*stream.id, stream.protocol),
+            ("web.shop-1", Protocol::Delta)
+        );
+        let [listeners] = &*stream.types else {
+            panic!("{stream:?}")
+        };
+
         assert!(listeners.wildcard);
-        assert_eq!(listeners.acked.as_ref().map(|mark| &*mark.nonce), Some(&*got.nonce));
-        assert!(got.nonce.starts_with("1970-01-01T00:00:00Z/"), "{}", got.nonce);
-        assert_eq!(listeners.resources.as_ref().map(|all| all.resources.len()), Some(1));
+        assert_eq!(
+            listeners.acked.as_ref().map(|mark| &*mark.nonce),
+            Some(&*got.nonce)
+        );
+        assert!(
+            got.nonce.starts_with("1970-01-01T00:00:00Z/"),
+            "{}",
+            got.nonce
+        );
+
+        assert_eq!(
+            listeners.resources.as_ref().map(|all| all.resources.len()),
+            Some(1)
+        );
         assert!(mesh.ads.connections().disconnect("web.shop-1"));
         assert_eq!(client.end().await.code(), Code::Unavailable);
         assert!(!mesh.ads.connections().disconnect("web.shop-1"));
@@ -109,11 +142,22 @@ fn open_streams_can_be_looked_at_and_ended() {
 #[test]
 fn too_many_streams_at_once_are_refused() {
     run(async {
-        let mesh = Mesh::with_limits(&[], Limits { streams_per_second: 0.5, ..Limits::default() }).await;
+        let mesh = Mesh::with_limits(
+            &[],
+            Limits {
+                streams_per_second: 0.5,
+                ..Limits::default()
+            },
+        )
+        .await;
         let mut first = mesh.delta().await;
         first.subscribe(LDS, &[]).await;
         first.take().await.is(LDS, &[], &[]);
-        let refused = mesh.client().delta_aggregated_resources(tokio_stream::empty()).await.unwrap_err();
+        let refused = mesh
+            .client()
+            .delta_aggregated_resources(tokio_stream::empty())
+            .await
+            .unwrap_err();
         assert_eq!(refused.code(), Code::ResourceExhausted);
     });
 }
@@ -125,14 +169,27 @@ fn xds_metrics_have_istios_names() {
         let mut client = mesh.delta().await;
         client.subscribe(LDS, &[]).await;
         client.take().await;
-        assert_eq!(mesh.metric("pilot_xds{"), ["pilot_xds{version=\"unknown\"} 1"]);
+        assert_eq!(
+            mesh.metric("pilot_xds{"),
+            ["pilot_xds{version=\"unknown\"} 1"]
+        );
+
         mesh.edit(&[(LDS, "a", body("2"))]).await;
         client.take().await;
         mesh.until(|streams| streams[0].types[0].in_sync).await;
-        assert_eq!(mesh.metric("pilot_xds_pushes{"), ["pilot_xds_pushes{type=\"lds\"} 2"]);
-        assert_eq!(mesh.metric("pilot_proxy_convergence_time_count"), ["pilot_proxy_convergence_time_count 1"]);
+        assert_eq!(
+            mesh.metric("pilot_xds_pushes{"),
+            ["pilot_xds_pushes{type=\"lds\"} 2"]
+        );
+        assert_eq!(
+            mesh.metric("pilot_proxy_convergence_time_count"),
+            ["pilot_proxy_convergence_time_count 1"]
+        );
+
         drop(client);
+
         // It leaves the list of streams before it is counted no more.
-        mesh.until(|streams| streams.is_empty() && mesh.metric("pilot_xds{").is_empty()).await;
+        mesh.until(|streams| streams.is_empty() && mesh.metric("pilot_xds{").is_empty())
+            .await;
     });
 }

@@ -11,7 +11,8 @@ fn a_wildcard_subscription_gets_everything_then_only_changes() {
         let mut client = mesh.delta().await;
         client.subscribe(LDS, &[]).await;
         client.take().await.is(LDS, &["a=1", "b=1"], &[]);
-        mesh.edit(&[(LDS, "b", body("2")), (LDS, "c", body("1"))]).await;
+        mesh.edit(&[(LDS, "b", body("2")), (LDS, "c", body("1"))])
+            .await;
         client.take().await.is(LDS, &["b=2", "c=1"], &[]);
         mesh.edit(&[(LDS, "a", None)]).await;
         client.take().await.is(LDS, &[], &["a"]);
@@ -40,10 +41,13 @@ fn names_come_and_go() {
         client.subscribe(EDS, &["b", "nobody"]).await;
         client.take().await.is(EDS, &["b=1"], &["nobody"]);
         client.change(EDS, &[], &["a"]).await;
-        mesh.until(|streams| streams[0].types[0].names.len() == 2).await;
+        mesh.until(|streams| streams[0].types[0].names.len() == 2)
+            .await;
+
         mesh.edit(&[(EDS, "a", body("2"))]).await;
         mesh.edit(&[(EDS, "b", body("2"))]).await;
         client.take().await.is(EDS, &["b=2"], &[]);
+
         // What it let go and wants again it gets again, changed or not.
         client.change(EDS, &[], &["b"]).await;
         client.subscribe(EDS, &["b"]).await;
@@ -56,11 +60,18 @@ fn names_come_and_go() {
 #[test]
 fn a_reconnecting_proxy_gets_only_changed_resources() {
     run(async {
-        let mesh = Mesh::new(&[(LDS, "a", body("1")), (LDS, "b", body("1")), (RDS, "r", body("1"))]).await;
+        let mesh = Mesh::new(&[
+            (LDS, "a", body("1")),
+            (LDS, "b", body("1")),
+            (RDS, "r", body("1")),
+        ])
+        .await;
         let mut client = mesh.delta().await;
         client.subscribe(LDS, &[]).await;
+
         client.subscribe(RDS, &["r"]).await;
-        let (listeners, routes) = (client.take().await.versions, client.take().await.versions);
+        let listeners = client.take().await.versions;
+        let routes = client.take().await.versions;
         drop(client);
 
         let mut client = mesh.delta().await;
@@ -70,7 +81,13 @@ fn a_reconnecting_proxy_gets_only_changed_resources() {
         client.take().await.is(RDS, &[], &[]);
         drop(client);
 
-        mesh.edit(&[(LDS, "a", body("2")), (LDS, "b", None), (LDS, "c", body("1")), (RDS, "r", None)]).await;
+        mesh.edit(&[
+            (LDS, "a", body("2")),
+            (LDS, "b", None),
+            (LDS, "c", body("1")),
+            (RDS, "r", None),
+        ])
+        .await;
         let mut client = mesh.delta().await;
         client.come_back(LDS, &[], &listeners).await;
         client.take().await.is(LDS, &["a=2", "c=1"], &["b"]);
@@ -84,7 +101,9 @@ fn unknown_initial_versions_are_ignored() {
     run(async {
         let mesh = Mesh::new(&[(LDS, "a", body("1"))]).await;
         let mut client = mesh.delta().await;
-        client.come_back(LDS, &[], &BTreeMap::from([("a".to_owned(), String::new())])).await;
+        client
+            .come_back(LDS, &[], &BTreeMap::from([("a".to_owned(), String::new())]))
+            .await;
         client.take().await.is(LDS, &["a=1"], &[]);
     });
 }
@@ -99,15 +118,21 @@ fn a_stale_nonce_is_no_answer_but_its_names_count() {
         mesh.edit(&[(EDS, "a", body("2"))]).await;
         client.take().await.is(EDS, &["a=2"], &[]);
         client
-            .send(navarch_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest {
-                type_url: EDS.type_url().to_owned(),
-                response_nonce: first.nonce,
-                resource_names_subscribe: strings(&["b"]),
-                ..Default::default()
-            })
+            .send(
+                navarch_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest {
+                    type_url: EDS.type_url().to_owned(),
+                    response_nonce: first.nonce,
+                    resource_names_subscribe: strings(&["b"]),
+                    ..Default::default()
+                },
+            )
             .await;
+
         client.take().await.is(EDS, &["b=1"], &[]);
-        assert_eq!(mesh.metric("pilot_xds_expired_nonce{"), ["pilot_xds_expired_nonce{type=\"eds\"} 1"]);
+        assert_eq!(
+            mesh.metric("pilot_xds_expired_nonce{"),
+            ["pilot_xds_expired_nonce{type=\"eds\"} 1"]
+        );
     });
 }
 
@@ -118,29 +143,49 @@ fn a_rejected_response_is_not_sent_again_until_something_changes() {
         let mut client = mesh.delta().await;
         client.subscribe(LDS, &[]).await;
         client.take().await.is(LDS, &["a=1", "b=1"], &[]);
-        mesh.edit(&[(LDS, "a", body("bad")), (LDS, "b", body("2")), (LDS, "c", body("bad"))]).await;
+        mesh.edit(&[
+            (LDS, "a", body("bad")),
+            (LDS, "b", body("2")),
+            (LDS, "c", body("bad")),
+        ])
+        .await;
         let bad = client.get().await.is(LDS, &["a=bad", "b=2", "c=bad"], &[]);
         client.answer(LDS, &bad.nonce, Some("no such thing")).await;
-        mesh.until(|streams| streams[0].types[0].rejected.as_ref().is_some_and(|r| &*r.message == "no such thing"))
-            .await;
+        mesh.until(|streams| {
+            streams[0].types[0]
+                .rejected
+                .as_ref()
+                .is_some_and(|r| &*r.message == "no such thing")
+        })
+        .await;
+
         // Another type still works, and nothing of this one came before.
         client.subscribe(RDS, &["r"]).await;
         client.take().await.is(RDS, &[], &["r"]);
+
         // The client may have applied a part: all of it is sent again, with `c` removed.
         mesh.edit(&[(LDS, "a", body("3")), (LDS, "c", None)]).await;
         client.take().await.is(LDS, &["a=3", "b=2"], &["c"]);
         mesh.until(|streams| streams[0].types[0].in_sync).await;
-        assert_eq!(mesh.metric("pilot_total_xds_rejects{"), ["pilot_total_xds_rejects{type=\"lds\"} 1"]);
+        assert_eq!(
+            mesh.metric("pilot_total_xds_rejects{"),
+            ["pilot_total_xds_rejects{type=\"lds\"} 1"]
+        );
     });
 }
 
 #[test]
 fn clusters_go_after_the_routes_that_name_them() {
     run(async {
-        let mesh = Mesh::new(&[(CDS, "old", eds_cluster("old", "1")), (RDS, "r", body("old"))]).await;
+        let mesh = Mesh::new(&[
+            (CDS, "old", eds_cluster("old", "1")),
+            (RDS, "r", body("old")),
+        ])
+        .await;
         mesh.edit(&[(EDS, "old", body("1"))]).await;
         let mut client = mesh.delta().await;
         client.subscribe(CDS, &[]).await;
+
         client.take().await.is(CDS, &["old=1"], &[]);
         client.subscribe(EDS, &["old"]).await;
         client.take().await.is(EDS, &["old=1"], &[]);
@@ -154,6 +199,7 @@ fn clusters_go_after_the_routes_that_name_them() {
             (RDS, "r", body("new")),
         ])
         .await;
+
         // The new cluster; its endpoints; the route; and only then the old cluster goes.
         client.take().await.is(CDS, &["new=1"], &[]);
         client.subscribe(EDS, &["new"]).await;
@@ -168,9 +214,13 @@ fn clusters_go_after_the_routes_that_name_them() {
 #[test]
 fn a_changed_cluster_resends_its_endpoints() {
     run(async {
-        let clusters = [(CDS, "a", eds_cluster("a", "1")), (CDS, "b", eds_cluster("b", "1"))];
+        let clusters = [
+            (CDS, "a", eds_cluster("a", "1")),
+            (CDS, "b", eds_cluster("b", "1")),
+        ];
         let mesh = Mesh::new(&clusters).await;
-        mesh.edit(&[(EDS, "a", body("x")), (EDS, "b", body("x"))]).await;
+        mesh.edit(&[(EDS, "a", body("x")), (EDS, "b", body("x"))])
+            .await;
         let mut client = mesh.delta().await;
         client.subscribe(CDS, &[]).await;
         client.take().await;

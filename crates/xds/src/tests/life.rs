@@ -45,7 +45,11 @@ async fn says(mesh: &Mesh, bytes: &[u8]) -> TcpStream {
 fn a_client_without_ping_acks_is_disconnected() {
     run(async {
         let [keepalive_interval, keepalive_timeout] = [50, 100].map(Duration::from_millis);
-        let limits = Limits { keepalive_interval, keepalive_timeout, ..Limits::default() };
+        let limits = Limits {
+            keepalive_interval,
+            keepalive_timeout,
+            ..Limits::default()
+        };
         let mesh = Mesh::with_limits(&[], limits).await;
         // It reads, but has no answer to a ping.
         let stream = says(&mesh, HELLO).await;
@@ -64,7 +68,10 @@ fn an_incomplete_handshake_times_out() {
 #[test]
 fn a_client_with_ping_acks_stays_connected() {
     run(async {
-        let limits = Limits { keepalive_interval: Duration::from_millis(20), ..Limits::default() };
+        let limits = Limits {
+            keepalive_interval: Duration::from_millis(20),
+            ..Limits::default()
+        };
         let mesh = Mesh::with_limits(&[(LDS, "a", body("1"))], limits).await;
         let mut client = mesh.delta().await;
         client.subscribe(LDS, &[]).await;
@@ -79,7 +86,11 @@ fn a_client_with_ping_acks_stays_connected() {
 fn connections_over_the_maximum_age_get_goaway_and_then_end() {
     run(async {
         let [age, grace] = [50, 100].map(Duration::from_millis);
-        let limits = Limits { max_age: Some(age), max_age_grace: grace, ..Limits::default() };
+        let limits = Limits {
+            max_age: Some(age),
+            max_age_grace: grace,
+            ..Limits::default()
+        };
         let mesh = Mesh::with_limits(&[(LDS, "a", body("1"))], limits).await;
         // It answers nothing, so nothing but its age ends it.
         let stream = says(&mesh, HELLO).await;
@@ -100,12 +111,17 @@ impl ConnectionInfo for Expiring {
 #[test]
 fn connections_with_expired_credentials_get_goaway() {
     run(async {
-        let limits = Limits { max_age: None, max_age_grace: Duration::from_millis(100), ..Limits::default() };
+        let limits = Limits {
+            max_age: None,
+            max_age_grace: Duration::from_millis(100),
+            ..Limits::default()
+        };
         let mesh = Mesh::with_limits(&[], limits).await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let server = mesh.ads.plain_server("secure-grpc");
-        let incoming = plain_connections(listener, Port::unlimited("test")).map(|(stream, _)| (stream, Expiring));
+        let incoming = plain_connections(listener, Port::unlimited("test"))
+            .map(|(stream, _)| (stream, Expiring));
         tokio::task::spawn_local(server.serve(incoming, std::future::pending()));
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(HELLO).await.unwrap();
@@ -117,8 +133,11 @@ fn connections_with_expired_credentials_get_goaway() {
 fn unsupported_http_requests_get_an_error_status() {
     run(async {
         let mesh = Mesh::new(&[]).await;
-        for path in ["/no.such.Service/Method", "/envoy.service.discovery.v3.AggregatedDiscoveryService/NoMethod", "/"]
-        {
+        for path in [
+            "/no.such.Service/Method",
+            "/envoy.service.discovery.v3.AggregatedDiscoveryService/NoMethod",
+            "/",
+        ] {
             let mut client = tonic::client::Grpc::new(mesh.channel());
             client.ready().await.unwrap();
             let codec = tonic_prost::ProstCodec::<DiscoveryRequest, DiscoveryResponse>::default();
@@ -136,13 +155,22 @@ fn a_non_http2_client_ends_only_its_own_connection() {
         let mut client = mesh.delta().await;
         client.subscribe(LDS, &[]).await;
         client.take().await.is(LDS, &["a=1"], &[]);
-        // Another protocol, a frame larger than allowed, data for a stream that is not open, headers that are none.
+
+        // Another protocol, a frame larger than allowed, data for a stream that is not open,
+        // headers that are none.
         let large = [HELLO, b"\xff\xff\xff\0\0\0\0\0\x01"].concat();
         let unopened = [HELLO, b"\0\0\x01\0\0\0\0\0\x01x"].concat();
         let no_headers = [HELLO, b"\0\0\x02\x01\x05\0\0\0\x01\xff\xff"].concat();
-        for garbage in [b"GET / HTTP/1.1\r\nhost: a\r\n\r\n".as_slice(), &large, &unopened, &no_headers] {
+
+        for garbage in [
+            b"GET / HTTP/1.1\r\nhost: a\r\n\r\n".as_slice(),
+            &large,
+            &unopened,
+            &no_headers,
+        ] {
             frames_until_the_end(says(&mesh, garbage).await).await;
         }
+
         mesh.edit(&[(LDS, "a", body("2"))]).await;
         client.take().await.is(LDS, &["a=2"], &[]);
     });

@@ -15,11 +15,17 @@ fn peers_are_indexed_on_the_first_address_request() {
         client.take().await.is(LDS, &["a=1"], &[]);
         assert!(!mesh.push.context().finds_peers);
         client.subscribe(WLDS, &["net/10.0.0.1", "/fd00::1"]).await;
-        client.take().await.is(WLDS, &[], &["/fd00::1", "net/10.0.0.1"]);
+        client
+            .take()
+            .await
+            .is(WLDS, &[], &["/fd00::1", "net/10.0.0.1"]);
+
         assert!(mesh.push.context().finds_peers);
+
         // Some more, some less.
         client.change(WLDS, &["/10.0.0.2"], &["/fd00::1"]).await;
         client.take().await.is(WLDS, &[], &["/10.0.0.2"]);
+
         // All would be the mesh's.
         client.subscribe(WLDS, &["*"]).await;
         assert_eq!(client.end().await.code(), Code::Unimplemented);
@@ -30,17 +36,25 @@ fn peers_are_indexed_on_the_first_address_request() {
 fn workload_resources_are_not_served_outside_ambient_mode() {
     run(async {
         let mesh = Mesh::new(&[]).await;
-        let names: [&[&str]; 4] = [&[], &["*"], &["Kubernetes//Pod/shop/web"], &["/10.0.0.1", "shop/web"]];
+        let names: [&[&str]; 4] = [
+            &[],
+            &["*"],
+            &["Kubernetes//Pod/shop/web"],
+            &["/10.0.0.1", "shop/web"],
+        ];
+
         for names in names {
             let mut client = mesh.delta().await;
             client.subscribe(WLDS, names).await;
             assert_eq!(client.end().await.code(), Code::Unimplemented, "{names:?}");
         }
+
         for kind in [WDS, WADS] {
             let mut client = mesh.delta().await;
             client.subscribe(kind, &["/10.0.0.1"]).await;
             assert_eq!(client.end().await.code(), Code::Unimplemented, "{kind:?}");
         }
+
         let mut client = mesh.state().await;
         client.subscribe(WLDS, &["/10.0.0.1"]).await;
         assert_eq!(client.end().await.code(), Code::Unimplemented);
@@ -53,11 +67,17 @@ fn in_ambient_mode_peers_are_indexed_on_request_and_ztunnel_is_unaffected() {
     run(async {
         let mesh = Mesh::ambient().await;
         let mut ztunnel = mesh.delta().await.of(node_of("ztunnel", "z"));
+
         for (kind, names) in [(WLDS, &["/10.0.0.1"][..]), (WDS, &["shop/web"])] {
             ztunnel.subscribe(kind, names).await;
             ztunnel.take().await.is(kind, &[], names);
         }
-        assert!(!mesh.push.context().finds_peers, "a ztunnel needs no index of remote clusters");
+
+        assert!(
+            !mesh.push.context().finds_peers,
+            "a ztunnel needs no index of remote clusters"
+        );
+
         for kind in ["sidecar", "router", "waypoint"] {
             let mut client = mesh.delta().await.of(node_of(kind, kind));
             client.subscribe(WLDS, &["net/10.0.0.1"]).await;

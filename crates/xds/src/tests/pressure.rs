@@ -13,16 +13,24 @@ fn a_slow_reader_blocks_no_one_and_gets_the_latest_version() {
         let mut quick = mesh.delta().await;
         quick.subscribe(EDS, &["a"]).await;
         quick.take().await;
+
         for round in 0..500 {
             let text = format!("{round}{big}");
-            mesh.edit(&[(LDS, "big", body(&text)), (EDS, "a", body(&round.to_string()))]).await;
+            mesh.edit(&[
+                (LDS, "big", body(&text)),
+                (EDS, "a", body(&round.to_string())),
+            ])
+            .await;
             quick.take().await;
         }
-        // Fifty megabytes were made; what waits is the first, and what is the newest once that is read.
+
+        // Fifty megabytes were made; what waits is the first, and what is the newest once that is
+        // read.
         let mut read = 0;
         while !slow.take(&[]).await.resources[0].starts_with("499x") {
             read += 1;
         }
+
         // How many of the first the buffers of the kernel took depends on the machine.
         assert!(read < 100, "{read}");
     });
@@ -33,22 +41,35 @@ fn streams_share_encoded_resources() {
     run(async {
         let mesh = Mesh::new(&[(LDS, "a", body("1"))]).await;
         let mut clients = Vec::new();
+
         for _ in 0..50 {
             let mut client = mesh.delta().await;
             client.subscribe(LDS, &[]).await;
             client.take().await.is(LDS, &["a=1"], &[]);
             clients.push(client);
         }
+
         mesh.edit(&[(LDS, "b", body("1"))]).await;
         for client in &mut clients {
             client.take().await.is(LDS, &["b=1"], &[]);
         }
-        mesh.until(|streams| streams.iter().all(|stream| stream.types.iter().all(|one| one.in_sync))).await;
+
+        mesh.until(|streams| {
+            streams
+                .iter()
+                .all(|stream| stream.types.iter().all(|one| one.in_sync))
+        })
+        .await;
         let streams = mesh.ads.connections().list();
         let first = streams[0].types[0].resources.clone().unwrap();
+
         assert!(streams.iter().all(|stream| {
-            stream.types[0].resources.as_ref().is_some_and(|all| std::sync::Arc::ptr_eq(all, &first))
+            stream.types[0]
+                .resources
+                .as_ref()
+                .is_some_and(|all| std::sync::Arc::ptr_eq(all, &first))
         }));
+
         assert_eq!(streams[0].types[0].kind, ResourceType::Listener);
         drop(clients);
         mesh.until(<[_]>::is_empty).await;

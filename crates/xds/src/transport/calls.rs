@@ -21,7 +21,8 @@ use crate::transport::connection_task::Spawner;
 use crate::transport::grpc_writer::room;
 
 /// The response of a service.
-pub(super) type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+pub(super) type ResponseFuture =
+    Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 /// The start of a long-lived stream; a status that refuses it is its response.
 pub(super) type StartFuture = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
 /// Services by name.
@@ -47,8 +48,8 @@ pub(super) struct Calls<I> {
     pub(super) spawner: Spawner,
 }
 
-/// One call of a service that answers with a long-lived stream: the service sends the response head and spawns the stream as a
-/// task of the connection.
+/// One call of a service that answers with a long-lived stream: the service sends the response head
+/// and spawns the stream as a task of the connection.
 #[derive(Clone)]
 pub struct CallContext {
     /// `None` once the response head was sent.
@@ -63,17 +64,39 @@ impl<I: Clone + Send + Sync + 'static> Calls<I> {
     /// Starts the service that the request names.
     pub(super) fn dispatch(&self, request: Request<RecvStream>, response: SendResponse<Bytes>) {
         let mut request = request.map(|body| Body::new(RequestBody(body)));
-        let service = request.uri().path().trim_start_matches('/').split('/').next().unwrap_or_default();
-        let service = self.services.iter().find(|(name, _)| *name == service).map(|(_, service)| service);
+        let service = request
+            .uri()
+            .path()
+            .trim_start_matches('/')
+            .split('/')
+            .next()
+            .unwrap_or_default();
+
+        let service = self
+            .services
+            .iter()
+            .find(|(name, _)| *name == service)
+            .map(|(_, service)| service);
         request.extensions_mut().insert(self.info.clone());
+
         match service {
-            Some(Service::Unary(handler)) => self.spawner.spawn(respond(handler(request), response)),
+            Some(Service::Unary(handler)) => {
+                self.spawner.spawn(respond(handler(request), response))
+            }
             Some(Service::Stream(handler)) => {
                 let response = Arc::new(Mutex::new(Some(response)));
-                let call = CallContext { response, port: self.port, spawner: self.spawner.clone() };
-                self.spawner.spawn(start_stream(handler(request, call.clone()), call));
+                let call = CallContext {
+                    response,
+                    port: self.port,
+                    spawner: self.spawner.clone(),
+                };
+                self.spawner
+                    .spawn(start_stream(handler(request, call.clone()), call));
             }
-            None => self.spawner.spawn(send(Status::unimplemented("no such service").into_http(), response)),
+            None => self.spawner.spawn(send(
+                Status::unimplemented("no such service").into_http(),
+                response,
+            )),
         }
     }
 }
@@ -84,7 +107,8 @@ impl CallContext {
         self.port
     }
 
-    /// Sends the head of the response, and returns the stream for its body; `None` if the client disconnected or a head was sent before.
+    /// Sends the head of the response, and returns the stream for its body; `None` if the client
+    /// disconnected or a head was sent before.
     pub(crate) fn send_head(&self, head: Response<()>) -> Option<SendStream<Bytes>> {
         self.take()?.send_response(head, false).ok()
     }
@@ -110,7 +134,9 @@ impl CallContext {
 
 impl fmt::Debug for CallContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CallContext").field("port", &self.port).finish_non_exhaustive()
+        f.debug_struct("CallContext")
+            .field("port", &self.port)
+            .finish_non_exhaustive()
     }
 }
 
@@ -157,7 +183,10 @@ async fn send_body(mut body: Body, mut stream: SendStream<Bytes>) -> Result<(), 
             _ = poll_fn(|context| stream.poll_reset(context)) => return Ok(()),
             frame = body.frame() => frame,
         };
-        let Some(frame) = frame else { return stream.send_data(Bytes::new(), true) };
+        let Some(frame) = frame else {
+            return stream.send_data(Bytes::new(), true);
+        };
+
         match frame.map(Frame::into_data) {
             Ok(Ok(data)) => {
                 if !room(&mut stream).await {
@@ -189,12 +218,17 @@ impl http_body::Body for RequestBody {
         let body = &mut self.0;
         Poll::Ready(match ready!(body.poll_data(context)) {
             Some(Ok(data)) => {
-                // The window opens when data is received: each service bounds how much of a body it keeps.
+                // The window opens when data is received: each service bounds how much of a body it
+                // keeps.
                 let _ = body.flow_control().release_capacity(data.len());
                 Some(Ok(Frame::data(data)))
             }
             // The client needs no response any more.
-            Some(Err(error)) if matches!(error.reason(), Some(Reason::NO_ERROR | Reason::CANCEL)) => None,
+            Some(Err(error))
+                if matches!(error.reason(), Some(Reason::NO_ERROR | Reason::CANCEL)) =>
+            {
+                None
+            }
             Some(Err(error)) => Some(Err(error)),
             None => None,
         })

@@ -1,9 +1,9 @@
 //! Runs all futures of one connection in one tokio task.
 //!
-//! HTTP/2 servers spawn a task per connection and another per call, and a stream's session would be a third. A push
-//! to a thousand proxies would then be a thousand chains of tasks that wake each other, each on any idle thread. Here
-//! they are subtasks of one task: waking a subtask wakes the task, which polls the woken subtasks, and those that
-//! these wake, until all are pending.
+//! HTTP/2 servers spawn a task per connection and another per call, and a stream's session would be
+//! a third. A push to a thousand proxies would then be a thousand chains of tasks that wake each
+//! other, each on any idle thread. Here they are subtasks of one task: waking a subtask wakes the
+//! task, which polls the woken subtasks, and those that these wake, until all are pending.
 
 use std::fmt;
 use std::future::Future;
@@ -30,21 +30,30 @@ pub(super) struct ConnectionTask {
 }
 
 impl Spawner {
-    /// Starts a subtask with the next poll of the task, which follows at once if a subtask calls this.
+    /// Starts a subtask with the next poll of the task, which follows at once if a subtask calls
+    /// this.
     pub(super) fn spawn(&self, subtask: impl Future<Output = ()> + Send + 'static) {
         self.0.lock().push(Box::pin(subtask));
     }
 
     /// The task of a connection, whose first subtask is `connection`.
-    pub(super) fn run(self, connection: impl Future<Output = ()> + Send + 'static) -> ConnectionTask {
+    pub(super) fn run(
+        self,
+        connection: impl Future<Output = ()> + Send + 'static,
+    ) -> ConnectionTask {
         self.spawn(connection);
-        ConnectionTask { running: FuturesUnordered::new(), spawned: self }
+        ConnectionTask {
+            running: FuturesUnordered::new(),
+            spawned: self,
+        }
     }
 }
 
 impl fmt::Debug for Spawner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Spawner").field("spawned", &self.0.lock().len()).finish()
+        f.debug_struct("Spawner")
+            .field("spawned", &self.0.lock().len())
+            .finish()
     }
 }
 
@@ -59,7 +68,9 @@ impl Future for ConnectionTask {
             match Pin::new(&mut self.running).poll_next(context) {
                 Poll::Ready(Some(())) => {}
                 // The last subtask may have spawned another before it ended.
-                Poll::Ready(None) if !has_spawned && self.spawned.0.lock().is_empty() => return Poll::Ready(()),
+                Poll::Ready(None) if !has_spawned && self.spawned.0.lock().is_empty() => {
+                    return Poll::Ready(());
+                }
                 Poll::Pending if self.spawned.0.lock().is_empty() => return Poll::Pending,
                 Poll::Ready(None) | Poll::Pending => {}
             }
@@ -88,7 +99,8 @@ mod tests {
         let spawner = Spawner::default();
         let (sender, mut receiver) = mpsc::channel(1);
         let turns = Arc::new(AtomicUsize::new(0));
-        let (inner, counted) = (spawner.clone(), turns.clone());
+        let inner = spawner.clone();
+        let counted = turns.clone();
         let connection = async move {
             let outer = inner.clone();
             inner.spawn(async move {
@@ -103,14 +115,19 @@ mod tests {
                 assert_eq!(turn, counted.fetch_add(1, Ordering::Relaxed));
             }
         };
-        tokio::time::timeout(std::time::Duration::from_secs(30), spawner.run(connection)).await.unwrap();
+
+        tokio::time::timeout(std::time::Duration::from_secs(30), spawner.run(connection))
+            .await
+            .unwrap();
         assert_eq!(turns.load(Ordering::Relaxed), 100);
     }
 
     #[test]
     fn subtasks_that_never_started_are_dropped_with_the_task() {
-        let (spawner, witness) = (Spawner::default(), Arc::new(()));
-        let (held, own) = (witness.clone(), spawner.clone());
+        let spawner = Spawner::default();
+        let witness = Arc::new(());
+        let held = witness.clone();
+        let own = spawner.clone();
         let task = spawner.run(async move {
             let _held = (held, own);
             std::future::pending::<()>().await;

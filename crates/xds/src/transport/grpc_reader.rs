@@ -1,7 +1,7 @@
 //! Reads the gRPC messages of a stream without keeping a buffer.
 //!
-//! tonic keeps a buffer as large as the largest request while the stream lives. For an Envoy that subscribes to the
-//! endpoints of a thousand clusters that is some 60 kB, for each of many Envoys.
+//! tonic keeps a buffer as large as the largest request while the stream lives. For an Envoy that
+//! subscribes to the endpoints of a thousand clusters that is some 60 kB, for each of many Envoys.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -30,9 +30,9 @@ pub(crate) const PREFIX: usize = 5;
 pub(crate) struct Requests<M> {
     /// The request body of the call.
     body: Body,
-    /// The last received data, until it is parsed. It is kept after that: while a part of its buffer is referenced,
-    /// h2 allocates a new buffer of 8 KiB when that one is full. Otherwise h2 would keep the buffer, which is as
-    /// large as the largest frame.
+    /// The last received data, until it is parsed. It is kept after that: while a part of its
+    /// buffer is referenced, h2 allocates a new buffer of 8 KiB when that one is full. Otherwise h2
+    /// would keep the buffer, which is as large as the largest frame.
     chunk: Bytes,
     /// The first part of an incomplete request.
     begun: BytesMut,
@@ -74,24 +74,37 @@ impl<M> fmt::Debug for Requests<M> {
 impl<M: Message + Default + 'static> Requests<M> {
     /// Reads the requests from a call's body.
     pub(crate) fn new(body: Body, limits: RequestLimits, client: Client) -> Self {
-        let (chunk, begun) = (Bytes::new(), BytesMut::new());
-        Self { body, chunk, begun, paid: None, deadline: None, client, limits, reading: None, length: 0 }
+        let chunk = Bytes::new();
+        let begun = BytesMut::new();
+        Self {
+            body,
+            chunk,
+            begun,
+            paid: None,
+            deadline: None,
+            client,
+            limits,
+            reading: None,
+            length: 0,
+        }
     }
 
     /// The next request; `None` if the client has closed the stream or disconnected. Cancel safe.
     ///
     /// # Errors
-    /// If a request is too large, compressed, truncated or cannot be decoded, if its rest does not arrive in time, or
-    /// if the memory budget of clients is exhausted.
+    /// If a request is too large, compressed, truncated or cannot be decoded, if its rest does not
+    /// arrive in time, or if the memory budget of clients is exhausted.
     pub(crate) async fn message(&mut self) -> Result<Option<Box<M>>, Status> {
         loop {
             if let Some(reading) = &mut self.reading {
                 let read = reading.await;
                 self.reading = None;
                 self.release();
-                let read = read.map_err(|_| Status::internal("panic while reading a large request"))?;
+                let read =
+                    read.map_err(|_| Status::internal("panic while reading a large request"))?;
                 return read.map(Some);
             }
+
             match self.take()? {
                 NextRequest::Request(request) => return Ok(Some(request)),
                 NextRequest::Large(bytes) => {
@@ -102,6 +115,7 @@ impl<M: Message + Default + 'static> Requests<M> {
                 }
                 NextRequest::Part => {}
             }
+
             let frame = match self.deadline {
                 None => self.body.frame().await,
                 Some(deadline) => timeout_at(deadline, self.body.frame()).await.map_err(|_| {
@@ -109,6 +123,7 @@ impl<M: Message + Default + 'static> Requests<M> {
                     Status::deadline_exceeded("timed out receiving the rest of a request")
                 })?,
             };
+
             match frame {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
@@ -165,6 +180,7 @@ impl<M: Message + Default + 'static> Requests<M> {
             self.chunk.advance(PREFIX + self.length);
             return Ok(NextRequest::Request(message));
         }
+
         self.keep_chunk()?;
         let Some(body) = first(&self.begun, self.limits.bytes)? else {
             if !self.begun.is_empty() && self.deadline.is_none() {
@@ -172,14 +188,17 @@ impl<M: Message + Default + 'static> Requests<M> {
             }
             return Ok(NextRequest::Part);
         };
+
         if is_large(body.len()) {
             return Ok(NextRequest::Large(body.len()));
         }
+
         let message = decode(body)?;
         self.length = body.len();
         self.begun.advance(PREFIX + self.length);
         self.deadline = None;
         self.release();
+
         Ok(NextRequest::Request(message))
     }
 
@@ -201,8 +220,13 @@ impl<M: Message + Default + 'static> Requests<M> {
     }
 }
 
-/// Reads a stream of these pieces. Returns the number of requests and the result, for tests with arbitrary input.
-pub async fn read_pieces(protocol: Protocol, pieces: Vec<Bytes>, limit: usize) -> (usize, Result<(), Status>) {
+/// Reads a stream of these pieces. Returns the number of requests and the result, for tests with
+/// arbitrary input.
+pub async fn read_pieces(
+    protocol: Protocol,
+    pieces: Vec<Bytes>,
+    limit: usize,
+) -> (usize, Result<(), Status>) {
     match protocol {
         Protocol::StateOfTheWorld => read_all::<DiscoveryRequest>(pieces, limit).await,
         Protocol::Delta => read_all::<DeltaDiscoveryRequest>(pieces, limit).await,
@@ -210,13 +234,22 @@ pub async fn read_pieces(protocol: Protocol, pieces: Vec<Bytes>, limit: usize) -
 }
 
 /// Reads requests until the stream ends.
-async fn read_all<M: Message + Default + 'static>(pieces: Vec<Bytes>, limit: usize) -> (usize, Result<(), Status>) {
-    let frames = pieces.into_iter().map(|piece| Ok::<_, Infallible>(Frame::data(piece)));
+async fn read_all<M: Message + Default + 'static>(
+    pieces: Vec<Bytes>,
+    limit: usize,
+) -> (usize, Result<(), Status>) {
+    let frames = pieces
+        .into_iter()
+        .map(|piece| Ok::<_, Infallible>(Frame::data(piece)));
     let body = Body::new(StreamBody::new(tokio_stream::iter(frames)));
     let memory = Memory::new(Budget::new(16 * limit), Rejections::default());
-    let limits = RequestLimits { bytes: limit, rest: Duration::from_secs(30) };
+    let limits = RequestLimits {
+        bytes: limit,
+        rest: Duration::from_secs(30),
+    };
     let mut requests = Requests::<M>::new(body, limits, memory.client("grpc", None));
     let mut count = 0;
+
     loop {
         match requests.message().await {
             Ok(Some(_)) => count += 1,
@@ -228,20 +261,27 @@ async fn read_all<M: Message + Default + 'static>(pieces: Vec<Bytes>, limit: usi
 
 /// The body of the first message, if it is complete.
 fn first(bytes: &[u8], limit: usize) -> Result<Option<&[u8]>, Status> {
-    let Some(([compressed, length @ ..], rest)) = bytes.split_first_chunk::<PREFIX>() else { return Ok(None) };
+    let Some(([compressed, length @ ..], rest)) = bytes.split_first_chunk::<PREFIX>() else {
+        return Ok(None);
+    };
     if *compressed != 0 {
-        return Err(Status::unimplemented("compressed requests are not supported"));
+        return Err(Status::unimplemented(
+            "compressed requests are not supported",
+        ));
     }
     let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
     if length > limit {
-        return Err(Status::out_of_range(format!("a request of {length} bytes exceeds the limit of {limit} bytes")));
+        return Err(Status::out_of_range(format!(
+            "a request of {length} bytes exceeds the limit of {limit} bytes"
+        )));
     }
     Ok(rest.get(..length))
 }
 
 /// Decodes a message. It is boxed to keep futures that hold it across an await small.
 fn decode<M: Message + Default>(body: &[u8]) -> Result<Box<M>, Status> {
-    Box::<M>::decode(body).map_err(|error| Status::internal(format!("failed to decode the request: {error}")))
+    Box::<M>::decode(body)
+        .map_err(|error| Status::internal(format!("failed to decode the request: {error}")))
 }
 
 #[cfg(test)]
@@ -251,13 +291,22 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: RequestLimits = RequestLimits { bytes: 1000, rest: Duration::from_secs(30) };
+    const LIMITS: RequestLimits = RequestLimits {
+        bytes: 1000,
+        rest: Duration::from_secs(30),
+    };
 
     /// Requests from a body that comes in pieces of a size.
     fn in_pieces(bytes: &[u8], size: usize) -> Requests<DeltaDiscoveryRequest> {
-        let pieces: Vec<Result<Frame<Bytes>, Infallible>> =
-            bytes.chunks(size).map(|piece| Ok(Frame::data(Bytes::copy_from_slice(piece)))).collect();
-        Requests::new(Body::new(StreamBody::new(tokio_stream::iter(pieces))), LIMITS, Client::with_budget(1 << 20))
+        let pieces: Vec<Result<Frame<Bytes>, Infallible>> = bytes
+            .chunks(size)
+            .map(|piece| Ok(Frame::data(Bytes::copy_from_slice(piece))))
+            .collect();
+        Requests::new(
+            Body::new(StreamBody::new(tokio_stream::iter(pieces))),
+            LIMITS,
+            Client::with_budget(1 << 20),
+        )
     }
 
     fn framed(request: &DeltaDiscoveryRequest) -> Vec<u8> {
@@ -269,7 +318,10 @@ mod tests {
     }
 
     fn request(nonce: &str) -> DeltaDiscoveryRequest {
-        DeltaDiscoveryRequest { response_nonce: nonce.to_owned(), ..DeltaDiscoveryRequest::default() }
+        DeltaDiscoveryRequest {
+            response_nonce: nonce.to_owned(),
+            ..DeltaDiscoveryRequest::default()
+        }
     }
 
     #[tokio::test]
@@ -287,19 +339,33 @@ mod tests {
     }
 
     /// What comes before the body falls silent.
-    fn and_then_nothing(bytes: &[u8], rest: Duration, client: &Client) -> Requests<DeltaDiscoveryRequest> {
-        let pieces = bytes.chunks(100).map(|piece| Ok::<_, Infallible>(Frame::data(Bytes::copy_from_slice(piece))));
+    fn and_then_nothing(
+        bytes: &[u8],
+        rest: Duration,
+        client: &Client,
+    ) -> Requests<DeltaDiscoveryRequest> {
+        let pieces = bytes
+            .chunks(100)
+            .map(|piece| Ok::<_, Infallible>(Frame::data(Bytes::copy_from_slice(piece))));
         let pieces = tokio_stream::iter(pieces.collect::<Vec<_>>()).chain(tokio_stream::pending());
-        Requests::new(Body::new(StreamBody::new(pieces)), RequestLimits { rest, ..LIMITS }, client.clone())
+        Requests::new(
+            Body::new(StreamBody::new(pieces)),
+            RequestLimits { rest, ..LIMITS },
+            client.clone(),
+        )
     }
 
     #[tokio::test]
     async fn a_started_request_times_out_and_idle_streams_do_not() {
-        let (client, rest) = (Client::with_budget(1 << 20), Duration::from_millis(20));
+        let client = Client::with_budget(1 << 20);
+        let rest = Duration::from_millis(20);
         let whole = framed(&request(&"x".repeat(500)));
         let mut requests = and_then_nothing(&[&whole[..], &whole[..300]].concat(), rest, &client);
         assert!(requests.message().await.unwrap().is_some());
-        assert_eq!(requests.message().await.unwrap_err().code(), Code::DeadlineExceeded);
+        assert_eq!(
+            requests.message().await.unwrap_err().code(),
+            Code::DeadlineExceeded
+        );
         assert_eq!(client.counted("request_timeout"), 1);
         let mut requests = and_then_nothing(&whole, rest, &client);
         assert!(requests.message().await.unwrap().is_some());
@@ -314,8 +380,14 @@ mod tests {
         let mut first = and_then_nothing(half, LIMITS.rest, &client);
         let rest = tokio::time::timeout(Duration::from_millis(20), first.message()).await;
         assert!(rest.is_err() && client.held() >= half.len());
-        let refused = and_then_nothing(half, LIMITS.rest, &client).message().await.unwrap_err();
-        assert_eq!((refused.code(), client.counted("memory")), (Code::ResourceExhausted, 1));
+        let refused = and_then_nothing(half, LIMITS.rest, &client)
+            .message()
+            .await
+            .unwrap_err();
+        assert_eq!(
+            (refused.code(), client.counted("memory")),
+            (Code::ResourceExhausted, 1)
+        );
         drop(first);
         assert_eq!(client.held(), 0);
     }
@@ -330,7 +402,10 @@ mod tests {
             (whole[..whole.len() - 1].to_vec(), Code::DataLoss),
             (vec![0, 0, 0, 0, 1, 0xff], Code::Internal),
         ] {
-            assert_eq!(in_pieces(&bytes, 3).message().await.unwrap_err().code(), code);
+            assert_eq!(
+                in_pieces(&bytes, 3).message().await.unwrap_err().code(),
+                code
+            );
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Writes the gRPC messages of a stream, whose payload is shared.
 //!
-//! tonic's codecs copy every message into a buffer of the stream. Here a large message is two chunks: a head that
-//! belongs to the stream, and a payload that all streams share; a thousand slow clients hold one copy of it.
+//! tonic's codecs copy every message into a buffer of the stream. Here a large message is two
+//! chunks: a head that belongs to the stream, and a payload that all streams share; a thousand slow
+//! clients hold one copy of it.
 
 use std::future::poll_fn;
 
@@ -39,13 +40,25 @@ impl Message {
     /// # Errors
     /// If it exceeds gRPC's maximum length (4 GiB).
     pub(crate) fn new(protocol: Protocol, response: Response) -> Result<Self, Status> {
-        let Response { kind: _, type_url, version, nonce, removed, payload, count: _ } = response;
+        let Response {
+            kind: _,
+            type_url,
+            version,
+            nonce,
+            removed,
+            payload,
+            count: _,
+        } = response;
+
         let head = match protocol {
             Protocol::Delta => RawDeltaDiscoveryResponse {
                 system_version_info: version.to_string(),
                 type_url,
                 nonce: nonce.to_string(),
-                removed_resources: removed.iter().map(|name| name.as_str().to_owned()).collect(),
+                removed_resources: removed
+                    .iter()
+                    .map(|name| name.as_str().to_owned())
+                    .collect(),
                 ..RawDeltaDiscoveryResponse::default()
             }
             .encode_to_vec(),
@@ -57,6 +70,7 @@ impl Message {
             }
             .encode_to_vec(),
         };
+
         let length = u32::try_from(head.len() + payload.0.len())
             .map_err(|_| Status::resource_exhausted("the response exceeds 4 GiB"))?;
         let (near, far) = match payload.0.len() {
@@ -65,10 +79,14 @@ impl Message {
         };
         let mut framed = BytesMut::with_capacity(PREFIX + head.len() + near.0.len());
         framed.put_u8(0);
+
         framed.put_u32(length);
         framed.put_slice(&head);
         framed.put_slice(&near.0);
-        Ok(Self { head: framed.freeze(), payload: far })
+        Ok(Self {
+            head: framed.freeze(),
+            payload: far,
+        })
     }
 
     /// A message with this body.
@@ -76,13 +94,16 @@ impl Message {
     /// # Errors
     /// As [`Message::new`].
     pub(crate) fn whole(bytes: &[u8]) -> Result<Self, Status> {
-        let length =
-            u32::try_from(bytes.len()).map_err(|_| Status::resource_exhausted("the response exceeds 4 GiB"))?;
+        let length = u32::try_from(bytes.len())
+            .map_err(|_| Status::resource_exhausted("the response exceeds 4 GiB"))?;
         let mut framed = BytesMut::with_capacity(PREFIX + bytes.len());
         framed.put_u8(0);
         framed.put_u32(length);
         framed.put_slice(bytes);
-        Ok(Self { head: framed.freeze(), payload: Payload::default() })
+        Ok(Self {
+            head: framed.freeze(),
+            payload: Payload::default(),
+        })
     }
 
     /// Size on the wire in bytes.
@@ -97,13 +118,14 @@ impl Outbox {
         Self(stream)
     }
 
-    /// Waits until earlier messages are sent and flow control allows more, so that the next message is composed as
-    /// late as possible. Returns false if the client has disconnected.
+    /// Waits until earlier messages are sent and flow control allows more, so that the next message
+    /// is composed as late as possible. Returns false if the client has disconnected.
     pub(crate) async fn room(&mut self) -> bool {
         room(&mut self.0).await
     }
 
-    /// Sends a message. It is buffered if flow control does not allow it, so call [`Outbox::room`] first.
+    /// Sends a message. It is buffered if flow control does not allow it, so call [`Outbox::room`]
+    /// first.
     pub(crate) fn send(&mut self, message: Message) {
         // A client that has disconnected is detected by `room`.
         let sent = self.0.send_data(message.head, false);
@@ -122,11 +144,15 @@ impl Outbox {
     }
 }
 
-/// Waits until the sent data has left the stream and flow control allows more. Returns false if the client has disconnected.
+/// Waits until the sent data has left the stream and flow control allows more. Returns false if the
+/// client has disconnected.
 pub(crate) async fn room(stream: &mut SendStream<Bytes>) -> bool {
     stream.reserve_capacity(1);
     while stream.capacity() == 0 {
-        if !matches!(poll_fn(|context| stream.poll_capacity(context)).await, Some(Ok(_))) {
+        if !matches!(
+            poll_fn(|context| stream.poll_capacity(context)).await,
+            Some(Ok(_))
+        ) {
             return false;
         }
     }

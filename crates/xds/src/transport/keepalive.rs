@@ -1,4 +1,5 @@
-//! HTTP/2 keepalive: a client without activity gets a PING, and its connection ends if no acknowledgement arrives.
+//! HTTP/2 keepalive: a client without activity gets a PING, and its connection ends if no
+//! acknowledgement arrives.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -31,22 +32,30 @@ pub(super) struct ActivityTracked<C> {
 
 impl LastActivity {
     pub(super) fn now() -> Self {
-        Self { begun: Instant::now(), at: AtomicU64::new(0) }
+        Self {
+            begun: Instant::now(),
+            at: AtomicU64::new(0),
+        }
     }
 
     /// Records that the client sent something.
     fn note(&self) {
-        self.at.store(u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.at.store(
+            u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+            Ordering::Relaxed,
+        );
     }
 
     /// Time since the last activity.
     fn ago(&self) -> Duration {
-        self.begun.elapsed().saturating_sub(Duration::from_millis(self.at.load(Ordering::Relaxed)))
+        self.begun
+            .elapsed()
+            .saturating_sub(Duration::from_millis(self.at.load(Ordering::Relaxed)))
     }
 }
 
-/// Sends a PING to a client without activity for `interval`. Returns if no acknowledgement arrives within
-/// `ack_timeout`, or if the connection has ended.
+/// Sends a PING to a client without activity for `interval`. Returns if no acknowledgement arrives
+/// within `ack_timeout`, or if the connection has ended.
 pub(super) async fn keepalive_until_lost(
     mut pings: PingPong,
     heard: &LastActivity,
@@ -60,7 +69,12 @@ pub(super) async fn keepalive_until_lost(
             continue;
         }
         let is_sent = pings.send_ping(Ping::opaque()).is_ok();
-        if !is_sent || !matches!(timeout(ack_timeout, poll_fn(|context| pings.poll_pong(context))).await, Ok(Ok(_))) {
+        if !is_sent
+            || !matches!(
+                timeout(ack_timeout, poll_fn(|context| pings.poll_pong(context))).await,
+                Ok(Ok(_))
+            )
+        {
             return;
         }
         heard.note();
@@ -89,7 +103,11 @@ impl<C: AsyncRead + Unpin> AsyncRead for ActivityTracked<C> {
 }
 
 impl<C: AsyncWrite + Unpin> AsyncWrite for ActivityTracked<C> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write(context, bytes)
     }
 

@@ -3,15 +3,31 @@ use navarch_api::object::{NamespacedName, ObjectMeta};
 
 use super::*;
 
-fn policy(name: &str, action: AuthorizationAction, rules: Vec<AuthorizationRule>) -> Arc<Object<AuthorizationPolicy>> {
+fn policy(
+    name: &str,
+    action: AuthorizationAction,
+    rules: Vec<AuthorizationRule>,
+) -> Arc<Object<AuthorizationPolicy>> {
     Arc::new(Object {
-        meta: ObjectMeta { key: NamespacedName::new("shop", name), ..ObjectMeta::default() },
-        spec: AuthorizationPolicy { action, rules, ..AuthorizationPolicy::default() },
+        meta: ObjectMeta {
+            key: NamespacedName::new("shop", name),
+            ..ObjectMeta::default()
+        },
+        spec: AuthorizationPolicy {
+            action,
+            rules,
+            ..AuthorizationPolicy::default()
+        },
     })
 }
 
 fn from(source: AuthorizationSource) -> AuthorizationRule {
-    AuthorizationRule { from: vec![AuthorizationFrom { source: Some(source) }], ..AuthorizationRule::default() }
+    AuthorizationRule {
+        from: vec![AuthorizationFrom {
+            source: Some(source),
+        }],
+        ..AuthorizationRule::default()
+    }
 }
 
 fn texts(all: &[&str]) -> Vec<String> {
@@ -30,23 +46,54 @@ fn callers(policies: &[Arc<Object<AuthorizationPolicy>>]) -> Callers {
 
 #[test]
 fn without_an_allow_policy_everything_not_denied_is_allowed() {
-    assert_eq!(callers(&[]), Callers { anyone: true, ..Callers::default() });
-    let denies = policy("no", AuthorizationAction::Deny, vec![AuthorizationRule::default()]);
-    let asks = policy("ask", AuthorizationAction::Custom, vec![AuthorizationRule::default()]);
+    assert_eq!(
+        callers(&[]),
+        Callers {
+            anyone: true,
+            ..Callers::default()
+        }
+    );
+
+    let denies = policy(
+        "no",
+        AuthorizationAction::Deny,
+        vec![AuthorizationRule::default()],
+    );
+
+    let asks = policy(
+        "ask",
+        AuthorizationAction::Custom,
+        vec![AuthorizationRule::default()],
+    );
     let matches_nothing = policy("idle", AuthorizationAction::Deny, Vec::new());
-    let expected =
-        Callers { anyone: true, denied_by: set(&["shop/no"]), asked_by: set(&["shop/ask"]), ..Callers::default() };
+    let expected = Callers {
+        anyone: true,
+        denied_by: set(&["shop/no"]),
+        asked_by: set(&["shop/ask"]),
+        ..Callers::default()
+    };
+
     assert_eq!(callers(&[denies, asks, matches_nothing]), expected);
 }
 
 #[test]
 fn an_allow_policy_without_rules_denies_everything() {
     let nobody = policy("a", AuthorizationAction::Allow, Vec::new());
-    let expected = Callers { nobody: true, allowed_by: set(&["shop/a"]), ..Callers::default() };
+    let expected = Callers {
+        nobody: true,
+        allowed_by: set(&["shop/a"]),
+        ..Callers::default()
+    };
     assert_eq!(callers(std::slice::from_ref(&nobody)), expected);
     // Another one adds its own: what any of them allows is allowed.
-    let namespaces = AuthorizationSource { namespaces: texts(&["web"]), ..AuthorizationSource::default() };
-    let both = callers(&[nobody, policy("b", AuthorizationAction::Allow, vec![from(namespaces)])]);
+    let namespaces = AuthorizationSource {
+        namespaces: texts(&["web"]),
+        ..AuthorizationSource::default()
+    };
+    let both = callers(&[
+        nobody,
+        policy("b", AuthorizationAction::Allow, vec![from(namespaces)]),
+    ]);
     assert_eq!((both.nobody, both.namespaces), (false, set(&["web"])));
 }
 
@@ -57,11 +104,22 @@ fn a_source_is_printed_with_its_conditions() {
         not_principals: texts(&["td/ns/web/sa/test"]),
         ..AuthorizationSource::default()
     };
-    let plain = AuthorizationSource { principals: texts(&["td/ns/web/sa/front"]), ..AuthorizationSource::default() };
-    let get = AuthorizationTo {
-        operation: Some(AuthorizationOperation { methods: texts(&["GET"]), ..AuthorizationOperation::default() }),
+    let plain = AuthorizationSource {
+        principals: texts(&["td/ns/web/sa/front"]),
+        ..AuthorizationSource::default()
     };
-    let anybody_may_get = AuthorizationRule { to: vec![get], ..AuthorizationRule::default() };
+
+    let get = AuthorizationTo {
+        operation: Some(AuthorizationOperation {
+            methods: texts(&["GET"]),
+            ..AuthorizationOperation::default()
+        }),
+    };
+
+    let anybody_may_get = AuthorizationRule {
+        to: vec![get],
+        ..AuthorizationRule::default()
+    };
     let rules = vec![from(narrowed), from(plain), anybody_may_get];
     let expected = Callers {
         accounts: set(&["td/ns/web/sa/front"]),
@@ -70,5 +128,9 @@ fn a_source_is_printed_with_its_conditions() {
         allowed_by: set(&["shop/a"]),
         ..Callers::default()
     };
-    assert_eq!(callers(&[policy("a", AuthorizationAction::Allow, rules)]), expected);
+
+    assert_eq!(
+        callers(&[policy("a", AuthorizationAction::Allow, rules)]),
+        expected
+    );
 }

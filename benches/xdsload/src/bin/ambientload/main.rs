@@ -1,11 +1,16 @@
 //! What ambient mode costs on a real API server, with simulated ztunnels.
 //!
-//! `ambientload NAVARCH ROOT RESULTS`: the program, the checkout, a folder for the result. Each part starts an API server of its own
-//! with a world made to measure. Prints a table with the goals, and writes it and all figures to `RESULTS/ambient.md` and
-//! `RESULTS/ambient.json`. Fails when something cannot be measured; a missed goal is printed as "missed".
+//! `ambientload NAVARCH ROOT RESULTS`: the program, the checkout, a folder for the result. Each
+//! part starts an API server of its own with a world made to measure. Prints a table with the
+//! goals, and writes it and all figures to `RESULTS/ambient.md` and `RESULTS/ambient.json`. Fails
+//! when something cannot be measured; a missed goal is printed as "missed".
 
 #![allow(clippy::disallowed_methods, reason = "the tool spawns its own clients")]
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table goes to stdout, progress to stderr")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "the table goes to stdout, progress to stderr"
+)]
 
 #[path = "../../figure.rs"]
 mod figure;
@@ -48,7 +53,8 @@ struct Sizes {
     /// Services of the world that is read to be compared with istiod, with ten pods each
     #[arg(long, default_value_t = 2_000)]
     start_services: usize,
-    /// Services of the world that a ztunnel is waited for from the start of the control plane, with ten pods each
+    /// Services of the world that a ztunnel is waited for from the start of the control plane, with
+    /// ten pods each
     #[arg(long, default_value_t = 3_000)]
     cold_services: usize,
     /// How often each of these two is read; the median counts
@@ -91,9 +97,17 @@ impl Part {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let Args { navarch, root, results, only, sizes } = Args::parse();
+    let Args {
+        navarch,
+        root,
+        results,
+        only,
+        sizes,
+    } = Args::parse();
+
     let programs = Programs { navarch, root };
-    let (mut figures, mut details) = (Vec::new(), json!({}));
+    let mut figures = Vec::new();
+    let mut details = json!({});
     let mut found = |part: &str, (mut of_part, detail): (Vec<Figure>, Value)| {
         eprintln!("{part}: {detail}");
         figures.append(&mut of_part);
@@ -101,15 +115,30 @@ async fn main() -> Result<()> {
             details.insert(part.to_owned(), detail);
         }
     };
+
     if only.contains(&Part::Start) {
-        found("start", start::measure(&programs, &sizes).await.context("start")?);
+        found(
+            "start",
+            start::measure(&programs, &sizes).await.context("start")?,
+        );
     }
+
     if only.contains(&Part::Mesh) {
-        found("mesh", mesh::measure(&programs, &sizes).await.context("mesh")?);
+        found(
+            "mesh",
+            mesh::measure(&programs, &sizes).await.context("mesh")?,
+        );
     }
+
     if only.contains(&Part::Policies) {
-        found("policies", policies::measure(&programs, &sizes).await.context("policies")?);
+        found(
+            "policies",
+            policies::measure(&programs, &sizes)
+                .await
+                .context("policies")?,
+        );
     }
+
     print!("{}", report(&results, "ambient", &figures, &details)?);
     Ok(())
 }

@@ -8,7 +8,9 @@ use tokio::time::Instant;
 
 use super::Sizes;
 use super::figure::{Figure, median, millis};
-use super::plane::{PODS, Programs, Started, Synced, all_sent, at_rest, cluster, connect, fill, start, world};
+use super::plane::{
+    PODS, Programs, Started, Synced, all_sent, at_rest, cluster, connect, fill, start, world,
+};
 use super::start::megabytes;
 use super::ztunnel::{Ztunnel, held};
 
@@ -18,7 +20,8 @@ const ALONE: usize = 10;
 /// What was measured.
 struct Measured {
     sizes: Sizes,
-    /// Resident memory in kB: without objects, when ready, with all ztunnels, at the end; and the most.
+    /// Resident memory in kB: without objects, when ready, with all ztunnels, at the end; and the
+    /// most.
     rss: [u64; 5],
     first: Synced,
     added: Vec<Value>,
@@ -43,38 +46,88 @@ pub(crate) async fn measure(programs: &Programs, sizes: &Sizes) -> Result<(Vec<F
     fill(&cluster, world, Vec::new()).await?;
     let Started { navarch, .. } = start(programs, &cluster).await?;
     let ready = at_rest(&navarch).await?;
-    let (mut ztunnels, first) = connect(&navarch, sizes.ztunnels, &Bytes::new(), world.services * (1 + PODS)).await?;
+
+    let (mut ztunnels, first) = connect(
+        &navarch,
+        sizes.ztunnels,
+        &Bytes::new(),
+        world.services * (1 + PODS),
+    )
+    .await?;
     let synced = at_rest(&navarch).await?;
-    let (writer, mut added) = (cluster.writer().await?, Vec::new());
+    let writer = cluster.writer().await?;
+    let mut added = Vec::new();
     for number in 0..sizes.added {
         added.push(add(&writer, &mut ztunnels, number).await?);
     }
+
     let held = held(ztunnels.first().context("no ztunnel")?.versions());
     drop(ztunnels);
     let mut alone = Vec::new();
     for _ in 0..ALONE {
         alone.push(connect(&navarch, 1, &held, 0).await?.1);
     }
+
     let back = connect(&navarch, sizes.ztunnels, &held, 0).await?.1;
     let end = at_rest(&navarch).await?;
     navarch.stop().await?;
-    let rss = [without.rss_kb, ready.rss_kb, synced.rss_kb, end.rss_kb, end.peak_kb];
-    let measured = Measured { sizes: *sizes, rss, first, added, alone, back, held: held.len() };
+    let rss = [
+        without.rss_kb,
+        ready.rss_kb,
+        synced.rss_kb,
+        end.rss_kb,
+        end.peak_kb,
+    ];
+
+    let measured = Measured {
+        sizes: *sizes,
+        rss,
+        first,
+        added,
+        alone,
+        back,
+        held: held.len(),
+    };
+
     Ok((measured.figures(), measured.detail()))
 }
 
 impl Measured {
-    #[expect(clippy::cast_precision_loss, reason = "counts and bytes are far below 2^52")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "counts and bytes are far below 2^52"
+    )]
     fn figures(&self) -> Vec<Figure> {
-        let Self { sizes, rss: [without, _, synced, ..], first, added, alone, back, .. } = self;
-        let (count, workloads) = (sizes.ztunnels, sizes.services * PODS);
+        let Self {
+            sizes,
+            rss: [without, _, synced, ..],
+            first,
+            added,
+            alone,
+            back,
+            ..
+        } = self;
+
+        let count = sizes.ztunnels;
+        let workloads = sizes.services * PODS;
         let each = |synced: &Synced| synced.cpu_seconds * 1e3 / count as f64;
         let own = synced.saturating_sub(*without) as f64 * 1024.0 / workloads as f64;
-        let column = |field: &str| median(added.iter().filter_map(|one| one.get(field)?.as_f64()).collect());
+        let column = |field: &str| {
+            median(
+                added
+                    .iter()
+                    .filter_map(|one| one.get(field)?.as_f64())
+                    .collect(),
+            )
+        };
+
         let took = median(alone.iter().map(|back| millis(back.last)).collect());
-        let mean_ms = |of: fn(&Synced) -> f64| alone.iter().map(of).sum::<f64>() * 1e3 / alone.len() as f64;
-        let (cpu, sending) = (mean_ms(|back| back.cpu_seconds), mean_ms(|back| back.sending_seconds));
+        let mean_ms =
+            |of: fn(&Synced) -> f64| alone.iter().map(of).sum::<f64>() * 1e3 / alone.len() as f64;
+        let cpu = mean_ms(|back| back.cpu_seconds);
+        let sending = mean_ms(|back| back.sending_seconds);
         let share = back.bytes as f64 / first.bytes as f64 * 100.0;
+
         vec![
             Figure::beside(
                 format!("first sync of {workloads} workloads to {count} ztunnels"),
@@ -83,25 +136,48 @@ impl Measured {
             ),
             Figure::beside("… CPU each", each(first), "ms"),
             Figure::beside("… bytes each", first.bytes as f64 / 1e6, "MB"),
-            Figure::with_goal("memory of each workload, all ztunnels in sync", own, "bytes", 2000.0),
+            Figure::with_goal(
+                "memory of each workload, all ztunnels in sync",
+                own,
+                "bytes",
+                2000.0,
+            ),
             Figure::with_goal(
                 "a pod added, from the response of the API server until all have it",
                 column("answered_ms"),
                 "ms",
                 10.0,
             ),
-            Figure::beside("… from the request to the API server", column("asked_ms"), "ms"),
+            Figure::beside(
+                "… from the request to the API server",
+                column("asked_ms"),
+                "ms",
+            ),
             Figure::beside(
                 "one ztunnel reconnects with its resources, from the connection to the response",
                 took,
                 "ms",
             ),
-            Figure::with_goal("… of which the response is computed and sent", sending, "ms", 12.0),
+            Figure::with_goal(
+                "… of which the response is computed and sent",
+                sending,
+                "ms",
+                12.0,
+            ),
             Figure::beside("… CPU, most of it to read its versions", cpu, "ms"),
             Figure::with_goal("… bytes, of those of the first sync", share, "%", 1.0),
-            Figure::beside(format!("all {count} reconnect at once"), back.last.as_secs_f64(), "s"),
+            Figure::beside(
+                format!("all {count} reconnect at once"),
+                back.last.as_secs_f64(),
+                "s",
+            ),
             Figure::beside("… CPU each", each(back), "ms"),
-            Figure::with_goal("… sending each", back.sending_seconds * 1e3 / count as f64, "ms", 12.0),
+            Figure::with_goal(
+                "… sending each",
+                back.sending_seconds * 1e3 / count as f64,
+                "ms",
+                12.0,
+            ),
         ]
     }
 
@@ -116,8 +192,8 @@ impl Measured {
     }
 }
 
-/// Adds a pod: milliseconds from the request that gives it an address, and from the API server's answer to that request, until all
-/// have it.
+/// Adds a pod: milliseconds from the request that gives it an address, and from the API server's
+/// answer to that request, until all have it.
 async fn add(writer: &Writer, ztunnels: &mut [Ztunnel], number: usize) -> Result<Value> {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -127,6 +203,7 @@ async fn add(writer: &Writer, ztunnels: &mut [Ztunnel], number: usize) -> Result
         },
         "spec": { "nodeName": "node-1", "containers": [{ "name": "app", "image": "registry.example.com/team/app:1.2.3" }] },
     });
+
     writer.put(&pod).await?;
     let status = json!({
         "phase": "Running", "podIP": format!("10.240.0.{number}"), "podIPs": [{ "ip": format!("10.240.0.{number}") }],
@@ -135,10 +212,15 @@ async fn add(writer: &Writer, ztunnels: &mut [Ztunnel], number: usize) -> Result
     if let Some(pod) = pod.as_object_mut() {
         pod.insert("status".to_owned(), status);
     }
+
     let requested_at = Instant::now();
-    let (put, last) =
-        tokio::join!(async { writer.put_status(&pod).await.map(|()| Instant::now()) }, all_sent(ztunnels, 1));
-    let (answered, last) = (put?, last?);
+    let (put, last) = tokio::join!(
+        async { writer.put_status(&pod).await.map(|()| Instant::now()) },
+        all_sent(ztunnels, 1)
+    );
+    let answered = put?;
+    let last = last?;
+
     Ok(json!({
         "asked_ms": millis(last - requested_at), "answered_ms": millis(last.saturating_duration_since(answered)),
     }))

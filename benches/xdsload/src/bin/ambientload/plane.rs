@@ -1,4 +1,5 @@
-//! An API server with a world made to measure, a control plane in ambient mode that reads it, and its ztunnels.
+//! An API server with a world made to measure, a control plane in ambient mode that reads it, and
+//! its ztunnels.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,7 +32,13 @@ pub(crate) struct Programs {
 /// A world in ambient mode with so many services.
 pub(crate) fn world(services: usize) -> World {
     let namespaces = services.div_ceil(SERVICES_PER_NAMESPACE);
-    World { services, pods: PODS, namespaces, ambient: true, ..World::default() }
+    World {
+        services,
+        pods: PODS,
+        namespaces,
+        ambient: true,
+        ..World::default()
+    }
 }
 
 /// An API server that has Istio's kinds, and no objects.
@@ -72,14 +79,22 @@ pub(crate) struct Started {
 pub(crate) async fn start(programs: &Programs, cluster: &Cluster) -> Result<Started> {
     let begun = Instant::now();
     let kubeconfig = cluster.admin_kubeconfig();
-    let mut navarch = Navarch::launch_on_kubernetes(&programs.navarch, &kubeconfig, &[], &ENVIRONMENT).await?;
+    let mut navarch =
+        Navarch::launch_on_kubernetes(&programs.navarch, &kubeconfig, &[], &ENVIRONMENT).await?;
     navarch.wait_ready_within(SYNC_TIMEOUT).await?;
-    let (ready, usage) = (begun.elapsed(), usage(navarch.pid())?);
-    Ok(Started { navarch, begun, ready, usage })
+    let ready = begun.elapsed();
+    let usage = usage(navarch.pid())?;
+    Ok(Started {
+        navarch,
+        begun,
+        ready,
+        usage,
+    })
 }
 
-/// Connects so many ztunnels, which hold something already where `held` says so, and waits until each has been sent `addresses`, or,
-/// where it need not be sent any, has its first response. The first remembers what it is sent.
+/// Connects so many ztunnels, which hold something already where `held` says so, and waits until
+/// each has been sent `addresses`, or, where it need not be sent any, has its first response. The
+/// first remembers what it is sent.
 ///
 /// # Errors
 /// When a stream fails.
@@ -92,8 +107,9 @@ pub(crate) async fn connect(
     let cpu = usage(navarch.pid())?.cpu_seconds;
     let sending = sending(navarch).await?;
     let begun = Instant::now();
-    let mut ztunnels: Vec<_> =
-        (0..count).map(|number| Ztunnel::connect(navarch.xds, number, held.clone(), number == 0)).collect();
+    let mut ztunnels: Vec<_> = (0..count)
+        .map(|number| Ztunnel::connect(navarch.xds, number, held.clone(), number == 0))
+        .collect();
     let mut synced = Synced::default();
     for ztunnel in &mut ztunnels {
         let (at, bytes) = ztunnel.sent(addresses).await?;
@@ -109,9 +125,16 @@ pub(crate) async fn connect(
 async fn sending(navarch: &Navarch) -> Result<f64> {
     let metrics = navarch.metrics().await?;
     let sums = ["pilot_xds_push_time_sum", "pilot_xds_send_time_sum"];
-    let lines = metrics.lines().filter(|line| sums.iter().any(|sum| line.starts_with(sum)));
-    let values =
-        lines.map(|line| line.rsplit(' ').next().unwrap_or_default().parse::<f64>().context("a sum is a number"));
+    let lines = metrics
+        .lines()
+        .filter(|line| sums.iter().any(|sum| line.starts_with(sum)));
+    let values = lines.map(|line| {
+        line.rsplit(' ')
+            .next()
+            .unwrap_or_default()
+            .parse::<f64>()
+            .context("a sum is a number")
+    });
     values.sum()
 }
 

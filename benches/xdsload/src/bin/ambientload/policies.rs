@@ -18,31 +18,50 @@ use super::plane::{PODS, Programs, all_sent, cluster, connect, fill, start, worl
 pub(crate) async fn measure(programs: &Programs, sizes: &Sizes) -> Result<(Vec<Figure>, Value)> {
     let world = world(sizes.policy_services);
     let cluster = cluster(programs).await?;
-    fill(&cluster, world, (0..sizes.policies).map(|n| policy(n, sizes.policy_services)).collect()).await?;
+    fill(
+        &cluster,
+        world,
+        (0..sizes.policies)
+            .map(|n| policy(n, sizes.policy_services))
+            .collect(),
+    )
+    .await?;
     let started = start(programs, &cluster).await?;
     let addresses = world.services * (1 + PODS);
-    let (mut ztunnels, first) = connect(&started.navarch, sizes.ztunnels, &Bytes::new(), addresses).await?;
+    let (mut ztunnels, first) =
+        connect(&started.navarch, sizes.ztunnels, &Bytes::new(), addresses).await?;
     let burst = sizes.burst.min(world.services * PODS);
-    let pods: Vec<Value> = (0..burst).map(|n| not_ready(world.pod(n / PODS, n % PODS))).collect();
+    let pods: Vec<Value> = (0..burst)
+        .map(|n| not_ready(world.pod(n / PODS, n % PODS)))
+        .collect();
+
     let cpu = usage(started.navarch.pid())?.cpu_seconds;
     let begun = Instant::now();
     let (put, last) = tokio::join!(
         async { cluster.seed_objects(pods).await.map(|_| begun.elapsed()) },
         all_sent(&mut ztunnels, burst)
     );
-    let (put, last) = (put?, last? - begun);
+    let put = put?;
+    let last = last? - begun;
+
     let cpu = usage(started.navarch.pid())?.cpu_seconds - cpu;
     let what = format!(
         "{burst} of {} pods change under {} policies, until all have it",
         world.services * PODS,
         sizes.policies
     );
+
     let figures = vec![
         Figure::with_goal(what, last.as_secs_f64(), "s", 1.0),
         Figure::beside("… of which etcd stores them", put.as_secs_f64(), "s"),
         Figure::beside("… CPU", cpu, "s"),
-        Figure::beside("first sync of all, CPU each", first.cpu_seconds * 1e3 / sizes.ztunnels as f64, "ms"),
+        Figure::beside(
+            "first sync of all, CPU each",
+            first.cpu_seconds * 1e3 / sizes.ztunnels as f64,
+            "ms",
+        ),
     ];
+
     started.navarch.stop().await?;
     Ok((
         figures,
@@ -69,7 +88,9 @@ fn policy(number: usize, services: usize) -> Value {
 
 /// A pod that is not ready any more.
 fn not_ready(mut pod: Value) -> Value {
-    let conditions = pod.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
+    let conditions = pod
+        .pointer_mut("/status/conditions")
+        .and_then(Value::as_array_mut);
     for condition in conditions.into_iter().flatten() {
         if condition.get("type").and_then(Value::as_str) == Some("Ready") {
             condition["status"] = json!("False");

@@ -20,25 +20,44 @@ const LATER: Duration = Duration::from_secs(10);
 /// # Errors
 /// When something cannot be measured.
 pub(crate) async fn measure(programs: &Programs, sizes: &Sizes) -> Result<(Vec<Figure>, Value)> {
-    let Sizes { start_services, cold_services, .. } = *sizes;
+    let Sizes {
+        start_services,
+        cold_services,
+        ..
+    } = *sizes;
     let mut ready = ready(programs, sizes).await?;
     let cold = cold(programs, sizes).await?;
     let of = |field: &str| {
-        median(ready.iter().map(|run| run.get(field).and_then(Value::as_f64).unwrap_or(f64::NAN)).collect())
+        median(
+            ready
+                .iter()
+                .map(|run| run.get(field).and_then(Value::as_f64).unwrap_or(f64::NAN))
+                .collect(),
+        )
     };
+
     let pods = start_services * PODS;
     let figures = vec![
-        Figure::with_goal(format!("ready, {pods} pods of {start_services} services"), of("ready_seconds"), "s", 1.5),
+        Figure::with_goal(
+            format!("ready, {pods} pods of {start_services} services"),
+            of("ready_seconds"),
+            "s",
+            1.5,
+        ),
         Figure::with_goal("… CPU until then", of("cpu_seconds"), "s", 1.5),
         Figure::beside("… CPU ten seconds later", of("cpu_seconds_later"), "s"),
         Figure::with_goal("… peak memory until then", of("peak_mb"), "MB", 110.0),
         Figure::with_goal(
-            format!("a ztunnel has all of {} pods after the start", cold_services * PODS),
+            format!(
+                "a ztunnel has all of {} pods after the start",
+                cold_services * PODS
+            ),
             median(cold.clone()),
             "s",
             5.0,
         ),
     ];
+
     ready.push(json!({ "cold_seconds": cold }));
     Ok((figures, json!(ready)))
 }
@@ -70,16 +89,26 @@ async fn cold(programs: &Programs, sizes: &Sizes) -> Result<Vec<f64>> {
     let mut runs = Vec::new();
     for _ in 0..sizes.runs {
         let started = start(programs, &cluster).await?;
-        let (ztunnels, _) = connect(&started.navarch, 1, &Bytes::new(), world.services * (1 + PODS)).await?;
+        let (ztunnels, _) = connect(
+            &started.navarch,
+            1,
+            &Bytes::new(),
+            world.services * (1 + PODS),
+        )
+        .await?;
         runs.push(started.begun.elapsed().as_secs_f64());
         drop(ztunnels);
         started.navarch.stop().await?;
     }
+
     Ok(runs)
 }
 
 /// kB of `/proc` as MB.
-#[expect(clippy::cast_precision_loss, reason = "memory of a process is far below 2^52")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "memory of a process is far below 2^52"
+)]
 pub(crate) fn megabytes(kilobytes: u64) -> f64 {
     kilobytes as f64 * 1024.0 / 1e6
 }

@@ -1,5 +1,5 @@
-//! A response, read no further than counting needs: the content of a resource is skipped, or a hundred readers would take the CPU that is
-//! measured.
+//! A response, read no further than counting needs: the content of a resource is skipped, or a
+//! hundred readers would take the CPU that is measured.
 
 use bytes::{Buf as _, BufMut as _, Bytes};
 use tonic::Status;
@@ -63,7 +63,8 @@ impl Decoder for BytesCodec {
 
     fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<(usize, Response)>, Status> {
         let bytes = buffer.remaining();
-        let response = prost::Message::decode(buffer).map_err(|error| Status::internal(error.to_string()))?;
+        let response =
+            prost::Message::decode(buffer).map_err(|error| Status::internal(error.to_string()))?;
         Ok(Some((bytes, response)))
     }
 }

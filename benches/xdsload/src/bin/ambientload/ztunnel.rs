@@ -1,4 +1,5 @@
-//! A ztunnel: it asks for all addresses and policies, acknowledges at once, and reports what it is sent by number and size.
+//! A ztunnel: it asks for all addresses and policies, acknowledges at once, and reports what it is
+//! sent by number and size.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -26,7 +27,8 @@ const ADDRESS: &str = "type.googleapis.com/istio.workload.Address";
 /// The type URL of AuthorizationPolicies as ztunnel reads them.
 const AUTHORIZATION: &str = "type.googleapis.com/istio.security.Authorization";
 /// The path of delta ADS.
-const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+const DELTA: &str =
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 /// How long the next response may take.
 const TIMEOUT: Duration = Duration::from_mins(5);
 /// Requests that wait to be sent.
@@ -46,12 +48,16 @@ pub(crate) struct AddressResponse {
     pub(crate) bytes: usize,
 }
 
-/// The `initial_resource_versions` of a request, encoded in no order, as a ztunnel does, which keeps them in a hash table.
+/// The `initial_resource_versions` of a request, encoded in no order, as a ztunnel does, which
+/// keeps them in a hash table.
 pub(crate) fn held(versions: Versions) -> Bytes {
     let mut bytes = Vec::new();
     for version in versions {
         let initial_resource_versions = [version].into();
-        let one = DeltaDiscoveryRequest { initial_resource_versions, ..DeltaDiscoveryRequest::default() };
+        let one = DeltaDiscoveryRequest {
+            initial_resource_versions,
+            ..DeltaDiscoveryRequest::default()
+        };
         // The entries of a map are fields of their own.
         bytes.extend(one.encode_to_vec());
     }
@@ -74,7 +80,8 @@ impl Drop for Ztunnel {
 }
 
 impl Ztunnel {
-    /// Connects one, which was sent `held` on an earlier stream (see [`held`]). It remembers versions where `remembers` says so.
+    /// Connects one, which was sent `held` on an earlier stream (see [`held`]). It remembers
+    /// versions where `remembers` says so.
     pub(crate) fn connect(server: SocketAddr, number: usize, held: Bytes, remembers: bool) -> Self {
         let (sender, responses) = mpsc::unbounded_channel();
         let versions = Arc::new(Mutex::new(Versions::new()));
@@ -85,7 +92,11 @@ impl Ztunnel {
                 let _ = sender.send(Err(error));
             }
         });
-        Self { responses, task, versions }
+        Self {
+            responses,
+            task,
+            versions,
+        }
     }
 
     /// Its next response with addresses.
@@ -94,15 +105,19 @@ impl Ztunnel {
     /// When the stream fails, or says nothing for five minutes.
     async fn response(&mut self) -> Result<AddressResponse> {
         let response = timeout(TIMEOUT, self.responses.recv()).await;
-        response.with_context(|| format!("no response for {TIMEOUT:?}"))?.context("the stream ended")?
+        response
+            .with_context(|| format!("no response for {TIMEOUT:?}"))?
+            .context("the stream ended")?
     }
 
-    /// Waits until it has been sent so many addresses; gives when the last of them came, and the bytes of all responses until then.
+    /// Waits until it has been sent so many addresses; gives when the last of them came, and the
+    /// bytes of all responses until then.
     ///
     /// # Errors
     /// When the stream fails, or says nothing for five minutes.
     pub(crate) async fn sent(&mut self, addresses: usize) -> Result<(Instant, usize)> {
-        let (mut seen, mut bytes) = (0, 0);
+        let mut seen = 0;
+        let mut bytes = 0;
         loop {
             let response = self.response().await?;
             seen += response.addresses;
@@ -128,11 +143,17 @@ async fn follow(
     remembered: Option<Arc<Mutex<Versions>>>,
 ) -> Result<()> {
     // As ztunnel's.
-    let endpoint =
-        Endpoint::from_shared(format!("http://{server}"))?.initial_stream_window_size(4 << 20).tcp_nodelay(true);
-    let mut grpc = tonic::client::Grpc::new(endpoint.connect().await?).max_decoding_message_size(usize::MAX);
+    let endpoint = Endpoint::from_shared(format!("http://{server}"))?
+        .initial_stream_window_size(4 << 20)
+        .tcp_nodelay(true);
+    let mut grpc =
+        tonic::client::Grpc::new(endpoint.connect().await?).max_decoding_message_size(usize::MAX);
     let (requests, outgoing) = mpsc::channel(REQUESTS);
-    for (type_url, node, held) in [(ADDRESS, Some(node(number)), held), (AUTHORIZATION, None, Bytes::new())] {
+
+    for (type_url, node, held) in [
+        (ADDRESS, Some(node(number)), held),
+        (AUTHORIZATION, None, Bytes::new()),
+    ] {
         let request = DeltaDiscoveryRequest {
             node,
             type_url: type_url.to_owned(),
@@ -140,29 +161,49 @@ async fn follow(
             ..DeltaDiscoveryRequest::default()
         };
         // Fields of one message may follow each other in any order.
-        requests.send([request.encode_to_vec(), held.to_vec()].concat().into()).await?;
+        requests
+            .send([request.encode_to_vec(), held.to_vec()].concat().into())
+            .await?;
     }
+
     let mut responses = open(&mut grpc, outgoing).await?;
+
     loop {
-        let (bytes, response) = responses.message().await?.context("the server ended the stream")?;
+        let (bytes, response) = responses
+            .message()
+            .await?
+            .context("the server ended the stream")?;
         let ack = DeltaDiscoveryRequest {
             type_url: response.type_url.clone(),
             response_nonce: response.nonce.clone(),
             ..DeltaDiscoveryRequest::default()
         };
         requests.send(Bytes::from(ack.encode_to_vec())).await?;
+
         if response.type_url != ADDRESS {
             continue;
         }
+
         let addresses = response.resources.len() + response.removed.len();
-        let read = AddressResponse { at: Instant::now(), addresses, bytes };
+        let read = AddressResponse {
+            at: Instant::now(),
+            addresses,
+            bytes,
+        };
+
         if let Some(versions) = &remembered {
             let mut versions = versions.lock();
             for name in response.removed {
                 versions.remove(&name);
             }
-            versions.extend(response.resources.into_iter().map(|resource| (resource.name, resource.version)));
+            versions.extend(
+                response
+                    .resources
+                    .into_iter()
+                    .map(|resource| (resource.name, resource.version)),
+            );
         }
+
         if sender.send(Ok(read)).is_err() {
             return Ok(());
         }
@@ -178,18 +219,29 @@ async fn open(
     }
     let request = tonic::Request::new(ReceiverStream::new(requests));
     let path = tonic::codegen::http::uri::PathAndQuery::from_static(DELTA);
-    Ok(grpc.streaming(request, path, BytesCodec).await?.into_inner())
+    Ok(grpc
+        .streaming(request, path, BytesCodec)
+        .await?
+        .into_inner())
 }
 
 /// The node of a request: the ztunnel of a node of Kubernetes, with an address of its own.
 fn node(number: usize) -> Node {
-    let text = |text: String| Value { kind: Some(Kind::StringValue(text)) };
+    let text = |text: String| Value {
+        kind: Some(Kind::StringValue(text)),
+    };
     let address = format!("10.1.{}.{}", number >> 8, number & 255);
-    let metadata =
-        [("NODE_NAME".to_owned(), text(format!("node-{number}"))), ("INSTANCE_IPS".to_owned(), text(address.clone()))];
+    let metadata = [
+        ("NODE_NAME".to_owned(), text(format!("node-{number}"))),
+        ("INSTANCE_IPS".to_owned(), text(address.clone())),
+    ];
     Node {
-        id: format!("ztunnel~{address}~ztunnel-{number}.istio-system~istio-system.svc.cluster.local"),
-        metadata: Some(Struct { fields: metadata.into_iter().collect() }),
+        id: format!(
+            "ztunnel~{address}~ztunnel-{number}.istio-system~istio-system.svc.cluster.local"
+        ),
+        metadata: Some(Struct {
+            fields: metadata.into_iter().collect(),
+        }),
         ..Node::default()
     }
 }

@@ -22,20 +22,30 @@ pub(crate) async fn plan(programs: &Programs, sizes: &Sizes) -> Result<(Vec<Figu
     let plane = Plane::start(programs, sizes.plan_services, &[], &[]).await?;
     let proxies = plane.proxies(sizes.plan_proxies, &[], |_| Ok(())).await?;
     let (_, _, file) = plane.rule();
-    let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    let text = std::fs::read_to_string(&file)
+        .with_context(|| format!("cannot read {}", file.display()))?;
     let changed = text.replace("10s", "5s");
     ensure!(changed != text, "the VirtualService has no timeout: {text}");
     let change = plane.path().join("change.yaml");
     std::fs::write(&change, changed)?;
+
     let change = change.display().to_string();
     let before = usage(plane.navarch.pid())?;
-    let (mut times, mut reached) = (Vec::new(), Value::Null);
+    let mut times = Vec::new();
+    let mut reached = Value::Null;
+
     for _ in 0..sizes.plans {
         let (took, plan) = plane.ask(&["plan", "-f", &change])?;
-        ensure!(plan["reached"] == json!(sizes.plan_proxies), "of all proxies the change reaches {}", plan["reached"]);
+        ensure!(
+            plan["reached"] == json!(sizes.plan_proxies),
+            "of all proxies the change reaches {}",
+            plan["reached"]
+        );
         times.push(took.as_secs_f64());
-        reached = json!({ "reached": plan["reached"], "types": plan["types"], "bytes": plan["bytes"] });
+        reached =
+            json!({ "reached": plan["reached"], "types": plan["types"], "bytes": plan["bytes"] });
     }
+
     let after = usage(plane.navarch.pid())?;
     let steps = steps(&plane, &change).await?;
     proxies.end().await?;
@@ -44,22 +54,45 @@ pub(crate) async fn plan(programs: &Programs, sizes: &Sizes) -> Result<(Vec<Figu
         sizes.plan_services, sizes.plan_proxies, sizes.plans
     );
     let detail = json!({ "seconds": times, "steps_ms": steps, "plan": reached, "before": before, "after": after });
-    Ok((vec![Figure::with_goal(what, median(times), "s", PLAN)], detail))
+
+    Ok((
+        vec![Figure::with_goal(what, median(times), "s", PLAN)],
+        detail,
+    ))
 }
 
 /// What the steps of one more plan take in the control plane, in milliseconds, as it says itself.
 async fn steps(plane: &Plane<'_>, change: &str) -> Result<Value> {
-    let proposal = json!({ "files": [{ "place": change, "text": std::fs::read_to_string(change)? }] });
-    let reply =
-        client::post(plane.navarch.monitoring, "localhost", "/debug/plan?part=true", proposal.to_string()).await?;
-    ensure!(reply.status == 200, "a plan: {} {}", reply.status, reply.body);
-    let timing = reply.headers.get("server-timing").context("the response has no Server-Timing")?.to_str()?;
+    let proposal =
+        json!({ "files": [{ "place": change, "text": std::fs::read_to_string(change)? }] });
+    let reply = client::post(
+        plane.navarch.monitoring,
+        "localhost",
+        "/debug/plan?part=true",
+        proposal.to_string(),
+    )
+    .await?;
+    ensure!(
+        reply.status == 200,
+        "a plan: {} {}",
+        reply.status,
+        reply.body
+    );
+
+    let timing = reply
+        .headers
+        .get("server-timing")
+        .context("the response has no Server-Timing")?
+        .to_str()?;
     let step = |step: &str| {
         let (name, took) = step.split_once(";dur=")?;
         Some((name.to_owned(), json!(took.parse::<f64>().ok()?)))
     };
     let steps: Option<serde_json::Map<_, _>> = timing.split(", ").map(step).collect();
-    Ok(steps.with_context(|| format!("cannot read {timing:?}"))?.into())
+
+    Ok(steps
+        .with_context(|| format!("cannot read {timing:?}"))?
+        .into())
 }
 
 /// Asks of a VirtualService that all proxies see how far it has come.
@@ -69,7 +102,9 @@ pub(crate) async fn applied(programs: &Programs, sizes: &Sizes) -> Result<(Vec<F
     let proxies = plane.proxies(count, &[], |_| Ok(())).await?;
     let (namespace, name, _) = plane.rule();
     let path = format!("/debug/applied?object=virtualservice/{namespace}/{name}");
-    let (mut commands, mut requests) = (Vec::new(), Vec::new());
+    let mut commands = Vec::new();
+    let mut requests = Vec::new();
+
     for _ in 0..sizes.asks {
         let (took, answer) = plane.ask(&["applied", "virtualservice", name, "-n", &namespace])?;
         is_taken(&answer["replicas"][0]["applied"], count)?;
@@ -78,13 +113,20 @@ pub(crate) async fn applied(programs: &Programs, sizes: &Sizes) -> Result<(Vec<F
         is_taken(&answer, count)?;
         requests.push(millis(took));
     }
+
     proxies.end().await?;
     let detail = json!({ "command_ms": commands, "request_ms": requests });
     let what = |what: &str| format!("{what}, {count} proxies, median of {}", sizes.asks);
     let figures = vec![
         Figure::with_goal(what("`navarch applied`"), median(commands), "ms", APPLIED),
-        Figure::with_goal(what("its request of `/debug/applied`"), median(requests), "ms", APPLIED),
+        Figure::with_goal(
+            what("its request of `/debug/applied`"),
+            median(requests),
+            "ms",
+            APPLIED,
+        ),
     ];
+
     Ok((figures, detail))
 }
 
@@ -93,12 +135,20 @@ async fn get(plane: &Plane<'_>, path: &str) -> Result<(Duration, Value)> {
     let begun = Instant::now();
     let reply = client::get(plane.navarch.monitoring, "localhost", path, &[]).await?;
     let took = begun.elapsed();
-    ensure!(reply.status == 200, "{path}: {} {}", reply.status, reply.body);
+    ensure!(
+        reply.status == 200,
+        "{path}: {} {}",
+        reply.status,
+        reply.body
+    );
     Ok((took, serde_json::from_str(&reply.body)?))
 }
 
 /// Whether an object is taken by so many proxies, and reaches no others.
 fn is_taken(applied: &Value, proxies: usize) -> Result<()> {
-    ensure!([&applied["reached"], &applied["taken"]] == [&json!(proxies); 2], "{proxies} proxies, and {applied}");
+    ensure!(
+        [&applied["reached"], &applied["taken"]] == [&json!(proxies); 2],
+        "{proxies} proxies, and {applied}"
+    );
     Ok(())
 }

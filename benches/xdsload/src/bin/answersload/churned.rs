@@ -1,4 +1,5 @@
-//! What is paid all the time for answers afterwards: the history of pushes, and the record, while objects change.
+//! What is paid all the time for answers afterwards: the history of pushes, and the record, while
+//! objects change.
 
 use std::fs;
 use std::time::Duration;
@@ -51,8 +52,13 @@ pub(crate) async fn measure(
     sizes: &Sizes,
     [history, record]: [bool; 2],
 ) -> Result<(Vec<Figure>, Value)> {
-    let manners = [(Manner::Usual, true), (Manner::Forgets, history), (Manner::Records, record)];
+    let manners = [
+        (Manner::Usual, true),
+        (Manner::Forgets, history),
+        (Manner::Records, record),
+    ];
     let mut all: Vec<(Manner, Taken)> = Vec::new();
+
     for round in 1..=sizes.rounds {
         for (manner, _) in manners.iter().filter(|(_, is_run)| *is_run) {
             let taken = run(programs, sizes, *manner).await?;
@@ -60,54 +66,100 @@ pub(crate) async fn measure(
             all.push((*manner, taken));
         }
     }
+
     let of = |manner: Manner, get: fn(&Taken) -> f64| {
-        median(all.iter().filter(|(other, _)| *other == manner).map(|(_, taken)| get(taken)).collect())
+        median(
+            all.iter()
+                .filter(|(other, _)| *other == manner)
+                .map(|(_, taken)| get(taken))
+                .collect(),
+        )
     };
+
     let cpu = |manner| of(manner, |taken| taken.cpu);
     let proxies = sizes.churn_proxies as f64;
     let mut figures = Vec::new();
     let usual = cpu(Manner::Usual);
-    let churn =
-        format!("{} changes a second, {} proxies, {} s", sizes.churn_rate, sizes.churn_proxies, sizes.churn_seconds);
+    let churn = format!(
+        "{} changes a second, {} proxies, {} s",
+        sizes.churn_rate, sizes.churn_proxies, sizes.churn_seconds
+    );
+
     figures.push(Figure::beside(
-        format!("CPU as it is by default ({churn}, medians of {})", sizes.rounds),
+        format!(
+            "CPU as it is by default ({churn}, medians of {})",
+            sizes.rounds
+        ),
         usual,
         "% of a core",
     ));
+
     if history {
-        let (bytes, without) = (of(Manner::Usual, |taken| taken.history) / proxies, cpu(Manner::Forgets));
-        let rss = of(Manner::Usual, |taken| taken.rss_kb) - of(Manner::Forgets, |taken| taken.rss_kb);
+        let bytes = of(Manner::Usual, |taken| taken.history) / proxies;
+        let without = cpu(Manner::Forgets);
+        let rss =
+            of(Manner::Usual, |taken| taken.rss_kb) - of(Manner::Forgets, |taken| taken.rss_kb);
         figures.push(Figure::with_goal(
             "history of pushes, memory a proxy (counted: `navarch_push_history_bytes`)",
             bytes,
             "bytes",
             HISTORY,
         ));
+
         figures.push(Figure::with_goal(
             "… CPU more than with `NAVARCH_PUSH_HISTORY=0`",
             usual - without,
             "% of a core",
             UNSEEN,
         ));
-        figures.push(Figure::beside("… resident memory more, of the process", rss, "kB"));
+
+        figures.push(Figure::beside(
+            "… resident memory more, of the process",
+            rss,
+            "kB",
+        ));
     }
+
     if record {
         // What all threads use differs by more from run to run than the record costs.
-        let (writes, pushes) = (of(Manner::Records, |taken| taken.record_thread), |taken: &Taken| taken.push_thread);
+        let writes = of(Manner::Records, |taken| taken.record_thread);
+        let pushes = |taken: &Taken| taken.push_thread;
         let more = writes + of(Manner::Records, pushes) - of(Manner::Usual, pushes);
         let what = "`--record`, CPU more of the threads that push and write";
         figures.push(Figure::with_goal(what, more, "% of a core", RECORD));
-        figures.push(Figure::beside("… relative to the CPU of all threads without it", 100.0 * more / usual, "%"));
-        figures.push(Figure::beside("… of it the thread that writes", writes, "% of a core"));
-        figures.push(Figure::beside("… CPU more of all threads", cpu(Manner::Records) - usual, "% of a core"));
+        figures.push(Figure::beside(
+            "… relative to the CPU of all threads without it",
+            100.0 * more / usual,
+            "%",
+        ));
+
+        figures.push(Figure::beside(
+            "… of it the thread that writes",
+            writes,
+            "% of a core",
+        ));
+
+        figures.push(Figure::beside(
+            "… CPU more of all threads",
+            cpu(Manner::Records) - usual,
+            "% of a core",
+        ));
     }
+
     let detail = |(manner, taken): &(Manner, Taken)| {
-        let Taken { cpu, record_thread, push_thread, rss_kb, history } = taken;
+        let Taken {
+            cpu,
+            record_thread,
+            push_thread,
+            rss_kb,
+            history,
+        } = taken;
         json!({
             "manner": format!("{manner:?}"), "cpu_percent": cpu, "record_thread_percent": record_thread,
             "push_thread_percent": push_thread, "rss_kb": rss_kb, "history_bytes": history,
         })
     };
+
     Ok((figures, Value::Array(all.iter().map(detail).collect())))
 }
 
@@ -122,6 +174,7 @@ async fn run(programs: &Programs, sizes: &Sizes, manner: Manner) -> Result<Taken
     };
     let plane = Plane::start(programs, sizes.services, environment, &args).await?;
     let pid = plane.navarch.pid();
+
     let [seconds, rate] = [sizes.churn_seconds, sizes.churn_rate].map(|number| number.to_string());
     let threads = || anyhow::Ok([thread_seconds(pid, "record")?, thread_seconds(pid, "push")?]);
     let mut begun: Option<(Instant, [f64; 2])> = None;
@@ -132,35 +185,73 @@ async fn run(programs: &Programs, sizes: &Sizes, manner: Manner) -> Result<Taken
         }
         Ok(())
     };
+
     let churn = ["--churn", &seconds, "--churn-rate", &rate];
-    let proxies = plane.proxies(sizes.churn_proxies, &churn, meanwhile).await?;
+    let proxies = plane
+        .proxies(sizes.churn_proxies, &churn, meanwhile)
+        .await?;
     let (begun, before) = begun.context("the proxies did not report the churn")?;
-    let (after, elapsed) = (threads()?, begun.elapsed().max(Duration::from_millis(1)).as_secs_f64());
+    let after = threads()?;
+    let elapsed = begun.elapsed().max(Duration::from_millis(1)).as_secs_f64();
     let percent = |at: usize| 100.0 * (after[at] - before[at]) / elapsed;
-    let (record_thread, push_thread) = (percent(0), percent(1));
+    let record_thread = percent(0);
+
+    let push_thread = percent(1);
     let history = plane.metric("navarch_push_history_bytes").await?;
     let report = proxies.end().await?;
-    let moments = report["churn"]["moments"].as_array().context("the report of the churn has no times")?;
-    let (first, last) = moments.first().zip(moments.last()).context("the report of the churn has no times")?;
+    let moments = report["churn"]["moments"]
+        .as_array()
+        .context("the report of the churn has no times")?;
+    let (first, last) = moments
+        .first()
+        .zip(moments.last())
+        .context("the report of the churn has no times")?;
+
     let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
     let between = |get: fn(&Value) -> &Value| number(get(last)) - number(get(first));
-    let cpu = 100.0 * between(|moment| &moment["usage"]["cpu_seconds"]) / between(|moment| &moment["at"]);
-    Ok(Taken { cpu, record_thread, push_thread, rss_kb: number(&last["usage"]["rss_kb"]), history })
+    let cpu =
+        100.0 * between(|moment| &moment["usage"]["cpu_seconds"]) / between(|moment| &moment["at"]);
+
+    Ok(Taken {
+        cpu,
+        record_thread,
+        push_thread,
+        rss_kb: number(&last["usage"]["rss_kb"]),
+        history,
+    })
 }
 
 /// Seconds of CPU that the threads of a name have used; 0 where there are none.
 fn thread_seconds(pid: u32, name: &str) -> Result<f64> {
     let mut seconds = 0.0;
+
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         // A thread may end meanwhile.
-        let Ok(stat) = fs::read_to_string(task?.path().join("stat")) else { continue };
+        let Ok(stat) = fs::read_to_string(task?.path().join("stat")) else {
+            continue;
+        };
+
         if !stat.contains(&format!("({name})")) {
             continue;
         }
+
         // The name in parentheses may hold anything; what follows it is fixed.
-        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
-        let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or_default();
+        let fields: Vec<&str> = stat
+            .rsplit(") ")
+            .next()
+            .unwrap_or_default()
+            .split(' ')
+            .collect();
+
+        let ticks = |at: usize| {
+            fields
+                .get(at)
+                .and_then(|field| field.parse::<f64>().ok())
+                .unwrap_or_default()
+        };
+
         seconds += (ticks(11) + ticks(12)) / TICKS;
     }
+
     Ok(seconds)
 }

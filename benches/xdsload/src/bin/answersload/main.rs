@@ -1,12 +1,21 @@
-//! What answers about changes cost: `navarch plan`, `navarch applied`, the history of pushes, the record, and quarantine.
+//! What answers about changes cost: `navarch plan`, `navarch applied`, the history of pushes, the
+//! record, and quarantine.
 //!
-//! `answersload NAVARCH ROOT RESULTS`: the program, the checkout, a folder for the result. Each part starts a control plane of its own
-//! on a directory with a mesh made to measure, and `xdsload`, which lies beside this program, as its proxies. Prints a table with
-//! the goals, and writes it and all figures to `RESULTS/answers.md` and `RESULTS/answers.json`. Fails when something cannot be
-//! measured; a missed goal is printed as "missed".
+//! `answersload NAVARCH ROOT RESULTS`: the program, the checkout, a folder for the result. Each
+//! part starts a control plane of its own on a directory with a mesh made to measure, and
+//! `xdsload`, which lies beside this program, as its proxies. Prints a table with the goals, and
+//! writes it and all figures to `RESULTS/answers.md` and `RESULTS/answers.json`. Fails when
+//! something cannot be measured; a missed goal is printed as "missed".
 
-#![allow(clippy::indexing_slicing, reason = "indexing JSON with a missing key gives null")]
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table goes to stdout, progress to stderr")]
+#![allow(
+    clippy::indexing_slicing,
+    reason = "indexing JSON with a missing key gives null"
+)]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "the table goes to stdout, progress to stderr"
+)]
 
 mod asked;
 mod churned;
@@ -101,33 +110,76 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 5] = [Self::Plan, Self::Applied, Self::History, Self::Record, Self::Quarantine];
+    const ALL: [Self; 5] = [
+        Self::Plan,
+        Self::Applied,
+        Self::History,
+        Self::Record,
+        Self::Quarantine,
+    ];
 }
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let Args { navarch, root, results, only, sizes } = Args::parse();
+    let Args {
+        navarch,
+        root,
+        results,
+        only,
+        sizes,
+    } = Args::parse();
+
     let xdsload = std::env::current_exe()?.with_file_name("xdsload");
-    let programs = Programs { navarch, xdsload, root };
-    let (mut figures, mut details) = (Vec::new(), json!({}));
+    let programs = Programs {
+        navarch,
+        xdsload,
+        root,
+    };
+    let mut figures = Vec::new();
+    let mut details = json!({});
     let mut found = |part: &str, (mut of_part, detail): (Vec<Figure>, Value)| {
         eprintln!("{part}: {detail}");
         figures.append(&mut of_part);
         details[part] = detail;
     };
+
     if only.contains(&Part::Plan) {
-        found("plan", asked::plan(&programs, &sizes).await.context("navarch plan")?);
+        found(
+            "plan",
+            asked::plan(&programs, &sizes)
+                .await
+                .context("navarch plan")?,
+        );
     }
+
     if only.contains(&Part::Applied) {
-        found("applied", asked::applied(&programs, &sizes).await.context("navarch applied")?);
+        found(
+            "applied",
+            asked::applied(&programs, &sizes)
+                .await
+                .context("navarch applied")?,
+        );
     }
+
     if only.contains(&Part::History) || only.contains(&Part::Record) {
         let compared = [only.contains(&Part::History), only.contains(&Part::Record)];
-        found("churn", churned::measure(&programs, &sizes, compared).await.context("under changes all the time")?);
+        found(
+            "churn",
+            churned::measure(&programs, &sizes, compared)
+                .await
+                .context("under changes all the time")?,
+        );
     }
+
     if only.contains(&Part::Quarantine) {
-        found("quarantine", refused::measure(&programs, &sizes).await.context("quarantine")?);
+        found(
+            "quarantine",
+            refused::measure(&programs, &sizes)
+                .await
+                .context("quarantine")?,
+        );
     }
+
     print!("{}", report(&results, "answers", &figures, &details)?);
     Ok(())
 }

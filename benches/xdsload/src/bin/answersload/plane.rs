@@ -49,7 +49,8 @@ pub(crate) struct Proxies {
 }
 
 impl<'a> Plane<'a> {
-    /// Makes a mesh of so many services, a tenth of them with rules, and starts the control plane on it.
+    /// Makes a mesh of so many services, a tenth of them with rules, and starts the control plane
+    /// on it.
     ///
     /// # Errors
     /// When the mesh cannot be written, or the control plane does not get ready.
@@ -68,17 +69,36 @@ impl<'a> Plane<'a> {
             ("--virtual-services", rules),
             ("--destination-rules", rules),
         ];
-        let size: Vec<String> = sizes.iter().flat_map(|(flag, size)| [(*flag).to_owned(), size.to_string()]).collect();
+
+        let size: Vec<String> = sizes
+            .iter()
+            .flat_map(|(flag, size)| [(*flag).to_owned(), size.to_string()])
+            .collect();
         let mesh = folder.path().join("mesh");
-        run(Command::new(&programs.xdsload).arg("generate").arg("--config-dir").arg(&mesh).args(&size))?;
-        let mut all = vec![format!("--mesh-config={}", programs.root.join("deploy/samples/mesh.yaml").display())];
+        run(Command::new(&programs.xdsload)
+            .arg("generate")
+            .arg("--config-dir")
+            .arg(&mesh)
+            .args(&size))?;
+
+        let mut all = vec![format!(
+            "--mesh-config={}",
+            programs.root.join("deploy/samples/mesh.yaml").display()
+        )];
         all.extend_from_slice(args);
-        let navarch = Navarch::start_at(&programs.navarch, &mesh, &all, environment, Addresses::ANY).await?;
-        Ok(Self { programs, navarch, size, folder })
+        let navarch =
+            Navarch::start_at(&programs.navarch, &mesh, &all, environment, Addresses::ANY).await?;
+
+        Ok(Self {
+            programs,
+            navarch,
+            size,
+            folder,
+        })
     }
 
-    /// Connects so many proxies, tells them what else to do, and gives them once they have done it. `meanwhile` is given what they have
-    /// said so far, again and again.
+    /// Connects so many proxies, tells them what else to do, and gives them once they have done it.
+    /// `meanwhile` is given what they have said so far, again and again.
     ///
     /// # Errors
     /// When they fail, or take too long.
@@ -89,7 +109,9 @@ impl<'a> Plane<'a> {
         mut meanwhile: impl FnMut(&str) -> Result<()>,
     ) -> Result<Proxies> {
         let report = self.folder.path().join("proxies.json");
-        let mut args: Vec<String> = ["run", "--hold", "--proxies", &count.to_string()].map(str::to_owned).to_vec();
+        let mut args: Vec<String> = ["run", "--hold", "--proxies", &count.to_string()]
+            .map(str::to_owned)
+            .to_vec();
         let flags = [
             ("--server", self.navarch.xds.to_string()),
             ("--pid", self.navarch.pid().to_string()),
@@ -97,13 +119,25 @@ impl<'a> Plane<'a> {
             ("--config-dir", self.mesh().display().to_string()),
             ("--out", report.display().to_string()),
         ];
-        args.extend(flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
+
+        args.extend(
+            flags
+                .into_iter()
+                .flat_map(|(flag, value)| [flag.to_owned(), value]),
+        );
         args.extend(self.size.iter().cloned());
         args.extend(more.iter().map(|arg| (*arg).to_owned()));
         args.push("--changes".to_owned());
-        let mut process =
-            Process::start("xdsload", &self.programs.xdsload, &args, &self.folder.path().join("proxies.log"))?;
+
+        let mut process = Process::start(
+            "xdsload",
+            &self.programs.xdsload,
+            &args,
+            &self.folder.path().join("proxies.log"),
+        )?;
+
         let end = Instant::now() + SYNC_TIMEOUT;
+
         loop {
             let output = process.output();
             meanwhile(&output)?;
@@ -111,7 +145,10 @@ impl<'a> Plane<'a> {
                 return Ok(Proxies { process, report });
             }
             process.check_running()?;
-            ensure!(Instant::now() < end, "the proxies did not finish within {SYNC_TIMEOUT:?}:\n{output}");
+            ensure!(
+                Instant::now() < end,
+                "the proxies did not finish within {SYNC_TIMEOUT:?}:\n{output}"
+            );
             sleep(LOOK).await;
         }
     }
@@ -124,17 +161,25 @@ impl<'a> Plane<'a> {
     /// A VirtualService that reaches all proxies: its namespace, its name and its file.
     pub(crate) fn rule(&self) -> (String, &'static str, PathBuf) {
         let namespace = format!("ns{}", 7 % NAMESPACES);
-        let file = self.mesh().join(format!("virtualservice/vs7.{namespace}.yaml"));
+        let file = self
+            .mesh()
+            .join(format!("virtualservice/vs7.{namespace}.yaml"));
         (namespace, "vs7", file)
     }
 
-    /// Runs a command of `navarch` that asks this control plane, and gives how long that took and what it printed.
+    /// Runs a command of `navarch` that asks this control plane, and gives how long that took and
+    /// what it printed.
     ///
     /// # Errors
     /// When it fails.
     pub(crate) fn ask(&self, args: &[&str]) -> Result<(Duration, Value)> {
         let mut command = Command::new(&self.programs.navarch);
-        command.args(args).args(["-o", "json", "--address", &self.navarch.monitoring.to_string()]);
+        command.args(args).args([
+            "-o",
+            "json",
+            "--address",
+            &self.navarch.monitoring.to_string(),
+        ]);
         let begun = Instant::now();
         let output = run(&mut command)?;
         let took = begun.elapsed();
@@ -147,8 +192,12 @@ impl<'a> Plane<'a> {
     /// When there is none.
     pub(crate) async fn metric(&self, name: &str) -> Result<f64> {
         let metrics = self.navarch.metrics().await?;
-        let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.with_context(|| format!("{name} is not among the metrics"))?.parse().context("a number")
+        let line = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.with_context(|| format!("{name} is not among the metrics"))?
+            .parse()
+            .context("a number")
     }
 
     /// A folder of its own for what it writes.
@@ -166,7 +215,8 @@ impl Proxies {
         if !self.process.stop(END).await? {
             bail!("the proxies did not end within {END:?}");
         }
-        let report = std::fs::read(&self.report).with_context(|| format!("cannot read {}", self.report.display()))?;
+        let report = std::fs::read(&self.report)
+            .with_context(|| format!("cannot read {}", self.report.display()))?;
         let report: Value = serde_json::from_slice(&report)?;
         ensure!(report["broken"] == 0, "{} streams broke", report["broken"]);
         Ok(report)
@@ -175,7 +225,13 @@ impl Proxies {
 
 /// Runs a command, and fails with what it says.
 fn run(command: &mut Command) -> Result<Output> {
-    let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
-    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let output = command
+        .output()
+        .with_context(|| format!("cannot start {command:?}"))?;
+    ensure!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(output)
 }

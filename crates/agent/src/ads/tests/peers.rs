@@ -15,16 +15,27 @@ async fn open(
 ) {
     let (asks, receiver) = mpsc::channel(8);
     asks.send(delta(own::LISTENER)).await.unwrap();
-    let answers = world.envoy.delta_aggregated_resources(ReceiverStream::new(receiver)).await.unwrap().into_inner();
+    let answers = world
+        .envoy
+        .delta_aggregated_resources(ReceiverStream::new(receiver))
+        .await
+        .unwrap()
+        .into_inner();
     let mut visit = world.delta.recv().await.unwrap();
     for wanted in [own::LISTENER, own::NAME_TABLE] {
-        assert_eq!(visit.requests.message().await.unwrap().unwrap().type_url, wanted);
+        assert_eq!(
+            visit.requests.message().await.unwrap().unwrap().type_url,
+            wanted
+        );
     }
     (asks, answers, visit)
 }
 
 fn delta(type_url: &str) -> DeltaDiscoveryRequest {
-    DeltaDiscoveryRequest { type_url: type_url.to_owned(), ..DeltaDiscoveryRequest::default() }
+    DeltaDiscoveryRequest {
+        type_url: type_url.to_owned(),
+        ..DeltaDiscoveryRequest::default()
+    }
 }
 
 /// Waits until entries of this client wait for who it is, and the control plane is asked.
@@ -55,16 +66,44 @@ async fn peers_are_requested_on_envoys_stream_and_not_forwarded_to_envoy() {
     let mut world = world_with(Some(metrics.clone())).await;
     let (_asks, mut answers, mut visit) = open(&mut world).await;
     assert_eq!(requested(&metrics, &mut visit).await, ["net/10.0.0.1"]);
-    visit.answers.send(Ok(response("net/10.0.0.1"))).await.unwrap();
+    visit
+        .answers
+        .send(Ok(response("net/10.0.0.1")))
+        .await
+        .unwrap();
+
     let ack = visit.requests.message().await.unwrap().unwrap();
-    assert_eq!((ack.type_url.as_str(), ack.response_nonce.as_str(), ack.error_detail), (WORKLOAD, "n1", None));
-    assert!(!metrics.look_up_client("10.0.0.1", BUYER), "that nobody is there is known");
+    assert_eq!(
+        (
+            ack.type_url.as_str(),
+            ack.response_nonce.as_str(),
+            ack.error_detail
+        ),
+        (WORKLOAD, "n1", None)
+    );
+
+    assert!(
+        !metrics.look_up_client("10.0.0.1", BUYER),
+        "that nobody is there is known"
+    );
+
     // On a new stream it is subscribed to once more.
-    visit.answers.send(Err(Status::unavailable("it restarts"))).await.unwrap();
-    assert_eq!(answers.message().await.unwrap_err().code(), tonic::Code::Unavailable);
+    visit
+        .answers
+        .send(Err(Status::unavailable("it restarts")))
+        .await
+        .unwrap();
+    assert_eq!(
+        answers.message().await.unwrap_err().code(),
+        tonic::Code::Unavailable
+    );
+
     let (_asks, _answers, mut visit) = open(&mut world).await;
     let again = visit.requests.message().await.unwrap().unwrap();
-    assert_eq!((again.type_url.as_str(), again.resource_names_subscribe), (WORKLOAD, vec!["net/10.0.0.1".to_owned()]));
+    assert_eq!(
+        (again.type_url.as_str(), again.resource_names_subscribe),
+        (WORKLOAD, vec!["net/10.0.0.1".to_owned()])
+    );
     world.stop.cancel();
 }
 
@@ -74,17 +113,35 @@ async fn peers_are_not_requested_again_after_unimplemented() {
     let mut world = world_with(Some(metrics.clone())).await;
     let (_asks, mut answers, mut visit) = open(&mut world).await;
     assert_eq!(requested(&metrics, &mut visit).await, ["/10.0.0.1"]);
-    visit.answers.send(Err(Status::unimplemented("what is that"))).await.unwrap();
-    assert_eq!(answers.message().await.unwrap_err().code(), tonic::Code::Unimplemented);
-    let (asks, mut answers, mut visit) = open(&mut world).await;
-    assert!(!metrics.look_up_client("10.0.0.1", BUYER) && !metrics.look_up_client("10.0.0.2", BUYER));
-    asks.send(delta(CLUSTER)).await.unwrap();
-    assert_eq!(visit.requests.message().await.unwrap().unwrap().type_url, CLUSTER);
     visit
         .answers
-        .send(Ok(DeltaDiscoveryResponse { type_url: CLUSTER.to_owned(), ..Default::default() }))
+        .send(Err(Status::unimplemented("what is that")))
         .await
         .unwrap();
+
+    assert_eq!(
+        answers.message().await.unwrap_err().code(),
+        tonic::Code::Unimplemented
+    );
+    let (asks, mut answers, mut visit) = open(&mut world).await;
+    assert!(
+        !metrics.look_up_client("10.0.0.1", BUYER) && !metrics.look_up_client("10.0.0.2", BUYER)
+    );
+
+    asks.send(delta(CLUSTER)).await.unwrap();
+    assert_eq!(
+        visit.requests.message().await.unwrap().unwrap().type_url,
+        CLUSTER
+    );
+    visit
+        .answers
+        .send(Ok(DeltaDiscoveryResponse {
+            type_url: CLUSTER.to_owned(),
+            ..Default::default()
+        }))
+        .await
+        .unwrap();
+
     assert_eq!(answers.message().await.unwrap().unwrap().type_url, CLUSTER);
     world.stop.cancel();
 }
@@ -95,11 +152,20 @@ async fn workloads_that_envoy_requests_are_forwarded_to_envoy() {
     let mut world = world_with(Some(metrics.clone())).await;
     let (asks, mut answers, mut visit) = open(&mut world).await;
     asks.send(delta(WORKLOAD)).await.unwrap();
-    assert_eq!(visit.requests.message().await.unwrap().unwrap().type_url, WORKLOAD);
+    assert_eq!(
+        visit.requests.message().await.unwrap().unwrap().type_url,
+        WORKLOAD
+    );
+
     visit.answers.send(Ok(response("x"))).await.unwrap();
     assert_eq!(answers.message().await.unwrap().unwrap(), response("x"));
     metrics.look_up_client("10.0.0.1", BUYER);
     asks.send(delta(CLUSTER)).await.unwrap();
-    assert_eq!(visit.requests.message().await.unwrap().unwrap().type_url, CLUSTER, "the agent asks for nothing");
+    assert_eq!(
+        visit.requests.message().await.unwrap().unwrap().type_url,
+        CLUSTER,
+        "the agent asks for nothing"
+    );
+
     world.stop.cancel();
 }

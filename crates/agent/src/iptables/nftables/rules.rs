@@ -37,28 +37,34 @@ fn dns_is_captured(capture: &Capture) -> bool {
 /// # Errors
 /// When a range of addresses is invalid.
 pub(super) fn rules(capture: &Capture) -> Result<Ruleset, CaptureError> {
-    let (included, excluded) = (capture.included()?, capture.excluded()?);
+    let included = capture.included()?;
+    let excluded = capture.excluded()?;
     let mut rules = Ruleset::default();
     let dns = dns_is_captured(capture);
     interfaces(&mut rules, capture);
     redirections(&mut rules, capture);
     inbound(&mut rules, capture);
     before_proxy(&mut rules, capture);
+
     for (owner, id) in owners(capture) {
         own_traffic(&mut rules, capture, &included, (owner, id), dns);
     }
+
     owner_groups(&mut rules, capture);
     if dns {
         dns::redirect(&mut rules, capture);
     }
+
     outbound(&mut rules, capture, &included, &excluded);
     if capture.mode == Mode::Tproxy {
         marks::marks(&mut rules, capture);
     }
+
     Ok(rules)
 }
 
-/// Excludes interfaces from capture. `outbound` inserts the redirects of virtual machines before their `return`.
+/// Excludes interfaces from capture. `outbound` inserts the redirects of virtual machines before
+/// their `return`.
 fn interfaces(rules: &mut Ruleset, capture: &Capture) {
     let tables: &[Table] = match capture.mode {
         Mode::Redirect => &[Table::Nat],
@@ -66,25 +72,64 @@ fn interfaces(rules: &mut Ruleset, capture: &Capture) {
     };
     for table in tables {
         for interface in list(&capture.excluded_interfaces) {
-            rules.append(*table, "prerouting", format!("iifname {interface} counter return"));
-            rules.append(*table, "output", format!("oifname {interface} counter return"));
+            rules.append(
+                *table,
+                "prerouting",
+                format!("iifname {interface} counter return"),
+            );
+            rules.append(
+                *table,
+                "output",
+                format!("oifname {interface} counter return"),
+            );
         }
     }
+
     for interface in list(&capture.virtual_interfaces) {
-        rules.insert(Table::Nat, "prerouting", 0, format!("iifname {interface} counter return"));
+        rules.insert(
+            Table::Nat,
+            "prerouting",
+            0,
+            format!("iifname {interface} counter return"),
+        );
     }
 }
 
 /// The chains that redirect to Envoy's ports.
 fn redirections(rules: &mut Ruleset, capture: &Capture) {
     if capture.drop_invalid {
-        rules.append(Table::Mangle, "prerouting", format!("{TCP} ct state invalid counter jump istio-drop"));
+        rules.append(
+            Table::Mangle,
+            "prerouting",
+            format!("{TCP} ct state invalid counter jump istio-drop"),
+        );
         rules.append(Table::Mangle, "istio-drop", "counter drop");
     }
-    let Capture { tunnel_port, proxy_port, inbound_port, .. } = capture;
-    rules.append(Table::Nat, "istio-inbound", format!("{TCP} tcp dport {tunnel_port} counter return"));
-    rules.append(Table::Nat, "istio-redirect", format!("{TCP} counter redirect to :{proxy_port}"));
-    rules.append(Table::Nat, "istio-in-redirect", format!("{TCP} counter redirect to :{inbound_port}"));
+
+    let Capture {
+        tunnel_port,
+        proxy_port,
+        inbound_port,
+        ..
+    } = capture;
+
+    rules.append(
+        Table::Nat,
+        "istio-inbound",
+        format!("{TCP} tcp dport {tunnel_port} counter return"),
+    );
+
+    rules.append(
+        Table::Nat,
+        "istio-redirect",
+        format!("{TCP} counter redirect to :{proxy_port}"),
+    );
+
+    rules.append(
+        Table::Nat,
+        "istio-in-redirect",
+        format!("{TCP} counter redirect to :{inbound_port}"),
+    );
 }
 
 /// Redirects inbound connections to Envoy.
@@ -92,6 +137,7 @@ fn inbound(rules: &mut Ruleset, capture: &Capture) {
     if capture.inbound_ports.is_empty() {
         return;
     }
+
     let table = match capture.mode {
         Mode::Redirect => Table::Nat,
         Mode::Tproxy => {
@@ -99,10 +145,20 @@ fn inbound(rules: &mut Ruleset, capture: &Capture) {
             Table::Mangle
         }
     };
-    rules.append(table, "prerouting", format!("{TCP} counter jump istio-inbound"));
+
+    rules.append(
+        table,
+        "prerouting",
+        format!("{TCP} counter jump istio-inbound"),
+    );
+
     if capture.inbound_ports == "*" {
         for port in list(&capture.inbound_ports_excluded) {
-            rules.append(table, "istio-inbound", format!("{TCP} tcp dport {port} counter return"));
+            rules.append(
+                table,
+                "istio-inbound",
+                format!("{TCP} tcp dport {port} counter return"),
+            );
         }
         to_envoy(rules, capture.mode, "");
     } else {
@@ -116,87 +172,173 @@ fn inbound(rules: &mut Ruleset, capture: &Capture) {
 fn to_envoy(rules: &mut Ruleset, mode: Mode, matching: &str) {
     match mode {
         Mode::Redirect => {
-            rules.append(Table::Nat, "istio-inbound", format!("{TCP}{matching} counter jump istio-in-redirect"));
+            rules.append(
+                Table::Nat,
+                "istio-inbound",
+                format!("{TCP}{matching} counter jump istio-in-redirect"),
+            );
         }
         Mode::Tproxy => {
-            let known = format!("{TCP} ct state related,established{matching} counter jump istio-divert");
+            let known =
+                format!("{TCP} ct state related,established{matching} counter jump istio-divert");
             rules.append(Table::Mangle, "istio-inbound", known);
-            rules.append(Table::Mangle, "istio-inbound", format!("{TCP}{matching} counter jump istio-tproxy"));
+            rules.append(
+                Table::Mangle,
+                "istio-inbound",
+                format!("{TCP}{matching} counter jump istio-tproxy"),
+            );
         }
     }
 }
 
-/// The rules before those for Envoy's own traffic: excluded ports, and Envoy's connections to the application.
+/// The rules before those for Envoy's own traffic: excluded ports, and Envoy's connections to the
+/// application.
 fn before_proxy(rules: &mut Ruleset, capture: &Capture) {
     rules.append(Table::Nat, "output", "counter jump istio-output");
+
     for port in list(&capture.outbound_ports_excluded) {
         for protocol in ["tcp", "udp"] {
-            rules.append(Table::Nat, "istio-output", format!("{protocol} dport {port} counter return"));
+            rules.append(
+                Table::Nat,
+                "istio-output",
+                format!("{protocol} dport {port} counter return"),
+            );
         }
     }
+
     for family in capture.families() {
-        let text = format!("oifname lo {} saddr {} counter return", ip(family), family.inbound_source());
+        let text = format!(
+            "oifname lo {} saddr {} counter return",
+            ip(family),
+            family.inbound_source()
+        );
         rules.append(Table::Nat, "istio-output", text);
     }
 }
 
-/// Excludes Envoy's own traffic. Envoy's traffic to the pod itself is inbound traffic again and stays captured.
-fn own_traffic(rules: &mut Ruleset, capture: &Capture, included: &Ranges, (owner, id): (&str, &str), dns: bool) {
+/// Excludes Envoy's own traffic. Envoy's traffic to the pod itself is inbound traffic again and
+/// stays captured.
+fn own_traffic(
+    rules: &mut Ruleset,
+    capture: &Capture,
+    included: &Ranges,
+    (owner, id): (&str, &str),
+    dns: bool,
+) {
     let tunnel = &capture.tunnel_port;
-    // The agent's own queries to a DNS server in the pod must not be redirected to Envoy's inbound port.
-    let ports = if dns && owner == "skuid" { format!("{{ 53, {tunnel} }}") } else { tunnel.clone() };
+
+    // The agent's own queries to a DNS server in the pod must not be redirected to Envoy's inbound
+    // port.
+    let ports = if dns && owner == "skuid" {
+        format!("{{ 53, {tunnel} }}")
+    } else {
+        tunnel.clone()
+    };
+
     for family in capture.families() {
-        let (ip, loopback) = (ip(family), capture.loopback(family));
+        let ip = ip(family);
+        let loopback = capture.loopback(family);
         let text = format!(
             "oifname lo {TCP} {ip} daddr != {loopback} tcp dport != {ports} {owner} {id} counter jump istio-in-redirect"
         );
         rules.append(Table::Nat, "istio-output", text);
     }
+
     if !included.name_loopback() {
         // The application's TCP queries to a DNS server on loopback must still be captured.
-        let but_dns = if dns { format!("{TCP} tcp dport != 53 ") } else { String::new() };
-        rules.append(Table::Nat, "istio-output", format!("oifname lo {but_dns}{owner} != {id} counter return"));
+        let but_dns = if dns {
+            format!("{TCP} tcp dport != 53 ")
+        } else {
+            String::new()
+        };
+        rules.append(
+            Table::Nat,
+            "istio-output",
+            format!("oifname lo {but_dns}{owner} != {id} counter return"),
+        );
     }
-    rules.append(Table::Nat, "istio-output", format!("{owner} {id} counter return"));
+
+    rules.append(
+        Table::Nat,
+        "istio-output",
+        format!("{owner} {id} counter return"),
+    );
 }
 
 /// Captures the traffic of the included groups, or of all groups except the excluded ones.
 fn owner_groups(rules: &mut Ruleset, capture: &Capture) {
     if capture.owner_groups == "*" {
         for group in list(&capture.owner_groups_excluded) {
-            rules.append(Table::Nat, "istio-output", format!("skgid {group} counter return"));
+            rules.append(
+                Table::Nat,
+                "istio-output",
+                format!("skgid {group} counter return"),
+            );
         }
         return;
     }
-    let none_of: String = list(&capture.owner_groups).map(|group| format!("skgid != {group} ")).collect();
-    rules.append(Table::Nat, "istio-output", format!("{none_of}counter return"));
+
+    let none_of: String = list(&capture.owner_groups)
+        .map(|group| format!("skgid != {group} "))
+        .collect();
+    rules.append(
+        Table::Nat,
+        "istio-output",
+        format!("{none_of}counter return"),
+    );
 }
 
 /// Redirects outbound connections to Envoy.
 fn outbound(rules: &mut Ruleset, capture: &Capture, included: &Ranges, excluded: &Ranges) {
     for family in capture.families() {
-        let text = format!("{} daddr {} counter return", ip(family), capture.loopback(family));
+        let text = format!(
+            "{} daddr {} counter return",
+            ip(family),
+            capture.loopback(family)
+        );
         rules.append(Table::Nat, "istio-output", text);
     }
+
     for family in capture.families() {
         for range in excluded.of(family) {
-            rules.append(Table::Nat, "istio-output", format!("{} daddr {range} counter return", ip(family)));
+            rules.append(
+                Table::Nat,
+                "istio-output",
+                format!("{} daddr {range} counter return", ip(family)),
+            );
         }
     }
+
     for port in list(&capture.outbound_ports) {
-        rules.append(Table::Nat, "istio-output", format!("tcp dport {port} counter jump istio-redirect"));
+        rules.append(
+            Table::Nat,
+            "istio-output",
+            format!("tcp dport {port} counter jump istio-redirect"),
+        );
     }
+
     if included.all {
         rules.append(Table::Nat, "istio-output", "counter jump istio-redirect");
         for interface in list(&capture.virtual_interfaces) {
-            rules.insert(Table::Nat, "prerouting", 0, format!("iifname {interface} counter jump istio-redirect"));
+            rules.insert(
+                Table::Nat,
+                "prerouting",
+                0,
+                format!("iifname {interface} counter jump istio-redirect"),
+            );
         }
     }
+
     for family in capture.families() {
         for range in included.of(family) {
             let to = format!("{} daddr {range} counter jump istio-redirect", ip(family));
             for interface in list(&capture.virtual_interfaces) {
-                rules.insert(Table::Nat, "prerouting", 0, format!("iifname {interface} {to}"));
+                rules.insert(
+                    Table::Nat,
+                    "prerouting",
+                    0,
+                    format!("iifname {interface} {to}"),
+                );
             }
             rules.append(Table::Nat, "istio-output", to);
         }

@@ -5,10 +5,19 @@ use crate::iptables::options::HostFacts;
 
 /// Parses a command line, on a machine with both families.
 fn options(line: &str) -> Options {
-    let arguments: Vec<_> = line.split(' ').filter(|word| !word.is_empty()).map(str::to_owned).collect();
-    let addresses = ["10.0.0.1", "fd00::1"].map(|address| address.parse().unwrap()).to_vec();
-    let host =
-        HostFacts { addresses, name_servers: Some(vec!["10.96.0.10".into(), "fd00::a".into()]), proxy_user: None };
+    let arguments: Vec<_> = line
+        .split(' ')
+        .filter(|word| !word.is_empty())
+        .map(str::to_owned)
+        .collect();
+    let addresses = ["10.0.0.1", "fd00::1"]
+        .map(|address| address.parse().unwrap())
+        .to_vec();
+    let host = HostFacts {
+        addresses,
+        name_servers: Some(vec!["10.96.0.10".into(), "fd00::a".into()]),
+        proxy_user: None,
+    };
     let arguments = [vec!["--native-nftables".to_owned()], arguments].concat();
     Options::read(&arguments, &crate::variables::Variables::default(), &host).unwrap()
 }
@@ -62,6 +71,7 @@ fn an_nftables_table_is_created_in_one_transaction() {
         format!("add rule {table} istio-output ip daddr 127.0.0.1/32 counter return"),
         format!("add rule {table} istio-output counter jump istio-redirect"),
     ];
+
     assert_eq!(planned[0].lines, expected);
 }
 
@@ -77,6 +87,7 @@ fn queries_of_both_families_go_to_the_agent_and_are_tracked_apart() {
             "ip6 daddr fd00::a/128 udp dport 53 counter redirect to :15053",
         ]
     );
+
     assert_eq!(
         lines(line, "rule inet istio-proxy-raw istio-output-dns"),
         [
@@ -88,13 +99,24 @@ fn queries_of_both_families_go_to_the_agent_and_are_tracked_apart() {
             "udp dport 53 ip6 daddr fd00::a/128 counter ct zone set 2",
         ]
     );
+
     assert_eq!(
-        lines("--redirect-dns --capture-all-dns -u 7", "rule inet istio-proxy-nat istio-output-dns"),
-        ["meta l4proto tcp tcp dport 53 counter redirect to :15053", "udp dport 53 counter redirect to :15053"]
+        lines(
+            "--redirect-dns --capture-all-dns -u 7",
+            "rule inet istio-proxy-nat istio-output-dns"
+        ),
+        [
+            "meta l4proto tcp tcp dport 53 counter redirect to :15053",
+            "udp dport 53 counter redirect to :15053"
+        ]
     );
+
     let output = lines(line, "rule inet istio-proxy-nat istio-output");
     let itself = "oifname lo meta l4proto tcp ip6 daddr != ::1/128 tcp dport != { 53, 15008 } skuid 7 counter jump";
-    assert!(output.iter().any(|rule| rule.starts_with(itself)), "{output:?}");
+    assert!(
+        output.iter().any(|rule| rule.starts_with(itself)),
+        "{output:?}"
+    );
     let loopback = "oifname lo meta l4proto tcp tcp dport != 53 skuid != 7 counter return";
     assert!(output.iter().any(|rule| rule == loopback), "{output:?}");
 }
@@ -112,6 +134,7 @@ fn tproxy_rules_mark_packets_and_have_istios_order() {
             "index 2 iifname lo meta l4proto tcp mark != 1338 counter return",
         ]
     );
+
     assert_eq!(
         lines(line, "rule inet istio-proxy-mangle prerouting"),
         [
@@ -121,13 +144,23 @@ fn tproxy_rules_mark_packets_and_have_istios_order() {
             "meta l4proto tcp mark 9 counter ct mark set mark",
         ]
     );
+
     assert_eq!(
         lines(line, "rule inet istio-proxy-mangle istio-tproxy"),
-        ["meta l4proto tcp ip daddr != 127.0.0.1/32 tproxy ip to :15006 meta mark set 9 counter accept"]
+        [
+            "meta l4proto tcp ip daddr != 127.0.0.1/32 tproxy ip to :15006 meta mark set 9 counter accept"
+        ]
     );
+
     // The first insertion has no existing rule to precede.
-    let first = lines("-m TPROXY", "add rule inet istio-proxy-mangle istio-inbound");
-    assert_eq!(first.first().map(String::as_str), Some("meta l4proto tcp mark 1337 counter return"));
+    let first = lines(
+        "-m TPROXY",
+        "add rule inet istio-proxy-mangle istio-inbound",
+    );
+    assert_eq!(
+        first.first().map(String::as_str),
+        Some("meta l4proto tcp mark 1337 counter return")
+    );
 }
 
 #[test]
@@ -141,8 +174,12 @@ fn ranges_groups_and_interfaces_are_in_the_right_chains() {
             "index 0 iifname eth1 ip6 daddr 2001:db8::/32 counter jump istio-redirect",
         ]
     );
+
     let output = lines(line, "rule inet istio-proxy-nat istio-output");
-    assert_eq!(output[..2], ["tcp dport 91 counter return", "udp dport 91 counter return"]);
+    assert_eq!(
+        output[..2],
+        ["tcp dport 91 counter return", "udp dport 91 counter return"]
+    );
     assert_eq!(
         output[output.len() - 5..],
         [
@@ -153,8 +190,15 @@ fn ranges_groups_and_interfaces_are_in_the_right_chains() {
             "ip6 daddr 2001:db8::/32 counter jump istio-redirect",
         ]
     );
-    let loopback = lines("-i 127.1.2.3/32 -u 7", "rule inet istio-proxy-nat istio-output");
-    assert!(loopback.iter().all(|rule| !rule.contains("skuid != 7")), "{loopback:?}");
+
+    let loopback = lines(
+        "-i 127.1.2.3/32 -u 7",
+        "rule inet istio-proxy-nat istio-output",
+    );
+    assert!(
+        loopback.iter().all(|rule| !rule.contains("skuid != 7")),
+        "{loopback:?}"
+    );
 }
 
 #[test]
@@ -168,9 +212,15 @@ fn obsolete_rules_are_removed_whether_they_exist_or_not() {
 
 #[test]
 fn decisions_are_logged_before_they_are_made() {
-    let output = lines("--iptables-trace-logging -i *", "rule inet istio-proxy-nat istio-output");
+    let output = lines(
+        "--iptables-trace-logging -i *",
+        "rule inet istio-proxy-nat istio-output",
+    );
     assert_eq!(
         output[output.len() - 2..],
-        [r#"log group 1337 prefix "istio-output:istio-redirect" snaplen 60"#, "counter jump istio-redirect"]
+        [
+            r#"log group 1337 prefix "istio-output:istio-redirect" snaplen 60"#,
+            "counter jump istio-redirect"
+        ]
     );
 }

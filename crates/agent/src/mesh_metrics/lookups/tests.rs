@@ -28,13 +28,25 @@ fn workload(uid: &str, name: &str, addresses: &[IpAddr]) -> RawResource {
         addresses: addresses.iter().map(bytes).collect(),
         ..Workload::default()
     };
-    let any = RawAny { type_url: String::new(), value: workload.encode_to_vec().into() };
-    RawResource { name: uid.to_owned(), resource: Some(any), ..RawResource::default() }
+
+    let any = RawAny {
+        type_url: String::new(),
+        value: workload.encode_to_vec().into(),
+    };
+    RawResource {
+        name: uid.to_owned(),
+        resource: Some(any),
+        ..RawResource::default()
+    }
 }
 
 fn answer(resources: Vec<RawResource>, removed: &[&str]) -> RawDeltaDiscoveryResponse {
     let removed_resources = removed.iter().map(|name| (*name).to_owned()).collect();
-    RawDeltaDiscoveryResponse { resources, removed_resources, ..RawDeltaDiscoveryResponse::default() }
+    RawDeltaDiscoveryResponse {
+        resources,
+        removed_resources,
+        ..RawDeltaDiscoveryResponse::default()
+    }
 }
 
 fn names(names: &[&str]) -> Vec<String> {
@@ -55,24 +67,52 @@ fn a_peer_is_looked_up_once_and_then_cached() {
     assert_eq!(lookups.find(at(1), BUYER, now), Answer::Pending(now + WAIT));
     assert_eq!(lookups.find(at(2), BUYER, now), Answer::Pending(now + WAIT));
     assert_eq!(lookups.find(at(1), BUYER, now), Answer::Pending(now + WAIT));
-    let requested = NameChanges { subscribe: names(&["net/10.0.0.1", "net/10.0.0.2"]), unsubscribe: Vec::new() };
-    assert_eq!((lookups.next(stream), lookups.next(stream)), (Some(requested), None));
+    let requested = NameChanges {
+        subscribe: names(&["net/10.0.0.1", "net/10.0.0.2"]),
+        unsubscribe: Vec::new(),
+    };
+
+    assert_eq!(
+        (lookups.next(stream), lookups.next(stream)),
+        (Some(requested), None)
+    );
     let pod = workload(UID, "client", &[at(1), at(7)]);
     lookups.take(answer(vec![pod], &["net/10.0.0.2"])).unwrap();
-    assert_eq!(lookups.find(at(1), BUYER, now), Answer::Known(DESCRIPTION.into()));
-    assert_eq!(lookups.find(at(1), "spiffe://other/ns/shop/sa/buyer", now), Answer::Known(DESCRIPTION.into()));
-    // Another identity at the address is somebody else, and what means nothing is not asked for again.
-    assert_eq!(lookups.find(at(1), "spiffe://td/ns/shop/sa/seller", now), Answer::Unknown);
+    assert_eq!(
+        lookups.find(at(1), BUYER, now),
+        Answer::Known(DESCRIPTION.into())
+    );
+
+    assert_eq!(
+        lookups.find(at(1), "spiffe://other/ns/shop/sa/buyer", now),
+        Answer::Known(DESCRIPTION.into())
+    );
+
+    // Another identity at the address is somebody else, and what means nothing is not asked for
+    // again.
+    assert_eq!(
+        lookups.find(at(1), "spiffe://td/ns/shop/sa/seller", now),
+        Answer::Unknown
+    );
     assert_eq!(lookups.find(at(2), BUYER, now), Answer::Unknown);
     assert!(!lookups.has_changes() && lookups.is_settled(at(2)));
+
     assert_eq!(lookups.by_uid.len(), 1);
-    assert_eq!(lookups.by_uid[UID], [at(1)], "nobody has asked for its other address");
+    assert_eq!(
+        lookups.by_uid[UID],
+        [at(1)],
+        "nobody has asked for its other address"
+    );
+
     // What means nothing may mean something later, and workloads go.
-    lookups.take(answer(vec![workload("b", "b", &[at(2)])], &[UID])).unwrap();
+    lookups
+        .take(answer(vec![workload("b", "b", &[at(2)])], &[UID]))
+        .unwrap();
     assert_eq!(lookups.find(at(1), BUYER, now), Answer::Unknown);
     assert!(
         matches!(lookups.find(at(2), BUYER, now), Answer::Known(description) if description.starts_with("b;shop;b;"))
     );
+
     assert!(!lookups.by_uid.contains_key(UID));
 }
 
@@ -81,9 +121,23 @@ fn workloads_with_the_same_address_and_identity_keep_only_common_metadata() {
     let now = Instant::now();
     let (mut lookups, _) = begun(now);
     lookups.find(at(1), BUYER, now);
-    lookups.take(answer(vec![workload("a", "client", &[at(1)]), workload("b", "client", &[at(1)])], &[])).unwrap();
-    assert_eq!(lookups.find(at(1), BUYER, now), Answer::Known(DESCRIPTION.into()));
-    lookups.take(answer(vec![workload("b", "other", &[at(1)])], &[])).unwrap();
+    lookups
+        .take(answer(
+            vec![
+                workload("a", "client", &[at(1)]),
+                workload("b", "client", &[at(1)]),
+            ],
+            &[],
+        ))
+        .unwrap();
+
+    assert_eq!(
+        lookups.find(at(1), BUYER, now),
+        Answer::Known(DESCRIPTION.into())
+    );
+    lookups
+        .take(answer(vec![workload("b", "other", &[at(1)])], &[]))
+        .unwrap();
     assert_eq!(lookups.find(at(1), BUYER, now), Answer::Unknown);
 }
 
@@ -95,18 +149,30 @@ fn peer_lookups_time_out_and_fail_at_once_without_a_stream() {
     assert_eq!(lookups.find(at(1), BUYER, now + WAIT), Answer::Unknown);
     lookups.find(at(2), BUYER, now);
     lookups.end(stream);
-    assert_eq!([at(2), at(3)].map(|address| lookups.find(address, BUYER, now)), [Answer::Unknown, Answer::Unknown]);
+    assert_eq!(
+        [at(2), at(3)].map(|address| lookups.find(address, BUYER, now)),
+        [Answer::Unknown, Answer::Unknown]
+    );
+
     // Nothing was asked for without a stream; the next one asks for what is known.
     let next = lookups.begin(now);
     lookups.end(stream);
     assert_eq!(lookups.next(stream), None);
-    assert_eq!(lookups.next(next).unwrap().subscribe, ["net/10.0.0.1", "net/10.0.0.2"]);
+    assert_eq!(
+        lookups.next(next).unwrap().subscribe,
+        ["net/10.0.0.1", "net/10.0.0.2"]
+    );
+
     // A control plane that does not serve it is left in peace.
     lookups.refused(now);
     let third = lookups.begin(now);
     assert_eq!(lookups.find(at(4), BUYER, now), Answer::Unknown);
     let later = now + REFUSAL_PAUSE;
-    assert_eq!(lookups.find(at(4), BUYER, later), Answer::Pending(later + WAIT));
+    assert_eq!(
+        lookups.find(at(4), BUYER, later),
+        Answer::Pending(later + WAIT)
+    );
+
     assert_eq!(lookups.next(third).unwrap().subscribe, ["net/10.0.0.4"]);
 }
 
@@ -117,14 +183,37 @@ fn peers_of_an_earlier_stream_are_kept_until_the_next_stream_responds() {
     for last in [1, 2] {
         lookups.find(at(last), BUYER, now);
     }
-    lookups.take(answer(vec![workload(UID, "client", &[at(1)]), workload("old", "old", &[at(2)])], &[])).unwrap();
+
+    lookups
+        .take(answer(
+            vec![
+                workload(UID, "client", &[at(1)]),
+                workload("old", "old", &[at(2)]),
+            ],
+            &[],
+        ))
+        .unwrap();
+
     lookups.end(stream);
     lookups.begin(now);
-    assert_eq!(lookups.find(at(1), BUYER, now), Answer::Known(DESCRIPTION.into()));
+    assert_eq!(
+        lookups.find(at(1), BUYER, now),
+        Answer::Known(DESCRIPTION.into())
+    );
+
     // Meanwhile one has gone, and another has the address of the other.
-    lookups.take(answer(vec![workload("new", "client", &[at(2)])], &["net/10.0.0.1"])).unwrap();
+    lookups
+        .take(answer(
+            vec![workload("new", "client", &[at(2)])],
+            &["net/10.0.0.1"],
+        ))
+        .unwrap();
+
     assert_eq!(lookups.find(at(1), BUYER, now), Answer::Unknown);
-    assert_eq!(lookups.find(at(2), BUYER, now), Answer::Known(DESCRIPTION.into()));
+    assert_eq!(
+        lookups.find(at(2), BUYER, now),
+        Answer::Known(DESCRIPTION.into())
+    );
     assert_eq!(lookups.by_uid.len(), 1);
 }
 
@@ -136,21 +225,37 @@ fn addresses_and_names_in_requests_are_bounded() {
     for number in 0..MAX_PEERS {
         lookups.find(address(number), BUYER, now);
     }
-    let requested =
-        std::iter::from_fn(|| lookups.next(stream)).map(|changes| changes.subscribe.len()).collect::<Vec<_>>();
+
+    let requested = std::iter::from_fn(|| lookups.next(stream))
+        .map(|changes| changes.subscribe.len())
+        .collect::<Vec<_>>();
     assert_eq!(requested, [MAX_NAMES; MAX_PEERS / MAX_NAMES]);
-    lookups.take(answer(vec![workload(UID, "client", &[address(1), address(4000)])], &[])).unwrap();
+    lookups
+        .take(answer(
+            vec![workload(UID, "client", &[address(1), address(4000)])],
+            &[],
+        ))
+        .unwrap();
+
     let later = now + Duration::from_secs(1);
     lookups.find(address(0), BUYER, later);
     lookups.find(address(MAX_PEERS), BUYER, later);
     assert_eq!(lookups.peers.len(), MAX_PEERS - EVICTION_BATCH + 1);
     let changes = lookups.next(stream).unwrap();
-    assert_eq!((changes.subscribe, changes.unsubscribe.len()), (names(&["net/0.0.16.0"]), EVICTION_BATCH));
+    assert_eq!(
+        (changes.subscribe, changes.unsubscribe.len()),
+        (names(&["net/0.0.16.0"]), EVICTION_BATCH)
+    );
+
     assert!(lookups.peers.contains_key(&address(0)), "it was seen");
     assert_eq!(lookups.by_uid[UID], [address(4000)]);
     let broken = RawResource {
-        resource: Some(RawAny { value: Bytes::from_static(&[0xff]), ..RawAny::default() }),
+        resource: Some(RawAny {
+            value: Bytes::from_static(&[0xff]),
+            ..RawAny::default()
+        }),
         ..RawResource::default()
     };
+
     assert!(lookups.take(answer(vec![broken], &[])).is_err());
 }

@@ -15,13 +15,24 @@ const KNOWN: &str = "source_workload=\"client-v1\",source_canonical_service=\"cl
 fn server() -> (MeshMetrics, Arc<Log>, peer_subscription::PeerSubscription) {
     let metrics = MeshMetrics::in_network(workload("web", "shop"), "", "net");
     let reporter = Reporter::Destination;
-    let name = MetricsLog { reporter, host_names_service: false, finds_peers: true, metrics: Vec::new() }.to_name();
-    let (log, asking) = (metrics.log(&name).unwrap(), metrics.subscribe_to_peers());
+    let name = MetricsLog {
+        reporter,
+        host_names_service: false,
+        finds_peers: true,
+        metrics: Vec::new(),
+    }
+    .to_name();
+    let log = metrics.log(&name).unwrap();
+    let asking = metrics.subscribe_to_peers();
     (metrics, log, asking)
 }
 
 fn address(ip: &str) -> Option<Address> {
-    Some(Address { socket_address: Some(SocketAddress { address: ip.to_owned().into() }) })
+    Some(Address {
+        socket_address: Some(SocketAddress {
+            address: ip.to_owned().into(),
+        }),
+    })
 }
 
 /// An entry of a connection from 10.0.0.1 under an identity.
@@ -47,19 +58,41 @@ fn answer(metrics: &MeshMetrics, is_known: bool) {
         addresses: vec![vec![10, 0, 0, 1].into()],
         ..WireWorkload::default()
     };
-    let any = RawAny { type_url: WORKLOAD.to_owned(), value: workload.encode_to_vec().into() };
-    let resource = RawResource { name: "a".to_owned(), resource: Some(any), ..RawResource::default() };
+
+    let any = RawAny {
+        type_url: WORKLOAD.to_owned(),
+        value: workload.encode_to_vec().into(),
+    };
+    let resource = RawResource {
+        name: "a".to_owned(),
+        resource: Some(any),
+        ..RawResource::default()
+    };
+
     let answer = RawDeltaDiscoveryResponse {
         resources: if is_known { vec![resource] } else { Vec::new() },
-        removed_resources: if is_known { Vec::new() } else { vec!["net/10.0.0.1".to_owned()] },
+        removed_resources: if is_known {
+            Vec::new()
+        } else {
+            vec!["net/10.0.0.1".to_owned()]
+        },
         nonce: "n".to_owned(),
         ..RawDeltaDiscoveryResponse::default()
     };
-    assert_eq!(metrics.take_peers(answer.encode_to_vec().into()), ("n".to_owned(), None));
+
+    assert_eq!(
+        metrics.take_peers(answer.encode_to_vec().into()),
+        ("n".to_owned(), None)
+    );
 }
 
 fn lines(metrics: &MeshMetrics, name: &str) -> Vec<String> {
-    metrics.exposition().lines().filter(|line| line.starts_with(name)).map(str::to_owned).collect()
+    metrics
+        .exposition()
+        .lines()
+        .filter(|line| line.starts_with(name))
+        .map(str::to_owned)
+        .collect()
 }
 
 #[tokio::test]
@@ -67,19 +100,30 @@ async fn a_connection_waits_for_the_answer_and_is_counted_with_it() {
     let (metrics, log, asking) = server();
     let now = Instant::now();
     metrics.count_connections(&log, &[entry("a", AccessLogType::TcpPeriodic, 10)], now);
-    metrics.count_connections(&log, &[entry("a", AccessLogType::TcpConnectionEnd, 15)], now);
+    metrics.count_connections(
+        &log,
+        &[entry("a", AccessLogType::TcpConnectionEnd, 15)],
+        now,
+    );
+
     assert!(lines(&metrics, OPENED).is_empty());
     assert_eq!(asking.next().await.subscribe, ["net/10.0.0.1"]);
     answer(&metrics, true);
-    for (name, value) in
-        [(OPENED, 1), ("istio_tcp_connections_closed_total{", 1), ("istio_tcp_received_bytes_total{", 15)]
-    {
+
+    for (name, value) in [
+        (OPENED, 1),
+        ("istio_tcp_connections_closed_total{", 1),
+        ("istio_tcp_received_bytes_total{", 15),
+    ] {
         let lines = lines(&metrics, name);
         assert!(
-            lines.len() == 1 && lines[0].contains(KNOWN) && lines[0].ends_with(&format!("}} {value}")),
+            lines.len() == 1
+                && lines[0].contains(KNOWN)
+                && lines[0].ends_with(&format!("}} {value}")),
             "{lines:?}"
         );
     }
+
     // From then on nobody waits, and requests without a header are counted with it, too.
     metrics.count_connections(&log, &[entry("b", AccessLogType::TcpPeriodic, 1)], now);
     let mut plain = request(&[]);
@@ -88,6 +132,7 @@ async fn a_connection_waits_for_the_answer_and_is_counted_with_it() {
     common.metadata = None;
     common.downstream_remote_address = address("192.0.2.1");
     common.downstream_direct_remote_address = address("::ffff:10.0.0.1");
+
     metrics.count_requests(&log, &[plain], now);
     assert!(lines(&metrics, OPENED)[0].ends_with("} 2"));
     assert!(lines(&metrics, "istio_requests_total{")[0].contains(KNOWN));
@@ -102,40 +147,67 @@ fn unresolved_peers_are_counted_as_unknown_after_a_timeout() {
     assert!(lines(&metrics, OPENED).is_empty());
     metrics.count_connections(&log, &[], begin + Duration::from_secs(2));
     let counted = lines(&metrics, OPENED);
-    assert!(counted.len() == 1 && counted[0].contains("source_workload=\"unknown\""), "{counted:?}");
+    assert!(
+        counted.len() == 1 && counted[0].contains("source_workload=\"unknown\""),
+        "{counted:?}"
+    );
+
     // Its labels stay, though others are known later.
     answer(&metrics, true);
-    metrics.count_connections(&log, &[entry("a", AccessLogType::TcpConnectionEnd, 10)], Instant::now());
+    metrics.count_connections(
+        &log,
+        &[entry("a", AccessLogType::TcpConnectionEnd, 10)],
+        Instant::now(),
+    );
     let closed = lines(&metrics, "istio_tcp_connections_closed_total{");
-    assert!(closed.len() == 1 && closed[0].contains("source_workload=\"unknown\""), "{closed:?}");
+
+    assert!(
+        closed.len() == 1 && closed[0].contains("source_workload=\"unknown\""),
+        "{closed:?}"
+    );
 }
 
 #[test]
 fn known_and_unresolvable_peers_are_counted_at_once() {
     let (metrics, log, asking) = server();
     let now = Instant::now();
+
     // Without an identity, with a header, and where the control plane does not tell.
     let mut plain = entry("a", AccessLogType::TcpPeriodic, 1);
     plain.common_properties.as_mut().unwrap().tls_properties = None;
     metrics.count_connections(&log, &[plain], now);
     let mut with_headers = request(&[]);
     inbound(with_headers.common_properties.as_mut().unwrap());
-    with_headers.common_properties.as_mut().unwrap().downstream_remote_address = address("10.0.0.1");
+    with_headers
+        .common_properties
+        .as_mut()
+        .unwrap()
+        .downstream_remote_address = address("10.0.0.1");
+
     metrics.count_requests(&log, &[with_headers], now);
-    let other = metrics.log(&super::log(Reporter::Destination, Vec::new())).unwrap();
+    let other = metrics
+        .log(&super::log(Reporter::Destination, Vec::new()))
+        .unwrap();
     metrics.count_connections(&other, &[entry("b", AccessLogType::TcpPeriodic, 1)], now);
     let mut pipe = entry("c", AccessLogType::TcpPeriodic, 1);
-    pipe.common_properties.as_mut().unwrap().downstream_remote_address = None;
+    pipe.common_properties
+        .as_mut()
+        .unwrap()
+        .downstream_remote_address = None;
+
     metrics.count_connections(&log, &[pipe], now);
     assert!(!metrics.state.lock().lookups.has_changes());
     assert_eq!(lines(&metrics, OPENED).len(), 2);
+
     // Nobody is there, and nobody asks any more.
     metrics.count_connections(&log, &[entry("d", AccessLogType::TcpPeriodic, 1)], now);
     answer(&metrics, false);
     drop(asking);
     metrics.count_connections(&log, &[entry("e", AccessLogType::TcpPeriodic, 1)], now);
-    let counted: u32 =
-        lines(&metrics, OPENED).iter().filter_map(|line| line.rsplit_once(' ')?.1.parse::<u32>().ok()).sum();
+    let counted: u32 = lines(&metrics, OPENED)
+        .iter()
+        .filter_map(|line| line.rsplit_once(' ')?.1.parse::<u32>().ok())
+        .sum();
     assert_eq!(counted, 5);
 }
 
@@ -143,15 +215,31 @@ fn known_and_unresolvable_peers_are_counted_at_once() {
 fn waiting_requests_are_bounded_and_the_oldest_counted_without_peers() {
     let (metrics, log, _asking) = server();
     let now = Instant::now();
+
     for number in 0..=1000 {
-        metrics.count_connections(&log, &[entry(&number.to_string(), AccessLogType::TcpPeriodic, 1)], now);
+        metrics.count_connections(
+            &log,
+            &[entry(&number.to_string(), AccessLogType::TcpPeriodic, 1)],
+            now,
+        );
     }
+
     let counted = lines(&metrics, OPENED);
-    assert!(counted.len() == 1 && counted[0].ends_with("} 1"), "{counted:?}");
+    assert!(
+        counted.len() == 1 && counted[0].ends_with("} 1"),
+        "{counted:?}"
+    );
+
     // Bytes count, too.
     let mut large = entry("large", AccessLogType::TcpPeriodic, 1);
     let tag = ("value.0".to_owned(), vec![b'x'; 5 << 20]);
-    large.common_properties.as_mut().unwrap().custom_tags.extend([tag]);
+    large
+        .common_properties
+        .as_mut()
+        .unwrap()
+        .custom_tags
+        .extend([tag]);
+
     metrics.count_connections(&log, &[large], now);
     assert!(lines(&metrics, OPENED)[0].ends_with("} 1002"));
 }

@@ -15,7 +15,8 @@ use super::*;
 /// How long anything may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Sends the same bytes over every connection for as long as somebody takes them, after a beginning.
+/// Sends the same bytes over every connection for as long as somebody takes them, after a
+/// beginning.
 async fn endless(beginning: &'static [u8], again: &'static [u8], tasks: &mut JoinSet<()>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -40,11 +41,18 @@ async fn endless(beginning: &'static [u8], again: &'static [u8], tasks: &mut Joi
 async fn over_tls(protocols: &[&[u8]], tasks: &mut JoinSet<()>) -> u16 {
     let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let chain = vec![key.cert.der().clone()];
-    let private = rustls::pki_types::PrivateKeyDer::try_from(key.signing_key.serialize_der()).unwrap();
+    let private =
+        rustls::pki_types::PrivateKeyDer::try_from(key.signing_key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let mut config = builder.with_no_client_auth().with_single_cert(chain, private).unwrap();
+    let builder = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap();
+    let mut config = builder
+        .with_no_client_auth()
+        .with_single_cert(chain, private)
+        .unwrap();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -52,48 +60,84 @@ async fn over_tls(protocols: &[&[u8]], tasks: &mut JoinSet<()>) -> u16 {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
             let stream = TokioIo::new(acceptor.accept(stream).await.unwrap());
-            let service = service_fn(|request: hyper::Request<hyper::body::Incoming>| async move {
-                let host = request.uri().host().map(str::to_owned);
-                let body = format!("{:?} {} {host:?}", request.version(), request.uri().path());
-                Ok::<_, std::convert::Infallible>(hyper::Response::new(Full::new(Bytes::from(body))))
-            });
+            let service = service_fn(
+                |request: hyper::Request<hyper::body::Incoming>| async move {
+                    let host = request.uri().host().map(str::to_owned);
+                    let body = format!("{:?} {} {host:?}", request.version(), request.uri().path());
+                    Ok::<_, std::convert::Infallible>(hyper::Response::new(Full::new(Bytes::from(
+                        body,
+                    ))))
+                },
+            );
             let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
             let _ = server.serve_connection(stream, service).await;
         }
     });
+
     port
 }
 
 #[tokio::test]
 async fn https_probes_use_http2_if_the_application_supports_it() {
     for (protocols, expected) in [
-        (&[&b"h2"[..], b"http/1.1"][..], r#"HTTP/2.0 /x Some("127.0.0.1")"#),
+        (
+            &[&b"h2"[..], b"http/1.1"][..],
+            r#"HTTP/2.0 /x Some("127.0.0.1")"#,
+        ),
         (&[&b"http/1.1"[..]][..], "HTTP/1.1 /x None"),
         (&[][..], "HTTP/1.1 /x None"),
     ] {
         let mut tasks = JoinSet::new();
         let app = over_tls(protocols, &mut tasks).await;
-        let answer = setting(app, None, tasks).await.get("/app-health/s/livez").await;
-        assert_eq!((answer.status, &answer.body[..]), (StatusCode::OK, expected.as_bytes()));
+        let answer = setting(app, None, tasks)
+            .await
+            .get("/app-health/s/livez")
+            .await;
+        assert_eq!(
+            (answer.status, &answer.body[..]),
+            (StatusCode::OK, expected.as_bytes())
+        );
     }
 }
 
 #[tokio::test]
 async fn metrics_without_end_are_cut_off() {
     let mut tasks = JoinSet::new();
-    let app = endless(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n", &[b'x'; 64 << 10], &mut tasks).await;
+    let app = endless(
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n",
+        &[b'x'; 64 << 10],
+        &mut tasks,
+    )
+    .await;
     let one = setting(app, Some(format!(r#"{{"port":"{app}"}}"#)), tasks).await;
     let question = LocalRequest::get("127.0.0.1", one.port, "/metrics", TIMEOUT);
     let merged = question.send().await.unwrap();
-    assert!(merged.body.len() <= (10 << 20) + 100, "{}", merged.body.len());
+
+    assert!(
+        merged.body.len() <= (10 << 20) + 100,
+        "{}",
+        merged.body.len()
+    );
 
     let mut tasks = JoinSet::new();
-    let other = application("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nb 1\n".to_owned(), &mut tasks).await;
+    let other = application(
+        "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nb 1\n".to_owned(),
+        &mut tasks,
+    )
+    .await;
     let app = endless(b"HTTP/1.1 200 OK\r\n\r\n", &[b'x'; 64 << 10], &mut tasks).await;
     let scrape = format!(r#"{{"targets":[{{"port":"{app}"}},{{"port":"{other}"}}]}}"#);
     let several = setting(app, Some(scrape), tasks).await;
-    let merged = LocalRequest::get("127.0.0.1", several.port, "/metrics", TIMEOUT).send().await.unwrap();
-    assert_eq!(&merged.body[..], b"agent 1\nb 1\n", "the other target is there all the same");
+    let merged = LocalRequest::get("127.0.0.1", several.port, "/metrics", TIMEOUT)
+        .send()
+        .await
+        .unwrap();
+
+    assert_eq!(
+        &merged.body[..],
+        b"agent 1\nb 1\n",
+        "the other target is there all the same"
+    );
 }
 
 #[tokio::test]
@@ -102,14 +146,22 @@ async fn answers_that_drip_or_are_all_headers_end_with_the_probes_time_and_room(
         // A body that never ends is read as far as is passed on.
         (&b"HTTP/1.1 200 OK\r\n\r\n"[..], &[b'x'; 4096][..]),
         (b"HTTP/1.1 200 OK\r\n", b"x-more: and more of the same\r\n"),
-        (b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n"),
-        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", b"1;and-an-extension-without-sense\r\nx\r\n"),
+        (
+            b"HTTP/1.1 100 Continue\r\n\r\n",
+            b"HTTP/1.1 100 Continue\r\n\r\n",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
+            b"1;and-an-extension-without-sense\r\nx\r\n",
+        ),
     ] {
         let mut tasks = JoinSet::new();
         let app = endless(beginning, again, &mut tasks).await;
         let setting = setting(app, None, tasks).await;
-        let response =
-            LocalRequest::get("127.0.0.1", setting.port, "/app-health/a/livez", TIMEOUT).send().await.unwrap();
+        let response = LocalRequest::get("127.0.0.1", setting.port, "/app-health/a/livez", TIMEOUT)
+            .send()
+            .await
+            .unwrap();
         assert!(response.body.len() <= 10 << 10, "{}", response.body.len());
     }
 }
@@ -124,12 +176,16 @@ async fn floods_of_http_2_frames_fail_the_probe_and_nothing_else() {
         b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x08",
         b"\0\0\x10\x09\0\0\0\0\x01\0\x06x-more\x06and-on",
     ];
+
     for again in floods {
         let mut tasks = JoinSet::new();
         let app = endless(settings, again, &mut tasks).await;
         let setting = setting(app, None, tasks).await;
         let response =
-            LocalRequest::get("127.0.0.1", setting.port, "/app-health/a/startupz", TIMEOUT).send().await.unwrap();
+            LocalRequest::get("127.0.0.1", setting.port, "/app-health/a/startupz", TIMEOUT)
+                .send()
+                .await
+                .unwrap();
         assert_eq!(response.status, StatusCode::INTERNAL_SERVER_ERROR);
         assert_eq!(setting.get("/healthz/ready").await.status, StatusCode::OK);
     }
@@ -138,8 +194,13 @@ async fn floods_of_http_2_frames_fail_the_probe_and_nothing_else() {
 /// A connection from another address of loopback, which is another peer.
 async fn connect_from(last: u8, port: u16) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
-    socket.bind((Ipv4Addr::new(127, 0, 0, last), 0).into()).unwrap();
-    socket.connect((Ipv4Addr::LOCALHOST, port).into()).await.unwrap()
+    socket
+        .bind((Ipv4Addr::new(127, 0, 0, last), 0).into())
+        .unwrap();
+    socket
+        .connect((Ipv4Addr::LOCALHOST, port).into())
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
@@ -168,21 +229,35 @@ async fn slow_scrapers_are_rejected_and_others_are_served() {
     let ask = async |from| {
         let mut stream = connect_from(from, setting.port).await;
         // Prometheus waits longer than this test takes.
-        let request = "GET /metrics HTTP/1.1\r\nhost: a\r\nx-prometheus-scrape-timeout-seconds: 100\r\n\r\n";
+        let request =
+            "GET /metrics HTTP/1.1\r\nhost: a\r\nx-prometheus-scrape-timeout-seconds: 100\r\n\r\n";
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut status = [0; 12];
-        timeout(TIMEOUT, stream.read_exact(&mut status)).await.unwrap().unwrap();
+        timeout(TIMEOUT, stream.read_exact(&mut status))
+            .await
+            .unwrap()
+            .unwrap();
         (String::from_utf8_lossy(&status[9..]).into_owned(), stream)
     };
-    let (mut held, mut refused) = (Vec::new(), 0);
+
+    let mut held = Vec::new();
+    let mut refused = 0;
+
     for _ in 0..60 {
         let (status, stream) = ask(2).await;
         refused += usize::from(status == "503");
         held.push(stream);
     }
+
     assert!((1..60).contains(&refused), "{refused} of 60 were refused");
     let text = OwnMetrics::new(setting.work.clone()).scrape();
-    assert!(text.contains(&format!("istio_agent_scrape_failures_total{{type=\"agent\"}} {refused}\n")), "{text}");
+    assert!(
+        text.contains(&format!(
+            "istio_agent_scrape_failures_total{{type=\"agent\"}} {refused}\n"
+        )),
+        "{text}"
+    );
+
     assert_eq!(ask(3).await.0, "200");
 }
 
@@ -190,17 +265,38 @@ async fn slow_scrapers_are_rejected_and_others_are_served() {
 async fn large_scrapes_are_compressed_if_accepted() {
     let mut tasks = JoinSet::new();
     let body = "app_requests 1\n".repeat(1000);
-    let app = application(format!("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{body}"), &mut tasks).await;
+    let app = application(
+        format!("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{body}"),
+        &mut tasks,
+    )
+    .await;
     let setting = setting(app, Some(format!(r#"{{"port":"{app}"}}"#)), tasks).await;
-    let headers = HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"))]);
+
+    let headers =
+        HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"))]);
     let question = LocalRequest::get("127.0.0.1", setting.port, "/stats/prometheus", TIMEOUT);
-    let packed = LocalRequest { headers: headers.clone(), ..question }.send().await.unwrap();
+    let packed = LocalRequest {
+        headers: headers.clone(),
+        ..question
+    }
+    .send()
+    .await
+    .unwrap();
     assert_eq!(packed.headers[header::CONTENT_ENCODING], "gzip");
     assert!(packed.body.len() < body.len() / 10, "{}", packed.body.len());
     let mut text = String::new();
-    flate2::read::GzDecoder::new(&packed.body[..]).read_to_string(&mut text).unwrap();
+    flate2::read::GzDecoder::new(&packed.body[..])
+        .read_to_string(&mut text)
+        .unwrap();
+
     assert_eq!(text, format!("agent 1\n{body}"));
     let question = LocalRequest::get("127.0.0.1", setting.port, "/healthz/ready", TIMEOUT);
-    let short = LocalRequest { headers, ..question }.send().await.unwrap();
+    let short = LocalRequest {
+        headers,
+        ..question
+    }
+    .send()
+    .await
+    .unwrap();
     assert!(!short.headers.contains_key(header::CONTENT_ENCODING));
 }

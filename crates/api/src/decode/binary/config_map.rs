@@ -26,7 +26,10 @@ impl TryFrom<ConfigMap> for Object<kubernetes::ConfigMap> {
     type Error = FieldError;
 
     fn try_from(map: ConfigMap) -> Result<Self, FieldError> {
-        let binary = map.binary_data.into_iter().map(|(key, value)| (key, ByteString(value)));
+        let binary = map
+            .binary_data
+            .into_iter()
+            .map(|(key, value)| (key, ByteString(value)));
         wire::ConfigMap {
             metadata: metadata(map.metadata),
             data: Some(map.data),

@@ -1,7 +1,8 @@
-//! Direct decoding of bytes to objects, for the kinds with the most objects: texts that other objects have already are not
-//! copied.
+//! Direct decoding of bytes to objects, for the kinds with the most objects: texts that other
+//! objects have already are not copied.
 //!
-//! Only valid objects are decoded here; others are left to the general decoder, which reports errors.
+//! Only valid objects are decoded here; others are left to the general decoder, which reports
+//! errors.
 
 mod endpoint_slice;
 mod meta;
@@ -16,7 +17,8 @@ use crate::decode::{Outcome, Subject};
 use crate::object::{Kind, Object};
 use crate::shared_texts::SharedTexts;
 
-/// Decodes an event that adds or modifies an object; `None` for other events, or if it must be left to the general decoder.
+/// Decodes an event that adds or modifies an object; `None` for other events, or if it must be left
+/// to the general decoder.
 #[expect(clippy::wildcard_enum_match_arm, reason = "other types are rare")]
 pub(super) fn event(kind: Kind, frame: &[u8], texts: &mut SharedTexts) -> Option<WatchEvent> {
     let stored = match kind {
@@ -32,7 +34,11 @@ pub(super) fn event(kind: Kind, frame: &[u8], texts: &mut SharedTexts) -> Option
 type Read<T> = fn(&[u8], &mut SharedTexts) -> Result<(Object<T>, String), UnexpectedField>;
 
 /// Decodes an event that adds or modifies an object.
-fn put<T>(frame: &[u8], texts: &mut SharedTexts, read: Read<T>) -> Result<StoredObject, UnexpectedField>
+fn put<T>(
+    frame: &[u8],
+    texts: &mut SharedTexts,
+    read: Read<T>,
+) -> Result<StoredObject, UnexpectedField>
 where
     AnyObject: From<Object<T>>,
 {
@@ -43,6 +49,13 @@ where
     let [raw] = messages(object.ok_or(UnexpectedField)?, [1])?;
     let content = envelope::content(raw.ok_or(UnexpectedField)?).map_err(|_| UnexpectedField)?;
     let (object, version) = read(content, texts)?;
-    let outcome = Outcome::Read { object: object.into(), unknown_fields: Vec::new() };
-    Ok(StoredObject { version, subject: Subject::default(), outcome })
+    let outcome = Outcome::Read {
+        object: object.into(),
+        unknown_fields: Vec::new(),
+    };
+    Ok(StoredObject {
+        version,
+        subject: Subject::default(),
+        outcome,
+    })
 }

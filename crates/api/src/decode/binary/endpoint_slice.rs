@@ -68,18 +68,27 @@ pub(super) struct Port {
 
 impl From<Endpoint> for wire::Endpoint {
     fn from(endpoint: Endpoint) -> Self {
-        let conditions = endpoint.conditions.map(|conditions| wire::EndpointConditions {
-            ready: conditions.ready,
-            serving: conditions.serving,
-            terminating: conditions.terminating,
-        });
+        let conditions = endpoint
+            .conditions
+            .map(|conditions| wire::EndpointConditions {
+                ready: conditions.ready,
+                serving: conditions.serving,
+                terminating: conditions.terminating,
+            });
+
         let target = endpoint.target.map(|target| core::ObjectReference {
             kind: non_empty(target.kind),
             namespace: non_empty(target.namespace),
             name: non_empty(target.name),
             ..Default::default()
         });
-        Self { addresses: endpoint.addresses, conditions, target_ref: target, ..Self::default() }
+
+        Self {
+            addresses: endpoint.addresses,
+            conditions,
+            target_ref: target,
+            ..Self::default()
+        }
     }
 }
 
@@ -87,11 +96,22 @@ impl TryFrom<EndpointSlice> for Object<kubernetes::EndpointSlice> {
     type Error = FieldError;
 
     fn try_from(slice: EndpointSlice) -> Result<Self, FieldError> {
-        let port = |port: Port| wire::EndpointPort { name: port.name, port: port.port, ..Default::default() };
+        let port = |port: Port| wire::EndpointPort {
+            name: port.name,
+            port: port.port,
+            ..Default::default()
+        };
+
         wire::EndpointSlice {
             metadata: metadata(slice.metadata),
             address_type: slice.address_type,
-            endpoints: listed(slice.endpoints.into_iter().map(wire::Endpoint::from).collect()),
+            endpoints: listed(
+                slice
+                    .endpoints
+                    .into_iter()
+                    .map(wire::Endpoint::from)
+                    .collect(),
+            ),
             ports: listed(slice.ports.into_iter().map(port).collect()),
         }
         .try_into()

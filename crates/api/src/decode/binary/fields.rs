@@ -91,15 +91,26 @@ impl<'a> Content<'a> {
 
 /// Sets a value that may occur once; prost would merge two.
 pub(super) fn set_once<T>(place: &mut Option<T>, value: T) -> Result<(), UnexpectedField> {
-    if place.replace(value).is_some() { Err(UnexpectedField) } else { Ok(()) }
+    if place.replace(value).is_some() {
+        Err(UnexpectedField)
+    } else {
+        Ok(())
+    }
 }
 
 /// The messages in the fields of these numbers, each at most once.
-pub(super) fn messages<const N: usize>(bytes: &[u8], numbers: [u64; N]) -> Result<[Option<&[u8]>; N], UnexpectedField> {
+pub(super) fn messages<const N: usize>(
+    bytes: &[u8],
+    numbers: [u64; N],
+) -> Result<[Option<&[u8]>; N], UnexpectedField> {
     let mut found = [None; N];
     for field in Fields(bytes) {
         let (number, content) = field?;
-        if let Some((_, place)) = numbers.iter().zip(&mut found).find(|(wanted, _)| **wanted == number) {
+        if let Some((_, place)) = numbers
+            .iter()
+            .zip(&mut found)
+            .find(|(wanted, _)| **wanted == number)
+        {
             set_once(place, content.bytes()?)?;
         }
     }
@@ -107,11 +118,18 @@ pub(super) fn messages<const N: usize>(bytes: &[u8], numbers: [u64; N]) -> Resul
 }
 
 /// The texts in the fields with these numbers, empty if a field is absent.
-pub(super) fn texts<const N: usize>(bytes: &[u8], numbers: [u64; N]) -> Result<[&str; N], UnexpectedField> {
+pub(super) fn texts<const N: usize>(
+    bytes: &[u8],
+    numbers: [u64; N],
+) -> Result<[&str; N], UnexpectedField> {
     let mut found = [""; N];
     for field in Fields(bytes) {
         let (number, content) = field?;
-        if let Some((_, place)) = numbers.iter().zip(&mut found).find(|(wanted, _)| **wanted == number) {
+        if let Some((_, place)) = numbers
+            .iter()
+            .zip(&mut found)
+            .find(|(wanted, _)| **wanted == number)
+        {
             *place = content.text()?;
         }
     }

@@ -57,7 +57,8 @@ pub(super) struct OwnerReference {
 
 /// A time. An empty message is no time; all other times are in Kubernetes' range, which is jiff's.
 fn moment(time: Option<Time>) -> Option<wire::Time> {
-    time.and_then(|time| Timestamp::from_second(time.seconds).ok()).map(wire::Time)
+    time.and_then(|time| Timestamp::from_second(time.seconds).ok())
+        .map(wire::Time)
 }
 
 impl From<ObjectMeta> for wire::ObjectMeta {
@@ -69,6 +70,7 @@ impl From<ObjectMeta> for wire::ObjectMeta {
             controller: owner.controller,
             ..Default::default()
         };
+
         Self {
             name: non_empty(meta.name),
             generate_name: non_empty(meta.generate_name),

@@ -49,14 +49,26 @@ impl TryFrom<Node> for Object<kubernetes::Node> {
 
     fn try_from(node: Node) -> Result<Self, FieldError> {
         let status = node.status.unwrap_or_default();
-        let address = |address: Address| wire::NodeAddress { type_: address.kind, address: address.address };
-        let info =
-            |info: SystemInfo| wire::NodeSystemInfo { kubelet_version: info.kubelet_version, ..Default::default() };
+        let address = |address: Address| wire::NodeAddress {
+            type_: address.kind,
+            address: address.address,
+        };
+        let info = |info: SystemInfo| wire::NodeSystemInfo {
+            kubelet_version: info.kubelet_version,
+            ..Default::default()
+        };
+
         let status = wire::NodeStatus {
             addresses: listed(status.addresses.into_iter().map(address).collect()),
             node_info: status.node_info.map(info),
             ..Default::default()
         };
-        wire::Node { metadata: metadata(node.metadata), status: Some(status), ..Default::default() }.try_into()
+
+        wire::Node {
+            metadata: metadata(node.metadata),
+            status: Some(status),
+            ..Default::default()
+        }
+        .try_into()
     }
 }

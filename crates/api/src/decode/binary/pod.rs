@@ -133,11 +133,18 @@ impl From<Status> for wire::PodStatus {
             status: condition.status,
             ..Default::default()
         };
+
         Self {
             conditions: listed(status.conditions.into_iter().map(condition).collect()),
             phase: non_empty(status.phase),
             pod_ip: non_empty(status.pod_ip),
-            pod_ips: listed(status.pod_ips.into_iter().map(|address| wire::PodIP { ip: address.ip }).collect()),
+            pod_ips: listed(
+                status
+                    .pod_ips
+                    .into_iter()
+                    .map(|address| wire::PodIP { ip: address.ip })
+                    .collect(),
+            ),
             ..Self::default()
         }
     }

@@ -28,7 +28,9 @@ pub(super) struct Secret {
 /// Omits the secret data.
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Secret").field("type", &self.kind).finish_non_exhaustive()
+        f.debug_struct("Secret")
+            .field("type", &self.kind)
+            .finish_non_exhaustive()
     }
 }
 
@@ -36,7 +38,10 @@ impl TryFrom<Secret> for Object<kubernetes::Secret> {
     type Error = FieldError;
 
     fn try_from(secret: Secret) -> Result<Self, FieldError> {
-        let data = secret.data.into_iter().map(|(key, value)| (key, ByteString(value)));
+        let data = secret
+            .data
+            .into_iter()
+            .map(|(key, value)| (key, ByteString(value)));
         wire::Secret {
             metadata: metadata(secret.metadata),
             data: Some(data.collect()),

@@ -181,13 +181,19 @@ impl TryFrom<Service> for Object<kubernetes::Service> {
     type Error = FieldError;
 
     fn try_from(service: Service) -> Result<Self, FieldError> {
-        let balancer = service.status.and_then(|status| status.load_balancer).map(|balancer| {
-            wire::LoadBalancerStatus { ingress: listed(balancer.ingress.into_iter().map(Into::into).collect()) }
-        });
+        let balancer = service
+            .status
+            .and_then(|status| status.load_balancer)
+            .map(|balancer| wire::LoadBalancerStatus {
+                ingress: listed(balancer.ingress.into_iter().map(Into::into).collect()),
+            });
         wire::Service {
             metadata: metadata(service.metadata),
             spec: service.spec.map(Into::into),
-            status: Some(wire::ServiceStatus { load_balancer: balancer, ..Default::default() }),
+            status: Some(wire::ServiceStatus {
+                load_balancer: balancer,
+                ..Default::default()
+            }),
         }
         .try_into()
     }

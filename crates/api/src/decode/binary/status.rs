@@ -34,9 +34,19 @@ struct Cause {
 impl From<Status> for ServerStatus {
     fn from(status: Status) -> Self {
         let details = status.details.map(|details| StatusDetails {
-            causes: details.causes.into_iter().map(|cause| StatusCause { reason: cause.reason }).collect(),
+            causes: details
+                .causes
+                .into_iter()
+                .map(|cause| StatusCause {
+                    reason: cause.reason,
+                })
+                .collect(),
             retry_after_seconds: u32::try_from(details.retry_after_seconds).unwrap_or_default(),
         });
-        Self { code: u16::try_from(status.code).unwrap_or_default(), message: status.message, details }
+        Self {
+            code: u16::try_from(status.code).unwrap_or_default(),
+            message: status.message,
+            details,
+        }
     }
 }

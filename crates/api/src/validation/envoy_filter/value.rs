@@ -26,11 +26,14 @@ fn without_type(value: &Value, name: &str) -> Option<String> {
             if matches!(name, "typed_config" | "typedConfig") && !members.contains_key("@type") {
                 return Some(name.to_owned());
             }
-            members.iter().find_map(|(name, value)| Some(under(name, &without_type(value, name)?)))
+            members
+                .iter()
+                .find_map(|(name, value)| Some(under(name, &without_type(value, name)?)))
         }
-        Value::Array(items) => {
-            items.iter().enumerate().find_map(|(at, item)| Some(under(&format!("[{at}]"), &without_type(item, "")?)))
-        }
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .find_map(|(at, item)| Some(under(&format!("[{at}]"), &without_type(item, "")?))),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
     }
 }
@@ -45,24 +48,43 @@ fn under(name: &str, path: &str) -> String {
 }
 
 /// Validates a value: a type mismatch is an error, an unknown field a warning.
-pub(super) fn value(verdict: &mut Verdict, at: &Path<'_>, apply_to: ApplyTo, value: &Map<String, Value>) {
+pub(super) fn value(
+    verdict: &mut Verdict,
+    at: &Path<'_>,
+    apply_to: ApplyTo,
+    value: &Map<String, Value>,
+) {
     if let Err(error) = patch_value(apply_to, value, UnknownFields::Skip) {
         verdict.error(at, error.to_string());
         return;
     }
-    if let Some(path) = value.iter().find_map(|(name, inner)| Some(under(name, &without_type(inner, name)?))) {
-        verdict.error(at, format!("{path} has no \"@type\"; write the type URL of the message"));
+
+    if let Some(path) = value
+        .iter()
+        .find_map(|(name, inner)| Some(under(name, &without_type(inner, name)?)))
+    {
+        verdict.error(
+            at,
+            format!("{path} has no \"@type\"; write the type URL of the message"),
+        );
         return;
     }
+
     match patch_value(apply_to, value, UnknownFields::Refuse) {
         // The lenient decoder skips unknown enum values together with unknown fields.
-        Err(error) if error.to_string().contains(UNKNOWN_VALUE) => verdict.error(at, error.to_string()),
+        Err(error) if error.to_string().contains(UNKNOWN_VALUE) => {
+            verdict.error(at, error.to_string())
+        }
         Err(error) => verdict.warn(at, error.to_string()),
         Ok(message) => {
             let frozen = frozen_types(&message);
             if !frozen.is_empty() {
-                verdict.warn(at, format!("has messages of frozen types: {}", frozen.join(", ")));
+                verdict.warn(
+                    at,
+                    format!("has messages of frozen types: {}", frozen.join(", ")),
+                );
             }
+
             let untyped = untyped_extensions(&message);
             if !untyped.is_empty() {
                 let names = untyped.join(", ");
@@ -77,7 +99,9 @@ pub(super) fn value(verdict: &mut Verdict, at: &Path<'_>, apply_to: ApplyTo, val
 
 /// The messages in the singular fields of a message.
 fn inner(message: &DynamicMessage) -> Vec<DynamicMessage> {
-    let messages = message.fields().filter_map(|(_, value)| value.as_message().cloned());
+    let messages = message
+        .fields()
+        .filter_map(|(_, value)| value.as_message().cloned());
     messages.collect()
 }
 
@@ -86,7 +110,9 @@ fn frozen_types(message: &DynamicMessage) -> Vec<String> {
     let mut found = Vec::new();
     for inner in inner(message) {
         if inner.descriptor().full_name() == ANY
-            && let Some(url) = inner.get_field_by_name("type_url").and_then(|url| url.as_str().map(str::to_owned))
+            && let Some(url) = inner
+                .get_field_by_name("type_url")
+                .and_then(|url| url.as_str().map(str::to_owned))
             && is_frozen(&url)
         {
             found.push(url);
@@ -98,11 +124,17 @@ fn frozen_types(message: &DynamicMessage) -> Vec<String> {
 
 /// Whether the file that declares a type is frozen.
 fn is_frozen(type_url: &str) -> bool {
-    let Ok(descriptor) = codec().descriptor(type_url) else { return false };
+    let Ok(descriptor) = codec().descriptor(type_url) else {
+        return false;
+    };
     let options = descriptor.parent_file().options();
-    let Some(status) = codec().pool().get_extension_by_name(FILE_STATUS) else { return false };
+    let Some(status) = codec().pool().get_extension_by_name(FILE_STATUS) else {
+        return false;
+    };
     let status = options.get_extension(&status);
-    let version = status.as_message().and_then(|status| status.get_field_by_name("package_version_status"));
+    let version = status
+        .as_message()
+        .and_then(|status| status.get_field_by_name("package_version_status"));
     version.and_then(|version| version.as_enum_number()) == Some(FROZEN)
 }
 
@@ -110,10 +142,21 @@ fn is_frozen(type_url: &str) -> bool {
 fn untyped_extensions(message: &DynamicMessage) -> Vec<String> {
     let mut found: Vec<String> = inner(message).iter().flat_map(untyped_extensions).collect();
     let descriptor = message.descriptor();
-    let has = |name: &str| descriptor.get_field_by_json_name(name).is_some_and(|field| message.has_field(&field));
-    if descriptor.get_field_by_json_name("typedConfig").is_some() && !has("typedConfig") && !has("configDiscovery") {
+    let has = |name: &str| {
+        descriptor
+            .get_field_by_json_name(name)
+            .is_some_and(|field| message.has_field(&field))
+    };
+    if descriptor.get_field_by_json_name("typedConfig").is_some()
+        && !has("typedConfig")
+        && !has("configDiscovery")
+    {
         let name = message.get_field_by_name("name");
-        found.push(name.and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default());
+        found.push(
+            name.and_then(|name| name.as_str().map(str::to_owned))
+                .unwrap_or_default(),
+        );
     }
+
     found
 }

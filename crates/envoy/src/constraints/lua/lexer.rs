@@ -26,14 +26,14 @@ pub(super) struct Token<'a> {
 
 /// The keywords of the language. `goto` is one only before a name.
 const KEYWORDS: [&str; 21] = [
-    "and", "break", "do", "else", "elseif", "end", "false", "for", "function", "if", "in", "local", "nil", "not", "or",
-    "repeat", "return", "then", "true", "until", "while",
+    "and", "break", "do", "else", "elseif", "end", "false", "for", "function", "if", "in", "local",
+    "nil", "not", "or", "repeat", "return", "then", "true", "until", "while",
 ];
 
 /// Signs, longer ones before their prefixes.
 const SIGNS: [&str; 29] = [
-    "...", "..", "==", "~=", "<=", ">=", "::", "+", "-", "*", "/", "%", "^", "#", "(", ")", "{", "}", "[", "]", ";",
-    ":", ",", ".", "=", "<", ">", "&", "|",
+    "...", "..", "==", "~=", "<=", ">=", "::", "+", "-", "*", "/", "%", "^", "#", "(", ")", "{",
+    "}", "[", "]", ";", ":", ",", ".", "=", "<", ">", "&", "|",
 ];
 
 /// Splits a script into tokens.
@@ -46,33 +46,58 @@ pub(super) struct Lexer<'a> {
 }
 
 impl<'a> Lexer<'a> {
-    /// A lexer at the start of a script. A byte order mark and a first line that starts with `#` are skipped.
+    /// A lexer at the start of a script. A byte order mark and a first line that starts with `#`
+    /// are skipped.
     pub(super) fn new(script: &'a str) -> Self {
         let script = script.strip_prefix('\u{feff}').unwrap_or(script);
-        let rest = if script.starts_with('#') { script.find('\n').map_or("", |end| tail(script, end)) } else { script };
+        let rest = if script.starts_with('#') {
+            script.find('\n').map_or("", |end| tail(script, end))
+        } else {
+            script
+        };
         Self { rest, line: 1 }
     }
 
     pub(super) fn next(&mut self) -> Result<Token<'a>, Fault> {
         self.skip_blank()?;
         let Some(first) = self.rest.chars().next() else {
-            return Ok(Token { kind: Kind::End, text: "", line: self.line });
+            return Ok(Token {
+                kind: Kind::End,
+                text: "",
+                line: self.line,
+            });
         };
+
         if is_name_part(first) && !first.is_ascii_digit() {
             let text = self.take_while(is_name_part);
-            let kind = if KEYWORDS.contains(&text) { Kind::Keyword } else { Kind::Name };
-            return Ok(Token { kind, text, line: self.line });
+            let kind = if KEYWORDS.contains(&text) {
+                Kind::Keyword
+            } else {
+                Kind::Name
+            };
+            return Ok(Token {
+                kind,
+                text,
+                line: self.line,
+            });
         }
-        let after_point = self.rest.strip_prefix('.').and_then(|rest| rest.chars().next());
+
+        let after_point = self
+            .rest
+            .strip_prefix('.')
+            .and_then(|rest| rest.chars().next());
         if first.is_ascii_digit() || after_point.is_some_and(|next| next.is_ascii_digit()) {
             return self.number();
         }
+
         if matches!(first, '"' | '\'') {
             return self.quoted(first);
         }
+
         if first == '[' && (self.rest.starts_with("[[") || self.rest.starts_with("[=")) {
             return self.bracketed("a string");
         }
+
         match SIGNS.into_iter().find(|sign| self.rest.starts_with(sign)) {
             Some(sign) => Ok(self.token(Kind::Sign, sign.len())),
             None => Err(self.fault(format!("unexpected character {first:?}"))),
@@ -81,13 +106,21 @@ impl<'a> Lexer<'a> {
 
     /// Whether the previous token is followed by `=`.
     pub(super) fn is_assigned(&self) -> bool {
-        let mut ahead = Self { rest: self.rest, line: self.line };
-        ahead.next().is_ok_and(|token| token.kind == Kind::Sign && token.text == "=")
+        let mut ahead = Self {
+            rest: self.rest,
+            line: self.line,
+        };
+        ahead
+            .next()
+            .is_ok_and(|token| token.kind == Kind::Sign && token.text == "=")
     }
 
     /// An error on this line.
     fn fault(&self, reason: impl Into<String>) -> Fault {
-        Fault { line: self.line, reason: reason.into() }
+        Fault {
+            line: self.line,
+            reason: reason.into(),
+        }
     }
 
     /// Consumes a token of this length in bytes, which may span lines.
@@ -95,7 +128,11 @@ impl<'a> Lexer<'a> {
         let text = self.rest.get(..length).unwrap_or(self.rest);
         self.rest = tail(self.rest, length);
         self.line += text.matches('\n').count();
-        Token { kind, text, line: self.line }
+        Token {
+            kind,
+            text,
+            line: self.line,
+        }
     }
 
     /// Consumes characters while they match.
@@ -108,7 +145,9 @@ impl<'a> Lexer<'a> {
     fn skip_blank(&mut self) -> Result<(), Fault> {
         loop {
             self.take_while(|c| matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c'));
-            let Some(comment) = self.rest.strip_prefix("--") else { return Ok(()) };
+            let Some(comment) = self.rest.strip_prefix("--") else {
+                return Ok(());
+            };
             if level(comment).is_some() {
                 self.rest = comment;
                 self.bracketed("a comment")?;
@@ -124,8 +163,10 @@ impl<'a> Lexer<'a> {
         let exponent = if is_hex { b"pP" } else { b"eE" };
         let mut length = 0;
         let mut before = b' ';
+
         for &byte in bytes {
-            let is_part = byte.is_ascii_alphanumeric() || byte == b'.' || byte == b'_' || byte >= 0x80;
+            let is_part =
+                byte.is_ascii_alphanumeric() || byte == b'.' || byte == b'_' || byte >= 0x80;
             let is_sign = matches!(byte, b'+' | b'-') && exponent.contains(&before);
             if !(is_part || is_sign) {
                 break;
@@ -133,8 +174,13 @@ impl<'a> Lexer<'a> {
             length += 1;
             before = byte;
         }
+
         let token = self.token(Kind::Number, length);
-        if is_number(token.text) { Ok(token) } else { Err(self.fault(format!("{:?} is not a number", token.text))) }
+        if is_number(token.text) {
+            Ok(token)
+        } else {
+            Err(self.fault(format!("{:?} is not a number", token.text)))
+        }
     }
 
     /// A string in quotes.
@@ -142,13 +188,17 @@ impl<'a> Lexer<'a> {
         let start = self.rest;
         let mut rest = tail(start, 1);
         let unfinished = |lexer: &Self| lexer.fault("a string is not closed");
+
         loop {
-            let Some(next) = rest.chars().next() else { return Err(unfinished(self)) };
+            let Some(next) = rest.chars().next() else {
+                return Err(unfinished(self));
+            };
             rest = tail(rest, next.len_utf8());
             match next {
                 '\n' | '\r' => return Err(unfinished(self)),
                 '\\' => {
-                    rest = after_escape(rest).ok_or_else(|| self.fault("a string has an invalid escape sequence"))?;
+                    rest = after_escape(rest)
+                        .ok_or_else(|| self.fault("a string has an invalid escape sequence"))?;
                 }
                 _ if next == quote => return Ok(self.token(Kind::Text, start.len() - rest.len())),
                 _ => {}
@@ -158,7 +208,9 @@ impl<'a> Lexer<'a> {
 
     /// A string or comment in long brackets.
     fn bracketed(&mut self, what: &str) -> Result<Token<'a>, Fault> {
-        let Some(level) = level(self.rest) else { return Err(self.fault("a long bracket is malformed")) };
+        let Some(level) = level(self.rest) else {
+            return Err(self.fault("a long bracket is malformed"));
+        };
         let close = format!("]{}]", "=".repeat(level));
         match tail(self.rest, level + 2).find(&close) {
             Some(length) => Ok(self.token(Kind::Text, 2 * (level + 2) + length)),
@@ -188,17 +240,22 @@ fn level(text: &str) -> Option<usize> {
 fn after_escape(text: &str) -> Option<&str> {
     let first = text.chars().next()?;
     let rest = tail(text, first.len_utf8());
+
     match first {
         'a' | 'b' | 'f' | 'n' | 'r' | 't' | 'v' | '\\' | '"' | '\'' | '\n' => Some(rest),
         '\r' => Some(rest.strip_prefix('\n').unwrap_or(rest)),
         'z' => Some(rest.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b')),
         'x' => {
             let (digits, rest) = rest.split_at_checked(2)?;
-            digits.bytes().all(|byte| byte.is_ascii_hexdigit()).then_some(rest)
+            digits
+                .bytes()
+                .all(|byte| byte.is_ascii_hexdigit())
+                .then_some(rest)
         }
         'u' => {
             let (digits, rest) = rest.strip_prefix('{')?.split_once('}')?;
-            (!digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(rest)
+            (!digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+                .then_some(rest)
         }
         '0'..='9' => {
             let length = text.bytes().take(3).take_while(u8::is_ascii_digit).count();
@@ -212,18 +269,26 @@ fn after_escape(text: &str) -> Option<&str> {
 /// Whether a text is a number, in any base and with any of LuaJIT's suffixes.
 fn is_number(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
-    let body = ["ull", "ll", "i"].into_iter().find_map(|suffix| lower.strip_suffix(suffix)).unwrap_or(&lower);
+    let body = ["ull", "ll", "i"]
+        .into_iter()
+        .find_map(|suffix| lower.strip_suffix(suffix))
+        .unwrap_or(&lower);
     if let Some(binary) = body.strip_prefix("0b") {
         return !binary.is_empty() && binary.bytes().all(|byte| matches!(byte, b'0' | b'1'));
     }
+
     let (digits, exponent, is_digit): (_, _, fn(&u8) -> bool) = match body.strip_prefix("0x") {
         Some(hex) => (hex, 'p', u8::is_ascii_hexdigit),
         None => (body, 'e', u8::is_ascii_digit),
     };
     let (mantissa, power) = match digits.split_once(exponent) {
-        Some((mantissa, power)) => (mantissa, Some(power.strip_prefix(['+', '-']).unwrap_or(power))),
+        Some((mantissa, power)) => (
+            mantissa,
+            Some(power.strip_prefix(['+', '-']).unwrap_or(power)),
+        ),
         None => (digits, None),
     };
+
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let all = |part: &str, is_digit: fn(&u8) -> bool| part.as_bytes().iter().all(is_digit);
     !(whole.is_empty() && fraction.is_empty())

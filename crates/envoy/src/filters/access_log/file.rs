@@ -35,7 +35,10 @@ const DEFAULT_FIELDS: [(&str, &str); 24] = [
     ("authority", "%REQ(:AUTHORITY)%"),
     ("bytes_received", "%BYTES_RECEIVED%"),
     ("bytes_sent", "%BYTES_SENT%"),
-    ("connection_termination_details", "%CONNECTION_TERMINATION_DETAILS%"),
+    (
+        "connection_termination_details",
+        "%CONNECTION_TERMINATION_DETAILS%",
+    ),
     ("downstream_local_address", "%DOWNSTREAM_LOCAL_ADDRESS%"),
     ("downstream_remote_address", "%DOWNSTREAM_REMOTE_ADDRESS%"),
     ("duration", "%DURATION%"),
@@ -52,8 +55,14 @@ const DEFAULT_FIELDS: [(&str, &str); 24] = [
     ("upstream_cluster", "%UPSTREAM_CLUSTER_RAW%"),
     ("upstream_host", "%UPSTREAM_HOST%"),
     ("upstream_local_address", "%UPSTREAM_LOCAL_ADDRESS%"),
-    ("upstream_service_time", "%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)%"),
-    ("upstream_transport_failure_reason", "%UPSTREAM_TRANSPORT_FAILURE_REASON%"),
+    (
+        "upstream_service_time",
+        "%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)%",
+    ),
+    (
+        "upstream_transport_failure_reason",
+        "%UPSTREAM_TRANSPORT_FAILURE_REASON%",
+    ),
     ("user_agent", "%REQ(USER-AGENT)%"),
     ("x_forwarded_for", "%REQ(X-FORWARDED-FOR)%"),
 ];
@@ -67,16 +76,26 @@ pub(super) fn of_mesh(view: &View<'_>, path: &str, mesh: &MeshConfig) -> AccessL
     let format = match mesh.access_log_encoding {
         AccessLogEncoding::Text => text_format(valid_text(view, setting, &mesh.access_log_format)),
         AccessLogEncoding::Json => match serde_json::from_str(&mesh.access_log_format) {
-            Ok(serde_json::Value::Object(fields)) => json_format(valid_fields(view, setting, structure(fields))),
+            Ok(serde_json::Value::Object(fields)) => {
+                json_format(valid_fields(view, setting, structure(fields)))
+            }
             Ok(_) | Err(_) => json_format(default_fields()),
         },
     };
     in_file(path, format)
 }
 
-pub(super) fn of_provider(view: &View<'_>, name: &str, provider: &EnvoyFileAccessLogProvider) -> AccessLog {
+pub(super) fn of_provider(
+    view: &View<'_>,
+    name: &str,
+    provider: &EnvoyFileAccessLogProvider,
+) -> AccessLog {
     let setting = format!("mesh config: extensionProviders[{name}].envoyFileAccessLog.logFormat");
-    let path = if provider.path.is_empty() { "/dev/stdout" } else { &provider.path };
+    let path = if provider.path.is_empty() {
+        "/dev/stdout"
+    } else {
+        &provider.path
+    };
     let chosen = provider.log_format.as_ref();
     let text = chosen.and_then(|format| format.text.as_deref());
     let labels = chosen.and_then(|format| format.labels.as_ref());
@@ -90,7 +109,10 @@ pub(super) fn of_provider(view: &View<'_>, name: &str, provider: &EnvoyFileAcces
 }
 
 fn in_file(path: &str, format: SubstitutionFormatString) -> AccessLog {
-    let config = FileAccessLog { path: path.to_owned(), access_log_format: Some(AccessLogFormat::LogFormat(format)) };
+    let config = FileAccessLog {
+        path: path.to_owned(),
+        access_log_format: Some(AccessLogFormat::LogFormat(format)),
+    };
     log("envoy.access_loggers.file", &config)
 }
 
@@ -99,7 +121,9 @@ pub(super) fn valid_text<'a>(view: &View<'_>, setting: &str, text: &'a str) -> &
     match substitution::check(text) {
         Ok(()) => text,
         Err(fault) => {
-            view.remark(format!("{setting}: {fault}; the default format is used instead"));
+            view.remark(format!(
+                "{setting}: {fault}; the default format is used instead"
+            ));
             ""
         }
     }
@@ -155,8 +179,13 @@ fn json_format(fields: Struct) -> SubstitutionFormatString {
 }
 
 /// The formatter extensions that these formats need.
-pub(super) fn formatters<'a>(formats: impl IntoIterator<Item = &'a str>) -> Vec<TypedExtensionConfig> {
-    if !formats.into_iter().any(|format| format.contains(WITHOUT_QUERY)) {
+pub(super) fn formatters<'a>(
+    formats: impl IntoIterator<Item = &'a str>,
+) -> Vec<TypedExtensionConfig> {
+    if !formats
+        .into_iter()
+        .any(|format| format.contains(WITHOUT_QUERY))
+    {
         return Vec::new();
     }
     vec![TypedExtensionConfig {
@@ -170,7 +199,11 @@ pub(super) fn as_text(value: &Value) -> Option<&str> {
     match &value.kind {
         Some(Kind::StringValue(text)) => Some(text),
         Some(
-            Kind::NullValue(_) | Kind::NumberValue(_) | Kind::BoolValue(_) | Kind::StructValue(_) | Kind::ListValue(_),
+            Kind::NullValue(_)
+            | Kind::NumberValue(_)
+            | Kind::BoolValue(_)
+            | Kind::StructValue(_)
+            | Kind::ListValue(_),
         )
         | None => None,
     }
@@ -178,19 +211,36 @@ pub(super) fn as_text(value: &Value) -> Option<&str> {
 
 /// The default fields of a JSON entry.
 fn default_fields() -> Struct {
-    let field =
-        |(name, format): (&str, &str)| (name.to_owned(), Value { kind: Some(Kind::StringValue(format.to_owned())) });
-    Struct { fields: DEFAULT_FIELDS.into_iter().map(field).collect() }
+    let field = |(name, format): (&str, &str)| {
+        (
+            name.to_owned(),
+            Value {
+                kind: Some(Kind::StringValue(format.to_owned())),
+            },
+        )
+    };
+    Struct {
+        fields: DEFAULT_FIELDS.into_iter().map(field).collect(),
+    }
 }
 
 /// The fields that a provider sets.
 pub(super) fn label_fields(labels: &BTreeMap<String, serde_json::Value>) -> Struct {
-    structure(labels.iter().map(|(name, value)| (name.clone(), value.clone())))
+    structure(
+        labels
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone())),
+    )
 }
 
 /// A JSON object as a Protocol Buffers message.
 fn structure(fields: impl IntoIterator<Item = (String, serde_json::Value)>) -> Struct {
-    Struct { fields: fields.into_iter().map(|(name, value)| (name, json_value(value))).collect() }
+    Struct {
+        fields: fields
+            .into_iter()
+            .map(|(name, value)| (name, json_value(value)))
+            .collect(),
+    }
 }
 
 /// A JSON value as a Protocol Buffers message.
@@ -200,9 +250,9 @@ fn json_value(value: serde_json::Value) -> Value {
         serde_json::Value::Bool(value) => Kind::BoolValue(value),
         serde_json::Value::Number(number) => Kind::NumberValue(number.as_f64().unwrap_or_default()),
         serde_json::Value::String(text) => Kind::StringValue(text),
-        serde_json::Value::Array(values) => {
-            Kind::ListValue(ListValue { values: values.into_iter().map(json_value).collect() })
-        }
+        serde_json::Value::Array(values) => Kind::ListValue(ListValue {
+            values: values.into_iter().map(json_value).collect(),
+        }),
         serde_json::Value::Object(fields) => Kind::StructValue(structure(fields)),
     };
     Value { kind: Some(kind) }
@@ -214,16 +264,27 @@ mod tests {
 
     #[test]
     fn every_line_ends() {
-        for (given, expected) in [("%PROTOCOL%", "%PROTOCOL%\n"), ("%PROTOCOL%\n", "%PROTOCOL%\n"), ("", DEFAULT_TEXT)]
-        {
-            let Some(Format::TextFormatSource(source)) = text_format(given).format else { panic!("text") };
-            assert_eq!(source.specifier, Some(data_source::Specifier::InlineString(expected.to_owned())));
+        for (given, expected) in [
+            ("%PROTOCOL%", "%PROTOCOL%\n"),
+            ("%PROTOCOL%\n", "%PROTOCOL%\n"),
+            ("", DEFAULT_TEXT),
+        ] {
+            let Some(Format::TextFormatSource(source)) = text_format(given).format else {
+                panic!("text")
+            };
+            assert_eq!(
+                source.specifier,
+                Some(data_source::Specifier::InlineString(expected.to_owned()))
+            );
         }
     }
 
     #[test]
     fn a_formatter_is_named_only_where_it_is_needed() {
         assert_eq!(text_format("%REQ(:PATH)%").formatters.len(), 0);
-        assert_eq!(text_format("%REQ_WITHOUT_QUERY(:PATH)%").formatters.len(), 1);
+        assert_eq!(
+            text_format("%REQ_WITHOUT_QUERY(:PATH)%").formatters.len(),
+            1
+        );
     }
 }

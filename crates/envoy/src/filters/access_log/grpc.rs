@@ -26,7 +26,11 @@ pub(super) const PEERS_OF_ALL_VERSIONS: [&str; 6] = [
 /// The log of requests to the service of the proxy's configuration.
 pub(super) fn http_service() -> AccessLog {
     http_log(&HttpGrpcAccessLogConfig {
-        common_config: Some(common("http_envoy_accesslog", &bootstrap_cluster(), &PEERS_OF_ALL_VERSIONS)),
+        common_config: Some(common(
+            "http_envoy_accesslog",
+            &bootstrap_cluster(),
+            &PEERS_OF_ALL_VERSIONS,
+        )),
         ..HttpGrpcAccessLogConfig::default()
     })
 }
@@ -37,10 +41,17 @@ pub(super) fn tcp_service(name: &str) -> AccessLog {
 }
 
 /// The log of requests to a provider.
-pub(super) fn http_provider(provider: &EnvoyHttpGrpcV3LogProvider, cluster: &ProviderCluster) -> AccessLog {
+pub(super) fn http_provider(
+    provider: &EnvoyHttpGrpcV3LogProvider,
+    cluster: &ProviderCluster,
+) -> AccessLog {
     let name = non_empty(&provider.log_name, "http_envoy_accesslog");
     http_log(&HttpGrpcAccessLogConfig {
-        common_config: Some(provider_common(name, cluster, &provider.filter_state_objects_to_log)),
+        common_config: Some(provider_common(
+            name,
+            cluster,
+            &provider.filter_state_objects_to_log,
+        )),
         additional_request_headers_to_log: provider.additional_request_headers_to_log.clone(),
         additional_response_headers_to_log: provider.additional_response_headers_to_log.clone(),
         additional_response_trailers_to_log: provider.additional_response_trailers_to_log.clone(),
@@ -48,9 +59,16 @@ pub(super) fn http_provider(provider: &EnvoyHttpGrpcV3LogProvider, cluster: &Pro
 }
 
 /// The log of connections to a provider.
-pub(super) fn tcp_provider(provider: &EnvoyTcpGrpcV3LogProvider, cluster: &ProviderCluster) -> AccessLog {
+pub(super) fn tcp_provider(
+    provider: &EnvoyTcpGrpcV3LogProvider,
+    cluster: &ProviderCluster,
+) -> AccessLog {
     let name = non_empty(&provider.log_name, "tcp_envoy_accesslog");
-    tcp_log(provider_common(name, cluster, &provider.filter_state_objects_to_log))
+    tcp_log(provider_common(
+        name,
+        cluster,
+        &provider.filter_state_objects_to_log,
+    ))
 }
 
 /// `text`, or `default` if it is empty.
@@ -59,7 +77,11 @@ pub(super) fn non_empty<'a>(text: &'a str, default: &'a str) -> &'a str {
 }
 
 /// The log destination and content for a provider.
-fn provider_common(name: &str, cluster: &ProviderCluster, state: &[String]) -> CommonGrpcAccessLogConfig {
+fn provider_common(
+    name: &str,
+    cluster: &ProviderCluster,
+    state: &[String],
+) -> CommonGrpcAccessLogConfig {
     let mut config = common(name, cluster, &PEERS);
     if !state.is_empty() {
         config.filter_state_objects_to_log = state.to_vec();
@@ -68,7 +90,11 @@ fn provider_common(name: &str, cluster: &ProviderCluster, state: &[String]) -> C
 }
 
 /// The log destination and content.
-pub(in crate::filters) fn common(name: &str, cluster: &ProviderCluster, state: &[&str]) -> CommonGrpcAccessLogConfig {
+pub(in crate::filters) fn common(
+    name: &str,
+    cluster: &ProviderCluster,
+    state: &[&str],
+) -> CommonGrpcAccessLogConfig {
     let target = grpc_service::EnvoyGrpc {
         cluster_name: cluster.cluster.clone(),
         authority: cluster.host.clone(),
@@ -88,7 +114,10 @@ pub(in crate::filters) fn common(name: &str, cluster: &ProviderCluster, state: &
 
 /// The cluster of `envoyAccessLogService` in the proxy's bootstrap.
 fn bootstrap_cluster() -> ProviderCluster {
-    ProviderCluster { host: String::new(), cluster: "envoy_accesslog_service".to_owned() }
+    ProviderCluster {
+        host: String::new(),
+        cluster: "envoy_accesslog_service".to_owned(),
+    }
 }
 
 /// A log of requests.
@@ -98,5 +127,10 @@ fn http_log(config: &HttpGrpcAccessLogConfig) -> AccessLog {
 
 /// A log of connections.
 fn tcp_log(common: CommonGrpcAccessLogConfig) -> AccessLog {
-    log("envoy.tcp_grpc_access_log", &TcpGrpcAccessLogConfig { common_config: Some(common) })
+    log(
+        "envoy.tcp_grpc_access_log",
+        &TcpGrpcAccessLogConfig {
+            common_config: Some(common),
+        },
+    )
 }

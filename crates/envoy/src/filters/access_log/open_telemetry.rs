@@ -2,7 +2,9 @@
 
 use navarch_proto::envoy::config::accesslog::v3::AccessLog;
 use navarch_proto::envoy::extensions::access_loggers::open_telemetry::v3::OpenTelemetryAccessLogConfig;
-use navarch_proto::opentelemetry::proto::common::v1::{AnyValue, KeyValue, KeyValueList, any_value};
+use navarch_proto::opentelemetry::proto::common::v1::{
+    AnyValue, KeyValue, KeyValueList, any_value,
+};
 
 use super::file::{DEFAULT_TEXT, as_text, formatters, label_fields, valid_fields, valid_text};
 use super::grpc::{PEERS_OF_ALL_VERSIONS, common, non_empty};
@@ -20,9 +22,14 @@ pub(super) fn of_provider(
 ) -> AccessLog {
     let setting = format!("mesh config: extensionProviders[{name}].envoyOtelAls.logFormat");
     let format = provider.log_format.as_ref();
-    let text = format.and_then(|format| format.text.as_deref()).unwrap_or_default();
+    let text = format
+        .and_then(|format| format.text.as_deref())
+        .unwrap_or_default();
     let text = non_empty(valid_text(view, &setting, text), DEFAULT_TEXT);
-    let labels = format.and_then(|format| format.labels.as_ref()).map(label_fields).unwrap_or_default();
+    let labels = format
+        .and_then(|format| format.labels.as_ref())
+        .map(label_fields)
+        .unwrap_or_default();
     let labels = valid_fields(view, &setting, labels);
     let attributes: Vec<KeyValue> = labels
         .fields
@@ -33,7 +40,11 @@ pub(super) fn of_provider(
             ..KeyValue::default()
         })
         .collect();
-    #[allow(deprecated, reason = "the field that Istio sets, which every proxy in use reads")]
+
+    #[allow(
+        deprecated,
+        reason = "the field that Istio sets, which every proxy in use reads"
+    )]
     let config = OpenTelemetryAccessLogConfig {
         common_config: Some(common(
             non_empty(&provider.log_name, "otel_envoy_accesslog"),
@@ -42,13 +53,20 @@ pub(super) fn of_provider(
         )),
         disable_builtin_labels: true,
         body: Some(string_value(text)),
-        formatters: formatters([text].into_iter().chain(labels.fields.values().filter_map(as_text))),
+        formatters: formatters(
+            [text]
+                .into_iter()
+                .chain(labels.fields.values().filter_map(as_text)),
+        ),
         attributes: (!attributes.is_empty()).then_some(KeyValueList { values: attributes }),
         ..OpenTelemetryAccessLogConfig::default()
     };
+
     log("envoy.access_loggers.open_telemetry", &config)
 }
 
 fn string_value(text: &str) -> AnyValue {
-    AnyValue { value: Some(any_value::Value::StringValue(text.to_owned())) }
+    AnyValue {
+        value: Some(any_value::Value::StringValue(text.to_owned())),
+    }
 }

@@ -29,7 +29,8 @@ impl Query for DescribeTelemetry {
     fn compute(&self, view: &View<'_>) -> TelemetryDescription {
         let mut description = TelemetryDescription::default();
         for telemetry in view.get(&TelemetriesOf { service: None }).iter() {
-            let is_of_root = telemetry.meta.key.namespace == view.mesh().config.root_namespace.as_str();
+            let is_of_root =
+                telemetry.meta.key.namespace == view.mesh().config.root_namespace.as_str();
             match (is_namespace_wide(telemetry), is_of_root) {
                 (true, true) => description.root = Some(telemetry.clone()),
                 (true, false) => description.namespace = Some(telemetry.clone()),
@@ -72,16 +73,34 @@ mod tests {
             ]
             .concat(),
         );
+
         let name = |one: &Arc<Object<Telemetry>>| one.meta.key.name.to_string();
         let names_of = |mesh: &TestMesh, proxy| {
             let described = mesh.query(proxy, &DescribeTelemetry);
-            let [root, namespace] = [&described.root, &described.namespace].map(|one| one.as_ref().map(name));
-            (root, namespace, described.workload.iter().map(name).collect::<Vec<_>>())
+            let [root, namespace] =
+                [&described.root, &described.namespace].map(|one| one.as_ref().map(name));
+            (
+                root,
+                namespace,
+                described.workload.iter().map(name).collect::<Vec<_>>(),
+            )
         };
+
         let some = |name: &str| Some(name.to_owned());
         let web = mesh.sidecar("shop", "web");
-        assert_eq!(names_of(&mesh, web), (some("mesh"), some("all"), vec!["web-1".to_owned(), "web-2".to_owned()]));
+        assert_eq!(
+            names_of(&mesh, web),
+            (
+                some("mesh"),
+                some("all"),
+                vec!["web-1".to_owned(), "web-2".to_owned()]
+            )
+        );
+
         let of_root = mesh.sidecar("istio-system", "web");
-        assert_eq!(names_of(&mesh, of_root), (some("mesh"), None, vec!["of-root".to_owned()]));
+        assert_eq!(
+            names_of(&mesh, of_root),
+            (some("mesh"), None, vec!["of-root".to_owned()])
+        );
     }
 }

@@ -21,7 +21,10 @@ pub(in crate::filters) struct TracingOf {
 
 /// Tracing settings.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "independent switches, as in Telemetry")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent switches, as in Telemetry"
+)]
 pub(in crate::filters) struct TracingSpec {
     /// The provider; `None` if the name is unknown.
     pub(in crate::filters) provider: Option<ExtensionProvider>,
@@ -44,12 +47,19 @@ impl Query for TracingOf {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let mesh = &view.mesh().config;
-        let telemetries = view.get(&TelemetriesOf { service: self.service.clone() });
-        let entries: Vec<_> = telemetries.iter().flat_map(|object| &object.spec.tracing).collect();
+        let telemetries = view.get(&TelemetriesOf {
+            service: self.service.clone(),
+        });
+        let entries: Vec<_> = telemetries
+            .iter()
+            .flat_map(|object| &object.spec.tracing)
+            .collect();
+
         let default = mesh.default_providers.tracing.first();
         if entries.is_empty() && default.is_none() {
             return None;
         }
+
         let named = |name: &str| provider::find(&mesh.extension_providers, name).cloned();
         let mut spec = TracingSpec {
             provider: default.and_then(|name| named(name)),
@@ -60,7 +70,11 @@ impl Query for TracingOf {
             istio_tags: true,
             keeps_context: false,
         };
-        for entry in entries.into_iter().filter(|entry| is_for(entry.matches.as_ref(), side(self.class))) {
+
+        for entry in entries
+            .into_iter()
+            .filter(|entry| is_for(entry.matches.as_ref(), side(self.class)))
+        {
             if let Some(name) = names(&entry.providers).first() {
                 spec.provider = named(name);
             }
@@ -69,10 +83,15 @@ impl Query for TracingOf {
                 spec.tags.clone_from(tags);
             }
             spec.sampling = entry.random_sampling_percentage.or(spec.sampling);
-            spec.use_request_id = entry.use_request_id_for_trace_sampling.unwrap_or(spec.use_request_id);
+            spec.use_request_id = entry
+                .use_request_id_for_trace_sampling
+                .unwrap_or(spec.use_request_id);
             spec.istio_tags = entry.enable_istio_tags.unwrap_or(spec.istio_tags);
-            spec.keeps_context = entry.disable_context_propagation.unwrap_or(spec.keeps_context);
+            spec.keeps_context = entry
+                .disable_context_propagation
+                .unwrap_or(spec.keeps_context);
         }
+
         spec.disabled |= spec.provider.is_none();
         Some(spec)
     }

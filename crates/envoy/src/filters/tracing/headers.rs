@@ -28,7 +28,13 @@ pub(super) fn of_calls(view: &View<'_>, headers: &[HttpHeader]) -> Vec<HeaderVal
 fn value(view: &View<'_>, header: &HttpHeader) -> String {
     match (&header.value, &header.env_name) {
         (Some(value), _) => value.clone(),
-        (None, Some(name)) => view.mesh().settings.environment.get(name).unwrap_or_default().to_owned(),
+        (None, Some(name)) => view
+            .mesh()
+            .settings
+            .environment
+            .get(name)
+            .unwrap_or_default()
+            .to_owned(),
         (None, None) => String::new(),
     }
 }

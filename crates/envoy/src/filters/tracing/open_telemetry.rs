@@ -12,7 +12,9 @@ use super::headers;
 use super::provider::{grpc_service, http_uri};
 use crate::filters::provider::{ProviderCluster, cluster};
 use navarch_api::duration::Duration;
-use navarch_api::mesh::{DynatraceSampler, OpenTelemetryTracingProvider, ServiceAttributeEnrichment};
+use navarch_api::mesh::{
+    DynatraceSampler, OpenTelemetryTracingProvider, ServiceAttributeEnrichment,
+};
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 
@@ -21,9 +23,13 @@ use navarch_push::view::View;
 struct ServiceName;
 
 /// The tracer of a provider; `None` if its service, or that of the sampler, is unknown.
-pub(super) fn config(view: &View<'_>, provider: &OpenTelemetryTracingProvider) -> Option<OpenTelemetryConfig> {
+pub(super) fn config(
+    view: &View<'_>,
+    provider: &OpenTelemetryTracingProvider,
+) -> Option<OpenTelemetryConfig> {
     let target = cluster(view, "opentelemetry", &provider.service, provider.port)?;
-    let by_conventions = provider.service_attribute_enrichment == ServiceAttributeEnrichment::OtelSemanticConventions;
+    let by_conventions = provider.service_attribute_enrichment
+        == ServiceAttributeEnrichment::OtelSemanticConventions;
     let mut config = OpenTelemetryConfig {
         service_name: if by_conventions {
             view.derived(&ServiceName).to_string()
@@ -33,9 +39,14 @@ pub(super) fn config(view: &View<'_>, provider: &OpenTelemetryTracingProvider) -
         resource_detectors: detectors(provider, by_conventions),
         ..OpenTelemetryConfig::default()
     };
+
     if let Some(http) = &provider.http {
         config.http_service = Some(HttpService {
-            http_uri: Some(http_uri(join(&target.host, &http.path), &target.cluster, http.timeout)),
+            http_uri: Some(http_uri(
+                join(&target.host, &http.path),
+                &target.cluster,
+                http.timeout,
+            )),
             request_headers_to_add: headers::of_requests(view, &http.headers),
             ..HttpService::default()
         });
@@ -43,18 +54,25 @@ pub(super) fn config(view: &View<'_>, provider: &OpenTelemetryTracingProvider) -
         let grpc = provider.grpc.as_ref();
         config.grpc_service = Some(GrpcService {
             timeout: grpc.and_then(|grpc| grpc.timeout).map(Duration::to_proto),
-            initial_metadata: grpc.map(|grpc| headers::of_calls(view, &grpc.initial_metadata)).unwrap_or_default(),
+            initial_metadata: grpc
+                .map(|grpc| headers::of_calls(view, &grpc.initial_metadata))
+                .unwrap_or_default(),
             ..grpc_service(&target)
         });
     }
+
     if let Some(sampler) = &provider.dynatrace_sampler {
         config.sampler = Some(dynatrace(view, provider, sampler, &target)?);
     }
+
     Some(config)
 }
 
 /// The resource detectors. The conventions need the proxy's environment.
-fn detectors(provider: &OpenTelemetryTracingProvider, by_conventions: bool) -> Vec<TypedExtensionConfig> {
+fn detectors(
+    provider: &OpenTelemetryTracingProvider,
+    by_conventions: bool,
+) -> Vec<TypedExtensionConfig> {
     let named = |name: &str, config| TypedExtensionConfig {
         name: format!("envoy.tracers.opentelemetry.resource_detectors.{name}"),
         typed_config: Some(config),
@@ -65,12 +83,18 @@ fn detectors(provider: &OpenTelemetryTracingProvider, by_conventions: bool) -> V
     if chosen.environment.is_some() {
         detectors.push(environment());
     }
+
     if chosen.dynatrace.is_some() {
-        detectors.push(named("dynatrace", pack(&DynatraceResourceDetectorConfig {})));
+        detectors.push(named(
+            "dynatrace",
+            pack(&DynatraceResourceDetectorConfig {}),
+        ));
     }
+
     if by_conventions && chosen.environment.is_none() {
         detectors.push(environment());
     }
+
     detectors
 }
 
@@ -82,23 +106,42 @@ fn dynatrace(
     collector: &ProviderCluster,
 ) -> Option<TypedExtensionConfig> {
     let (target, path, http) = match &sampler.http_service {
-        None => (collector.clone(), "api/v2/samplingConfiguration", provider.http.clone()?),
+        None => (
+            collector.clone(),
+            "api/v2/samplingConfiguration",
+            provider.http.clone()?,
+        ),
         Some(api) => {
             let http = api.http.clone().unwrap_or_default();
-            (cluster(view, "dynatrace", &api.service, api.port)?, "", http)
+            (
+                cluster(view, "dynatrace", &api.service, api.port)?,
+                "",
+                http,
+            )
         }
     };
-    let path = if path.is_empty() { http.path.as_str() } else { path };
+
+    let path = if path.is_empty() {
+        http.path.as_str()
+    } else {
+        path
+    };
+
     let config = DynatraceSamplerConfig {
         tenant: sampler.tenant.clone(),
         cluster_id: sampler.cluster_id,
         root_spans_per_minute: sampler.root_spans_per_minute,
         http_service: Some(HttpService {
-            http_uri: Some(http_uri(join(&target.host, path), &target.cluster, http.timeout)),
+            http_uri: Some(http_uri(
+                join(&target.host, path),
+                &target.cluster,
+                http.timeout,
+            )),
             request_headers_to_add: headers::of_requests(view, &http.headers),
             ..HttpService::default()
         }),
     };
+
     Some(TypedExtensionConfig {
         name: "envoy.tracers.opentelemetry.samplers.dynatrace".to_owned(),
         typed_config: Some(pack(&config)),
@@ -131,14 +174,25 @@ impl Query for ServiceName {
         let proxy = view.proxy();
         let annotation = proxy.meta("ANNOTATIONS").and_then(|text| {
             let annotations: serde_json::Value = serde_json::from_str(&text).ok()?;
-            Some(annotations.get("resource.opentelemetry.io/service.name")?.as_str()?.to_owned())
+            Some(
+                annotations
+                    .get("resource.opentelemetry.io/service.name")?
+                    .as_str()?
+                    .to_owned(),
+            )
         });
+
         let labels = proxy.labels();
         let label = |name: &str| labels.get(name).map(|value| value.to_string());
         let workload = || proxy.meta("WORKLOAD_NAME").map(|name| name.to_string());
         let pod = || proxy.name().split_once('.').map(|(pod, _)| pod.to_owned());
-        let container =
-            || proxy.meta("APP_CONTAINERS").filter(|names| !names.contains(',')).map(|name| name.to_string());
+        let container = || {
+            proxy
+                .meta("APP_CONTAINERS")
+                .filter(|names| !names.contains(','))
+                .map(|name| name.to_string())
+        };
+
         let some = |name: &String| !name.is_empty();
         annotation
             .filter(some)
@@ -159,9 +213,11 @@ mod tests {
 
     #[test]
     fn host_and_path_are_joined_with_one_slash() {
-        for (path, expected) in
-            [("v1/traces", "otel.net/v1/traces"), ("/v1//traces/", "otel.net/v1/traces/"), ("", "otel.net")]
-        {
+        for (path, expected) in [
+            ("v1/traces", "otel.net/v1/traces"),
+            ("/v1//traces/", "otel.net/v1/traces/"),
+            ("", "otel.net"),
+        ] {
             assert_eq!(join("otel.net", path), expected);
         }
     }

@@ -30,7 +30,11 @@ const ZIPKIN_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) fn configure(view: &View<'_>, provider: &ExtensionProvider) -> Option<Chosen> {
     let (tracer, max_tag_length, samples_itself) = if let Some(zipkin) = &provider.zipkin {
         let target = cluster(view, "zipkin", &zipkin.service, zipkin.port)?;
-        (tracer("envoy.tracers.zipkin", &zipkin_config(view, zipkin, target)), zipkin.max_tag_length, false)
+        (
+            tracer("envoy.tracers.zipkin", &zipkin_config(view, zipkin, target)),
+            zipkin.max_tag_length,
+            false,
+        )
     } else if let Some(datadog) = &provider.datadog {
         let target = cluster(view, "datadog", &datadog.service, datadog.port)?;
         let config = DatadogConfig {
@@ -39,10 +43,17 @@ pub(super) fn configure(view: &View<'_>, provider: &ExtensionProvider) -> Option
             service_name: view.proxy().service_cluster().to_string(),
             ..DatadogConfig::default()
         };
-        (tracer("envoy.tracers.datadog", &config), datadog.max_tag_length, false)
+        (
+            tracer("envoy.tracers.datadog", &config),
+            datadog.max_tag_length,
+            false,
+        )
     } else if let Some(skywalking) = &provider.skywalking {
         let target = cluster(view, "skywalking", &skywalking.service, skywalking.port)?;
-        let config = SkyWalkingConfig { grpc_service: Some(grpc_service(&target)), ..SkyWalkingConfig::default() };
+        let config = SkyWalkingConfig {
+            grpc_service: Some(grpc_service(&target)),
+            ..SkyWalkingConfig::default()
+        };
         (tracer("envoy.tracers.skywalking", &config), 0, false)
     } else {
         let collector = provider.opentelemetry.as_ref()?;
@@ -50,6 +61,7 @@ pub(super) fn configure(view: &View<'_>, provider: &ExtensionProvider) -> Option
         let tracer = tracer("envoy.tracers.opentelemetry", &config);
         (tracer, collector.max_tag_length, config.sampler.is_some())
     };
+
     let spawns_span = provider.skywalking.is_some() || view.proxy().kind() == ProxyKind::Router;
     let config = Tracing {
         provider: Some(tracer),
@@ -57,12 +69,19 @@ pub(super) fn configure(view: &View<'_>, provider: &ExtensionProvider) -> Option
         max_path_tag_length: (max_tag_length != 0).then_some(max_tag_length),
         ..Tracing::default()
     };
-    Some(Chosen { config, samples_itself })
+
+    Some(Chosen {
+        config,
+        samples_itself,
+    })
 }
 
 /// A tracer with this name and configuration.
 fn tracer<M: Message + Name>(name: &str, config: &M) -> tracing::Http {
-    tracing::Http { name: name.to_owned(), config_type: Some(tracing::http::ConfigType::TypedConfig(pack(config))) }
+    tracing::Http {
+        name: name.to_owned(),
+        config_type: Some(tracing::http::ConfigType::TypedConfig(pack(config))),
+    }
 }
 
 /// The gRPC service of a cluster.
@@ -72,7 +91,10 @@ pub(super) fn grpc_service(target: &ProviderCluster) -> GrpcService {
         authority: target.host.clone(),
         ..grpc_service::EnvoyGrpc::default()
     };
-    GrpcService { target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(envoy)), ..GrpcService::default() }
+    GrpcService {
+        target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(envoy)),
+        ..GrpcService::default()
+    }
 }
 
 /// The URI of an HTTP service.
@@ -85,19 +107,36 @@ pub(super) fn http_uri(uri: String, cluster: &str, timeout: Option<Duration>) ->
 }
 
 /// Zipkin. Settings that old proxies do not support are omitted, or in their older form.
-#[allow(deprecated, reason = "proxies before 1.29 read the fields that are deprecated by now")]
-fn zipkin_config(view: &View<'_>, zipkin: &ZipkinTracingProvider, target: ProviderCluster) -> ZipkinConfig {
-    let path = if zipkin.path.is_empty() { "/api/v2/spans" } else { &zipkin.path };
+#[allow(
+    deprecated,
+    reason = "proxies before 1.29 read the fields that are deprecated by now"
+)]
+fn zipkin_config(
+    view: &View<'_>,
+    zipkin: &ZipkinTracingProvider,
+    target: ProviderCluster,
+) -> ZipkinConfig {
+    let path = if zipkin.path.is_empty() {
+        "/api/v2/spans"
+    } else {
+        &zipkin.path
+    };
+
     let mut config = ZipkinConfig {
         collector_endpoint_version: CollectorEndpointVersion::HttpJson.into(),
         trace_id_128bit: !zipkin.enable_64bit_trace_id,
         shared_span_context: Some(false),
         ..ZipkinConfig::default()
     };
+
     if istio_version::at_least(view, 1, 29) {
         let timeout = zipkin.timeout.unwrap_or(ZIPKIN_TIMEOUT);
         config.collector_service = Some(HttpService {
-            http_uri: Some(http_uri(format!("http://{}{path}", target.host), &target.cluster, Some(timeout))),
+            http_uri: Some(http_uri(
+                format!("http://{}{path}", target.host),
+                &target.cluster,
+                Some(timeout),
+            )),
             request_headers_to_add: headers::of_requests(view, &zipkin.headers),
             ..HttpService::default()
         });
@@ -106,6 +145,7 @@ fn zipkin_config(view: &View<'_>, zipkin: &ZipkinTracingProvider, target: Provid
         config.collector_endpoint = path.to_owned();
         config.collector_hostname = target.host;
     }
+
     if istio_version::at_least(view, 1, 28) {
         config.trace_context_option = match zipkin.trace_context_option {
             TraceContextOption::UseB3 => Context::UseB3,
@@ -113,5 +153,6 @@ fn zipkin_config(view: &View<'_>, zipkin: &ZipkinTracingProvider, target: Provid
         }
         .into();
     }
+
     config
 }

@@ -57,10 +57,22 @@ struct Canonical {
 
 /// Results of dry-run authorization: tag, and key of the filter's metadata.
 const DRY_RUN_TAGS: [(&str, &str); 4] = [
-    ("istio.authorization.dry_run.allow_policy.name", "istio_dry_run_allow_shadow_effective_policy_id"),
-    ("istio.authorization.dry_run.allow_policy.result", "istio_dry_run_allow_shadow_engine_result"),
-    ("istio.authorization.dry_run.deny_policy.name", "istio_dry_run_deny_shadow_effective_policy_id"),
-    ("istio.authorization.dry_run.deny_policy.result", "istio_dry_run_deny_shadow_engine_result"),
+    (
+        "istio.authorization.dry_run.allow_policy.name",
+        "istio_dry_run_allow_shadow_effective_policy_id",
+    ),
+    (
+        "istio.authorization.dry_run.allow_policy.result",
+        "istio_dry_run_allow_shadow_engine_result",
+    ),
+    (
+        "istio.authorization.dry_run.deny_policy.name",
+        "istio_dry_run_deny_shadow_effective_policy_id",
+    ),
+    (
+        "istio.authorization.dry_run.deny_policy.result",
+        "istio_dry_run_deny_shadow_engine_result",
+    ),
 ];
 
 /// Tags of a peer, and their fields in Istio's filter state object.
@@ -87,19 +99,31 @@ impl Query for TracingSettings {
             nonsense if nonsense > 100.0 => 1.0,
             percent => percent,
         };
+
         let source = |tag: &navarch_api::mesh::CustomTag| {
             let environment = tag.environment.as_ref();
             let header = tag.header.as_ref();
             environment
                 .map(|tag| TagSource::Environment(tag.name.clone(), tag.default_value.clone()))
-                .or_else(|| header.map(|tag| TagSource::Header(tag.name.clone(), tag.default_value.clone())))
-                .or_else(|| tag.literal.as_ref().map(|tag| TagSource::Literal(tag.value.clone())))
+                .or_else(|| {
+                    header.map(|tag| TagSource::Header(tag.name.clone(), tag.default_value.clone()))
+                })
+                .or_else(|| {
+                    tag.literal
+                        .as_ref()
+                        .map(|tag| TagSource::Literal(tag.value.clone()))
+                })
         };
+
         ProxyTracing {
             sampling: sampling.to_bits(),
             max_path_length: tracing.max_path_tag_length,
             istio_tags: tracing.enable_istio_tags.unwrap_or(true),
-            tags: tracing.custom_tags.iter().filter_map(|(name, tag)| Some((name.clone(), source(tag)?))).collect(),
+            tags: tracing
+                .custom_tags
+                .iter()
+                .filter_map(|(name, tag)| Some((name.clone(), source(tag)?)))
+                .collect(),
         }
     }
 }
@@ -136,18 +160,31 @@ pub(super) fn all(
     given: &BTreeMap<String, TracingTag>,
 ) -> Vec<CustomTag> {
     let mut tags: Vec<CustomTag> = Vec::new();
+
     if istio_tags {
         tags.extend(service_tags(view));
         tags.extend(DRY_RUN_TAGS.map(|(name, key)| dry_run_tag(name, key)));
     }
+
     if view.proxy().kind() == ProxyKind::Waypoint {
         tags.extend(peer_tags());
     }
+
     if given.is_empty() {
-        tags.extend(settings.tags.iter().map(|(name, source)| tag(name, source.to_proto())));
+        tags.extend(
+            settings
+                .tags
+                .iter()
+                .map(|(name, source)| tag(name, source.to_proto())),
+        );
     } else {
-        tags.extend(given.iter().filter_map(|(name, given)| given_tag(view, name, given)));
+        tags.extend(
+            given
+                .iter()
+                .filter_map(|(name, given)| given_tag(view, name, given)),
+        );
     }
+
     tags.retain(|tag| {
         // Envoy rejects the listener because of a tag without a source or name.
         let is_sound = !tag.tag.is_empty() && tag.r#type.as_ref().is_none_or(names_its_source);
@@ -159,6 +196,7 @@ pub(super) fn all(
         }
         is_sound
     });
+
     tags.sort_by(|a, b| a.tag.cmp(&b.tag));
     tags
 }
@@ -168,7 +206,9 @@ fn names_its_source(source: &custom_tag::Type) -> bool {
     match source {
         custom_tag::Type::RequestHeader(header) => !header.name.is_empty(),
         custom_tag::Type::Environment(variable) => !variable.name.is_empty(),
-        custom_tag::Type::Literal(_) | custom_tag::Type::Metadata(_) | custom_tag::Type::Value(_) => true,
+        custom_tag::Type::Literal(_)
+        | custom_tag::Type::Metadata(_)
+        | custom_tag::Type::Value(_) => true,
     }
 }
 
@@ -177,37 +217,65 @@ fn service_tags(view: &View<'_>) -> [CustomTag; 5] {
     let proxy = view.proxy();
     let canonical = view.derived(&CanonicalService);
     let meta = |key: &str, default: &str| {
-        proxy.meta(key).filter(|value| !value.is_empty()).map_or_else(|| default.to_owned(), |value| value.to_string())
+        proxy
+            .meta(key)
+            .filter(|value| !value.is_empty())
+            .map_or_else(|| default.to_owned(), |value| value.to_string())
     };
+
     let cluster = Some(proxy.cluster_id().to_string()).filter(|cluster| !cluster.is_empty());
     let cluster = cluster.unwrap_or_else(|| "unknown".to_owned());
-    let label = |value: &Option<Arc<str>>, default: &str| value.as_deref().unwrap_or(default).to_owned();
+    let label =
+        |value: &Option<Arc<str>>, default: &str| value.as_deref().unwrap_or(default).to_owned();
     [
-        ("istio.canonical_revision", label(&canonical.revision, "latest")),
+        (
+            "istio.canonical_revision",
+            label(&canonical.revision, "latest"),
+        ),
         ("istio.canonical_service", label(&canonical.name, "unknown")),
         ("istio.mesh_id", meta("MESH_ID", "unknown")),
         ("istio.namespace", meta("NAMESPACE", "default")),
         ("istio.cluster_id", cluster),
     ]
-    .map(|(name, value)| tag(name, custom_tag::Type::Literal(custom_tag::Literal { value })))
+    .map(|(name, value)| {
+        tag(
+            name,
+            custom_tag::Type::Literal(custom_tag::Literal { value }),
+        )
+    })
 }
 
 /// Tags for both sides of a waypoint.
 fn peer_tags() -> impl Iterator<Item = CustomTag> {
-    [("destination", "upstream_peer_obj"), ("source", "downstream_peer_obj")].into_iter().flat_map(|(side, object)| {
+    [
+        ("destination", "upstream_peer_obj"),
+        ("source", "downstream_peer_obj"),
+    ]
+    .into_iter()
+    .flat_map(|(side, object)| {
         PEER_FIELDS.into_iter().map(move |(name, field)| {
             let value = format!("%FILTER_STATE({object}:FIELD:{field})%");
-            tag(&format!("istio.{side}_{name}"), custom_tag::Type::Value(value))
+            tag(
+                &format!("istio.{side}_{name}"),
+                custom_tag::Type::Value(value),
+            )
         })
     })
 }
 
 /// A tag with the outcome of a dry run; absent without one.
 fn dry_run_tag(name: &str, key: &str) -> CustomTag {
-    let segment = PathSegment { segment: Some(path_segment::Segment::Key(key.to_owned())) };
+    let segment = PathSegment {
+        segment: Some(path_segment::Segment::Key(key.to_owned())),
+    };
     let metadata = custom_tag::Metadata {
-        kind: Some(MetadataKind { kind: Some(metadata_kind::Kind::Request(metadata_kind::Request {})) }),
-        metadata_key: Some(MetadataKey { key: "envoy.filters.http.rbac".to_owned(), path: vec![segment] }),
+        kind: Some(MetadataKind {
+            kind: Some(metadata_kind::Kind::Request(metadata_kind::Request {})),
+        }),
+        metadata_key: Some(MetadataKey {
+            key: "envoy.filters.http.rbac".to_owned(),
+            path: vec![segment],
+        }),
         ..custom_tag::Metadata::default()
     };
     tag(name, custom_tag::Type::Metadata(metadata))
@@ -215,7 +283,13 @@ fn dry_run_tag(name: &str, key: &str) -> CustomTag {
 
 /// A tag of a Telemetry. Formats are omitted for proxies that do not support them.
 fn given_tag(view: &View<'_>, name: &str, given: &TracingTag) -> Option<CustomTag> {
-    let TracingTag { literal, environment, header, formatter } = given;
+    let TracingTag {
+        literal,
+        environment,
+        header,
+        formatter,
+    } = given;
+
     let source = if let Some(environment) = environment {
         TagSource::Environment(environment.name.clone(), environment.default_value.clone())
     } else if let Some(header) = header {
@@ -224,20 +298,29 @@ fn given_tag(view: &View<'_>, name: &str, given: &TracingTag) -> Option<CustomTa
         TagSource::Literal(literal.value.clone())
     } else if let Some(formatter) = formatter {
         if let Err(fault) = substitution::check(&formatter.value) {
-            view.remark(format!("Telemetry: tracing tag {name:?} is ignored: {fault}"));
+            view.remark(format!(
+                "Telemetry: tracing tag {name:?} is ignored: {fault}"
+            ));
             return None;
         }
         let value = custom_tag::Type::Value(formatter.value.clone());
         return istio_version::at_least(view, 1, 29).then(|| tag(name, value));
     } else {
-        return Some(CustomTag { tag: name.to_owned(), ..CustomTag::default() });
+        return Some(CustomTag {
+            tag: name.to_owned(),
+            ..CustomTag::default()
+        });
     };
+
     Some(tag(name, source.to_proto()))
 }
 
 /// A tag with this name.
 fn tag(name: &str, source: custom_tag::Type) -> CustomTag {
-    CustomTag { tag: name.to_owned(), r#type: Some(source) }
+    CustomTag {
+        tag: name.to_owned(),
+        r#type: Some(source),
+    }
 }
 
 impl TagSource {
@@ -246,10 +329,16 @@ impl TagSource {
         match self.clone() {
             Self::Literal(value) => custom_tag::Type::Literal(custom_tag::Literal { value }),
             Self::Environment(name, default_value) => {
-                custom_tag::Type::Environment(custom_tag::Environment { name, default_value })
+                custom_tag::Type::Environment(custom_tag::Environment {
+                    name,
+                    default_value,
+                })
             }
             Self::Header(name, default_value) => {
-                custom_tag::Type::RequestHeader(custom_tag::Header { name, default_value })
+                custom_tag::Type::RequestHeader(custom_tag::Header {
+                    name,
+                    default_value,
+                })
             }
         }
     }

@@ -41,7 +41,11 @@ impl Condition {
         reason: &'static str,
         message: impl Into<String>,
     ) -> Self {
-        Self { status, reason, message: message.into() }
+        Self {
+            status,
+            reason,
+            message: message.into(),
+        }
     }
 }
 
@@ -52,7 +56,8 @@ impl Conditions {
         reason: &'static str,
         message: impl Into<String>,
     ) {
-        self.0.insert(kind, Condition::new(ConditionStatus::True, reason, message));
+        self.0
+            .insert(kind, Condition::new(ConditionStatus::True, reason, message));
     }
 
     pub(in crate::gateway_api) fn set_false(
@@ -61,7 +66,10 @@ impl Conditions {
         reason: &'static str,
         message: impl Into<String>,
     ) {
-        self.0.insert(kind, Condition::new(ConditionStatus::False, reason, message));
+        self.0.insert(
+            kind,
+            Condition::new(ConditionStatus::False, reason, message),
+        );
     }
 
     /// Sets a condition to false because of a fault.

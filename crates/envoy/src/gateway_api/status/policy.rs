@@ -6,7 +6,9 @@ use crate::gateway_api::classes::MESH_CONTROLLER;
 use crate::gateway_api::settings::ApiSettings;
 use crate::gateway_api::tls_policies::{PolicyForms, TlsPolicyForms};
 use crate::gateway_api::traffic_policies::{BackendForms, TrafficPolicyForms};
-use navarch_api::gateway_api::{self, BackendTlsPolicy, PolicyTarget, XBackend, XBackendTrafficPolicy};
+use navarch_api::gateway_api::{
+    self, BackendTlsPolicy, PolicyTarget, XBackend, XBackendTrafficPolicy,
+};
 use navarch_api::object::NamespacedName;
 use navarch_push::view::View;
 
@@ -19,8 +21,16 @@ struct StatusFields {
     with_namespaces: bool,
 }
 
-const POLICY: StatusFields = StatusFields { list: "ancestors", reference: "ancestorRef", with_namespaces: false };
-const BACKEND: StatusFields = StatusFields { list: "parents", reference: "parentRef", with_namespaces: true };
+const POLICY: StatusFields = StatusFields {
+    list: "ancestors",
+    reference: "ancestorRef",
+    with_namespaces: false,
+};
+const BACKEND: StatusFields = StatusFields {
+    list: "parents",
+    reference: "parentRef",
+    with_namespaces: true,
+};
 
 /// The status of a BackendTLSPolicy.
 pub(super) fn tls(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
@@ -53,12 +63,21 @@ fn write(view: &View<'_>, forms: &PolicyForms, generation: i64, words: &StatusFi
         ];
         Value::Object(members.into_iter().collect())
     };
+
     let mut entries: Vec<Value> = forms
         .targets
         .iter()
-        .map(|(target, conditions)| entry(target_ref(target), MESH_CONTROLLER, conditions.to_json(generation)))
+        .map(|(target, conditions)| {
+            entry(
+                target_ref(target),
+                MESH_CONTROLLER,
+                conditions.to_json(generation),
+            )
+        })
         .collect();
+
     let settings = view.get(&ApiSettings);
+
     for gateway in &forms.gateways {
         let mut reference = Map::new();
         reference.insert("group".to_owned(), json!(gateway_api::GROUP));
@@ -68,9 +87,18 @@ fn write(view: &View<'_>, forms: &PolicyForms, generation: i64, words: &StatusFi
             reference.insert("namespace".to_owned(), json!(gateway.namespace));
         }
         let conditions = forms.conditions.to_json(generation);
-        entries.push(entry(Value::Object(reference), &settings.api.controller, conditions));
+        entries.push(entry(
+            Value::Object(reference),
+            &settings.api.controller,
+            conditions,
+        ));
     }
-    Value::Object([(words.list.to_owned(), Value::Array(entries))].into_iter().collect())
+
+    Value::Object(
+        [(words.list.to_owned(), Value::Array(entries))]
+            .into_iter()
+            .collect(),
+    )
 }
 
 /// A target reference as JSON.
@@ -79,6 +107,11 @@ fn target_ref(target: &PolicyTarget) -> Value {
     written.insert("group".to_owned(), json!(target.group));
     written.insert("kind".to_owned(), json!(target.kind));
     written.insert("name".to_owned(), json!(target.name));
-    written.extend(target.section_name.as_ref().map(|section| ("sectionName".to_owned(), json!(section))));
+    written.extend(
+        target
+            .section_name
+            .as_ref()
+            .map(|section| ("sectionName".to_owned(), json!(section))),
+    );
     Value::Object(written)
 }

@@ -1,4 +1,5 @@
-//! The status of InferencePools, for each parent of a route to them (istiod's `calculateInferencePoolStatus`).
+//! The status of InferencePools, for each parent of a route to them (istiod's
+//! `calculateInferencePoolStatus`).
 
 use std::collections::BTreeMap;
 
@@ -15,16 +16,30 @@ use navarch_push::view::View;
 
 /// The status of a pool.
 pub(super) fn status(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
-    let pool = view.object::<InferencePool>(name).filter(|_| view.get(&ApiSettings).api.inference)?;
+    let pool = view
+        .object::<InferencePool>(name)
+        .filter(|_| view.get(&ApiSettings).api.inference)?;
     let mut parents: BTreeMap<NamespacedName, Condition> = BTreeMap::new();
+
     for route in routes_to(view, name) {
-        let Some(common) = route.common(view) else { continue };
+        let Some(common) = route.common(view) else {
+            continue;
+        };
+
         for attachment in view.get(&ParentsOf(route.clone())).iter() {
-            let Some(reference) = common.parents.get(attachment.reference) else { continue };
-            // Parents of every kind are compared by name only: ListenerSets and Services are reported as Gateways, too.
-            let named = reference.namespace.as_deref().filter(|named| !named.is_empty());
+            let Some(reference) = common.parents.get(attachment.reference) else {
+                continue;
+            };
+
+            // Parents of every kind are compared by name only: ListenerSets and Services are
+            // reported as Gateways, too.
+            let named = reference
+                .namespace
+                .as_deref()
+                .filter(|named| !named.is_empty());
             let own = common.meta.key.namespace.as_str();
             let parent = NamespacedName::new(named.unwrap_or(own), &reference.name);
+
             let accepted = match &attachment.denied {
                 None => {
                     let message = "Referenced by an HTTPRoute accepted by the parentRef Gateway";
@@ -38,6 +53,7 @@ pub(super) fn status(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
                     Condition::new(ConditionStatus::False, "HTTPRouteNotAccepted", message)
                 }
             };
+
             match parents.get_mut(&parent) {
                 Some(known) if attachment.denied.is_none() => *known = accepted,
                 Some(_) => {}
@@ -45,6 +61,7 @@ pub(super) fn status(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
             }
         }
     }
+
     let resolved = resolved(view, pool);
     let entries = parents.into_iter().map(|(parent, accepted)| {
         let mut conditions = Conditions::default();
@@ -61,26 +78,44 @@ pub(super) fn status(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
             "conditions": conditions.to_json(pool.meta.generation),
         })
     });
+
     let entries: Vec<Value> = entries.collect();
+
     // As in istiod, an empty list is omitted.
-    let entries = if entries.is_empty() { Value::Null } else { Value::Array(entries) };
+    let entries = if entries.is_empty() {
+        Value::Null
+    } else {
+        Value::Array(entries)
+    };
+
     Some(json!({ "parents": entries }))
 }
 
 /// Whether the pool's endpoint picker exists.
 fn resolved(view: &View<'_>, pool: &Object<InferencePool>) -> Condition {
-    let bad = |message: String| Condition::new(ConditionStatus::False, "InvalidExtensionRef", message);
-    let Some(picker) = &pool.spec.endpoint_picker_ref else { return bad("ExtensionRef not defined".to_owned()) };
+    let bad =
+        |message: String| Condition::new(ConditionStatus::False, "InvalidExtensionRef", message);
+    let Some(picker) = &pool.spec.endpoint_picker_ref else {
+        return bad("ExtensionRef not defined".to_owned());
+    };
+
     if picker.kind != "Service" {
         return bad(format!("Unsupported ExtensionRef kind {}", picker.kind));
     }
+
     if picker.name.is_empty() {
         return bad("ExtensionRef not defined".to_owned());
     }
-    match view.object::<Service>(&NamespacedName::new(pool.meta.key.namespace.as_str(), &picker.name)) {
-        Some(_) => {
-            Condition::new(ConditionStatus::True, "ResolvedRefs", "Referenced ExtensionRef resolved successfully")
-        }
+
+    match view.object::<Service>(&NamespacedName::new(
+        pool.meta.key.namespace.as_str(),
+        &picker.name,
+    )) {
+        Some(_) => Condition::new(
+            ConditionStatus::True,
+            "ResolvedRefs",
+            "Referenced ExtensionRef resolved successfully",
+        ),
         None => bad(format!("Referenced ExtensionRef not found {}", picker.name)),
     }
 }

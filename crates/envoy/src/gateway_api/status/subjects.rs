@@ -1,4 +1,5 @@
-//! The objects with a status: an incrementally updated list, since there may be tens of thousands of routes.
+//! The objects with a status: an incrementally updated list, since there may be tens of thousands
+//! of routes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,7 +8,8 @@ use super::StatusSubject;
 use crate::gateway_api::route_kinds::RouteKind;
 use crate::gateway_api::settings::ApiSettings;
 use navarch_api::gateway_api::{
-    BackendTlsPolicy, GatewayClass, InferencePool, KubernetesGateway, ListenerSet, XBackend, XBackendTrafficPolicy,
+    BackendTlsPolicy, GatewayClass, InferencePool, KubernetesGateway, ListenerSet, XBackend,
+    XBackendTrafficPolicy,
 };
 use navarch_api::names::ResourceName;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
@@ -39,15 +41,27 @@ struct RoutesIn(u8);
 struct Others;
 
 fn name_of(kind: Kind, name: &NamespacedName) -> ResourceName {
-    ResourceName::new(StatusSubject(ObjectRef { kind, name: name.clone() }).to_string())
+    ResourceName::new(
+        StatusSubject(ObjectRef {
+            kind,
+            name: name.clone(),
+        })
+        .to_string(),
+    )
 }
 
 impl Query for RoutesIn {
     type Value = Arc<Names>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let routes = RouteKind::ALL.into_iter().flat_map(|kind| kind.names_in(view, self.0));
-        Arc::new(routes.map(|route| name_of(route.kind.kind(), &route.name)).collect())
+        let routes = RouteKind::ALL
+            .into_iter()
+            .flat_map(|kind| kind.names_in(view, self.0));
+        Arc::new(
+            routes
+                .map(|route| name_of(route.kind.kind(), &route.name))
+                .collect(),
+        )
     }
 }
 
@@ -81,10 +95,13 @@ impl Query for Subjects {
         if !view.get(&ApiSettings).api.enabled {
             return SubjectList::default();
         }
+
         let routes = (0..PARTS).map(|part| (*view.get(&RoutesIn(part))).clone());
         let sets: Vec<Arc<Names>> = routes.chain([(*view.get(&Others)).clone()]).collect();
         let nothing = Arc::default();
-        let (mut added, mut removed) = (Names::new(), Names::new());
+        let mut added = Names::new();
+        let mut removed = Names::new();
+
         for (place, now) in sets.iter().enumerate() {
             let before = previous.sets.get(place).unwrap_or(&nothing);
             if !Arc::ptr_eq(before, now) {
@@ -92,6 +109,7 @@ impl Query for Subjects {
                 removed.extend(before.difference(now).cloned());
             }
         }
+
         let mut names = previous.names.clone();
         names.update(&added, &removed);
         SubjectList { sets, names }

@@ -25,7 +25,11 @@ pub(super) struct ListenerContext<'a> {
     pub(super) transport: Transport,
 }
 
-pub(super) fn of_groups(view: &View<'_>, at: ListenerContext<'_>, groups: &[ServerGroup]) -> Vec<GatewayChain> {
+pub(super) fn of_groups(
+    view: &View<'_>,
+    at: ListenerContext<'_>,
+    groups: &[ServerGroup],
+) -> Vec<GatewayChain> {
     let mut chains = Vec::new();
     let mut taken = l4::UsedSni::default();
     for group in groups {
@@ -53,7 +57,13 @@ fn of_server(
         // Such servers have their own groups.
         Handling::Http => Vec::new(),
         Handling::Https(tls) => {
-            let chain = http_chain(view, at, &server.server.name, server.protocol, &server.route_name);
+            let chain = http_chain(
+                view,
+                at,
+                &server.server.name,
+                server.protocol,
+                &server.route_name,
+            );
             let payload = match at.transport {
                 Transport::Tcp => Payload::Http,
                 Transport::Quic => Payload::Quic,
@@ -62,16 +72,34 @@ fn of_server(
         }
         Handling::EndTls(tls) => {
             let filters = l4::tcp_filters(view, server);
-            let chain = filters.map(|filters| Chain { filters, ..Chain::default() });
-            chain.map(|chain| ending_tls(view, server, tls, Payload::Tcp, chain)).into_iter().collect()
+            let chain = filters.map(|filters| Chain {
+                filters,
+                ..Chain::default()
+            });
+            chain
+                .map(|chain| ending_tls(view, server, tls, Payload::Tcp, chain))
+                .into_iter()
+                .collect()
         }
         Handling::Opaque => {
             let filters = l4::tcp_filters(view, server);
-            let chain = filters.map(|filters| Chain { filters, ..Chain::default() });
-            chain.map(|chain| GatewayChain { chain, tls: None }).into_iter().collect()
+            let chain = filters.map(|filters| Chain {
+                filters,
+                ..Chain::default()
+            });
+            chain
+                .map(|chain| GatewayChain { chain, tls: None })
+                .into_iter()
+                .collect()
         }
-        Handling::Passthrough => l4::tls_chains(view, server, taken).into_iter().map(unopened).collect(),
-        Handling::AutoPassthrough => sni_routing::chains(view, &server.sni_hosts()).into_iter().map(unopened).collect(),
+        Handling::Passthrough => l4::tls_chains(view, server, taken)
+            .into_iter()
+            .map(unopened)
+            .collect(),
+        Handling::AutoPassthrough => sni_routing::chains(view, &server.sni_hosts())
+            .into_iter()
+            .map(unopened)
+            .collect(),
     }
 }
 
@@ -89,11 +117,23 @@ fn ending_tls(
     chain: Chain,
 ) -> GatewayChain {
     let context = downstream_tls::of_server(view, tls, payload);
-    GatewayChain { chain: Chain { sni: server.sni_hosts(), ..chain }, tls: Some(context) }
+    GatewayChain {
+        chain: Chain {
+            sni: server.sni_hosts(),
+            ..chain
+        },
+        tls: Some(context),
+    }
 }
 
 /// An HTTP chain with routes by RDS. If `stat_prefix` is empty, the listener's name is used.
-fn http_chain(view: &View<'_>, at: ListenerContext<'_>, stat_prefix: &str, protocol: Protocol, routes: &str) -> Chain {
+fn http_chain(
+    view: &View<'_>,
+    at: ListenerContext<'_>,
+    stat_prefix: &str,
+    protocol: Protocol,
+    routes: &str,
+) -> Chain {
     let mut manager = connection_manager(
         view,
         HttpOptions {
@@ -101,25 +141,35 @@ fn http_chain(view: &View<'_>, at: ListenerContext<'_>, stat_prefix: &str, proto
             use_remote_address: true,
             may_skip_external_metadata: true,
             port: at.port,
-            ..HttpOptions::new(ListenerClass::Gateway, Routes::Rds(routes.to_owned()), protocol)
+            ..HttpOptions::new(
+                ListenerClass::Gateway,
+                Routes::Rds(routes.to_owned()),
+                protocol,
+            )
         },
     );
+
     if !stat_prefix.is_empty() {
         // A user-defined name is used as it is, without a delimiter at its end.
         stat_prefix.clone_into(&mut manager.stat_prefix);
     }
+
     manager.http_protocol_options.get_or_insert_default();
     view.derived(&TopologyOfProxy).apply(&mut manager);
     let mut filters = match at.transport {
-        Transport::Tcp => {
-            traffic_extension::network_filters(view, ListenerClass::Gateway, at.port).in_order().collect()
-        }
+        Transport::Tcp => traffic_extension::network_filters(view, ListenerClass::Gateway, at.port)
+            .in_order()
+            .collect(),
         Transport::Quic => {
             manager.codec_type = CodecType::Http3.into();
             manager.http3_protocol_options = Some(Http3ProtocolOptions::default());
             Vec::new()
         }
     };
+
     filters.push(http_filter(&manager));
-    Chain { filters, ..Chain::default() }
+    Chain {
+        filters,
+        ..Chain::default()
+    }
 }

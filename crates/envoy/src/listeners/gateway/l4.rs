@@ -43,16 +43,25 @@ struct ServerHosts<'a> {
 
 impl<'a> ServerHosts<'a> {
     fn new(server: &'a PlannedServer) -> Self {
-        Self { server, open_to: BTreeMap::new() }
+        Self {
+            server,
+            open_to: BTreeMap::new(),
+        }
     }
 
     /// Whether the server has any of the hosts of a VirtualService of a namespace.
     fn any(&mut self, namespace: &Namespace, hosts: &[Hostname]) -> bool {
         if !self.open_to.contains_key(namespace) {
-            let own = self.server.hosts_for(namespace).into_iter().map(|host| (host, ()));
+            let own = self
+                .server
+                .hosts_for(namespace)
+                .into_iter()
+                .map(|host| (host, ()));
             self.open_to.insert(namespace.clone(), HostIndex::new(own));
         }
-        self.open_to.get(namespace).is_some_and(|own| hosts.iter().any(|host| own.matches(host.as_str())))
+        self.open_to
+            .get(namespace)
+            .is_some_and(|own| hosts.iter().any(|host| own.matches(host.as_str())))
     }
 }
 
@@ -60,20 +69,37 @@ impl<'a> ServerHosts<'a> {
 pub(super) fn tcp_filters(view: &View<'_>, server: &PlannedServer) -> Option<Vec<Filter>> {
     let port = listen_port(server);
     let mut claims = ServerHosts::new(server);
+
     for (name, hosts) in l4_virtual_services(view, &server.gateway_name).iter() {
         if !claims.any(&name.namespace, hosts) {
             continue;
         }
-        let Some(spec) = virtual_service::merged(view, name) else { continue };
-        let routes =
-            spec.tcp.iter().filter(|route| !route.route.is_empty()).map(|route| (&route.matches, &route.route));
+
+        let Some(spec) = virtual_service::merged(view, name) else {
+            continue;
+        };
+
+        let routes = spec
+            .tcp
+            .iter()
+            .filter(|route| !route.route.is_empty())
+            .map(|route| (&route.matches, &route.route));
+
         let mut fitting = routes.filter(|(matches, _)| {
-            matches.is_empty() || matches.iter().any(|matched| applies(server, matched.port, &matched.gateways))
+            matches.is_empty()
+                || matches
+                    .iter()
+                    .any(|matched| applies(server, matched.port, &matched.gateways))
         });
+
         let found = fitting.next().map(|(_, destinations)| destinations);
         if let Some(destinations) = found.or_else(|| ended_tls_route(view, server, name, &spec)) {
             let mut filters = route_filters(view, destinations, &port, name);
-            if server.server.tls.as_ref().is_some_and(|tls| tls.mode == ServerTlsMode::IstioMutual)
+            if server
+                .server
+                .tls
+                .as_ref()
+                .is_some_and(|tls| tls.mode == ServerTlsMode::IstioMutual)
                 && let Some(exchange) = metadata_exchange(view)
             {
                 filters.insert(0, exchange);
@@ -81,6 +107,7 @@ pub(super) fn tcp_filters(view: &View<'_>, server: &PlannedServer) -> Option<Vec
             return Some(filters);
         }
     }
+
     None
 }
 
@@ -100,44 +127,77 @@ fn ended_tls_route<'a>(
         return None;
     }
     let fits = |route: &&navarch_api::istio::TlsRoute| {
-        route.matches.iter().any(|matched| applies(server, matched.port, &matched.gateways))
+        route
+            .matches
+            .iter()
+            .any(|matched| applies(server, matched.port, &matched.gateways))
     };
     spec.tls.iter().find(fits).map(|route| &route.route)
 }
 
 /// The chains of all TLS routes for a server that passes TLS through.
-pub(super) fn tls_chains(view: &View<'_>, server: &PlannedServer, taken: &mut UsedSni) -> Vec<Chain> {
+pub(super) fn tls_chains(
+    view: &View<'_>,
+    server: &PlannedServer,
+    taken: &mut UsedSni,
+) -> Vec<Chain> {
     let port = listen_port(server);
     let mut claims = ServerHosts::new(server);
     let mut chains = Vec::new();
+
     for (name, hosts) in l4_virtual_services(view, &server.gateway_name).iter() {
         if !claims.any(&name.namespace, hosts) {
             continue;
         }
-        let Some(spec) = virtual_service::merged(view, name) else { continue };
+
+        let Some(spec) = virtual_service::merged(view, name) else {
+            continue;
+        };
+
         for route in spec.tls.iter().filter(|route| !route.route.is_empty()) {
-            let fitting = route.matches.iter().filter(|matched| applies(server, matched.port, &matched.gateways));
+            let fitting = route
+                .matches
+                .iter()
+                .filter(|matched| applies(server, matched.port, &matched.gateways));
             for matched in fitting {
                 if taken.take(&matched.sni_hosts) {
                     let filters = route_filters(view, &route.route, &port, name);
-                    chains.push(Chain { sni: matched.sni_hosts.clone(), filters, ..Chain::default() });
+                    chains.push(Chain {
+                        sni: matched.sni_hosts.clone(),
+                        filters,
+                        ..Chain::default()
+                    });
                 }
             }
         }
     }
+
     chains
 }
 
 /// The port for routes: the one in the Gateway, whatever the listening port.
 fn listen_port(server: &PlannedServer) -> ListenPort {
-    let name = server.server.port.as_ref().map(|port| port.name.clone()).unwrap_or_default();
-    ListenPort { number: server.port, name, protocol: server.protocol }
+    let name = server
+        .server
+        .port
+        .as_ref()
+        .map(|port| port.name.clone())
+        .unwrap_or_default();
+    ListenPort {
+        number: server.port,
+        name,
+        protocol: server.protocol,
+    }
 }
 
-/// Whether a match applies to a server. Criteria about the client are evaluated for each connection.
+/// Whether a match applies to a server. Criteria about the client are evaluated for each
+/// connection.
 fn applies(server: &PlannedServer, port: u32, gateways: &[String]) -> bool {
     (port == 0 || port == u32::from(server.port))
-        && (gateways.is_empty() || gateways.iter().any(|gateway| **gateway == *server.gateway_name))
+        && (gateways.is_empty()
+            || gateways
+                .iter()
+                .any(|gateway| **gateway == *server.gateway_name))
 }
 
 #[cfg(test)]
@@ -146,7 +206,11 @@ mod tests {
 
     #[test]
     fn sni_names_are_claimed_all_or_none() {
-        let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let names = |list: &[&str]| {
+            list.iter()
+                .map(|name| (*name).to_owned())
+                .collect::<Vec<_>>()
+        };
         let mut taken = UsedSni::default();
         assert!(taken.take(&names(&["a", "b"])));
         assert!(!taken.take(&names(&["b", "c"])));

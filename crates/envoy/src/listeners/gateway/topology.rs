@@ -1,4 +1,5 @@
-//! Trusted proxies in front of a gateway (`ProxyConfig.gatewayTopology`), and forwarding of client certificates.
+//! Trusted proxies in front of a gateway (`ProxyConfig.gatewayTopology`), and forwarding of client
+//! certificates.
 
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::SetCurrentClientCertDetails;
@@ -27,7 +28,11 @@ impl Query for TopologyOfProxy {
     type Value = Topology;
 
     fn compute(&self, view: &View<'_>) -> Topology {
-        let topology = view.get(&EffectiveProxyConfig).gateway_topology.clone().unwrap_or_default();
+        let topology = view
+            .get(&EffectiveProxyConfig)
+            .gateway_topology
+            .clone()
+            .unwrap_or_default();
         Topology {
             trusted_proxies: topology.num_trusted_proxies,
             client_cert: match topology.forward_client_cert_details {
@@ -49,6 +54,7 @@ impl Topology {
     pub(super) fn apply(&self, manager: &mut HttpConnectionManager) {
         manager.xff_num_trusted_hops = self.trusted_proxies;
         manager.forward_client_cert_details = forward_client_cert(self.client_cert).into();
+
         // Certificate details are added only if the gateway itself sets the header.
         manager.set_current_client_cert_details = match self.client_cert {
             ForwardClientCertDetails::AppendForward | ForwardClientCertDetails::SanitizeSet => {

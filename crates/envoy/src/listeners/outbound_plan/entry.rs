@@ -17,8 +17,8 @@ pub(in crate::listeners) struct PlannedListener {
     pub(in crate::listeners) binds_to_port: bool,
     /// Its port, 0 for a Unix socket.
     pub(in crate::listeners) port: u16,
-    /// Its planned filter chains: first those of the first service, unchanged, then those of each later one that do not
-    /// conflict with an earlier chain.
+    /// Its planned filter chains: first those of the first service, unchanged, then those of each
+    /// later one that do not conflict with an earlier chain.
     pub(in crate::listeners) groups: Vec<Vec<ChainPlan>>,
 }
 
@@ -114,16 +114,24 @@ pub(super) struct Entries {
 impl Entries {
     /// An empty plan.
     pub(super) fn new(wildcard: &'static str) -> Self {
-        Self { by_name: BTreeMap::new(), wildcard }
+        Self {
+            by_name: BTreeMap::new(),
+            wildcard,
+        }
     }
 
     /// Locks all existing entries.
     pub(super) fn lock(&mut self) {
-        self.by_name.values_mut().for_each(|entry| entry.locked = true);
+        self.by_name
+            .values_mut()
+            .for_each(|entry| entry.locked = true);
     }
 
     pub(super) fn into_plan(self) -> Plan {
-        self.by_name.into_iter().map(|(name, entry)| (name, Arc::new(entry.listener))).collect()
+        self.by_name
+            .into_iter()
+            .map(|(name, entry)| (name, Arc::new(entry.listener)))
+            .collect()
     }
 
     /// Adds a listener, or adds the service to the existing one, as far as they are compatible.
@@ -135,31 +143,42 @@ impl Entries {
             self.by_name.insert(name, entry);
             return;
         };
+
         if current.locked {
             return;
         }
+
         if protocol == Protocol::HttpProxy {
             *current = new_entry(request, kind, self.wildcard);
             return;
         }
+
         let is_tcp = current.protocol.is_tcp();
         if kind == Kind::Http && !is_tcp || server_speaks_first(protocol, current.protocol) {
-            // Routes distinguish HTTP services; and no inspector may wait for the first bytes of some protocols.
+            // Routes distinguish HTTP services; and no inspector may wait for the first bytes of
+            // some protocols.
             return;
         }
+
         if kind == Kind::Sniffed && current.protocol.is_http() {
             *current = new_entry(request, kind, self.wildcard);
             return;
         }
+
         if kind != Kind::Tcp || current.protocol.is_http() {
             let joined_sniffed = !is_tcp && !current.protocol.is_http();
             if !joined_sniffed {
                 current.protocol = Protocol::Unsupported;
             }
-            let parts = if joined_sniffed { vec![request.tcp()] } else { request.parts(kind, self.wildcard) };
+            let parts = if joined_sniffed {
+                vec![request.tcp()]
+            } else {
+                request.parts(kind, self.wildcard)
+            };
             current.listener.groups.push(parts);
             return;
         }
+
         current.listener.groups.push(vec![request.tcp()]);
     }
 }
@@ -169,7 +188,12 @@ fn new_entry(request: Request<'_>, kind: Kind, wildcard: &str) -> Entry {
     let sniffed_http = kind == Kind::Http
         && request.port.protocol != Protocol::HttpProxy
         && request.binds.first().is_some_and(|bind| bind == wildcard);
-    let protocol = if sniffed_http { Protocol::Unsupported } else { request.port.protocol };
+    let protocol = if sniffed_http {
+        Protocol::Unsupported
+    } else {
+        request.port.protocol
+    };
+
     let parts = request.parts(kind, wildcard);
     let listener = PlannedListener {
         binds: request.binds,
@@ -177,7 +201,12 @@ fn new_entry(request: Request<'_>, kind: Kind, wildcard: &str) -> Entry {
         port: request.port.number,
         groups: vec![parts],
     };
-    Entry { listener, protocol, locked: false }
+
+    Entry {
+        listener,
+        protocol,
+        locked: false,
+    }
 }
 
 /// The kind of listener of a protocol.
@@ -191,7 +220,8 @@ fn kind_of(protocol: Protocol) -> Kind {
     }
 }
 
-/// Whether in one of two different protocols the server sends first: such protocols cannot share a port.
+/// Whether in one of two different protocols the server sends first: such protocols cannot share a
+/// port.
 fn server_speaks_first(incoming: Protocol, existing: Protocol) -> bool {
     let first = |protocol| matches!(protocol, Protocol::Mongo | Protocol::MySql);
     incoming != existing && (first(incoming) || first(existing))
@@ -217,12 +247,16 @@ impl Request<'_> {
         } else {
             self.port.number.to_string()
         };
+
         let on_all_addresses = bind == wildcard && self.port.protocol != Protocol::HttpProxy;
         ChainPlan::Http(HttpChainPlan {
             routes,
             protocol: self.port.protocol,
             sniffs: kind == Kind::Sniffed || on_all_addresses,
-            resolved_by_name: self.shape.resolves_by_name.then(|| (self.egress, self.service.clone())),
+            resolved_by_name: self
+                .shape
+                .resolves_by_name
+                .then(|| (self.egress, self.service.clone())),
         })
     }
 
@@ -232,7 +266,11 @@ impl Request<'_> {
             egress: self.egress,
             service: self.service.clone(),
             port: self.port.clone(),
-            bind: self.binds.first().expect("a listener without binds is not added").clone(),
+            bind: self
+                .binds
+                .first()
+                .expect("a listener without binds is not added")
+                .clone(),
             cidrs: self.cidrs.clone(),
             by_pod: self.by_pod,
         })

@@ -31,21 +31,35 @@ struct OwnAddressAmong(PodAddresses);
 
 /// The endpoints of a service port.
 pub(super) fn pods(view: &View<'_>, service: &ServiceRef, port: u16) -> Arc<Pods> {
-    view.get(&PodAddresses { service: service.key.clone(), port })
+    view.get(&PodAddresses {
+        service: service.key.clone(),
+        port,
+    })
 }
 
-/// The proxy's own address, if it is among these: a workload does not connect to itself through the proxy. Only proxies
-/// of the service's pods are split by this attribute.
-pub(super) fn own_address(view: &View<'_>, service: &ServiceRef, port: u16) -> Arc<Option<Arc<str>>> {
-    view.derived(&OwnAddressAmong(PodAddresses { service: service.key.clone(), port }))
+/// The proxy's own address, if it is among these: a workload does not connect to itself through the
+/// proxy. Only proxies of the service's pods are split by this attribute.
+pub(super) fn own_address(
+    view: &View<'_>,
+    service: &ServiceRef,
+    port: u16,
+) -> Arc<Option<Arc<str>>> {
+    view.derived(&OwnAddressAmong(PodAddresses {
+        service: service.key.clone(),
+        port,
+    }))
 }
 
 impl Query for PodAddresses {
     type Value = Pods;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let Some(service) = view.service(&self.service) else { return Pods::default() };
-        let Some(endpoints) = view.endpoints(&self.service) else { return Pods::default() };
+        let Some(service) = view.service(&self.service) else {
+            return Pods::default();
+        };
+        let Some(endpoints) = view.endpoints(&self.service) else {
+            return Pods::default();
+        };
         let is_address = |address: &Arc<str>| address.parse::<IpAddr>().is_ok();
         let mut addresses: Vec<Vec<Arc<str>>> = of_port(endpoints, service, self.port)
             .filter(|endpoint| endpoint.addresses.iter().all(is_address))
@@ -53,7 +67,10 @@ impl Query for PodAddresses {
             .collect();
         addresses.sort_unstable();
         addresses.dedup();
-        Pods { any: of_port(endpoints, service, self.port).next().is_some(), addresses }
+        Pods {
+            any: of_port(endpoints, service, self.port).next().is_some(),
+            addresses,
+        }
     }
 }
 
@@ -63,7 +80,11 @@ impl Query for OwnAddressAmong {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let own = view.proxy().ips().first()?.to_string();
         let pods = view.get(&self.0);
-        pods.addresses.iter().filter_map(|pod| pod.first()).find(|address| ***address == *own).cloned()
+        pods.addresses
+            .iter()
+            .filter_map(|pod| pod.first())
+            .find(|address| ***address == *own)
+            .cloned()
     }
 }
 

@@ -9,7 +9,8 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::{Registry, Resolution};
 
-/// The properties of a service of an egress listener. They change less often than the service itself.
+/// The properties of a service of an egress listener. They change less often than the service
+/// itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ServiceShapeOf {
     /// The index of the egress listener.
@@ -19,7 +20,10 @@ pub(super) struct ServiceShapeOf {
 
 /// The properties of a service that determine its listeners.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "independent facts about one service")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts about one service"
+)]
 pub(super) struct ServiceShape {
     /// Whether it is an alias of another service, which has the listeners.
     pub(super) is_alias: bool,
@@ -44,14 +48,20 @@ impl Query for ServiceShapeOf {
     type Value = ServiceShape;
 
     fn compute(&self, view: &View<'_>) -> ServiceShape {
-        let Some(service) = sidecar_scope::listener_service(view, self.egress, &self.service) else {
-            return ServiceShape { is_alias: true, ..ServiceShape::default() };
+        let Some(service) = sidecar_scope::listener_service(view, self.egress, &self.service)
+        else {
+            return ServiceShape {
+                is_alias: true,
+                ..ServiceShape::default()
+            };
         };
+
         let port = |port: &navarch_registry::model::ServicePort| ListenPort {
             number: port.port,
             name: port.name.to_string(),
             protocol: port.protocol,
         };
+
         ServiceShape {
             is_alias: service.resolution == Resolution::Alias,
             is_kubernetes: service.registry == Registry::Kubernetes,

@@ -1,6 +1,8 @@
-//! The virtual hosts of a gateway's route configuration: the hosts of its servers with VirtualServices.
+//! The virtual hosts of a gateway's route configuration: the hosts of its servers with
+//! VirtualServices.
 //!
-//! Names only: the routes of each host are encoded separately ([`HostBytes`](super::virtual_host::HostBytes)).
+//! Names only: the routes of each host are encoded separately
+//! ([`HostBytes`](super::virtual_host::HostBytes)).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -69,12 +71,13 @@ struct Hosts<'a> {
     advertises_http3: bool,
     /// The virtual hosts so far.
     found: BTreeMap<String, GatewayHost>,
-    /// The source of a VirtualService's routes on a gateway: the first server on which it has routes is used for the
-    /// others.
+    /// The source of a VirtualService's routes on a gateway: the first server on which it has
+    /// routes is used for the others.
     sources: KeyedMap<(Arc<str>, NamespacedName), RouteSource>,
 }
 
-/// The VirtualServices of a gateway, found by their hosts: there may be as many servers as VirtualServices.
+/// The VirtualServices of a gateway, found by their hosts: there may be as many servers as
+/// VirtualServices.
 struct Bound<'a> {
     /// In order of precedence.
     virtual_services: &'a [NamedHosts],
@@ -87,23 +90,37 @@ impl Query for HostsOfRoutes {
 
     fn compute(&self, view: &View<'_>) -> HostTable {
         let advertises_http3 = advertises_http3(view, &self.name);
-        let mut hosts = Hosts { view, advertises_http3, found: BTreeMap::new(), sources: KeyedMap::default() };
+        let mut hosts = Hosts {
+            view,
+            advertises_http3,
+            found: BTreeMap::new(),
+            sources: KeyedMap::default(),
+        };
+
         let servers = servers_of_routes(view, &self.name);
-        let gateways: BTreeSet<&Arc<str>> = servers.iter().map(|server| &server.gateway_name).collect();
-        let bound: BTreeMap<&Arc<str>, Arc<Vec<NamedHosts>>> =
-            gateways.into_iter().map(|gateway| (gateway, hosts_of(view, gateway))).collect();
-        let bound: BTreeMap<&Arc<str>, Bound<'_>> =
-            bound.iter().map(|(gateway, virtual_services)| (*gateway, Bound::new(virtual_services))).collect();
+        let gateways: BTreeSet<&Arc<str>> =
+            servers.iter().map(|server| &server.gateway_name).collect();
+        let bound: BTreeMap<&Arc<str>, Arc<Vec<NamedHosts>>> = gateways
+            .into_iter()
+            .map(|gateway| (gateway, hosts_of(view, gateway)))
+            .collect();
+        let bound: BTreeMap<&Arc<str>, Bound<'_>> = bound
+            .iter()
+            .map(|(gateway, virtual_services)| (*gateway, Bound::new(virtual_services)))
+            .collect();
+
         for server in servers.iter() {
             if let Some(bound) = bound.get(&server.gateway_name) {
                 hosts.add_server(server, bound);
             }
         }
+
         let mut hosts: Vec<GatewayHost> = if view.mesh().settings.route_collapse {
             collapse(hosts.found)
         } else {
             hosts.found.into_values().collect()
         };
+
         hosts.sort_by(|a, b| a.name.cmp(&b.name));
         HostTable::new(hosts)
     }
@@ -119,7 +136,10 @@ impl HostTable {
                 part.push(host.clone());
             }
         }
-        Self { runs: runs::cut(hosts), parts: parts.into_iter().map(Arc::new).collect() }
+        Self {
+            runs: runs::cut(hosts),
+            parts: parts.into_iter().map(Arc::new).collect(),
+        }
     }
 
     /// All virtual hosts, by name.
@@ -144,8 +164,14 @@ impl Query for HostsIn {
     const IS_GATE: bool = true;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let hosts = view.get(&HostsOfRoutes { name: self.routes.clone() });
-        hosts.parts.get(usize::from(self.part)).cloned().unwrap_or_default()
+        let hosts = view.get(&HostsOfRoutes {
+            name: self.routes.clone(),
+        });
+        hosts
+            .parts
+            .get(usize::from(self.part))
+            .cloned()
+            .unwrap_or_default()
     }
 }
 
@@ -153,8 +179,13 @@ impl Query for HostNamed {
     type Value = Option<Arc<GatewayHost>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let hosts = view.get(&HostsIn { routes: self.routes.clone(), part: part_of(&self.name) });
-        let at = hosts.binary_search_by(|host| host.name.cmp(&self.name)).ok()?;
+        let hosts = view.get(&HostsIn {
+            routes: self.routes.clone(),
+            part: part_of(&self.name),
+        });
+        let at = hosts
+            .binary_search_by(|host| host.name.cmp(&self.name))
+            .ok()?;
         hosts.get(at).cloned()
     }
 }
@@ -163,12 +194,20 @@ impl<'a> Bound<'a> {
     /// The VirtualServices of a gateway.
     fn new(virtual_services: &'a [NamedHosts]) -> Self {
         let places = virtual_services.iter().enumerate();
-        let hosts = places.flat_map(|(place, (_, hosts))| hosts.iter().map(move |host| (host.as_str(), place)));
-        Self { hosts: HostIndex::new(hosts), virtual_services }
+        let hosts = places
+            .flat_map(|(place, (_, hosts))| hosts.iter().map(move |host| (host.as_str(), place)));
+        Self {
+            hosts: HostIndex::new(hosts),
+            virtual_services,
+        }
     }
 
-    /// The VirtualServices with hosts of a server, in order, with the narrower one of each pair of hosts.
-    fn claims_on<'b>(&self, server: &'b PlannedServer) -> Vec<(&'a NamespacedName, BTreeSet<&'b str>)>
+    /// The VirtualServices with hosts of a server, in order, with the narrower one of each pair of
+    /// hosts.
+    fn claims_on<'b>(
+        &self,
+        server: &'b PlannedServer,
+    ) -> Vec<(&'a NamespacedName, BTreeSet<&'b str>)>
     where
         'a: 'b,
     {
@@ -182,7 +221,9 @@ impl<'a> Bound<'a> {
             }
         }
         let named = claims.into_iter();
-        named.filter_map(|(place, hosts)| Some((&self.virtual_services.get(place)?.0, hosts))).collect()
+        named
+            .filter_map(|(place, hosts)| Some((&self.virtual_services.get(place)?.0, hosts)))
+            .collect()
     }
 }
 
@@ -191,7 +232,11 @@ impl Hosts<'_> {
         let claims = bound.claims_on(server);
         self.find_sources(server, claims.iter().map(|(name, _)| *name));
         for (name, common) in claims {
-            let Some(source) = self.sources.get(&(server.gateway_name.clone(), name.clone())).cloned() else {
+            let Some(source) = self
+                .sources
+                .get(&(server.gateway_name.clone(), name.clone()))
+                .cloned()
+            else {
                 continue;
             };
             for host in common {
@@ -204,9 +249,18 @@ impl Hosts<'_> {
     }
 
     /// Determines which VirtualServices have routes on a server's gateway.
-    fn find_sources<'b>(&mut self, server: &PlannedServer, names: impl Iterator<Item = &'b NamespacedName>) {
+    fn find_sources<'b>(
+        &mut self,
+        server: &PlannedServer,
+        names: impl Iterator<Item = &'b NamespacedName>,
+    ) {
         let gateway = &server.gateway_name;
-        let unknown = names.filter(|name| !self.sources.contains_key(&(gateway.clone(), (*name).clone())));
+        let unknown = names.filter(|name| {
+            !self
+                .sources
+                .contains_key(&(gateway.clone(), (*name).clone()))
+        });
+
         for run in runs::cut(unknown.cloned()) {
             let on = RouteSource {
                 virtual_service: NamespacedName::default(),
@@ -215,8 +269,19 @@ impl Hosts<'_> {
                 is_tls: server.server.tls.is_some(),
                 advertises_http3: self.advertises_http3,
             };
-            for name in self.view.get(&Routed { run, on: on.clone() }).iter() {
-                let source = RouteSource { virtual_service: name.clone(), ..on.clone() };
+
+            for name in self
+                .view
+                .get(&Routed {
+                    run,
+                    on: on.clone(),
+                })
+                .iter()
+            {
+                let source = RouteSource {
+                    virtual_service: name.clone(),
+                    ..on.clone()
+                };
                 self.sources.insert((gateway.clone(), name.clone()), source);
             }
         }
@@ -237,7 +302,9 @@ impl Hosts<'_> {
         for host in &server.server.hosts {
             let host = host.to_lowercase();
             let entry = self.found.entry(host.clone());
-            entry.or_insert_with(|| GatewayHost::new(host, server.port, None)).requires_tls = true;
+            entry
+                .or_insert_with(|| GatewayHost::new(host, server.port, None))
+                .requires_tls = true;
         }
     }
 }
@@ -250,19 +317,31 @@ impl GatewayHost {
 
     /// A virtual host without routes.
     fn new(host: String, port: u16, owner: Option<NamespacedName>) -> Self {
-        Self { name: with_port(&host, port), domains: vec![host], sources: Vec::new(), requires_tls: false, owner }
+        Self {
+            name: with_port(&host, port),
+            domains: vec![host],
+            sources: Vec::new(),
+            requires_tls: false,
+            owner,
+        }
     }
 }
 
-/// Merges hosts with the same routes into one virtual host, that of the most specific: each separate one would be sent.
+/// Merges hosts with the same routes into one virtual host, that of the most specific: each
+/// separate one would be sent.
 fn collapse(hosts: BTreeMap<String, GatewayHost>) -> Vec<GatewayHost> {
     let mut sorted: Vec<(String, GatewayHost)> = hosts.into_iter().collect();
     sorted.sort_by(|a, b| compare_specificity(&a.0, &b.0));
     let mut merged: Vec<GatewayHost> = Vec::with_capacity(sorted.len());
+
     // The last virtual host of each list of routes.
     let mut known: BTreeMap<Vec<(Arc<str>, NamespacedName)>, usize> = BTreeMap::new();
+
     for (_, host) in sorted {
-        let sources = host.sources.iter().map(|source| (source.gateway.clone(), source.virtual_service.clone()));
+        let sources = host
+            .sources
+            .iter()
+            .map(|source| (source.gateway.clone(), source.virtual_service.clone()));
         let sources: Vec<_> = sources.collect();
         let same = known.get(&sources).and_then(|place| merged.get_mut(*place));
         match same.filter(|same| same.requires_tls == host.requires_tls) {
@@ -273,6 +352,7 @@ fn collapse(hosts: BTreeMap<String, GatewayHost>) -> Vec<GatewayHost> {
             }
         }
     }
+
     merged
 }
 
@@ -289,8 +369,11 @@ mod tests {
             is_tls: false,
             advertises_http3: false,
         });
-        let host =
-            GatewayHost { sources: sources.collect(), requires_tls, ..GatewayHost::new(name.to_owned(), 80, None) };
+        let host = GatewayHost {
+            sources: sources.collect(),
+            requires_tls,
+            ..GatewayHost::new(name.to_owned(), 80, None)
+        };
         (name.to_owned(), host)
     }
 
@@ -303,11 +386,18 @@ mod tests {
             host("c.example", &["one", "two"], false),
             host("d.example", &["one"], true),
         ];
+
         let collapsed = collapse(hosts.into());
         let shape: Vec<(&str, Vec<&str>)> = collapsed
             .iter()
-            .map(|host| (host.name.as_str(), host.domains.iter().map(String::as_str).collect()))
+            .map(|host| {
+                (
+                    host.name.as_str(),
+                    host.domains.iter().map(String::as_str).collect(),
+                )
+            })
             .collect();
+
         // The one that redirects comes between: what follows it does not go back to the first.
         assert_eq!(
             shape,

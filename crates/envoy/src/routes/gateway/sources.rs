@@ -90,8 +90,16 @@ impl Query for Routed {
     type Value = Vec<NamespacedName>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let source = |name: &NamespacedName| RouteSource { virtual_service: name.clone(), ..self.on.clone() };
-        self.run.items().iter().filter(|name| *view.get(&source(name))).cloned().collect()
+        let source = |name: &NamespacedName| RouteSource {
+            virtual_service: name.clone(),
+            ..self.on.clone()
+        };
+        self.run
+            .items()
+            .iter()
+            .filter(|name| *view.get(&source(name)))
+            .cloned()
+            .collect()
     }
 }
 
@@ -102,12 +110,20 @@ pub(super) fn as_field(route: &impl Message) -> Bytes {
     bytes.freeze()
 }
 
-/// The service of a host for a VirtualService on a gateway: that of the VirtualService's namespace, if the gateway sees
-/// it; else the one that the gateway uses for the host.
-pub(super) fn service_for(view: &View<'_>, namespace: &Namespace, host: &Hostname) -> Option<Arc<Service>> {
-    let key = ServiceKey { namespace: namespace.clone(), hostname: host.clone() };
+/// The service of a host for a VirtualService on a gateway: that of the VirtualService's namespace,
+/// if the gateway sees it; else the one that the gateway uses for the host.
+pub(super) fn service_for(
+    view: &View<'_>,
+    namespace: &Namespace,
+    host: &Hostname,
+) -> Option<Arc<Service>> {
+    let key = ServiceKey {
+        namespace: namespace.clone(),
+        hostname: host.clone(),
+    };
     let own = view.service(&key).filter(|service| sees(view, service));
-    own.cloned().or_else(|| sidecar_scope::host_service(view, host))
+    own.cloned()
+        .or_else(|| sidecar_scope::host_service(view, host))
 }
 
 /// Whether the proxy's namespace sees a service.

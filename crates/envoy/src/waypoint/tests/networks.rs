@@ -11,8 +11,9 @@ use prost::Message;
 
 use super::*;
 
-/// Services of `shop`: `web` reaches beyond its network and has a waypoint, `plain` reaches beyond it, `near` does not. `web` has
-/// a workload in either network; the network `n2` is entered by 172.16.0.1.
+/// Services of `shop`: `web` reaches beyond its network and has a waypoint, `plain` reaches beyond
+/// it, `near` does not. `web` has a workload in either network; the network `n2` is entered by
+/// 172.16.0.1.
 fn world() -> String {
     let far = |name: &str, vip: &str, further: &str| {
         format!(
@@ -20,6 +21,7 @@ fn world() -> String {
              spec: {{clusterIP: {vip}, selector: {{app: {name}}}, ports: [{{name: http, port: 80, targetPort: 8080}}]}}\n---\n"
         )
     };
+
     let entry = |name: &str, address: &str, network: &str| {
         format!(
             "apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {{name: {name}, namespace: shop}}\n\
@@ -27,10 +29,12 @@ fn world() -> String {
              labels: {{app: web, networking.istio.io/tunnel: http}}}}\n---\n"
         )
     };
+
     let ways = "apiVersion: v1\nkind: Service\n\
         metadata: {name: ways, namespace: istio-system, labels: {topology.istio.io/network: n2}}\n\
         spec: {clusterIP: 10.96.8.8, type: LoadBalancer, ports: [{name: mesh, port: 15008}]}\n\
         status: {loadBalancer: {ingress: [{ip: 172.16.0.1}]}}\n---\n";
+
     namespace("shop", "{}")
         + &waypoint("{}", "Same")
         + &far("web", "10.96.0.1", ", istio.io/use-waypoint: wp")
@@ -48,28 +52,43 @@ fn joined(change: impl FnOnce(&mut Settings)) -> TestMesh {
     settings.services_select_workload_entries = true;
     change(&mut settings);
     let mut mesh = TestMesh::with_settings(&world(), settings);
-    mesh.mesh_config("serviceScopeConfigs: [{servicesSelector: {matchLabels: {far: 'yes'}}, scope: GLOBAL}]");
+    mesh.mesh_config(
+        "serviceScopeConfigs: [{servicesSelector: {matchLabels: {far: 'yes'}}, scope: GLOBAL}]",
+    );
     mesh
 }
 
-/// Where the endpoints of a cluster are: with a port those behind listeners of Envoy's own, without one the others.
+/// Where the endpoints of a cluster are: with a port those behind listeners of Envoy's own, without
+/// one the others.
 fn endpoints(mesh: &mut TestMesh, proxy: ProxyId, cluster: &str) -> Vec<String> {
     let found = mesh.named::<ClusterLoadAssignment>(proxy, ResourceType::Endpoint, &[cluster]);
     let groups = found.values().flat_map(|assignment| &assignment.endpoints);
     let text = |endpoint: &LbEndpoint| {
-        let Some(HostIdentifier::Endpoint(at)) = &endpoint.host_identifier else { panic!("{endpoint:?}") };
-        let address = at.address.as_ref().and_then(|address| address.address.as_ref());
+        let Some(HostIdentifier::Endpoint(at)) = &endpoint.host_identifier else {
+            panic!("{endpoint:?}")
+        };
+        let address = at
+            .address
+            .as_ref()
+            .and_then(|address| address.address.as_ref());
         match address {
             Some(Address::EnvoyInternalAddress(internal)) => internal.endpoint_id.clone(),
             Some(Address::SocketAddress(socket)) => socket.address.clone(),
             Some(Address::Pipe(_)) | None => panic!("{endpoint:?}"),
         }
     };
-    groups.flat_map(|group| &group.lb_endpoints).map(text).collect()
+
+    groups
+        .flat_map(|group| &group.lb_endpoints)
+        .map(text)
+        .collect()
 }
 
 fn json<M: Message>(kind: ResourceType, message: &M) -> String {
-    Codec::new().any_to_json(kind.type_url(), &message.encode_to_vec()).unwrap().to_string()
+    Codec::new()
+        .any_to_json(kind.type_url(), &message.encode_to_vec())
+        .unwrap()
+        .to_string()
 }
 
 const WEB: &str = "inbound-vip|80|tcp|web.shop.svc.cluster.local";
@@ -81,43 +100,81 @@ fn an_east_west_gateway_serves_only_multi_network_services() {
     assert_eq!(served(&mesh, proxy), ["shop/plain", "shop/web", "shop/wp"]);
     assert_eq!(
         mesh.all_names(proxy, ResourceType::Listener),
-        ["connect_terminate", "forward_inner_connect", "main_internal"]
+        [
+            "connect_terminate",
+            "forward_inner_connect",
+            "main_internal"
+        ]
     );
+
     let mut clusters = mesh.all_names(proxy, ResourceType::Cluster);
     clusters.sort_unstable();
-    let host = |port: u16, name: &str| format!("inbound-vip|{port}|tcp|{name}.shop.svc.cluster.local");
+    let host =
+        |port: u16, name: &str| format!("inbound-vip|{port}|tcp|{name}.shop.svc.cluster.local");
     let fixed = ["encap", "forward_inner_connect"].map(str::to_owned);
     let mut expected = vec!["BlackHoleCluster".to_owned()];
     expected.extend(fixed);
     expected.extend([host(15008, "wp"), host(80, "plain"), host(80, "web")]);
+
     expected.push("main_internal".to_owned());
     assert_eq!(clusters, expected);
     mesh.mesh_config("serviceScopeConfigs: []");
     assert_eq!(served(&mesh, proxy), Vec::<String>::new());
     let main = mesh.named::<Listener>(proxy, ResourceType::Listener, &["main_internal"]);
-    assert_eq!(main["main_internal"].filter_chains[0].name, "virtualInbound-blackhole");
+    assert_eq!(
+        main["main_internal"].filter_chains[0].name,
+        "virtualInbound-blackhole"
+    );
 }
 
 #[test]
 fn an_east_west_gateway_forwards_inner_tunnels() {
     let mut mesh = joined(|_| ());
     let proxy = mesh.deployed("istio-system", "ways", "istio.io-eastwest-controller", "n1");
+
     // The workload of the other network is the business of the gateway there.
     assert_eq!(endpoints(&mut mesh, proxy, WEB), ["10.1.0.1:8080"]);
     let found = mesh.named::<ClusterLoadAssignment>(proxy, ResourceType::Endpoint, &[WEB]);
-    assert!(json(ResourceType::Endpoint, &found[WEB]).contains("\"serverListenerName\":\"forward_inner_connect\""));
-    let clusters = mesh.named::<Cluster>(proxy, ResourceType::Cluster, &["encap", "forward_inner_connect", WEB]);
+    assert!(
+        json(ResourceType::Endpoint, &found[WEB])
+            .contains("\"serverListenerName\":\"forward_inner_connect\"")
+    );
+    let clusters = mesh.named::<Cluster>(
+        proxy,
+        ResourceType::Cluster,
+        &["encap", "forward_inner_connect", WEB],
+    );
     let forward = json(ResourceType::Cluster, &clusters["forward_inner_connect"]);
-    assert!(forward.contains("\"upstreamPortOverride\":15008") && !forward.contains("transportSocket"), "{forward}");
+
+    assert!(
+        forward.contains("\"upstreamPortOverride\":15008") && !forward.contains("transportSocket"),
+        "{forward}"
+    );
     let encap = json(ResourceType::Cluster, &clusters["encap"]);
-    assert!(encap.contains("\"forward_inner_connect\"") && !encap.contains("HttpProtocolOptions"), "{encap}");
-    let listeners = mesh.named::<Listener>(proxy, ResourceType::Listener, &["connect_terminate", "main_internal"]);
+    assert!(
+        encap.contains("\"forward_inner_connect\"") && !encap.contains("HttpProtocolOptions"),
+        "{encap}"
+    );
+
+    let listeners = mesh.named::<Listener>(
+        proxy,
+        ResourceType::Listener,
+        &["connect_terminate", "main_internal"],
+    );
     let terminate = json(ResourceType::Listener, &listeners["connect_terminate"]);
     assert!(terminate.contains("%REQ(x-istio-source)%"), "{terminate}");
     let main = json(ResourceType::Listener, &listeners["main_internal"]);
-    // What a waypoint elsewhere has let through takes the way of the service, all else that of its waypoint.
-    assert!(main.contains("io.istio.source") && main.contains("\"web.shop.svc.cluster.local:80\""), "{main}");
-    assert!(!main.contains("direct-tcp") && !main.contains("near.shop"), "{main}");
+
+    // What a waypoint elsewhere has let through takes the way of the service, all else that of its
+    // waypoint.
+    assert!(
+        main.contains("io.istio.source") && main.contains("\"web.shop.svc.cluster.local:80\""),
+        "{main}"
+    );
+    assert!(
+        !main.contains("direct-tcp") && !main.contains("near.shop"),
+        "{main}"
+    );
 }
 
 #[test]
@@ -125,16 +182,35 @@ fn a_waypoint_reaches_other_networks_by_a_tunnel_within_a_tunnel() {
     let cluster = "inbound-vip|80|http|web.shop.svc.cluster.local";
     let mut mesh = joined(|_| ());
     let proxy = mesh.deployed("shop", "wp", "istio.io-mesh-controller", "n1");
-    assert_eq!(endpoints(&mut mesh, proxy, cluster), ["10.1.0.1:8080", "172.16.0.1:15008"]);
+    assert_eq!(
+        endpoints(&mut mesh, proxy, cluster),
+        ["10.1.0.1:8080", "172.16.0.1:15008"]
+    );
     let found = mesh.named::<ClusterLoadAssignment>(proxy, ResourceType::Endpoint, &[cluster]);
     let text = json(ResourceType::Endpoint, &found[cluster]);
-    assert!(text.contains("\"serverListenerName\":\"inner_connect_originate\""), "{text}");
-    assert!(text.contains("\"double_hbone\":{\"hbone_target_address\":\"web.shop.svc.cluster.local:80\"}"), "{text}");
-    assert!(text.contains("\"local\":\"172.16.0.1:15008\"") && !text.contains("\"tunnel\""), "{text}");
+
+    assert!(
+        text.contains("\"serverListenerName\":\"inner_connect_originate\""),
+        "{text}"
+    );
+    assert!(
+        text.contains(
+            "\"double_hbone\":{\"hbone_target_address\":\"web.shop.svc.cluster.local:80\"}"
+        ),
+        "{text}"
+    );
+
+    assert!(
+        text.contains("\"local\":\"172.16.0.1:15008\"") && !text.contains("\"tunnel\""),
+        "{text}"
+    );
     let names = mesh.all_names(proxy, ResourceType::Listener);
     assert!(
-        ["inner_connect_originate", "outer_connect_originate"].iter().all(|name| names.iter().any(|own| own == name))
+        ["inner_connect_originate", "outer_connect_originate"]
+            .iter()
+            .all(|name| names.iter().any(|own| own == name))
     );
+
     let mut stays = joined(|settings| settings.hbone.waypoints_leave_network = false);
     let proxy = stays.deployed("shop", "wp", "istio.io-mesh-controller", "n1");
     assert_eq!(endpoints(&mut stays, proxy, cluster), ["10.1.0.1:8080"]);
@@ -143,11 +219,17 @@ fn a_waypoint_reaches_other_networks_by_a_tunnel_within_a_tunnel() {
 #[test]
 fn an_ingress_gateway_leaves_its_network_where_it_may() {
     let cluster = "outbound|80||web.shop.svc.cluster.local";
-    for (leaves, expected) in [(true, &["10.1.0.1", "172.16.0.1:15008"][..]), (false, &["10.1.0.1"])] {
+    for (leaves, expected) in [
+        (true, &["10.1.0.1", "172.16.0.1:15008"][..]),
+        (false, &["10.1.0.1"]),
+    ] {
         let mut mesh = joined(|settings| settings.hbone.gateways_leave_network = leaves);
         let proxy = mesh.gateway_in("shop", "n1");
         assert_eq!(endpoints(&mut mesh, proxy, cluster), expected);
-        let has = mesh.all_names(proxy, ResourceType::Cluster).iter().any(|name| name == "outer_connect_originate");
+        let has = mesh
+            .all_names(proxy, ResourceType::Cluster)
+            .iter()
+            .any(|name| name == "outer_connect_originate");
         assert_eq!(has, leaves);
     }
 }

@@ -11,7 +11,10 @@ impl Core {
     pub(super) fn forget_answers(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
         let proxy = *sweep.proxies.get(at)?;
         let mut steps = self.mark_answers(sweep, at);
-        let Some(state) = self.proxies.get_mut(&proxy) else { return Some(1) };
+        let Some(state) = self.proxies.get_mut(&proxy) else {
+            return Some(1);
+        };
+
         steps += 1 + state.answers.len();
         state.answers.retain(|attr, _| sweep.attrs.contains(attr));
         state.derived.retain(|attr, derived| {
@@ -24,6 +27,7 @@ impl Core {
             }
             is_read
         });
+
         sweep.values.extend(state.answers.values().copied());
         Some(steps)
     }
@@ -31,39 +35,54 @@ impl Core {
     /// Adds an unmarked result to those to be removed.
     pub(super) fn sort_dead(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
         let id = *sweep.results.get(at)?;
-        if let Some(node) = self.nodes.get(&id).filter(|node| node.sweep != self.sweep_number) {
+        if let Some(node) = self
+            .nodes
+            .get(&id)
+            .filter(|node| node.sweep != self.sweep_number)
+        {
             sweep.dead.entry(node.height).or_default().push(id);
         }
         Some(1)
     }
 
-    /// Removes the highest unmarked result. One that has got a subscriber or watcher since is marked instead.
+    /// Removes the highest unmarked result. One that has got a subscriber or watcher since is
+    /// marked instead.
     pub(super) fn remove_dead(&mut self, sweep: &mut Sweep) -> Option<usize> {
         let mut highest = sweep.dead.last_entry()?;
         let Some(id) = highest.get_mut().pop() else {
             highest.remove();
             return Some(1);
         };
+
         let number = self.sweep_number;
-        let Some(node) = self.nodes.get_mut(&id).filter(|node| node.sweep != number) else { return Some(1) };
+        let Some(node) = self.nodes.get_mut(&id).filter(|node| node.sweep != number) else {
+            return Some(1);
+        };
+
         if !node.rare().subscribers.is_empty() || !node.rare().watchers.is_empty() {
             node.sweep = number;
             sweep.grey.push(id);
             return Some(1);
         }
+
         self.notices.set(id, Vec::new());
         if let Some(node) = self.nodes.remove(&id)
             && let Some(slot) = self.trees.get_mut(node.query.0)
         {
             Tree::remove(slot, &node.attrs, id);
         }
+
         Some(1)
     }
 
     /// Removes removed results from the parents of a result.
     pub(super) fn forget_parents(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
         let id = *sweep.results.get(at)?;
-        let Some(mut parents) = self.nodes.get_mut(&id).map(|node| std::mem::take(&mut node.parents)) else {
+        let Some(mut parents) = self
+            .nodes
+            .get_mut(&id)
+            .map(|node| std::mem::take(&mut node.parents))
+        else {
             return Some(1);
         };
         let steps = 1 + parents.len() / 8;
@@ -110,7 +129,8 @@ impl Core {
         if at > 0 {
             return None;
         }
-        let (steps, free) = (self.value_ids.len(), &mut self.free_values);
+        let steps = self.value_ids.len();
+        let free = &mut self.free_values;
         self.value_ids.retain(|_, id| {
             let is_used = sweep.values.contains(id);
             if !is_used {
@@ -125,7 +145,8 @@ impl Core {
     pub(super) fn forget_query(&mut self, at: usize) -> Option<usize> {
         let slot = self.queries.get_mut(at)?;
         let id = QueryId(at);
-        let is_unused = self.trees.get(at).is_some_and(Option::is_none) && !self.derived_ids.contains_key(&id);
+        let is_unused =
+            self.trees.get(at).is_some_and(Option::is_none) && !self.derived_ids.contains_key(&id);
         if is_unused && let Some(query) = slot.take() {
             self.query_index.remove_at(query.key_hash(), number(at));
             self.free_queries.insert(id);

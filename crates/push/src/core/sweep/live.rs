@@ -34,7 +34,9 @@ impl Core {
     /// Marks a result; returns false if it is marked already or was dropped.
     fn mark_live(&mut self, sweep: &mut Sweep, id: NodeId) -> bool {
         let number = self.sweep_number;
-        let Some(node) = self.nodes.get_mut(&id).filter(|node| node.sweep != number) else { return false };
+        let Some(node) = self.nodes.get_mut(&id).filter(|node| node.sweep != number) else {
+            return false;
+        };
         node.sweep = number;
         sweep.grey.push(id);
         true
@@ -42,7 +44,11 @@ impl Core {
 
     /// Marks the dependencies of a marked result.
     pub(super) fn mark_below(&mut self, sweep: &mut Sweep, id: NodeId) -> usize {
-        let Some((deps, attrs)) = self.nodes.get(&id).map(|node| (node.deps.clone(), node.attrs.clone())) else {
+        let Some((deps, attrs)) = self
+            .nodes
+            .get(&id)
+            .map(|node| (node.deps.clone(), node.attrs.clone()))
+        else {
             return 1;
         };
         for (attr, value) in attrs.iter() {
@@ -60,7 +66,11 @@ impl Core {
     /// Marks a result that a subscription shows.
     pub(super) fn mark_shown(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
         let id = *sweep.results.get(at)?;
-        if self.nodes.get(&id).is_some_and(|node| !node.rare().subscribers.is_empty()) {
+        if self
+            .nodes
+            .get(&id)
+            .is_some_and(|node| !node.rare().subscribers.is_empty())
+        {
             self.mark_live(sweep, id);
         }
         Some(1)
@@ -69,8 +79,13 @@ impl Core {
     /// Marks the partial results of an unanswered subscription of a proxy.
     pub(super) fn mark_prepared(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
         let proxy = *sweep.proxies.get(at)?;
-        let prepared = self.proxies.get(&proxy).and_then(|state| state.prepared.as_ref());
-        let nodes = prepared.into_iter().flat_map(|prepared| prepared.pieces.iter().chain(&prepared.resources));
+        let prepared = self
+            .proxies
+            .get(&proxy)
+            .and_then(|state| state.prepared.as_ref());
+        let nodes = prepared
+            .into_iter()
+            .flat_map(|prepared| prepared.pieces.iter().chain(&prepared.resources));
         let nodes: Vec<NodeId> = nodes.copied().collect();
         for node in &nodes {
             self.mark_live(sweep, *node);
@@ -78,27 +93,36 @@ impl Core {
         Some(1 + nodes.len())
     }
 
-    /// Marks the nodes of a proxy's derived answers. An answer counts while a trace reads its attribute.
+    /// Marks the nodes of a proxy's derived answers. An answer counts while a trace reads its
+    /// attribute.
     pub(super) fn mark_derived(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
         let proxy = *sweep.proxies.get(at)?;
-        let Some(state) = self.proxies.get(&proxy) else { return Some(1) };
-        let read = state.derived.iter().filter(|(attr, _)| sweep.attrs.contains(attr));
+        let Some(state) = self.proxies.get(&proxy) else {
+            return Some(1);
+        };
+
+        let read = state
+            .derived
+            .iter()
+            .filter(|(attr, _)| sweep.attrs.contains(attr));
         let nodes: Vec<NodeId> = read
             .filter_map(|(_, derived)| match derived {
                 Derived::From(node) => Some(*node),
                 Derived::Failed(_) => None,
             })
             .collect();
+
         let steps = 1 + state.derived.len();
         for node in nodes {
             sweep.has_found |= self.mark_live(sweep, node);
         }
+
         Some(steps)
     }
 
-    /// Marks the dependencies of a proxy's remaining answers, just before the others are removed: results may read more
-    /// attributes since [`Self::mark_derived`] ran. That marked nearly all, in slices, so few steps remain; returns
-    /// their number.
+    /// Marks the dependencies of a proxy's remaining answers, just before the others are removed:
+    /// results may read more attributes since [`Self::mark_derived`] ran. That marked nearly all,
+    /// in slices, so few steps remain; returns their number.
     pub(super) fn mark_answers(&mut self, sweep: &mut Sweep, at: usize) -> usize {
         let mut steps = 0;
         loop {

@@ -5,20 +5,29 @@ use super::*;
 
 /// Two proxies of each of some apps, on routes that say what the endpoints and their app are.
 fn mesh() -> (Engine, Vec<ProxyId>, Vec<Arc<RecordingSink>>) {
-    let mut engine = engine_by(&[("a", &["x"]), ("b", &["x"]), ("switch", &["on"])], |view, name| {
-        assert!(accounts(view, name) != ["boom"], "boom");
-        format!("{:?} of {}", accounts(view, name), view.derived(&AppIfOn))
-    });
-    let sinks: Vec<Arc<RecordingSink>> = (0..6).map(|_| Arc::new(RecordingSink::default())).collect();
+    let mut engine = engine_by(
+        &[("a", &["x"]), ("b", &["x"]), ("switch", &["on"])],
+        |view, name| {
+            assert!(accounts(view, name) != ["boom"], "boom");
+            format!("{:?} of {}", accounts(view, name), view.derived(&AppIfOn))
+        },
+    );
+
+    let sinks: Vec<Arc<RecordingSink>> =
+        (0..6).map(|_| Arc::new(RecordingSink::default())).collect();
     let ids: Vec<ProxyId> = sinks
         .iter()
         .enumerate()
         .map(|(n, sink)| {
-            let id = engine.connect(proxy(&format!("p{n}"), "shop", ["web", "api"][n % 2]), sink.clone());
+            let id = engine.connect(
+                proxy(&format!("p{n}"), "shop", ["web", "api"][n % 2]),
+                sink.clone(),
+            );
             engine.subscribe(id, ResourceType::Route, names(&["a", "b"]));
             id
         })
         .collect();
+
     sinks.iter().for_each(|sink| drop(sink.take()));
     (engine, ids, sinks)
 }
@@ -38,21 +47,42 @@ fn a_trial_on_a_copy_costs_the_same_and_does_not_leak() {
         |engine| set(engine, "switch", &["on"]),
         |engine| set(engine, "a", &["x"]),
     ];
+
     let (mut engine, ids, sinks) = mesh();
+
     for (at, step) in moves.into_iter().enumerate() {
-        let (before, sizes) = (all_shown(&engine, &ids), engine.sizes());
+        let before = all_shown(&engine, &ids);
+        let sizes = engine.sizes();
         let mut copy = engine.copy();
         let tried = step(&mut copy);
-        assert_eq!((all_shown(&engine, &ids), engine.sizes()), (before, sizes), "move {at}");
-        assert!(sinks.iter().all(|sink| sink.take().is_empty()), "nobody is published to");
+        assert_eq!(
+            (all_shown(&engine, &ids), engine.sizes()),
+            (before, sizes),
+            "move {at}"
+        );
+
+        assert!(
+            sinks.iter().all(|sink| sink.take().is_empty()),
+            "nobody is published to"
+        );
         let done = step(&mut engine);
         assert_eq!(
             (tried.groups, tried.computed, tried.looked),
             (done.groups, done.computed, done.looked),
             "move {at}"
         );
-        assert_eq!(all_shown(&copy, &ids), all_shown(&engine, &ids), "move {at}");
-        assert_eq!((copy.faults(), copy.sizes()), (engine.faults(), engine.sizes()), "move {at}");
+
+        assert_eq!(
+            all_shown(&copy, &ids),
+            all_shown(&engine, &ids),
+            "move {at}"
+        );
+
+        assert_eq!(
+            (copy.faults(), copy.sizes()),
+            (engine.faults(), engine.sizes()),
+            "move {at}"
+        );
         sinks.iter().for_each(|sink| drop(sink.take()));
     }
 }
@@ -60,8 +90,10 @@ fn a_trial_on_a_copy_costs_the_same_and_does_not_leak() {
 #[test]
 fn a_copy_made_during_a_sweep_has_all_used_results() {
     let (mut engine, ids, _) = mesh();
-    let (gone, kept) = (ids[5], &ids[..5]);
+    let gone = ids[5];
+    let kept = &ids[..5];
     engine.disconnect(gone);
+
     for steps in 1..200_i32 {
         engine.begin_sweep();
         let mut left = steps;
@@ -71,6 +103,7 @@ fn a_copy_made_during_a_sweep_has_all_used_results() {
         });
         let mut copy = engine.copy();
         set(&mut copy, "a", &["y"]);
+
         set(&mut copy, "a", &["x"]);
         assert_eq!(all_shown(&copy, kept), all_shown(&engine, kept));
         assert_eq!(copy.proxies().len(), kept.len());
@@ -78,5 +111,6 @@ fn a_copy_made_during_a_sweep_has_all_used_results() {
             return;
         }
     }
+
     panic!("a sweep ends");
 }

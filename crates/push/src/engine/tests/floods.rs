@@ -13,13 +13,22 @@ fn names_chosen_to_collide_are_interned_as_fast_as_others() {
         let began = Instant::now();
         for name in &names {
             let name = ResourceName::new(name);
-            engine.core.get_mut().query_id(&ResourceOf { kind: ResourceType::Endpoint, name, is_on_demand: false });
+            engine.core.get_mut().query_id(&ResourceOf {
+                kind: ResourceType::Endpoint,
+                name,
+                is_on_demand: false,
+            });
         }
         began.elapsed()
     };
-    let usual =
-        time((0..50_000).map(|number| format!("outbound|80||service-{number:08}.shop.svc.cluster.local")).collect());
+
+    let usual = time(
+        (0..50_000)
+            .map(|number| format!("outbound|80||service-{number:08}.shop.svc.cluster.local"))
+            .collect(),
+    );
     let colliding = time(colliding_names(50_000));
+
     // Without a key: more than a thousand times.
     assert!(colliding < usual * 20, "{colliding:?} against {usual:?}");
 }
@@ -27,14 +36,24 @@ fn names_chosen_to_collide_are_interned_as_fast_as_others() {
 #[test]
 fn resources_of_an_ended_stream_are_released_without_a_change() {
     let (mut engine, _) = engine(&[("a", &["x"])]);
-    let stays = engine.connect(proxy("p", "shop", "web"), Arc::new(RecordingSink::default()));
+    let stays = engine.connect(
+        proxy("p", "shop", "web"),
+        Arc::new(RecordingSink::default()),
+    );
     engine.subscribe(stays, ResourceType::Endpoint, names(&["a"]));
     let before = engine.sizes();
+
     // Few enough that no table outgrows what the last sweep left.
-    let many: Vec<String> = (0..3_000).map(|number| format!("{}{number}", "n".repeat(200))).collect();
+    let many: Vec<String> = (0..3_000)
+        .map(|number| format!("{}{number}", "n".repeat(200)))
+        .collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    let goes = engine.connect(proxy("q", "shop", "web"), Arc::new(RecordingSink::default()));
+    let goes = engine.connect(
+        proxy("q", "shop", "web"),
+        Arc::new(RecordingSink::default()),
+    );
     engine.subscribe(goes, ResourceType::Endpoint, names(&many));
+
     assert!(!engine.has_orphans());
     assert!(engine.sizes().facts > 2_000, "{:?}", engine.sizes());
     engine.disconnect(goes);
@@ -42,13 +61,22 @@ fn resources_of_an_ended_stream_are_released_without_a_change() {
     engine.begin_sweep();
     assert!(engine.continue_sweep(|| true));
     assert_eq!((engine.sizes(), engine.has_orphans()), (before, false));
+
     // Another that had the same leaves nothing behind.
-    let same = engine.connect(proxy("r", "shop", "web"), Arc::new(RecordingSink::default()));
+    let same = engine.connect(
+        proxy("r", "shop", "web"),
+        Arc::new(RecordingSink::default()),
+    );
     engine.subscribe(same, ResourceType::Endpoint, names(&["a"]));
     engine.disconnect(same);
     assert!(!engine.has_orphans());
+
     let (next, changed) = with_endpoints(engine.context(), "a", &["x", "y"]);
-    assert_eq!(engine.apply(next, changed).published, 1, "what stays is whole");
+    assert_eq!(
+        engine.apply(next, changed).published,
+        1,
+        "what stays is whole"
+    );
 }
 
 /// Counts the answers.
@@ -57,23 +85,30 @@ struct Answers(Mutex<Vec<(u32, usize)>>);
 
 impl Sink for Answers {
     fn publish(&self, _: ResourceType, collection: Arc<Collection>, cause: &Arc<PushCause>) {
-        self.0.lock().push((cause.answers, collection.resources.len()));
+        self.0
+            .lock()
+            .push((cause.answers, collection.resources.len()));
     }
 }
 
 #[test]
 fn a_large_subscription_is_computed_in_slices_between_other_clients() {
     let services: Vec<String> = (0..1000).map(|number| format!("s{number:04}")).collect();
-    let services: Vec<(&str, &[&str])> = services.iter().map(|name| (name.as_str(), &["x"][..])).collect();
+    let services: Vec<(&str, &[&str])> = services
+        .iter()
+        .map(|name| (name.as_str(), &["x"][..]))
+        .collect();
     let (mut engine, toy) = engine(&services);
-    let (large, small) = (Arc::new(Answers::default()), Arc::new(Answers::default()));
-    let (slow, quick) = (
-        engine.connect(proxy("p", "shop", "web"), large.clone()),
-        engine.connect(proxy("q", "shop", "web"), small.clone()),
-    );
+    let large = Arc::new(Answers::default());
+    let small = Arc::new(Answers::default());
+
+    let slow = engine.connect(proxy("p", "shop", "web"), large.clone());
+    let quick = engine.connect(proxy("q", "shop", "web"), small.clone());
     let all: Vec<&str> = services.iter().map(|(name, _)| *name).collect();
-    let (all, one) = (names(&all), names(&["s0999"]));
+    let all = names(&all);
+    let one = names(&["s0999"]);
     let mut slices = 0;
+
     while !engine.subscribe_in_slices(slow, ResourceType::Endpoint, &all, 3, || false) {
         slices += 1;
         // What is prepared stays, whatever else goes.
@@ -87,18 +122,30 @@ fn a_large_subscription_is_computed_in_slices_between_other_clients() {
             engine.apply(next, changed);
         }
     }
+
     assert!(slices >= 990, "{slices}");
-    assert_eq!(*large.0.lock(), [(3, 1000)], "one answer, when all of it is there");
+    assert_eq!(
+        *large.0.lock(),
+        [(3, 1000)],
+        "one answer, when all of it is there"
+    );
+
     // Each once, and the one that changed twice.
     assert_eq!(toy.translated.load(Ordering::Relaxed), 1001);
     let again = engine.connect(proxy("r", "shop", "web"), large.clone());
-    assert!(engine.subscribe_in_slices(again, ResourceType::Endpoint, &all, 1, || false), "others share it at once");
+    assert!(
+        engine.subscribe_in_slices(again, ResourceType::Endpoint, &all, 1, || false),
+        "others share it at once"
+    );
 }
 
 #[test]
 fn nothing_is_kept_of_a_subscription_that_is_given_up_half_way() {
     let (mut engine, _) = engine(&[("a", &["x"])]);
-    let id = engine.connect(proxy("p", "shop", "web"), Arc::new(RecordingSink::default()));
+    let id = engine.connect(
+        proxy("p", "shop", "web"),
+        Arc::new(RecordingSink::default()),
+    );
     let absent: Vec<String> = (0..500).map(|number| format!("absent-{number}")).collect();
     let absent = names(&absent.iter().map(String::as_str).collect::<Vec<_>>());
     for _ in 0..300 {

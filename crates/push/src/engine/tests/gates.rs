@@ -1,5 +1,5 @@
-//! Marking waits where much depends on a result: what comes out is what a fresh start gives, and what did not change costs
-//! nothing.
+//! Marking waits where much depends on a result: what comes out is what a fresh start gives, and
+//! what did not change costs nothing.
 
 use proptest::prelude::*;
 
@@ -51,7 +51,10 @@ fn resource(number: usize) -> String {
 fn body(view: &View<'_>, name: &str) -> String {
     let number: usize = name.trim_start_matches('r').parse().unwrap();
     let cells = (0..4).map(|n| Cell(CELLS - 1 - (number * 5 + n * 3) % CELLS));
-    cells.map(|cell| view.get(&cell).to_string()).collect::<Vec<_>>().join(" ")
+    cells
+        .map(|cell| view.get(&cell).to_string())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// The accounts of an input with this number of them.
@@ -89,9 +92,16 @@ fn fresh(numbers: &[usize], namespace: &str) -> Vec<String> {
 }
 
 fn come(engine: &mut Engine, namespace: &str) -> ProxyId {
-    let id = engine.connect(proxy("p", namespace, "web"), Arc::new(RecordingSink::default()));
+    let id = engine.connect(
+        proxy("p", namespace, "web"),
+        Arc::new(RecordingSink::default()),
+    );
     let all: Vec<String> = (0..RESOURCES).map(resource).collect();
-    engine.subscribe(id, ResourceType::Route, names(&all.iter().map(String::as_str).collect::<Vec<_>>()));
+    engine.subscribe(
+        id,
+        ResourceType::Route,
+        names(&all.iter().map(String::as_str).collect::<Vec<_>>()),
+    );
     id
 }
 
@@ -104,15 +114,18 @@ proptest! {
         let mut numbers = [0; INPUTS];
         let mut engine = engine_by(&[], body);
         let mut proxies: Vec<(ProxyId, &str)> = Vec::new();
+
         for (place, namespace) in namespaces.into_iter().enumerate() {
             if place < 2 {
                 proxies.push((come(&mut engine, namespace), namespace));
             }
         }
+
         for turn in turns {
             match turn {
                 Turn::Set(inputs) => {
-                    let (mut context, mut facts) = (engine.context().clone(), Vec::new());
+                    let mut context = engine.context().clone();
+                    let mut facts = Vec::new();
                     for (place, number) in inputs {
                         let (next, changed) = with_endpoints(&context, &input(place), &of_number(number));
                         // The mesh state tells of what differs alone.
@@ -127,6 +140,7 @@ proptest! {
                 Turn::Go if !proxies.is_empty() => engine.disconnect(proxies.remove(0).0),
                 Turn::Go => {}
             }
+
             prop_assert!(engine.core.get_mut().gates.is_empty());
             for (id, namespace) in &proxies {
                 prop_assert_eq!(shown(&engine, *id), fresh(&numbers, namespace));
@@ -149,12 +163,26 @@ impl Query for IsAnybody {
 
 #[test]
 fn dependents_of_an_unchanged_result_are_not_recomputed() {
-    let mut engine = engine_by(&[("all", &["x"])], |view, name| format!("{name}: {}", view.get(&IsAnybody)));
+    let mut engine = engine_by(&[("all", &["x"])], |view, name| {
+        format!("{name}: {}", view.get(&IsAnybody))
+    });
     let wanted: Vec<String> = (0..1000).map(|n| format!("a{n}")).collect();
-    let id = engine.connect(proxy("p", "shop", "web"), Arc::new(RecordingSink::default()));
-    engine.subscribe(id, ResourceType::Route, names(&wanted.iter().map(String::as_str).collect::<Vec<_>>()));
+    let id = engine.connect(
+        proxy("p", "shop", "web"),
+        Arc::new(RecordingSink::default()),
+    );
+
+    engine.subscribe(
+        id,
+        ResourceType::Route,
+        names(&wanted.iter().map(String::as_str).collect::<Vec<_>>()),
+    );
     let settled = set(&mut engine, "all", &["x", "y"]);
-    assert_eq!((settled.computed, settled.groups, settled.published), (1, 0, 0));
+    assert_eq!(
+        (settled.computed, settled.groups, settled.published),
+        (1, 0, 0)
+    );
+
     assert!(settled.looked < 10, "{settled:?}");
     let settled = set(&mut engine, "all", &[]);
     assert_eq!((settled.groups, settled.published), (1, 1));
@@ -164,24 +192,36 @@ fn dependents_of_an_unchanged_result_are_not_recomputed() {
 #[test]
 fn a_result_that_no_proxy_is_shown_any_more_is_none_to_wait_for() {
     let mut engine = engine_by(&[("all", &["x"])], |view, name| {
-        format!("{name}: {} in {}", view.get(&IsAnybody), view.proxy().namespace())
+        format!(
+            "{name}: {} in {}",
+            view.get(&IsAnybody),
+            view.proxy().namespace()
+        )
     });
     let gone = come_for_two(&mut engine, "shop");
     engine.disconnect(gone);
     assert_eq!(set(&mut engine, "all", &[]).computed, 0);
     let id = come_for_two(&mut engine, "shop");
-    assert_eq!(shown(&engine, id), ["a0: false in shop", "a1: false in shop"]);
+    assert_eq!(
+        shown(&engine, id),
+        ["a0: false in shop", "a1: false in shop"]
+    );
 }
 
 fn come_for_two(engine: &mut Engine, namespace: &str) -> ProxyId {
-    let id = engine.connect(proxy("p", namespace, "web"), Arc::new(RecordingSink::default()));
+    let id = engine.connect(
+        proxy("p", namespace, "web"),
+        Arc::new(RecordingSink::default()),
+    );
     engine.subscribe(id, ResourceType::Route, names(&["a0", "a1"]));
     id
 }
 
 #[test]
 fn a_failure_below_reaches_those_above() {
-    let mut engine = engine_by(&[("all", &["x"])], |view, name| format!("{name}: {}", view.get(&Fragile)));
+    let mut engine = engine_by(&[("all", &["x"])], |view, name| {
+        format!("{name}: {}", view.get(&Fragile))
+    });
     let id = come_for_two(&mut engine, "shop");
     assert_eq!(set(&mut engine, "all", &["boom"]).published, 0);
     assert_eq!(engine.faults().len(), 2);

@@ -1,4 +1,5 @@
-//! What must hold whatever translators do: nobody is shown what was made for another, nothing is lost, nothing piles up.
+//! What must hold whatever translators do: nobody is shown what was made for another, nothing is
+//! lost, nothing piles up.
 
 use std::sync::atomic::AtomicBool;
 
@@ -20,7 +21,15 @@ impl<F: Fn(&View<'_>, &str) -> String + Send + Sync> Translator for By<F> {
 
 pub(super) fn accounts(view: &View<'_>, name: &str) -> Vec<String> {
     let endpoints = view.endpoints(&key(name));
-    endpoints.iter().flat_map(|found| found.service_accounts.iter().map(|account| account.to_string())).collect()
+    endpoints
+        .iter()
+        .flat_map(|found| {
+            found
+                .service_accounts
+                .iter()
+                .map(|account| account.to_string())
+        })
+        .collect()
 }
 
 /// The proxy's app where the endpoint set `switch` is `on`.
@@ -32,7 +41,12 @@ impl Query for AppIfOn {
 
     fn compute(&self, view: &View<'_>) -> String {
         match accounts(view, "switch").first().map(String::as_str) {
-            Some("on") => view.proxy().labels().get("app").map(|app| app.to_string()).unwrap_or_default(),
+            Some("on") => view
+                .proxy()
+                .labels()
+                .get("app")
+                .map(|app| app.to_string())
+                .unwrap_or_default(),
             Some("boom") => panic!("the switch blew"),
             Some(_) | None => "off".to_owned(),
         }
@@ -68,22 +82,37 @@ pub(super) fn relabel(engine: &mut Engine, pod: &str, app: &str) -> Settled {
     let mut next = PushContext::clone(engine.context());
     let name = NamespacedName::new("shop", pod);
     let labels = [(Arc::from("app"), Arc::from(app))].into();
-    let workload = Workload { own_labels: labels, namespace: Namespace::new("shop"), ..Workload::default() };
-    next.directory.workloads.insert(name.clone(), Arc::new(workload));
+    let workload = Workload {
+        own_labels: labels,
+        namespace: Namespace::new("shop"),
+        ..Workload::default()
+    };
+    next.directory
+        .workloads
+        .insert(name.clone(), Arc::new(workload));
     engine.apply(Arc::new(next), vec![FactKey::Workload(name)])
 }
 
 pub(super) fn shown(engine: &Engine, id: ProxyId) -> Vec<String> {
     let collection = engine.shown(id, ResourceType::Route).unwrap();
-    collection.resources.iter().map(|r| String::from_utf8_lossy(&r.body).into_owned()).collect()
+    collection
+        .resources
+        .iter()
+        .map(|r| String::from_utf8_lossy(&r.body).into_owned())
+        .collect()
 }
 
 #[test]
 fn a_last_good_result_is_used_only_for_its_own_proxies() {
     let mut engine = engine_by(&[("a", &["x"])], |view, name| {
         assert!(accounts(view, name) != ["boom"], "boom");
-        format!("{:?} for {}", accounts(view, name), view.proxy().namespace())
+        format!(
+            "{:?} for {}",
+            accounts(view, name),
+            view.proxy().namespace()
+        )
     });
+
     let (shop, _) = subscribed(&mut engine, proxy("p", "shop", "web"));
     let (bank, _) = subscribed(&mut engine, proxy("p", "bank", "web"));
     assert_eq!(set(&mut engine, "a", &["boom"]).published, 0);
@@ -92,6 +121,7 @@ fn a_last_good_result_is_used_only_for_its_own_proxies() {
     let (other, _) = subscribed(&mut engine, proxy("p", "club", "web"));
     assert!(shown(&engine, other).is_empty());
     set(&mut engine, "a", &["y"]);
+
     assert_eq!(shown(&engine, shop), ["[\"y\"] for shop"]);
     assert_eq!(shown(&engine, bank), ["[\"y\"] for bank"]);
     assert_eq!(shown(&engine, other), ["[\"y\"] for club"]);
@@ -99,7 +129,9 @@ fn a_last_good_result_is_used_only_for_its_own_proxies() {
 
 #[test]
 fn a_result_with_a_new_dependency_follows_it() {
-    let mut engine = engine_by(&[("a", &["x"]), ("switch", &["off"])], |view, _| (*view.derived(&AppIfOn)).clone());
+    let mut engine = engine_by(&[("a", &["x"]), ("switch", &["off"])], |view, _| {
+        (*view.derived(&AppIfOn)).clone()
+    });
     let (id, _) = subscribed(&mut engine, proxy("p", "shop", "web"));
     assert_eq!(shown(&engine, id), ["off"]);
     set(&mut engine, "switch", &["on"]);
@@ -117,11 +149,20 @@ fn a_failing_result_keeps_its_last_value_and_recovers() {
     assert_eq!(set(&mut engine, "switch", &["boom"]).published, 0);
     let (new, _) = subscribed(&mut engine, proxy("q", "shop", "api"));
     assert!(shown(&engine, new).is_empty());
+
     // All else goes on.
     set(&mut engine, "a", &["y"]);
     assert_eq!(shown(&engine, old), ["[\"y\"] of web"]);
     assert!(shown(&engine, new).is_empty());
-    assert_eq!(engine.faults().iter().map(|fault| &*fault.message).collect::<Vec<_>>(), ["the switch blew"]);
+    assert_eq!(
+        engine
+            .faults()
+            .iter()
+            .map(|fault| &*fault.message)
+            .collect::<Vec<_>>(),
+        ["the switch blew"]
+    );
+
     set(&mut engine, "switch", &["on"]);
     assert_eq!(shown(&engine, old), ["[\"y\"] of web"]);
     assert_eq!(shown(&engine, new), ["[\"y\"] of api"]);
@@ -143,12 +184,17 @@ fn nondeterministic_read_order_loses_no_dependency() {
         };
         format!("{:?} for {namespace} in {domain}", accounts(view, name))
     });
-    let ids: Vec<ProxyId> =
-        ["a", "b", "c"].into_iter().map(|namespace| subscribed(&mut engine, proxy("p", namespace, "web")).0).collect();
+
+    let ids: Vec<ProxyId> = ["a", "b", "c"]
+        .into_iter()
+        .map(|namespace| subscribed(&mut engine, proxy("p", namespace, "web")).0)
+        .collect();
+
     for account in ["x", "y", "z", "x"] {
         set(&mut engine, "a", &[account]);
         let all: Vec<_> = ids.iter().flat_map(|id| shown(&engine, *id)).collect();
-        let expected = ["a", "b", "c"].map(|ns| format!("[\"{account}\"] for {ns} in {ns}.svc.cluster.local"));
+        let expected =
+            ["a", "b", "c"].map(|ns| format!("[\"{account}\"] for {ns} in {ns}.svc.cluster.local"));
         assert_eq!(all, expected);
     }
 }
@@ -158,8 +204,13 @@ fn answers_facts_and_questions_of_the_past_are_forgotten() {
     let mut engine = engine_by(&[("a", &["x"]), ("switch", &["on"])], |view, _| {
         let app = view.derived(&AppIfOn);
         // A fact and a question of its own for each answer.
-        format!("{app} {:?} {:?}", accounts(view, &app), view.proxy().meta(&app))
+        format!(
+            "{app} {:?} {:?}",
+            accounts(view, &app),
+            view.proxy().meta(&app)
+        )
     });
+
     let (id, _) = subscribed(&mut engine, proxy("p", "shop", "web"));
     relabel(&mut engine, "p", "first");
     engine.core.get_mut().sweep();
@@ -167,10 +218,12 @@ fn answers_facts_and_questions_of_the_past_are_forgotten() {
     for n in 0..200 {
         relabel(&mut engine, "p", &format!("app{n:03}"));
     }
+
     relabel(&mut engine, "p", "first");
     assert!(engine.sizes().facts > before.facts + 100);
     engine.core.get_mut().sweep();
     assert_eq!(engine.sizes(), before);
+
     // Names that were given again mean what they mean now.
     for app in ["app007", "first", "app199"] {
         relabel(&mut engine, "p", app);

@@ -6,7 +6,8 @@ use super::soundness::{AppIfOn, By, accounts, relabel, set, shown};
 use super::*;
 use crate::query::ProxyQuery;
 
-/// Resources that depend on each other's inputs, on answers of the proxy, and on answers that depend on inputs.
+/// Resources that depend on each other's inputs, on answers of the proxy, and on answers that
+/// depend on inputs.
 const RESOURCES: [&str; 4] = ["a", "b", "c", "d"];
 const PODS: [&str; 3] = ["p", "q", "r"];
 
@@ -19,7 +20,11 @@ impl Query for Size {
 
     fn compute(&self, view: &View<'_>) -> usize {
         let own = accounts(view, &self.0);
-        own.iter().filter(|other| **other != self.0).map(|other| accounts(view, other).len()).sum::<usize>() + own.len()
+        own.iter()
+            .filter(|other| **other != self.0)
+            .map(|other| accounts(view, other).len())
+            .sum::<usize>()
+            + own.len()
     }
 }
 
@@ -32,7 +37,11 @@ impl Query for AppOrNone {
 
     fn compute(&self, view: &View<'_>) -> String {
         let app = view.derived(&AppIfOn);
-        if app.ends_with('5') { "none".to_owned() } else { app.to_string() }
+        if app.ends_with('5') {
+            "none".to_owned()
+        } else {
+            app.to_string()
+        }
     }
 }
 
@@ -43,10 +52,18 @@ fn body(view: &View<'_>, name: &str) -> String {
     let app = match (size % 2, name) {
         (0, "c" | "d") => (*view.derived(&AppOrNone)).clone(),
         (0, _) => (*view.derived(&AppIfOn)).clone(),
-        _ => view.proxy().meta("app").map(|app| app.to_string()).unwrap_or_default(),
+        _ => view
+            .proxy()
+            .meta("app")
+            .map(|app| app.to_string())
+            .unwrap_or_default(),
     };
     // Facts, questions and answers that are there for some time only.
-    format!("{size} {app} {:?} {:?}", accounts(view, &app), view.proxy().meta(&app))
+    format!(
+        "{size} {app} {:?} {:?}",
+        accounts(view, &app),
+        view.proxy().meta(&app)
+    )
 }
 
 /// What happens.
@@ -82,15 +99,24 @@ fn turn() -> impl Strategy<Value = Turn> {
 
 /// The resources of these bits.
 fn some(bits: usize) -> Interest {
-    let chosen = RESOURCES.iter().enumerate().filter(|(place, _)| bits & (1 << place) != 0);
+    let chosen = RESOURCES
+        .iter()
+        .enumerate()
+        .filter(|(place, _)| bits & (1 << place) != 0);
     names(&chosen.map(|(_, name)| *name).collect::<Vec<_>>())
 }
 
 /// An engine that was never anything else, with these proxies.
-fn fresh(context: &Arc<PushContext>, proxies: &[(ProxyId, usize, usize)]) -> (Engine, Vec<ProxyId>) {
+fn fresh(
+    context: &Arc<PushContext>,
+    proxies: &[(ProxyId, usize, usize)],
+) -> (Engine, Vec<ProxyId>) {
     let mut engine = Engine::with_config(EngineConfig::SMALL, context.clone(), Arc::new(By(body)));
     let come = |(_, pod, bits): &(ProxyId, usize, usize)| {
-        let id = engine.connect(proxy(PODS[*pod], "shop", "web"), Arc::new(RecordingSink::default()));
+        let id = engine.connect(
+            proxy(PODS[*pod], "shop", "web"),
+            Arc::new(RecordingSink::default()),
+        );
         engine.subscribe(id, ResourceType::Route, some(*bits));
         id
     };
@@ -117,11 +143,13 @@ proptest! {
     }
 }
 
-/// Plays turns, each with this number of steps of a sweep after it, and compares with an engine that was never anything else.
+/// Plays turns, each with this number of steps of a sweep after it, and compares with an engine
+/// that was never anything else.
 fn play(turns: Vec<(Turn, usize)>) -> Result<(), TestCaseError> {
     let mut engine = Engine::with_config(EngineConfig::SMALL, Arc::default(), Arc::new(By(body)));
     set(&mut engine, "switch", &["on"]);
     let mut proxies: Vec<(ProxyId, usize, usize)> = Vec::new();
+
     for (turn, steps) in turns {
         match turn {
             Turn::Set(input, names) => {
@@ -131,7 +159,10 @@ fn play(turns: Vec<(Turn, usize)>) -> Result<(), TestCaseError> {
             Turn::Switch(on) => _ = set(&mut engine, "switch", &[if on { "on" } else { "off" }]),
             Turn::Relabel(pod, app) => _ = relabel(&mut engine, PODS[pod], &format!("app{app}")),
             Turn::Come(pod, bits) => {
-                let id = engine.connect(proxy(PODS[pod], "shop", "web"), Arc::new(RecordingSink::default()));
+                let id = engine.connect(
+                    proxy(PODS[pod], "shop", "web"),
+                    Arc::new(RecordingSink::default()),
+                );
                 engine.subscribe(id, ResourceType::Route, some(bits));
                 proxies.push((id, pod, bits));
             }
@@ -145,15 +176,18 @@ fn play(turns: Vec<(Turn, usize)>) -> Result<(), TestCaseError> {
             Turn::Go(_) => {}
             Turn::Begin => engine.begin_sweep(),
         }
+
         sweep(&mut engine, steps);
         let (other, ids) = fresh(engine.context(), &proxies);
         for ((id, ..), fresh) in proxies.iter().zip(ids) {
             prop_assert_eq!(shown(&engine, *id), shown(&other, fresh));
         }
     }
+
     for (id, ..) in proxies {
         engine.disconnect(id);
     }
+
     engine.core.get_mut().sweep();
     prop_assert_eq!(engine.sizes(), EngineSizes::default());
     Ok(())
@@ -161,7 +195,8 @@ fn play(turns: Vec<(Turn, usize)>) -> Result<(), TestCaseError> {
 
 #[test]
 fn an_answer_stays_current_if_its_subscription_comes_back_during_a_sweep() {
-    // The order in which a sweep looks at results is random, and so is what it has seen when the subscription comes back.
+    // The order in which a sweep looks at results is random, and so is what it has seen when the
+    // subscription comes back.
     for before in 1..20 {
         for after in [1, 2, 4, 8, 16] {
             let turns = [

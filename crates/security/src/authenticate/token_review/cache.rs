@@ -1,5 +1,5 @@
-//! Recent token reviews, by the hashes of the tokens. Accepted and rejected tokens have separate capacities, so that made-up
-//! tokens evict only other rejected ones.
+//! Recent token reviews, by the hashes of the tokens. Accepted and rejected tokens have separate
+//! capacities, so that made-up tokens evict only other rejected ones.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -71,7 +71,12 @@ struct Recent<V> {
 impl<V: Clone> Recent<V> {
     /// An empty cache.
     fn new(lifetime: Duration, limit: usize) -> Self {
-        Self { answers: BTreeMap::new(), order: VecDeque::new(), lifetime, limit }
+        Self {
+            answers: BTreeMap::new(),
+            order: VecDeque::new(),
+            lifetime,
+            limit,
+        }
     }
 
     /// The valid verdict for a token.
@@ -87,7 +92,11 @@ impl<V: Clone> Recent<V> {
                 break;
             }
             self.order.pop_front();
-            if self.answers.get(&oldest).is_some_and(|(current, _)| *current == since) {
+            if self
+                .answers
+                .get(&oldest)
+                .is_some_and(|(current, _)| *current == since)
+            {
                 self.answers.remove(&oldest);
             }
         }
@@ -98,8 +107,13 @@ impl<V: Clone> Recent<V> {
 
 impl Default for ReviewCache {
     fn default() -> Self {
-        let (good, bad) = (Recent::new(ACCEPTED_TTL, MAX_ACCEPTED), Recent::new(REJECTED_TTL, MAX_REJECTED));
-        Self(Mutex::new(CachedReviews { good, bad, pending: BTreeMap::new() }))
+        let good = Recent::new(ACCEPTED_TTL, MAX_ACCEPTED);
+        let bad = Recent::new(REJECTED_TTL, MAX_REJECTED);
+        Self(Mutex::new(CachedReviews {
+            good,
+            bad,
+            pending: BTreeMap::new(),
+        }))
     }
 }
 
@@ -115,12 +129,17 @@ impl ReviewCache {
         }
         let (waiting, cell) = answers.pending.entry(hash).or_default();
         *waiting += 1;
-        CacheLookup::Miss(PendingReview { kept: self, hash, cell: cell.clone() })
+        CacheLookup::Miss(PendingReview {
+            kept: self,
+            hash,
+            cell: cell.clone(),
+        })
     }
 }
 
 impl PendingReview<'_> {
-    /// The verdict: the first caller reviews the token, concurrent callers wait for it. Failures are not cached.
+    /// The verdict: the first caller reviews the token, concurrent callers wait for it. Failures
+    /// are not cached.
     pub(super) async fn answer<F: Future<Output = Result<Verdict, &'static str>>>(
         &self,
         ask: impl FnOnce() -> F,
@@ -157,7 +176,10 @@ mod tests {
     use super::*;
 
     fn is_known(kept: &ReviewCache, number: usize) -> bool {
-        matches!(kept.lookup(hash(number), Instant::now()), CacheLookup::Hit(_))
+        matches!(
+            kept.lookup(hash(number), Instant::now()),
+            CacheLookup::Hit(_)
+        )
     }
 
     fn hash(number: usize) -> Hash {
@@ -173,12 +195,16 @@ mod tests {
         for number in 0..10 {
             recent.put(hash(number), number, now);
         }
+
         let known = |recent: &Recent<usize>, now| -> Vec<usize> {
-            (0..12).filter(|n| recent.get(&hash(*n), now).is_some()).collect()
+            (0..12)
+                .filter(|n| recent.get(&hash(*n), now).is_some())
+                .collect()
         };
         assert_eq!(known(&recent, now), [7, 8, 9]);
         let later = now + REJECTED_TTL / 2;
         recent.put(hash(9), 99, later);
+
         assert_eq!(recent.get(&hash(9), later), Some(99));
         let end = now + REJECTED_TTL;
         assert_eq!(known(&recent, end), [9], "answered again");
@@ -191,27 +217,48 @@ mod tests {
         let kept = ReviewCache::default();
         let now = Instant::now();
         let say = async |number, verdict: &Verdict| {
-            let CacheLookup::Miss(asking) = kept.lookup(hash(number), now) else { panic!("nothing is known") };
+            let CacheLookup::Miss(asking) = kept.lookup(hash(number), now) else {
+                panic!("nothing is known")
+            };
             asking.answer(async || Ok(verdict.clone())).await.unwrap();
         };
-        say(0, &Verdict::Good(Account { namespace: "shop".into(), name: "web".into(), pod: None })).await;
+
+        say(
+            0,
+            &Verdict::Good(Account {
+                namespace: "shop".into(),
+                name: "web".into(),
+                pod: None,
+            }),
+        )
+        .await;
         for number in 1..=2 * MAX_REJECTED {
             say(number, &Verdict::Bad("made up".into())).await;
         }
+
         assert!(is_known(&kept, 0) && !is_known(&kept, 1) && is_known(&kept, 2 * MAX_REJECTED));
         let answers = kept.0.lock();
-        assert!(answers.bad.answers.len() <= MAX_REJECTED && answers.bad.order.len() <= MAX_REJECTED);
+        assert!(
+            answers.bad.answers.len() <= MAX_REJECTED && answers.bad.order.len() <= MAX_REJECTED
+        );
         assert!(answers.pending.is_empty());
     }
 
     #[tokio::test]
     async fn cancelled_and_failed_reviews_are_not_cached() {
         let kept = ReviewCache::default();
-        let CacheLookup::Miss(first) = kept.lookup(hash(1), Instant::now()) else { panic!("nothing is known") };
-        let CacheLookup::Miss(second) = kept.lookup(hash(1), Instant::now()) else { panic!("nothing is known") };
+        let CacheLookup::Miss(first) = kept.lookup(hash(1), Instant::now()) else {
+            panic!("nothing is known")
+        };
+        let CacheLookup::Miss(second) = kept.lookup(hash(1), Instant::now()) else {
+            panic!("nothing is known")
+        };
         assert!(Arc::ptr_eq(&first.cell, &second.cell));
         drop(first);
-        assert_eq!(second.answer(async || Err("nobody answers")).await, Err("nobody answers"));
+        assert_eq!(
+            second.answer(async || Err("nobody answers")).await,
+            Err("nobody answers")
+        );
         drop(second);
         assert!(kept.0.lock().pending.is_empty());
         assert!(!is_known(&kept, 1));

@@ -1,7 +1,8 @@
 //! Finds the initial roots.
 //!
-//! There are two sources: the stored roots, and the roots that were distributed to pods (the ConfigMap with the roots). If they
-//! differ, the distributed ones decide: a root that no pod has must not sign, even if it is stored.
+//! There are two sources: the stored roots, and the roots that were distributed to pods (the
+//! ConfigMap with the roots). If they differ, the distributed ones decide: a root that no pod has
+//! must not sign, even if it is stored.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -53,24 +54,37 @@ pub(super) async fn begin(config: &KeeperConfig) -> Result<InitialState, KeeperE
     }
 }
 
-/// The self-signed roots. If several replicas generate them at once, one write succeeds and all use its roots. A plugged-in CA whose
-/// files were removed keeps signing, as it does when they are removed at runtime.
+/// The self-signed roots. If several replicas generate them at once, one write succeeds and all use
+/// its roots. A plugged-in CA whose files were removed keeps signing, as it does when they are
+/// removed at runtime.
 async fn without_files(config: &KeeperConfig) -> Result<InitialState, KeeperError> {
     if let Some(StoredRoots { set, version, .. }) = config.rotation.load().await?
         && was_published(config, &config.rotation, &set)?
     {
         let place = config.plugged_in.place();
-        let problem =
-            format!("the CA's files in {place} no longer exist; the last CA is stored in {:?}", config.rotation);
+        let problem = format!(
+            "the CA's files in {place} no longer exist; the last CA is stored in {:?}",
+            config.rotation
+        );
         tracing::error!(problem, "keeping the last plugged-in CA");
         let store = config.rotation.clone();
-        return Ok(InitialState { store, set, version, found: None, problem: Some(problem) });
+        return Ok(InitialState {
+            store,
+            set,
+            version,
+            found: None,
+            problem: Some(problem),
+        });
     }
+
     let store = config.self_signed.clone();
     let (set, version) = match store.load().await? {
         Some(StoredRoots { set, version, .. }) => {
             if let Err(error) = store.repair(&set) {
-                tracing::warn!(problem = chain(&error), "failed to restore missing CA files");
+                tracing::warn!(
+                    problem = chain(&error),
+                    "failed to restore missing CA files"
+                );
             }
             (set, version)
         }
@@ -80,14 +94,34 @@ async fn without_files(config: &KeeperConfig) -> Result<InitialState, KeeperErro
             (set, version)
         }
     };
-    Ok(InitialState { store, set, version, found: None, problem: None })
+
+    Ok(InitialState {
+        store,
+        set,
+        version,
+        found: None,
+        problem: None,
+    })
 }
 
-/// The roots of a plugged-in CA. A rotation in progress continues. A CA that was replaced while no replica was running is
-/// distributed first, and the previous one signs until then. Therefore the CA in use is always stored, including its key.
+/// The roots of a plugged-in CA. A rotation in progress continues. A CA that was replaced while no
+/// replica was running is distributed first, and the previous one signs until then. Therefore the
+/// CA in use is always stored, including its key.
 async fn from_files(config: &KeeperConfig, files: &Bundle) -> Result<InitialState, KeeperError> {
-    let Found { store, set, version } = last_in_force(config, files).await?;
-    let begun = |set, version| InitialState { store: store.clone(), set, version, found: None, problem: None };
+    let Found {
+        store,
+        set,
+        version,
+    } = last_in_force(config, files).await?;
+
+    let begun = |set, version| InitialState {
+        store: store.clone(),
+        set,
+        version,
+        found: None,
+        problem: None,
+    };
+
     let next = match set {
         None => RootSet::single(files.clone(), Origin::PluggedIn),
         Some(set) => match set.with_files(files, None, &config.rules, (config.clock)())? {
@@ -95,10 +129,14 @@ async fn from_files(config: &KeeperConfig, files: &Bundle) -> Result<InitialStat
             Some(next) => next,
         },
     };
+
     match store.save(&next, version.as_deref()).await {
         Ok(version) => Ok(begun(next, version)),
-        // Without a record, the next root cannot be distributed first, but the CA in use stays valid.
-        Err(error) if next.phase() == Phase::Settled && !matches!(error, RootStoreError::Conflict) => {
+        // Without a record, the next root cannot be distributed first, but the CA in use stays
+        // valid.
+        Err(error)
+            if next.phase() == Phase::Settled && !matches!(error, RootStoreError::Conflict) =>
+        {
             tracing::warn!(problem = chain(&error), "failed to persist the CA in use");
             Ok(begun(next, version))
         }
@@ -109,30 +147,53 @@ async fn from_files(config: &KeeperConfig, files: &Bundle) -> Result<InitialStat
 /// The roots that were in use before these files.
 async fn last_in_force(config: &KeeperConfig, files: &Bundle) -> Result<Found, KeeperError> {
     let mut version = None;
+
     if let Some(kept) = config.rotation.load().await? {
         if was_published(config, &config.rotation, &kept.set)? {
-            return Ok(Found { store: config.rotation.clone(), set: Some(kept.set), version: kept.version });
+            return Ok(Found {
+                store: config.rotation.clone(),
+                set: Some(kept.set),
+                version: kept.version,
+            });
         }
         version = kept.version;
     }
+
     // A self-signed root that cannot be read was not in use: these files are.
     if let Some(kept) = config.self_signed.load().await.ok().flatten() {
         let is_known = was_published(config, &config.self_signed, &kept.set)?;
         let is_certain = match &config.distributed {
-            // If both were distributed, the files were in use, and the self-signed root before them.
+            // If both were distributed, the files were in use, and the self-signed root before
+            // them.
             Some(distributed) => !has_all(distributed, &files.roots)?,
             None => matches!(config.self_signed, RootStore::Folder(_)),
         };
+
         if is_known && (is_certain || kept.set.has_plugged_in()) {
-            return Ok(Found { store: config.self_signed.clone(), set: Some(kept.set), version: kept.version });
+            return Ok(Found {
+                store: config.self_signed.clone(),
+                set: Some(kept.set),
+                version: kept.version,
+            });
         }
     }
-    Ok(Found { store: config.rotation.clone(), set: None, version })
+
+    Ok(Found {
+        store: config.rotation.clone(),
+        set: None,
+        version,
+    })
 }
 
 /// Whether the stored roots are those that were last published to pods.
-fn was_published(config: &KeeperConfig, store: &RootStore, set: &RootSet) -> Result<bool, BundleError> {
-    let Some(distributed) = &config.distributed else { return Ok(true) };
+fn was_published(
+    config: &KeeperConfig,
+    store: &RootStore,
+    set: &RootSet,
+) -> Result<bool, BundleError> {
+    let Some(distributed) = &config.distributed else {
+        return Ok(true);
+    };
     let is_known = has_all(distributed, &set.signer.roots)?;
     if !is_known {
         tracing::warn!(
@@ -157,11 +218,16 @@ fn has_all(among: &str, roots: &str) -> Result<bool, BundleError> {
 impl RootSet {
     /// Whether the CA that signs, or the next one, is plugged in.
     fn has_plugged_in(&self) -> bool {
-        self.origin == Origin::PluggedIn || self.next.as_ref().is_some_and(|next| next.origin == Origin::PluggedIn)
+        self.origin == Origin::PluggedIn
+            || self
+                .next
+                .as_ref()
+                .is_some_and(|next| next.origin == Origin::PluggedIn)
     }
 
-    /// The set that follows from the current files; `None` if this one stays. The current files replace a CA that is being
-    /// distributed. `before` is the previous content, if known: its distribution ends when the files contain the signing CA again.
+    /// The set that follows from the current files; `None` if this one stays. The current files
+    /// replace a CA that is being distributed. `before` is the previous content, if known: its
+    /// distribution ends when the files contain the signing CA again.
     pub(super) fn with_files(
         &self,
         files: &Bundle,
@@ -172,15 +238,30 @@ impl RootSet {
         if self.next.as_ref().is_some_and(|next| next.bundle == *files) {
             return Ok(None);
         }
-        let free = Self { next: None, ..self.clone() };
+
+        let free = Self {
+            next: None,
+            ..self.clone()
+        };
+
         if self.signer == *files {
-            let is_withdrawn = self.next.as_ref().is_some_and(|next| before == Some(&next.bundle));
+            let is_withdrawn = self
+                .next
+                .as_ref()
+                .is_some_and(|next| before == Some(&next.bundle));
             return Ok(is_withdrawn.then_some(free));
         }
+
         match free.authority(now) {
-            Ok(_) => Ok(free.begin(files.clone(), Origin::PluggedIn, rules, now)?.ok()),
+            Ok(_) => Ok(free
+                .begin(files.clone(), Origin::PluggedIn, rules, now)?
+                .ok()),
             // The former CA can no longer sign, so there is no reason to wait.
-            Err(_) => Ok(Some(Self { signer: files.clone(), origin: Origin::PluggedIn, ..free })),
+            Err(_) => Ok(Some(Self {
+                signer: files.clone(),
+                origin: Origin::PluggedIn,
+                ..free
+            })),
         }
     }
 }

@@ -52,13 +52,18 @@ pub struct RotationCommands {
 
 impl std::fmt::Debug for PendingCommand {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PendingCommand").field("command", &self.command).finish_non_exhaustive()
+        f.debug_struct("PendingCommand")
+            .field("command", &self.command)
+            .finish_non_exhaustive()
     }
 }
 
 impl RotationCommands {
     /// Connects to a keeper.
-    pub(super) fn new(sender: mpsc::Sender<PendingCommand>, status: watch::Receiver<Arc<RotationStatus>>) -> Self {
+    pub(super) fn new(
+        sender: mpsc::Sender<PendingCommand>,
+        status: watch::Receiver<Arc<RotationStatus>>,
+    ) -> Self {
         Self { sender, status }
     }
 
@@ -75,7 +80,10 @@ impl RotationCommands {
     pub async fn send(&self, command: RotationCommand) -> Result<(), RotateError> {
         let (answer, answered) = oneshot::channel();
         let pending = PendingCommand { command, answer };
-        self.sender.send(pending).await.map_err(|_| RotateError::NoKeeper)?;
+        self.sender
+            .send(pending)
+            .await
+            .map_err(|_| RotateError::NoKeeper)?;
         answered.await.map_err(|_| RotateError::NoKeeper)?
     }
 }
@@ -93,7 +101,8 @@ impl RootKeeper {
             Ok(())
         } else {
             Err(RotateError::Failed(
-                "another replica changed the roots first; check the status and try again".to_owned(),
+                "another replica changed the roots first; check the status and try again"
+                    .to_owned(),
             ))
         }
     }
@@ -102,13 +111,20 @@ impl RootKeeper {
         let now = (self.config.clock)();
         let rules = &self.config.rules;
         Ok(match command {
-            RotationCommand::Begin if self.set.origin == Origin::PluggedIn => Err(Refusal::PluggedIn),
+            RotationCommand::Begin if self.set.origin == Origin::PluggedIn => {
+                Err(Refusal::PluggedIn)
+            }
             RotationCommand::Begin if self.set.next.is_some() => Err(Refusal::UnderWay),
-            RotationCommand::Begin => self.set.begin((self.config.make)(now)?, Origin::SelfSigned, rules, now)?,
+            RotationCommand::Begin => {
+                self.set
+                    .begin((self.config.make)(now)?, Origin::SelfSigned, rules, now)?
+            }
             RotationCommand::Switch if self.set.next.is_some() && !self.missing.is_empty() => {
                 Err(Refusal::Missing(self.missing.clone()))
             }
-            RotationCommand::Switch | RotationCommand::SwitchRegardless => self.set.switch(rules, now)?,
+            RotationCommand::Switch | RotationCommand::SwitchRegardless => {
+                self.set.switch(rules, now)?
+            }
         })
     }
 }

@@ -1,7 +1,8 @@
 //! Reports about the proxies of each replica, for the other replicas.
 //!
-//! Each replica reports at its start, and rarely while nothing happens. While a root is being distributed it reports which of its
-//! proxies lack the root, even if none does. So the replica that takes the next step waits for the reports of all others.
+//! Each replica reports at its start, and rarely while nothing happens. While a root is being
+//! distributed it reports which of its proxies lack the root, even if none does. So the replica
+//! that takes the next step waits for the reports of all others.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -16,7 +17,8 @@ use super::{FindMissing, KeeperError, RootKeeper};
 use navarch_api::digest::sha256_hex;
 use navarch_api::error_chain::chain;
 
-/// A replica without a report for this long during a rotation counts as stopped, and its proxies as reconnected elsewhere.
+/// A replica without a report for this long during a rotation counts as stopped, and its proxies as
+/// reconnected elsewhere.
 const REPLICA_TTL: Duration = Duration::from_secs(60);
 /// Interval of a replica's reports while a root is being distributed and nothing changes.
 const REPORT_INTERVAL: Duration = Duration::from_secs(15);
@@ -44,17 +46,23 @@ struct Report {
 pub(super) fn text(missing: &[Missing], roots: &str, now: SystemTime) -> String {
     let named = missing.iter().take(MAX_NAMED_PROXIES).cloned().collect();
     let at = Timestamp::try_from(now).unwrap_or(Timestamp::MAX);
-    let report = Report { roots: sha256_hex(roots), missing: missing.len(), named, at };
+    let report = Report {
+        roots: sha256_hex(roots),
+        missing: missing.len(),
+        named,
+        at,
+    };
     serde_json::to_string(&report).unwrap_or_default()
 }
 
 /// Whether the report is removed.
 pub(super) fn is_forgotten(text: &str, now: SystemTime) -> bool {
-    serde_json::from_str::<Report>(text).is_ok_and(|report| SystemTime::from(report.at) + HEARTBEAT_TTL < now)
+    serde_json::from_str::<Report>(text)
+        .is_ok_and(|report| SystemTime::from(report.at) + HEARTBEAT_TTL < now)
 }
 
-/// The missing proxies in the reports of other replicas, for roots that are trusted since a time. A replica that existed then and
-/// has not reported yet counts as missing.
+/// The missing proxies in the reports of other replicas, for roots that are trusted since a time. A
+/// replica that existed then and has not reported yet counts as missing.
 pub(super) fn of_others(
     reports: &BTreeMap<String, String>,
     own: &str,
@@ -64,10 +72,15 @@ pub(super) fn of_others(
     let wanted = sha256_hex(roots);
     let own = short(own);
     let mut missing = Vec::new();
+
     for (replica, text) in reports.iter().filter(|(replica, _)| **replica != own) {
-        let Ok(report) = serde_json::from_str::<Report>(text) else { continue };
+        let Ok(report) = serde_json::from_str::<Report>(text) else {
+            continue;
+        };
+
         let at = SystemTime::from(report.at);
         let replica = || format!("replica {replica}");
+
         match (report.roots == wanted, at + REPLICA_TTL >= now) {
             (true, false) => {}
             (true, true) => {
@@ -87,12 +100,15 @@ pub(super) fn of_others(
                 });
             }
             (false, false) if since + REPLICA_TTL >= now && at + HEARTBEAT_TTL >= now => {
-                missing
-                    .push(Missing { who: replica(), why: "the replica has not reported its proxies yet".to_owned() });
+                missing.push(Missing {
+                    who: replica(),
+                    why: "the replica has not reported its proxies yet".to_owned(),
+                });
             }
             (false, false) => {}
         }
     }
+
     missing
 }
 
@@ -107,14 +123,15 @@ impl RootKeeper {
         }
     }
 
-    /// Finds the proxies that lack roots, and reports this replica's own when due. False after a write conflict: the roots must be read
-    /// again.
+    /// Finds the proxies that lack roots, and reports this replica's own when due. False after a
+    /// write conflict: the roots must be read again.
     pub(super) async fn collect_missing(
         &mut self,
         find_missing: &FindMissing,
         reports: &BTreeMap<String, String>,
     ) -> Result<bool, KeeperError> {
-        let (now, roots) = ((self.config.clock)(), self.set.roots()?);
+        let now = (self.config.clock)();
+        let roots = self.set.roots()?;
         let Some(since) = self.set.next.as_ref().map(|next| next.since) else {
             self.missing.clear();
             if Instant::now() >= self.due_report {
@@ -122,12 +139,20 @@ impl RootKeeper {
             }
             return Ok(true);
         };
+
         let own = find_missing(&roots);
         self.missing.clone_from(&own);
-        self.missing.extend(of_others(reports, &self.config.replica, (&roots, since), now));
+        self.missing.extend(of_others(
+            reports,
+            &self.config.replica,
+            (&roots, since),
+            now,
+        ));
+
         if Instant::now() < self.due_report && own == self.reported {
             return Ok(true);
         }
+
         match self.report(&own, &roots).await {
             Ok(()) => Ok(true),
             Err(RootStoreError::Conflict) => Ok(false),
@@ -135,12 +160,16 @@ impl RootKeeper {
         }
     }
 
-    /// Writes a heartbeat. A failure is not a problem of the roots, as nothing depends on the heartbeat now.
+    /// Writes a heartbeat. A failure is not a problem of the roots, as nothing depends on the
+    /// heartbeat now.
     async fn write_heartbeat(&mut self, roots: &str) {
         match self.report(&[], roots).await {
             Ok(()) | Err(RootStoreError::Conflict) => {}
             Err(error) => {
-                tracing::warn!(problem = chain(&error), "failed to publish this replica's CA state");
+                tracing::warn!(
+                    problem = chain(&error),
+                    "failed to publish this replica's CA state"
+                );
                 self.due_report = Instant::now() + REPORT_INTERVAL;
             }
         }
@@ -151,11 +180,22 @@ impl RootKeeper {
         let now = (self.config.clock)();
         let text = text(own, roots, now);
         let version = self.version.as_deref();
-        let reports = self.store.report(&self.config.replica, &text, version, |text| is_forgotten(text, now)).await?;
+        let reports = self
+            .store
+            .report(&self.config.replica, &text, version, |text| {
+                is_forgotten(text, now)
+            })
+            .await?;
+
         self.version = reports;
         own.clone_into(&mut self.reported);
-        self.due_report =
-            Instant::now() + if self.set.phase() == Phase::Distributing { REPORT_INTERVAL } else { HEARTBEAT_INTERVAL };
+        self.due_report = Instant::now()
+            + if self.set.phase() == Phase::Distributing {
+                REPORT_INTERVAL
+            } else {
+                HEARTBEAT_INTERVAL
+            };
+
         Ok(())
     }
 }
@@ -170,20 +210,52 @@ mod tests {
 
     /// Who is missing from the view of `a`, given this report of `b`.
     fn missing(text: String, roots: &str, since: SystemTime, now: SystemTime) -> Vec<Missing> {
-        of_others(&BTreeMap::from([("b".to_owned(), text)]), "a", (roots, since), now)
+        of_others(
+            &BTreeMap::from([("b".to_owned(), text)]),
+            "a",
+            (roots, since),
+            now,
+        )
     }
 
     #[test]
     fn reports_of_other_replicas_are_used_while_they_are_alive() {
-        let web = Missing { who: "web-1.shop".to_owned(), why: "late".to_owned() };
+        let web = Missing {
+            who: "web-1.shop".to_owned(),
+            why: "late".to_owned(),
+        };
         let lacking = text(std::slice::from_ref(&web), "roots", now());
-        assert_eq!(missing(lacking.clone(), "roots", now(), now()), std::slice::from_ref(&web));
-        assert_eq!(missing(lacking.clone(), "roots", now(), now() + REPLICA_TTL * 2), [], "it is gone");
-        assert_eq!(missing(lacking.clone(), "other roots", now(), now())[0].who, "replica b");
+        assert_eq!(
+            missing(lacking.clone(), "roots", now(), now()),
+            std::slice::from_ref(&web)
+        );
+
+        assert_eq!(
+            missing(lacking.clone(), "roots", now(), now() + REPLICA_TTL * 2),
+            [],
+            "it is gone"
+        );
+        assert_eq!(
+            missing(lacking.clone(), "other roots", now(), now())[0].who,
+            "replica b"
+        );
+
         let own = BTreeMap::from([("b".to_owned(), lacking)]);
-        assert_eq!(of_others(&own, "b", ("roots", now()), now()), [], "one's own is not asked");
-        assert_eq!(of_others(&own, "b1", ("roots", now()), now()).len(), 1, "a name that begins alike is another's");
-        assert_eq!(missing(text(&vec![web; 25], "roots", now()), "roots", now(), now()).len(), 21);
+        assert_eq!(
+            of_others(&own, "b", ("roots", now()), now()),
+            [],
+            "one's own is not asked"
+        );
+
+        assert_eq!(
+            of_others(&own, "b1", ("roots", now()), now()).len(),
+            1,
+            "a name that begins alike is another's"
+        );
+        assert_eq!(
+            missing(text(&vec![web; 25], "roots", now()), "roots", now(), now()).len(),
+            21
+        );
     }
 
     #[test]
@@ -191,12 +263,32 @@ mod tests {
         let present = || text(&[], "old", now());
         let since = now() + REPLICA_TTL * 10;
         let waited = missing(present(), "old and new", since, since + REPLICA_TTL / 2);
-        assert_eq!(waited[0].why, "the replica has not reported its proxies yet");
-        assert_eq!(missing(present(), "old and new", since, since + REPLICA_TTL * 2), [], "it has had its time");
+        assert_eq!(
+            waited[0].why,
+            "the replica has not reported its proxies yet"
+        );
+        assert_eq!(
+            missing(present(), "old and new", since, since + REPLICA_TTL * 2),
+            [],
+            "it has had its time"
+        );
+
         let later = now() + HEARTBEAT_TTL * 2;
-        assert_eq!(missing(present(), "old and new", later, later), [], "it is forgotten");
-        assert!(is_forgotten(&present(), later) && !is_forgotten(&present(), now() + HEARTBEAT_INTERVAL));
+        assert_eq!(
+            missing(present(), "old and new", later, later),
+            [],
+            "it is forgotten"
+        );
+        assert!(
+            is_forgotten(&present(), later)
+                && !is_forgotten(&present(), now() + HEARTBEAT_INTERVAL)
+        );
+
         let none_missing = text(&[], "old and new", since);
-        assert_eq!(missing(none_missing, "old and new", since, since), [], "it has said that none is missing");
+        assert_eq!(
+            missing(none_missing, "old and new", since, since),
+            [],
+            "it has said that none is missing"
+        );
     }
 }

@@ -42,7 +42,8 @@ pub struct RootStatus {
     pub trusted_until: Option<Timestamp>,
 }
 
-/// The trusted roots, and what the rotation from one to the next waits for. Sent to operators as JSON.
+/// The trusted roots, and what the rotation from one to the next waits for. Sent to operators as
+/// JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RotationStatus {
@@ -77,9 +78,15 @@ impl RotationStatus {
         if let Some(next) = &set.next {
             roots.extend(describe(&next.bundle.roots, RootRole::Next, None));
         }
+
         for former in &set.former {
-            roots.extend(describe(&former.roots, RootRole::Former, Some(moment(former.until))));
+            roots.extend(describe(
+                &former.roots,
+                RootRole::Former,
+                Some(moment(former.until)),
+            ));
         }
+
         // A root with several roles is listed once, with the first one.
         let mut seen = std::collections::BTreeSet::new();
         roots.retain(|root| seen.insert(root.fingerprint.clone()));
@@ -88,7 +95,10 @@ impl RotationStatus {
             origin: set.origin,
             kept_in: format!("{store:?}"),
             roots,
-            signs_after: set.next.as_ref().map(|next| moment(next.since + rules.overlap)),
+            signs_after: set
+                .next
+                .as_ref()
+                .map(|next| moment(next.since + rules.overlap)),
             missing: missing.to_vec(),
             problem: problem.map(str::to_owned),
         }
@@ -99,8 +109,19 @@ impl RotationStatus {
 fn describe(pem: &str, role: RootRole, trusted_until: Option<Timestamp>) -> Vec<RootStatus> {
     let all = certificates(pem, "the roots").unwrap_or_default();
     let one = |der: &rustls::pki_types::CertificateDer<'_>| {
-        let CertificateLife { subject, not_before, not_after } = CertificateLife::of(der)?;
-        Some(RootStatus { role, subject, fingerprint: sha256_hex(der), not_before, not_after, trusted_until })
+        let CertificateLife {
+            subject,
+            not_before,
+            not_after,
+        } = CertificateLife::of(der)?;
+        Some(RootStatus {
+            role,
+            subject,
+            fingerprint: sha256_hex(der),
+            not_before,
+            not_after,
+            trusted_until,
+        })
     };
     all.iter().filter_map(one).collect()
 }

@@ -21,8 +21,15 @@ fn root() -> Bundle {
 /// Works in a folder, with no overlap.
 fn config(folder: &Path) -> KeeperConfig {
     KeeperConfig {
-        rules: RotationRules { overlap: Duration::ZERO, longest: DAY, renewed_at: None },
-        plugged_in: PluggedIn { folder: folder.join("cacerts"), secrets: None },
+        rules: RotationRules {
+            overlap: Duration::ZERO,
+            longest: DAY,
+            renewed_at: None,
+        },
+        plugged_in: PluggedIn {
+            folder: folder.join("cacerts"),
+            secrets: None,
+        },
         self_signed: RootStore::Folder(folder.join("state")),
         rotation: RootStore::Folder(folder.join("state/plugged-in")),
         distributed: None,
@@ -56,7 +63,10 @@ async fn reach(commands: &RotationCommands, phase: Phase) {
 }
 
 fn late() -> Missing {
-    Missing { who: "web-1.shop".to_owned(), why: "late".to_owned() }
+    Missing {
+        who: "web-1.shop".to_owned(),
+        why: "late".to_owned(),
+    }
 }
 
 #[tokio::test]
@@ -65,11 +75,22 @@ async fn an_ordered_root_waits_for_every_proxy_also_after_a_restart() {
     let mut tasks = tokio::task::JoinSet::new();
     let (authority, commands, absent) = at_work(config(folder.path()), &mut tasks).await;
     let old = authority.get().roots().pem().to_owned();
-    assert_eq!(commands.send(RotationCommand::Switch).await, Err(Refusal::NothingToDo.into()));
+    assert_eq!(
+        commands.send(RotationCommand::Switch).await,
+        Err(Refusal::NothingToDo.into())
+    );
+
     *absent.lock() = vec![late()];
     commands.send(RotationCommand::Begin).await.unwrap();
-    assert_eq!(commands.send(RotationCommand::Begin).await, Err(Refusal::UnderWay.into()));
-    assert_eq!(commands.send(RotationCommand::Switch).await, Err(Refusal::Missing(vec![late()]).into()));
+    assert_eq!(
+        commands.send(RotationCommand::Begin).await,
+        Err(Refusal::UnderWay.into())
+    );
+    assert_eq!(
+        commands.send(RotationCommand::Switch).await,
+        Err(Refusal::Missing(vec![late()]).into())
+    );
+
     assert_eq!(authority.get().root_certificates().len(), 2);
     let signs = authority.get().not_after();
     tasks.shutdown().await;
@@ -81,12 +102,28 @@ async fn an_ordered_root_waits_for_every_proxy_also_after_a_restart() {
         tasks.spawn(keeper.run(Arc::new(move |_| missing.lock().clone())));
         (authority, commands, absent)
     };
+
     assert_eq!(commands.status().phase, Phase::Distributing);
-    assert_eq!((authority.get().not_after(), authority.get().root_certificates().len()), (signs, 2));
+    assert_eq!(
+        (
+            authority.get().not_after(),
+            authority.get().root_certificates().len()
+        ),
+        (signs, 2)
+    );
+
     absent.lock().clear();
     reach(&commands, Phase::Retiring).await;
-    assert!(authority.get().roots().pem().contains("BEGIN") && authority.get().roots().pem() != old);
-    let roles: Vec<_> = commands.status().roots.iter().map(|root| root.role).collect();
+    assert!(
+        authority.get().roots().pem().contains("BEGIN") && authority.get().roots().pem() != old
+    );
+    let roles: Vec<_> = commands
+        .status()
+        .roots
+        .iter()
+        .map(|root| root.role)
+        .collect();
+
     assert_eq!(roles, [RootRole::Signing, RootRole::Former]);
     let first = std::fs::read_to_string(folder.path().join("state/ca-cert.pem")).unwrap();
     assert_ne!(first, old, "the new one signs");
@@ -95,15 +132,20 @@ async fn an_ordered_root_waits_for_every_proxy_also_after_a_restart() {
 #[tokio::test]
 async fn a_root_in_a_folder_is_created_once_with_a_private_key_file() {
     use std::os::unix::fs::PermissionsExt;
+
     let folder = tempfile::tempdir().unwrap();
     let (_, first, _) = start(config(folder.path())).await.unwrap();
     let (_, second, _) = start(config(folder.path())).await.unwrap();
     assert_eq!(first.get().roots(), second.get().roots());
     let state = folder.path().join("state");
     for name in ["ca-key.pem", "state.json"] {
-        let mode = std::fs::metadata(state.join(name)).unwrap().permissions().mode();
+        let mode = std::fs::metadata(state.join(name))
+            .unwrap()
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o077, 0, "{name}");
     }
+
     // As an earlier version has left it: the two files alone, and half of them is none.
     std::fs::remove_file(state.join("state.json")).unwrap();
     let (_, third, _) = start(config(folder.path())).await.unwrap();
@@ -120,7 +162,10 @@ async fn a_forced_switch_ignores_missing_proxies() {
     let (_authority, commands, absent) = at_work(config(folder.path()), &mut tasks).await;
     *absent.lock() = vec![late()];
     commands.send(RotationCommand::Begin).await.unwrap();
-    commands.send(RotationCommand::SwitchRegardless).await.unwrap();
+    commands
+        .send(RotationCommand::SwitchRegardless)
+        .await
+        .unwrap();
     assert_eq!(commands.status().phase, Phase::Retiring);
 }
 
@@ -136,17 +181,26 @@ fn plug(folder: &Path, ca: &Bundle) {
 #[tokio::test]
 async fn a_ca_that_is_plugged_in_later_is_distributed_before_it_signs() {
     let folder = tempfile::tempdir().unwrap();
-    let (one, two) = (root(), root());
+    let one = root();
+    let two = root();
     plug(folder.path(), &one);
     let mut tasks = tokio::task::JoinSet::new();
     let (authority, commands, absent) = at_work(config(folder.path()), &mut tasks).await;
     assert_eq!(authority.get().roots().pem(), one.roots);
-    assert!(!folder.path().join("state/state.json").exists(), "no root is made beside a CA that is plugged in");
-    assert_eq!(commands.send(RotationCommand::Begin).await, Err(Refusal::PluggedIn.into()));
+    assert!(
+        !folder.path().join("state/state.json").exists(),
+        "no root is made beside a CA that is plugged in"
+    );
+
+    assert_eq!(
+        commands.send(RotationCommand::Begin).await,
+        Err(Refusal::PluggedIn.into())
+    );
     *absent.lock() = vec![late()];
     plug(folder.path(), &two);
     reach(&commands, Phase::Distributing).await;
     assert_eq!(authority.get().root_certificates().len(), 2);
+
     tasks.shutdown().await;
 
     // The old one's key is in no file of the folder any more, and yet it goes on signing.
@@ -158,21 +212,35 @@ async fn a_ca_that_is_plugged_in_later_is_distributed_before_it_signs() {
         tasks.spawn(keeper.run(Arc::new(move |_| missing.lock().clone())));
         (authority, commands, absent)
     };
+
     absent.lock().clear();
     reach(&commands, Phase::Retiring).await;
     assert_eq!(authority.get().root_certificates().len(), 2);
     tasks.shutdown().await;
     let (_, authority, _) = start(config(folder.path())).await.unwrap();
-    assert_eq!(authority.get().root_certificates().len(), 2, "certificates of before a restart stay trusted");
+    assert_eq!(
+        authority.get().root_certificates().len(),
+        2,
+        "certificates of before a restart stay trusted"
+    );
 }
 
 /// What signs and what is trusted after a start.
 async fn after_start(config: KeeperConfig) -> (String, usize, Phase, Option<String>) {
     let (_, authority, commands) = start(config).await.unwrap();
     let status = commands.status();
-    let signing = status.roots.iter().find(|root| root.role == RootRole::Signing).unwrap();
+    let signing = status
+        .roots
+        .iter()
+        .find(|root| root.role == RootRole::Signing)
+        .unwrap();
     let trusted = authority.get().root_certificates().len();
-    (signing.fingerprint.clone(), trusted, status.phase, status.problem.clone())
+    (
+        signing.fingerprint.clone(),
+        trusted,
+        status.phase,
+        status.problem.clone(),
+    )
 }
 
 /// The digest by which a root is known.
@@ -184,13 +252,19 @@ fn fingerprint(ca: &Bundle) -> String {
 #[tokio::test]
 async fn a_ca_replaced_while_stopped_is_distributed_before_it_signs() {
     let folder = tempfile::tempdir().unwrap();
-    let (one, two) = (root(), root());
+    let one = root();
+    let two = root();
     plug(folder.path(), &one);
     drop(start(config(folder.path())).await.unwrap());
     plug(folder.path(), &two);
     let (signing, trusted, phase, _) = after_start(config(folder.path())).await;
-    assert_eq!((signing, trusted, phase), (fingerprint(&one), 2, Phase::Distributing));
-    // It is put back: what was to sign is given up at the next change that is seen, and not at a start.
+    assert_eq!(
+        (signing, trusted, phase),
+        (fingerprint(&one), 2, Phase::Distributing)
+    );
+
+    // It is put back: what was to sign is given up at the next change that is seen, and not at a
+    // start.
     let mut tasks = tokio::task::JoinSet::new();
     let (_authority, commands, absent) = at_work(config(folder.path()), &mut tasks).await;
     *absent.lock() = vec![late()];
@@ -218,14 +292,25 @@ async fn a_ca_plugged_in_while_stopped_replaces_the_self_signed_root_in_order() 
 #[tokio::test]
 async fn distributed_roots_take_precedence_over_stored_ones() {
     let folder = tempfile::tempdir().unwrap();
-    let (one, two) = (root(), root());
+    let one = root();
+    let two = root();
     plug(folder.path(), &one);
     drop(start(config(folder.path())).await.unwrap());
-    // Somebody else was in charge in the meantime, with the other CA: nobody knows the first any more.
+
+    // Somebody else was in charge in the meantime, with the other CA: nobody knows the first any
+    // more.
     plug(folder.path(), &two);
-    let pods_have = |roots: &str| KeeperConfig { distributed: Some(roots.to_owned()), ..config(folder.path()) };
+    let pods_have = |roots: &str| KeeperConfig {
+        distributed: Some(roots.to_owned()),
+        ..config(folder.path())
+    };
     let (signing, trusted, phase, _) = after_start(pods_have(&two.roots)).await;
-    assert_eq!((signing, trusted, phase), (fingerprint(&two), 1, Phase::Settled));
+
+    assert_eq!(
+        (signing, trusted, phase),
+        (fingerprint(&two), 1, Phase::Settled)
+    );
+
     // A self-signed root of earlier times is no different.
     let self_signed = RootStore::Folder(folder.path().join("state"));
     let stale = RootSet::single(root(), Origin::SelfSigned);
@@ -233,11 +318,15 @@ async fn distributed_roots_take_precedence_over_stored_ones() {
     std::fs::remove_dir_all(folder.path().join("state/plugged-in")).unwrap();
     let (signing, trusted, ..) = after_start(pods_have(&two.roots)).await;
     assert_eq!((signing, trusted), (fingerprint(&two), 1));
+
     // Unless it is what pods have.
     std::fs::remove_dir_all(folder.path().join("state/plugged-in")).unwrap();
     let given = stale.roots().unwrap();
     let (signing, trusted, phase, _) = after_start(pods_have(&given)).await;
-    assert_eq!((signing, trusted, phase), (fingerprint(&stale.signer), 2, Phase::Distributing));
+    assert_eq!(
+        (signing, trusted, phase),
+        (fingerprint(&stale.signer), 2, Phase::Distributing)
+    );
 }
 
 #[tokio::test]
@@ -247,10 +336,17 @@ async fn broken_files_change_nothing() {
     let mut tasks = tokio::task::JoinSet::new();
     let (authority, commands, _absent) = at_work(config(folder.path()), &mut tasks).await;
     let before = authority.get().roots().pem().to_owned();
-    std::fs::write(folder.path().join("cacerts/ca-cert.pem"), root().certificate).unwrap();
+    std::fs::write(
+        folder.path().join("cacerts/ca-cert.pem"),
+        root().certificate,
+    )
+    .unwrap();
     until(|| commands.status().problem.is_some()).await;
     let problem = commands.status().problem.clone().unwrap();
-    assert!(problem.contains("does not match its certificate"), "{problem}");
+    assert!(
+        problem.contains("does not match its certificate"),
+        "{problem}"
+    );
     assert_eq!(authority.get().roots().pem(), before);
 }
 
@@ -266,24 +362,37 @@ async fn a_damaged_state_folder_is_reported_with_the_reason() {
     let path = folder.path().join("state/state.json");
     let whole = std::fs::read(&path).unwrap();
     let empty_key = |name: &str| {
-        let mut entries: std::collections::BTreeMap<String, String> = serde_json::from_slice(&whole).unwrap();
+        let mut entries: std::collections::BTreeMap<String, String> =
+            serde_json::from_slice(&whole).unwrap();
         entries.insert(name.to_owned(), String::new());
         serde_json::to_vec(&entries).unwrap()
     };
+
     let torn = &whole[..whole.len() / 2];
+
     for (content, reason) in [
         (torn, "ends unexpectedly, at line 1"),
         (b"", "is empty"),
         (b"[]", "is not a JSON object of strings"),
         (b"{}", "has no entry \"ca-key.pem\""),
-        (b"{\"ca-key.pem\":\"%%\"}", "entry \"ca-key.pem\" is not base64"),
+        (
+            b"{\"ca-key.pem\":\"%%\"}",
+            "entry \"ca-key.pem\" is not base64",
+        ),
         (&empty_key("ca-key.pem"), "entry \"ca-key.pem\" is empty"),
     ] {
         std::fs::write(&path, content).unwrap();
         let error = refusal(folder.path()).await;
-        assert!(error.contains("state/state.json: ") && error.contains(reason), "{error}");
-        assert!(!error.contains("BEGIN") && !error.contains("LS0t"), "the error contains secrets: {error}");
+        assert!(
+            error.contains("state/state.json: ") && error.contains(reason),
+            "{error}"
+        );
+        assert!(
+            !error.contains("BEGIN") && !error.contains("LS0t"),
+            "the error contains secrets: {error}"
+        );
     }
+
     // It says what can be done: without it, the two files beside it count.
     std::fs::remove_file(&path).unwrap();
     drop(start(config(folder.path())).await.unwrap());
@@ -298,18 +407,25 @@ async fn partially_written_files_are_rewritten() {
     drop(start(config(folder.path())).await.unwrap());
     let path = |name: &str| folder.path().join("state").join(name);
     let certificate = std::fs::read(path("ca-cert.pem")).unwrap();
+
     // As a full disk, or a crash, leaves it.
     std::fs::remove_file(path("ca-cert.pem")).unwrap();
     std::fs::write(path("ca-key.pem"), "-----BEGIN PRI").unwrap();
     std::fs::write(path(".state.json.partial"), "{").unwrap();
     drop(start(config(folder.path())).await.unwrap());
     assert_eq!(std::fs::read(path("ca-cert.pem")).unwrap(), certificate);
-    assert!(std::fs::read_to_string(path("ca-key.pem")).unwrap().contains("END PRIVATE KEY"));
+    assert!(
+        std::fs::read_to_string(path("ca-key.pem"))
+            .unwrap()
+            .contains("END PRIVATE KEY")
+    );
+
     // While it runs, too.
     let mut tasks = tokio::task::JoinSet::new();
     let _at_work = at_work(config(folder.path()), &mut tasks).await;
     std::fs::remove_file(path("ca-cert.pem")).unwrap();
     until(|| path("ca-cert.pem").exists()).await;
+
     // The first look has seen the record: it is not lost with its file.
     std::fs::remove_file(path("state.json")).unwrap();
     std::fs::remove_file(path("ca-key.pem")).unwrap();
@@ -329,19 +445,29 @@ async fn polled(holds: impl Fn() -> bool) -> bool {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), waiting).await.is_ok()
+    tokio::time::timeout(Duration::from_secs(60), waiting)
+        .await
+        .is_ok()
 }
 
-/// A file system of 64 KiB, as long as the process lives that has it mounted; `None` where the system allows no such thing.
+/// A file system of 64 KiB, as long as the process lives that has it mounted; `None` where the
+/// system allows no such thing.
 fn small_disk() -> Option<(std::process::Child, std::path::PathBuf)> {
     use std::io::BufRead as _;
     use std::process::{Command, Stdio};
     let script = "mount -t tmpfs -o size=64k tmpfs /mnt && echo mounted && exec cat";
     let mut unshare = Command::new("unshare");
     let unshare = unshare.args(["--map-root-user", "--mount", "sh", "-c", script]);
-    let mut child = unshare.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
+    let mut child = unshare
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
     let mut line = String::new();
-    std::io::BufReader::new(child.stdout.take()?).read_line(&mut line).ok()?;
+    std::io::BufReader::new(child.stdout.take()?)
+        .read_line(&mut line)
+        .ok()?;
     let folder = std::path::PathBuf::from(format!("/proc/{}/root/mnt", child.id()));
     (line == "mounted\n" && folder.is_dir()).then_some((child, folder))
 }
@@ -352,22 +478,41 @@ async fn a_full_disk_is_survived_and_tried_again() {
         eprintln!("skipped: no file system can be mounted here (unshare --map-root-user --mount)");
         return;
     };
+
     let mut tasks = tokio::task::JoinSet::new();
     let (authority, commands, _absent) = at_work(config(&folder), &mut tasks).await;
-    let (state, before) = (folder.join("state"), authority.get().roots().pem().to_owned());
+    let state = folder.join("state");
+    let before = authority.get().roots().pem().to_owned();
     let kept = std::fs::read(state.join("state.json")).unwrap();
     let fill = || {
         let mut filler = std::fs::File::create(folder.join("filler")).unwrap();
         while std::io::Write::write_all(&mut filler, &[0; 512]).is_ok() {}
     };
     fill();
+
     let error = commands.send(RotationCommand::Begin).await.unwrap_err();
     assert!(chain(&error).contains("No space left"), "{}", chain(&error));
-    assert_eq!(std::fs::read(state.join("state.json")).unwrap(), kept, "the last version stays");
-    assert_eq!(authority.get().roots().pem(), before, "what is not kept is not in force");
+    assert_eq!(
+        std::fs::read(state.join("state.json")).unwrap(),
+        kept,
+        "the last version stays"
+    );
+
+    assert_eq!(
+        authority.get().roots().pem(),
+        before,
+        "what is not kept is not in force"
+    );
     std::fs::remove_file(state.join("ca-cert.pem")).unwrap();
     fill();
-    until(|| commands.status().problem.as_ref().is_some_and(|problem| problem.contains("ca-cert.pem"))).await;
+    until(|| {
+        commands
+            .status()
+            .problem
+            .as_ref()
+            .is_some_and(|problem| problem.contains("ca-cert.pem"))
+    })
+    .await;
     std::fs::remove_file(folder.join("filler")).unwrap();
     until(|| state.join("ca-cert.pem").exists() && commands.status().problem.is_none()).await;
     commands.send(RotationCommand::Begin).await.unwrap();

@@ -1,8 +1,9 @@
 //! Checks the content of CSRs, and whether the signed certificates match.
 //!
-//! A signer copies the content of a CSR, and may parse it differently than Navarch: a second attribute, a second value, or an encoding
-//! that only one of the libraries accepts. So a CSR must equal, byte for byte, one of the few possible CSRs for its key and identity.
-//! Nothing in it is left to interpretation.
+//! A signer copies the content of a CSR, and may parse it differently than Navarch: a second
+//! attribute, a second value, or an encoding that only one of the libraries accepts. So a CSR must
+//! equal, byte for byte, one of the few possible CSRs for its key and identity. Nothing in it is
+//! left to interpretation.
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer};
@@ -52,7 +53,12 @@ fn der(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     match u8::try_from(content.len()) {
         Ok(length) if length < 0x80 => out.push(length),
         Ok(_) | Err(_) => {
-            let length: Vec<u8> = content.len().to_be_bytes().into_iter().skip_while(|byte| *byte == 0).collect();
+            let length: Vec<u8> = content
+                .len()
+                .to_be_bytes()
+                .into_iter()
+                .skip_while(|byte| *byte == 0)
+                .collect();
             out.push(0x80 | u8::try_from(length.len()).unwrap_or(0x7f));
             out.extend(length);
         }
@@ -64,35 +70,64 @@ fn der(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
 /// The allowed subjects: empty, or an organization with an empty name, as agents write it.
 fn subjects() -> [Vec<u8>; 3] {
     let organization = |kind| {
-        let attribute = der(tag::SEQUENCE, &[&der(tag::OID, &[&ORGANIZATION]), &der(kind, &[])]);
+        let attribute = der(
+            tag::SEQUENCE,
+            &[&der(tag::OID, &[&ORGANIZATION]), &der(kind, &[])],
+        );
         der(tag::SEQUENCE, &[&der(tag::SET, &[&attribute])])
     };
-    [der(tag::SEQUENCE, &[]), organization(tag::PRINTABLE), organization(tag::UTF8)]
+    [
+        der(tag::SEQUENCE, &[]),
+        organization(tag::PRINTABLE),
+        organization(tag::UTF8),
+    ]
 }
 
 /// The allowed attributes: none, or the identity as the only SAN, critical or not.
 fn attributes(identity: &Identity) -> [Vec<u8>; 4] {
     let uri = identity.to_string();
-    let names = der(tag::OCTETS, &[&der(tag::SEQUENCE, &[&der(tag::URI, &[uri.as_bytes()])])]);
+    let names = der(
+        tag::OCTETS,
+        &[&der(tag::SEQUENCE, &[&der(tag::URI, &[uri.as_bytes()])])],
+    );
     let named = |critical: &[u8]| {
-        let extension = der(tag::SEQUENCE, &[&der(tag::OID, &[&NAMES]), critical, &names]);
+        let extension = der(
+            tag::SEQUENCE,
+            &[&der(tag::OID, &[&NAMES]), critical, &names],
+        );
         let values = der(tag::SET, &[&der(tag::SEQUENCE, &[&extension])]);
-        der(tag::ATTRIBUTES, &[&der(tag::SEQUENCE, &[&der(tag::OID, &[&EXTENSIONS]), &values])])
+        der(
+            tag::ATTRIBUTES,
+            &[&der(
+                tag::SEQUENCE,
+                &[&der(tag::OID, &[&EXTENSIONS]), &values],
+            )],
+        )
     };
-    [Vec::new(), der(tag::ATTRIBUTES, &[]), named(&[]), named(&CRITICAL)]
+
+    [
+        Vec::new(),
+        der(tag::ATTRIBUTES, &[]),
+        named(&[]),
+        named(&CRITICAL),
+    ]
 }
 
-/// Checks that a CSR is for an identity and nothing else. Returns its public key, in the encoding of certificates.
+/// Checks that a CSR is for an identity and nothing else. Returns its public key, in the encoding
+/// of certificates.
 pub(super) fn request(pem: &str, identity: &Identity) -> Result<Vec<u8>, RegistrationError> {
     let beyond = |what: String| RegistrationError::Beyond(what);
     let unreadable = || beyond("nothing readable".to_owned());
-    let bytes = CertificateSigningRequestDer::from_pem_slice(pem.as_bytes()).map_err(|_| unreadable())?;
+    let bytes =
+        CertificateSigningRequestDer::from_pem_slice(pem.as_bytes()).map_err(|_| unreadable())?;
     let (rest, request) = X509CertificationRequest::from_der(&bytes).map_err(|_| unreadable())?;
     let info = &request.certification_request_info;
+
     // Common deviations have their own messages.
     if has_subject(&info.subject) {
         return Err(beyond(format!("the subject {}", info.subject)));
     }
+
     for extension in request.requested_extensions().into_iter().flatten() {
         let ParsedExtension::SubjectAlternativeName(names) = extension else {
             return Err(beyond("extensions besides names".to_owned()));
@@ -103,67 +138,95 @@ pub(super) fn request(pem: &str, identity: &Identity) -> Result<Vec<u8>, Registr
             }
         }
     }
-    let (subject, key) = (info.subject.as_raw(), info.subject_pki.raw);
+
+    let subject = info.subject.as_raw();
+    let key = info.subject_pki.raw;
     let version = der(tag::INTEGER, &[&[0]]);
     let is_exact = subjects().iter().any(|one| one == subject)
-        && attributes(identity)
-            .iter()
-            .any(|attributes| der(tag::SEQUENCE, &[&version, subject, key, attributes]) == info.raw);
+        && attributes(identity).iter().any(|attributes| {
+            der(tag::SEQUENCE, &[&version, subject, key, attributes]) == info.raw
+        });
+
     if !is_exact || !rest.is_empty() {
-        return Err(beyond("more than one name, or in an unusual encoding".to_owned()));
+        return Err(beyond(
+            "more than one name, or in an unusual encoding".to_owned(),
+        ));
     }
+
     Ok(key.to_vec())
 }
 
 /// Whether a subject has a name.
 fn has_subject(subject: &X509Name<'_>) -> bool {
     subject.iter_attributes().any(|attribute| {
-        *attribute.attr_type() != OID_X509_ORGANIZATION_NAME || !attribute.attr_value().data.is_empty()
+        *attribute.attr_type() != OID_X509_ORGANIZATION_NAME
+            || !attribute.attr_value().data.is_empty()
     })
 }
 
 /// Checks that a certificate is for an identity and a key only.
-pub(super) fn leaf(leaf: &CertificateDer<'_>, identity: &Identity, key: &[u8]) -> Result<(), RegistrationError> {
+pub(super) fn leaf(
+    leaf: &CertificateDer<'_>,
+    identity: &Identity,
+    key: &[u8],
+) -> Result<(), RegistrationError> {
     let wrong = RegistrationError::Wrong;
     let unreadable = || wrong("malformed");
     let (_, leaf) = X509Certificate::from_der(leaf).map_err(|_| unreadable())?;
     if leaf.public_key().raw != key {
         return Err(wrong("for another key"));
     }
+
     if leaf.is_ca() {
         return Err(wrong("a CA's"));
     }
+
     let names = leaf.subject_alternative_name().map_err(|_| unreadable())?;
     let names = names.map_or(&[][..], |names| &names.value.general_names);
     if !matches!(names, [GeneralName::URI(uri)] if *uri == identity.to_string()) {
         return Err(wrong("for another identity"));
     }
-    // Signers may add subject attributes, but not names that an API server would accept as user or group of Kubernetes.
+
+    // Signers may add subject attributes, but not names that an API server would accept as user or
+    // group of Kubernetes.
     let names_user = leaf.subject().iter_attributes().any(|attribute| {
-        let is_name = [OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME].contains(attribute.attr_type());
-        is_name && attribute.as_str().map_or(true, |text| text.starts_with(KUBERNETES))
+        let is_name =
+            [OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME].contains(attribute.attr_type());
+        is_name
+            && attribute
+                .as_str()
+                .map_or(true, |text| text.starts_with(KUBERNETES))
     });
+
     if names_user {
         return Err(wrong("also for a Kubernetes user or group"));
     }
+
     let usage = leaf.key_usage().map_err(|_| unreadable())?;
     if usage.is_some_and(|usage| !usage.value.digital_signature() || usage.value.key_cert_sign()) {
-        return Err(wrong("not usable for digital signatures, or a CA certificate"));
+        return Err(wrong(
+            "not usable for digital signatures, or a CA certificate",
+        ));
     }
+
     let extended = leaf.extended_key_usage().map_err(|_| unreadable())?;
-    let is_for_both =
-        |usage: &x509_parser::extensions::ExtendedKeyUsage<'_>| usage.any || usage.client_auth && usage.server_auth;
+    let is_for_both = |usage: &x509_parser::extensions::ExtendedKeyUsage<'_>| {
+        usage.any || usage.client_auth && usage.server_auth
+    };
     if extended.is_some_and(|usage| !is_for_both(usage.value)) {
-        return Err(wrong("not usable for both client and server authentication"));
+        return Err(wrong(
+            "not usable for both client and server authentication",
+        ));
     }
+
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use rcgen::{
-        Attribute, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-        KeyUsagePurpose, SanType,
+        Attribute, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+        KeyPair, KeyUsagePurpose, SanType,
     };
 
     use super::*;
@@ -192,44 +255,88 @@ mod tests {
 
     fn checked(params: &CertificateParams, more: Vec<Attribute>) -> Result<Vec<u8>, String> {
         let key = KeyPair::generate().unwrap();
-        let made = params.serialize_request_with_attributes(&key, more).unwrap().pem().unwrap();
+        let made = params
+            .serialize_request_with_attributes(&key, more)
+            .unwrap()
+            .pem()
+            .unwrap();
         request(&made, &identity()).map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_request_names_its_sender_and_nothing_else() {
-        for (names, subject) in [(&[OWN][..], &[][..]), (&[OWN], &[(DnType::OrganizationName, "")]), (&[], &[])] {
+        for (names, subject) in [
+            (&[OWN][..], &[][..]),
+            (&[OWN], &[(DnType::OrganizationName, "")]),
+            (&[], &[]),
+        ] {
             checked(&params(names, subject), Vec::new()).unwrap();
         }
+
         for (names, subject, part) in [
-            (&["spiffe://cluster.local/ns/shop/sa/admin"][..], &[][..], "sa/admin"),
+            (
+                &["spiffe://cluster.local/ns/shop/sa/admin"][..],
+                &[][..],
+                "sa/admin",
+            ),
             (&[OWN, "admin.example"], &[], "admin.example"),
             (&[OWN, OWN], &[], "more than one name"),
-            (&[OWN], &[(DnType::CommonName, "system:masters")], "the subject"),
+            (
+                &[OWN],
+                &[(DnType::CommonName, "system:masters")],
+                "the subject",
+            ),
             (&[OWN], &[(DnType::CommonName, "")], "the subject"),
-            (&[OWN], &[(DnType::OrganizationName, "system:masters")], "the subject O=system:masters"),
+            (
+                &[OWN],
+                &[(DnType::OrganizationName, "system:masters")],
+                "the subject O=system:masters",
+            ),
         ] {
             let refused = checked(&params(names, subject), Vec::new()).unwrap_err();
             assert!(refused.contains(part), "{names:?} {subject:?}: {refused}");
         }
+
         let mut ca = params(&[OWN], &[]);
         ca.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        assert!(checked(&ca, Vec::new()).unwrap_err().contains("extensions besides names"));
+        assert!(
+            checked(&ca, Vec::new())
+                .unwrap_err()
+                .contains("extensions besides names")
+        );
     }
 
     #[test]
     fn ambiguous_certificate_requests_are_rejected() {
         let names = |name: &str| {
-            let names = der(tag::OCTETS, &[&der(tag::SEQUENCE, &[&der(tag::URI, &[name.as_bytes()])])]);
-            der(tag::SEQUENCE, &[&der(tag::SEQUENCE, &[&der(tag::OID, &[&NAMES]), &names])])
+            let names = der(
+                tag::OCTETS,
+                &[&der(tag::SEQUENCE, &[&der(tag::URI, &[name.as_bytes()])])],
+            );
+            der(
+                tag::SEQUENCE,
+                &[&der(tag::SEQUENCE, &[&der(tag::OID, &[&NAMES]), &names])],
+            )
         };
+
         let admin = names("spiffe://cluster.local/ns/bank/sa/admin");
-        // A second request for extensions, a second value of the first, and an attribute of another kind.
+
+        // A second request for extensions, a second value of the first, and an attribute of another
+        // kind.
         let extensions: &'static [u64] = &[1, 2, 840, 113_549, 1, 9, 14];
-        let second = Attribute { oid: extensions, values: der(tag::SET, &[&admin]) };
-        let twice = Attribute { oid: extensions, values: der(tag::SET, &[&names(OWN), &admin]) };
-        let password =
-            Attribute { oid: &[1, 2, 840, 113_549, 1, 9, 7], values: der(tag::SET, &[&der(tag::UTF8, &[b"secret"])]) };
+        let second = Attribute {
+            oid: extensions,
+            values: der(tag::SET, &[&admin]),
+        };
+        let twice = Attribute {
+            oid: extensions,
+            values: der(tag::SET, &[&names(OWN), &admin]),
+        };
+
+        let password = Attribute {
+            oid: &[1, 2, 840, 113_549, 1, 9, 7],
+            values: der(tag::SET, &[&der(tag::UTF8, &[b"secret"])]),
+        };
         for (names, more) in [(&[OWN][..], second), (&[], twice), (&[OWN], password)] {
             let refused = checked(&params(names, &[]), vec![more]);
             assert!(refused.is_err(), "{names:?}");
@@ -241,26 +348,55 @@ mod tests {
         let key = KeyPair::generate().unwrap();
         let check = |params: CertificateParams| {
             let made = params.self_signed(&key).unwrap();
-            leaf(made.der(), &identity(), rcgen::PublicKeyData::subject_public_key_info(&key).as_slice())
-                .map_err(|error| error.to_string())
+            leaf(
+                made.der(),
+                &identity(),
+                rcgen::PublicKeyData::subject_public_key_info(&key).as_slice(),
+            )
+            .map_err(|error| error.to_string())
         };
+
         check(params(&[OWN], &[])).unwrap();
-        check(params(&[OWN], &[(DnType::OrganizationName, "Example Inc.")])).unwrap();
-        let both = vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
-        let usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+        check(params(
+            &[OWN],
+            &[(DnType::OrganizationName, "Example Inc.")],
+        ))
+        .unwrap();
+        let both = vec![
+            ExtendedKeyUsagePurpose::ClientAuth,
+            ExtendedKeyUsagePurpose::ServerAuth,
+        ];
+
+        let usages = vec![
+            KeyUsagePurpose::DigitalSignature,
+            KeyUsagePurpose::KeyEncipherment,
+        ];
         let own = || params(&[OWN], &[]);
         let mut whole = own();
         (whole.extended_key_usages, whole.key_usages) = (both, usages);
         check(whole).unwrap();
-        let (mut ca, mut server, mut encipherment) = (own(), own(), own());
+
+        let mut ca = own();
+        let mut server = own();
+        let mut encipherment = own();
         ca.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         encipherment.key_usages = vec![KeyUsagePurpose::KeyEncipherment];
+
         for (made, part) in [
-            (params(&["spiffe://cluster.local/ns/shop/sa/admin"], &[]), "another identity"),
+            (
+                params(&["spiffe://cluster.local/ns/shop/sa/admin"], &[]),
+                "another identity",
+            ),
             (params(&[OWN, "web.example"], &[]), "another identity"),
-            (params(&[OWN], &[(DnType::OrganizationName, "system:masters")]), "a Kubernetes user or group"),
-            (params(&[OWN], &[(DnType::CommonName, "system:admin")]), "a Kubernetes user or group"),
+            (
+                params(&[OWN], &[(DnType::OrganizationName, "system:masters")]),
+                "a Kubernetes user or group",
+            ),
+            (
+                params(&[OWN], &[(DnType::CommonName, "system:admin")]),
+                "a Kubernetes user or group",
+            ),
             (ca, "a CA's"),
             (server, "client and server authentication"),
             (encipherment, "digital signatures"),
@@ -268,13 +404,29 @@ mod tests {
             let refused = check(made).unwrap_err();
             assert!(refused.contains(part), "{refused}");
         }
+
         let other = KeyPair::generate().unwrap();
         let stolen = params(&[OWN], &[]).self_signed(&other).unwrap();
         let own = rcgen::PublicKeyData::subject_public_key_info(&key);
-        assert!(leaf(stolen.der(), &identity(), &own).unwrap_err().to_string().contains("another key"));
+        assert!(
+            leaf(stolen.der(), &identity(), &own)
+                .unwrap_err()
+                .to_string()
+                .contains("another key")
+        );
+
         // A long name has a length of more than one byte.
         let long = Identity::parse(&format!("spiffe://td/ns/shop/sa/{}", "a".repeat(300))).unwrap();
-        let csr = params(&[&long.to_string()], &[]).serialize_request(&key).unwrap();
-        assert_eq!(request(&pem::encode(csr.der()).replace("CERTIFICATE", "CERTIFICATE REQUEST"), &long).unwrap(), own);
+        let csr = params(&[&long.to_string()], &[])
+            .serialize_request(&key)
+            .unwrap();
+        assert_eq!(
+            request(
+                &pem::encode(csr.der()).replace("CERTIFICATE", "CERTIFICATE REQUEST"),
+                &long
+            )
+            .unwrap(),
+            own
+        );
     }
 }

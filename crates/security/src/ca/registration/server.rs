@@ -1,6 +1,7 @@
 //! Kubernetes signs the certificate of Navarch itself (`PILOT_CERT_PROVIDER=k8s.io/<signer>`).
 //!
-//! Agrees with `pilot/pkg/bootstrap/certcontroller.go` in the signer, the usages and the published roots.
+//! Agrees with `pilot/pkg/bootstrap/certcontroller.go` in the signer, the usages and the published
+//! roots.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -29,7 +30,8 @@ pub struct ServerChain {
 }
 
 impl Registration {
-    /// Requests a new certificate for a server with these names. Its root must be the published one: the signer's root in mesh config.
+    /// Requests a new certificate for a server with these names. Its root must be the published
+    /// one: the signer's root in mesh config.
     ///
     /// # Errors
     /// If mesh config has no root of the signer, or the signer does not return what was requested.
@@ -44,12 +46,18 @@ impl Registration {
         let mut params = CertificateParams::new(names.to_vec())?;
         params.distinguished_name = DistinguishedName::new();
         let request = params.serialize_request(&key)?.pem()?;
-        let chain = self.put(&request, &USAGES, signer, lifetime, &names.join(",")).await?;
+        let chain = self
+            .put(&request, &USAGES, signer, lifetime, &names.join(","))
+            .await?;
         let chain = certificates(&String::from_utf8_lossy(&chain), "the signer's chain")?;
         let leaf = chain.first().ok_or(RegistrationError::Wrong("missing"))?;
         check_names(leaf, names)?;
         check_rooted(leaf, &chain, &certificates(&roots, "the signer's roots")?)?;
-        Ok(ServerChain { chain, key: PrivatePkcs8KeyDer::from(key.serialize_der()), roots })
+        Ok(ServerChain {
+            chain,
+            key: PrivatePkcs8KeyDer::from(key.serialize_der()),
+            roots,
+        })
     }
 
     /// The roots that verify a signer's server certificates.
@@ -57,7 +65,8 @@ impl Registration {
     /// # Errors
     /// If mesh config has none.
     pub fn server_roots(&self, signer: &str) -> Result<String, RegistrationError> {
-        self.mesh_roots(signer).ok_or_else(|| RegistrationError::NoMeshRoot(signer.to_owned()))
+        self.mesh_roots(signer)
+            .ok_or_else(|| RegistrationError::NoMeshRoot(signer.to_owned()))
     }
 }
 
@@ -70,7 +79,8 @@ impl ServerChain {
     }
 }
 
-/// Checks that a certificate has all of these names: clients that connect by a missing name would reject it.
+/// Checks that a certificate has all of these names: clients that connect by a missing name would
+/// reject it.
 fn check_names(leaf: &CertificateDer<'_>, names: &[String]) -> Result<(), RegistrationError> {
     let unreadable = || RegistrationError::Wrong("malformed");
     let (_, leaf) = X509Certificate::from_der(leaf).map_err(|_| unreadable())?;
@@ -81,6 +91,7 @@ fn check_names(leaf: &CertificateDer<'_>, names: &[String]) -> Result<(), Regist
         Ok(IpAddr::V6(ip)) => ip.octets().to_vec(),
         Err(_) => Vec::new(),
     };
+
     let has = |name: &String| {
         let octets = octets(name);
         found.iter().any(|one| {
@@ -88,5 +99,12 @@ fn check_names(leaf: &CertificateDer<'_>, names: &[String]) -> Result<(), Regist
                 || matches!(one, GeneralName::IPAddress(known) if *known == octets)
         })
     };
-    if names.iter().all(has) { Ok(()) } else { Err(RegistrationError::Wrong("not valid for all names of the server")) }
+
+    if names.iter().all(has) {
+        Ok(())
+    } else {
+        Err(RegistrationError::Wrong(
+            "not valid for all names of the server",
+        ))
+    }
 }

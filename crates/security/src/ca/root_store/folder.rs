@@ -1,4 +1,5 @@
-//! Roots in a folder (`--state-dir`), written so that the last version survives a crash or a full disk.
+//! Roots in a folder (`--state-dir`), written so that the last version survives a crash or a full
+//! disk.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -22,7 +23,10 @@ const PLAIN: [&str; 2] = ["ca-key.pem", "ca-cert.pem"];
 
 /// The error for a file with invalid content.
 fn damaged(path: &Path, reason: impl Into<String>) -> RootStoreError {
-    RootStoreError::Damaged { path: path.to_owned(), reason: reason.into() }
+    RootStoreError::Damaged {
+        path: path.to_owned(),
+        reason: reason.into(),
+    }
 }
 
 /// The bytes of a file; `None` if the file is missing.
@@ -30,7 +34,10 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, RootStoreError> {
     match regular_file::read(path, MAX_SETTINGS_BYTES) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(RootStoreError::File { path: path.to_owned(), source }),
+        Err(source) => Err(RootStoreError::File {
+            path: path.to_owned(),
+            source,
+        }),
     }
 }
 
@@ -39,63 +46,101 @@ pub(super) fn load(folder: &Path) -> Result<StoredFiles, RootStoreError> {
     if let Some(all) = read(&path)? {
         return parse(&path, &all);
     }
+
     let mut files = StoredFiles::new();
+
     for name in PLAIN {
         let path = folder.join(name);
         if let Some(bytes) = read(&path)? {
             if bytes.trim_ascii().is_empty() {
-                return Err(damaged(&path, "is empty; restore it, or remove it and the files beside it"));
+                return Err(damaged(
+                    &path,
+                    "is empty; restore it, or remove it and the files beside it",
+                ));
             }
             files.insert(name.to_owned(), SecretBytes::new(bytes));
         }
     }
+
     Ok(files)
 }
 
 /// Parses the file with all content. The content is secret, so errors contain positions only.
 fn parse(path: &Path, all: &[u8]) -> Result<StoredFiles, RootStoreError> {
-    let advice = format!("restore it, or remove it to use {} and {}", PLAIN[0], PLAIN[1]);
+    let advice = format!(
+        "restore it, or remove it to use {} and {}",
+        PLAIN[0], PLAIN[1]
+    );
     if all.trim_ascii().is_empty() {
         return Err(damaged(path, format!("is empty; {advice}")));
     }
+
     let texts: BTreeMap<String, String> = serde_json::from_slice(all).map_err(|error| {
-        let what = if error.is_eof() { "ends unexpectedly" } else { "is not a JSON object of strings" };
-        damaged(path, format!("{what}, at line {} column {}; {advice}", error.line(), error.column()))
+        let what = if error.is_eof() {
+            "ends unexpectedly"
+        } else {
+            "is not a JSON object of strings"
+        };
+        damaged(
+            path,
+            format!(
+                "{what}, at line {} column {}; {advice}",
+                error.line(),
+                error.column()
+            ),
+        )
     })?;
+
     let mut files = StoredFiles::new();
+
     for (name, text) in texts {
-        let bytes =
-            STANDARD.decode(text).map_err(|_| damaged(path, format!("entry {name:?} is not base64; {advice}")))?;
+        let bytes = STANDARD
+            .decode(text)
+            .map_err(|_| damaged(path, format!("entry {name:?} is not base64; {advice}")))?;
         if bytes.is_empty() && PLAIN.contains(&name.as_str()) {
             return Err(damaged(path, format!("entry {name:?} is empty; {advice}")));
         }
         files.insert(name, SecretBytes::new(bytes));
     }
+
     if let Some(missing) = PLAIN.iter().find(|name| !files.contains_key(**name)) {
         return Err(damaged(path, format!("has no entry {missing:?}; {advice}")));
     }
+
     Ok(files)
 }
 
 /// Stores files in a folder: first the file with all content, then the separate files.
 pub(super) fn save(folder: &Path, files: &StoredFiles) -> Result<(), RootStoreError> {
-    let failed = |source| RootStoreError::File { path: folder.to_owned(), source };
+    let failed = |source| RootStoreError::File {
+        path: folder.to_owned(),
+        source,
+    };
     std::fs::create_dir_all(folder).map_err(failed)?;
-    let all: BTreeMap<&str, String> =
-        files.iter().map(|(name, bytes)| (name.as_str(), STANDARD.encode(bytes.expose()))).collect();
+    let all: BTreeMap<&str, String> = files
+        .iter()
+        .map(|(name, bytes)| (name.as_str(), STANDARD.encode(bytes.expose())))
+        .collect();
     let all = serde_json::to_vec(&all).map_err(|error| failed(error.into()))?;
     write(folder, ALL, &all)?;
+
     // The authoritative file is written; missing separate files are written at the next check.
     if let Err(error) = repair(folder, files) {
-        tracing::warn!(problem = chain(&error), "failed to write all files of the CA");
+        tracing::warn!(
+            problem = chain(&error),
+            "failed to write all files of the CA"
+        );
     }
+
     Ok(())
 }
 
 /// Writes the separate files that are missing or differ.
 pub(super) fn repair(folder: &Path, files: &StoredFiles) -> Result<(), RootStoreError> {
     for name in PLAIN {
-        let Some(wanted) = files.get(name).map(SecretBytes::expose) else { continue };
+        let Some(wanted) = files.get(name).map(SecretBytes::expose) else {
+            continue;
+        };
         let found = read(&folder.join(name)).ok().flatten();
         if found.as_deref() != Some(wanted) {
             write(folder, name, wanted)?;
@@ -106,18 +151,25 @@ pub(super) fn repair(folder: &Path, files: &StoredFiles) -> Result<(), RootStore
 
 /// Writes a temporary file, and renames it once it is on the disk.
 fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), RootStoreError> {
-    let (path, partial) = (folder.join(name), folder.join(format!(".{name}.partial")));
+    let path = folder.join(name);
+    let partial = folder.join(format!(".{name}.partial"));
     let attempt = || -> io::Result<()> {
         remove(&partial)?;
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial)?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&partial)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         std::fs::rename(&partial, &path)?;
         // The rename must survive a crash, too.
         File::open(folder)?.sync_all()
     };
+
     attempt().map_err(|source| {
-        // The temporary file uses space that a full disk lacks. If it cannot be removed, the first error is still the cause.
+        // The temporary file uses space that a full disk lacks. If it cannot be removed, the first
+        // error is still the cause.
         remove(&partial).unwrap_or_default();
         RootStoreError::File { path, source }
     })

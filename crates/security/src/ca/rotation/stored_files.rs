@@ -1,6 +1,7 @@
 //! A set of roots as named files: the entries of a Secret, or the files of a folder.
 //!
-//! The signing CA has istiod's file names, so that istiod's tools and older versions of the control plane can read it.
+//! The signing CA has istiod's file names, so that istiod's tools and older versions of the control
+//! plane can read it.
 
 use std::collections::BTreeMap;
 
@@ -89,14 +90,41 @@ struct FormerData {
 
 impl CaData {
     fn of(bundle: &Bundle, origin: Origin) -> Self {
-        let Bundle { certificate, key: _, chain, roots, revocations } = bundle;
-        let roots = if roots == certificate { String::new() } else { roots.clone() };
-        Self { origin: Some(origin), roots, chain: chain.clone(), revocations: revocations.clone() }
+        let Bundle {
+            certificate,
+            key: _,
+            chain,
+            roots,
+            revocations,
+        } = bundle;
+
+        let roots = if roots == certificate {
+            String::new()
+        } else {
+            roots.clone()
+        };
+
+        Self {
+            origin: Some(origin),
+            roots,
+            chain: chain.clone(),
+            revocations: revocations.clone(),
+        }
     }
 
     fn bundle(self, certificate: String, key: SecretBytes) -> Bundle {
-        let roots = if self.roots.is_empty() { certificate.clone() } else { self.roots };
-        Bundle { certificate, key, chain: self.chain, roots, revocations: self.revocations }
+        let roots = if self.roots.is_empty() {
+            certificate.clone()
+        } else {
+            self.roots
+        };
+        Bundle {
+            certificate,
+            key,
+            chain: self.chain,
+            roots,
+            revocations: self.revocations,
+        }
     }
 }
 
@@ -108,7 +136,12 @@ impl RootSet {
     pub fn to_files(&self) -> Result<StoredFiles, StoredFilesError> {
         let text = |text: &str| SecretBytes::new(text.to_owned());
         let roots = self.roots()?;
-        let roots = if roots == self.signer.certificate { "" } else { &roots };
+        let roots = if roots == self.signer.certificate {
+            ""
+        } else {
+            &roots
+        };
+
         let mut files = StoredFiles::from([
             (CERTIFICATE.to_owned(), text(&self.signer.certificate)),
             (KEY.to_owned(), self.signer.key.clone()),
@@ -116,20 +149,42 @@ impl RootSet {
             (ROOTS.to_owned(), text(roots)),
             (UNUSED.to_owned(), text("")),
         ]);
+
         let signer = CaData::of(&self.signer, self.origin);
         let is_plain = self.next.is_none() && self.former.is_empty() && signer.roots.is_empty();
         if is_plain && self.origin == Origin::SelfSigned {
             return Ok(files);
         }
-        let mut rest = RotationState { signer, ..RotationState::default() };
-        if let Some(Next { bundle, origin, since }) = &self.next {
+
+        let mut rest = RotationState {
+            signer,
+            ..RotationState::default()
+        };
+
+        if let Some(Next {
+            bundle,
+            origin,
+            since,
+        }) = &self.next
+        {
             files.insert(NEXT_CERTIFICATE.to_owned(), text(&bundle.certificate));
             files.insert(NEXT_KEY.to_owned(), bundle.key.clone());
-            rest.next = Some(NextCaData { side: CaData::of(bundle, *origin), since: moment(*since) });
+            rest.next = Some(NextCaData {
+                side: CaData::of(bundle, *origin),
+                since: moment(*since),
+            });
         }
+
         let former = self.former.iter();
-        rest.former = former.map(|one| FormerData { roots: one.roots.clone(), until: moment(one.until) }).collect();
-        let rest = serde_json::to_vec(&rest).map_err(|_| StoredFilesError::Unreadable(ROTATION_STATE))?;
+        rest.former = former
+            .map(|one| FormerData {
+                roots: one.roots.clone(),
+                until: moment(one.until),
+            })
+            .collect();
+
+        let rest =
+            serde_json::to_vec(&rest).map_err(|_| StoredFilesError::Unreadable(ROTATION_STATE))?;
         files.insert(ROTATION_STATE.to_owned(), SecretBytes::new(rest));
         Ok(files)
     }
@@ -139,38 +194,82 @@ impl RootSet {
     /// # Errors
     /// If a file is missing or invalid.
     pub fn from_files(files: &StoredFiles) -> Result<Option<Self>, StoredFilesError> {
-        let bytes = |name: &str| files.get(name).filter(|bytes| !bytes.expose().is_empty()).cloned();
+        let bytes = |name: &str| {
+            files
+                .get(name)
+                .filter(|bytes| !bytes.expose().is_empty())
+                .cloned()
+        };
+
         let text = |name: &'static str| {
             let text = bytes(name).map(|bytes| String::from_utf8(bytes.expose().to_vec()));
-            text.transpose().map_err(|_| StoredFilesError::Unreadable(name))
+            text.transpose()
+                .map_err(|_| StoredFilesError::Unreadable(name))
         };
+
         let (certificate, key) = match (text(CERTIFICATE)?, bytes(KEY)) {
             (None, None) => return Ok(None),
             (Some(certificate), Some(key)) => (certificate, key),
             (None, Some(_)) => return Err(StoredFilesError::Incomplete(CERTIFICATE)),
             (Some(_), None) => return Err(StoredFilesError::Incomplete(KEY)),
         };
-        let rest = bytes(ROTATION_STATE).map(|rest| serde_json::from_slice::<RotationState>(rest.expose()));
-        let Some(rest) = rest.transpose().map_err(|_| StoredFilesError::Unreadable(ROTATION_STATE))? else {
+
+        let rest = bytes(ROTATION_STATE)
+            .map(|rest| serde_json::from_slice::<RotationState>(rest.expose()));
+        let Some(rest) = rest
+            .transpose()
+            .map_err(|_| StoredFilesError::Unreadable(ROTATION_STATE))?
+        else {
             // As istiod writes it: the file of roots may contain only additional roots.
             let further = text(ROOTS)?.unwrap_or_default();
-            let roots = if further.contains(certificate.trim()) { further } else { certificate.clone() + &further };
-            let signer = CaData { roots, ..CaData::default() }.bundle(certificate, key);
+            let roots = if further.contains(certificate.trim()) {
+                further
+            } else {
+                certificate.clone() + &further
+            };
+            let signer = CaData {
+                roots,
+                ..CaData::default()
+            }
+            .bundle(certificate, key);
             return Ok(Some(Self::single(signer, Origin::SelfSigned)));
         };
-        let RotationState { signer, next, former } = rest;
+
+        let RotationState {
+            signer,
+            next,
+            former,
+        } = rest;
         let origin = |side: &CaData| side.origin.unwrap_or(Origin::SelfSigned);
         let next = match next {
             None => None,
             Some(NextCaData { side, since }) => {
-                let certificate = text(NEXT_CERTIFICATE)?.ok_or(StoredFilesError::Incomplete(NEXT_CERTIFICATE))?;
+                let certificate = text(NEXT_CERTIFICATE)?
+                    .ok_or(StoredFilesError::Incomplete(NEXT_CERTIFICATE))?;
                 let key = bytes(NEXT_KEY).ok_or(StoredFilesError::Incomplete(NEXT_KEY))?;
                 let origin = origin(&side);
-                Some(Next { bundle: side.bundle(certificate, key), origin, since: since.into() })
+                Some(Next {
+                    bundle: side.bundle(certificate, key),
+                    origin,
+                    since: since.into(),
+                })
             }
         };
-        let former = former.into_iter().map(|one| FormerRoots { roots: one.roots, until: one.until.into() }).collect();
-        Ok(Some(Self { origin: origin(&signer), signer: signer.bundle(certificate, key), next, former }))
+
+        let former = former
+            .into_iter()
+            .map(|one| FormerRoots {
+                roots: one.roots,
+                until: one.until.into(),
+            })
+            .collect();
+
+        Ok(Some(Self {
+            origin: origin(&signer),
+            signer: signer.bundle(certificate, key),
+            next,
+            former,
+        }))
     }
 }
 

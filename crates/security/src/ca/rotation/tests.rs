@@ -4,8 +4,11 @@ use super::*;
 use navarch_pki::KeyType;
 
 const HOUR: Duration = Duration::from_secs(3600);
-const RULES: RotationRules =
-    RotationRules { overlap: HOUR, longest: Duration::from_secs(24 * 3600), renewed_at: Some(20) };
+const RULES: RotationRules = RotationRules {
+    overlap: HOUR,
+    longest: Duration::from_secs(24 * 3600),
+    renewed_at: Some(20),
+};
 
 fn now() -> SystemTime {
     // Whole seconds, as certificates have them.
@@ -17,31 +20,66 @@ fn root(hours: u32) -> Bundle {
 }
 
 fn absent() -> Vec<Missing> {
-    vec![Missing { who: "web-1.shop".to_owned(), why: "has not taken it".to_owned() }]
+    vec![Missing {
+        who: "web-1.shop".to_owned(),
+        why: "has not taken it".to_owned(),
+    }]
 }
 
 fn count(set: &RootSet) -> usize {
-    bundle::certificates(&set.roots().unwrap(), "").unwrap().len()
+    bundle::certificates(&set.roots().unwrap(), "")
+        .unwrap()
+        .len()
 }
 
 #[test]
 fn the_next_root_signs_once_trusted_by_all_and_the_old_one_is_removed_last() {
-    let (old, new) = (root(1000), root(1000));
+    let old = root(1000);
+    let new = root(1000);
     let settled = RootSet::single(old.clone(), Origin::SelfSigned);
     assert_eq!(settled.roots().unwrap(), old.certificate);
-    assert_eq!(settled.switch(&RULES, now()).unwrap(), Err(Refusal::NothingToDo));
-    let both = settled.begin(new.clone(), Origin::SelfSigned, &RULES, now()).unwrap().unwrap();
-    assert_eq!((both.phase(), count(&both), &both.signer), (Phase::Distributing, 2, &old));
-    assert_eq!(both.begin(root(1000), Origin::SelfSigned, &RULES, now()).unwrap(), Err(Refusal::UnderWay));
+    assert_eq!(
+        settled.switch(&RULES, now()).unwrap(),
+        Err(Refusal::NothingToDo)
+    );
+
+    let both = settled
+        .begin(new.clone(), Origin::SelfSigned, &RULES, now())
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        (both.phase(), count(&both), &both.signer),
+        (Phase::Distributing, 2, &old)
+    );
+
+    assert_eq!(
+        both.begin(root(1000), Origin::SelfSigned, &RULES, now())
+            .unwrap(),
+        Err(Refusal::UnderWay)
+    );
+
     // Neither without everybody nor before its time.
     assert_eq!(both.advance(&absent(), &RULES, now() + HOUR).unwrap(), None);
     assert_eq!(both.advance(&[], &RULES, now() + HOUR / 2).unwrap(), None);
     let later = now() + HOUR;
     let switched = both.advance(&[], &RULES, later).unwrap().unwrap();
-    assert_eq!((switched.phase(), count(&switched), &switched.signer), (Phase::Retiring, 2, &new));
+    assert_eq!(
+        (switched.phase(), count(&switched), &switched.signer),
+        (Phase::Retiring, 2, &new)
+    );
+
     // The last certificate by the old one was made just before, for a day.
-    assert_eq!(switched.advance(&[], &RULES, later + RULES.longest).unwrap(), None);
-    let done = switched.advance(&[], &RULES, later + RULES.longest + BACKDATE).unwrap().unwrap();
+    assert_eq!(
+        switched
+            .advance(&[], &RULES, later + RULES.longest)
+            .unwrap(),
+        None
+    );
+
+    let done = switched
+        .advance(&[], &RULES, later + RULES.longest + BACKDATE)
+        .unwrap()
+        .unwrap();
     assert_eq!(done, RootSet::single(new, Origin::SelfSigned));
 }
 
@@ -50,12 +88,36 @@ fn an_expiring_root_is_renewed_and_finally_without_waiting() {
     let set = RootSet::single(root(1000), Origin::SelfSigned);
     assert!(!set.is_due(&RULES, now() + HOUR * 799).unwrap());
     assert!(set.is_due(&RULES, now() + HOUR * 801).unwrap());
-    assert!(!set.is_due(&RotationRules { renewed_at: None, ..RULES }, now() + HOUR * 801).unwrap());
-    let both = set.begin(root(2000), Origin::SelfSigned, &RULES, now()).unwrap().unwrap();
-    assert!(!both.is_due(&RULES, now() + HOUR * 801).unwrap(), "it is under way");
-    assert_eq!(both.advance(&absent(), &RULES, now() + HOUR * 980).unwrap(), None);
-    let switched = both.advance(&absent(), &RULES, now() + HOUR * 995).unwrap().unwrap();
+    assert!(
+        !set.is_due(
+            &RotationRules {
+                renewed_at: None,
+                ..RULES
+            },
+            now() + HOUR * 801
+        )
+        .unwrap()
+    );
+
+    let both = set
+        .begin(root(2000), Origin::SelfSigned, &RULES, now())
+        .unwrap()
+        .unwrap();
+    assert!(
+        !both.is_due(&RULES, now() + HOUR * 801).unwrap(),
+        "it is under way"
+    );
+
+    assert_eq!(
+        both.advance(&absent(), &RULES, now() + HOUR * 980).unwrap(),
+        None
+    );
+    let switched = both
+        .advance(&absent(), &RULES, now() + HOUR * 995)
+        .unwrap()
+        .unwrap();
     assert_eq!(switched.phase(), Phase::Retiring);
+
     // The old root ends before what it signed would.
     assert_eq!(switched.former[0].until, now() + HOUR * 1000);
 }
@@ -65,20 +127,47 @@ fn another_intermediate_of_the_same_root_signs_at_once() {
     let root = root(1000);
     let plugged = |serial: &str| {
         let bundle = root.clone();
-        // The same certificate with another list of revocations is the smallest difference that there can be.
-        Bundle { revocations: serial.to_owned(), ..bundle }
+        // The same certificate with another list of revocations is the smallest difference that
+        // there can be.
+        Bundle {
+            revocations: serial.to_owned(),
+            ..bundle
+        }
     };
+
     let set = RootSet::single(plugged("1"), Origin::PluggedIn);
-    let next = set.begin(plugged("2"), Origin::PluggedIn, &RULES, now()).unwrap().unwrap();
-    assert_eq!((next.phase(), next.signer.revocations.as_str()), (Phase::Settled, "2"));
-    assert!(set.begin(Bundle { key: self::root(1).key, ..root }, Origin::PluggedIn, &RULES, now()).is_err());
+    let next = set
+        .begin(plugged("2"), Origin::PluggedIn, &RULES, now())
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        (next.phase(), next.signer.revocations.as_str()),
+        (Phase::Settled, "2")
+    );
+
+    assert!(
+        set.begin(
+            Bundle {
+                key: self::root(1).key,
+                ..root
+            },
+            Origin::PluggedIn,
+            &RULES,
+            now()
+        )
+        .is_err()
+    );
 }
 
 #[test]
 fn files_hold_every_set() {
     let settled = RootSet::single(root(10), Origin::SelfSigned);
-    let both = settled.begin(root(10), Origin::PluggedIn, &RULES, now()).unwrap().unwrap();
+    let both = settled
+        .begin(root(10), Origin::PluggedIn, &RULES, now())
+        .unwrap()
+        .unwrap();
     let switched = both.switch(&RULES, now()).unwrap().unwrap();
+
     for set in [settled, both, switched] {
         let files = set.to_files().unwrap();
         assert_eq!(RootSet::from_files(&files).unwrap().as_ref(), Some(&set));
@@ -90,14 +179,21 @@ fn files_hold_every_set() {
             );
         }
     }
+
     assert_eq!(RootSet::from_files(&StoredFiles::new()).unwrap(), None);
 }
 
 #[test]
 fn secrets_written_by_istiod_are_read_with_extra_roots() {
-    let (own, further) = (root(10), root(10));
-    let mut files = RootSet::single(own.clone(), Origin::SelfSigned).to_files().unwrap();
-    files.insert("root-cert.pem".to_owned(), navarch_api::kubernetes::SecretBytes::new(further.certificate));
+    let own = root(10);
+    let further = root(10);
+    let mut files = RootSet::single(own.clone(), Origin::SelfSigned)
+        .to_files()
+        .unwrap();
+    files.insert(
+        "root-cert.pem".to_owned(),
+        navarch_api::kubernetes::SecretBytes::new(further.certificate),
+    );
     let set = RootSet::from_files(&files).unwrap().unwrap();
     assert_eq!((count(&set), set.signer.certificate), (2, own.certificate));
 }
@@ -106,5 +202,8 @@ fn secrets_written_by_istiod_are_read_with_extra_roots() {
 fn missing_proxies_are_named() {
     let many = vec![absent().remove(0); 12];
     let text = Refusal::Missing(many).to_string();
-    assert!(text.contains("web-1.shop (has not taken it), ") && text.ends_with(" and 2 more"), "{text}");
+    assert!(
+        text.contains("web-1.shop (has not taken it), ") && text.ends_with(" and 2 more"),
+        "{text}"
+    );
 }

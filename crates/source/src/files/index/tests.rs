@@ -3,7 +3,9 @@ use navarch_api::decode::{Format, decode_documents};
 
 /// A namespace with a label, as YAML.
 fn namespace(name: &str, label: &str) -> String {
-    format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}, labels: {{l: '{label}'}}}}\n---\n")
+    format!(
+        "apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}, labels: {{l: '{label}'}}}}\n---\n"
+    )
 }
 
 /// An index with its events, one per line.
@@ -31,18 +33,27 @@ impl Events {
     /// Returns the events.
     fn settle(&mut self) -> Vec<String> {
         let brief = |event| match event {
-            SourceEvent::Added(object) => format!("+{} {}", object.meta().key.name, object.meta().labels["l"]),
-            SourceEvent::Updated(object) => format!("~{} {}", object.meta().key.name, object.meta().labels["l"]),
-            SourceEvent::Deleted(reference) => format!("-{}", reference.name.name),
-            SourceEvent::Problems { place, problems } if problems.is_empty() => format!("{place} well"),
-            SourceEvent::Problems { problems, .. } => {
-                problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+            SourceEvent::Added(object) => {
+                format!("+{} {}", object.meta().key.name, object.meta().labels["l"])
             }
+            SourceEvent::Updated(object) => {
+                format!("~{} {}", object.meta().key.name, object.meta().labels["l"])
+            }
+            SourceEvent::Deleted(reference) => format!("-{}", reference.name.name),
+            SourceEvent::Problems { place, problems } if problems.is_empty() => {
+                format!("{place} well")
+            }
+            SourceEvent::Problems { problems, .. } => problems
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join("; "),
             SourceEvent::MeshConfig(_)
             | SourceEvent::MeshNetworks(_)
             | SourceEvent::Keys(..)
             | SourceEvent::FullSync => "?".to_owned(),
         };
+
         self.index.settle().into_iter().map(brief).collect()
     }
 }
@@ -50,9 +61,18 @@ impl Events {
 #[test]
 fn objects_come_change_and_go_with_their_file() {
     let mut reported = Events::default();
-    assert_eq!(reported.put("a", &(namespace("x", "1") + &namespace("y", "1"))), ["+x 1", "+y 1"]);
-    assert_eq!(reported.put("a", &(namespace("x", "1") + &namespace("y", "1"))), [""; 0]);
-    assert_eq!(reported.put("a", &(namespace("y", "2") + &namespace("x", "1"))), ["~y 2"]);
+    assert_eq!(
+        reported.put("a", &(namespace("x", "1") + &namespace("y", "1"))),
+        ["+x 1", "+y 1"]
+    );
+    assert_eq!(
+        reported.put("a", &(namespace("x", "1") + &namespace("y", "1"))),
+        [""; 0]
+    );
+    assert_eq!(
+        reported.put("a", &(namespace("y", "2") + &namespace("x", "1"))),
+        ["~y 2"]
+    );
     assert_eq!(reported.put("a", &namespace("y", "2")), ["-x"]);
     assert_eq!(reported.remove("a"), ["-y"]);
 }
@@ -73,12 +93,16 @@ fn the_first_of_two_definitions_applies_until_it_is_deleted() {
             "c:1: Namespace x: is already defined in a:1, which takes precedence"
         ]
     );
+
     assert_eq!(reported.remove("b"), ["b well"]);
     assert_eq!(reported.remove("a"), ["~x c", "c well"]);
     let twice = namespace("x", "1") + &namespace("x", "2");
     assert_eq!(
         reported.put("c", &twice),
-        ["~x 1", "c:5: Namespace x: is already defined in c:1, which takes precedence"]
+        [
+            "~x 1",
+            "c:5: Namespace x: is already defined in c:1, which takes precedence"
+        ]
     );
 }
 
@@ -100,8 +124,14 @@ fn the_last_good_version_stays_while_an_object_is_broken() {
     let events = reported.put("a", &(broken.clone() + &namespace("y", "2")));
     assert_eq!(events.len(), 2, "{events:?}");
     assert_eq!(events[0], "~y 2");
-    assert!(events[1].starts_with("a:3: Namespace x: metadata.labels: "), "{events:?}");
-    assert_eq!(reported.put("a", &(namespace("x", "1") + &namespace("y", "2"))), ["a well"]);
+    assert!(
+        events[1].starts_with("a:3: Namespace x: metadata.labels: "),
+        "{events:?}"
+    );
+    assert_eq!(
+        reported.put("a", &(namespace("x", "1") + &namespace("y", "2"))),
+        ["a well"]
+    );
     reported.put("a", &(broken + &namespace("y", "2")));
     assert_eq!(reported.put("a", &namespace("y", "2")), ["-x", "a well"]);
 }
@@ -113,7 +143,10 @@ fn an_unnamed_broken_document_stands_for_the_object_missing_from_the_file() {
     let events = reported.put("a", &("kind: [\n---\n".to_owned() + &namespace("y", "1")));
     assert_eq!(events.len(), 1, "{events:?}");
     let events = reported.put("a", &("kind: [\n---\n".to_owned() + &namespace("x", "1")));
-    assert_eq!(events[0], "-y", "the broken one was x, which stands elsewhere now: {events:?}");
+    assert_eq!(
+        events[0], "-y",
+        "the broken one was x, which stands elsewhere now: {events:?}"
+    );
 }
 
 #[test]
@@ -130,14 +163,34 @@ fn a_file_that_cannot_be_read_keeps_its_objects() {
 #[test]
 fn files_read_in_any_order_give_the_same_objects() {
     let files = [("a", "1"), ("b", "2"), ("c", "3")];
-    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+
+    for order in [
+        [0, 1, 2],
+        [0, 2, 1],
+        [1, 0, 2],
+        [1, 2, 0],
+        [2, 0, 1],
+        [2, 1, 0],
+    ] {
         let mut reported = Events::default();
         for at in order {
             reported.put(files[at].0, &namespace("x", files[at].1));
         }
-        let held: Vec<_> =
-            reported.index.published.values().map(|object| object.meta().labels["l"].to_string()).collect();
+        let held: Vec<_> = reported
+            .index
+            .published
+            .values()
+            .map(|object| object.meta().labels["l"].to_string())
+            .collect();
         assert_eq!(held, ["1"]);
-        assert_eq!(reported.index.reported_problems.keys().map(|place| &**place).collect::<Vec<_>>(), ["b", "c"]);
+        assert_eq!(
+            reported
+                .index
+                .reported_problems
+                .keys()
+                .map(|place| &**place)
+                .collect::<Vec<_>>(),
+            ["b", "c"]
+        );
     }
 }

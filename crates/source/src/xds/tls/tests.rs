@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use navarch_api::error_chain::chain;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer, KeyIdMethod, KeyPair,
-    RevokedCertParams, SerialNumber, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer,
+    KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
 };
 use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
@@ -37,7 +37,10 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
         let root = params.self_signed(&key).unwrap().pem();
-        Self { issuer: Issuer::new(params, key), root }
+        Self {
+            issuer: Issuer::new(params, key),
+            root,
+        }
     }
 
     fn leaf(&self, name: &str) -> Leaf {
@@ -45,7 +48,11 @@ impl Authority {
         params.serial_number = Some(SerialNumber::from(77));
         let key = KeyPair::generate().unwrap();
         let chain = params.signed_by(&key, &self.issuer).unwrap().pem();
-        Leaf { chain, key: key.serialize_pem(), params }
+        Leaf {
+            chain,
+            key: key.serialize_pem(),
+            params,
+        }
     }
 
     /// The list that revokes these.
@@ -80,36 +87,66 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(readable_certificates(clients.root.as_bytes(), "root").unwrap());
+        roots.add_parsable_certificates(
+            readable_certificates(clients.root.as_bytes(), "root").unwrap(),
+        );
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
         let verifier = verifier.allow_unauthenticated().build().unwrap();
+
         let key = private_key(leaf.key.as_bytes(), "key").unwrap();
-        let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let builder = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap();
         let builder = builder.with_client_cert_verifier(verifier);
-        let mut config =
-            builder.with_single_cert(readable_certificates(leaf.chain.as_bytes(), "chain").unwrap(), key).unwrap();
+        let mut config = builder
+            .with_single_cert(
+                readable_certificates(leaf.chain.as_bytes(), "chain").unwrap(),
+                key,
+            )
+            .unwrap();
+
         config.alpn_protocols = vec![b"h2".to_vec()];
         let (sender, seen) = mpsc::channel(64);
         let serve = tokio::spawn(async move {
             let acceptor = TlsAcceptor::from(Arc::new(config));
+
             // Connections stay open as long as the server.
             let mut open = Vec::new();
+
             while let Ok((stream, _)) = listener.accept().await {
-                let Ok(stream) = acceptor.accept(stream).await else { continue };
+                let Ok(stream) = acceptor.accept(stream).await else {
+                    continue;
+                };
                 let session = stream.get_ref().1;
-                let seen = (session.server_name().map(str::to_owned), session.peer_certificates().is_some());
+                let seen = (
+                    session.server_name().map(str::to_owned),
+                    session.peer_certificates().is_some(),
+                );
                 _ = sender.try_send(seen);
                 open.push(stream);
             }
         });
-        Self { address, seen, serve }
+
+        Self {
+            address,
+            seen,
+            serve,
+        }
     }
 
     /// Connects by these settings: what the server saw of it, or why there is no connection.
-    async fn connect(&mut self, settings: &ClientTlsSettings) -> Result<(Option<String>, bool), String> {
-        let tls = client(settings, None, &Namespace::default()).await.map_err(|error| chain(&error))?;
-        connection::connect(&self.address.to_string(), tls).await.map_err(|error| chain(&error))?;
+    async fn connect(
+        &mut self,
+        settings: &ClientTlsSettings,
+    ) -> Result<(Option<String>, bool), String> {
+        let tls = client(settings, None, &Namespace::default())
+            .await
+            .map_err(|error| chain(&error))?;
+        connection::connect(&self.address.to_string(), tls)
+            .await
+            .map_err(|error| chain(&error))?;
         Ok(self.seen.recv().await.unwrap())
     }
 }
@@ -132,8 +169,10 @@ fn simple(authority: &Authority) -> ClientTlsSettings {
 
 #[tokio::test]
 async fn every_setting_has_its_effect() {
-    let (authority, other) = (Authority::new(), Authority::new());
-    let (served, own) = (authority.leaf("istiod.west"), authority.leaf("istiod.east"));
+    let authority = Authority::new();
+    let other = Authority::new();
+    let served = authority.leaf("istiod.west");
+    let own = authority.leaf("istiod.east");
     let mut server = Server::start(&served, &authority).await;
     let simple = simple(&authority);
     let seen = |sni: &str, certificate| Ok((Some(sni.to_owned()), certificate));
@@ -146,6 +185,7 @@ async fn every_setting_has_its_effect() {
         std::fs::write(&path, text).unwrap();
         path.display().to_string()
     };
+
     let mutual = ClientTlsSettings {
         mode: ClientTlsMode::Mutual,
         ca_certificates: file("root.pem", &authority.root),
@@ -154,9 +194,16 @@ async fn every_setting_has_its_effect() {
         subject_alt_names: vec!["istiod.north".to_owned(), "istiod.west".to_owned()],
         ..simple.clone()
     };
+
     assert_eq!(server.connect(&mutual).await, seen("istiod.west", true));
     file("root.pem", &other.root);
-    assert!(server.connect(&mutual).await.unwrap_err().contains("invalid peer certificate"));
+    assert!(
+        server
+            .connect(&mutual)
+            .await
+            .unwrap_err()
+            .contains("invalid peer certificate")
+    );
 
     let unchecked = ClientTlsSettings {
         insecure_skip_verify: Some(true),
@@ -164,19 +211,39 @@ async fn every_setting_has_its_effect() {
         subject_alt_names: vec!["istiod.north".to_owned()],
         ..simple.clone()
     };
+
     assert_eq!(server.connect(&unchecked).await, seen("anything", false));
-    let current = ClientTlsSettings { ca_crl: authority.revokes(&[]), ..simple.clone() };
-    assert_eq!(server.connect(&current).await, seen("istiod.west", false), "a list without this certificate");
-    assert!(client(&ClientTlsSettings::default(), None, &Namespace::default()).await.unwrap().is_none(), "plain text");
+    let current = ClientTlsSettings {
+        ca_crl: authority.revokes(&[]),
+        ..simple.clone()
+    };
+    assert_eq!(
+        server.connect(&current).await,
+        seen("istiod.west", false),
+        "a list without this certificate"
+    );
+
+    assert!(
+        client(&ClientTlsSettings::default(), None, &Namespace::default())
+            .await
+            .unwrap()
+            .is_none(),
+        "plain text"
+    );
 }
 
 #[tokio::test]
 async fn invalid_tls_settings_and_wrong_peers_are_rejected_with_a_reason() {
     let authority = Authority::new();
-    let (served, own) = (authority.leaf("istiod.west"), authority.leaf("istiod.east"));
+    let served = authority.leaf("istiod.west");
+    let own = authority.leaf("istiod.east");
     let mut server = Server::start(&served, &authority).await;
     let simple = simple(&authority);
-    let mutual = ClientTlsSettings { mode: ClientTlsMode::Mutual, ..simple.clone() };
+    let mutual = ClientTlsSettings {
+        mode: ClientTlsMode::Mutual,
+        ..simple.clone()
+    };
+
     let with = |change: fn(&mut ClientTlsSettings)| {
         let mut settings = simple.clone();
         change(&mut settings);
@@ -184,22 +251,49 @@ async fn invalid_tls_settings_and_wrong_peers_are_rejected_with_a_reason() {
     };
     let nobody = "/nowhere/root.pem";
     let refused = [
-        (with(|tls| tls.sni = "istiod.east".to_owned()), "not valid for name"),
+        (
+            with(|tls| tls.sni = "istiod.east".to_owned()),
+            "not valid for name",
+        ),
         (with(|tls| tls.sni.clear()), "not valid for name"),
         (
             with(|tls| tls.subject_alt_names = vec!["istiod.north".to_owned()]),
             "the server certificate's names istiod.west match none of subjectAltNames istiod.north",
         ),
-        (ClientTlsSettings { ca_crl: authority.revokes(&[&served]), ..simple.clone() }, "Revoked"),
-        (with(|tls| tls.ca_crl = "-----BEGIN nothing".to_owned()), "no PEM certificate revocation list in caCrl"),
-        (with(|tls| tls.ca_certificates = "-----BEGIN nothing".to_owned()), "no PEM certificate in caCertificates"),
         (
-            ClientTlsSettings { ca_certificates: nobody.to_owned(), ..simple.clone() },
+            ClientTlsSettings {
+                ca_crl: authority.revokes(&[&served]),
+                ..simple.clone()
+            },
+            "Revoked",
+        ),
+        (
+            with(|tls| tls.ca_crl = "-----BEGIN nothing".to_owned()),
+            "no PEM certificate revocation list in caCrl",
+        ),
+        (
+            with(|tls| tls.ca_certificates = "-----BEGIN nothing".to_owned()),
+            "no PEM certificate in caCertificates",
+        ),
+        (
+            ClientTlsSettings {
+                ca_certificates: nobody.to_owned(),
+                ..simple.clone()
+            },
             "failed to read /nowhere/root.pem",
         ),
-        (with(|tls| tls.mode = ClientTlsMode::Mutual), "clientCertificate is required for mode MUTUAL"),
-        (with(|tls| tls.mode = ClientTlsMode::IstioMutual), "mode ISTIO_MUTUAL is not supported for configSources"),
-        (with(|tls| tls.credential_name = "west".to_owned()), "no cluster to read Secret \"west\" from"),
+        (
+            with(|tls| tls.mode = ClientTlsMode::Mutual),
+            "clientCertificate is required for mode MUTUAL",
+        ),
+        (
+            with(|tls| tls.mode = ClientTlsMode::IstioMutual),
+            "mode ISTIO_MUTUAL is not supported for configSources",
+        ),
+        (
+            with(|tls| tls.credential_name = "west".to_owned()),
+            "no cluster to read Secret \"west\" from",
+        ),
         (
             ClientTlsSettings {
                 private_key: own.chain.clone(),
@@ -217,6 +311,7 @@ async fn invalid_tls_settings_and_wrong_peers_are_rejected_with_a_reason() {
             "invalid clientCertificate or privateKey",
         ),
     ];
+
     for (settings, reason) in refused {
         let error = server.connect(&settings).await.unwrap_err();
         assert!(error.contains(reason), "{reason}: {error}");

@@ -14,18 +14,28 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
-        let injector = Injector::new(&InjectorInputs::new(Arc::new(MeshConfig::istio_defaults()))).unwrap();
+        let injector =
+            Injector::new(&InjectorInputs::new(Arc::new(MeshConfig::istio_defaults()))).unwrap();
         let mut fixture = Self {
-            cluster_state: ClusterState::new(GatewayControllerSettings::default(), NamespaceScope::default()),
+            cluster_state: ClusterState::new(
+                GatewayControllerSettings::default(),
+                NamespaceScope::default(),
+            ),
             injector,
         };
-        fixture.put(Source::Namespaces, json!({ "metadata": { "name": "shop" } }));
+        fixture.put(
+            Source::Namespaces,
+            json!({ "metadata": { "name": "shop" } }),
+        );
         fixture.gateway(&json!({}), &json!({}));
         fixture
     }
 
     fn put(&mut self, source: Source, object: Value) {
-        self.cluster_state.take(source, Event::Apply(serde_json::from_value(object).unwrap()));
+        self.cluster_state.take(
+            source,
+            Event::Apply(serde_json::from_value(object).unwrap()),
+        );
     }
 
     fn gateway(&mut self, meta: &Value, spec: &Value) {
@@ -36,13 +46,17 @@ impl Fixture {
             "spec": { "gatewayClassName": "istio", "listeners": listeners },
         });
         for (part, over) in [("metadata", meta), ("spec", spec)] {
-            object[part].as_object_mut().unwrap().extend(over.as_object().unwrap().clone());
+            object[part]
+                .as_object_mut()
+                .unwrap()
+                .extend(over.as_object().unwrap().clone());
         }
         self.put(Source::Gateways, object);
     }
 
     fn plan(&self) -> Result<Plan, ObjectsError> {
-        self.cluster_state.plan(&NamespacedName::new("shop", "web"), &self.injector, 136)
+        self.cluster_state
+            .plan(&NamespacedName::new("shop", "web"), &self.injector, 136)
     }
 
     /// Why there are no objects; empty where there are some.
@@ -62,7 +76,9 @@ impl Fixture {
     }
 
     fn is_due(&mut self) -> bool {
-        self.cluster_state.take_due().contains(&NamespacedName::new("shop", "web"))
+        self.cluster_state
+            .take_due()
+            .contains(&NamespacedName::new("shop", "web"))
     }
 }
 
@@ -70,11 +86,24 @@ impl Fixture {
 fn only_gateways_of_this_control_plane_have_objects() {
     let mut fixture = Fixture::new();
     assert_eq!(fixture.reason(), "");
-    let kinds: Vec<_> = fixture.objects().iter().map(|object| object["kind"].as_str().unwrap().to_owned()).collect();
+    let kinds: Vec<_> = fixture
+        .objects()
+        .iter()
+        .map(|object| object["kind"].as_str().unwrap().to_owned())
+        .collect();
     assert_eq!(kinds, ["ServiceAccount", "Deployment", "Service"]);
+
     for (meta, spec, reason) in [
-        (json!({}), json!({ "gatewayClassName": "other" }), "its GatewayClass belongs to another controller"),
-        (json!({}), json!({ "gatewayClassName": "istio-remote" }), "no proxies are deployed for its GatewayClass"),
+        (
+            json!({}),
+            json!({ "gatewayClassName": "other" }),
+            "its GatewayClass belongs to another controller",
+        ),
+        (
+            json!({}),
+            json!({ "gatewayClassName": "istio-remote" }),
+            "no proxies are deployed for its GatewayClass",
+        ),
         (
             json!({}),
             json!({ "addresses": [{ "type": "Hostname", "value": "a" }] }),
@@ -85,38 +114,65 @@ fn only_gateways_of_this_control_plane_have_objects() {
             json!({ "addresses": [{ "value": "192.0.2.1" }, { "value": "192.0.2.2" }] }),
             "its address refers to a manual deployment",
         ),
-        (json!({}), json!({ "addresses": [{ "type": "IPAddress", "value": "192.0.2.1" }] }), ""),
-        (json!({ "labels": { "istio.io/rev": "b" } }), json!({}), "it belongs to another revision"),
+        (
+            json!({}),
+            json!({ "addresses": [{ "type": "IPAddress", "value": "192.0.2.1" }] }),
+            "",
+        ),
+        (
+            json!({ "labels": { "istio.io/rev": "b" } }),
+            json!({}),
+            "it belongs to another revision",
+        ),
         (
             json!({ "annotations": { "gateway.istio.io/controller-version": "6" } }),
             json!({}),
             "a newer controller version manages it",
         ),
-        (json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" }), json!({}), "it is being deleted"),
+        (
+            json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" }),
+            json!({}),
+            "it is being deleted",
+        ),
     ] {
         fixture.gateway(&meta, &spec);
         assert!(fixture.is_due());
         assert_eq!(fixture.reason(), reason, "{meta} {spec}");
     }
+
     fixture.gateway(&json!({}), &json!({}));
     let class = json!({ "metadata": { "name": "istio" }, "spec": { "controllerName": "example.com/theirs" } });
     fixture.put(Source::Classes, class);
-    assert_eq!(fixture.reason(), "its GatewayClass belongs to another controller");
+    assert_eq!(
+        fixture.reason(),
+        "its GatewayClass belongs to another controller"
+    );
     let class = json!({ "metadata": { "name": "istio" }, "spec": { "controllerName": "istio.io/gateway-controller" } });
     fixture.put(Source::Classes, class);
-    fixture.put(Source::Namespaces, json!({ "metadata": { "name": "shop", "labels": { "istio.io/rev": "b" } } }));
+
+    fixture.put(
+        Source::Namespaces,
+        json!({ "metadata": { "name": "shop", "labels": { "istio.io/rev": "b" } } }),
+    );
     assert!(fixture.is_due());
     assert_eq!(fixture.reason(), "it belongs to another revision");
     fixture.put(
         Source::TagServices,
         json!({ "metadata": { "name": "t", "namespace": "istio-system", "labels": { "istio.io/rev": "default", "istio.io/tag": "b" } } }),
     );
+
     assert!(fixture.is_due());
     assert_eq!(fixture.reason(), "");
     let namespace = serde_json::from_value(json!({ "metadata": { "name": "shop" } })).unwrap();
-    fixture.cluster_state.take(Source::Namespaces, Event::Delete(namespace));
+    fixture
+        .cluster_state
+        .take(Source::Namespaces, Event::Delete(namespace));
     fixture.gateway(&json!({ "labels": { "istio.io/rev": "c" } }), &json!({}));
-    assert_eq!(fixture.reason(), "it belongs to another revision", "though its namespace is not known");
+    assert_eq!(
+        fixture.reason(),
+        "it belongs to another revision",
+        "though its namespace is not known"
+    );
 }
 
 #[test]
@@ -140,13 +196,19 @@ fn a_status_is_no_change_and_a_label_is() {
 fn config_maps_are_laid_over_those_of_the_class_first() {
     let mut fixture = Fixture::new();
     let parameters = json!({ "group": "", "kind": "ConfigMap", "name": "opts" });
-    fixture.gateway(&json!({}), &json!({ "infrastructure": { "parametersRef": parameters } }));
+    fixture.gateway(
+        &json!({}),
+        &json!({ "infrastructure": { "parametersRef": parameters } }),
+    );
     let map = NamespacedName::new("shop", "opts");
     assert!(matches!(fixture.plan(), Ok(Plan::Reads(name)) if name == map));
+
     fixture.cluster_state.put_parameters(map.clone(), None);
     assert!(matches!(fixture.plan(), Err(ObjectsError::NoParameters(_))));
     let data = |text: &str| Some(BTreeMap::from([("deployment".to_owned(), text.to_owned())]));
-    fixture.cluster_state.put_parameters(map.clone(), data("spec: {replicas: 3}"));
+    fixture
+        .cluster_state
+        .put_parameters(map.clone(), data("spec: {replicas: 3}"));
     let defaults = |name: &str, created: &str, text: &str| {
         json!({
             "metadata": {
@@ -156,25 +218,57 @@ fn config_maps_are_laid_over_those_of_the_class_first() {
             "data": { "deployment": text, "horizontalPodAutoscaler": "spec: {maxReplicas: 9}" },
         })
     };
-    fixture.put(Source::Defaults, defaults("b", "2026-01-02T00:00:00Z", "spec: {paused: true}"));
-    fixture.put(Source::Defaults, defaults("c", "2026-01-01T00:00:00Z", "spec: {replicas: 2, minReadySeconds: 7}"));
+
+    fixture.put(
+        Source::Defaults,
+        defaults("b", "2026-01-02T00:00:00Z", "spec: {paused: true}"),
+    );
+    fixture.put(
+        Source::Defaults,
+        defaults(
+            "c",
+            "2026-01-01T00:00:00Z",
+            "spec: {replicas: 2, minReadySeconds: 7}",
+        ),
+    );
+
     let objects = fixture.objects();
     let deployment = &objects[1]["spec"];
     assert_eq!(
-        (&deployment["replicas"], &deployment["minReadySeconds"], &deployment["paused"]),
+        (
+            &deployment["replicas"],
+            &deployment["minReadySeconds"],
+            &deployment["paused"]
+        ),
         (&json!(3), &json!(7), &Value::Null)
     );
+
     assert_eq!(objects[3]["spec"]["maxReplicas"], 9);
+
     // A change of the ConfigMap's metadata makes it read again.
     assert!(fixture.is_due());
-    fixture.put(Source::ConfigMaps, json!({ "metadata": { "name": "opts", "namespace": "shop" } }));
+    fixture.put(
+        Source::ConfigMaps,
+        json!({ "metadata": { "name": "opts", "namespace": "shop" } }),
+    );
     assert!(fixture.is_due());
     assert!(matches!(fixture.plan(), Ok(Plan::Reads(_))));
-    fixture.put(Source::ConfigMaps, json!({ "metadata": { "name": "other", "namespace": "shop" } }));
+
+    fixture.put(
+        Source::ConfigMaps,
+        json!({ "metadata": { "name": "other", "namespace": "shop" } }),
+    );
     assert!(!fixture.is_due());
     let secret = json!({ "group": "", "kind": "Secret", "name": "opts" });
-    fixture.gateway(&json!({}), &json!({ "infrastructure": { "parametersRef": secret } }));
-    assert!(matches!(fixture.plan(), Err(ObjectsError::Parameters { .. })));
+    fixture.gateway(
+        &json!({}),
+        &json!({ "infrastructure": { "parametersRef": secret } }),
+    );
+
+    assert!(matches!(
+        fixture.plan(),
+        Err(ObjectsError::Parameters { .. })
+    ));
 }
 
 #[test]
@@ -189,27 +283,50 @@ fn listener_sets_that_may_attach_have_ports() {
             },
         })
     };
-    fixture.put(Source::Namespaces, json!({ "metadata": { "name": "bank", "labels": { "may": "yes" } } }));
+
+    fixture.put(
+        Source::Namespaces,
+        json!({ "metadata": { "name": "bank", "labels": { "may": "yes" } } }),
+    );
     fixture.put(Source::ListenerSets, set("a", "shop", 81));
     fixture.put(Source::ListenerSets, set("b", "bank", 82));
     let ports = |fixture: &Fixture| {
         let objects = fixture.objects();
-        let ports: Vec<_> =
-            objects[2]["spec"]["ports"].as_array().unwrap().iter().map(|port| port["port"].clone()).collect();
+        let ports: Vec<_> = objects[2]["spec"]["ports"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|port| port["port"].clone())
+            .collect();
         json!(ports)
     };
+
     assert_eq!(ports(&fixture), json!([15021, 80]));
-    for (from, expected) in
-        [("Same", json!([15021, 80, 81])), ("All", json!([15021, 80, 82, 81])), ("None", json!([15021, 80]))]
-    {
-        fixture.gateway(&json!({}), &json!({ "allowedListeners": { "namespaces": { "from": from } } }));
+
+    for (from, expected) in [
+        ("Same", json!([15021, 80, 81])),
+        ("All", json!([15021, 80, 82, 81])),
+        ("None", json!([15021, 80])),
+    ] {
+        fixture.gateway(
+            &json!({}),
+            &json!({ "allowedListeners": { "namespaces": { "from": from } } }),
+        );
         assert_eq!(ports(&fixture), expected);
     }
+
     let selector = json!({ "from": "Selector", "selector": { "matchLabels": { "may": "yes" } } });
-    fixture.gateway(&json!({}), &json!({ "allowedListeners": { "namespaces": selector } }));
+    fixture.gateway(
+        &json!({}),
+        &json!({ "allowedListeners": { "namespaces": selector } }),
+    );
     assert_eq!(ports(&fixture), json!([15021, 80, 82]));
     assert!(fixture.is_due());
-    fixture.put(Source::Namespaces, json!({ "metadata": { "name": "bank" } }));
+    fixture.put(
+        Source::Namespaces,
+        json!({ "metadata": { "name": "bank" } }),
+    );
+
     assert!(fixture.is_due());
     assert_eq!(ports(&fixture), json!([15021, 80]));
 }
@@ -229,15 +346,22 @@ fn changes_by_others_to_a_deployed_object_trigger_a_reconcile() {
             },
         })
     };
-    fixture.put(Source::Deployed(DeployedKind::Service), object(json!({ "f:spec": {} })));
+
+    fixture.put(
+        Source::Deployed(DeployedKind::Service),
+        object(json!({ "f:spec": {} })),
+    );
     assert!(fixture.is_due());
     let mut same = object(json!({ "f:spec": {} }));
     same["metadata"]["managedFields"][1]["fieldsV1"] = json!({ "f:y": {} });
     fixture.put(Source::Deployed(DeployedKind::Service), same);
+
     assert!(!fixture.is_due(), "others may add what they like");
     fixture.put(Source::Deployed(DeployedKind::Service), object(json!({})));
     assert!(fixture.is_due(), "somebody has taken a field");
     let gone: DynamicObject = serde_json::from_value(object(json!({}))).unwrap();
-    fixture.cluster_state.take(Source::Deployed(DeployedKind::Service), Event::Delete(gone));
+    fixture
+        .cluster_state
+        .take(Source::Deployed(DeployedKind::Service), Event::Delete(gone));
     assert!(fixture.is_due());
 }

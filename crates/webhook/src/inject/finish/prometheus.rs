@@ -40,7 +40,8 @@ enum ScrapeAnnotation {
 }
 
 impl ScrapeAnnotation {
-    /// The setting of an annotation. Prometheus replaces all characters except letters, digits and underscores.
+    /// The setting of an annotation. Prometheus replaces all characters except letters, digits and
+    /// underscores.
     fn of(name: &str) -> Option<Self> {
         let sanitised = sanitised(name);
         match sanitised.as_str() {
@@ -55,7 +56,15 @@ impl ScrapeAnnotation {
 
 /// An annotation's name after Prometheus' sanitization.
 fn sanitised(name: &str) -> String {
-    name.chars().map(|sign| if sign.is_ascii_alphanumeric() { sign } else { '_' }).collect()
+    name.chars()
+        .map(|sign| {
+            if sign.is_ascii_alphanumeric() {
+                sign
+            } else {
+                '_'
+            }
+        })
+        .collect()
 }
 
 /// The location of metrics.
@@ -80,21 +89,26 @@ impl Scraping {
     /// Parses annotations.
     fn of(annotations: &Map<String, Value>) -> Self {
         let mut found = Self::default();
+
         for (name, value) in annotations {
             let value = value.as_str().unwrap_or_default();
             match ScrapeAnnotation::of(name) {
                 Some(ScrapeAnnotation::Scrape) => value.clone_into(&mut found.scrape),
                 Some(ScrapeAnnotation::Port) => value.clone_into(&mut found.port),
                 Some(ScrapeAnnotation::Path) => value.clone_into(&mut found.path),
-                Some(ScrapeAnnotation::Targets) => found.targets = targets(value).unwrap_or_default(),
+                Some(ScrapeAnnotation::Targets) => {
+                    found.targets = targets(value).unwrap_or_default()
+                }
                 None => {}
             }
         }
+
         if let Some(first) = found.targets.first() {
             // Older agents support only one target.
             found.port.clone_from(&first.port);
             found.path.clone_from(&first.path);
         }
+
         found
     }
 
@@ -103,6 +117,7 @@ impl Scraping {
         if *self == Self::default() {
             return None;
         }
+
         let quoted = |text: &str| go_json::text(&json!(text));
         let mut text = format!(
             r#"{{"scrape":{},"path":{},"port":{}"#,
@@ -110,13 +125,21 @@ impl Scraping {
             quoted(&self.path),
             quoted(&self.port)
         );
+
         if !self.targets.is_empty() {
             let targets = self.targets.iter();
             let targets: Vec<_> = targets
-                .map(|target| format!(r#"{{"port":{},"path":{}}}"#, quoted(&target.port), quoted(&target.path)))
+                .map(|target| {
+                    format!(
+                        r#"{{"port":{},"path":{}}}"#,
+                        quoted(&target.port),
+                        quoted(&target.path)
+                    )
+                })
                 .collect();
             text.push_str(&format!(r#","targets":[{}]"#, targets.join(",")));
         }
+
         text.push('}');
         Some(text)
     }
@@ -124,19 +147,31 @@ impl Scraping {
 
 /// Parses `port:path,…`; the path is optional and has a default. `None` if a port is missing.
 fn targets(text: &str) -> Option<Vec<Target>> {
-    let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+    let entries = text
+        .split(',')
+        .map(str::trim)
+        .filter(|entry| !entry.is_empty());
     entries
         .map(|entry| {
             let (port, path) = entry.split_once(':').unwrap_or((entry, ""));
-            let path = if path.trim().is_empty() { "/metrics" } else { path.trim() };
-            (!port.trim().is_empty()).then(|| Target { port: port.trim().to_owned(), path: path.to_owned() })
+            let path = if path.trim().is_empty() {
+                "/metrics"
+            } else {
+                path.trim()
+            };
+            (!port.trim().is_empty()).then(|| Target {
+                port: port.trim().to_owned(),
+                path: path.to_owned(),
+            })
         })
         .collect()
 }
 
 /// The metrics port in the annotations.
 pub(in super::super) fn port(annotations: &Map<String, Value>) -> Option<String> {
-    let port = annotations.iter().find(|(name, _)| ScrapeAnnotation::of(name) == Some(ScrapeAnnotation::Port));
+    let port = annotations
+        .iter()
+        .find(|(name, _)| ScrapeAnnotation::of(name) == Some(ScrapeAnnotation::Port));
     port.and_then(|(_, value)| Some(value.as_str()?.to_owned()))
 }
 
@@ -159,6 +194,7 @@ pub(super) fn merge(pod: &mut Value, agent_port: &str) -> Result<(), InjectError
     if refused || port(annotations).as_deref() == Some(agent_port) {
         return Ok(());
     }
+
     let scraping = Scraping::of(annotations);
     check(&scraping, agent_port)?;
     clear(annotations);
@@ -168,10 +204,16 @@ pub(super) fn merge(pod: &mut Value, agent_port: &str) -> Result<(), InjectError
         ("prometheus.io/scrape", "true"),
     ];
     annotations.extend(announced.map(|(name, value)| (name.to_owned(), json!(value))));
+
     if let (Some(text), Some(proxy)) = (scraping.text(), pod::find_in_pod_mut(pod, PROXY)) {
-        let env = pod::as_map(proxy).entry("env").or_insert_with(|| Value::Array(Vec::new()));
-        env.as_array_mut().into_iter().for_each(|env| env.push(json!({ "name": SCRAPING, "value": text })));
+        let env = pod::as_map(proxy)
+            .entry("env")
+            .or_insert_with(|| Value::Array(Vec::new()));
+        env.as_array_mut()
+            .into_iter()
+            .for_each(|env| env.push(json!({ "name": SCRAPING, "value": text })));
     }
+
     Ok(())
 }
 
@@ -182,17 +224,29 @@ fn check(scraping: &Scraping, agent_port: &str) -> Result<(), InjectError> {
         [] => vec![scraping.port.as_str()],
         targets => targets.iter().map(|target| target.port.as_str()).collect(),
     };
+
     for port in ports {
         let fault = |reason: &str| Err(InjectError::Prometheus(format!("port {port:?} {reason}")));
-        let number = port.strip_prefix('+').unwrap_or(port).parse::<u16>().ok().filter(|number| *number != 0);
-        let Some(number) = number else { return fault("is not a port; use a number from 1 to 65535") };
+        let number = port
+            .strip_prefix('+')
+            .unwrap_or(port)
+            .parse::<u16>()
+            .ok()
+            .filter(|number| *number != 0);
+
+        let Some(number) = number else {
+            return fault("is not a port; use a number from 1 to 65535");
+        };
+
         if number.to_string() == agent_port {
             return fault("is used by the agent");
         }
+
         if let Some((_, what)) = OWN_PORTS.iter().find(|(own, _)| *own == number) {
             return fault(&format!("is used by Istio: {what}"));
         }
     }
+
     Ok(())
 }
 
@@ -202,11 +256,18 @@ pub(super) fn announce_secure_port(pod: &mut Value) {
     if pod::annotations(pod).is_some_and(|annotations| annotations.keys().any(announced)) {
         return;
     }
-    let env = pod::find_in_pod(pod, PROXY).and_then(|proxy| proxy.get("env")?.as_array()).into_iter().flatten();
+
+    let env = pod::find_in_pod(pod, PROXY)
+        .and_then(|proxy| proxy.get("env")?.as_array())
+        .into_iter()
+        .flatten();
     let ports = env
         .filter(|variable| pod::name(variable) == SECURE_PORT)
         .filter_map(|variable| variable.get("value")?.as_str());
-    let port = ports.into_iter().find(|port| !port.is_empty() && *port != "0").map(str::to_owned);
+    let port = ports
+        .into_iter()
+        .find(|port| !port.is_empty() && *port != "0")
+        .map(str::to_owned);
     if let Some(port) = port {
         pod::annotations_mut(pod).insert("prometheus.istio.io/secure-port".to_owned(), json!(port));
     }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, ObjectFieldSelector, ResourceFieldSelector};
+use k8s_openapi::api::core::v1::{
+    EnvVar, EnvVarSource, ObjectFieldSelector, ResourceFieldSelector,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::Value;
 
@@ -19,14 +21,28 @@ const DATADOG_ENV: &str = "apm.datadoghq.com/env";
 
 /// A variable with a value.
 pub(super) fn plain(name: impl Into<String>, value: impl Into<String>) -> EnvVar {
-    EnvVar { name: name.into(), value: Some(value.into()), value_from: None }
+    EnvVar {
+        name: name.into(),
+        value: Some(value.into()),
+        value_from: None,
+    }
 }
 
 /// A variable from a field of the pod (downward API).
 pub(super) fn field(name: &str, path: &str) -> EnvVar {
-    let field_ref = Some(ObjectFieldSelector { api_version: None, field_path: path.to_owned() });
-    let value_from = Some(EnvVarSource { field_ref, ..EnvVarSource::default() });
-    EnvVar { name: name.to_owned(), value: None, value_from }
+    let field_ref = Some(ObjectFieldSelector {
+        api_version: None,
+        field_path: path.to_owned(),
+    });
+    let value_from = Some(EnvVarSource {
+        field_ref,
+        ..EnvVarSource::default()
+    });
+    EnvVar {
+        name: name.to_owned(),
+        value: None,
+        value_from,
+    }
 }
 
 /// A variable from a resource limit of the container.
@@ -36,8 +52,15 @@ fn limit(name: &str, resource: &str) -> EnvVar {
         divisor: Some(Quantity("1".to_owned())),
         resource: resource.to_owned(),
     };
-    let value_from = Some(EnvVarSource { resource_field_ref: Some(selector), ..EnvVarSource::default() });
-    EnvVar { name: name.to_owned(), value: None, value_from }
+    let value_from = Some(EnvVarSource {
+        resource_field_ref: Some(selector),
+        ..EnvVarSource::default()
+    });
+    EnvVar {
+        name: name.to_owned(),
+        value: None,
+        value_from,
+    }
 }
 
 /// The environment of a sidecar.
@@ -52,13 +75,20 @@ pub(super) fn sidecar(context: &Context<'_>) -> Result<Vec<EnvVar>, InjectError>
     env.push(limit("GOMEMLIMIT", "limits.memory"));
     env.extend(compliance(context));
     env.extend(place(context));
-    env.push(plain("ISTIO_META_INTERCEPTION_MODE", context.interception_mode()));
+    env.push(plain(
+        "ISTIO_META_INTERCEPTION_MODE",
+        context.interception_mode(),
+    ));
+
     env.extend(network(context));
-    let name = context.label("service.istio.io/workload-name").unwrap_or(&context.workload.name);
+    let name = context
+        .label("service.istio.io/workload-name")
+        .unwrap_or(&context.workload.name);
     env.extend(workload(context, name));
     env.extend(bootstrap_override(context));
     env.extend(mesh(context));
     env.extend(datadog(context)?);
+
     env.extend(otel(context));
     env.extend(metadata(context));
     Ok(env)
@@ -73,7 +103,10 @@ pub(super) fn gateway(context: &Context<'_>) -> Vec<EnvVar> {
     env.extend(compliance(context));
     env.push(app_containers(context));
     env.extend(place(context));
-    env.push(plain("ISTIO_META_INTERCEPTION_MODE", context.proxy_config().interception_mode.as_str()));
+    env.push(plain(
+        "ISTIO_META_INTERCEPTION_MODE",
+        context.proxy_config().interception_mode.as_str(),
+    ));
     env.extend(network(context));
     env.extend(workload(context, &context.workload.name));
     env.extend(bootstrap_override(context));
@@ -84,30 +117,47 @@ pub(super) fn gateway(context: &Context<'_>) -> Vec<EnvVar> {
 
 /// The environment of an agent without Envoy.
 pub(super) fn grpc_agent(context: &Context<'_>) -> Vec<EnvVar> {
-    let mut env = vec![plain("ISTIO_META_GENERATOR", "grpc"), plain("OUTPUT_CERTS", "/var/lib/istio/data")];
+    let mut env = vec![
+        plain("ISTIO_META_GENERATOR", "grpc"),
+        plain("OUTPUT_CERTS", "/var/lib/istio/data"),
+    ];
     env.extend(legacy_probes(context));
     env.extend(identity(context));
     env.extend([config(context), ports(context), app_containers(context)]);
     env.extend(place(context));
+
     env.extend(network(context));
     env.extend(workload(context, &context.workload.name));
     env.extend(mesh(context));
     env.extend(metadata(context));
+
     // Applications with native xDS resolve names by xDS, so DNS capture has no benefit.
-    env.extend([plain("ISTIO_META_DNS_CAPTURE", "false"), plain("DISABLE_ENVOY", "true")]);
+    env.extend([
+        plain("ISTIO_META_DNS_CAPTURE", "false"),
+        plain("DISABLE_ENVOY", "true"),
+    ]);
+
     env
 }
 
 /// Additional environment variables of the proxy, from the proxy config.
 pub(super) fn metadata(context: &Context<'_>) -> Vec<EnvVar> {
-    context.metadata().iter().map(|(name, value)| plain(name, value)).collect()
+    context
+        .metadata()
+        .iter()
+        .map(|(name, value)| plain(name, value))
+        .collect()
 }
 
-/// Enables the legacy probe destination localhost if mesh config sends inbound traffic to localhost.
+/// Enables the legacy probe destination localhost if mesh config sends inbound traffic to
+/// localhost.
 fn legacy_probes(context: &Context<'_>) -> Vec<EnvVar> {
     let policy = context.mesh.inbound_traffic_policy.as_ref();
     let localhost = policy.is_some_and(|policy| policy.mode == InboundTrafficPolicyMode::Localhost);
-    localhost.then(|| plain("REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION", "true")).into_iter().collect()
+    localhost
+        .then(|| plain("REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION", "true"))
+        .into_iter()
+        .collect()
 }
 
 /// The identity of the pod, and the CA settings.
@@ -115,7 +165,10 @@ fn identity(context: &Context<'_>) -> Vec<EnvVar> {
     let global = &context.values.global;
     let revision = context.values.revision.as_str();
     let dash = if revision.is_empty() { "" } else { "-" };
-    let own = format!("istiod{dash}{revision}.{}.svc:15012", global.istio_namespace);
+    let own = format!(
+        "istiod{dash}{revision}.{}.svc:15012",
+        global.istio_namespace
+    );
     vec![
         plain("PILOT_CERT_PROVIDER", global.pilot_cert_provider.as_str()),
         plain("CA_ADDR", global.ca_address.or(&own)),
@@ -134,7 +187,11 @@ fn config(context: &Context<'_>) -> EnvVar {
 
 /// The ports of the pod as JSON, one port per line.
 fn ports(context: &Context<'_>) -> EnvVar {
-    let ports = context.containers().iter().filter_map(|container| container.get("ports")?.as_array()).flatten();
+    let ports = context
+        .containers()
+        .iter()
+        .filter_map(|container| container.get("ports")?.as_array())
+        .flatten();
     let mut text = "[".to_owned();
     for (at, port) in ports.enumerate() {
         text.push_str(if at == 0 { "\n    " } else { "\n    ," });
@@ -146,7 +203,10 @@ fn ports(context: &Context<'_>) -> EnvVar {
 
 /// The names of the application's containers.
 fn app_containers(context: &Context<'_>) -> EnvVar {
-    plain("ISTIO_META_APP_CONTAINERS", context.app_containers().collect::<Vec<_>>().join(","))
+    plain(
+        "ISTIO_META_APP_CONTAINERS",
+        context.app_containers().collect::<Vec<_>>().join(","),
+    )
 }
 
 /// The compliance policy for cryptography.
@@ -164,8 +224,16 @@ fn compliance(context: &Context<'_>) -> Vec<EnvVar> {
 
 /// The cluster ID and the node name.
 fn place(context: &Context<'_>) -> [EnvVar; 2] {
-    let cluster = context.values.global.multi_cluster.cluster_name.or(DEFAULT_CLUSTER);
-    [plain("ISTIO_META_CLUSTER_ID", cluster), field("ISTIO_META_NODE_NAME", "spec.nodeName")]
+    let cluster = context
+        .values
+        .global
+        .multi_cluster
+        .cluster_name
+        .or(DEFAULT_CLUSTER);
+    [
+        plain("ISTIO_META_CLUSTER_ID", cluster),
+        field("ISTIO_META_NODE_NAME", "spec.nodeName"),
+    ]
 }
 
 fn network(context: &Context<'_>) -> Option<EnvVar> {
@@ -180,20 +248,31 @@ fn workload(context: &Context<'_>, name: &str) -> Vec<EnvVar> {
     if !name.is_empty() {
         env.push(plain("ISTIO_META_WORKLOAD_NAME", name));
     }
+
     if !workload.api_version.is_empty() && !workload.name.is_empty() {
-        let namespace = if workload.namespace.is_empty() { "default" } else { &workload.namespace };
+        let namespace = if workload.namespace.is_empty() {
+            "default"
+        } else {
+            &workload.namespace
+        };
         let kind = workload.kind.to_lowercase();
-        let path =
-            format!("kubernetes://apis/{}/namespaces/{namespace}/{kind}s/{}", workload.api_version, workload.name);
+        let path = format!(
+            "kubernetes://apis/{}/namespaces/{namespace}/{kind}s/{}",
+            workload.api_version, workload.name
+        );
         env.push(plain("ISTIO_META_OWNER", path));
     }
+
     env
 }
 
 /// The path of the user's bootstrap file.
 fn bootstrap_override(context: &Context<'_>) -> Option<EnvVar> {
     context.annotation(super::volumes::BOOTSTRAP_OVERRIDE)?;
-    Some(plain("ISTIO_BOOTSTRAP_OVERRIDE", "/etc/istio/custom-bootstrap/custom_bootstrap.json"))
+    Some(plain(
+        "ISTIO_BOOTSTRAP_OVERRIDE",
+        "/etc/istio/custom-bootstrap/custom_bootstrap.json",
+    ))
 }
 
 /// The mesh ID and the trust domain.
@@ -211,24 +290,53 @@ fn datadog(context: &Context<'_>) -> Result<Vec<EnvVar>, InjectError> {
         return Ok(Vec::new());
     }
     let entries = super::volumes::json_entries(context, DATADOG_ENV)?;
-    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    Ok(entries.into_iter().map(|(name, value)| plain(name, text(&value))).collect())
+    let text = |value: &Value| {
+        value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned)
+    };
+    Ok(entries
+        .into_iter()
+        .map(|(name, value)| plain(name, text(&value)))
+        .collect())
 }
 
 /// The service's OpenTelemetry resource attributes, if a tracing provider requires them.
 fn otel(context: &Context<'_>) -> Option<EnvVar> {
     let wanted = ServiceAttributeEnrichment::OtelSemanticConventions;
-    let providers = context.mesh.extension_providers.iter().filter_map(|provider| provider.opentelemetry.as_ref());
-    if !providers.into_iter().any(|provider| provider.service_attribute_enrichment == wanted) {
+    let providers = context
+        .mesh
+        .extension_providers
+        .iter()
+        .filter_map(|provider| provider.opentelemetry.as_ref());
+    if !providers
+        .into_iter()
+        .any(|provider| provider.service_attribute_enrichment == wanted)
+    {
         return None;
     }
     let annotations = pod::annotations(context.pod).into_iter().flatten();
-    let annotations: BTreeMap<_, _> =
-        annotations.filter_map(|(name, value)| Some((name.as_str(), value.as_str()?))).collect();
-    let image = |container| Value::get(container, "image").and_then(Value::as_str).unwrap_or_default();
-    let containers: Vec<_> =
-        context.containers().iter().map(|container| (pod::name(container), image(container))).collect();
+    let annotations: BTreeMap<_, _> = annotations
+        .filter_map(|(name, value)| Some((name.as_str(), value.as_str()?)))
+        .collect();
+    let image = |container| {
+        Value::get(container, "image")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+
+    let containers: Vec<_> = context
+        .containers()
+        .iter()
+        .map(|container| (pod::name(container), image(container)))
+        .collect();
     let version = context.label("app.kubernetes.io/version");
-    let attributes = image::otel_attributes(&annotations, version, &context.workload.namespace, &containers);
+    let attributes = image::otel_attributes(
+        &annotations,
+        version,
+        &context.workload.namespace,
+        &containers,
+    );
+
     (!attributes.is_empty()).then(|| plain("OTEL_RESOURCE_ATTRIBUTES", attributes))
 }

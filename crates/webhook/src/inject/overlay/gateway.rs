@@ -1,6 +1,8 @@
 //! The overlay `gateway`: a proxy as the pod's application.
 
-use k8s_openapi::api::core::v1::{Container, Lifecycle, PodSecurityContext, PodSpec, SecurityContext, Sysctl, Volume};
+use k8s_openapi::api::core::v1::{
+    Container, Lifecycle, PodSecurityContext, PodSpec, SecurityContext, Sysctl, Volume,
+};
 
 use super::super::context::{Context, ImageOf};
 use super::super::names::PROXY;
@@ -12,7 +14,13 @@ pub(super) fn build(context: &Context<'_>) -> Overlay {
         annotations: meta::annotations(context),
         unsourced: vec!["workload-socket"],
         spec: PodSpec {
-            security_context: Some(context.values.gateways.own_security_context().unwrap_or_else(low_ports)),
+            security_context: Some(
+                context
+                    .values
+                    .gateways
+                    .own_security_context()
+                    .unwrap_or_else(low_ports),
+            ),
             containers: vec![container(context)],
             volumes: Some(pod_volumes(context)),
             image_pull_secrets: proxy::pull_secrets(context),
@@ -23,8 +31,14 @@ pub(super) fn build(context: &Context<'_>) -> Overlay {
 
 /// A security context that lets the pod's containers bind low ports.
 fn low_ports() -> PodSecurityContext {
-    let sysctl = Sysctl { name: "net.ipv4.ip_unprivileged_port_start".to_owned(), value: "0".to_owned() };
-    PodSecurityContext { sysctls: Some(vec![sysctl]), ..PodSecurityContext::default() }
+    let sysctl = Sysctl {
+        name: "net.ipv4.ip_unprivileged_port_start".to_owned(),
+        value: "0".to_owned(),
+    };
+    PodSecurityContext {
+        sysctls: Some(vec![sysctl]),
+        ..PodSecurityContext::default()
+    }
 }
 
 fn container(context: &Context<'_>) -> Container {

@@ -1,4 +1,5 @@
-//! The overlay `grpc-agent`: an agent without Envoy, for applications with xDS in their gRPC library.
+//! The overlay `grpc-agent`: an agent without Envoy, for applications with xDS in their gRPC
+//! library.
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, Volume, VolumeMount};
 
@@ -18,7 +19,12 @@ pub(super) fn build(context: &Context<'_>) -> Result<Overlay, InjectError> {
     let mut annotations = meta::annotations(context);
     annotations.insert(REWRITE_PROBES.to_owned(), "false".to_owned());
     let mut containers = vec![agent(context)?];
-    containers.extend(context.app_containers().map(|name| application(context, name)));
+    containers.extend(
+        context
+            .app_containers()
+            .map(|name| application(context, name)),
+    );
+
     Ok(Overlay {
         labels: meta::labels(context, meta::canonical_name(context).to_owned()),
         annotations,
@@ -38,21 +44,26 @@ fn agent(context: &Context<'_>) -> Result<Container, InjectError> {
         image: Some(context.image(ImageOf::Proxy)),
         ports: Some(proxy::port("mesh-metrics", AGENT_PORT)),
         args: Some(args::agent(context, "sidecar")),
-        lifecycle: Some(proxy::wait_for_proxy(&["--url=http://localhost:15020/healthz/ready"])),
+        lifecycle: Some(proxy::wait_for_proxy(&[
+            "--url=http://localhost:15020/healthz/ready",
+        ])),
         env: Some(env::grpc_agent(context)),
         image_pull_policy: proxy::pull_policy(context),
         ..Container::default()
     };
+
     // The template has one condition for all three fields.
     if context.status_port() != "0" {
         container.readiness_probe = Some(proxy::readiness_probe(context, AGENT_PORT));
         container.resources = Some(resources::resources(context));
         container.volume_mounts = Some(mounts(context));
     }
+
     let own = volumes::mounts_of_user(context)?;
     if !own.is_empty() {
         container.volume_mounts.get_or_insert_default().extend(own);
     }
+
     Ok(container)
 }
 

@@ -1,4 +1,5 @@
-//! The overlay `grpc-simple`: a bootstrap file without an agent, for applications with xDS in their gRPC library.
+//! The overlay `grpc-simple`: a bootstrap file without an agent, for applications with xDS in their
+//! gRPC library.
 //!
 //! Such applications have no mesh identity and connect to the control plane in plain text.
 
@@ -30,11 +31,16 @@ pub(super) fn build(context: &Context<'_>) -> Overlay {
         volume_mounts: Some(vec![volumes::mount(VOLUME, FOLDER)]),
         ..Container::default()
     };
+
     Overlay {
         annotations: BTreeMap::from([(REWRITE_PROBES.to_owned(), "false".to_owned())]),
         spec: PodSpec {
             init_containers: Some(vec![writer(context)]),
-            containers: context.containers().iter().map(|container| application(pod::name(container))).collect(),
+            containers: context
+                .containers()
+                .iter()
+                .map(|container| application(pod::name(container)))
+                .collect(),
             volumes: Some(vec![volumes::empty(VOLUME)]),
             ..PodSpec::default()
         },
@@ -52,7 +58,10 @@ fn writer(context: &Context<'_>) -> Container {
             env::field("INSTANCE_IP", "status.podIP"),
             env::field("POD_NAME", "metadata.name"),
             env::field("POD_NAMESPACE", "metadata.namespace"),
-            env::plain("ISTIO_NAMESPACE", format!("{}\n", context.values.global.istio_namespace)),
+            env::plain(
+                "ISTIO_NAMESPACE",
+                format!("{}\n", context.values.global.istio_namespace),
+            ),
         ]),
         command: Some(vec!["sh".to_owned(), "-c".to_owned(), SCRIPT.to_owned()]),
         ..Container::default()

@@ -1,6 +1,9 @@
-//! The overlay `sidecar`: a proxy in addition to the application, which receives all traffic of the pod.
+//! The overlay `sidecar`: a proxy in addition to the application, which receives all traffic of the
+//! pod.
 
-use k8s_openapi::api::core::v1::{Capabilities, Container, Lifecycle, PodSpec, SecurityContext, Volume, VolumeMount};
+use k8s_openapi::api::core::v1::{
+    Capabilities, Container, Lifecycle, PodSpec, SecurityContext, Volume, VolumeMount,
+};
 
 use super::super::context::{Context, ImageOf, PROXY_ID};
 use super::super::error::InjectError;
@@ -22,24 +25,49 @@ const TRACE_LOGGING: &str = "IPTABLES_TRACE_LOGGING";
 /// # Errors
 /// When an annotation is not valid JSON.
 pub(super) fn build(context: &Context<'_>) -> Result<Overlay, InjectError> {
-    let mut overlay = Overlay { unsourced: UNSOURCED.to_vec(), ..Overlay::default() };
+    let mut overlay = Overlay {
+        unsourced: UNSOURCED.to_vec(),
+        ..Overlay::default()
+    };
     overlay.labels = meta::labels(context, meta::cut(meta::canonical_name(context)));
-    let tls = context.label("security.istio.io/tlsMode").unwrap_or("istio");
-    overlay.labels.insert("security.istio.io/tlsMode".to_owned(), tls.to_owned());
-    if context.metadata().get(ENABLE_HBONE).is_some_and(|value| value == "true") {
-        let tunnel = context.label("networking.istio.io/tunnel").unwrap_or("http");
-        overlay.labels.insert("networking.istio.io/tunnel".to_owned(), tunnel.to_owned());
+    let tls = context
+        .label("security.istio.io/tlsMode")
+        .unwrap_or("istio");
+
+    overlay
+        .labels
+        .insert("security.istio.io/tlsMode".to_owned(), tls.to_owned());
+
+    if context
+        .metadata()
+        .get(ENABLE_HBONE)
+        .is_some_and(|value| value == "true")
+    {
+        let tunnel = context
+            .label("networking.istio.io/tunnel")
+            .unwrap_or("http");
+        overlay
+            .labels
+            .insert("networking.istio.io/tunnel".to_owned(), tunnel.to_owned());
     }
+
     overlay.annotations = meta::annotations(context);
     if context.values.pilot.cni.enabled {
         overlay.annotations.extend(for_cni(context));
     }
+
     let mut init_containers = Vec::new();
     if context.interception_mode() != "NONE" {
         init_containers.push(init::build(context));
     }
+
     let mut containers = Vec::new();
-    let proxies = if context.is_native() { &mut init_containers } else { &mut containers };
+    let proxies = if context.is_native() {
+        &mut init_containers
+    } else {
+        &mut containers
+    };
+
     proxies.push(container(context)?);
     overlay.spec = PodSpec {
         init_containers: (!init_containers.is_empty()).then_some(init_containers),
@@ -48,6 +76,7 @@ pub(super) fn build(context: &Context<'_>) -> Result<Overlay, InjectError> {
         image_pull_secrets: proxy::pull_secrets(context),
         ..PodSpec::default()
     };
+
     Ok(overlay)
 }
 
@@ -56,29 +85,43 @@ fn for_cni(context: &Context<'_>) -> Vec<(String, String)> {
     let proxy = &context.values.global.proxy;
     let mut annotations = Vec::new();
     let mut set = |name: &str, value: String| annotations.push((name.to_owned(), value));
+
     if context.values.pilot.cni.provider.as_str() == "multus" {
         let networks = context.annotation(multus::NETWORKS).unwrap_or_default();
         set(multus::NETWORKS, multus::with_network(networks));
     }
+
     set(INTERCEPTION_MODE, context.interception_mode().to_owned());
     let traffic = |name: &str| format!("traffic.sidecar.istio.io/{name}");
-    for (name, value) in
-        [("includeOutboundIPRanges", &proxy.include_ip_ranges), ("excludeOutboundIPRanges", &proxy.exclude_ip_ranges)]
-    {
+
+    for (name, value) in [
+        ("includeOutboundIPRanges", &proxy.include_ip_ranges),
+        ("excludeOutboundIPRanges", &proxy.exclude_ip_ranges),
+    ] {
         let ranges = context.annotation_or(&traffic(name), value);
         if !ranges.is_empty() {
             set(&traffic(name), ranges.to_owned());
         }
     }
-    let ports = context.annotation_or(&traffic("includeInboundPorts"), &proxy.include_inbound_ports);
+
+    let ports = context.annotation_or(
+        &traffic("includeInboundPorts"),
+        &proxy.include_inbound_ports,
+    );
     set(&traffic("includeInboundPorts"), ports.to_owned());
-    set(&traffic("excludeInboundPorts"), init::excluded_inbound_ports(context));
+    set(
+        &traffic("excludeInboundPorts"),
+        init::excluded_inbound_ports(context),
+    );
+
     if let Some(ports) = init::outbound_ports(context, init::Included::Yes) {
         set(&traffic("includeOutboundPorts"), ports.to_owned());
     }
+
     if let Some(ports) = init::outbound_ports(context, init::Included::No) {
         set(&traffic("excludeOutboundPorts"), ports.to_owned());
     }
+
     annotations
 }
 
@@ -89,6 +132,7 @@ fn container(context: &Context<'_>) -> Result<Container, InjectError> {
     if !outliers.is_empty() {
         arguments.push(format!("--outlierLogPath={outliers}"));
     }
+
     Ok(Container {
         name: PROXY.to_owned(),
         image: Some(context.image(ImageOf::Proxy)),
@@ -107,11 +151,18 @@ fn container(context: &Context<'_>) -> Result<Container, InjectError> {
     })
 }
 
-/// The lifecycle hooks of the container: from the values, else hooks that wait for the proxy or drain it.
+/// The lifecycle hooks of the container: from the values, else hooks that wait for the proxy or
+/// drain it.
 fn lifecycle(context: &Context<'_>) -> Option<Lifecycle> {
     let proxy = &context.values.global.proxy;
-    let own = proxy.lifecycle.clone().filter(|lifecycle| *lifecycle != Lifecycle::default());
-    let hold = context.proxy_config().hold_application_until_proxy_starts.unwrap_or_default()
+    let own = proxy
+        .lifecycle
+        .clone()
+        .filter(|lifecycle| *lifecycle != Lifecycle::default());
+    let hold = context
+        .proxy_config()
+        .hold_application_until_proxy_starts
+        .unwrap_or_default()
         || proxy.hold_application_until_proxy_starts;
     match (own, context.is_native()) {
         (Some(own), _) => Some(own),
@@ -122,21 +173,44 @@ fn lifecycle(context: &Context<'_>) -> Option<Lifecycle> {
 
 /// The security context of the container.
 fn security_context(context: &Context<'_>) -> SecurityContext {
-    let names = |names: &[&str]| -> Vec<_> { names.iter().map(|name| (*name).to_owned()).collect() };
-    let traced = context.metadata().get(TRACE_LOGGING).is_some_and(|value| value == "true");
+    let names =
+        |names: &[&str]| -> Vec<_> { names.iter().map(|name| (*name).to_owned()).collect() };
+    let traced = context
+        .metadata()
+        .get(TRACE_LOGGING)
+        .is_some_and(|value| value == "true");
     let tproxy = context.interception_mode() == "TPROXY";
-    let low_ports =
-        context.annotation_or("sidecar.istio.io/capNetBindService", &context.values.global.proxy.cap_net_bind_service);
+    let low_ports = context.annotation_or(
+        "sidecar.istio.io/capNetBindService",
+        &context.values.global.proxy.cap_net_bind_service,
+    );
     let low_ports = low_ports == "true";
-    let wanted = [(traced || tproxy, "NET_ADMIN"), (low_ports && !traced, "NET_BIND_SERVICE")];
-    let wanted: Vec<_> = wanted.into_iter().filter(|(wanted, _)| *wanted).map(|(_, name)| name.to_owned()).collect();
+
+    let wanted = [
+        (traced || tproxy, "NET_ADMIN"),
+        (low_ports && !traced, "NET_BIND_SERVICE"),
+    ];
+    let wanted: Vec<_> = wanted
+        .into_iter()
+        .filter(|(wanted, _)| *wanted)
+        .map(|(_, name)| name.to_owned())
+        .collect();
+
     let privileged = traced || context.values.global.proxy.privileged;
     let root = traced || tproxy || low_ports;
-    let group = if root && !traced { PROXY_ID } else { context.ids.group };
+    let group = if root && !traced {
+        PROXY_ID
+    } else {
+        context.ids.group
+    };
+
     SecurityContext {
         allow_privilege_escalation: Some(privileged),
         privileged: Some(privileged),
-        capabilities: Some(Capabilities { add: (!wanted.is_empty()).then_some(wanted), drop: Some(names(&["ALL"])) }),
+        capabilities: Some(Capabilities {
+            add: (!wanted.is_empty()).then_some(wanted),
+            drop: Some(names(&["ALL"])),
+        }),
         read_only_root_filesystem: Some(true),
         run_as_non_root: Some(!root),
         run_as_user: Some(if root { 0 } else { context.ids.user }),

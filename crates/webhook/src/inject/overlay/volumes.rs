@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::core::v1::{
     CSIVolumeSource, ClusterTrustBundleProjection, ConfigMapVolumeSource, DownwardAPIVolumeFile,
-    DownwardAPIVolumeSource, EmptyDirVolumeSource, ObjectFieldSelector, ProjectedVolumeSource, SecretVolumeSource,
-    ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
+    DownwardAPIVolumeSource, EmptyDirVolumeSource, ObjectFieldSelector, ProjectedVolumeSource,
+    SecretVolumeSource, ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -28,41 +28,77 @@ const TOKEN_SECONDS: i64 = 43200;
 
 /// A volume without a source.
 pub(super) fn unsourced(name: &str) -> Volume {
-    Volume { name: name.to_owned(), ..Volume::default() }
+    Volume {
+        name: name.to_owned(),
+        ..Volume::default()
+    }
 }
 
 /// An `emptyDir` volume.
 pub(super) fn empty(name: &str) -> Volume {
-    Volume { empty_dir: Some(EmptyDirVolumeSource::default()), ..unsourced(name) }
+    Volume {
+        empty_dir: Some(EmptyDirVolumeSource::default()),
+        ..unsourced(name)
+    }
 }
 
 pub(super) fn memory(name: &str) -> Volume {
-    let source = EmptyDirVolumeSource { medium: Some("Memory".to_owned()), size_limit: None };
-    Volume { empty_dir: Some(source), ..unsourced(name) }
+    let source = EmptyDirVolumeSource {
+        medium: Some("Memory".to_owned()),
+        size_limit: None,
+    };
+    Volume {
+        empty_dir: Some(source),
+        ..unsourced(name)
+    }
 }
 
 fn config_map(name: &str, config_map: &str, optional: Option<bool>) -> Volume {
-    let source = ConfigMapVolumeSource { name: config_map.to_owned(), optional, ..ConfigMapVolumeSource::default() };
-    Volume { config_map: Some(source), ..unsourced(name) }
+    let source = ConfigMapVolumeSource {
+        name: config_map.to_owned(),
+        optional,
+        ..ConfigMapVolumeSource::default()
+    };
+    Volume {
+        config_map: Some(source),
+        ..unsourced(name)
+    }
 }
 
 /// A volume from an optional secret.
 fn secret(name: &str, secret: String) -> Volume {
-    let source =
-        SecretVolumeSource { optional: Some(true), secret_name: Some(secret), ..SecretVolumeSource::default() };
-    Volume { secret: Some(source), ..unsourced(name) }
+    let source = SecretVolumeSource {
+        optional: Some(true),
+        secret_name: Some(secret),
+        ..SecretVolumeSource::default()
+    };
+    Volume {
+        secret: Some(source),
+        ..unsourced(name)
+    }
 }
 
 pub(super) fn mount(name: &str, path: &str) -> VolumeMount {
-    VolumeMount { name: name.to_owned(), mount_path: path.to_owned(), ..VolumeMount::default() }
+    VolumeMount {
+        name: name.to_owned(),
+        mount_path: path.to_owned(),
+        ..VolumeMount::default()
+    }
 }
 
 fn read_only(name: &str, path: &str) -> VolumeMount {
-    VolumeMount { read_only: Some(true), ..mount(name, path) }
+    VolumeMount {
+        read_only: Some(true),
+        ..mount(name, path)
+    }
 }
 
-/// The mounts of every proxy, in the order of the chart's templates; the CRL requires the control plane's own CA.
-pub(super) fn mounts_of_proxy(context: &Context<'_>, revoked: Option<VolumeMount>) -> Vec<VolumeMount> {
+/// The mounts of every proxy, in the order of the chart's templates; the CRL requires the control
+/// plane's own CA.
+pub(super) fn mounts_of_proxy(
+    context: &Context<'_>,
+    revoked: Option<VolumeMount>,
+) -> Vec<VolumeMount> {
     let mut mounts = vec![
         mount("workload-socket", "/var/run/secrets/workload-spiffe-uds"),
         mount("credential-socket", "/var/run/secrets/credential-uds"),
@@ -92,8 +128,14 @@ pub(super) fn certificates(context: &Context<'_>, plain: Volume) -> Volume {
         return plain;
     }
     let driver = "workloadcertificates.security.cloud.google.com".to_owned();
-    let source = CSIVolumeSource { driver, ..CSIVolumeSource::default() };
-    Volume { csi: Some(source), ..unsourced("gke-workload-certificate") }
+    let source = CSIVolumeSource {
+        driver,
+        ..CSIVolumeSource::default()
+    };
+    Volume {
+        csi: Some(source),
+        ..unsourced("gke-workload-certificate")
+    }
 }
 
 /// The mount of the pod's certificates.
@@ -114,34 +156,57 @@ pub(super) fn bootstrap(context: &Context<'_>) -> Option<Volume> {
 
 pub(super) fn bootstrap_mount(context: &Context<'_>) -> Option<VolumeMount> {
     context.annotation(BOOTSTRAP_OVERRIDE)?;
-    Some(mount("custom-bootstrap-volume", "/etc/istio/custom-bootstrap"))
+    Some(mount(
+        "custom-bootstrap-volume",
+        "/etc/istio/custom-bootstrap",
+    ))
 }
 
 /// The volumes of every agent: its data, the downward API, and the service account token.
 pub(super) fn agent(context: &Context<'_>) -> [Volume; 3] {
     let file = |name: &str| DownwardAPIVolumeFile {
         path: name.to_owned(),
-        field_ref: Some(ObjectFieldSelector { api_version: None, field_path: format!("metadata.{name}") }),
+        field_ref: Some(ObjectFieldSelector {
+            api_version: None,
+            field_path: format!("metadata.{name}"),
+        }),
         ..DownwardAPIVolumeFile::default()
     };
+
     let items = Some(vec![file("labels"), file("annotations")]);
-    let podinfo = DownwardAPIVolumeSource { default_mode: None, items };
+    let podinfo = DownwardAPIVolumeSource {
+        default_mode: None,
+        items,
+    };
     let token = ServiceAccountTokenProjection {
         audience: Some(context.values.global.sds.token.aud.to_string()),
         expiration_seconds: Some(TOKEN_SECONDS),
         path: "istio-token".to_owned(),
     };
-    let token = VolumeProjection { service_account_token: Some(token), ..VolumeProjection::default() };
+    let token = VolumeProjection {
+        service_account_token: Some(token),
+        ..VolumeProjection::default()
+    };
+
     [
         empty("istio-data"),
-        Volume { downward_api: Some(podinfo), ..unsourced("istio-podinfo") },
-        Volume { projected: Some(projected(token)), ..unsourced("istio-token") },
+        Volume {
+            downward_api: Some(podinfo),
+            ..unsourced("istio-podinfo")
+        },
+        Volume {
+            projected: Some(projected(token)),
+            ..unsourced("istio-token")
+        },
     ]
 }
 
 /// A projected source with a single projection.
 fn projected(source: VolumeProjection) -> ProjectedVolumeSource {
-    ProjectedVolumeSource { default_mode: None, sources: Some(vec![source]) }
+    ProjectedVolumeSource {
+        default_mode: None,
+        sources: Some(vec![source]),
+    }
 }
 
 /// Whether certificates are verified with the control plane's own CA.
@@ -154,17 +219,31 @@ pub(super) fn roots(context: &Context<'_>) -> Option<Volume> {
     if !trusts_own_ca(context) {
         return None;
     }
+
     let name = &context.values.global.trust_bundle_name;
+
     if !context.values.pilot.uses_trust_bundles() {
-        return Some(config_map("istiod-ca-cert", name.or("istio-ca-root-cert"), None));
+        return Some(config_map(
+            "istiod-ca-cert",
+            name.or("istio-ca-root-cert"),
+            None,
+        ));
     }
+
     let bundle = ClusterTrustBundleProjection {
         name: Some(format!("istio.io:istiod-ca:{}", name.or("root-cert"))),
         path: "root-cert.pem".to_owned(),
         ..ClusterTrustBundleProjection::default()
     };
-    let source = VolumeProjection { cluster_trust_bundle: Some(bundle), ..VolumeProjection::default() };
-    Some(Volume { projected: Some(projected(source)), ..unsourced("istiod-ca-cert") })
+    let source = VolumeProjection {
+        cluster_trust_bundle: Some(bundle),
+        ..VolumeProjection::default()
+    };
+
+    Some(Volume {
+        projected: Some(projected(source)),
+        ..unsourced("istiod-ca-cert")
+    })
 }
 
 /// The volume of the certificate revocation list.
@@ -179,12 +258,20 @@ pub(super) fn mtls_certificates(context: &Context<'_>) -> Option<Volume> {
         "" => "default",
         account => account,
     };
-    context.values.global.mount_mtls_certs.then(|| secret("istio-certs", format!("istio.{account}")))
+    context
+        .values
+        .global
+        .mount_mtls_certs
+        .then(|| secret("istio-certs", format!("istio.{account}")))
 }
 
 /// The mount of certificates from the service account's secret.
 pub(super) fn mtls_certificates_mount(context: &Context<'_>) -> Option<VolumeMount> {
-    context.values.global.mount_mtls_certs.then(|| read_only("istio-certs", "/etc/certs/"))
+    context
+        .values
+        .global
+        .mount_mtls_certs
+        .then(|| read_only("istio-certs", "/etc/certs/"))
 }
 
 /// The directory of the CA certificates that verify Lightstep's collector.
@@ -192,7 +279,12 @@ fn lightstep_folder<'a>(context: &Context<'a>) -> Option<&'a str> {
     if context.values.global.proxy.tracer.as_str() != "lightstep" {
         return None;
     }
-    let tls = context.proxy_config().tracing.as_ref()?.tls_settings.as_ref()?;
+    let tls = context
+        .proxy_config()
+        .tracing
+        .as_ref()?
+        .tls_settings
+        .as_ref()?;
     let file = tls.ca_certificates.as_str();
     file.get(..file.rfind('/').map_or(0, |slash| slash + 1))
 }
@@ -221,38 +313,66 @@ pub(super) fn mounts_of_user(context: &Context<'_>) -> Result<Vec<VolumeMount>, 
     typed_entries(context, USER_VOLUME_MOUNT)
 }
 
-/// The entries of a JSON annotation, each with its key as name unless the entry has a name. Typed decoding drops
-/// unknown fields.
-fn typed_entries<T: DeserializeOwned>(context: &Context<'_>, annotation: &str) -> Result<Vec<T>, InjectError> {
+/// The entries of a JSON annotation, each with its key as name unless the entry has a name. Typed
+/// decoding drops unknown fields.
+fn typed_entries<T: DeserializeOwned>(
+    context: &Context<'_>,
+    annotation: &str,
+) -> Result<Vec<T>, InjectError> {
     let entries = json_entries(context, annotation)?.into_iter();
     let typed = entries.map(|(name, mut value)| {
         if let Value::Object(fields) = &mut value {
             fields.entry("name").or_insert(Value::String(name));
         }
-        serde_json::from_value(value).map_err(|error| bad_json(context, annotation, &error.to_string()))
+        serde_json::from_value(value)
+            .map_err(|error| bad_json(context, annotation, &error.to_string()))
     });
     typed.collect()
 }
 
-/// The entries of an annotation that contains a JSON object or list; empty if the annotation is absent.
+/// The entries of an annotation that contains a JSON object or list; empty if the annotation is
+/// absent.
 ///
 /// # Errors
 /// When the annotation contains anything else.
-pub(super) fn json_entries(context: &Context<'_>, annotation: &str) -> Result<Vec<(String, Value)>, InjectError> {
-    let Some(text) = context.annotation(annotation) else { return Ok(Vec::new()) };
+pub(super) fn json_entries(
+    context: &Context<'_>,
+    annotation: &str,
+) -> Result<Vec<(String, Value)>, InjectError> {
+    let Some(text) = context.annotation(annotation) else {
+        return Ok(Vec::new());
+    };
+
     match serde_json::from_str(text) {
         Ok(Value::Null) => Ok(Vec::new()),
         Ok(Value::Object(fields)) => Ok(fields.into_iter().collect()),
-        Ok(Value::Array(items)) => Ok(items.into_iter().enumerate().map(|(at, item)| (at.to_string(), item)).collect()),
+        Ok(Value::Array(items)) => Ok(items
+            .into_iter()
+            .enumerate()
+            .map(|(at, item)| (at.to_string(), item))
+            .collect()),
         Ok(Value::Bool(_) | Value::Number(_) | Value::String(_)) => {
             Err(bad_json(context, annotation, "it is not a JSON object"))
         }
-        Err(error) => Err(bad_json(context, annotation, &format!("it is not JSON: {error}"))),
+        Err(error) => Err(bad_json(
+            context,
+            annotation,
+            &format!("it is not JSON: {error}"),
+        )),
     }
 }
 
 /// The error for an annotation with invalid JSON.
 fn bad_json(context: &Context<'_>, annotation: &str, reason: &str) -> InjectError {
-    let value = context.annotation(annotation).unwrap_or_default().chars().take(120).collect();
-    InjectError::Annotation { name: annotation.to_owned(), value, reason: reason.to_owned() }
+    let value = context
+        .annotation(annotation)
+        .unwrap_or_default()
+        .chars()
+        .take(120)
+        .collect();
+    InjectError::Annotation {
+        name: annotation.to_owned(),
+        value,
+        reason: reason.to_owned(),
+    }
 }

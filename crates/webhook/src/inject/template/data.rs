@@ -20,7 +20,10 @@ pub(super) struct Fixed {
 impl Fixed {
     /// Creates the data from values and mesh config.
     pub(super) fn new(values: &Json, mesh: &MeshConfig) -> Self {
-        Self { values: of_json(values), mesh: of_message(mesh) }
+        Self {
+            values: of_json(values),
+            mesh: of_message(mesh),
+        }
     }
 }
 
@@ -31,7 +34,9 @@ fn of_message(message: &impl Serialize) -> Value {
 
 /// The proxy config; its JSON is the text for the proxy's environment.
 pub(super) fn proxy_config(config: &ProxyConfig, json: &str) -> Value {
-    let Value::Map(entries) = of_message(config) else { return Value::Nil };
+    let Value::Map(entries) = of_message(config) else {
+        return Value::Nil;
+    };
     let mut entries = (*entries).clone();
     entries.insert(JSON.into(), text(json));
     map(entries)
@@ -74,8 +79,12 @@ fn metadata(pod: &Json, namespace: &str) -> Value {
     let fields = pod::as_map(&mut meta);
     fields.remove("managedFields");
     fields.insert("namespace".to_owned(), Json::String(namespace.to_owned()));
-    let zeros =
-        [("Name", Unset::Text), ("GenerateName", Unset::Text), ("Labels", Unset::Map), ("Annotations", Unset::Map)];
+    let zeros = [
+        ("Name", Unset::Text),
+        ("GenerateName", Unset::Text),
+        ("Labels", Unset::Map),
+        ("Annotations", Unset::Map),
+    ];
     with_zeros(of_struct(&meta), &zeros)
 }
 
@@ -92,16 +101,24 @@ fn spec(pod: &Json) -> Value {
         ("Volumes", Unset::List),
         ("ImagePullSecrets", Unset::List),
     ];
-    let Value::Map(entries) = with_zeros(of_struct(pod.get("spec").unwrap_or(&empty)), &zeros) else {
+
+    let Value::Map(entries) = with_zeros(of_struct(pod.get("spec").unwrap_or(&empty)), &zeros)
+    else {
         return Value::Nil;
     };
+
     let mut entries = (*entries).clone();
+
     for list in ["Containers", "InitContainers"] {
         if let Some(Value::List(containers)) = entries.get(list) {
-            let containers = containers.iter().map(|one| container(one.clone())).collect();
+            let containers = containers
+                .iter()
+                .map(|one| container(one.clone()))
+                .collect();
             entries.insert(list.into(), Value::List(containers));
         }
     }
+
     map(entries)
 }
 
@@ -115,31 +132,69 @@ fn container(value: Value) -> Value {
         ("Command", Unset::List),
         ("VolumeMounts", Unset::List),
     ];
-    let Value::Map(entries) = with_zeros(value, &zeros) else { return Value::Nil };
+
+    let Value::Map(entries) = with_zeros(value, &zeros) else {
+        return Value::Nil;
+    };
+
     let mut entries = (*entries).clone();
     if let Some(Value::List(ports)) = entries.get("Ports") {
-        let zeros =
-            [("Name", Unset::Text), ("Protocol", Unset::Text), ("HostIP", Unset::Text), ("HostPort", Unset::Zero)];
-        let ports = ports.iter().map(|port| with_zeros(port.clone(), &zeros)).collect();
+        let zeros = [
+            ("Name", Unset::Text),
+            ("Protocol", Unset::Text),
+            ("HostIP", Unset::Text),
+            ("HostPort", Unset::Zero),
+        ];
+        let ports = ports
+            .iter()
+            .map(|port| with_zeros(port.clone(), &zeros))
+            .collect();
         entries.insert("Ports".into(), Value::List(ports));
     }
+
     map(entries)
 }
 
 /// All data for a pod.
 pub(super) fn data(fixed: &Fixed, context: &Context<'_>) -> Value {
     let workload = context.workload;
-    let policy = context.mesh.inbound_traffic_policy.as_ref().map(|policy| policy.mode);
-    let inbound = if policy == Some(InboundTrafficPolicyMode::Localhost) { "localhost" } else { "passthrough" };
-    let pair = |a: (&str, &str), b: (&str, &str)| {
-        map([a, b].into_iter().map(|(name, value)| (name.into(), text(value))).collect())
+    let policy = context
+        .mesh
+        .inbound_traffic_policy
+        .as_ref()
+        .map(|policy| policy.mode);
+
+    let inbound = if policy == Some(InboundTrafficPolicyMode::Localhost) {
+        "localhost"
+    } else {
+        "passthrough"
     };
+
+    let pair = |a: (&str, &str), b: (&str, &str)| {
+        map([a, b]
+            .into_iter()
+            .map(|(name, value)| (name.into(), text(value)))
+            .collect())
+    };
+
     let entries = [
-        ("TypeMeta", pair(("APIVersion", &workload.api_version), ("Kind", &workload.kind))),
-        ("DeploymentMeta", pair(("Name", &workload.name), ("Namespace", &workload.namespace))),
+        (
+            "TypeMeta",
+            pair(
+                ("APIVersion", &workload.api_version),
+                ("Kind", &workload.kind),
+            ),
+        ),
+        (
+            "DeploymentMeta",
+            pair(("Name", &workload.name), ("Namespace", &workload.namespace)),
+        ),
         ("ObjectMeta", metadata(context.pod, &workload.namespace)),
         ("Spec", spec(context.pod)),
-        ("ProxyConfig", proxy_config(context.proxy_config(), &context.proxy.json)),
+        (
+            "ProxyConfig",
+            proxy_config(context.proxy_config(), &context.proxy.json),
+        ),
         ("MeshConfig", fixed.mesh.clone()),
         ("Values", fixed.values.clone()),
         ("Revision", text(context.revision)),
@@ -151,5 +206,9 @@ pub(super) fn data(fixed: &Fixed, context: &Context<'_>) -> Value {
         ("InboundTrafficPolicyMode", text(inbound)),
         ("CompliancePolicy", text(context.compliance_policy)),
     ];
-    map(entries.into_iter().map(|(name, value)| (name.into(), value)).collect())
+
+    map(entries
+        .into_iter()
+        .map(|(name, value)| (name.into(), value))
+        .collect())
 }

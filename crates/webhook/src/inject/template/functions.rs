@@ -1,5 +1,6 @@
-//! The functions of templates: Istio's own (`pkg/kube/inject/template.go`), and deterministic functions of sprig.
-//! Functions that depend on time, random numbers, files or the network are not available.
+//! The functions of templates: Istio's own (`pkg/kube/inject/template.go`), and deterministic
+//! functions of sprig. Functions that depend on time, random numbers, files or the network are not
+//! available.
 
 mod arguments;
 mod istio;
@@ -31,15 +32,21 @@ pub(super) fn all(environment: &BTreeMap<String, String>) -> FuncMap {
         numbers::FUNCTIONS,
         istio::FUNCTIONS,
     ];
+
     let mut functions = FuncMap::new();
     for (name, function) in tables.into_iter().flatten() {
         functions.insert((*name).to_owned(), Arc::new(*function));
     }
+
     let environment = environment.clone();
     let env = move |args: &[Value]| {
-        let set = environment.get(&text_at(args, 0)?).filter(|value| !value.is_empty());
-        set.map_or_else(|| text_at(args, 1), |value| Ok(value.clone())).map(text)
+        let set = environment
+            .get(&text_at(args, 0)?)
+            .filter(|value| !value.is_empty());
+        set.map_or_else(|| text_at(args, 1), |value| Ok(value.clone()))
+            .map(text)
     };
+
     functions.insert("env".to_owned(), Arc::new(env));
     functions
 }

@@ -14,7 +14,10 @@ fn part(gateway: &Json, name: &str, zeros: &[(&str, Unset)]) -> Value {
 }
 
 fn texts(texts: &std::collections::BTreeMap<String, String>) -> Value {
-    map(texts.iter().map(|(name, value)| (name.as_str().into(), text(value.as_str()))).collect())
+    map(texts
+        .iter()
+        .map(|(name, value)| (name.as_str().into(), text(value.as_str())))
+        .collect())
 }
 
 fn port(port: &GatewayPort) -> Value {
@@ -24,10 +27,14 @@ fn port(port: &GatewayPort) -> Value {
         ("Protocol", text(port.protocol)),
         ("AppProtocol", text(port.app_protocol.as_str())),
     ];
-    map(entries.into_iter().map(|(name, value)| (name.into(), value)).collect())
+    map(entries
+        .into_iter()
+        .map(|(name, value)| (name.into(), value))
+        .collect())
 }
 
-/// All data for a Gateway. As in Go, the fields of its metadata are next to the controller's fields.
+/// All data for a Gateway. As in Go, the fields of its metadata are next to the controller's
+/// fields.
 pub(super) fn data(fixed: &Fixed, proxies: &Proxies<'_>) -> Value {
     let request = proxies.request;
     let zeros = [
@@ -37,6 +44,7 @@ pub(super) fn data(fixed: &Fixed, proxies: &Proxies<'_>) -> Value {
         ("Labels", Unset::Map),
         ("Annotations", Unset::Map),
     ];
+
     let meta = part(request.gateway, "metadata", &zeros);
     let mut all = match &meta {
         Value::Map(entries) => (**entries).clone(),
@@ -44,15 +52,38 @@ pub(super) fn data(fixed: &Fixed, proxies: &Proxies<'_>) -> Value {
     };
     all.remove(super::value::JSON);
     let entries = [
-        ("TypeMeta", part(&Json::Null, "", &[("APIVersion", Unset::Text), ("Kind", Unset::Text)])),
+        (
+            "TypeMeta",
+            part(
+                &Json::Null,
+                "",
+                &[("APIVersion", Unset::Text), ("Kind", Unset::Text)],
+            ),
+        ),
         ("ObjectMeta", meta),
-        ("Spec", part(request.gateway, "spec", &[("Addresses", Unset::List), ("Listeners", Unset::List)])),
-        ("Status", part(request.gateway, "status", &[("Addresses", Unset::List)])),
+        (
+            "Spec",
+            part(
+                request.gateway,
+                "spec",
+                &[("Addresses", Unset::List), ("Listeners", Unset::List)],
+            ),
+        ),
+        (
+            "Status",
+            part(request.gateway, "status", &[("Addresses", Unset::List)]),
+        ),
         ("GatewayClass", text(request.class)),
-        ("GatewayNameLabel", text("gateway.networking.k8s.io/gateway-name")),
+        (
+            "GatewayNameLabel",
+            text("gateway.networking.k8s.io/gateway-name"),
+        ),
         ("DeploymentName", text(request.deployment)),
         ("ServiceAccount", text(request.service_account)),
-        ("Ports", Value::List(request.ports.iter().map(port).collect())),
+        (
+            "Ports",
+            Value::List(request.ports.iter().map(port).collect()),
+        ),
         ("ServiceType", text(request.service_type)),
         ("ClusterID", text(request.cluster)),
         ("KubeVersion", Value::Int(request.kube_version)),
@@ -66,10 +97,19 @@ pub(super) fn data(fixed: &Fixed, proxies: &Proxies<'_>) -> Value {
         ("IsEastWestGateway", Value::Bool(request.east_west)),
         ("ControllerLabel", text(request.controller)),
         ("ProxyImage", text(proxies.image)),
-        ("ProxyConfig", proxy_config(&proxies.proxy.config, &proxies.proxy.json)),
+        (
+            "ProxyConfig",
+            proxy_config(&proxies.proxy.config, &proxies.proxy.json),
+        ),
         ("MeshConfig", fixed.mesh.clone()),
         ("Values", fixed.values.clone()),
     ];
-    all.extend(entries.into_iter().map(|(name, value)| (name.into(), value)));
+
+    all.extend(
+        entries
+            .into_iter()
+            .map(|(name, value)| (name.into(), value)),
+    );
+
     map(all)
 }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// The maximum output of one template or function, in bytes. Istio's longest template writes about ten thousand bytes.
+/// The maximum output of one template or function, in bytes. Istio's longest template writes about
+/// ten thousand bytes.
 pub(super) const MAX_BYTES: usize = 1 << 20;
 
 /// A string buffer with a size limit.

@@ -1,7 +1,8 @@
 //! Validation and adaptation of parsed templates.
 //!
-//! The data differs from Go: methods of protos are fields here, so `GetX` becomes `X`, and `GetValue` and `String` are
-//! removed. Functions must be known, and templates must not be recursive.
+//! The data differs from Go: methods of protos are fields here, so `GetX` becomes `X`, and
+//! `GetValue` and `String` are removed. Functions must be known, and templates must not be
+//! recursive.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,17 +17,30 @@ pub(super) type Trees = BTreeMap<String, ListNode>;
 /// Validates and adapts templates; `main` is the template to render.
 ///
 /// # Errors
-/// When a template calls an unknown function or template, is recursive, or expands to too many nodes.
-pub(super) fn adapt(trees: &mut Trees, main: &str, known: &dyn Fn(&str) -> bool) -> Result<(), String> {
+/// When a template calls an unknown function or template, is recursive, or expands to too many
+/// nodes.
+pub(super) fn adapt(
+    trees: &mut Trees,
+    main: &str,
+    known: &dyn Fn(&str) -> bool,
+) -> Result<(), String> {
     let mut calls = BTreeMap::new();
+
     for (name, tree) in trees.iter_mut() {
-        let mut walk = Walk { known, nodes: 0, called: Vec::new() };
+        let mut walk = Walk {
+            known,
+            nodes: 0,
+            called: Vec::new(),
+        };
         walk.list(tree)?;
         calls.insert(name.clone(), (walk.nodes, walk.called));
     }
+
     let nodes = written_out(&calls, main, &mut BTreeSet::new())?;
     if nodes > MAX_NODES {
-        Err(format!("it has {nodes} nodes including all called templates; the maximum is {MAX_NODES}"))
+        Err(format!(
+            "it has {nodes} nodes including all called templates; the maximum is {MAX_NODES}"
+        ))
     } else {
         Ok(())
     }
@@ -38,7 +52,9 @@ fn written_out(
     name: &str,
     above: &mut BTreeSet<String>,
 ) -> Result<usize, String> {
-    let Some((own, called)) = calls.get(name) else { return Err(format!("unknown template {name:?}")) };
+    let Some((own, called)) = calls.get(name) else {
+        return Err(format!("unknown template {name:?}"));
+    };
     if !above.insert(name.to_owned()) {
         return Err(format!("template {name:?} calls itself"));
     }
@@ -72,6 +88,7 @@ impl Walk<'_> {
     /// Visits a node.
     fn node(&mut self, node: &mut Node) -> Result<(), String> {
         self.nodes += 1;
+
         match node {
             Node::List(list) => self.list(list),
             Node::Text(_) | Node::Break(_) | Node::Continue(_) => Ok(()),
@@ -79,7 +96,10 @@ impl Walk<'_> {
             Node::If(branch) | Node::Range(branch) | Node::With(branch) => {
                 self.pipe(&mut branch.pipe)?;
                 self.list(&mut branch.body)?;
-                branch.else_body.iter_mut().try_for_each(|list| self.list(list))
+                branch
+                    .else_body
+                    .iter_mut()
+                    .try_for_each(|list| self.list(list))
             }
             Node::Template(call) => {
                 self.called.push(call.name.to_string());
@@ -91,16 +111,20 @@ impl Walk<'_> {
 
     /// Visits a pipeline.
     fn pipe(&mut self, pipe: &mut PipeNode) -> Result<(), String> {
-        pipe.commands.iter_mut().try_for_each(|command: &mut CommandNode| {
-            self.nodes += 1;
-            command.args.iter_mut().try_for_each(|expr| self.expr(expr))
-        })
+        pipe.commands
+            .iter_mut()
+            .try_for_each(|command: &mut CommandNode| {
+                self.nodes += 1;
+                command.args.iter_mut().try_for_each(|expr| self.expr(expr))
+            })
     }
 
     /// Visits an expression.
     fn expr(&mut self, expr: &mut Expr) -> Result<(), String> {
         match expr {
-            Expr::Dot(_) | Expr::String(..) | Expr::Number(..) | Expr::Bool(..) | Expr::Nil(_) => Ok(()),
+            Expr::Dot(_) | Expr::String(..) | Expr::Number(..) | Expr::Bool(..) | Expr::Nil(_) => {
+                Ok(())
+            }
             Expr::Field(_, fields) | Expr::Variable(_, _, fields) => {
                 without_methods(fields);
                 Ok(())
@@ -125,7 +149,9 @@ fn without_methods(fields: &mut Vec<SmolStr>) {
     }
     fields.retain(|field| field != "GetValue" && field != "String");
     for field in fields {
-        let bare = field.strip_prefix("Get").filter(|rest| rest.starts_with(|first: char| first.is_ascii_uppercase()));
+        let bare = field
+            .strip_prefix("Get")
+            .filter(|rest| rest.starts_with(|first: char| first.is_ascii_uppercase()));
         if let Some(bare) = bare.map(SmolStr::from) {
             *field = bare;
         }

@@ -1,7 +1,8 @@
 //! Conversion between template values and JSON.
 //!
-//! Structs in Go are maps with the fields' Go names, plus the struct's JSON under the empty key, which no template can
-//! reference: functions that serialize structs to JSON or YAML read the JSON from there.
+//! Structs in Go are maps with the fields' Go names, plus the struct's JSON under the empty key,
+//! which no template can reference: functions that serialize structs to JSON or YAML read the JSON
+//! from there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,7 +41,10 @@ pub(super) fn of_json(json: &Json) -> Value {
         },
         Json::String(value) => text(value.as_str()),
         Json::Array(items) => Value::List(items.iter().map(of_json).collect()),
-        Json::Object(fields) => map(fields.iter().map(|(key, value)| (key.as_str().into(), of_json(value))).collect()),
+        Json::Object(fields) => map(fields
+            .iter()
+            .map(|(key, value)| (key.as_str().into(), of_json(value)))
+            .collect()),
     }
 }
 
@@ -70,9 +74,17 @@ pub(super) fn of_struct(json: &Json) -> Value {
                 .filter(|(_, value)| !value.is_null())
                 .map(|(key, value)| {
                     let plain = MAPS.contains(&key.as_str());
-                    (go_name(key).into(), if plain { of_json(value) } else { of_struct(value) })
+                    (
+                        go_name(key).into(),
+                        if plain {
+                            of_json(value)
+                        } else {
+                            of_struct(value)
+                        },
+                    )
                 })
                 .collect();
+
             entries.insert(JSON.into(), text(super::super::go_json::text(json)));
             map(entries)
         }
@@ -93,6 +105,7 @@ fn go_name(field: &str) -> String {
         "apiVersion" => return "APIVersion".to_owned(),
         _ => {}
     }
+
     for (prefix, name) in [("http", "HTTP"), ("tcp", "TCP"), ("dns", "DNS")] {
         if let Some(rest) = field.strip_prefix(prefix)
             && rest.starts_with(|first: char| first.is_ascii_uppercase())
@@ -100,8 +113,14 @@ fn go_name(field: &str) -> String {
             return format!("{name}{rest}");
         }
     }
+
     let mut letters = field.chars();
-    letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()
+    letters
+        .next()
+        .map(|first| first.to_ascii_uppercase())
+        .into_iter()
+        .chain(letters)
+        .collect()
 }
 
 /// Converts a value to JSON.
@@ -118,6 +137,7 @@ fn follow(value: &Value, depth: usize, parts: &mut usize) -> Result<Json, Templa
     if depth > MAX_DEPTH || *parts > MAX_PARTS {
         return Err(TemplateError::Exec("a value is too large".to_owned()));
     }
+
     Ok(match value {
         Value::Nil | Value::Function(_) => Json::Null,
         Value::Bool(value) => Json::Bool(*value),
@@ -125,9 +145,12 @@ fn follow(value: &Value, depth: usize, parts: &mut usize) -> Result<Json, Templa
         Value::Uint(number) => Json::from(*number),
         Value::Float(number) => Json::from(*number),
         Value::String(value) => Json::String(value.to_string()),
-        Value::List(items) => {
-            Json::Array(items.iter().map(|item| follow(item, depth + 1, parts)).collect::<Result<_, _>>()?)
-        }
+        Value::List(items) => Json::Array(
+            items
+                .iter()
+                .map(|item| follow(item, depth + 1, parts))
+                .collect::<Result<_, _>>()?,
+        ),
         Value::Map(entries) => match entries.get(JSON).and_then(Value::as_str) {
             Some(json) => serde_json::from_str(json).unwrap_or(Json::Null),
             None => Json::Object(

@@ -62,7 +62,8 @@ values! {
         /// Whether certificates from a secret are mounted.
         #[serde(deserialize_with = "flag")]
         mount_mtls_certs: bool = false;
-        /// The name of the ConfigMap or ClusterTrustBundle with the root certificates; empty is Istio's.
+        /// The name of the ConfigMap or ClusterTrustBundle with the root certificates; empty is
+        /// Istio's.
         trust_bundle_name: Text = Text::default();
         /// The trust domain if mesh config has none.
         trust_domain: Text = Text::default();
@@ -224,8 +225,14 @@ impl Resources {
     /// The chart's defaults.
     fn of_chart() -> Self {
         let map = |cpu: &str, memory: &str| {
-            BTreeMap::from([("cpu".to_owned(), cpu.into()), ("memory".to_owned(), memory.into())])
+            BTreeMap::from([
+                ("cpu".to_owned(), cpu.into()),
+                ("memory".to_owned(), memory.into()),
+            ])
         };
-        Self { requests: map("100m", "128Mi"), limits: map("2000m", "1024Mi") }
+        Self {
+            requests: map("100m", "128Mi"),
+            limits: map("2000m", "1024Mi"),
+        }
     }
 }

@@ -6,7 +6,9 @@ use super::*;
 fn settings() -> Vec<(String, Value)> {
     let table = include_str!("../../../../../tests/chart/navarch.txt");
     // This value omits the ConfigMap, so the injector cannot read it.
-    let rows = table.lines().filter(|line| !line.starts_with("global.omitSidecarInjectorConfigMap"));
+    let rows = table
+        .lines()
+        .filter(|line| !line.starts_with("global.omitSidecarInjectorConfigMap"));
     let rows = rows.filter_map(|line| line.strip_suffix(" -> injector"));
     rows.filter_map(|row| {
         let (path, setting) = row.split(" with ").next()?.split_once(" = ")?;
@@ -22,8 +24,14 @@ fn only_chart_values_for_injection_are_read() {
     assert!(settings.len() > 35, "{settings:?}");
     for (path, setting) in settings {
         // The chart copies values without a prefix to `pilot`.
-        let path = if path.starts_with("cni.") { format!("pilot.{path}") } else { path };
-        let value = path.rsplit('.').fold(setting, |value, key| json!({ key: value }));
+        let path = if path.starts_with("cni.") {
+            format!("pilot.{path}")
+        } else {
+            path
+        };
+        let value = path
+            .rsplit('.')
+            .fold(setting, |value, key| json!({ key: value }));
         let (read, _) = Values::parse(&value.to_string()).unwrap();
         assert_ne!(read, usual, "{path} is not read");
     }

@@ -82,10 +82,14 @@ impl<'de> Deserialize<'de> for Text {
 }
 
 /// Parses a boolean that may be quoted.
-pub(in crate::inject) fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+pub(in crate::inject) fn flag<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<bool, D::Error> {
     match Text::deserialize(deserializer)?.as_str() {
         "true" => Ok(true),
         "false" | "" => Ok(false),
-        other => Err(D::Error::custom(format!("{other:?} is neither true nor false"))),
+        other => Err(D::Error::custom(format!(
+            "{other:?} is neither true nor false"
+        ))),
     }
 }

@@ -11,19 +11,43 @@ use super::rig::*;
 
 const KIND: ResourceType = ResourceType::Workload;
 
-/// The push thread says which workloads there are for the client, by UID and the last part of their address; of what it asked for,
-/// `/10.0.0.9` means nothing.
+/// The push thread says which workloads there are for the client, by UID and the last part of their
+/// address; of what it asked for, `/10.0.0.9` means nothing.
 fn tell(rig: &mut Rig, workloads: &[(&str, u8)], answers: u32) {
     let one = |(uid, last): &(&str, u8)| {
         let addresses = vec![vec![10, 0, 0, *last].into()];
-        let workload = Workload { uid: (*uid).to_owned(), addresses, ..Workload::default() };
-        Arc::new(Resource::new(KIND, ResourceName::new(uid), workload.encode_to_vec().into()))
+        let workload = Workload {
+            uid: (*uid).to_owned(),
+            addresses,
+            ..Workload::default()
+        };
+        Arc::new(Resource::new(
+            KIND,
+            ResourceName::new(uid),
+            workload.encode_to_vec().into(),
+        ))
     };
+
     let unknown = Some(Arc::new([ResourceName::new("/10.0.0.9")].into()));
     let resources = workloads.iter().map(one).collect();
-    let collection = Arc::new(Collection { kind: KIND, resources, unknown });
-    let update = Update { collection, revision: 1, answers, reason: Default::default(), since: Instant::now() };
-    assert_eq!(rig.session.step(Event::Update(KIND, update), &rig.frames), []);
+    let collection = Arc::new(Collection {
+        kind: KIND,
+        resources,
+        unknown,
+    });
+
+    let update = Update {
+        collection,
+        revision: 1,
+        answers,
+        reason: Default::default(),
+        since: Instant::now(),
+    };
+
+    assert_eq!(
+        rig.session.step(Event::Update(KIND, update), &rig.frames),
+        []
+    );
 }
 
 /// Names with their aliases, and names that are gone, of the next response; acknowledged.
@@ -31,9 +55,15 @@ fn tell(rig: &mut Rig, workloads: &[(&str, u8)], answers: u32) {
 fn next(rig: &mut Rig) -> (Vec<String>, Vec<String>) {
     let response = rig.session.next(rig.now, &rig.frames).expect("a response");
     let decoded = RawDeltaDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
-    let names = decoded.resources.into_iter().map(|one| format!("{} {}", one.name, one.aliases.join(",")));
+    let names = decoded
+        .resources
+        .into_iter()
+        .map(|one| format!("{} {}", one.name, one.aliases.join(",")));
     rig.request(delta(KIND, &[], &response.nonce, None));
-    (names.collect(), response.removed.iter().map(ToString::to_string).collect())
+    (
+        names.collect(),
+        response.removed.iter().map(ToString::to_string).collect(),
+    )
 }
 
 fn subscribe(rig: &mut Rig, names: &[&str]) {
@@ -45,10 +75,18 @@ fn a_resource_requested_by_address_is_sent_under_its_own_name() {
     let mut rig = Rig::new(Protocol::Delta);
     subscribe(&mut rig, &["/10.0.0.1", "/10.0.0.9"]);
     tell(&mut rig, &[("a", 1), ("b", 2)], 1);
-    assert_eq!(next(&mut rig), (strings(&["a /10.0.0.1", "b /10.0.0.2"]), strings(&["/10.0.0.9"])));
+    assert_eq!(
+        next(&mut rig),
+        (
+            strings(&["a /10.0.0.1", "b /10.0.0.2"]),
+            strings(&["/10.0.0.9"])
+        )
+    );
+
     // A removed workload is sent by the name that the client subscribed to.
     tell(&mut rig, &[("b", 2)], 0);
     assert_eq!(next(&mut rig), (vec![], strings(&["a"])));
+
     // Who asks again waits for an answer.
     subscribe(&mut rig, &["/10.0.0.2"]);
     tell(&mut rig, &[("b", 2)], 1);
@@ -76,8 +114,15 @@ fn an_empty_subscription_gets_workloads_of_the_node() {
 #[test]
 fn addresses_of_a_reconnecting_client_are_only_removed_if_gone() {
     let mut rig = Rig::new(Protocol::Delta);
-    rig.request(come_back(KIND, &["/10.0.0.1"], &["/10.0.0.1", "/10.0.0.9", "a", "gone"]));
+    rig.request(come_back(
+        KIND,
+        &["/10.0.0.1"],
+        &["/10.0.0.1", "/10.0.0.9", "a", "gone"],
+    ));
     tell(&mut rig, &[("a", 1)], 1);
     let (names, gone) = next(&mut rig);
-    assert_eq!((names, gone), (strings(&["a /10.0.0.1"]), strings(&["/10.0.0.9", "gone"])));
+    assert_eq!(
+        (names, gone),
+        (strings(&["a /10.0.0.1"]), strings(&["/10.0.0.9", "gone"]))
+    );
 }

@@ -28,7 +28,8 @@ pub(crate) struct Client {
     pub(crate) protocol: Protocol,
     pub(crate) have: BTreeMap<ResourceType, Have>,
     pub(crate) to_server: VecDeque<Request>,
-    /// Endpoint sets that its clusters wait for, and clusters that it can send to (only in conversations about order).
+    /// Endpoint sets that its clusters wait for, and clusters that it can send to (only in
+    /// conversations about order).
     pub(crate) warming: BTreeSet<String>,
     pub(crate) active: BTreeSet<String>,
 }
@@ -38,9 +39,19 @@ pub(crate) const NAMES: [&str; 4] = ["a", "b", "c", "z"];
 
 impl Client {
     pub(crate) fn new(protocol: Protocol) -> Self {
-        let have = KINDS.into_iter().map(|kind| (kind, Have::default())).collect();
-        let (warming, active) = (BTreeSet::new(), BTreeSet::new());
-        Self { protocol, have, to_server: VecDeque::new(), warming, active }
+        let have = KINDS
+            .into_iter()
+            .map(|kind| (kind, Have::default()))
+            .collect();
+        let warming = BTreeSet::new();
+        let active = BTreeSet::new();
+        Self {
+            protocol,
+            have,
+            to_server: VecDeque::new(),
+            warming,
+            active,
+        }
     }
 
     /// Wants a name more, or, if it wants it already, less.
@@ -67,7 +78,9 @@ impl Client {
         if have.wildcard {
             self.say_delta(kind, star, None);
         } else {
-            let Have { resources, names, .. } = have;
+            let Have {
+                resources, names, ..
+            } = have;
             resources.retain(|name, _| names.contains(name));
             self.say_delta(kind, None, star);
         }
@@ -112,6 +125,7 @@ impl Client {
     /// Begins again on a new stream, with what it has.
     pub(crate) fn come_back(&mut self) {
         self.to_server.clear();
+
         for kind in KINDS {
             let have = self.have.get_mut(&kind).unwrap();
             have.nonce.clear();
@@ -119,19 +133,25 @@ impl Client {
             if !have.wildcard && have.names.is_empty() {
                 continue;
             }
+
             if self.protocol == Protocol::StateOfTheWorld {
                 self.say_state(kind, None);
                 continue;
             }
+
             have.begun = true;
             let star = have.wildcard.then(|| "*".to_owned());
-            let versions = have.resources.iter().map(|(name, (_, version))| (name.clone(), version.clone()));
+            let versions = have
+                .resources
+                .iter()
+                .map(|(name, (_, version))| (name.clone(), version.clone()));
             let request = DeltaDiscoveryRequest {
                 type_url: kind.type_url().to_owned(),
                 resource_names_subscribe: have.names.iter().cloned().chain(star).collect(),
                 initial_resource_versions: versions.collect(),
                 ..DeltaDiscoveryRequest::default()
             };
+
             self.to_server.push_back(request.parse().unwrap());
         }
     }
@@ -140,9 +160,14 @@ impl Client {
     pub(crate) fn receive(&mut self, response: &Response, taken: Option<usize>) {
         let kind = response.kind.unwrap();
         let limit = taken.unwrap_or(usize::MAX);
-        let error = taken.map(|_| ErrorDetail { code: 13, message: "no".to_owned(), details: Vec::new() });
+        let error = taken.map(|_| ErrorDetail {
+            code: 13,
+            message: "no".to_owned(),
+            details: Vec::new(),
+        });
         let have = self.have.get_mut(&kind).unwrap();
         have.nonce = response.nonce.to_string();
+
         match self.protocol {
             Protocol::Delta => {
                 have.receive_delta(kind, response, limit);
@@ -167,14 +192,25 @@ impl Client {
 impl Have {
     pub(crate) fn receive_delta(&mut self, kind: ResourceType, response: &Response, limit: usize) {
         let decoded = RawDeltaDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
-        let mut seen: BTreeSet<String> = response.removed.iter().map(|name| name.as_str().to_owned()).collect();
+        let mut seen: BTreeSet<String> = response
+            .removed
+            .iter()
+            .map(|name| name.as_str().to_owned())
+            .collect();
+
         for (at, resource) in decoded.resources.into_iter().enumerate() {
-            assert!(seen.insert(resource.name.clone()), "{} twice in a response", resource.name);
+            assert!(
+                seen.insert(resource.name.clone()),
+                "{} twice in a response",
+                resource.name
+            );
             if at < limit && (self.wildcard || self.names.contains(&resource.name)) {
                 let body = text_of(kind, &resource.resource.unwrap().value);
-                self.resources.insert(resource.name, (body, resource.version));
+                self.resources
+                    .insert(resource.name, (body, resource.version));
             }
         }
+
         for name in response.removed.iter().take(limit) {
             self.resources.remove(name.as_str());
         }
@@ -190,7 +226,8 @@ impl Have {
             let text = text_of(kind, &any.value);
             let (name, _) = text.split_once('=').unwrap();
             if kind.is_wildcard_by_default() || self.names.contains(name) {
-                self.resources.insert(name.to_owned(), (text.clone(), String::new()));
+                self.resources
+                    .insert(name.to_owned(), (text.clone(), String::new()));
             }
         }
     }

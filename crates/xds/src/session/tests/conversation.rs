@@ -24,7 +24,11 @@ enum Op {
 }
 
 fn ops(steps: usize) -> impl Strategy<Value = Vec<Op>> {
-    let edit = (0..KINDS.len(), 0..NAMES.len(), prop::option::weighted(0.7, 0..5_u8));
+    let edit = (
+        0..KINDS.len(),
+        0..NAMES.len(),
+        prop::option::weighted(0.7, 0..5_u8),
+    );
     let op = prop_oneof![
         3 => prop::collection::vec(edit, 1..6).prop_map(Op::Change),
         3 => (0..KINDS.len(), 0..NAMES.len()).prop_map(|(kind, name)| Op::Toggle(kind, name)),
@@ -55,48 +59,69 @@ fn settle(server: &mut Server, client: &mut Client) {
             while !server.commands.is_empty() {
                 server.push_thread();
             }
+
             while let Some(request) = client.to_server.pop_front() {
                 server.request(request);
                 moved = true;
             }
+
             moved |= server.send();
+
             while let Some(response) = server.to_client.pop_front() {
                 client.receive(&response, None);
                 moved = true;
             }
+
             if !moved {
                 break;
             }
         }
+
         match server.rig.session.wake_at(server.rig.now) {
             Some(at) => server.rig.now = at,
             None => return,
         }
     }
+
     panic!("the conversation does not end");
 }
 
 fn converse(protocol: Protocol, ops: Vec<Op>) {
     let mut server = Server::new(protocol);
     let mut client = Client::new(protocol);
+
     if protocol == Protocol::StateOfTheWorld {
         for kind in [CDS, LDS] {
             client.have.get_mut(&kind).unwrap().wildcard = true;
             client.say_state(kind, None);
         }
     }
+
     for op in ops {
         match op {
             Op::Change(edits) => server.change(|world| {
                 for (kind, name, value) in edits {
-                    edit(world, KINDS[kind], NAMES[name], value.map(|value| value.to_string()));
+                    edit(
+                        world,
+                        KINDS[kind],
+                        NAMES[name],
+                        value.map(|value| value.to_string()),
+                    );
                 }
             }),
-            Op::Toggle(kind, _) if protocol == Protocol::StateOfTheWorld && KINDS[kind].is_wildcard_by_default() => {}
+            Op::Toggle(kind, _)
+                if protocol == Protocol::StateOfTheWorld
+                    && KINDS[kind].is_wildcard_by_default() => {}
             Op::Toggle(kind, name) => client.toggle(KINDS[kind], NAMES[name]),
-            Op::ToggleWildcard(kind) if protocol == Protocol::Delta => client.toggle_wildcard(KINDS[kind]),
+            Op::ToggleWildcard(kind) if protocol == Protocol::Delta => {
+                client.toggle_wildcard(KINDS[kind])
+            }
             Op::ToggleWildcard(_) => {}
-            Op::ServerReads => client.to_server.pop_front().into_iter().for_each(|request| server.request(request)),
+            Op::ServerReads => client
+                .to_server
+                .pop_front()
+                .into_iter()
+                .for_each(|request| server.request(request)),
             Op::PushThread => server.push_thread(),
             Op::Send => {
                 server.send();
@@ -113,7 +138,9 @@ fn converse(protocol: Protocol, ops: Vec<Op>) {
             }
         }
     }
+
     settle(&mut server, &mut client);
+
     // What was rejected comes with the next change of its type, of which everybody gets to hear.
     for kind in KINDS {
         let have = &client.have[&kind];
@@ -121,22 +148,38 @@ fn converse(protocol: Protocol, ops: Vec<Op>) {
             client.toggle(kind, "z");
         }
     }
+
     settle(&mut server, &mut client);
-    server.change(|world| KINDS.into_iter().for_each(|kind| edit(world, kind, "z", Some("last".to_owned()))));
+    server.change(|world| {
+        KINDS
+            .into_iter()
+            .for_each(|kind| edit(world, kind, "z", Some("last".to_owned())))
+    });
     settle(&mut server, &mut client);
+
     for kind in KINDS {
         let have = &client.have[&kind];
-        let has: BTreeMap<&String, &String> = have.resources.iter().map(|(name, (body, _))| (name, body)).collect();
-        let shall = server.world[&kind].iter().filter(|(name, _)| have.wildcard || have.names.contains(*name));
+        let has: BTreeMap<&String, &String> = have
+            .resources
+            .iter()
+            .map(|(name, (body, _))| (name, body))
+            .collect();
+        let shall = server.world[&kind]
+            .iter()
+            .filter(|(name, _)| have.wildcard || have.names.contains(*name));
         let shall: BTreeMap<&String, &String> = shall.collect();
+
         if protocol == Protocol::Delta || kind.is_wildcard_by_default() {
             assert_eq!(has, shall, "{kind:?}");
         } else {
             // Removals of named types are not sent in this protocol.
-            let still: BTreeMap<&String, &String> =
-                has.into_iter().filter(|(name, _)| shall.contains_key(name)).collect();
+            let still: BTreeMap<&String, &String> = has
+                .into_iter()
+                .filter(|(name, _)| shall.contains_key(name))
+                .collect();
             assert_eq!(still, shall, "{kind:?}");
         }
+
         assert!(server.rig.session.is_acknowledged(kind));
     }
 }

@@ -6,7 +6,13 @@ use super::rig::*;
 /// The virtual host subscriptions that the push thread receives.
 fn hosts_of(routes: &[&str]) -> Effect {
     let names = routes.iter().map(|name| ResourceName::new(*name)).collect();
-    Effect::Subscribe(VHDS, Interest { wildcard: true, names: Arc::new(names) })
+    Effect::Subscribe(
+        VHDS,
+        Interest {
+            wildcard: true,
+            names: Arc::new(names),
+        },
+    )
 }
 
 /// A delta stream with one route configuration and a host of it, both answered.

@@ -19,7 +19,8 @@ use crate::session::push_ring::REMEMBERED;
 use navarch_push::resource::Resource;
 
 pub(crate) use ResourceType::{
-    Cluster as CDS, Endpoint as EDS, Listener as LDS, Route as RDS, Secret as SDS, VirtualHost as VHDS,
+    Cluster as CDS, Endpoint as EDS, Listener as LDS, Route as RDS, Secret as SDS,
+    VirtualHost as VHDS,
 };
 
 /// A session with its memo, and a clock that stands still.
@@ -60,22 +61,45 @@ pub(crate) fn cluster_body(name: &str, version: &str) -> Bytes {
 }
 
 pub(crate) fn body_of(kind: ResourceType, name: &str, text: &str) -> Bytes {
-    if kind == CDS { cluster_body(name, text) } else { Bytes::copy_from_slice(text.as_bytes()) }
+    if kind == CDS {
+        cluster_body(name, text)
+    } else {
+        Bytes::copy_from_slice(text.as_bytes())
+    }
 }
 
 pub(crate) fn text_of(kind: ResourceType, body: &[u8]) -> String {
-    if kind == CDS { Cluster::decode(body).unwrap().alt_stat_name } else { String::from_utf8(body.to_vec()).unwrap() }
+    if kind == CDS {
+        Cluster::decode(body).unwrap().alt_stat_name
+    } else {
+        String::from_utf8(body.to_vec()).unwrap()
+    }
 }
 
-pub(crate) fn collection(kind: ResourceType, resources: &BTreeMap<String, String>) -> Arc<Collection> {
+pub(crate) fn collection(
+    kind: ResourceType,
+    resources: &BTreeMap<String, String>,
+) -> Arc<Collection> {
     let resource = |(name, text): (&String, &String)| {
-        Arc::new(Resource::new(kind, ResourceName::new(name), body_of(kind, name, text)))
+        Arc::new(Resource::new(
+            kind,
+            ResourceName::new(name),
+            body_of(kind, name, text),
+        ))
     };
-    Arc::new(Collection::new(kind, resources.iter().map(resource).collect()))
+    Arc::new(Collection::new(
+        kind,
+        resources.iter().map(resource).collect(),
+    ))
 }
 
 /// A delta request in short; names start with `-` to unsubscribe.
-pub(crate) fn delta(kind: ResourceType, names: &[&str], nonce: &str, error: Option<&str>) -> Request {
+pub(crate) fn delta(
+    kind: ResourceType,
+    names: &[&str],
+    nonce: &str,
+    error: Option<&str>,
+) -> Request {
     let (off, on): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| name.starts_with('-'));
     let request = DeltaDiscoveryRequest {
         type_url: kind.type_url().to_owned(),
@@ -93,14 +117,22 @@ pub(crate) fn come_back(kind: ResourceType, names: &[&str], initial_versions: &[
     let request = DeltaDiscoveryRequest {
         type_url: kind.type_url().to_owned(),
         resource_names_subscribe: strings(names),
-        initial_resource_versions: initial_versions.iter().map(|name| ((*name).to_owned(), String::new())).collect(),
+        initial_resource_versions: initial_versions
+            .iter()
+            .map(|name| ((*name).to_owned(), String::new()))
+            .collect(),
         ..DeltaDiscoveryRequest::default()
     };
     request.parse().unwrap()
 }
 
 /// A state-of-the-world request in short.
-pub(crate) fn state(kind: ResourceType, names: &[&str], nonce: &str, error: Option<&str>) -> Request {
+pub(crate) fn state(
+    kind: ResourceType,
+    names: &[&str],
+    nonce: &str,
+    error: Option<&str>,
+) -> Request {
     let request = DiscoveryRequest {
         type_url: kind.type_url().to_owned(),
         resource_names: strings(names),
@@ -112,7 +144,11 @@ pub(crate) fn state(kind: ResourceType, names: &[&str], nonce: &str, error: Opti
 }
 
 fn detail(message: &str) -> ErrorDetail {
-    ErrorDetail { code: 13, message: message.to_owned(), details: Vec::new() }
+    ErrorDetail {
+        code: 13,
+        message: message.to_owned(),
+        details: Vec::new(),
+    }
 }
 
 impl Rig {
@@ -122,9 +158,21 @@ impl Rig {
 
     /// With a history of this many responses.
     pub(crate) fn remembering(protocol: Protocol, history: usize) -> Self {
-        let marks = Marks { started: Arc::from("start"), stream: 1, count: 0 };
+        let marks = Marks {
+            started: Arc::from("start"),
+            stream: 1,
+            count: 0,
+        };
+
         Self {
-            session: Session::new(protocol, marks, Bounds { names: MAX_WATCHED, history }),
+            session: Session::new(
+                protocol,
+                marks,
+                Bounds {
+                    names: MAX_WATCHED,
+                    history,
+                },
+            ),
             frames: EncodingCache::default(),
             now: Duration::ZERO,
             revision: 1,
@@ -147,10 +195,18 @@ impl Rig {
     }
 
     fn update(&mut self, kind: ResourceType, resources: &[(&str, &str)], answers: u32) {
-        let resources = resources.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+        let resources = resources
+            .iter()
+            .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
+            .collect();
         let collection = collection(kind, &resources);
-        let update =
-            Update { collection, revision: self.revision, answers, reason: Default::default(), since: Instant::now() };
+        let update = Update {
+            collection,
+            revision: self.revision,
+            answers,
+            reason: Default::default(),
+            since: Instant::now(),
+        };
         let effects = self.session.step(Event::Update(kind, update), &self.frames);
         assert_eq!(effects, []);
     }
@@ -162,8 +218,15 @@ impl Rig {
 
     /// The next response, with these contents; gives its nonce.
     #[track_caller]
-    pub(crate) fn sends(&mut self, kind: ResourceType, resources: &[&str], removed: &[&str]) -> String {
-        let got = self.next().unwrap_or_else(|| panic!("nothing instead of {} {resources:?}", kind.short_name()));
+    pub(crate) fn sends(
+        &mut self,
+        kind: ResourceType,
+        resources: &[&str],
+        removed: &[&str],
+    ) -> String {
+        let got = self
+            .next()
+            .unwrap_or_else(|| panic!("nothing instead of {} {resources:?}", kind.short_name()));
         let expected = (kind, strings(resources), strings(removed));
         assert_eq!((got.kind, got.resources, got.removed), expected);
         got.nonce
@@ -187,11 +250,26 @@ pub(crate) fn read(protocol: Protocol, response: &Response) -> SentResponse {
         }
         Protocol::StateOfTheWorld => {
             let decoded = RawDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
-            decoded.resources.iter().map(|any| text_of(kind, &any.value)).collect()
+            decoded
+                .resources
+                .iter()
+                .map(|any| text_of(kind, &any.value))
+                .collect()
         }
     };
+
     let resources: Vec<String> = resources;
     assert_eq!(resources.len(), response.count);
-    let removed = response.removed.iter().map(|name| name.as_str().to_owned()).collect();
-    SentResponse { kind, resources, removed, nonce: response.nonce.to_string() }
+    let removed = response
+        .removed
+        .iter()
+        .map(|name| name.as_str().to_owned())
+        .collect();
+
+    SentResponse {
+        kind,
+        resources,
+        removed,
+        nonce: response.nonce.to_string(),
+    }
 }

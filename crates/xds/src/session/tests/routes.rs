@@ -1,4 +1,5 @@
-//! Random conversations with a proxy that uses what it is sent: no route leads nowhere, at any moment.
+//! Random conversations with a proxy that uses what it is sent: no route leads nowhere, at any
+//! moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,8 @@ use super::client::*;
 use super::rig::*;
 use super::server::*;
 
-/// Consistent worlds one after another, and how far things get between: clusters (name and version), routes to them.
+/// Consistent worlds one after another, and how far things get between: clusters (name and
+/// version), routes to them.
 #[derive(Clone, Debug)]
 enum Step {
     World(BTreeMap<usize, u8>, Vec<usize>),
@@ -19,7 +21,10 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let world = (prop::collection::btree_map(0..4_usize, 0..3_u8, 1..4), prop::collection::vec(0..4_usize, 3));
+    let world = (
+        prop::collection::btree_map(0..4_usize, 0..3_u8, 1..4),
+        prop::collection::vec(0..4_usize, 3),
+    );
     let step = prop_oneof![
         1 => world.prop_map(|(clusters, routes)| Step::World(clusters, routes)),
         8 => (0..4_u8).prop_map(Step::Move),
@@ -31,18 +36,41 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn set_world(world: &mut World, clusters: &BTreeMap<usize, u8>, routes: &[usize]) {
     let names: Vec<&usize> = clusters.keys().collect();
     let name = |cluster: usize| format!("c{cluster}");
-    world.insert(CDS, clusters.iter().map(|(c, v)| (name(*c), format!("c{c}={v}"))).collect());
-    world.insert(EDS, clusters.keys().map(|c| (name(*c), format!("c{c}=up"))).collect());
+    world.insert(
+        CDS,
+        clusters
+            .iter()
+            .map(|(c, v)| (name(*c), format!("c{c}={v}")))
+            .collect(),
+    );
+
+    world.insert(
+        EDS,
+        clusters
+            .keys()
+            .map(|c| (name(*c), format!("c{c}=up")))
+            .collect(),
+    );
+
     let target = |at: usize| name(*names[at % names.len()]);
     world.insert(
         RDS,
-        routes.iter().enumerate().map(|(r, at)| (format!("r{r}"), format!("r{r}={}", target(*at)))).collect(),
+        routes
+            .iter()
+            .enumerate()
+            .map(|(r, at)| (format!("r{r}"), format!("r{r}={}", target(*at))))
+            .collect(),
     );
-    world.insert(LDS, BTreeMap::from([("l".to_owned(), format!("l={routes:?}"))]));
+
+    world.insert(
+        LDS,
+        BTreeMap::from([("l".to_owned(), format!("l={routes:?}"))]),
+    );
 }
 
 impl Client {
-    /// What a proxy does with a response beyond storing it: warms clusters, watches their endpoints, uses routes.
+    /// What a proxy does with a response beyond storing it: warms clusters, watches their
+    /// endpoints, uses routes.
     fn use_it(&mut self, response: &Response, before: &BTreeMap<String, (String, String)>) {
         match response.kind.unwrap() {
             CDS => {
@@ -55,6 +83,7 @@ impl Client {
                         }
                     }
                 }
+
                 for name in before.keys().filter(|name| !now.contains_key(*name)) {
                     self.warming.remove(name);
                     self.active.remove(name);
@@ -64,15 +93,24 @@ impl Client {
             EDS => {
                 let names: Vec<String> = match self.protocol {
                     Protocol::Delta => {
-                        let decoded = RawDeltaDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
-                        decoded.resources.into_iter().map(|resource| resource.name).collect()
+                        let decoded =
+                            RawDeltaDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
+                        decoded
+                            .resources
+                            .into_iter()
+                            .map(|resource| resource.name)
+                            .collect()
                     }
                     Protocol::StateOfTheWorld => {
-                        let decoded = RawDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
-                        let name = |any: &navarch_proto::raw::RawAny| text_of(EDS, &any.value)[..2].to_owned();
+                        let decoded =
+                            RawDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
+                        let name = |any: &navarch_proto::raw::RawAny| {
+                            text_of(EDS, &any.value)[..2].to_owned()
+                        };
                         decoded.resources.iter().map(name).collect()
                     }
                 };
+
                 for name in names {
                     if self.warming.remove(&name) {
                         self.active.insert(name);
@@ -92,9 +130,14 @@ impl Client {
             | ResourceType::Authorization
             | ResourceType::Object(_) => {}
         }
+
         for (route, (body, _)) in &self.have[&RDS].resources {
             let (_, cluster) = body.split_once('=').unwrap();
-            assert!(self.active.contains(cluster), "{route} goes to {cluster}, of {:?}", self.active);
+            assert!(
+                self.active.contains(cluster),
+                "{route} goes to {cluster}, of {:?}",
+                self.active
+            );
         }
     }
 }
@@ -112,6 +155,7 @@ fn route(protocol: Protocol, steps: Vec<Step>) {
         }
         false
     };
+
     let calm = |server: &mut Server, client: &mut Client| {
         loop {
             while !server.commands.is_empty() {
@@ -119,12 +163,15 @@ fn route(protocol: Protocol, steps: Vec<Step>) {
             }
             let request = client.to_server.pop_front();
             let heard = request.is_some();
-            request.into_iter().for_each(|request| server.request(request));
+            request
+                .into_iter()
+                .for_each(|request| server.request(request));
             if !heard && !server.send() && !read(server, client) && server.commands.is_empty() {
                 return;
             }
         }
     };
+
     // As Envoy starts: clusters, their endpoints, listeners, routes.
     for kind in [CDS, LDS] {
         match protocol {
@@ -136,15 +183,24 @@ fn route(protocol: Protocol, steps: Vec<Step>) {
         }
         calm(&mut server, &mut client);
     }
+
     for name in ["r0", "r1", "r2"] {
         client.toggle(RDS, name);
     }
+
     calm(&mut server, &mut client);
+
     for step in steps {
         match step {
-            Step::World(clusters, routes) => server.change(|world| set_world(world, &clusters, &routes)),
+            Step::World(clusters, routes) => {
+                server.change(|world| set_world(world, &clusters, &routes))
+            }
             Step::Move(0) => server.push_thread(),
-            Step::Move(1) => client.to_server.pop_front().into_iter().for_each(|request| server.request(request)),
+            Step::Move(1) => client
+                .to_server
+                .pop_front()
+                .into_iter()
+                .for_each(|request| server.request(request)),
             Step::Move(2) => {
                 server.send();
             }
@@ -153,13 +209,19 @@ fn route(protocol: Protocol, steps: Vec<Step>) {
             }
         }
     }
+
     calm(&mut server, &mut client);
     assert_eq!(server.rig.now, Duration::ZERO);
+
     for kind in KINDS {
-        let has: BTreeMap<&String, &String> =
-            client.have[&kind].resources.iter().map(|(name, (body, _))| (name, body)).collect();
+        let has: BTreeMap<&String, &String> = client.have[&kind]
+            .resources
+            .iter()
+            .map(|(name, (body, _))| (name, body))
+            .collect();
         assert_eq!(has, server.world[&kind].iter().collect(), "{kind:?}");
     }
+
     assert_eq!(client.warming, BTreeSet::new());
 }
 

@@ -50,8 +50,10 @@ impl Server {
 
     pub(crate) fn look_up(&self, kind: ResourceType, interest: &Interest) -> Arc<Collection> {
         let all = self.world.get(&kind).cloned().unwrap_or_default();
-        let shown =
-            all.into_iter().filter(|(name, _)| interest.wildcard || interest.names.contains(name.as_str())).collect();
+        let shown = all
+            .into_iter()
+            .filter(|(name, _)| interest.wildcard || interest.names.contains(name.as_str()))
+            .collect();
         collection(kind, &shown)
     }
 
@@ -61,7 +63,11 @@ impl Server {
             Some(Effect::Subscribe(kind, interest)) => {
                 let collection = self.look_up(kind, &interest);
                 self.shown.insert(kind, (interest, collection.clone()));
-                let cause = PushCause { revision: self.rig.revision, changed: Vec::new(), answers: 1 };
+                let cause = PushCause {
+                    revision: self.rig.revision,
+                    changed: Vec::new(),
+                    answers: 1,
+                };
                 self.mailbox.publish(kind, collection, &Arc::new(cause));
             }
             Some(Effect::Unsubscribe(kind)) => {
@@ -74,8 +80,13 @@ impl Server {
     pub(crate) fn change(&mut self, edit: impl FnOnce(&mut World)) {
         edit(&mut self.world);
         self.rig.revision += 1;
-        let cause = Arc::new(PushCause { revision: self.rig.revision, changed: vec![FactKey::Mesh], answers: 0 });
+        let cause = Arc::new(PushCause {
+            revision: self.rig.revision,
+            changed: vec![FactKey::Mesh],
+            answers: 0,
+        });
         let mut shown = std::mem::take(&mut self.shown);
+
         // In an order of no meaning, as the engine does.
         for (kind, (interest, old)) in shown.iter_mut().rev() {
             let new = self.look_up(*kind, interest);
@@ -84,6 +95,7 @@ impl Server {
                 self.mailbox.publish(*kind, new, &cause);
             }
         }
+
         self.shown = shown;
         self.mailbox.settled();
     }
@@ -92,7 +104,9 @@ impl Server {
         let mut updates = Vec::new();
         self.mailbox.take(&mut updates);
         for (kind, update) in updates {
-            self.rig.session.step(Event::Update(kind, update), &self.rig.frames);
+            self.rig
+                .session
+                .step(Event::Update(kind, update), &self.rig.frames);
         }
     }
 

@@ -5,8 +5,14 @@ use super::rig::*;
 
 fn subscribes(effects: &[Effect]) -> Vec<(ResourceType, bool, Vec<String>)> {
     let one = |effect: &Effect| {
-        let Effect::Subscribe(kind, interest) = effect else { return None };
-        let names = interest.names.iter().map(|name| name.as_str().to_owned()).collect();
+        let Effect::Subscribe(kind, interest) = effect else {
+            return None;
+        };
+        let names = interest
+            .names
+            .iter()
+            .map(|name| name.as_str().to_owned())
+            .collect();
         Some((*kind, interest.wildcard, names))
     };
     effects.iter().filter_map(one).collect()
@@ -15,26 +21,49 @@ fn subscribes(effects: &[Effect]) -> Vec<(ResourceType, bool, Vec<String>)> {
 #[test]
 fn the_first_request_sets_the_subscription() {
     let names = |names: &[&str]| strings(names);
+
     for (request, expected) in [
         (delta(CDS, &[], "", None), vec![(CDS, true, names(&[]))]),
         (delta(CDS, &["*"], "", None), vec![(CDS, true, names(&[]))]),
-        (delta(CDS, &["a", "*"], "", None), vec![(CDS, true, names(&["a"]))]),
-        (delta(CDS, &["a"], "", None), vec![(CDS, false, names(&["a"]))]),
+        (
+            delta(CDS, &["a", "*"], "", None),
+            vec![(CDS, true, names(&["a"]))],
+        ),
+        (
+            delta(CDS, &["a"], "", None),
+            vec![(CDS, false, names(&["a"]))],
+        ),
         (delta(CDS, &["*", "-*"], "", None), vec![]),
         (delta(EDS, &[], "", None), vec![]),
-        (delta(EDS, &["a"], "", None), vec![(EDS, false, names(&["a"]))]),
-        (delta(EDS, &["a", "b", "-b"], "", None), vec![(EDS, false, names(&["a"]))]),
+        (
+            delta(EDS, &["a"], "", None),
+            vec![(EDS, false, names(&["a"]))],
+        ),
+        (
+            delta(EDS, &["a", "b", "-b"], "", None),
+            vec![(EDS, false, names(&["a"]))],
+        ),
     ] {
         let shown = format!("{request:?}");
         let effects = Rig::new(Protocol::Delta).request(request);
         assert_eq!(subscribes(&effects), expected, "{shown}");
     }
+
     for (request, expected) in [
         (state(CDS, &[], "", None), vec![(CDS, true, names(&[]))]),
-        (state(CDS, &["*", "a"], "", None), vec![(CDS, true, names(&["a"]))]),
-        (state(LDS, &["a"], "", None), vec![(LDS, false, names(&["a"]))]),
+        (
+            state(CDS, &["*", "a"], "", None),
+            vec![(CDS, true, names(&["a"]))],
+        ),
+        (
+            state(LDS, &["a"], "", None),
+            vec![(LDS, false, names(&["a"]))],
+        ),
         (state(EDS, &[], "", None), vec![]),
-        (state(EDS, &["a"], "old", None), vec![(EDS, false, names(&["a"]))]),
+        (
+            state(EDS, &["a"], "old", None),
+            vec![(EDS, false, names(&["a"]))],
+        ),
     ] {
         let shown = format!("{request:?}");
         let effects = Rig::new(Protocol::StateOfTheWorld).request(request);
@@ -106,18 +135,34 @@ fn equal_content_is_not_sent() {
 
 #[test]
 fn nonces_classify_requests() {
-    for (protocol, make) in
-        [(Protocol::Delta, delta as fn(_, &[&str], &str, Option<&str>) -> _), (Protocol::StateOfTheWorld, state)]
-    {
+    for (protocol, make) in [
+        (
+            Protocol::Delta,
+            delta as fn(_, &[&str], &str, Option<&str>) -> _,
+        ),
+        (Protocol::StateOfTheWorld, state),
+    ] {
         let mut rig = Rig::new(protocol);
         rig.request(make(RDS, &["r"], "", None));
         rig.answer(RDS, &[("r", "1")]);
         let first = rig.next().unwrap().nonce;
-        assert_eq!(rig.request(make(RDS, &["r"], "nonsense", None)).first(), Some(&Effect::Stale(RDS)));
-        let acked =
-            |rig: &Rig| rig.session.watches[&RDS].history.acked.as_ref().map(|response| response.nonce.to_string());
+        assert_eq!(
+            rig.request(make(RDS, &["r"], "nonsense", None)).first(),
+            Some(&Effect::Stale(RDS))
+        );
+        let acked = |rig: &Rig| {
+            rig.session.watches[&RDS]
+                .history
+                .acked
+                .as_ref()
+                .map(|response| response.nonce.to_string())
+        };
         assert_eq!(acked(&rig), None);
-        let same: &[&str] = if protocol == Protocol::Delta { &[] } else { &["r"] };
+        let same: &[&str] = if protocol == Protocol::Delta {
+            &[]
+        } else {
+            &["r"]
+        };
         assert_eq!(rig.request(make(RDS, same, &first, None)), []);
         assert_eq!(acked(&rig), Some(first.clone()));
         // Again: nothing new.
@@ -125,7 +170,10 @@ fn nonces_classify_requests() {
         rig.change(RDS, &[("r", "2")]);
         let second = rig.next().unwrap().nonce;
         assert_ne!(first, second);
-        assert_eq!(rig.request(make(RDS, same, &first, None)), [Effect::Stale(RDS)]);
+        assert_eq!(
+            rig.request(make(RDS, same, &first, None)),
+            [Effect::Stale(RDS)]
+        );
         assert_eq!(rig.request(make(RDS, same, &second, None)), []);
         assert_eq!(acked(&rig), Some(second));
     }
@@ -152,13 +200,22 @@ fn a_rejection_is_kept_bars_the_type_and_is_lifted_by_an_answer() {
     rig.request(delta(RDS, &["r"], "", None));
     rig.answer(RDS, &[("r", "bad")]);
     let nonce = rig.sends(RDS, &["r=bad"], &[]);
-    let rejection = Rejection { code: 13, message: Arc::from("why") };
-    assert_eq!(rig.request(delta(RDS, &[], &nonce, Some("why"))), [Effect::Rejected(RDS, rejection.clone())]);
+    let rejection = Rejection {
+        code: 13,
+        message: Arc::from("why"),
+    };
+
+    assert_eq!(
+        rig.request(delta(RDS, &[], &nonce, Some("why"))),
+        [Effect::Rejected(RDS, rejection.clone())]
+    );
     assert_eq!(rig.session.watches[&RDS].history.rejected, Some(rejection));
     rig.is_silent();
     rig.now = seconds(60);
     rig.is_silent();
+
     assert_eq!(rig.session.wake_at(rig.now), None);
+
     // Asked for by name it is sent again.
     rig.request(delta(RDS, &["r"], "", None));
     let nonce = rig.sends(RDS, &["r=bad"], &[]);
@@ -219,7 +276,10 @@ fn resubscribed_names_are_sent_again() {
 fn a_type_left_for_a_while_keeps_its_count() {
     let mut rig = Rig::new(Protocol::StateOfTheWorld);
     rig.request(state(EDS, &["a"], "", None));
-    assert_eq!(rig.request(state(EDS, &[], "", None)), [Effect::Unsubscribe(EDS)]);
+    assert_eq!(
+        rig.request(state(EDS, &[], "", None)),
+        [Effect::Unsubscribe(EDS)]
+    );
     rig.request(state(EDS, &["b"], "", None));
     rig.answer(EDS, &[("a", "1")]);
     rig.is_silent();
@@ -258,14 +318,25 @@ fn marks_are_never_used_twice() {
 #[test]
 fn too_much_is_refused() {
     let mut rig = Rig::new(Protocol::Delta);
-    let unserved = |number: usize| Request::Unserved { url: format!("type.googleapis.com/t{number}") };
+    let unserved = |number: usize| Request::Unserved {
+        url: format!("type.googleapis.com/t{number}"),
+    };
     assert!((0..MAX_UNSERVED).all(|number| rig.request(unserved(number)).is_empty()));
-    assert!(matches!(&*rig.request(unserved(MAX_UNSERVED)), [Effect::Refuse(_)]));
+    assert!(matches!(
+        &*rig.request(unserved(MAX_UNSERVED)),
+        [Effect::Refuse(_)]
+    ));
+
     let many: Vec<String> = (0..=MAX_WATCHED).map(|number| number.to_string()).collect();
     let mut refused = false;
+
     for some in many.chunks(50_000) {
         let names: Vec<&str> = some.iter().map(String::as_str).collect();
-        refused |= rig.request(delta(EDS, &names, "", None)).iter().any(|effect| matches!(effect, Effect::Refuse(_)));
+        refused |= rig
+            .request(delta(EDS, &names, "", None))
+            .iter()
+            .any(|effect| matches!(effect, Effect::Refuse(_)));
     }
+
     assert!(refused);
 }

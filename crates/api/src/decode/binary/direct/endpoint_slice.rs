@@ -3,16 +3,23 @@
 use super::super::fields::{Fields, UnexpectedField, set_once, texts as texts_of};
 use super::meta;
 use crate::kubernetes::{
-    AddressType, Endpoint, EndpointConditions, EndpointPort, EndpointSlice, SERVICE_NAME_LABEL, port_number,
+    AddressType, Endpoint, EndpointConditions, EndpointPort, EndpointSlice, SERVICE_NAME_LABEL,
+    port_number,
 };
 use crate::names::{Namespace, PortName};
 use crate::object::{NamespacedName, Object};
 use crate::shared_texts::SharedTexts;
 
 /// Reads a slice; returns its version, too.
-pub(super) fn read(bytes: &[u8], texts: &mut SharedTexts) -> Result<(Object<EndpointSlice>, String), UnexpectedField> {
-    let (mut metadata, mut address_type) = (None, "");
-    let (mut endpoints, mut ports) = (Vec::new(), Vec::new());
+pub(super) fn read(
+    bytes: &[u8],
+    texts: &mut SharedTexts,
+) -> Result<(Object<EndpointSlice>, String), UnexpectedField> {
+    let mut metadata = None;
+    let mut address_type = "";
+    let mut endpoints = Vec::new();
+    let mut ports = Vec::new();
+
     for field in Fields(bytes) {
         match field? {
             (1, content) => set_once(&mut metadata, content.bytes()?)?,
@@ -22,22 +29,45 @@ pub(super) fn read(bytes: &[u8], texts: &mut SharedTexts) -> Result<(Object<Endp
             _ => {}
         }
     }
+
     let metadata = meta::read(metadata.ok_or(UnexpectedField)?, texts)?;
     let address_type = AddressType::parse(address_type).map_err(|_| UnexpectedField)?;
     if address_type == AddressType::Fqdn {
         endpoints.clear();
     }
-    let service = metadata.kept.labels.get(SERVICE_NAME_LABEL).filter(|name| !name.is_empty()).cloned();
-    let endpoints = endpoints.into_iter().map(|endpoint| read_endpoint(endpoint, texts));
-    let spec =
-        EndpointSlice { address_type, service, endpoints: endpoints.collect::<Result<_, _>>()?, ports: ports.into() };
-    Ok((Object { meta: metadata.kept, spec }, metadata.version))
+
+    let service = metadata
+        .kept
+        .labels
+        .get(SERVICE_NAME_LABEL)
+        .filter(|name| !name.is_empty())
+        .cloned();
+
+    let endpoints = endpoints
+        .into_iter()
+        .map(|endpoint| read_endpoint(endpoint, texts));
+    let spec = EndpointSlice {
+        address_type,
+        service,
+        endpoints: endpoints.collect::<Result<_, _>>()?,
+        ports: ports.into(),
+    };
+
+    Ok((
+        Object {
+            meta: metadata.kept,
+            spec,
+        },
+        metadata.version,
+    ))
 }
 
 /// Reads a `discovery.v1.Endpoint`.
 fn read_endpoint(bytes: &[u8], texts: &mut SharedTexts) -> Result<Endpoint, UnexpectedField> {
     let mut addresses = Vec::new();
-    let (mut conditions, mut target) = (None, None);
+    let mut conditions = None;
+    let mut target = None;
+
     for field in Fields(bytes) {
         match field? {
             (1, content) => addresses.push(content.text()?),
@@ -46,11 +76,20 @@ fn read_endpoint(bytes: &[u8], texts: &mut SharedTexts) -> Result<Endpoint, Unex
             _ => {}
         }
     }
-    let addresses = addresses.into_iter().map(|address| address.parse().map_err(|_| UnexpectedField));
+
+    let addresses = addresses
+        .into_iter()
+        .map(|address| address.parse().map_err(|_| UnexpectedField));
     Ok(Endpoint {
         addresses: addresses.collect::<Result<_, UnexpectedField>>()?,
-        conditions: conditions.map(read_conditions).transpose()?.unwrap_or_default(),
-        pod: target.map(|target| read_target(target, texts)).transpose()?.flatten(),
+        conditions: conditions
+            .map(read_conditions)
+            .transpose()?
+            .unwrap_or_default(),
+        pod: target
+            .map(|target| read_target(target, texts))
+            .transpose()?
+            .flatten(),
     })
 }
 
@@ -69,7 +108,10 @@ fn read_conditions(bytes: &[u8]) -> Result<EndpointConditions, UnexpectedField> 
 }
 
 /// Reads a `v1.ObjectReference` if it references a pod.
-fn read_target(bytes: &[u8], texts: &mut SharedTexts) -> Result<Option<NamespacedName>, UnexpectedField> {
+fn read_target(
+    bytes: &[u8],
+    texts: &mut SharedTexts,
+) -> Result<Option<NamespacedName>, UnexpectedField> {
     let [kind, namespace, name] = texts_of(bytes, [1, 2, 3])?;
     let pod = || {
         let mut pod = NamespacedName::of(Namespace::from(texts.text(namespace)), name.into());
@@ -81,13 +123,19 @@ fn read_target(bytes: &[u8], texts: &mut SharedTexts) -> Result<Option<Namespace
 
 /// Reads a `discovery.v1.EndpointPort`.
 fn read_port(bytes: &[u8], texts: &mut SharedTexts) -> Result<EndpointPort, UnexpectedField> {
-    let (mut name, mut port) = ("", None);
+    let mut name = "";
+    let mut port = None;
     for field in Fields(bytes) {
         match field? {
             (1, content) => name = content.text()?,
-            (3, content) => port = Some(port_number(content.short()?, "").map_err(|_| UnexpectedField)?),
+            (3, content) => {
+                port = Some(port_number(content.short()?, "").map_err(|_| UnexpectedField)?)
+            }
             _ => {}
         }
     }
-    Ok(EndpointPort { name: PortName::from(texts.text(name)), port })
+    Ok(EndpointPort {
+        name: PortName::from(texts.text(name)),
+        port,
+    })
 }

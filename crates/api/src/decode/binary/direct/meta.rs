@@ -21,10 +21,17 @@ pub(super) struct Meta {
 
 /// Reads metadata.
 pub(super) fn read(bytes: &[u8], texts: &mut SharedTexts) -> Result<Meta, UnexpectedField> {
-    let (mut name, mut namespace, mut version, mut uid, mut generate_name) = ("", "", "", "", "");
-    let (mut created, mut deleted) = (None, None);
-    let (mut labels, mut annotations) = (Vec::new(), Vec::new());
+    let mut name = "";
+    let mut namespace = "";
+    let mut version = "";
+    let mut uid = "";
+    let mut generate_name = "";
+    let mut created = None;
+    let mut deleted = None;
+    let mut labels = Vec::new();
+    let mut annotations = Vec::new();
     let mut kept = ObjectMeta::default();
+
     for field in Fields(bytes) {
         match field? {
             (1, content) => name = content.text()?,
@@ -41,9 +48,11 @@ pub(super) fn read(bytes: &[u8], texts: &mut SharedTexts) -> Result<Meta, Unexpe
             _ => {}
         }
     }
+
     if name.is_empty() {
         return Err(UnexpectedField);
     }
+
     annotations.retain(|(key, _)| *key != LAST_APPLIED);
     kept.key = NamespacedName::of(Namespace::from(texts.text(namespace)), name.into());
     kept.labels = texts.map(labels);
@@ -51,7 +60,12 @@ pub(super) fn read(bytes: &[u8], texts: &mut SharedTexts) -> Result<Meta, Unexpe
     kept.uid = Uid::new(uid);
     kept.created = created.map(moment).transpose()?.flatten();
     kept.deleting = deleted.map(moment).transpose()?.flatten().is_some();
-    Ok(Meta { kept, version: version.to_owned(), is_generated: !generate_name.is_empty() })
+
+    Ok(Meta {
+        kept,
+        version: version.to_owned(),
+        is_generated: !generate_name.is_empty(),
+    })
 }
 
 /// An entry of a map of texts.
@@ -71,8 +85,14 @@ fn moment(bytes: &[u8]) -> Result<Option<Timestamp>, UnexpectedField> {
 }
 
 /// `metav1.OwnerReference`: the first controller is kept.
-fn own(kept: &mut ObjectMeta, bytes: &[u8], texts: &mut SharedTexts) -> Result<(), UnexpectedField> {
-    let (mut kind, mut name, mut controls) = ("", "", false);
+fn own(
+    kept: &mut ObjectMeta,
+    bytes: &[u8],
+    texts: &mut SharedTexts,
+) -> Result<(), UnexpectedField> {
+    let mut kind = "";
+    let mut name = "";
+    let mut controls = false;
     for field in Fields(bytes) {
         match field? {
             (1, content) => kind = content.text()?,

@@ -5,13 +5,18 @@ use std::sync::Arc;
 use super::super::fields::{Content, Fields, UnexpectedField, messages, texts as texts_of};
 use super::meta;
 use crate::ip_list::IpList;
-use crate::kubernetes::{ContainerPort, DEFAULT_SERVICE_ACCOUNT, Pod, PodDns, PodPhase, Protocol, port_number};
+use crate::kubernetes::{
+    ContainerPort, DEFAULT_SERVICE_ACCOUNT, Pod, PodDns, PodPhase, Protocol, port_number,
+};
 use crate::names::{PortName, ServiceAccount};
 use crate::object::Object;
 use crate::shared_texts::SharedTexts;
 
 /// Reads a pod; returns its version, too.
-pub(super) fn read(bytes: &[u8], texts: &mut SharedTexts) -> Result<(Object<Pod>, String), UnexpectedField> {
+pub(super) fn read(
+    bytes: &[u8],
+    texts: &mut SharedTexts,
+) -> Result<(Object<Pod>, String), UnexpectedField> {
     let [metadata, spec, status] = messages(bytes, [1, 2, 3])?;
     let mut metadata = meta::read(metadata.ok_or(UnexpectedField)?, texts)?;
     texts.share_pod(&mut metadata.kept.key);
@@ -26,16 +31,27 @@ pub(super) fn read(bytes: &[u8], texts: &mut SharedTexts) -> Result<(Object<Pod>
         ready: false,
         pod_ips: IpList::default(),
     };
+
     read_spec(&mut pod, spec.unwrap_or_default(), texts)?;
     read_status(&mut pod, status.unwrap_or_default())?;
-    Ok((Object { meta: metadata.kept, spec: pod }, metadata.version))
+    Ok((
+        Object {
+            meta: metadata.kept,
+            spec: pod,
+        },
+        metadata.version,
+    ))
 }
 
 /// Reads `v1.PodSpec`.
 fn read_spec(pod: &mut Pod, bytes: &[u8], texts: &mut SharedTexts) -> Result<(), UnexpectedField> {
-    let (mut account, mut former_account) = ("", "");
-    let (mut hostname, mut subdomain) = (None, None);
-    let (mut ports, mut ports_of_sidecars) = (Vec::new(), Vec::new());
+    let mut account = "";
+    let mut former_account = "";
+    let mut hostname = None;
+    let mut subdomain = None;
+    let mut ports = Vec::new();
+    let mut ports_of_sidecars = Vec::new();
+
     for field in Fields(bytes) {
         match field? {
             (2, content) => _ = read_container(content, texts, &mut ports)?,
@@ -47,18 +63,31 @@ fn read_spec(pod: &mut Pod, bytes: &[u8], texts: &mut SharedTexts) -> Result<(),
             }
             (8, content) => account = content.text()?,
             (9, content) => former_account = content.text()?,
-            (10, content) => pod.node = Some(texts.text(content.text()?)).filter(|node| !node.is_empty()),
+            (10, content) => {
+                pod.node = Some(texts.text(content.text()?)).filter(|node| !node.is_empty())
+            }
             (11, content) => pod.host_network = content.to_bool()?,
-            (16, content) => hostname = Some(content.text()?).filter(|name| !name.is_empty()).map(Into::into),
-            (17, content) => subdomain = Some(texts.text(content.text()?)).filter(|name| !name.is_empty()),
+            (16, content) => {
+                hostname = Some(content.text()?)
+                    .filter(|name| !name.is_empty())
+                    .map(Into::into)
+            }
+            (17, content) => {
+                subdomain = Some(texts.text(content.text()?)).filter(|name| !name.is_empty())
+            }
             _ => {}
         }
     }
-    let account = [account, former_account].into_iter().find(|account| !account.is_empty());
-    pod.service_account = ServiceAccount::from(texts.text(account.unwrap_or(DEFAULT_SERVICE_ACCOUNT)));
+
+    let account = [account, former_account]
+        .into_iter()
+        .find(|account| !account.is_empty());
+    pod.service_account =
+        ServiceAccount::from(texts.text(account.unwrap_or(DEFAULT_SERVICE_ACCOUNT)));
     ports.append(&mut ports_of_sidecars);
     pod.ports = texts.ports(ports);
     pod.dns = PodDns::new(hostname, subdomain);
+
     Ok(())
 }
 
@@ -81,7 +110,9 @@ fn read_container<'a>(
 
 /// Reads a `v1.ContainerPort`.
 fn read_port(bytes: &[u8], texts: &mut SharedTexts) -> Result<ContainerPort, UnexpectedField> {
-    let (mut name, mut number, mut protocol) = ("", 0, "");
+    let mut name = "";
+    let mut number = 0;
+    let mut protocol = "";
     for field in Fields(bytes) {
         match field? {
             (1, content) => name = content.text()?,
@@ -99,21 +130,30 @@ fn read_port(bytes: &[u8], texts: &mut SharedTexts) -> Result<ContainerPort, Une
 
 /// Reads `v1.PodStatus`.
 fn read_status(pod: &mut Pod, bytes: &[u8]) -> Result<(), UnexpectedField> {
-    let (mut ip, mut ips) = ("", Vec::new());
+    let mut ip = "";
+    let mut ips = Vec::new();
+
     for field in Fields(bytes) {
         match field? {
-            (1, content) => pod.phase = PodPhase::parse(Some(content.text()?)).map_err(|_| UnexpectedField)?,
+            (1, content) => {
+                pod.phase = PodPhase::parse(Some(content.text()?)).map_err(|_| UnexpectedField)?
+            }
             (2, content) => pod.ready |= is_ready(content.bytes()?)?,
             (6, content) => ip = content.text()?,
             (12, content) => ips.extend(texts_of(content.bytes()?, [1])?),
             _ => {}
         }
     }
+
     if ips.is_empty() {
         ips.push(ip);
     }
+
     let ips = ips.into_iter().filter(|ip| !ip.is_empty());
-    pod.pod_ips = ips.map(|ip| ip.parse().map_err(|_| UnexpectedField)).collect::<Result<_, UnexpectedField>>()?;
+    pod.pod_ips = ips
+        .map(|ip| ip.parse().map_err(|_| UnexpectedField))
+        .collect::<Result<_, UnexpectedField>>()?;
+
     Ok(())
 }
 

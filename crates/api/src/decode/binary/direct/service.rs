@@ -1,23 +1,33 @@
-//! `v1.Service`, with the field numbers of `binary/service.rs`. The general decoder decodes Services with load balancers.
+//! `v1.Service`, with the field numbers of `binary/service.rs`. The general decoder decodes
+//! Services with load balancers.
 
 use super::super::fields::{Content, Fields, UnexpectedField, messages, set_once};
 use super::meta::{self, entry};
 use crate::field_error::FieldError;
 use crate::kubernetes::{
-    ClusterIps, IpFamilies, Protocol, Service, ServicePort, ServiceType, SessionAffinity, TargetPort,
-    TrafficDistribution, TrafficPolicy, port_number,
+    ClusterIps, IpFamilies, Protocol, Service, ServicePort, ServiceType, SessionAffinity,
+    TargetPort, TrafficDistribution, TrafficPolicy, port_number,
 };
 use crate::names::PortName;
 use crate::object::Object;
 use crate::shared_texts::SharedTexts;
 
 /// Reads a Service; returns its version, too.
-pub(super) fn read(bytes: &[u8], texts: &mut SharedTexts) -> Result<(Object<Service>, String), UnexpectedField> {
+pub(super) fn read(
+    bytes: &[u8],
+    texts: &mut SharedTexts,
+) -> Result<(Object<Service>, String), UnexpectedField> {
     let [metadata, spec, status] = messages(bytes, [1, 2, 3])?;
     status.map_or(Ok(()), reject_load_balancers)?;
     let metadata = meta::read(metadata.ok_or(UnexpectedField)?, texts)?;
     let spec = read_spec(spec.ok_or(UnexpectedField)?, texts)?;
-    Ok((Object { meta: metadata.kept, spec }, metadata.version))
+    Ok((
+        Object {
+            meta: metadata.kept,
+            spec,
+        },
+        metadata.version,
+    ))
 }
 
 /// Objects that violate a rule are left to the general decoder.
@@ -27,7 +37,9 @@ fn unexpected(_: FieldError) -> UnexpectedField {
 
 /// A non-empty text; Kubernetes encodes empty texts.
 fn non_empty(content: Content<'_>) -> Result<Option<&str>, UnexpectedField> {
-    content.text().map(|text| Some(text).filter(|text| !text.is_empty()))
+    content
+        .text()
+        .map(|text| Some(text).filter(|text| !text.is_empty()))
 }
 
 /// Rejects a `v1.ServiceStatus` with load balancer ingresses.
@@ -46,10 +58,20 @@ fn reject_load_balancers(status: &[u8]) -> Result<(), UnexpectedField> {
 
 /// Reads `v1.ServiceSpec`.
 fn read_spec(bytes: &[u8], texts: &mut SharedTexts) -> Result<Service, UnexpectedField> {
-    let (mut ports, mut selector, mut external_ips, mut cluster_ips) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut ports = Vec::new();
+    let mut selector = Vec::new();
+    let mut external_ips = Vec::new();
+    let mut cluster_ips = Vec::new();
     let mut families = Vec::new();
-    let (mut cluster_ip, mut kind, mut affinity, mut external_name, mut distribution) = (None, None, None, None, None);
-    let (mut internal, mut external, mut publish_not_ready_addresses) = (None, None, false);
+    let mut cluster_ip = None;
+    let mut kind = None;
+    let mut affinity = None;
+    let mut external_name = None;
+    let mut distribution = None;
+    let mut internal = None;
+    let mut external = None;
+    let mut publish_not_ready_addresses = false;
+
     for field in Fields(bytes) {
         match field? {
             (1, content) => ports.push(read_port(content.bytes()?, texts)?),
@@ -68,11 +90,16 @@ fn read_spec(bytes: &[u8], texts: &mut SharedTexts) -> Result<Service, Unexpecte
             _ => {}
         }
     }
+
     let owned = |text: Option<&str>| text.map(str::to_owned);
-    let external_ips = external_ips.into_iter().map(|ip| ip.parse().map_err(|_| UnexpectedField));
+    let external_ips = external_ips
+        .into_iter()
+        .map(|ip| ip.parse().map_err(|_| UnexpectedField));
+
     Ok(Service {
         service_type: ServiceType::from_wire(kind, owned(external_name)).map_err(unexpected)?,
-        cluster_ips: ClusterIps::from_wire(owned(cluster_ip), Some(cluster_ips)).map_err(unexpected)?,
+        cluster_ips: ClusterIps::from_wire(owned(cluster_ip), Some(cluster_ips))
+            .map_err(unexpected)?,
         ip_families: IpFamilies::parse(families),
         ports: ports.into(),
         selector: texts.map(selector),
@@ -88,7 +115,13 @@ fn read_spec(bytes: &[u8], texts: &mut SharedTexts) -> Result<Service, Unexpecte
 
 /// Reads a `v1.ServicePort`.
 fn read_port(bytes: &[u8], texts: &mut SharedTexts) -> Result<ServicePort, UnexpectedField> {
-    let (mut name, mut protocol, mut port, mut target, mut node_port, mut app_protocol) = ("", None, 0, None, 0, None);
+    let mut name = "";
+    let mut protocol = None;
+    let mut port = 0;
+    let mut target = None;
+    let mut node_port = 0;
+    let mut app_protocol = None;
+
     for field in Fields(bytes) {
         match field? {
             (1, content) => name = content.text()?,
@@ -100,20 +133,32 @@ fn read_port(bytes: &[u8], texts: &mut SharedTexts) -> Result<ServicePort, Unexp
             _ => {}
         }
     }
+
     let port = port_number(port, "").map_err(unexpected)?;
     Ok(ServicePort {
         name: PortName::from(texts.text(name)),
         port,
         protocol: Protocol::parse(protocol).map_err(unexpected)?,
         app_protocol: app_protocol.map(|text| texts.text(text)),
-        target: target.map_or(Ok(TargetPort::Number(port)), |target| read_target(target, port, texts))?,
-        node_port: (node_port != 0).then(|| port_number(node_port, "").map_err(unexpected)).transpose()?,
+        target: target.map_or(Ok(TargetPort::Number(port)), |target| {
+            read_target(target, port, texts)
+        })?,
+        node_port: (node_port != 0)
+            .then(|| port_number(node_port, "").map_err(unexpected))
+            .transpose()?,
     })
 }
 
 /// Decodes an `intstr.IntOrString`; an unset one means the port itself.
-fn read_target(bytes: &[u8], port: u16, texts: &mut SharedTexts) -> Result<TargetPort, UnexpectedField> {
-    let (mut kind, mut number, mut name) = (0, 0, "");
+fn read_target(
+    bytes: &[u8],
+    port: u16,
+    texts: &mut SharedTexts,
+) -> Result<TargetPort, UnexpectedField> {
+    let mut kind = 0;
+    let mut number = 0;
+    let mut name = "";
+
     for field in Fields(bytes) {
         match field? {
             (1, content) => kind = content.signed()?,
@@ -122,9 +167,12 @@ fn read_target(bytes: &[u8], port: u16, texts: &mut SharedTexts) -> Result<Targe
             _ => {}
         }
     }
+
     match (kind, number, name) {
         (0, 0, _) => Ok(TargetPort::Number(port)),
-        (0, number, _) => port_number(number, "").map(TargetPort::Number).map_err(unexpected),
+        (0, number, _) => port_number(number, "")
+            .map(TargetPort::Number)
+            .map_err(unexpected),
         (_, _, "") => Ok(TargetPort::Number(port)),
         (_, _, name) => Ok(TargetPort::Name(PortName::from(texts.text(name)))),
     }

@@ -17,7 +17,8 @@ pub(super) fn fault(reason: impl Into<String>) -> TemplateError {
 }
 
 pub(super) fn at(args: &[Value], index: usize) -> Result<&Value> {
-    args.get(index).ok_or_else(|| fault(format!("argument {} is missing", index + 1)))
+    args.get(index)
+        .ok_or_else(|| fault(format!("argument {} is missing", index + 1)))
 }
 
 /// A value as text: strings unchanged, other values as Go prints them.
@@ -49,7 +50,9 @@ pub(super) fn as_int(value: &Value) -> i64 {
         Value::Int(number) => *number,
         Value::Uint(number) => i64::try_from(*number).unwrap_or(i64::MAX),
         // Converts through text, which is exact for integers of this size.
-        Value::Float(number) if number.abs() < 1e15 => format!("{:.0}", number.trunc()).parse().unwrap_or(0),
+        Value::Float(number) if number.abs() < 1e15 => {
+            format!("{:.0}", number.trunc()).parse().unwrap_or(0)
+        }
         Value::String(text) => text.trim().parse().unwrap_or(0),
         Value::Bool(value) => i64::from(*value),
         Value::Nil | Value::Float(_) | Value::List(_) | Value::Map(_) | Value::Function(_) => 0,
@@ -66,7 +69,11 @@ pub(super) fn list_at(args: &[Value], index: usize) -> Result<Arc<[Value]>> {
     match at(args, index)? {
         Value::List(items) => Ok(Arc::clone(items)),
         Value::Nil => Ok(Vec::new().into()),
-        other => Err(fault(format!("argument {} is {}, not a list", index + 1, other.type_name()))),
+        other => Err(fault(format!(
+            "argument {} is {}, not a list",
+            index + 1,
+            other.type_name()
+        ))),
     }
 }
 
@@ -86,9 +93,17 @@ pub(super) fn map_at(args: &[Value], index: usize) -> Result<Arc<Entries>> {
 
 /// Returns a string if it is within the limit.
 pub(super) fn bounded(result: String) -> Result<Value> {
-    if result.len() > MAX_BYTES { Err(fault("a string is too long")) } else { Ok(text(result)) }
+    if result.len() > MAX_BYTES {
+        Err(fault("a string is too long"))
+    } else {
+        Ok(text(result))
+    }
 }
 
 pub(super) fn bounded_list(result: Vec<Value>) -> Result<Value> {
-    if result.len() > MAX_ITEMS { Err(fault("a list is too long")) } else { Ok(Value::List(result.into())) }
+    if result.len() > MAX_ITEMS {
+        Err(fault("a list is too long"))
+    } else {
+        Ok(Value::List(result.into()))
+    }
 }

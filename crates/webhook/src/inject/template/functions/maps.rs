@@ -1,4 +1,5 @@
-//! Sprig's functions on maps. Maps are immutable here, so functions that change a map return a new one.
+//! Sprig's functions on maps. Maps are immutable here, so functions that change a map return a new
+//! one.
 
 use std::sync::Arc;
 
@@ -11,7 +12,12 @@ use super::arguments::{as_map, at, bounded_list, map_at, printed, text_at};
 /// The functions by name.
 pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("dict", dict),
-    ("get", |args| Ok(map_at(args, 0)?.get(text_at(args, 1)?.as_str()).cloned().unwrap_or_else(|| text("")))),
+    ("get", |args| {
+        Ok(map_at(args, 0)?
+            .get(text_at(args, 1)?.as_str())
+            .cloned()
+            .unwrap_or_else(|| text("")))
+    }),
     ("set", |args| {
         let mut entries = (*map_at(args, 0)?).clone();
         entries.insert(text_at(args, 1)?.into(), at(args, 2)?.clone());
@@ -22,19 +28,49 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
         entries.remove(text_at(args, 1)?.as_str());
         Ok(map(entries))
     }),
-    ("hasKey", |args| Ok(Value::Bool(map_at(args, 0)?.contains_key(text_at(args, 1)?.as_str())))),
-    ("keys", |args| bounded_list(map_at(args, 0)?.keys().map(|key| Value::String(Arc::clone(key))).collect())),
-    ("values", |args| bounded_list(map_at(args, 0)?.values().cloned().collect())),
+    ("hasKey", |args| {
+        Ok(Value::Bool(
+            map_at(args, 0)?.contains_key(text_at(args, 1)?.as_str()),
+        ))
+    }),
+    ("keys", |args| {
+        bounded_list(
+            map_at(args, 0)?
+                .keys()
+                .map(|key| Value::String(Arc::clone(key)))
+                .collect(),
+        )
+    }),
+    ("values", |args| {
+        bounded_list(map_at(args, 0)?.values().cloned().collect())
+    }),
     ("pluck", |args| {
         let key = text_at(args, 0)?;
-        let found = args.iter().skip(1).map(|value| Ok(as_map(value)?.get(key.as_str()).cloned()));
-        bounded_list(found.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+        let found = args
+            .iter()
+            .skip(1)
+            .map(|value| Ok(as_map(value)?.get(key.as_str()).cloned()));
+        bounded_list(
+            found
+                .collect::<Result<Vec<_>>>()?
+                .into_iter()
+                .flatten()
+                .collect(),
+        )
     }),
     ("pick", |args| {
         let entries = map_at(args, 0)?;
-        let keys = args.iter().skip(1).map(printed).collect::<Result<Vec<_>>>()?;
-        let kept = entries.iter().filter(|(key, _)| keys.iter().any(|other| **other == ***key));
-        Ok(map(kept.map(|(key, value)| (key.clone(), value.clone())).collect()))
+        let keys = args
+            .iter()
+            .skip(1)
+            .map(printed)
+            .collect::<Result<Vec<_>>>()?;
+        let kept = entries
+            .iter()
+            .filter(|(key, _)| keys.iter().any(|other| **other == ***key));
+        Ok(map(kept
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()))
     }),
     ("merge", |args| {
         let mut merged = (*map_at(args, 0)?).clone();
@@ -61,7 +97,10 @@ fn dict(args: &[Value]) -> Result<Value> {
     for pair in args.chunks(2) {
         let mut pair = pair.iter();
         if let Some(key) = pair.next() {
-            entries.insert(printed(key)?.into(), pair.next().cloned().unwrap_or_else(|| text("")));
+            entries.insert(
+                printed(key)?.into(),
+                pair.next().cloned().unwrap_or_else(|| text("")),
+            );
         }
     }
     Ok(map(entries))

@@ -1,4 +1,5 @@
-//! Printing and quoting. These functions replace the template language's own, to limit their output.
+//! Printing and quoting. These functions replace the template language's own, to limit their
+//! output.
 
 use std::fmt::Write as _;
 
@@ -12,20 +13,35 @@ use navarch_api::go_text::quoted;
 /// The functions by name.
 pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("print", print),
-    ("println", |args| bounded(args.iter().map(printed).collect::<Result<Vec<_>>>()?.join(" ") + "\n")),
+    ("println", |args| {
+        bounded(
+            args.iter()
+                .map(printed)
+                .collect::<Result<Vec<_>>>()?
+                .join(" ")
+                + "\n",
+        )
+    }),
     ("printf", printf),
     ("quote", |args| each(args, quoted)),
     ("squote", |args| each(args, |part| format!("'{part}'"))),
     ("cat", |args| {
-        let parts = args.iter().filter(|value| !matches!(value, Value::Nil)).map(printed);
+        let parts = args
+            .iter()
+            .filter(|value| !matches!(value, Value::Nil))
+            .map(printed);
         bounded(parts.collect::<Result<Vec<_>>>()?.join(" "))
     }),
     ("index", index),
     ("eq", |args| {
         let first = at(args, 0)?;
-        Ok(Value::Bool(args.iter().skip(1).any(|other| are_equal(first, other))))
+        Ok(Value::Bool(
+            args.iter().skip(1).any(|other| are_equal(first, other)),
+        ))
     }),
-    ("ne", |args| Ok(Value::Bool(!are_equal(at(args, 0)?, at(args, 1)?)))),
+    ("ne", |args| {
+        Ok(Value::Bool(!are_equal(at(args, 0)?, at(args, 1)?)))
+    }),
 ];
 
 /// Prints values, with spaces between adjacent values that are not strings.
@@ -33,7 +49,8 @@ fn print(args: &[Value]) -> Result<Value> {
     let mut out = String::new();
     let mut before: Option<&Value> = None;
     for value in args {
-        let spaced = before.is_some_and(|before| before.as_str().is_none() && value.as_str().is_none());
+        let spaced =
+            before.is_some_and(|before| before.as_str().is_none() && value.as_str().is_none());
         if spaced {
             out.push(' ');
         }
@@ -54,6 +71,7 @@ fn printf(args: &[Value]) -> Result<Value> {
             out.push(sign);
             continue;
         }
+
         let mut flags = String::new();
         let verb = loop {
             match signs.next() {
@@ -62,10 +80,12 @@ fn printf(args: &[Value]) -> Result<Value> {
                 None => return Err(fault("a format string ends within a verb")),
             }
         };
+
         if verb == '%' {
             out.push('%');
             continue;
         }
+
         match values.next() {
             Some(value) => out.push_str(&padded(&flags, &formatted(verb, &flags, value)?)?),
             None => {
@@ -73,6 +93,7 @@ fn printf(args: &[Value]) -> Result<Value> {
             }
         }
     }
+
     bounded(out)
 }
 
@@ -83,8 +104,15 @@ fn formatted(verb: char, flags: &str, value: &Value) -> Result<String> {
         'x' => format!("{:x}", as_int(value)),
         'q' => quoted(&printed(value)?),
         'f' => {
-            let digits = flags.split_once('.').and_then(|(_, digits)| digits.parse().ok()).unwrap_or(6_usize).min(30);
-            let number = value.as_float().or_else(|| printed(value).ok()?.parse().ok()).unwrap_or_default();
+            let digits = flags
+                .split_once('.')
+                .and_then(|(_, digits)| digits.parse().ok())
+                .unwrap_or(6_usize)
+                .min(30);
+            let number = value
+                .as_float()
+                .or_else(|| printed(value).ok()?.parse().ok())
+                .unwrap_or_default();
             format!("{number:.digits$}")
         }
         _ => return Err(fault(format!("unknown format verb %{verb}"))),
@@ -93,14 +121,28 @@ fn formatted(verb: char, flags: &str, value: &Value) -> Result<String> {
 
 /// Pads a text with spaces or zeros to the width in the flags.
 fn padded(flags: &str, part: &str) -> Result<String> {
-    let width = flags.split('.').next().unwrap_or_default().trim_start_matches(['+', ' ', '#']);
-    let (left, width) = width.strip_prefix('-').map_or((false, width), |width| (true, width));
+    let width = flags
+        .split('.')
+        .next()
+        .unwrap_or_default()
+        .trim_start_matches(['+', ' ', '#']);
+    let (left, width) = width
+        .strip_prefix('-')
+        .map_or((false, width), |width| (true, width));
     let zero = width.starts_with('0');
-    let width: usize =
-        if width.is_empty() { 0 } else { width.parse().map_err(|_| fault("unsupported width in a format string"))? };
+
+    let width: usize = if width.is_empty() {
+        0
+    } else {
+        width
+            .parse()
+            .map_err(|_| fault("unsupported width in a format string"))?
+    };
+
     if width > 1_000 {
         return Err(fault("the width in a format string is too large"));
     }
+
     Ok(match (left, zero) {
         (true, _) => format!("{part:<width$}"),
         (false, true) => format!("{part:0>width$}"),
@@ -111,7 +153,11 @@ fn padded(flags: &str, part: &str) -> Result<String> {
 /// Applies a function to the text of each value except nil, and joins the results with spaces.
 fn each(args: &[Value], to_each: fn(&str) -> String) -> Result<Value> {
     let set = args.iter().filter(|value| !matches!(value, Value::Nil));
-    bounded(set.map(|value| Ok(to_each(&printed(value)?))).collect::<Result<Vec<_>>>()?.join(" "))
+    bounded(
+        set.map(|value| Ok(to_each(&printed(value)?)))
+            .collect::<Result<Vec<_>>>()?
+            .join(" "),
+    )
 }
 
 /// Indexes lists and maps repeatedly. In a map of strings, a missing key returns the empty string.
@@ -138,7 +184,8 @@ fn are_equal(a: &Value, b: &Value) -> bool {
         (Value::String(a), Value::String(b)) => a == b,
         (Value::Int(_) | Value::Uint(_), Value::Int(_) | Value::Uint(_)) => as_int(a) == as_int(b),
         (Value::Float(a), Value::Float(b)) => a.total_cmp(b).is_eq(),
-        (Value::Int(_) | Value::Uint(_), Value::Float(_)) | (Value::Float(_), Value::Int(_) | Value::Uint(_)) => {
+        (Value::Int(_) | Value::Uint(_), Value::Float(_))
+        | (Value::Float(_), Value::Int(_) | Value::Uint(_)) => {
             as_int(a) == as_int(b) && a.as_float() == b.as_float()
         }
         (_, _) => false,

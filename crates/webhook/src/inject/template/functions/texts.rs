@@ -7,7 +7,9 @@ use gotmpl::{Result, Value};
 use super::super::super::go_json;
 use super::super::value::{of_json, text, to_json};
 use super::Function;
-use super::arguments::{at, bounded, bounded_list, fault, int_at, length_at, list_at, printed, text_at};
+use super::arguments::{
+    at, bounded, bounded_list, fault, int_at, length_at, list_at, printed, text_at,
+};
 
 use navarch_api::digest::sha256_hex;
 
@@ -19,70 +21,121 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("trim", |args| bounded(text_at(args, 0)?.trim().to_owned())),
     ("trimAll", |args| {
         let cut = text_at(args, 0)?;
-        bounded(text_at(args, 1)?.trim_matches(|sign| cut.contains(sign)).to_owned())
+        bounded(
+            text_at(args, 1)?
+                .trim_matches(|sign| cut.contains(sign))
+                .to_owned(),
+        )
     }),
     ("trimPrefix", |args| {
-        let (cut, whole) = (text_at(args, 0)?, text_at(args, 1)?);
+        let cut = text_at(args, 0)?;
+        let whole = text_at(args, 1)?;
         bounded(whole.strip_prefix(&cut).unwrap_or(&whole).to_owned())
     }),
     ("trimSuffix", |args| {
-        let (cut, whole) = (text_at(args, 0)?, text_at(args, 1)?);
+        let cut = text_at(args, 0)?;
+        let whole = text_at(args, 1)?;
         bounded(whole.strip_suffix(&cut).unwrap_or(&whole).to_owned())
     }),
     ("upper", |args| bounded(text_at(args, 0)?.to_uppercase())),
     ("lower", |args| bounded(text_at(args, 0)?.to_lowercase())),
     ("title", |args| bounded(title(&text_at(args, 0)?))),
-    ("nospace", |args| bounded(text_at(args, 0)?.split_whitespace().collect())),
+    ("nospace", |args| {
+        bounded(text_at(args, 0)?.split_whitespace().collect())
+    }),
     ("trunc", trunc),
     ("substr", substr),
     ("repeat", |args| {
-        let (times, part) = (length_at(args, 0)?.min(MAX_REPEAT), text_at(args, 1)?);
+        let times = length_at(args, 0)?.min(MAX_REPEAT);
+        let part = text_at(args, 1)?;
         if part.len().saturating_mul(times) > super::super::output::MAX_BYTES {
             return Err(fault("a string is too long"));
         }
         bounded(part.repeat(times))
     }),
-    ("hasPrefix", |args| Ok(Value::Bool(text_at(args, 1)?.starts_with(&text_at(args, 0)?)))),
-    ("hasSuffix", |args| Ok(Value::Bool(text_at(args, 1)?.ends_with(&text_at(args, 0)?)))),
+    ("hasPrefix", |args| {
+        Ok(Value::Bool(
+            text_at(args, 1)?.starts_with(&text_at(args, 0)?),
+        ))
+    }),
+    ("hasSuffix", |args| {
+        Ok(Value::Bool(text_at(args, 1)?.ends_with(&text_at(args, 0)?)))
+    }),
     ("nindent", |args| {
         let spaces = " ".repeat(length_at(args, 0)?.min(1_000));
-        bounded(format!("\n{spaces}{}", text_at(args, 1)?.replace('\n', &format!("\n{spaces}"))))
+        bounded(format!(
+            "\n{spaces}{}",
+            text_at(args, 1)?.replace('\n', &format!("\n{spaces}"))
+        ))
     }),
     ("replace", replace),
     ("join", |args| {
-        let (between, items) = (text_at(args, 0)?, list_at(args, 1)?);
-        bounded(items.iter().map(printed).collect::<Result<Vec<_>>>()?.join(&between))
+        let between = text_at(args, 0)?;
+        let items = list_at(args, 1)?;
+        bounded(
+            items
+                .iter()
+                .map(printed)
+                .collect::<Result<Vec<_>>>()?
+                .join(&between),
+        )
     }),
     ("splitList", |args| {
-        let (between, whole) = (text_at(args, 0)?, text_at(args, 1)?);
+        let between = text_at(args, 0)?;
+        let whole = text_at(args, 1)?;
         bounded_list(whole.split(between.as_str()).map(text).collect())
     }),
     ("toString", |args| text_at(args, 0).map(text)),
     ("b64enc", |args| bounded(STANDARD.encode(text_at(args, 0)?))),
     ("b64dec", |args| {
-        let decoded = STANDARD.decode(text_at(args, 0)?).map_err(|error| fault(error.to_string()))?;
+        let decoded = STANDARD
+            .decode(text_at(args, 0)?)
+            .map_err(|error| fault(error.to_string()))?;
         bounded(String::from_utf8_lossy(&decoded).into_owned())
     }),
     ("sha256sum", |args| bounded(sha256_hex(text_at(args, 0)?))),
-    ("toJson", |args| bounded(go_json::text(&to_json(at(args, 0)?)?))),
-    ("toRawJson", |args| bounded(to_json(at(args, 0)?)?.to_string())),
-    ("toPrettyJson", |args| {
-        bounded(serde_json::to_string_pretty(&to_json(at(args, 0)?)?).map_err(|error| fault(error.to_string()))?)
+    ("toJson", |args| {
+        bounded(go_json::text(&to_json(at(args, 0)?)?))
     }),
-    ("fromJson", |args| Ok(serde_json::from_str(&text_at(args, 0)?).map_or(Value::Nil, |json| of_json(&json)))),
-    ("regexMatch", |args| Ok(Value::Bool(pattern(args)?.is_match(&text_at(args, 1)?)))),
+    ("toRawJson", |args| {
+        bounded(to_json(at(args, 0)?)?.to_string())
+    }),
+    ("toPrettyJson", |args| {
+        bounded(
+            serde_json::to_string_pretty(&to_json(at(args, 0)?)?)
+                .map_err(|error| fault(error.to_string()))?,
+        )
+    }),
+    ("fromJson", |args| {
+        Ok(serde_json::from_str(&text_at(args, 0)?).map_or(Value::Nil, |json| of_json(&json)))
+    }),
+    ("regexMatch", |args| {
+        Ok(Value::Bool(pattern(args)?.is_match(&text_at(args, 1)?)))
+    }),
     ("regexReplaceAll", |args| {
-        bounded(pattern(args)?.replace_all(&text_at(args, 1)?, text_at(args, 2)?.as_str()).into_owned())
+        bounded(
+            pattern(args)?
+                .replace_all(&text_at(args, 1)?, text_at(args, 2)?.as_str())
+                .into_owned(),
+        )
     }),
     ("regexFind", |args| {
         let whole = text_at(args, 1)?;
-        bounded(pattern(args)?.find(&whole).map(|found| found.as_str().to_owned()).unwrap_or_default())
+        bounded(
+            pattern(args)?
+                .find(&whole)
+                .map(|found| found.as_str().to_owned())
+                .unwrap_or_default(),
+        )
     }),
 ];
 
-/// The first argument as a regular expression. The automaton's size is limited, and matching takes linear time.
+/// The first argument as a regular expression. The automaton's size is limited, and matching takes
+/// linear time.
 fn pattern(args: &[Value]) -> Result<regex::Regex> {
-    let built = regex::RegexBuilder::new(&text_at(args, 0)?).size_limit(1 << 20).build();
+    let built = regex::RegexBuilder::new(&text_at(args, 0)?)
+        .size_limit(1 << 20)
+        .build();
     built.map_err(|error| fault(error.to_string()))
 }
 
@@ -90,7 +143,11 @@ fn pattern(args: &[Value]) -> Result<regex::Regex> {
 fn title(whole: &str) -> String {
     let mut begins = true;
     let raise = |letter: char| {
-        let raised = if begins { letter.to_uppercase().next().unwrap_or(letter) } else { letter };
+        let raised = if begins {
+            letter.to_uppercase().next().unwrap_or(letter)
+        } else {
+            letter
+        };
         begins = letter.is_whitespace();
         raised
     };
@@ -108,7 +165,8 @@ fn cut_at(whole: &str, mut place: usize) -> usize {
 
 /// Truncates a string; a negative length keeps the end.
 fn trunc(args: &[Value]) -> Result<Value> {
-    let (length, whole) = (int_at(args, 0)?, text_at(args, 1)?);
+    let length = int_at(args, 0)?;
+    let whole = text_at(args, 1)?;
     let bytes = usize::try_from(length.unsigned_abs()).unwrap_or(usize::MAX);
     let kept = if length >= 0 {
         whole.get(..cut_at(&whole, bytes))
@@ -120,15 +178,27 @@ fn trunc(args: &[Value]) -> Result<Value> {
 
 /// A substring; a negative end is the string's end.
 fn substr(args: &[Value]) -> Result<Value> {
-    let (start, end, whole) = (length_at(args, 0)?, int_at(args, 1)?, text_at(args, 2)?);
+    let start = length_at(args, 0)?;
+    let end = int_at(args, 1)?;
+    let whole = text_at(args, 2)?;
     let end = usize::try_from(end).map_or(whole.len(), |end| cut_at(&whole, end));
-    bounded(whole.get(cut_at(&whole, start)..end).unwrap_or_default().to_owned())
+    bounded(
+        whole
+            .get(cut_at(&whole, start)..end)
+            .unwrap_or_default()
+            .to_owned(),
+    )
 }
 
 /// Replaces all occurrences of a substring.
 fn replace(args: &[Value]) -> Result<Value> {
-    let (old, new, whole) = (text_at(args, 0)?, text_at(args, 1)?, text_at(args, 2)?);
-    let growth = whole.matches(old.as_str()).count().saturating_mul(new.len());
+    let old = text_at(args, 0)?;
+    let new = text_at(args, 1)?;
+    let whole = text_at(args, 2)?;
+    let growth = whole
+        .matches(old.as_str())
+        .count()
+        .saturating_mul(new.len());
     if whole.len().saturating_add(growth) > 2 * super::super::output::MAX_BYTES {
         return Err(fault("a string is too long"));
     }

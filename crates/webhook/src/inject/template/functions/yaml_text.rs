@@ -68,13 +68,20 @@ fn flow(value: &Value) -> String {
 /// A string, quoted if it could be parsed as another type.
 fn scalar_text(text: &str) -> String {
     let mut letters = text.bytes();
-    let plain = letters.next().is_some_and(|first| first.is_ascii_alphabetic())
-        && letters.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'/' | b'-'));
+    let plain = letters
+        .next()
+        .is_some_and(|first| first.is_ascii_alphabetic())
+        && letters
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'/' | b'-'));
     let word = matches!(
         text.to_ascii_lowercase().as_str(),
         "y" | "n" | "yes" | "no" | "on" | "off" | "true" | "false" | "null"
     );
-    if plain && !word { text.to_owned() } else { Value::from(text).to_string() }
+    if plain && !word {
+        text.to_owned()
+    } else {
+        Value::from(text).to_string()
+    }
 }
 
 #[cfg(test)]
@@ -95,6 +102,9 @@ mod tests {
         ] {
             assert_eq!(parse(&yaml_text(&value), Schema::V1_1).unwrap(), value);
         }
-        assert_eq!(yaml_text(&json!({"limits": {"cpu": "2"}})), "limits:\n  cpu: \"2\"\n");
+        assert_eq!(
+            yaml_text(&json!({"limits": {"cpu": "2"}})),
+            "limits:\n  cpu: \"2\"\n"
+        );
     }
 }
