@@ -51,6 +51,7 @@ mod virtual_service_heads;
 pub use certificates::check_pair;
 pub use classes::{Controller, controller_of};
 pub(crate) use gateways::{ApiGateways, api_gateway};
+pub(crate) use grants::{Referrer, allows_secret};
 pub(crate) use inference_pools::{EndpointPicker, endpoint_pickers, has_inference_pools};
 pub(crate) use merged::virtual_service;
 pub(crate) use policies::ApiDestinationRules;
@@ -67,5 +68,7 @@ const ROUTE_SEMANTICS: &str = "internal.istio.io/route-semantics";
 /// Its value for the Gateway API.
 const GATEWAY_SEMANTICS: &str = "gateway";
 
+#[cfg(test)]
+mod reference_tests;
 #[cfg(test)]
 mod tests;

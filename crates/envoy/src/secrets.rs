@@ -96,6 +96,15 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     }
 }
 
+/// The Secret that the Gateway API references by this resource name.
+pub(super) fn gateway_secret(resource_name: &str) -> Option<NamespacedName> {
+    let reference = Reference::parse(resource_name).ok()??;
+    match reference.store {
+        Store::GatewaySecret(namespace) => Some(NamespacedName::of(namespace, reference.name)),
+        Store::Secret(_) | Store::ConfigMap(_) => None,
+    }
+}
+
 /// The name of the referenced object, if the proxy may read it.
 fn admit(
     reference: &Reference,
@@ -173,11 +182,12 @@ fn build(
         Store::Secret(_) | Store::GatewaySecret(_) if reference.is_roots() => {
             // A Secret whose own name has this suffix takes precedence.
             let without = reference::without_suffix(key);
-            let secret = first_of(view, [key, &without]).ok_or(MaterialError::Missing)?;
+            let secret =
+                first_of(view, reference, [key, &without]).ok_or(MaterialError::Missing)?;
             validation(Roots::of_secret(&secret.spec)?, name, view)
         }
         Store::Secret(_) | Store::GatewaySecret(_) => {
-            let secret = first_of(view, [key]).ok_or(MaterialError::Missing)?;
+            let secret = first_of(view, reference, [key]).ok_or(MaterialError::Missing)?;
             let material = Material::of_secret(&secret.spec)?;
             if let Err(fault) = pem::check_pair(&material.certificates, &material.key) {
                 view.remark(format!(
@@ -195,14 +205,17 @@ fn build(
 }
 
 /// The first existing Secret of these names: in the proxy's own cluster, else in the one that
-/// configures the mesh.
+/// configures the mesh. The Gateway API references only Secrets of the latter: Gateway and grants
+/// are there, and conditions are about its Secrets.
 fn first_of<const N: usize>(
     view: &View<'_>,
+    reference: &Reference,
     names: [&NamespacedName; N],
 ) -> Option<Arc<Object<Secret>>> {
     let cluster_ref = view.proxy().proxy_cluster();
-    let reads_home =
-        cluster_ref != ClusterRef::Config && view.mesh().settings.clusters.remote_credentials;
+    let reads_home = cluster_ref != ClusterRef::Config
+        && matches!(reference.store, Store::Secret(_))
+        && view.mesh().settings.clusters.remote_credentials;
     let homes = reads_home
         .then_some(cluster_ref)
         .into_iter()

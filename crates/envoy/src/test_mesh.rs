@@ -14,7 +14,7 @@ use navarch_api::decode::{Format, Outcome, decode_documents};
 use navarch_api::identity::Identity;
 use navarch_api::mesh::MeshConfig;
 use navarch_api::names::ResourceName;
-use navarch_api::object::NamespacedName;
+use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_api::settings::Settings;
 use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, Settled, Sink};
 use navarch_push::mesh_state::{Change, MeshState};
@@ -52,6 +52,12 @@ impl TestMesh {
     /// Adds or changes objects.
     pub(crate) fn apply(&mut self, yaml: &str) -> Settled {
         self.change(changes(yaml))
+    }
+
+    /// Removes an object.
+    pub(crate) fn remove(&mut self, kind: Kind, namespace: &str, name: &str) -> Settled {
+        let name = NamespacedName::new(namespace, name);
+        self.change([Change::Removed(ObjectRef { kind, name })])
     }
 
     fn change(&mut self, changes: impl IntoIterator<Item = Change>) -> Settled {

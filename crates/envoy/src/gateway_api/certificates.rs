@@ -2,6 +2,7 @@
 
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::sds::CA_SUFFIX;
 use crate::secrets::{Material, Roots};
 use navarch_api::kubernetes::{ConfigMap, Secret};
 use navarch_api::object::NamespacedName;
@@ -57,10 +58,18 @@ impl Query for RootsFault {
         };
 
         let roots = match self {
-            Self::Secret(name) => match view.object::<Secret>(name) {
-                Some(secret) => Roots::of_secret(&secret.spec),
-                None => return problem(format!("secret {name} not found")),
-            },
+            Self::Secret(name) => {
+                // Proxies get the roots of a Secret whose own name has this suffix, if it exists.
+                let suffixed = NamespacedName::of(
+                    name.namespace.clone(),
+                    format!("{}{CA_SUFFIX}", name.name).into(),
+                );
+                let found = view.object::<Secret>(&suffixed);
+                match found.or_else(|| view.object::<Secret>(name)) {
+                    Some(secret) => Roots::of_secret(&secret.spec),
+                    None => return problem(format!("secret {name} not found")),
+                }
+            }
             Self::ConfigMap(name) => match view.object::<ConfigMap>(name) {
                 Some(map) => Roots::of_config_map(&map.spec),
                 None => return problem(format!("configmap {name} not found")),

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use navarch_api::gateway_api::{self, ReferenceGrant};
 use navarch_api::names::Namespace;
+use navarch_api::object::NamespacedName;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
 /// A kind with references.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Referrer {
+pub(crate) enum Referrer {
     Gateway,
     ListenerSet,
     HttpRoute,
@@ -131,6 +132,23 @@ impl Query for Granted {
             .cloned()
             .unwrap_or_default()
     }
+}
+
+/// Whether a grant allows objects of this kind and namespace to reference a Secret of another
+/// namespace. Conditions and the secrets that proxies get must both depend on this.
+pub(crate) fn allows_secret(
+    view: &View<'_>,
+    from: Referrer,
+    from_namespace: &Namespace,
+    secret: &NamespacedName,
+) -> bool {
+    let reference = Reference {
+        from,
+        from_namespace: from_namespace.clone(),
+        to: Referent::Secret,
+        to_namespace: secret.namespace.clone(),
+    };
+    allows(view, reference, &secret.name)
 }
 
 /// Whether a grant allows a reference to this object.

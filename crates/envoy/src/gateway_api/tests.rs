@@ -10,7 +10,7 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 
 /// An object of the Gateway API in flow style.
-fn object(kind: &str, namespace: &str, name: &str, spec: &str) -> String {
+pub(super) fn object(kind: &str, namespace: &str, name: &str, spec: &str) -> String {
     format!(
         "apiVersion: gateway.networking.k8s.io/v1\nkind: {kind}\nmetadata: {{name: {name}, namespace: {namespace}}}\n\
          spec: {spec}\n---\n"
@@ -53,7 +53,7 @@ impl Query for StatusOf {
 }
 
 /// The status that an object gets.
-fn status_of(mesh: &TestMesh, proxy: ProxyId, subject: &str) -> Value {
+pub(super) fn status_of(mesh: &TestMesh, proxy: ProxyId, subject: &str) -> Value {
     let subject = StatusSubject::parse(subject).unwrap();
     (*mesh.query(proxy, &StatusOf(subject))).clone()
 }

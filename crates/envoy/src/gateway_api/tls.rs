@@ -129,24 +129,30 @@ fn terminate(
     }
 
     let mut fault = None;
+    let mut names = Vec::new();
 
-    // As in istiod, an invalid one leaves an empty entry if there are others.
-    let names: Vec<String> = tls
-        .certificate_refs
-        .iter()
-        .map(|reference| {
-            certificate(view, owner, reference).unwrap_or_else(|wrong| {
-                fault = Fault::joined(fault.take(), Some(wrong));
-                String::new()
-            })
-        })
-        .collect();
+    for reference in &tls.certificate_refs {
+        match certificate(view, owner, reference) {
+            Ok(name) => names.push(name),
+            Err(wrong) => fault = Fault::joined(fault.take(), Some(wrong)),
+        }
+    }
 
-    let mut good = names.iter().filter(|name| !name.is_empty());
-    match (good.next(), good.next()) {
-        (None, _) => return fault.map_or(Ok(Done::Yes), Err),
-        (Some(_), None) => settings.credential_name = names.first().cloned().unwrap_or_default(),
-        (Some(_), Some(_)) => settings.credential_names = names,
+    if names.is_empty() {
+        return fault.map_or(Ok(Done::Yes), Err);
+    }
+
+    // As in istiod, conditions report invalid certificates only if no other is left.
+    if let Some(fault) = fault {
+        view.remark(format!(
+            "listener {:?} in namespace {} is served without one of its certificates: {}",
+            listener.name, owner.namespace, fault.message
+        ));
+    }
+
+    match names.as_slice() {
+        [only] => settings.credential_name.clone_from(only),
+        _ => settings.credential_names = names,
     }
 
     if let Some(validation) = validation(owner.tls, listener.port)

@@ -208,10 +208,6 @@ fn client_certificate_fault(view: &View<'_>, gateway: &Object<KubernetesGateway>
         .namespace
         .as_deref()
         .map_or_else(|| own.clone(), Namespace::new);
-    if let Err(message) = tls::check_secret(view, reference, &namespace, "clientCertificateRef") {
-        return Some(Fault::new(INVALID_CLIENT_CERTIFICATE_REF, message));
-    }
-
     let owner = Owner {
         kind: Referrer::Gateway,
         namespace: own,
@@ -219,16 +215,21 @@ fn client_certificate_fault(view: &View<'_>, gateway: &Object<KubernetesGateway>
         tls: None,
     };
 
-    let is_open = namespace == *own
-        || tls::may_read(view, owner, Referent::Secret, &namespace, &reference.name);
-    (!is_open).then(|| {
+    // The existence of an object of another namespace must not be disclosed without a grant.
+    if namespace != *own
+        && !tls::may_read(view, owner, Referent::Secret, &namespace, &reference.name)
+    {
         let message = format!(
             "clientCertificateRef {}/{namespace} not accessible to a Gateway in namespace {:?} (missing a ReferenceGrant?)",
             reference.name,
             own.as_str()
         );
-        Fault::new(REF_NOT_PERMITTED, message)
-    })
+        return Some(Fault::new(REF_NOT_PERMITTED, message));
+    }
+
+    tls::check_secret(view, reference, &namespace, "clientCertificateRef")
+        .err()
+        .map(|message| Fault::new(INVALID_CLIENT_CERTIFICATE_REF, message))
 }
 
 /// Sets whether proxies exist.
