@@ -13,11 +13,11 @@ use super::EnvoyTranslator;
 use navarch_api::decode::{Format, Outcome, decode_documents};
 use navarch_api::identity::Identity;
 use navarch_api::mesh::MeshConfig;
-use navarch_api::names::ResourceName;
+use navarch_api::names::{ClusterId, ResourceName};
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_api::settings::Settings;
 use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, Settled, Sink};
-use navarch_push::mesh_state::{Change, MeshState};
+use navarch_push::mesh_state::{Change, MeshState, RemoteChange};
 use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::query::Query;
 use navarch_push::resource::{Collection, ResourceType};
@@ -60,6 +60,16 @@ impl TestMesh {
         self.change([Change::Removed(ObjectRef { kind, name })])
     }
 
+    /// Replaces the objects of a remote cluster.
+    pub(crate) fn reset_remote(&mut self, cluster: &str, yaml: &str) -> Settled {
+        let objects = changes(yaml).into_iter().filter_map(|change| match change {
+            Change::Put(object) => Some(object),
+            _ => None,
+        });
+        let reset = RemoteChange::Reset(objects.collect());
+        self.change([Change::Remote(ClusterId::new(cluster), reset)])
+    }
+
     fn change(&mut self, changes: impl IntoIterator<Item = Change>) -> Settled {
         let facts = self.state.apply(changes);
         self.engine.apply(self.state.context(), facts)
@@ -84,7 +94,17 @@ impl TestMesh {
 
     /// Connects a gateway that was proved to be this service account.
     pub(crate) fn proved_gateway(&mut self, namespace: &str, account: &str) -> ProxyId {
-        let mut proxy = self.proxy("router", namespace, "gateway");
+        self.proved_gateway_in("Kubernetes", namespace, account)
+    }
+
+    /// The same in another cluster.
+    pub(crate) fn proved_gateway_in(
+        &mut self,
+        cluster: &str,
+        namespace: &str,
+        account: &str,
+    ) -> ProxyId {
+        let mut proxy = self.proxy_in(cluster, "router", namespace, "gateway");
         proxy.identity = Identity::parse(&format!(
             "spiffe://cluster.local/ns/{namespace}/sa/{account}"
         ))
@@ -192,13 +212,17 @@ impl TestMesh {
     }
 
     fn proxy(&mut self, kind: &str, namespace: &str, app: &str) -> Proxy {
+        self.proxy_in("Kubernetes", kind, namespace, app)
+    }
+
+    fn proxy_in(&mut self, cluster: &str, kind: &str, namespace: &str, app: &str) -> Proxy {
         self.proxies += 1;
         let ip = format!("10.244.0.{}", self.proxies);
         let node = format!(
             "{kind}~{ip}~{app}-{}.{namespace}~{namespace}.svc.cluster.local",
             self.proxies
         );
-        let metadata = json!({"NAMESPACE": namespace, "CLUSTER_ID": "Kubernetes", "INSTANCE_IPS": ip, "LABELS": {"app": app}});
+        let metadata = json!({"NAMESPACE": namespace, "CLUSTER_ID": cluster, "INSTANCE_IPS": ip, "LABELS": {"app": app}});
         Proxy::parse(&node, metadata, Locality::default()).unwrap()
     }
 

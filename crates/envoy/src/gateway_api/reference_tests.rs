@@ -8,7 +8,7 @@ use navarch_proto::envoy::extensions::transport_sockets::tls::v3::DownstreamTlsC
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::common_tls_context::ValidationContextType;
 use prost::Message;
 
-use super::tests::{object, status_of};
+use super::tests::{condition, object, status_of};
 use crate::test_mesh::TestMesh;
 use navarch_api::object::Kind;
 use navarch_push::engine::ProxyId;
@@ -361,4 +361,34 @@ fn conditions_listeners_and_secrets_agree_on_every_grant() {
     assert_usable(&mut mesh, proxies, &usable, "again");
     mesh.remove(Kind::ReferenceGrant, "certs", "g");
     assert_usable(&mut mesh, proxies, &[], "removed");
+}
+
+#[test]
+fn a_client_certificate_of_another_namespace_is_not_disclosed_without_a_grant() {
+    let gateway = |secret: &str| {
+        let spec = format!(
+            "{{gatewayClassName: istio, listeners: [{{name: http, port: 80, protocol: HTTP}}], \
+             tls: {{backend: {{clientCertificateRef: {{name: {secret}, namespace: certs}}}}}}}}"
+        );
+        object("Gateway", "edge", "web", &spec)
+    };
+    let mut mesh = TestMesh::new(&world());
+    let proxy = mesh.proved_gateway("edge", "web-istio");
+    let resolved = |mesh: &mut TestMesh, secret: &str| {
+        mesh.apply(&gateway(secret));
+        condition(
+            &status_of(mesh, proxy, "Gateway/edge/web")["conditions"],
+            "ResolvedRefs",
+        )
+    };
+
+    for secret in ["pair", "none"] {
+        assert_eq!(resolved(&mut mesh, secret), "False RefNotPermitted");
+    }
+    mesh.apply(&grant("certs", &from("Gateway", "edge"), &to("Secret", "")));
+    assert_eq!(resolved(&mut mesh, "pair"), "True ResolvedRefs");
+    assert_eq!(
+        resolved(&mut mesh, "none"),
+        "False InvalidClientCertificateRef"
+    );
 }

@@ -59,7 +59,7 @@ pub(super) fn status_of(mesh: &TestMesh, proxy: ProxyId, subject: &str) -> Value
 }
 
 /// Status and reason of a condition.
-fn condition(conditions: &Value, kind: &str) -> String {
+pub(super) fn condition(conditions: &Value, kind: &str) -> String {
     let found = conditions
         .as_array()
         .unwrap()

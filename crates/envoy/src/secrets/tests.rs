@@ -237,3 +237,32 @@ fn a_gateway_may_name_a_secret_beside_it_for_its_own_proxies_only() {
         );
     }
 }
+
+#[test]
+fn secrets_of_the_gateway_api_are_of_the_cluster_that_configures_the_mesh() {
+    let tls = "{mode: MUTUAL, credentialName: 'kubernetes-gateway://edge/web'}";
+    let spec = format!(
+        "{{selector: {{app: gateway}}, servers: [{{port: {{number: 443, name: https, protocol: HTTPS}}, \
+         hosts: ['*'], tls: {tls}}}]}}"
+    );
+    let mut mesh =
+        TestMesh::new(&(pair("edge", "web") + &networking("Gateway", "edge", "gw", &spec)));
+    mesh.reset_remote(
+        "far",
+        &secret_of(
+            "edge",
+            "web",
+            "tls.crt: FAR, tls.key: FAR-KEY, ca.crt: FAR-ROOT",
+        ),
+    );
+    let far = mesh.proved_gateway_in("far", "edge", "gw");
+
+    let own = mesh.secret(far, "kubernetes://web").unwrap();
+    assert_eq!(key_and_chain(&own).1, b"FAR");
+    let of_gateway = mesh.secret(far, "kubernetes-gateway://edge/web").unwrap();
+    assert_eq!(key_and_chain(&of_gateway).1, b"CERT");
+    let of_gateway = mesh
+        .secret(far, "kubernetes-gateway://edge/web-cacert")
+        .unwrap();
+    assert_eq!(roots(&of_gateway).0, b"ROOT");
+}
