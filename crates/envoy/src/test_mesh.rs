@@ -112,6 +112,19 @@ impl TestMesh {
         self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
     }
 
+    /// Connects a proxy whose Envoy has these extensions alone.
+    pub(crate) fn with_extensions(
+        &mut self,
+        kind: &str,
+        namespace: &str,
+        extensions: &[&str],
+    ) -> ProxyId {
+        let mut proxy = self.proxy(kind, namespace, "web");
+        let extensions = extensions.iter().map(|&name| Arc::from(name));
+        proxy.extensions = Some(Arc::new(extensions.collect()));
+        self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
+    }
+
     /// Connects a waypoint whose pod has the label `app`, as made for a Gateway.
     pub(crate) fn waypoint(&mut self, namespace: &str, app: &str) -> ProxyId {
         self.deployed(namespace, app, "istio.io-mesh-controller", "")

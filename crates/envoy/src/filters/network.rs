@@ -23,6 +23,10 @@ use navarch_registry::protocol::Protocol;
 const METADATA_EXCHANGE_TYPE: &str =
     "type.googleapis.com/envoy.tcp.metadataexchange.config.MetadataExchange";
 
+/// The filters of protocols.
+const MONGO: &str = "envoy.filters.network.mongo_proxy";
+const MYSQL: &str = "envoy.filters.network.mysql_proxy";
+const REDIS: &str = "envoy.filters.network.redis_proxy";
 /// Timeout of one Redis operation.
 const REDIS_TIMEOUT: prost_types::Duration = prost_types::Duration {
     seconds: 5,
@@ -103,9 +107,15 @@ pub fn protocol_stack(
     let tcp = tcp_filter(proxy);
 
     match protocol {
-        Protocol::Mongo if settings.mongo_filter => vec![mongo(stat_prefix), tcp],
-        Protocol::Redis if settings.redis_filter => vec![redis(stat_prefix, cluster)],
-        Protocol::MySql if settings.mysql_filter => vec![mysql(stat_prefix), tcp],
+        Protocol::Mongo if settings.mongo_filter && can_parse(view, MONGO) => {
+            vec![mongo(stat_prefix), tcp]
+        }
+        Protocol::Redis if settings.redis_filter && can_parse(view, REDIS) => {
+            vec![redis(stat_prefix, cluster)]
+        }
+        Protocol::MySql if settings.mysql_filter && can_parse(view, MYSQL) => {
+            vec![mysql(stat_prefix), tcp]
+        }
         Protocol::Http
         | Protocol::Http2
         | Protocol::Https
@@ -122,13 +132,25 @@ pub fn protocol_stack(
     }
 }
 
+/// Whether the proxy has the filter of a protocol: a stock Envoy has none for MySQL, and would
+/// reject the listener.
+fn can_parse(view: &View<'_>, filter: &str) -> bool {
+    let can = view.proxy().supports(filter);
+    if !can {
+        view.remark(format!(
+            "this Envoy lacks {filter}: ports of its protocol are handled as TCP"
+        ));
+    }
+    can
+}
+
 /// Counts MongoDB operations.
 fn mongo(stat_prefix: &str) -> Filter {
     let config = MongoProxy {
         stat_prefix: stat_prefix.to_owned(),
         ..MongoProxy::default()
     };
-    network_filter("envoy.filters.network.mongo_proxy", &config)
+    network_filter(MONGO, &config)
 }
 
 /// Counts MySQL queries.
@@ -137,7 +159,7 @@ fn mysql(stat_prefix: &str) -> Filter {
         stat_prefix: stat_prefix.to_owned(),
         ..MySqlProxy::default()
     };
-    network_filter("envoy.filters.network.mysql_proxy", &config)
+    network_filter(MYSQL, &config)
 }
 
 /// The Redis proxy.
@@ -160,5 +182,5 @@ fn redis(stat_prefix: &str, cluster: &str) -> Filter {
         ..RedisProxy::default()
     };
 
-    network_filter("envoy.filters.network.redis_proxy", &config)
+    network_filter(REDIS, &config)
 }

@@ -11,6 +11,7 @@ use prost::Message;
 use serde_json::json;
 
 use crate::EnvoyTranslator;
+use crate::test_mesh::TestMesh;
 use navarch_api::decode::{Format, Outcome, decode_documents};
 use navarch_api::names::ResourceName;
 use navarch_api::settings::Settings;
@@ -184,6 +185,24 @@ fn a_proxy_without_istios_filters_gets_the_same_without_them() {
         .filter(|name| !name.starts_with("istio."))
         .collect();
     assert_eq!(without, expected);
+}
+
+#[test]
+fn a_protocol_whose_filter_an_envoy_lacks_is_tcp() {
+    const MYSQL: &str = "envoy.filters.network.mysql_proxy";
+    const TCP: &str = "envoy.filters.network.tcp_proxy";
+    let settings = Settings {
+        mysql_filter: true,
+        ..Settings::default()
+    };
+    let yaml = a_service("db", "10.1.0.9", "mysql", 3306);
+    let mut mesh = TestMesh::with_settings(&yaml, settings);
+    for (extensions, expected) in [(&[][..], &[TCP][..]), (&[MYSQL], &[MYSQL, TCP])] {
+        let proxy = mesh.with_extensions("sidecar", "shop", extensions);
+        let listeners: BTreeMap<String, Listener> =
+            mesh.named(proxy, ResourceType::Listener, &["10.1.0.9_3306"]);
+        assert_eq!(filter_names(&listeners), expected);
+    }
 }
 
 #[test]
