@@ -24,6 +24,8 @@ mod client;
 mod cost;
 #[path = "agent_life/dashboards.rs"]
 mod dashboards;
+#[path = "agent_life/detected.rs"]
+mod detected;
 #[path = "secure/hbone.rs"]
 #[allow(
     dead_code,

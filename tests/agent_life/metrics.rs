@@ -20,7 +20,7 @@ use crate::web;
 /// How long anything may take on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The address of the pod that is called.
-const POD: &str = "127.0.32.1";
+pub(crate) const POD: &str = "127.0.32.1";
 /// The identity of both pods, on either side.
 const SOURCE: &str = "source_principal=\"spiffe://cluster.local/ns/shop/sa/web\"";
 const DESTINATION: &str = "destination_principal=\"spiffe://cluster.local/ns/shop/sa/web\"";
@@ -247,7 +247,7 @@ impl Mesh {
     }
 
     /// Asks for a path of the service.
-    async fn get(&self, path: &str) -> Result<Reply> {
+    pub(crate) async fn get(&self, path: &str) -> Result<Reply> {
         let host = format!("web.shop.svc.cluster.local:{}", self.front.port());
         client::get(self.front, &host, path, &[]).await
     }

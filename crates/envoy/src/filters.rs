@@ -5,6 +5,7 @@
 //! query, by listener class, so that it is built once and shared by all listeners.
 
 pub mod access_log;
+pub(crate) mod alpn;
 pub mod class;
 pub mod compliance;
 pub mod connection_settings;

@@ -2,6 +2,7 @@
 //! [`OPTIONS_KEY`].
 
 use navarch_proto::any;
+use navarch_proto::envoy::config::cluster::v3::Cluster;
 use navarch_proto::envoy::config::core::v3::http1_protocol_options::{
     HeaderKeyFormat, header_key_format,
 };
@@ -15,8 +16,10 @@ use navarch_proto::envoy::extensions::upstreams::http::v3::http_protocol_options
     ExplicitHttpConfig, OutlierDetection, UpstreamProtocolOptions, UseDownstreamHttpConfig,
     explicit_http_config,
 };
+use prost::Message;
 use prost_types::Any;
 
+use crate::filters::alpn::UpstreamVersion;
 use crate::filters::proxy_settings::EffectiveProxyConfig;
 use navarch_api::duration::Duration;
 use navarch_push::proxy::ProxyKind;
@@ -169,7 +172,32 @@ impl HttpOptions {
     }
 }
 
+/// The HTTP version of a finished cluster.
+pub(super) fn upstream_version(cluster: &Cluster) -> UpstreamVersion {
+    let options = cluster
+        .typed_extension_protocol_options
+        .get(OPTIONS_KEY)
+        .and_then(|packed| HttpProtocolOptions::decode(packed.value.as_slice()).ok());
+    match options.and_then(|options| options.upstream_protocol_options) {
+        Some(UpstreamProtocolOptions::UseDownstreamProtocolConfig(_)) => UpstreamVersion::OfClient,
+        Some(UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig {
+            protocol_config: Some(explicit_http_config::ProtocolConfig::Http2ProtocolOptions(_)),
+        }))
+        | Some(UpstreamProtocolOptions::AutoConfig(_)) => UpstreamVersion::Http2,
+        Some(UpstreamProtocolOptions::ExplicitHttpConfig(_)) | None => UpstreamVersion::Http1,
+    }
+}
+
 impl HttpVersion {
+    /// The version for ALPN protocols.
+    pub(super) fn upstream(&self) -> UpstreamVersion {
+        match self {
+            Self::Unsaid | Self::Http1AsSpelt => UpstreamVersion::Http1,
+            Self::Http2(_) => UpstreamVersion::Http2,
+            Self::OfClient { .. } => UpstreamVersion::OfClient,
+        }
+    }
+
     /// The Envoy message.
     fn into_wire(self) -> UpstreamProtocolOptions {
         let explicit = |config: explicit_http_config::ProtocolConfig| {

@@ -7,6 +7,7 @@ use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
 
 use crate::config_info;
+use crate::filters::alpn::{self, UpstreamVersion};
 use navarch_api::istio::ClientTlsMode;
 use navarch_api::object::{Kind as ObjectKind, NamespacedName};
 use navarch_registry::model::Service;
@@ -33,6 +34,9 @@ pub(super) struct ClusterMetadata {
     pub(super) keeps_baggage: bool,
     /// Whether the client's ALPN must be kept, since the user's own TLS settings apply.
     pub(super) keeps_alpn: bool,
+    /// The HTTP version for the ALPN protocols of the mesh's mutual TLS, for proxies without Istio's
+    /// ALPN filter.
+    pub(super) alpn: Option<UpstreamVersion>,
 }
 
 /// A service in metrics.
@@ -108,6 +112,10 @@ impl ClusterMetadata {
             fields.insert("alpn_override".to_owned(), text("false"));
         }
 
+        if let Some(version) = self.alpn {
+            fields.insert(alpn::METADATA.to_owned(), text(version.as_str()));
+        }
+
         let mut filter_metadata = BTreeMap::new();
         if !fields.is_empty() {
             filter_metadata.insert(ISTIO.to_owned(), Struct { fields });
@@ -125,6 +133,17 @@ impl ClusterMetadata {
             filter_metadata,
             ..Metadata::default()
         })
+    }
+}
+
+/// Changes the HTTP version for ALPN protocols, if the cluster has one.
+pub(super) fn correct_alpn(metadata: &mut Metadata, version: UpstreamVersion) {
+    let fields = metadata
+        .filter_metadata
+        .get_mut(ISTIO)
+        .map(|istio| &mut istio.fields);
+    if let Some(written) = fields.and_then(|fields| fields.get_mut(alpn::METADATA)) {
+        *written = text(version.as_str());
     }
 }
 

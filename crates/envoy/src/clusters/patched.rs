@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use navarch_proto::envoy::config::cluster::v3::Cluster;
 
+use super::http::upstream_version;
 use super::inbound;
+use super::metadata::correct_alpn;
 use crate::names::ClusterName;
 use crate::patches::clusters::{added_clusters, names_change, patch_cluster, patched_name};
 use crate::patches::{PatchClass, Patches, patches};
@@ -51,8 +53,20 @@ pub(super) fn build(view: &View<'_>, name: &ResourceName) -> Option<Cluster> {
 fn patched(view: &View<'_>, patches: &Patches, name: &ResourceName) -> Option<Cluster> {
     let cluster = super::build(name, view)?;
     match context(view, name) {
-        Some(context) => patch_cluster(view, patches, context, &hosts(view, name), cluster),
+        Some(context) => {
+            let mut cluster = patch_cluster(view, patches, context, &hosts(view, name), cluster)?;
+            correct_version(&mut cluster);
+            Some(cluster)
+        }
         None => Some(cluster),
+    }
+}
+
+/// A patch may change the HTTP version, on which the ALPN protocols depend.
+fn correct_version(cluster: &mut Cluster) {
+    if let Some(mut metadata) = cluster.metadata.take() {
+        correct_alpn(&mut metadata, upstream_version(cluster));
+        cluster.metadata = Some(metadata);
     }
 }
 

@@ -7,6 +7,7 @@ use super::outbound::{Outbound, is_passthrough};
 use super::tls::{Upstream, decide};
 use super::{connection_pool, load_balancer, outlier, tls_context, transport};
 use crate::endpoints::locality_setting::LocalitySetting;
+use crate::filters::alpn;
 use crate::{hbone, mtls};
 use navarch_api::istio::{ClientTlsMode, ClientTlsSettings, TrafficPolicy};
 use navarch_push::view::View;
@@ -168,6 +169,13 @@ fn apply_tls(
 
     if let Some(context) = &context {
         transport::apply_tls(draft, context, decision.by, istio);
+        let is_of_mesh = !matches!(
+            rule.map(|rule| rule.mode),
+            Some(ClientTlsMode::Simple | ClientTlsMode::Mutual)
+        );
+        if is_of_mesh && alpn::is_stood_in(view) {
+            draft.metadata.alpn = Some(draft.http.version.upstream());
+        }
     }
 
     if hbone::sends(view) {

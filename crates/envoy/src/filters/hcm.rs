@@ -25,7 +25,7 @@ use super::metrics::MetricsFiltersOf;
 use super::proxy_headers::{HeaderSettings, HeaderSettingsOf, forward_client_cert};
 use super::proxy_settings::{accepts_http10, idle_timeout};
 use super::tracing::HttpTracingOf;
-use super::{dynamic_forward_proxy, ext_proc, http, peer_headers};
+use super::{alpn, dynamic_forward_proxy, ext_proc, http, peer_headers};
 use crate::authentication::AuthenticationOf;
 use crate::authorization::{AuthorizationOf, Peers};
 use crate::build::ads_source;
@@ -366,7 +366,7 @@ impl Query for BaseOf {
 
         let mut filters = vec![http::grpc_stats()];
         if class != ListenerClass::SidecarInbound {
-            filters.extend(http::alpn(view));
+            filters.extend(alpn::offered(view));
         }
 
         filters.extend([http::fault(), http::cors()]);

@@ -14,9 +14,6 @@ use navarch_proto::envoy::extensions::filters::http::stateful_session::v3::State
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpFilter, http_filter,
 };
-use navarch_proto::istio::envoy::config::filter::http::alpn::v2alpha1::{
-    FilterConfig as Alpn, filter_config as alpn,
-};
 use navarch_proto::udpa::r#type::v1::TypedStruct;
 use prost::{Message, Name};
 use prost_types::value::Kind;
@@ -95,35 +92,6 @@ pub fn router(suppress_envoy_headers: bool) -> HttpFilter {
             ..Router::default()
         },
     )
-}
-
-/// Istio's ALPN filter: upstream TLS offers the protocol of the request, with Istio's names and
-/// standard ones. `None` if the proxy does not support it.
-#[must_use]
-pub fn alpn(view: &View<'_>) -> Option<HttpFilter> {
-    if !view.mesh().settings.alpn_filter || !view.proxy().supports("istio.alpn") {
-        return None;
-    }
-
-    let offer = |protocol: alpn::Protocol, names: [&str; 3]| alpn::AlpnOverride {
-        upstream_protocol: protocol.into(),
-        alpn_override: names.map(str::to_owned).to_vec(),
-    };
-    let config = Alpn {
-        alpn_override: vec![
-            offer(
-                alpn::Protocol::Http10,
-                ["istio-http/1.0", "istio", "http/1.0"],
-            ),
-            offer(
-                alpn::Protocol::Http11,
-                ["istio-http/1.1", "istio", "http/1.1"],
-            ),
-            offer(alpn::Protocol::Http2, ["istio-h2", "istio", "h2"]),
-        ],
-    };
-
-    Some(filter("istio.alpn", &config))
 }
 
 /// Istio's exchange of peer metadata over HTTP headers. `None` if disabled or if the proxy does not
