@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, bail, ensure};
 use navarch::agent::metrics::AgentMetrics;
 use navarch::agent::secrets::{
-    CaClient, CertificateFiles, Grace, KeyKind, Secret, SecretWatch, Secrets, SecretsConfig,
+    CaClient, CertificateFiles, Grace, KeyKind, OutputFiles, Secret, SecretWatch, Secrets,
+    SecretsConfig,
 };
 use navarch::agent::upstream::{KeyFiles, Roots, Transport, Upstream, UpstreamConfig};
 use navarch_testkit::wait::{until, until_some, wanted};
@@ -70,7 +71,7 @@ async fn the_agent_renews_its_certificate_by_token_and_by_certificate() -> Resul
             roots: path("out/root-cert.pem"),
         },
         system_roots: None,
-        output: Some(path("out")),
+        output: Some(OutputFiles::new(path("out"), false)),
         debounce: Duration::from_millis(100),
     };
 

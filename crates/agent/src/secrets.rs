@@ -35,6 +35,7 @@ use tokio_util::task::TaskTracker;
 pub use ca_client::{CaClient, CaError};
 pub use files::CertificateFiles;
 pub use name::SecretName;
+pub use output::OutputFiles;
 pub use request::KeyKind;
 pub use rotation::Grace;
 
@@ -80,8 +81,8 @@ pub struct SecretsConfig {
     pub existing: CertificateFiles,
     /// The root file of `file-root:system`, if there is one.
     pub system_roots: Option<PathBuf>,
-    /// `OUTPUT_CERTS`: the directory that certificates and keys are written to, if any.
-    pub output: Option<PathBuf>,
+    /// `OUTPUT_CERTS`: the files that certificates and keys are written to, if any.
+    pub output: Option<OutputFiles>,
     /// `FILE_DEBOUNCE_DURATION`: how long files must be unchanged before they are read. Default 100
     /// ms.
     pub debounce: Duration,
@@ -258,7 +259,9 @@ impl SecretsTask {
         let Self { secrets, ca, clock } = self;
         let config = &secrets.0.config;
         let metrics = &secrets.0.metrics;
-        let existing = config.existing.present(config.output.as_deref());
+        let existing = config
+            .existing
+            .present(config.output.as_ref().map(|output| output.folder.as_path()));
         let roots_from_file = existing.roots.is_some();
         let certificate = async {
             match (existing.certificate, &ca) {

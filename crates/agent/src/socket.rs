@@ -1,14 +1,20 @@
 //! Unix sockets that the agent listens on.
 
+use std::ffi::OsString;
+use std::fs::{DirBuilder, Permissions};
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
 
-/// The mode of sockets, for the agent's user and group only: they serve private keys.
-const MODE: u32 = 0o660;
+/// The mode of sockets, as pilot-agent's: every user who can reach the folder can connect, such as
+/// an application without a proxy, which has a user of its own. In a pod only its own containers
+/// have the folder, and only those that mount it.
+const MODE: u32 = 0o666;
+/// The mode of a folder that is created for a socket, as pilot-agent's.
+const FOLDER_MODE: u32 = 0o750;
 /// Timeout of the check whether a process listens on a socket.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -18,15 +24,33 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// If the directory or the socket cannot be created.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(FOLDER_MODE)
+            .create(folder)?;
     }
-    match std::fs::remove_file(path) {
+    let new = unpublished(path)?;
+    match std::fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
     }
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(MODE))?;
+
+    // The umask decides the mode at first, so the socket gets its name once it has its mode: until
+    // then clients find the stale one or none.
+    let listener = UnixListener::bind(&new)?;
+    std::fs::set_permissions(&new, Permissions::from_mode(MODE))?;
+    std::fs::rename(&new, path)?;
+
     Ok(listener)
+}
+
+/// The path of a socket before it is published. It is only one byte longer than its own, because
+/// the length of a socket's path is limited.
+fn unpublished(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut hidden = OsString::from(".");
+    hidden.push(name);
+    Ok(path.with_file_name(hidden))
 }
 
 /// Whether another process, such as SPIRE, listens on a socket. A stale socket does not count.
@@ -39,6 +63,11 @@ pub async fn is_served(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::os::unix::fs::MetadataExt as _;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     #[tokio::test]
@@ -53,9 +82,52 @@ mod tests {
         );
         let _listener = listen(&path).unwrap();
         assert!(is_served(&path).await);
-        assert_eq!(
-            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-            MODE
-        );
+    }
+
+    /// The mode of a file or folder.
+    fn mode(path: &Path) -> u32 {
+        std::fs::symlink_metadata(path).unwrap().mode() & 0o777
+    }
+
+    #[tokio::test]
+    async fn every_user_who_reaches_the_folder_can_connect() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("made/XDS");
+
+        let _listener = listen(&path).unwrap();
+
+        assert_eq!(mode(&path), 0o666);
+        assert_eq!(mode(path.parent().unwrap()), 0o750);
+        let names = std::fs::read_dir(path.parent().unwrap()).unwrap().count();
+        assert_eq!(names, 1, "the name before it was published is gone");
+    }
+
+    #[tokio::test]
+    async fn a_socket_never_has_another_mode_while_it_is_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("XDS");
+        let first = listen(&path).unwrap();
+
+        let stop = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&stop);
+        let seen = path.clone();
+        let watching = std::thread::spawn(move || {
+            let mut modes = BTreeSet::new();
+            while !ended.load(Ordering::Relaxed) {
+                modes.insert(
+                    std::fs::metadata(&seen)
+                        .map(|found| found.mode() & 0o777)
+                        .ok(),
+                );
+            }
+            modes
+        });
+        for _ in 0..2000 {
+            listen(&path).unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+
+        assert_eq!(watching.join().unwrap(), BTreeSet::from([Some(0o666)]));
+        drop(first);
     }
 }

@@ -1,11 +1,18 @@
 //! Reads small files, and writes files atomically.
 
 use std::collections::BTreeMap;
+use std::fs::{DirBuilder, Permissions};
 use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use crate::downward_api;
 use navarch_api::regular_file;
+
+/// The mode of files for applications, whatever the umask is, as pilot-agent's.
+const PUBLIC_MODE: u32 = 0o644;
+/// The mode of folders that are created, as pilot-agent's. Those of pods are mounted.
+const FOLDER_MODE: u32 = 0o750;
 
 /// The text of a file; `None` if it is missing.
 pub(super) fn text(path: &str) -> io::Result<Option<String>> {
@@ -35,17 +42,57 @@ pub(super) fn downward(path: &str) -> Option<BTreeMap<String, String>> {
     }
 }
 
-/// Writes a file atomically, and creates its directories.
+/// Writes a file atomically, and creates its directories. The umask decides who may read it.
 pub(super) fn write(path: &str, content: &[u8]) -> io::Result<()> {
+    publish(path, content, None)
+}
+
+/// Writes a file that applications of other users read, as [`write`] does.
+pub(super) fn write_public(path: &str, content: &[u8]) -> io::Result<()> {
+    publish(path, content, Some(PUBLIC_MODE))
+}
+
+/// Writes a file under another name, gives it its mode and then its name.
+fn publish(path: &str, content: &[u8], mode: Option<u32>) -> io::Result<()> {
     let path = Path::new(path);
     if let Some(folder) = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())
     {
-        std::fs::create_dir_all(folder)?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(FOLDER_MODE)
+            .create(folder)?;
     }
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");
     std::fs::write(&partial, content)?;
+    if let Some(mode) = mode {
+        std::fs::set_permissions(&partial, Permissions::from_mode(mode))?;
+    }
     std::fs::rename(&partial, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn applications_may_read_public_files_whatever_the_umask_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("made/grpc-bootstrap.json");
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        std::fs::create_dir(folder.path().join("made")).unwrap();
+        // A file that is left behind keeps its mode when it is written again, as with a narrow umask.
+        let partial = folder.path().join("made/grpc-bootstrap.json.partial");
+        std::fs::write(&partial, "").unwrap();
+        std::fs::set_permissions(&partial, Permissions::from_mode(0o600)).unwrap();
+
+        write_public(path.to_str().unwrap(), b"{}").unwrap();
+
+        assert_eq!(mode(&path), 0o644);
+        let made = folder.path().join("other/envoy-rev.json");
+        write(made.to_str().unwrap(), b"{}").unwrap();
+        assert_eq!(mode(made.parent().unwrap()), 0o750);
+    }
 }

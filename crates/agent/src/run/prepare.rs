@@ -339,7 +339,7 @@ fn write_grpc_bootstrap(
     }
     let socket = go_path::join(&config.config_path, "XDS");
     let bootstrap = grpc_bootstrap(node, &socket, &settings.output_certs);
-    files::write(&path, format!("{bootstrap:#}").as_bytes()).map_err(file(&path))
+    files::write_public(&path, format!("{bootstrap:#}").as_bytes()).map_err(file(&path))
 }
 
 /// The bootstrap override as JSON. An invalid override is logged and ignored, as in pilot-agent.

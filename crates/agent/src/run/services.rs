@@ -11,7 +11,7 @@ use crate::go_path;
 use crate::health::HealthConfig;
 use crate::metrics::AgentMetrics;
 use crate::sds::SdsConfig;
-use crate::secrets::{CertificateFiles, Grace, KeyKind, SecretsConfig};
+use crate::secrets::{CertificateFiles, Grace, KeyKind, OutputFiles, SecretsConfig};
 use crate::services::{CaConfig, NamesConfig, ServicesConfig};
 use crate::upstream::{KeyFiles, Roots, Transport, UpstreamConfig};
 use crate::variables::Variables;
@@ -147,6 +147,8 @@ fn secrets(
         .get("WORKLOAD_RSA_KEY_SIZE")
         .map(|_| variables.number("WORKLOAD_RSA_KEY_SIZE", 2048));
     let output = variables.text("OUTPUT_CERTS");
+    let in_pod = !variables.text("KUBERNETES_SERVICE_HOST").is_empty();
+
     SecretsConfig {
         identity: format!(
             "spiffe://{}/ns/{}/sa/{}",
@@ -166,7 +168,7 @@ fn secrets(
         },
         existing,
         system_roots: system_roots(),
-        output: (!output.is_empty()).then(|| output.into()),
+        output: (!output.is_empty()).then(|| OutputFiles::new(output.into(), in_pod)),
         debounce: variables.duration("FILE_DEBOUNCE_DURATION", Duration::from_millis(100)),
     }
 }

@@ -1,19 +1,41 @@
 //! `OUTPUT_CERTS`: writes the workload's certificate, key and roots to files, for programs without
 //! SDS.
 
+use std::fs::Permissions;
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{Secret, Secrets};
 
-/// The mode of the files: readable by the owner only, as in Istio.
-const MODE: u32 = 0o600;
+/// The mode of the files on a machine: readable by the agent's user only, as in Istio.
+const MACHINE_MODE: u32 = 0o600;
+/// The mode of the files in a pod: readable by everyone who has the folder, as in Istio. They are
+/// for other containers of the pod, such as Prometheus, which run as other users.
+const POD_MODE: u32 = 0o644;
+
+/// Where certificates and keys are written to, and who may read them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputFiles {
+    /// The folder.
+    pub folder: PathBuf,
+    /// The mode of the files.
+    mode: u32,
+}
+
+impl OutputFiles {
+    /// Files in a folder of a pod (`in_pod`) or of a machine.
+    #[must_use]
+    pub fn new(folder: PathBuf, in_pod: bool) -> Self {
+        let mode = if in_pod { POD_MODE } else { MACHINE_MODE };
+        Self { folder, mode }
+    }
+}
 
 /// Writes the current secrets, and every change. Without `OUTPUT_CERTS`, waits forever.
 pub(super) async fn follow(secrets: &Secrets) {
-    let Some(folder) = secrets.0.config.output.clone() else {
+    let Some(output) = secrets.0.config.output.clone() else {
         return std::future::pending().await;
     };
 
@@ -31,41 +53,45 @@ pub(super) async fn follow(secrets: &Secrets) {
             else => return,
         };
         let Some(secret) = changed else { continue };
-        let target = folder.clone();
+        let target = output.clone();
         let written = tokio::task::spawn_blocking(move || write(&target, &secret)).await;
         if let Ok(Err(error)) = written {
-            tracing::error!(folder = %folder.display(), %error, "failed to write certificates");
+            tracing::error!(folder = %output.folder.display(), %error, "failed to write certificates");
         }
     }
 }
 
 /// Writes one secret. The key is written before the certificate, for programs that watch the
 /// certificate.
-fn write(folder: &Path, secret: &Arc<Secret>) -> io::Result<()> {
+fn write(output: &OutputFiles, secret: &Arc<Secret>) -> io::Result<()> {
+    let folder = &output.folder;
+    let mode = output.mode;
     std::fs::create_dir_all(folder)?;
     match &**secret {
         Secret::Certificate { chain, key } => {
-            replace(folder, "key.pem", key.expose())?;
-            replace(folder, "cert-chain.pem", chain)
+            replace(folder, "key.pem", key.expose(), mode)?;
+            replace(folder, "cert-chain.pem", chain, mode)
         }
-        Secret::Roots(roots) => replace(folder, "root-cert.pem", roots),
+        Secret::Roots(roots) => replace(folder, "root-cert.pem", roots, mode),
     }
 }
 
 /// Replaces a file atomically.
-fn replace(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+fn replace(folder: &Path, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
     let new = folder.join(format!(".{name}.new"));
     let path = folder.join(name);
     match std::fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
     }
-    // Created with this mode, so that it is never readable for others.
+    // Created for the owner only, so that the file has no contents while it has another mode. The
+    // umask does not limit the mode that is set then.
     let mut file = std::fs::OpenOptions::new()
         .write(true)
         .create_new(true)
-        .mode(MODE)
+        .mode(MACHINE_MODE)
         .open(&new)?;
+    file.set_permissions(Permissions::from_mode(mode))?;
     file.write_all(bytes)?;
     file.sync_all()?;
     std::fs::rename(new, path)
@@ -78,6 +104,8 @@ mod tests {
     use super::super::tests::{clock, config};
     use super::super::{SecretsConfig, replace as publish};
     use super::*;
+    use navarch_api::kubernetes::SecretBytes;
+
     use crate::metrics::AgentMetrics;
 
     #[tokio::test]
@@ -85,7 +113,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let output = folder.path().join("output");
         let config = SecretsConfig {
-            output: Some(output.clone()),
+            output: Some(OutputFiles::new(output.clone(), true)),
             ..config(folder.path())
         };
         let (secrets, _task) = Secrets::new(
@@ -110,6 +138,31 @@ mod tests {
             () = follow(&secrets) => panic!("it has ended"),
             () = written => {}
             () = tokio::time::sleep(std::time::Duration::from_secs(20)) => panic!("nothing is written"),
+        }
+    }
+
+    #[test]
+    fn files_are_readable_for_other_containers_of_a_pod_and_for_no_other_user_of_a_machine() {
+        let folder = tempfile::tempdir().unwrap();
+        let certificate = Arc::new(Secret::Certificate {
+            chain: "CHAIN".into(),
+            key: SecretBytes::new("KEY"),
+        });
+        let roots = Arc::new(Secret::Roots("ROOTS".into()));
+
+        for (name, in_pod, expected) in [("pod", true, 0o644), ("machine", false, 0o600)] {
+            let output = OutputFiles::new(folder.path().join(name), in_pod);
+            write(&output, &certificate).unwrap();
+            write(&output, &roots).unwrap();
+
+            for file in ["key.pem", "cert-chain.pem", "root-cert.pem"] {
+                let found = std::fs::metadata(output.folder.join(file)).unwrap();
+                assert_eq!(
+                    found.permissions().mode() & 0o777,
+                    expected,
+                    "{name} {file}"
+                );
+            }
         }
     }
 }
