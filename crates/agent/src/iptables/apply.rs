@@ -5,7 +5,7 @@ use super::capture::{Capture, CaptureError};
 use super::families::Family;
 use super::nftables;
 use super::options::Options;
-use super::routes;
+use super::routes::{self, RouteError};
 use super::rule::{Rule, cleaning, guards, restore_text};
 use super::rules::rules;
 use super::state::{Comparison, State};
@@ -21,6 +21,9 @@ pub enum ApplyError {
     /// A tool failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
+    /// Addresses or routes could not be set up.
+    #[error(transparent)]
+    Route(#[from] RouteError),
 }
 
 /// The commands for a machine without mesh rules.

@@ -17,8 +17,6 @@ use super::tool;
 use rules::rules;
 use ruleset::{Ruleset, Table};
 
-const PROGRAM: &str = "nft";
-
 /// Generates the commands without reading the state of the machine.
 ///
 /// # Errors
@@ -30,7 +28,7 @@ pub(super) fn dry_run(options: &Options) -> Result<Vec<DryRun>, CaptureError> {
         generate(options)?.text()
     };
     Ok(vec![DryRun {
-        program: PROGRAM.to_owned(),
+        program: tool::NFT.to_owned(),
         lines: text.lines().map(str::to_owned).collect(),
     }])
 }
@@ -46,7 +44,7 @@ pub(super) fn apply(options: &Options) -> Result<(), ApplyError> {
         let ruleset = generate(options)?;
         cleaning(&ruleset.unused_tables()) + &ruleset.text()
     };
-    tool::run(PROGRAM, &["-f".to_owned(), "-".to_owned()], Some(&text))?;
+    tool::run(tool::NFT, &["-f".to_owned(), "-".to_owned()], Some(&text))?;
     tracing::info!(
         lines = text.lines().count(),
         cleaned = options.cleanup_only,

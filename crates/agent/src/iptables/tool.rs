@@ -5,6 +5,25 @@ use std::process::{Command, Stdio};
 
 use super::families::Family;
 
+/// The program that changes the tables with `--native-nftables`.
+pub(super) const NFT: &str = "nft";
+
+/// Every program that traffic capture may run: an image that captures traffic must have them all.
+pub fn programs() -> impl Iterator<Item = String> {
+    let variants = |family: Family| {
+        ["", "-nft", "-legacy"]
+            .into_iter()
+            .flat_map(move |variant| {
+                let program = family.program();
+                ["", "-save", "-restore"].map(|action| format!("{program}{variant}{action}"))
+            })
+    };
+    [Family::V4, Family::V6]
+        .into_iter()
+        .flat_map(variants)
+        .chain([NFT.to_owned()])
+}
+
 /// A variant of the iptables tools that works in this network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tool {
@@ -173,6 +192,10 @@ fn finish(
     mut command: Command,
     input: Option<&str>,
 ) -> Result<String, ToolError> {
+    debug_assert!(
+        programs().any(|known| known == program),
+        "{program} is not among the programs that images must have"
+    );
     let start = |source| ToolError::Start {
         program: program.to_owned(),
         source,
