@@ -8,6 +8,13 @@
 use std::path::Path;
 use std::process::Command;
 
+#[path = "crates/api/src/version.rs"]
+#[expect(unreachable_pub, reason = "it is a public module of a crate, too")]
+mod version;
+
+/// The version and the commit of a build that knows neither.
+const UNKNOWN: &str = "dev";
+
 fn main() {
     println!("cargo::rerun-if-env-changed=NAVARCH_VERSION");
     println!("cargo::rerun-if-env-changed=NAVARCH_COMMIT");
@@ -20,23 +27,22 @@ fn main() {
     if released && packs_relocations() {
         println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
     }
-    stamp(
-        "NAVARCH_VERSION",
-        released,
-        &["describe", "--tags", "--always", "--dirty"],
-    );
-    stamp("NAVARCH_COMMIT", released, &["rev-parse", "HEAD"]);
+    let ask = |question: &[&str]| if released { git(question) } else { None };
+    stamp("NAVARCH_VERSION", || {
+        let tag = ask(&["describe", "--tags", "--dirty"]);
+        let commit = ask(&["describe", "--always", "--dirty"]);
+        version::of_build(tag.as_deref(), commit.as_deref().unwrap_or(UNKNOWN))
+    });
+    stamp("NAVARCH_COMMIT", || {
+        ask(&["rev-parse", "HEAD"]).unwrap_or_else(|| UNKNOWN.to_owned())
+    });
 }
 
-/// Sets `name` for `env!`: to its own value if the build was given one, else to what git says, else
-/// to `dev`.
-fn stamp(name: &str, ask_git: bool, question: &[&str]) {
+/// Sets `name` for `env!`: to its own value if the build was given one, else to this one.
+fn stamp(name: &str, otherwise: impl FnOnce() -> String) {
     let given = std::env::var(name).ok().filter(|value| !value.is_empty());
-    let value = given.or_else(|| if ask_git { git(question) } else { None });
-    println!(
-        "cargo::rustc-env={name}={}",
-        value.as_deref().unwrap_or("dev")
-    );
+    let value = given.unwrap_or_else(otherwise);
+    println!("cargo::rustc-env={name}={value}");
 }
 
 /// Whether the addresses that are corrected at start can stand in a packed table, which takes a

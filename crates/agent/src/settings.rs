@@ -4,9 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::variables::Variables;
-
-/// The Istio version that the proxy reports: control planes select features by it.
-pub const ISTIO_VERSION: &str = "1.32.0";
+use navarch_api::version::ISTIO_VERSION;
 
 /// Settings outside the effective proxy config.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -60,4 +60,5 @@ pub mod text_map;
 pub mod typed;
 pub mod uid;
 pub mod validation;
+pub mod version;
 pub mod yaml;
