@@ -1,6 +1,6 @@
 //! Envoy's messages as JSON: the values of EnvoyFilter patches.
 
-mod go_durations;
+mod go_forms;
 
 use std::sync::OnceLock;
 
@@ -31,6 +31,6 @@ pub fn patch_value(
 ) -> Result<DynamicMessage, JsonError> {
     let message = apply_to.message().unwrap_or_default();
     let mut json = Value::Object(value.clone());
-    go_durations::in_seconds(codec(), &codec().descriptor(message)?, &mut json);
+    go_forms::normalize(codec(), &codec().descriptor(message)?, &mut json);
     codec().message_from_json(message, &json, unknown)
 }

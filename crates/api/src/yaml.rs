@@ -5,6 +5,7 @@
 
 mod documents;
 mod locate;
+mod quoted;
 #[cfg(test)]
 mod tests;
 
@@ -78,6 +79,16 @@ fn deserialize<T: DeserializeOwned>(text: &str, options: Options) -> Result<T, S
         return Err(SyntaxError { line: 1, reason });
     }
 
+    match read(text, options.clone()) {
+        Err(error) if error.reason.contains(quoted::ERROR) => quoted::indented(text)
+            .and_then(|text| read(&text, options).ok())
+            .ok_or(error),
+        outcome => outcome,
+    }
+}
+
+/// Deserializes a text that YAML's rules of indentation apply to.
+fn read<T: DeserializeOwned>(text: &str, options: Options) -> Result<T, SyntaxError> {
     serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let line = error
             .location()

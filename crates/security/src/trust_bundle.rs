@@ -7,12 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use navarch_api::base64_text;
 use navarch_api::mesh::CertificateData;
 use navarch_pki::pem::{self, PemError};
 
@@ -130,9 +129,7 @@ pub fn from_spiffe(document: &str) -> Result<Arc<[Arc<str>]>, TrustError> {
         let Some([Value::String(certificate)]) = certificates else {
             return Err(TrustError::NoBundle);
         };
-        let certificate = STANDARD
-            .decode(certificate)
-            .map_err(|_| TrustError::NoBundle)?;
+        let certificate = base64_text::decode(certificate).map_err(|_| TrustError::NoBundle)?;
         roots.push(check(
             &CertificateDer::from(certificate),
             "the SPIFFE bundle",
@@ -148,6 +145,9 @@ pub fn from_spiffe(document: &str) -> Result<Arc<[Arc<str>]>, TrustError> {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
     use super::super::ca::Bundle;
     use super::*;
     use navarch_pki::KeyType;

@@ -1,5 +1,6 @@
 //! Decoding of one JSON value to an object of its kind.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use k8s_openapi::api::{
@@ -12,6 +13,7 @@ use serde_json::Value;
 use super::envelope::{DEFAULT_NAMESPACE, Subject, group_and_version, served_versions};
 use super::{Outcome, content_hash};
 use crate::any_object::AnyObject;
+use crate::base64_text;
 use crate::field_error::FieldError;
 use crate::gateway_api;
 use crate::istio::{
@@ -114,6 +116,17 @@ struct Wire<'a> {
     version: Version,
 }
 
+impl Wire<'_> {
+    /// The same object with another value.
+    fn with<'b>(&self, value: &'b Value) -> Wire<'b> {
+        Wire {
+            kind: self.kind,
+            value,
+            version: self.version,
+        }
+    }
+}
+
 /// Reads an object of any kind.
 fn decode_kind(wire: &Wire<'_>) -> Result<Typed<AnyObject>, FieldError> {
     match wire.kind {
@@ -122,8 +135,14 @@ fn decode_kind(wire: &Wire<'_>) -> Result<Typed<AnyObject>, FieldError> {
         Kind::Service => kubernetes::<core::Service, Service>(wire),
         Kind::EndpointSlice => kubernetes::<discovery::EndpointSlice, EndpointSlice>(wire),
         Kind::Pod => kubernetes::<core::Pod, Pod>(wire),
-        Kind::Secret => kubernetes::<core::Secret, Secret>(wire),
-        Kind::ConfigMap => kubernetes::<core::ConfigMap, ConfigMap>(wire),
+        Kind::Secret => {
+            let value = with_joined_lines(wire.value, "data");
+            kubernetes::<core::Secret, Secret>(&wire.with(&value))
+        }
+        Kind::ConfigMap => {
+            let value = with_joined_lines(wire.value, "binaryData");
+            kubernetes::<core::ConfigMap, ConfigMap>(&wire.with(&value))
+        }
         Kind::ServiceAccount => kubernetes::<core::ServiceAccount, ServiceAccount>(wire),
         Kind::Ingress => kubernetes::<networking::Ingress, Ingress>(wire),
         Kind::IngressClass => kubernetes::<networking::IngressClass, IngressClass>(wire),
@@ -159,6 +178,35 @@ fn decode_kind(wire: &Wire<'_>) -> Result<Typed<AnyObject>, FieldError> {
         Kind::ServiceExport => gateway::<ServiceExport>(wire, |_, _| {}),
         Kind::ServiceImport => gateway::<ServiceImport>(wire, |_, _| {}),
     }
+}
+
+/// The object with each base64 text of a member in one line, as Go reads it.
+fn with_joined_lines<'a>(object: &'a Value, member: &str) -> Cow<'a, Value> {
+    let texts = |value: &Value| -> Vec<(String, String)> {
+        let entries = value.get(member).and_then(Value::as_object);
+        let texts = entries
+            .into_iter()
+            .flatten()
+            .filter_map(|(name, text)| Some((name, text.as_str()?)));
+        texts
+            .filter_map(|(name, text)| match base64_text::joined(text) {
+                Cow::Borrowed(_) => None,
+                Cow::Owned(joined) => Some((name.clone(), joined)),
+            })
+            .collect()
+    };
+
+    let mut object = Cow::Borrowed(object);
+    for (name, joined) in texts(&object) {
+        if let Some(text) = object
+            .to_mut()
+            .get_mut(member)
+            .and_then(|entries| entries.get_mut(name))
+        {
+            *text = Value::String(joined);
+        }
+    }
+    object
 }
 
 /// Decodes an object of one of Kubernetes' own kinds by its full type `W`.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::wire_enum::wire_enum;
 use super::{Destination, HttpFaultInjection, HttpMatchRequest, Percent, StringMatch};
+use crate::base64_text;
 use crate::duration::Duration;
 
 /// One HTTP route: the requests that it matches, and its action.
@@ -168,8 +169,7 @@ impl TryFrom<HttpBodyWire> for HttpBody {
         match (wire.string, wire.bytes) {
             (None, None) => Ok(Self::Unset),
             (Some(text), None) => Ok(Self::String(text)),
-            (None, Some(text)) => BASE64
-                .decode(text)
+            (None, Some(text)) => base64_text::decode(&text)
                 .map(Self::Bytes)
                 .map_err(|error| format!("bytes must be base64: {error}")),
             (Some(_), Some(_)) => Err("both string and bytes are set; set one".to_owned()),

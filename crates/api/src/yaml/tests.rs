@@ -106,3 +106,50 @@ fn the_line_of_a_field_is_found() {
     assert_eq!(line_of("a: [", "a"), None);
     assert_eq!(line_of("{\"a\": {\n\"b\": 1}}", "a.b"), Some(2));
 }
+
+#[test]
+fn quoted_text_may_go_on_at_the_column_of_its_key() {
+    let text = concat!(
+        "a:\n",
+        "  note: 'one: \"two\n",
+        "  it''s three\n",
+        "\n",
+        "  four'\n",
+        "  list:\n",
+        "  - \"x\n",
+        "  y \\\" z\n",
+        "  \"\n",
+        "  - k: &n 'p\n",
+        "    q'\n",
+        "  block: |\n",
+        "    note: 'kept\n",
+        "    as it is\n",
+        "  \"key: 1\": \"m\n",
+        "  n\"\n",
+        "  # it's\n",
+        "  end: 1\n",
+    );
+    let expected = json!({ "a": {
+        "note": "one: \"two it's three\nfour",
+        "list": ["x y \" z ", { "k": "p q" }],
+        "block": "note: 'kept\nas it is\n",
+        "key: 1": "m n",
+        "end": 1,
+    } });
+
+    assert_eq!(parse(text, Schema::V1_1).unwrap(), expected);
+}
+
+#[test]
+fn quoted_text_that_never_ends_is_rejected_where_it_is() {
+    let error = parse("a: 'one\ntwo\nb: 1\n", Schema::V1_1).unwrap_err();
+    assert_eq!(error.line, 2, "{error}");
+}
+
+#[test]
+fn many_wrapped_texts_are_read_at_once() {
+    let entry = |number: usize| format!("k{number}: 'one\n{}two'\n", "three\n".repeat(20));
+    let text: String = (0..2_000).map(entry).collect();
+    let read = parse(&text, Schema::V1_1).unwrap();
+    assert_eq!(read.as_object().unwrap().len(), 2_000);
+}

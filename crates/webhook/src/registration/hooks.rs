@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::bundle::{self, Grace};
+use navarch_api::base64_text;
 
 /// Suffix of the names of webhooks that inject.
 const INJECTOR: &str = "sidecar-injector.istio.io";
@@ -63,7 +64,7 @@ fn found_bundle(webhook: &Value) -> String {
         .pointer("/clientConfig/caBundle")
         .and_then(Value::as_str)
         .unwrap_or_default();
-    let bytes = BASE64_STANDARD.decode(text).unwrap_or_default();
+    let bytes = base64_text::decode(text).unwrap_or_default();
     String::from_utf8(bytes).unwrap_or_default()
 }
 

@@ -11,6 +11,7 @@ use super::arguments::{
     at, bounded, bounded_list, fault, int_at, length_at, list_at, printed, text_at,
 };
 
+use navarch_api::base64_text;
 use navarch_api::digest::sha256_hex;
 
 /// The maximum number of repetitions of a string.
@@ -88,9 +89,8 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("toString", |args| text_at(args, 0).map(text)),
     ("b64enc", |args| bounded(STANDARD.encode(text_at(args, 0)?))),
     ("b64dec", |args| {
-        let decoded = STANDARD
-            .decode(text_at(args, 0)?)
-            .map_err(|error| fault(error.to_string()))?;
+        let decoded =
+            base64_text::decode(&text_at(args, 0)?).map_err(|error| fault(error.to_string()))?;
         bounded(String::from_utf8_lossy(&decoded).into_owned())
     }),
     ("sha256sum", |args| bounded(sha256_hex(text_at(args, 0)?))),

@@ -1,10 +1,11 @@
-//! Durations in the values of patches: users write them in Go's notation, `1m30s`, which proto3's
-//! JSON does not support.
+//! What Go reads in the values of patches and proto3's JSON does not support: durations in Go's
+//! notation, `1m30s`, and base64 in several lines.
 
 use navarch_proto::json::Codec;
 use navarch_proto::prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value};
 
+use crate::base64_text;
 use crate::duration::Duration;
 
 /// The message type of durations.
@@ -13,9 +14,9 @@ const DURATION: &str = "google.protobuf.Duration";
 /// The message type that can contain any other.
 const ANY: &str = "google.protobuf.Any";
 
-/// Rewrites all durations in the JSON of a message of this type to proto3's form. An invalid
-/// duration stays, and decoding rejects it.
-pub(super) fn in_seconds(codec: &Codec, descriptor: &MessageDescriptor, json: &mut Value) {
+/// Rewrites all durations and bytes in the JSON of a message of this type to proto3's form. What is
+/// invalid stays, and decoding rejects it.
+pub(super) fn normalize(codec: &Codec, descriptor: &MessageDescriptor, json: &mut Value) {
     match (descriptor.full_name(), json) {
         (DURATION, Value::String(text)) => {
             if let Ok(span) = Duration::parse(text) {
@@ -31,7 +32,7 @@ pub(super) fn in_seconds(codec: &Codec, descriptor: &MessageDescriptor, json: &m
     }
 }
 
-/// Rewrites the durations of a message that contains its own type.
+/// Rewrites the values of a message that contains its own type.
 fn in_any(codec: &Codec, fields: &mut Map<String, Value>) {
     let named = fields
         .get("@type")
@@ -44,7 +45,7 @@ fn in_any(codec: &Codec, fields: &mut Map<String, Value>) {
         .get_mut("value")
         .filter(|_| descriptor.full_name().starts_with("google.protobuf."))
     {
-        in_seconds(codec, &descriptor, value);
+        normalize(codec, &descriptor, value);
     }
 }
 
@@ -60,8 +61,10 @@ fn in_fields(codec: &Codec, descriptor: &MessageDescriptor, fields: &mut Map<Str
 }
 
 fn in_field(codec: &Codec, field: &FieldDescriptor, value: &mut Value) {
-    let Kind::Message(inner) = field.kind() else {
-        return;
+    let inner = match field.kind() {
+        Kind::Message(inner) => inner,
+        Kind::Bytes => return join_lines(value),
+        _ => return,
     };
 
     if field.is_map() {
@@ -76,9 +79,18 @@ fn in_field(codec: &Codec, field: &FieldDescriptor, value: &mut Value) {
             .as_array_mut()
             .into_iter()
             .flatten()
-            .for_each(|item| in_seconds(codec, &inner, item));
+            .for_each(|item| normalize(codec, &inner, item));
     } else {
-        in_seconds(codec, &inner, value);
+        normalize(codec, &inner, value);
+    }
+}
+
+/// Takes the line breaks out of base64, in a list or alone.
+fn join_lines(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = base64_text::joined(text).into_owned(),
+        Value::Array(items) => items.iter_mut().for_each(join_lines),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {}
     }
 }
 
@@ -106,7 +118,7 @@ mod tests {
         });
 
         let mut read = cluster.clone();
-        in_seconds(
+        normalize(
             codec(),
             &codec()
                 .descriptor("envoy.config.cluster.v3.Cluster")
@@ -139,5 +151,23 @@ mod tests {
             );
             assert_eq!(read.is_ok(), good, "{written:?}");
         }
+    }
+
+    #[test]
+    fn bytes_in_several_lines_are_joined() {
+        let value = json!({
+            "transportSocket": { "name": "tls", "typedConfig": {
+                "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+                "commonTlsContext": { "validationContext": { "trustedCa": { "inlineBytes": "LS0t\nLS0t\r\n" } } },
+            } },
+        });
+
+        let read = patch_value(
+            ApplyTo::Cluster,
+            value.as_object().unwrap(),
+            UnknownFields::Refuse,
+        );
+
+        assert!(read.is_ok(), "{read:?}");
     }
 }
