@@ -38,6 +38,7 @@ pub mod interned;
 pub mod ip_list;
 pub mod istio;
 mod json_reader;
+pub mod key_set;
 pub mod key_source;
 pub mod kubernetes;
 pub mod log_levels;

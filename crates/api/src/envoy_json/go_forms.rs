@@ -61,10 +61,11 @@ fn in_fields(codec: &Codec, descriptor: &MessageDescriptor, fields: &mut Map<Str
 }
 
 fn in_field(codec: &Codec, field: &FieldDescriptor, value: &mut Value) {
-    let inner = match field.kind() {
-        Kind::Message(inner) => inner,
-        Kind::Bytes => return join_lines(value),
-        _ => return,
+    if field.kind() == Kind::Bytes {
+        return join_lines(value);
+    }
+    let Kind::Message(inner) = field.kind() else {
+        return;
     };
 
     if field.is_map() {

@@ -8,6 +8,7 @@ use super::path::Path;
 use super::target_ref::attachment;
 use super::{Validate, Verdict};
 use crate::istio::{JwtRule, RequestAuthentication};
+use crate::key_set::KeySet;
 use crate::object::ObjectMeta;
 
 impl Validate for RequestAuthentication {
@@ -136,6 +137,21 @@ fn inline_keys(verdict: &mut Verdict, at: &Path<'_>, jwks: &str) {
         Ok(keys) => keys,
         Err(why) => return verdict.error(at, format!("is not a JSON Web Key Set: {why}")),
     };
+    match KeySet::parse(jwks) {
+        Ok(set) if set.rejected.0.is_empty() => {}
+        Ok(set) => verdict.warn(
+            at,
+            format!(
+                "holds keys that Envoy cannot use, which are left out{}",
+                set.rejected
+            ),
+        ),
+        Err(why) => verdict.warn(
+            at,
+            format!("is no key set for Envoy, so no token of this issuer is accepted: {why}"),
+        ),
+    }
+
     for (index, key) in keys.iter().enumerate() {
         let is_private =
             key.get("d").is_some() || key.get("kty").and_then(Value::as_str) == Some("oct");

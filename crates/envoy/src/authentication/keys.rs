@@ -11,6 +11,7 @@ use crate::filters::provider;
 use crate::names::OutboundCluster;
 use navarch_api::duration::Duration;
 use navarch_api::istio::JwtRule;
+use navarch_api::key_set::KeySet;
 use navarch_api::key_source::KeySource;
 use navarch_api::names::Hostname;
 use navarch_api::settings::KeyFetching;
@@ -72,7 +73,8 @@ fn local(view: &View<'_>, rule: &JwtRule) -> JwksSourceSpecifier {
             .key_source()
             .and_then(fetched)
             .unwrap_or_else(|| NO_KEYS.to_owned()),
-        given => given.to_owned(),
+        // Validation says what is wrong with keys in the rule.
+        given => KeySet::parse(given).map_or_else(|_| NO_KEYS.to_owned(), |set| set.text),
     };
     JwksSourceSpecifier::LocalJwks(DataSource {
         specifier: Some(Specifier::InlineString(keys)),

@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use navarch_api::key_set::{KeySet, KeySetError};
 use navarch_api::key_source::KeySource;
 use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
 use navarch_net::destination::AddressPolicy;
@@ -61,9 +62,9 @@ pub enum FetchError {
     /// The response is too large or incomplete.
     #[error("failed to read the response body")]
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The response is not a set of keys.
-    #[error("the response is not a JSON Web Key Set")]
-    NoKeys,
+    /// Envoy would reject the response.
+    #[error("the response is not a JSON Web Key Set that Envoy accepts: {0}")]
+    Keys(#[from] KeySetError),
     /// The response is not text.
     #[error("the response is not UTF-8")]
     NoText,
@@ -156,12 +157,12 @@ impl Fetcher {
         };
 
         let answer = self.get(&place).await?;
-        let text = std::str::from_utf8(&answer).map_err(|_| FetchError::NoKeys)?;
-        let keys: Option<Value> = serde_json::from_str(text).ok();
-        match keys.as_ref().and_then(|keys| keys.get("keys")) {
-            Some(Value::Array(_)) => Ok(Arc::from(text)),
-            Some(_) | None => Err(FetchError::NoKeys),
+        let text = std::str::from_utf8(&answer).map_err(|_| FetchError::NoText)?;
+        let set = KeySet::parse(text)?;
+        if !set.rejected.0.is_empty() {
+            tracing::warn!(%source, "Envoy cannot use all keys of a token issuer; left out{}", set.rejected);
         }
+        Ok(Arc::from(set.text))
     }
 
     /// Sends one GET request.
@@ -249,6 +250,9 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
+    /// A set that Envoy accepts.
+    const KEYS: &str = r#"{"keys":[{"kty":"oct","k":"YWJj"}]}"#;
+
     const TIMEOUT: Duration = Duration::from_secs(5);
     /// Stands for what begins with a byte that stands in no text.
     const BYTE: &str = "{byte}";
@@ -299,7 +303,7 @@ mod tests {
 
     #[tokio::test]
     async fn keys_are_fetched_from_their_address() {
-        let at = server(vec![ok(r#"{"keys":[]}"#)]).await;
+        let at = server(vec![ok(KEYS)]).await;
         let keys = local()
             .keys(
                 &KeySource::Uri(Arc::from(format!("{at}/keys?x=1"))),
@@ -307,7 +311,7 @@ mod tests {
             )
             .await
             .unwrap();
-        assert_eq!(&*keys, r#"{"keys":[]}"#);
+        assert_eq!(&*keys, KEYS);
     }
 
     #[tokio::test]
@@ -316,12 +320,12 @@ mod tests {
         let discovery =
             "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"jwks_uri\":\"http://{address}/k\"}"
                 .to_owned();
-        let at = server(vec![discovery, ok(r#"{"keys":[{}]}"#)]).await;
+        let at = server(vec![discovery, ok(KEYS)]).await;
         let keys = local()
             .keys(&KeySource::Issuer(Arc::from(format!("{at}/"))), TIMEOUT)
             .await
             .unwrap();
-        assert_eq!(&*keys, r#"{"keys":[{}]}"#);
+        assert_eq!(&*keys, KEYS);
     }
 
     #[tokio::test]
@@ -366,13 +370,23 @@ mod tests {
 
     #[tokio::test]
     async fn invalid_jwks_are_rejected() {
-        for body in ["null", "", "{}", r#"{"keys":{}}"#, "<html>"] {
+        let unusable = r#"{"keys":[{"kty":"EC","crv":"P-999","x":"aa","y":"bb"}]}"#;
+        let empty = r#"{"keys":[]}"#;
+        for body in [
+            "null",
+            "",
+            "{}",
+            r#"{"keys":{}}"#,
+            "<html>",
+            empty,
+            unusable,
+        ] {
             let at = server(vec![ok(body)]).await;
             let error = local()
                 .keys(&KeySource::Uri(Arc::from(at)), TIMEOUT)
                 .await
                 .unwrap_err();
-            assert!(matches!(error, FetchError::NoKeys), "{body}: {error}");
+            assert!(matches!(error, FetchError::Keys(_)), "{body}: {error}");
         }
         let at = server(vec![ok(&"x".repeat(MAX_RESPONSE + 1))]).await;
         assert!(matches!(
