@@ -19,6 +19,8 @@ use serde_json::{Map, Value, json};
 
 #[path = "chart/istio.rs"]
 mod istio;
+#[path = "chart/rights.rs"]
+mod rights;
 
 /// The root of the checkout.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");

@@ -7,6 +7,7 @@ use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 
 use super::cluster::Cluster;
+use super::denials::Denials;
 
 /// The reporting controller of Events, the same for all replicas.
 const CONTROLLER: &str = "navarch";
@@ -26,6 +27,8 @@ pub(crate) struct Events {
     pub(crate) cluster: Cluster,
     /// The name of this replica.
     pub(crate) identity: String,
+    /// Whether it may write them: istiod's role does not allow it.
+    pub(crate) denials: Denials,
 }
 
 /// A warning about an object.
@@ -40,7 +43,7 @@ pub(crate) struct Warning<'a> {
 
 impl Events {
     /// Writes a new Event. kube's recorder would count an Event with a different note as a
-    /// repetition, and keep the first note.
+    /// repetition, and keep the first note. Without the right to write Events nothing happens.
     pub(crate) async fn warn(
         &self,
         regarding: ObjectReference,
@@ -51,13 +54,16 @@ impl Events {
             .clone()
             .unwrap_or_else(|| NO_NAMESPACE.to_owned());
         let events = Api::<Event>::namespaced(self.cluster.0.clone(), &namespace);
-        events
+        let written = events
             .create(
                 &PostParams::default(),
                 &self.event(regarding, warning, namespace),
             )
-            .await
-            .map(drop)
+            .await;
+        match written {
+            Err(error) if self.denials.covers("events", &error) => Ok(()),
+            written => written.map(drop),
+        }
     }
 
     fn event(&self, regarding: ObjectReference, warning: Warning<'_>, namespace: String) -> Event {

@@ -41,6 +41,7 @@ mod cluster;
 mod cluster_trust_bundle;
 mod conditions;
 mod default_revision;
+mod denials;
 mod distribution;
 mod election;
 mod events;

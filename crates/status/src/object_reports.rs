@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;
 use super::conditions::Conditions;
+use super::denials::Denials;
 use super::events::{Events, Warning};
 use navarch_api::crds;
 use navarch_api::decode::served_versions;
@@ -109,6 +110,7 @@ impl ObjectReports {
         let events = Events {
             cluster: self.cluster.clone(),
             identity: self.identity.clone(),
+            denials: Denials::default(),
         };
         let mut written = WrittenReports::default();
         loop {
@@ -146,7 +148,7 @@ impl ObjectReports {
                         written.conditions.insert(name.clone(), report.clone());
                     }
                 }
-                Err(error) => are_all_written = failed(name, &error),
+                Err(error) => are_all_written = failed(events, name, &error),
             }
         }
 
@@ -163,7 +165,7 @@ impl ObjectReports {
                     written.conditions.remove(&name);
                     written.events.remove(&name);
                 }
-                Err(error) => are_all_written = failed(&name, &error),
+                Err(error) => are_all_written = failed(events, &name, &error),
             }
         }
 
@@ -277,8 +279,12 @@ impl ObjectReports {
     }
 }
 
-/// Logs a failed write; returns `false`.
-fn failed(name: &ObjectRef, error: &kube::Error) -> bool {
+/// Logs a failed write; returns `false`. Istio's charts give no right to the statuses of its kinds
+/// unless analysis is on.
+fn failed(events: &Events, name: &ObjectRef, error: &kube::Error) -> bool {
+    if events.denials.covers(name.kind.as_str(), error) {
+        return false;
+    }
     tracing::warn!(object = %name, error = %InWords(error), "failed to write the object's status condition");
     false
 }

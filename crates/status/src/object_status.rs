@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
+use crate::denials::Denials;
 use crate::revisions::Responsibility;
 use live::{Live, ObservedObject};
 pub(crate) use merge::ISTIO_GROUP;
@@ -73,6 +74,7 @@ impl ObjectStatuses {
         let mut wanted = DesiredStatuses::new();
         let mut pace = Pace::default();
         let mut under_way = FuturesUnordered::new();
+        let denials = Denials::default();
         self.wanted.mark_changed();
 
         loop {
@@ -114,7 +116,7 @@ impl ObjectStatuses {
                     continue;
                 };
                 pace.is_begun(object, Instant::now());
-                under_way.push(write_status(self.cluster.clone(), write));
+                under_way.push(write_status(self.cluster.clone(), write, denials.clone()));
             }
         }
     }
@@ -179,7 +181,7 @@ fn observes_later(status: &Value, generation: i64) -> bool {
 
 /// Writes a status, if the object is still the observed version. Returns the object and the
 /// outcome.
-async fn write_status(cluster: Cluster, write: Write) -> (ObjectRef, Outcome) {
+async fn write_status(cluster: Cluster, write: Write, denials: Denials) -> (ObjectRef, Outcome) {
     let Write {
         object,
         seen,
@@ -205,6 +207,8 @@ async fn write_status(cluster: Cluster, write: Write) -> (ObjectRef, Outcome) {
             tracing::debug!(%object, "object changed concurrently; retrying");
             Outcome::Overtaken
         }
+        // Tried again, in case the right is given later.
+        Err(error) if denials.covers(object.kind.as_str(), &error) => Outcome::Failed,
         Err(error) => {
             tracing::warn!(%object, error = %InWords(&error), "failed to write status; retrying");
             Outcome::Failed

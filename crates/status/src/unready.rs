@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;
+use super::denials::Denials;
 use super::events::{Events, Warning};
 use navarch_kubernetes::InWords;
 
@@ -85,6 +86,11 @@ impl UnreadyEvents {
     /// Runs until `stop` is cancelled. Events that cannot be written are logged.
     pub async fn run(self, stop: CancellationToken) {
         let mut history = EventHistory::default();
+        let events = Events {
+            cluster: self.cluster.clone(),
+            identity: self.pod.clone(),
+            denials: Denials::default(),
+        };
 
         loop {
             tokio::select! {
@@ -98,7 +104,7 @@ impl UnreadyEvents {
             tracing::warn!(missing = note, "not ready");
             let outcome = tokio::select! {
                 () = stop.cancelled() => return,
-                outcome = timeout(MIN_INTERVAL, self.write_event(&note)) => outcome,
+                outcome = timeout(MIN_INTERVAL, self.write_event(&events, &note)) => outcome,
             };
             let error = match outcome {
                 Ok(Ok(())) => continue,
@@ -115,13 +121,9 @@ impl UnreadyEvents {
     }
 
     /// Writes the Event. Events of a pod are also selected by its UID.
-    async fn write_event(&self, note: &str) -> Result<(), kube::Error> {
+    async fn write_event(&self, events: &Events, note: &str) -> Result<(), kube::Error> {
         let pods = Api::<Pod>::namespaced(self.cluster.0.clone(), &self.namespace);
         let pod = pods.get(&self.pod).await?.object_ref(&());
-        let events = Events {
-            cluster: self.cluster.clone(),
-            identity: self.pod.clone(),
-        };
         events
             .warn(
                 pod,

@@ -7,6 +7,8 @@
 
 mod check;
 mod server;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,12 +16,11 @@ use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{
-    CertificateSigningRequest, CertificateSigningRequestSpec,
+    CertificateSigningRequest, CertificateSigningRequestCondition, CertificateSigningRequestSpec,
 };
 use kube::Api;
-use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ObjectMeta, PostParams};
 use rustls::pki_types::CertificateDer;
-use serde_json::json;
 use tokio::time::Instant;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -48,6 +49,12 @@ const USAGES: [&str; 4] = [
     "server auth",
     "client auth",
 ];
+/// The type of the condition that approves a request.
+const APPROVED: &str = "Approved";
+/// How often a request is approved that others change at the same time.
+const APPROVAL_ATTEMPTS: u32 = 5;
+/// The API server's code for a replaced object that has changed.
+const CONFLICT: u16 = 409;
 /// Name prefix of requests.
 const PREFIX: &str = "csr-workload-";
 
@@ -183,8 +190,8 @@ impl Registration {
         };
 
         let made = self.api.create(&PostParams::default(), &object).await?;
-        let name = made.metadata.name.unwrap_or_default();
-        let outcome = self.approve_and_wait(&name, whom).await;
+        let name = made.metadata.name.clone().unwrap_or_default();
+        let outcome = self.approve_and_wait(made, whom).await;
         if let Err(error) = self.api.delete(&name, &DeleteParams::default()).await {
             tracing::warn!(name, error = %InWords(&error), "failed to delete the CertificateSigningRequest");
         }
@@ -220,14 +227,51 @@ impl Registration {
         }
     }
 
-    /// Approves a request, and waits for its certificate.
-    async fn approve_and_wait(&self, name: &str, whom: &str) -> Result<Vec<u8>, RegistrationError> {
-        let message = format!("CSR ({name}) for the certificate ({whom}) is approved");
-        let condition = json!({"type": "Approved", "status": "True", "reason": "NavarchApproved", "message": message});
-        let approval = json!({"status": {"conditions": [condition]}});
+    /// Approves a request that may have changed since it was made, as when another controller adds
+    /// a condition to it. The request is replaced, not patched: that is the right that Istio's
+    /// charts give.
+    async fn approve(
+        &self,
+        made: CertificateSigningRequest,
+        whom: &str,
+    ) -> Result<(), RegistrationError> {
+        let name = made.metadata.name.clone().unwrap_or_default();
+        let mut current = made;
+
+        for _ in 1..APPROVAL_ATTEMPTS {
+            let approved = with_approval(current, &name, whom);
+            match self.replace_approval(&name, &approved).await {
+                Err(kube::Error::Api(status)) if status.code == CONFLICT => {
+                    current = self.api.get(&name).await?;
+                }
+                done => return done.map_err(RegistrationError::from),
+            }
+        }
+
+        let approved = with_approval(current, &name, whom);
+        Ok(self.replace_approval(&name, &approved).await?)
+    }
+
+    /// Writes the conditions of a request, unless it has changed.
+    async fn replace_approval(
+        &self,
+        name: &str,
+        request: &CertificateSigningRequest,
+    ) -> Result<(), kube::Error> {
         self.api
-            .patch_approval(name, &PatchParams::default(), &Patch::Strategic(&approval))
-            .await?;
+            .replace_subresource("approval", name, &PostParams::default(), request)
+            .await
+            .map(drop)
+    }
+
+    /// Approves a request, and waits for its certificate.
+    async fn approve_and_wait(
+        &self,
+        made: CertificateSigningRequest,
+        whom: &str,
+    ) -> Result<Vec<u8>, RegistrationError> {
+        let name = &made.metadata.name.clone().unwrap_or_default();
+        self.approve(made, whom).await?;
         let end = Instant::now() + SIGNER_TIMEOUT;
         let mut intervals = POLL_INTERVALS;
 
@@ -295,6 +339,27 @@ impl Registration {
             .chain(std::iter::once(roots))
             .collect())
     }
+}
+
+/// A request with the condition that approves it, beside those that it has.
+fn with_approval(
+    mut request: CertificateSigningRequest,
+    name: &str,
+    whom: &str,
+) -> CertificateSigningRequest {
+    let status = request.status.get_or_insert_default();
+    let conditions = status.conditions.get_or_insert_default();
+    conditions.retain(|condition| condition.type_ != APPROVED);
+    conditions.push(CertificateSigningRequestCondition {
+        type_: APPROVED.to_owned(),
+        status: "True".to_owned(),
+        reason: Some("NavarchApproved".to_owned()),
+        message: Some(format!(
+            "CSR ({name}) for the certificate ({whom}) is approved"
+        )),
+        ..CertificateSigningRequestCondition::default()
+    });
+    request
 }
 
 /// Whether a certificate has signed itself.

@@ -1,0 +1,125 @@
+//! Approvals on an API server that others write to at the same time.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use kube::client::Body;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// Requests as method and path.
+type Calls = Arc<Mutex<Vec<String>>>;
+
+/// An API server with prepared answers.
+#[derive(Clone, Default)]
+struct Server {
+    answers: Arc<Mutex<VecDeque<(u16, Value)>>>,
+    calls: Calls,
+}
+
+impl tower_service::Service<Request<Body>> for Server {
+    type Response = Response<Full<Bytes>>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let path = request.uri().path().rsplit('/').take(2).collect::<Vec<_>>();
+        let path = path.into_iter().rev().collect::<Vec<_>>().join("/");
+        self.calls
+            .lock()
+            .push(format!("{} {path}", request.method()));
+        let (code, body) = self.answers.lock().pop_front().expect("an answer");
+        let response = Response::builder()
+            .status(code)
+            .body(Full::from(body.to_string()));
+        ready(Ok(response.expect("a response")))
+    }
+}
+
+/// A CertificateSigningRequest of a version.
+fn request(version: &str) -> Value {
+    json!({
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": "csr-workload-1", "resourceVersion": version},
+        "spec": {"request": "", "signerName": "a/b"},
+    })
+}
+
+fn status(code: u16, reason: &str) -> (u16, Value) {
+    (
+        code,
+        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "message": reason, "code": code}),
+    )
+}
+
+/// Approves a request with these answers. Returns the outcome and the calls.
+async fn approve(answers: Vec<(u16, Value)>) -> (Result<(), RegistrationError>, Vec<String>) {
+    let server = Server::default();
+    *server.answers.lock() = answers.into();
+    let registration = Registration::new(
+        kube::Client::new(server.clone(), "default"),
+        RegistrationConfig::default(),
+        Arc::new(Vec::new),
+    );
+    let made = serde_json::from_value(request("1")).expect("a request");
+    let outcome = registration.approve(made, "spiffe://a").await;
+    let calls = server.calls.lock().clone();
+    (outcome, calls)
+}
+
+#[tokio::test]
+async fn a_request_that_has_changed_is_approved_as_it_is_now() {
+    let (outcome, calls) = approve(vec![
+        status(409, "Conflict"),
+        (200, request("2")),
+        (200, request("3")),
+    ])
+    .await;
+
+    assert!(outcome.is_ok(), "{outcome:?}");
+    assert_eq!(
+        calls,
+        [
+            "PUT csr-workload-1/approval",
+            "GET certificatesigningrequests/csr-workload-1",
+            "PUT csr-workload-1/approval",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn an_approval_that_is_not_allowed_is_not_tried_again() {
+    let (outcome, calls) = approve(vec![status(403, "Forbidden")]).await;
+    assert!(matches!(outcome, Err(RegistrationError::Kubernetes(_))));
+    assert_eq!(calls.len(), 1);
+}
+
+#[test]
+fn conditions_of_others_stay() {
+    let mut before = request("1");
+    before["status"] = json!({"conditions": [{"type": "Noted", "status": "True"}]});
+    let before = serde_json::from_value(before).expect("a request");
+
+    let approved = with_approval(before, "csr-workload-1", "spiffe://a");
+    let again = with_approval(approved, "csr-workload-1", "spiffe://a");
+
+    let conditions = again.status.and_then(|status| status.conditions);
+    let types: Vec<_> = conditions
+        .into_iter()
+        .flatten()
+        .map(|condition| condition.type_)
+        .collect();
+    assert_eq!(types, ["Noted", APPROVED]);
+}
