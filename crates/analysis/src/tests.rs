@@ -259,6 +259,57 @@ fn messages_tell_the_line_of_the_field() {
 }
 
 #[test]
+fn gateways_that_only_a_match_names_are_reported() {
+    let text = "apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: vs, namespace: default}
+spec:
+  gateways: [good]
+  hosts: [foo.bar]
+  http:
+  - match: [{gateways: [bad-gateway]}, {gateways: [default/good]}]
+    route: [{destination: {host: something, port: {number: 1234}}}]
+---
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: good, namespace: default}
+spec: {selector: {istio: gw}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: [\"*\"]}]}
+";
+    let found = messages_of(text, false, &Filter::default());
+    let of =
+        |code: &str| -> Vec<&String> { found.iter().filter(|one| one.contains(code)).collect() };
+
+    assert_eq!(of("IST0101").len(), 1, "{found:?}");
+    assert!(of("IST0101")[0].ends_with("Referenced gateway not found: \"bad-gateway\""));
+    assert_eq!(of("IST0133").len(), 1, "{found:?}");
+    assert!(
+        of("IST0133")[0].contains("a.yaml:8)")
+            && of("IST0133")[0].contains("is not among the gateways of this VirtualService"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_host_that_one_of_two_gateways_has_is_found() {
+    let gateway = |name: &str, host: &str| {
+        format!(
+            "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {{name: {name}, namespace: web}}\n\
+             spec: {{selector: {{istio: gw}}, servers: [{{port: {{number: 80, name: http, protocol: HTTP}}, hosts: [\"{host}\"]}}]}}\n---\n"
+        )
+    };
+    let service = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: both, namespace: web}\n\
+        spec: {hosts: [site.corp.test], gateways: [public, private], http: [{route: [{destination: {host: site}}]}]}\n";
+    let count = |host: &str| {
+        let text = gateway("public", "other.test") + &gateway("private", host) + service;
+        let found = messages_of(&text, false, &Filter::default());
+        found.iter().filter(|one| one.contains("IST0132")).count()
+    };
+
+    assert_eq!(count("*.corp.test"), 0);
+    assert_eq!(count("*.other.test"), 2, "none has it");
+}
+
+#[test]
 fn missing_objects_are_reported_only_with_complete_files() {
     let destination = "Referenced host not found: \"nowhere\"";
     let has = |has_runtime| {

@@ -262,6 +262,12 @@ fn subsets(context: &Context, report: &mut Report) {
 /// Tells of gateways that are not there, or have none of the hosts.
 fn gateways(context: &Context, report: &mut Report) {
     for (resource, service) in context.specs::<VirtualService>() {
+        let is_served = service
+            .gateways
+            .iter()
+            .any(|name| serves(context, resource, service, name));
+        gateways_of_matches(context, report, resource, service);
+
         for (index, name) in service
             .gateways
             .iter()
@@ -294,17 +300,10 @@ fn gateways(context: &Context, report: &mut Report) {
                     .at(&field),
                 );
             }
-            let hosts = match (own.and_then(|own| own.spec::<Gateway>()), kubernetes) {
-                (Some(gateway), _) => hosts_for(gateway, namespace, &resource.namespace),
-                (None, Some(gateway)) => hosts_of_listeners(gateway),
-                (None, None) => Vec::new(),
-            };
-            if !hosts.iter().any(|host| {
-                service
-                    .hosts
-                    .iter()
-                    .any(|requested| hostname::matches(host, requested))
-            }) {
+            // Unlike by istioctl, a Gateway without the hosts is nothing to tell of if another one
+            // of the VirtualService has them.
+            let is_there = own.is_some() || kubernetes.is_some();
+            if !(is_served && is_there) && !serves(context, resource, service, name) {
                 let gateway = full_name(namespace, short);
                 let parameters = parameters![service.hosts.clone(), resource.full_name(), gateway];
                 let kind = &messages::VIRTUAL_SERVICE_HOST_NOT_FOUND_IN_GATEWAY;
@@ -312,6 +311,113 @@ fn gateways(context: &Context, report: &mut Report) {
             }
         }
     }
+}
+
+/// Whether a gateway has one of the hosts of a VirtualService.
+fn serves(context: &Context, resource: &Resource, service: &VirtualService, name: &str) -> bool {
+    let (namespace, short) = name.split_once('/').unwrap_or((&resource.namespace, name));
+    let own = context
+        .find(Kind::Gateway, namespace, short)
+        .and_then(|own| own.spec::<Gateway>());
+    let hosts = match own {
+        Some(gateway) => hosts_for(gateway, namespace, &resource.namespace),
+        None => context
+            .find(Kind::KubernetesGateway, namespace, short)
+            .map(|gateway| hosts_of_listeners(gateway))
+            .unwrap_or_default(),
+    };
+    hosts.iter().any(|host| {
+        service
+            .hosts
+            .iter()
+            .any(|requested| hostname::matches(host, requested))
+    })
+}
+
+/// Tells of gateways in matches that are not there, or are none of the VirtualService's: such a
+/// match never applies. istioctl does not look at them.
+fn gateways_of_matches(
+    context: &Context,
+    report: &mut Report,
+    resource: &Arc<Resource>,
+    service: &VirtualService,
+) {
+    let full = |name: &str| match name.split_once('/') {
+        Some(_) => name.to_owned(),
+        None if name == MESH => name.to_owned(),
+        None => full_name(&resource.namespace, name),
+    };
+    let mut known: BTreeSet<String> = service.gateways.iter().map(|name| full(name)).collect();
+    if known.is_empty() {
+        known.insert(MESH.to_owned());
+    }
+
+    for (field, name) in named_in_matches(service) {
+        if known.contains(&full(name)) {
+            continue;
+        }
+
+        let (namespace, short) = name.split_once('/').unwrap_or((&resource.namespace, name));
+        let is_there = name == MESH
+            || [Kind::Gateway, Kind::KubernetesGateway]
+                .into_iter()
+                .any(|kind| context.find(kind, namespace, short).is_some());
+        if !is_there {
+            let parameters = parameters!["gateway", name];
+            report.add(
+                Message::new(
+                    &messages::REFERENCED_RESOURCE_NOT_FOUND,
+                    resource,
+                    parameters,
+                )
+                .at(&field),
+            );
+        }
+
+        // A delegate has the gateways of the VirtualServices that delegate to it.
+        if service.hosts.is_empty() {
+            continue;
+        }
+
+        let why = format!(
+            "{field}: {name:?} is not among the gateways of this VirtualService, so the match never applies"
+        );
+        report.add(Message::new(&messages::SCHEMA_WARNING, resource, parameters![why]).at(&field));
+    }
+}
+
+/// The gateways that the matches of a VirtualService name, each with its field.
+fn named_in_matches(service: &VirtualService) -> Vec<(String, &str)> {
+    let mut found = Vec::new();
+    for (index, route) in service.http.iter().enumerate() {
+        let lists = route.matches.iter().map(|one| &one.gateways);
+        found.extend(fields("http", index, lists));
+    }
+    for (index, route) in service.tls.iter().enumerate() {
+        let lists = route.matches.iter().map(|one| &one.gateways);
+        found.extend(fields("tls", index, lists));
+    }
+    for (index, route) in service.tcp.iter().enumerate() {
+        let lists = route.matches.iter().map(|one| &one.gateways);
+        found.extend(fields("tcp", index, lists));
+    }
+    found
+}
+
+/// The gateways that the matches of one route name.
+fn fields<'a>(
+    list: &str,
+    route: usize,
+    matches: impl Iterator<Item = &'a Vec<String>>,
+) -> Vec<(String, &'a str)> {
+    let mut found = Vec::new();
+    for (place, gateways) in matches.enumerate() {
+        for (index, name) in gateways.iter().enumerate() {
+            let field = format!("spec.{list}[{route}].match[{place}].gateways[{index}]");
+            found.push((field, name.as_str()));
+        }
+    }
+    found
 }
 
 /// The hosts of a Gateway that VirtualServices of `requester` may claim.
