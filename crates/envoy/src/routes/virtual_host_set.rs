@@ -345,12 +345,12 @@ fn owned_by_wildcard<'a, 'b>(
 }
 
 /// The most specific VirtualService of a host: the oldest with that exact host, else the one with
-/// the longest matching wildcard.
+/// the longest matching wildcard. Hosts are compared in lower case, as Envoy compares them.
 struct HostOwners<'a> {
     /// By full name.
-    exact: BTreeMap<&'a str, &'a NamespacedName>,
+    exact: BTreeMap<String, &'a NamespacedName>,
     /// By the suffix of wildcards.
-    wildcards: BTreeMap<&'a str, &'a NamespacedName>,
+    wildcards: BTreeMap<String, &'a NamespacedName>,
     /// The lengths of these suffixes, longest first.
     lengths: Vec<usize>,
 }
@@ -367,7 +367,7 @@ impl<'a> HostOwners<'a> {
                 Some(suffix) => (&mut wildcards, suffix),
                 None => (&mut exact, host.as_str()),
             };
-            table.entry(text).or_insert(name);
+            table.entry(text.to_ascii_lowercase()).or_insert(name);
         }
         let lengths: BTreeSet<usize> = wildcards.keys().map(|suffix| suffix.len()).collect();
         Self {
@@ -377,7 +377,7 @@ impl<'a> HostOwners<'a> {
         }
     }
 
-    /// The most specific VirtualService for a service's host.
+    /// The most specific VirtualService for a service's host, which is in lower case.
     fn owner_of(&self, host: &Hostname) -> Option<&'a NamespacedName> {
         if let Some(owner) = self.exact.get(host.as_str()) {
             return Some(owner);
@@ -406,6 +406,7 @@ mod tests {
             ("wide", names(&["*.example", "*"])),
             ("close", names(&["*.shop.example"])),
             ("late", names(&["*.shop.example", "web.shop.example"])),
+            ("capital", names(&["ONE.shop.example", "*.Bank.example"])),
         ];
 
         let named: Vec<(NamespacedName, Vec<Hostname>)> = entries
@@ -429,6 +430,11 @@ mod tests {
             ]
             .map(of),
             ["exact", "close", "close", "wide", "wide", "wide"]
+        );
+        // Services' hosts are in lower case here, whatever the VirtualService has.
+        assert_eq!(
+            ["one.shop.example", "a.bank.example"].map(of),
+            ["capital"; 2]
         );
     }
 }
