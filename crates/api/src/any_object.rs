@@ -90,6 +90,16 @@ macro_rules! kinds {
                 }
             }
 
+            /// Whether two versions have the same output ([`Object::same_output`]); objects of
+            /// different kinds never do.
+            #[must_use]
+            pub fn same_output(&self, other: &Self) -> bool {
+                match (self, other) {
+                    $((Self::$kind(a), Self::$kind(b)) => a.same_output(b, Kind::$kind),)*
+                    _ => false,
+                }
+            }
+
             /// Whether two versions have the same content ([`Object::same_content`]); objects of
             /// different kinds never do.
             #[must_use]

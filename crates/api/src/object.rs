@@ -297,6 +297,14 @@ impl Kind {
         }
     }
 
+    /// Whether proxies get the resource version of objects of this kind. istiod pushes such an
+    /// object again when only its version changes: an agent pulls an image again whose
+    /// `imagePullPolicy` is `Always`.
+    #[must_use]
+    pub fn sends_version(self) -> bool {
+        matches!(self, Self::WasmPlugin | Self::TrafficExtension)
+    }
+
     /// Whether objects of this kind have no namespace.
     #[must_use]
     pub fn is_cluster_scoped(self) -> bool {
@@ -420,5 +428,14 @@ impl<T: PartialEq> Object<T> {
             && a.controller == b.controller
             && a.deleting == b.deleting
             && self.spec == other.spec
+    }
+
+    /// Whether two versions of an object of a kind have the same output, in resources of proxies
+    /// and in statuses: the same content and generation, and the same version where it is sent.
+    #[must_use]
+    pub fn same_output(&self, other: &Self, kind: Kind) -> bool {
+        self.same_content(other)
+            && self.meta.generation == other.meta.generation
+            && (!kind.sends_version() || self.meta.resource_version == other.meta.resource_version)
     }
 }

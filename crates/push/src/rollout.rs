@@ -282,8 +282,8 @@ impl Rollouts {
                     ..(*rollout).clone()
                 };
                 self.all.insert(name.clone(), Arc::new(rollout));
-                self.new.put_any(object);
-                if !is_same {
+                let is_sent = self.new.put_any(object);
+                if is_sent || !is_same {
                     self.touched.insert(name);
                 }
                 return None;

@@ -163,7 +163,7 @@ fn send_change(
 ) {
     match (before, now) {
         (None, Some(now)) => batch.push(SourceEvent::Added(now)),
-        (Some(before), Some(now)) if before.same_content(&now) => {}
+        (Some(before), Some(now)) if before.same_output(&now) => {}
         (Some(_), Some(now)) => batch.push(SourceEvent::Updated(now)),
         (Some(_), None) => batch.push(SourceEvent::Deleted(name.clone())),
         (None, None) => {}

@@ -149,10 +149,7 @@ impl KindObjects {
             LastValid::Nothing(_) => batch.push(SourceEvent::Added(object.clone())),
             // The sent object stays: replacing it by an equal one would hold everything twice after
             // a relist.
-            LastValid::Object(before)
-                if before.same_content(&object)
-                    && before.meta().generation == object.meta().generation =>
-            {
+            LastValid::Object(before) if before.same_output(&object) => {
                 return;
             }
             LastValid::Object(_) => batch.push(SourceEvent::Updated(object.clone())),

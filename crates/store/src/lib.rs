@@ -71,7 +71,7 @@ macro_rules! tables {
                 }
             }
 
-            /// Adds or replaces an object of any kind. Returns whether its content differs.
+            /// Adds or replaces an object of any kind. Returns whether its output differs.
             pub fn put_any(&mut self, object: AnyObject) -> bool {
                 match object {
                     $(AnyObject::$kind(object) => self.$field.put(object),)*

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
+use super::Stored;
 use navarch_api::names::Namespace;
 use navarch_api::object::{NamespacedName, Object};
 
@@ -83,15 +84,15 @@ impl<T> Table<T> {
     }
 }
 
-impl<T: PartialEq> Table<T> {
-    /// Inserts an object, or replaces the object of the same name. Returns whether the content
+impl<T: Stored> Table<T> {
+    /// Inserts an object, or replaces the object of the same name. Returns whether its output
     /// differs.
     pub fn put(&mut self, object: Arc<Object<T>>) -> bool {
         let key = object.meta.key();
         let changed = self
             .objects
             .get(&key)
-            .is_none_or(|old| !old.same_content(&object));
+            .is_none_or(|old| !old.same_output(&object, T::KIND));
         self.objects.insert(key, object);
         changed
     }
@@ -101,7 +102,7 @@ impl<T: PartialEq> Table<T> {
     #[must_use]
     pub fn differs(&self, other: &Self, key: &NamespacedName) -> bool {
         match (self.get(key), other.get(key)) {
-            (Some(a), Some(b)) => !Arc::ptr_eq(a, b) && !a.same_content(b),
+            (Some(a), Some(b)) => !Arc::ptr_eq(a, b) && !a.same_output(b, T::KIND),
             (None, None) => false,
             (Some(_), None) | (None, Some(_)) => true,
         }

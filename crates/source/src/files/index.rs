@@ -206,7 +206,7 @@ impl Index {
                 self.published.insert(reference, object.clone());
                 Some(SourceEvent::Added(object))
             }
-            (Some(published), Some(object)) if published.same_content(&object) => None,
+            (Some(published), Some(object)) if published.same_output(&object) => None,
             (Some(_), Some(object)) => {
                 self.published.insert(reference, object.clone());
                 Some(SourceEvent::Updated(object))
