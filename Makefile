@@ -1,6 +1,6 @@
 # The tasks of the project; `make test` must pass before a change is merged.
 
-.PHONY: test soak conformance mass-comparison fmt lint unit doc demo release program cluster cluster-down crds image bench bench-agent bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers bench-ambient tools
+.PHONY: test soak conformance mass-comparison fmt lint unit doc laws demo release program cluster cluster-down crds image bench bench-agent bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers bench-ambient tools
 
 # The CI discards its clone; compiled files are worth keeping, except the state of incremental builds: because each crate changes
 # between runs, it is 14 GB that are never read. Unchanged files get their former times, which cargo compares.
@@ -31,6 +31,13 @@ lint:
 
 unit:
 	scripts/test-lanes
+
+# The laws of the engine with new seeds, ten times the cases of `make test`, which has fixed seeds. A case that fails is kept in
+# tests/laws.proptest-regressions: commit it with what mends it, and every later run has it.
+CASES ?= 120
+
+laws:
+	PROPTEST_CASES=$(CASES) $(CARGO) test $(LOCKED) --test laws
 
 # Tests that take minutes: certificates of a minute under traffic for five minutes, an API server down for one.
 soak: tools

@@ -477,7 +477,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
     fn tables_kept_from_change_to_change_are_those_of_a_fresh_start(events in vec(vec(event(), 1..4), 1..12)) {

@@ -240,7 +240,7 @@ fn chart_and_builtin_templates_inject_random_pods_equally() {
     let compared = std::cell::Cell::new(0);
     let mut runner = TestRunner::new(Config {
         cases: 200,
-        failure_persistence: None,
+        source_file: Some(file!()),
         ..Config::default()
     });
     let strategy = (pods::pod(), installations::values());

@@ -594,7 +594,7 @@ fn mesh(policies: &[Policy]) -> Mesh {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 80, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 80, ..ProptestConfig::default() })]
 
     #[test]
     fn authorization_policies_behave_as_documented(policies in vec(policy(), 0..4), all in vec(any_request(), 60)) {

@@ -434,7 +434,7 @@ fn rbac(policies: &[Object<AuthorizationPolicy>], transport: Transport) -> Vec<R
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 512, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
     #[test]
     fn policies_become_envoy_rbac_rules(

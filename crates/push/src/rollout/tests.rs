@@ -515,7 +515,7 @@ fn fresh(context: &crate::context::PushContext) -> Mesh {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
     fn any_order_of_edits_and_stages_equals_a_fresh_start(

@@ -412,8 +412,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
         #[test]
         fn no_request_is_too_strange_to_be_read_or_refused(bytes in bytes()) {
             for protocol in [Protocol::StateOfTheWorld, Protocol::Delta] {

@@ -106,7 +106,7 @@ fn come(engine: &mut Engine, namespace: &str) -> ProxyId {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(100) })]
+    #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
     fn interrupted_sweeps_give_the_same_result_as_a_fresh_start(turns in prop::collection::vec(turn(), 1..12)) {

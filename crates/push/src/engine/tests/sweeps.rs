@@ -133,7 +133,7 @@ fn sweep(engine: &mut Engine, mut steps: usize) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+    #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
     fn a_sweep_in_slices_takes_nothing_that_is_used_and_leaves_nothing_else(

@@ -476,7 +476,7 @@ fn fresh(objects: ClusterObjects<'_>, settings: &Settings, variant: u64) -> Aggr
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
     fn any_sequence_of_changes_gives_what_a_fresh_registry_gives(story in any_story(), modes in 0..16_u8) {

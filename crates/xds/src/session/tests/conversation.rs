@@ -185,8 +185,6 @@ fn converse(protocol: Protocol, ops: Vec<Op>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
     #[test]
     fn a_delta_client_ends_up_in_sync(ops in ops(80)) {
         converse(Protocol::Delta, ops);

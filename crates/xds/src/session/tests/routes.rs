@@ -226,8 +226,6 @@ fn route(protocol: Protocol, steps: Vec<Step>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
     #[test]
     fn a_delta_proxy_never_routes_to_a_cluster_that_it_cannot_use(steps in steps()) {
         route(Protocol::Delta, steps);
