@@ -23,6 +23,7 @@ mod output;
 mod pilot_flags;
 mod plan;
 mod progress;
+mod quarantine;
 mod reading;
 #[cfg(test)]
 mod reference;
@@ -77,6 +78,7 @@ enum Command {
     Plan(Box<plan::PlanCommand>),
     Applied(Box<applied::AppliedCommand>),
     Rollout(Box<rollout::Rollout>),
+    Quarantine(Box<quarantine::Quarantine>),
     Why(Box<why::Why>),
     Doctor(Box<doctor::Doctor>),
     Replay(replay::Replay),
@@ -118,6 +120,7 @@ pub fn run() -> anyhow::Result<std::process::ExitCode> {
         Command::Plan(plan) => return plan.run(),
         Command::Applied(applied) => return applied.run(),
         Command::Rollout(rollout) => return rollout.run(),
+        Command::Quarantine(quarantine) => return quarantine.run(),
         Command::Why(why) => return why.run(),
         Command::Doctor(doctor) => return doctor.run(),
         Command::Replay(replay) => return replay.run(),

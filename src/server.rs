@@ -105,12 +105,11 @@ use navarch_webhook::CurrentInjector;
 use navarch_xds::connections::Connections;
 use navarch_xds::metrics::Metrics;
 use navarch_xds::plain_connections;
-use navarch_xds::{Ads, AdsParts, Limits, Served, Workloads};
+use navarch_xds::{Ads, AdsParts, Limits, Refusal, Served, Workloads};
 use plan_warnings::PlanWarnings;
 use ports::Ports;
 use process_metrics::ProcessMetrics;
 use publishing::Published;
-use quarantine::QuarantineWork;
 use recording::Recording;
 use refusals::Refusals;
 use secure::{AuthPolicy, Authentication};
@@ -124,7 +123,6 @@ const PORTS: &str = "ports";
 
 /// Capacity of the channel of gRPC connections from the HTTP port.
 const PLAIN: usize = 64;
-
 /// The configuration from flags and environment.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -142,8 +140,7 @@ pub struct Config {
     /// `ENABLE_XDS_API_GENERATOR_AUTH=false`: whether all clients may subscribe to Istio's objects
     /// over xDS.
     pub objects_for_all: bool,
-    /// `NAVARCH_QUARANTINE`: whether an object whose configuration proxies reject is disabled until
-    /// it is edited. Default true.
+    /// `NAVARCH_QUARANTINE`: whether objects that proxies reject are quarantined. Default true.
     pub quarantines: bool,
     /// `NAVARCH_PROMETHEUS_URL`: the Prometheus that decides whether a rollout may advance; `None`
     /// if there is none.
@@ -238,8 +235,10 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
 
     let servers = RemoteServers::new(config.settings.clusters.aliases.clone());
     let reviewers = client.as_ref().map(|client| (client, servers.clone()));
+    let (refusals_of_clients, refused) = mpsc::channel(quarantine::QUEUE);
     let ads = xds(
         reviewers,
+        refusals_of_clients,
         &config,
         (&push, &recording),
         (&mut metrics, rejections.clone()),
@@ -255,6 +254,14 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
         &mut tasks,
     )
     .await?;
+    let parts = quarantine::Parts {
+        client: client.as_ref(),
+        config: &config,
+        push: &push,
+        connections: ads.connections(),
+        refused,
+    };
+    let quarantine = quarantine::start(parts, &stop, &mut tasks).await?;
     let problems = Problems::default();
     let reload = Arc::new(Notify::new());
     let authenticator =
@@ -309,7 +316,11 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let state = pages::admin_state(
         &config,
         (&push, &ads),
-        (hooks.injector(), rollouts),
+        pages::Controls {
+            injector: hooks.injector(),
+            rollouts,
+            quarantine,
+        },
         seen,
         (access, plans),
         looks,
@@ -456,6 +467,7 @@ fn write_back(
 /// The aggregated discovery service, with its checks and listeners.
 fn xds(
     reviewers: Option<(&kube::Client, RemoteServers)>,
+    refusals: mpsc::Sender<Refusal>,
     config: &Config,
     (push, recording): (&worker::PushHandle, &Recording),
     (metrics, rejections): (&mut Registry, Rejections),
@@ -464,7 +476,6 @@ fn xds(
 ) -> Ads {
     let counted = Metrics::register(metrics);
     let client = reviewers.as_ref().map(|(client, _)| *client);
-    let (refusals, refused) = mpsc::channel(quarantine::QUEUE);
     let ads = Ads::new(AdsParts {
         limits: config.limits.clone(),
         memory: Budget::new(config.client_memory),
@@ -480,14 +491,6 @@ fn xds(
         objects_for_all: config.objects_for_all,
         ..AdsParts::new(push.clone(), counted, jiff::Timestamp::now(), stop.clone())
     });
-
-    if config.quarantines {
-        let work = QuarantineWork::new(push.clone(), ads.connections()).run(refused, stop.clone());
-        spawn("quarantine", tasks, async move {
-            work.await;
-            Ok(())
-        });
-    }
 
     traces::start(config, (push, &ads), metrics, stop, tasks);
     ads

@@ -14,6 +14,8 @@
 mod doctor;
 #[path = "answers/fields.rs"]
 mod fields;
+#[path = "secure/issuer.rs"]
+mod issuer;
 #[path = "answers/live.rs"]
 mod live;
 #[path = "answers/plans.rs"]

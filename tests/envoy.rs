@@ -28,6 +28,8 @@ mod deliberate;
 mod hostile;
 #[path = "parity/input.rs"]
 mod input;
+#[path = "secure/issuer.rs"]
+mod issuer;
 #[path = "envoy/networks.rs"]
 mod networks;
 #[path = "envoy/policy.rs"]

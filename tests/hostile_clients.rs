@@ -60,6 +60,8 @@ mod plane;
 mod pod;
 #[path = "hostile_clients/proxies.rs"]
 mod proxies;
+#[path = "hostile_clients/quarantine.rs"]
+mod quarantine;
 #[path = "hostile_clients/report.rs"]
 mod report;
 #[path = "hostile_clients/series.rs"]

@@ -10,11 +10,12 @@ use super::reply::{Parameters, json};
 use super::state::AdminState;
 use super::{
     ambientz, applied, ca, cachez, clusterz, config_dump, configz, distribution, doctor, endpointz,
-    mcsz, page, plan, policies, pprof, push_status, registryz, rollout, scopes, syncz, why,
+    mcsz, page, plan, policies, pprof, push_status, quarantine, registryz, rollout, scopes, syncz,
+    why,
 };
 
 /// Each page with what it shows, in the order of the list of names.
-const PAGES: [(&str, &str); 47] = [
+const PAGES: [(&str, &str); 48] = [
     (
         "adsz",
         "Connected proxies and the resources they watch (?proxyID=)",
@@ -104,6 +105,10 @@ const PAGES: [(&str, &str); 47] = [
     (
         "pushcontext",
         "AuthorizationPolicies, and gateways between networks",
+    ),
+    (
+        "quarantine",
+        "Objects whose previous version is served because proxies reject them",
     ),
     ("registryz", "All services"),
     ("resourcesz", "The kinds of configuration that are read"),
@@ -198,6 +203,12 @@ pub(super) fn pages(state: &AdminState) -> Router<AdminState> {
         )
         .route("/debug/push_status", get(push_status::push_status))
         .route("/debug/pushcontext", get(policies::pushcontext))
+        .route(
+            "/debug/quarantine",
+            get(quarantine::list)
+                .post(quarantine::release)
+                .layer(DefaultBodyLimit::max(quarantine::MAX_BYTES)),
+        )
         .route("/debug/registryz", get(registryz::registryz))
         .route("/debug/resourcesz", get(configz::resourcesz))
         .route(

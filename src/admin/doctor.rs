@@ -13,6 +13,7 @@ use serde_json::json;
 use super::reply::{self, Parameters};
 use super::state::AdminState;
 use navarch_answers::doctor::{Check, Health, Level, MAX_FINDINGS_PER_CHECK};
+use navarch_answers::rollout::{RolloutState, Rollouts};
 use navarch_net::rejections::Rejections;
 use navarch_push::context::PushContext;
 use navarch_push::engine::{Faulty, Remark};
@@ -75,6 +76,7 @@ pub(super) async fn doctor(State(state): State<AdminState>, parameters: Paramete
 
     quarantined(&context, &mut health);
     stopped(&context, &mut health);
+    waiting(&state.rollouts.status.borrow(), &mut health);
     proxies::add_findings(&connections, now, &mut health);
     rejected(&state, &mut health);
     left_out(&faults, &remarks, &mut health);
@@ -107,7 +109,7 @@ fn readiness(state: &AdminState, health: &mut Health) {
 fn quarantined(context: &PushContext, health: &mut Health) {
     for (name, one) in context.quarantined.iter().take(MAX_FINDINGS_PER_CHECK) {
         let what = format!(
-            "{name} is quarantined; error of the proxies: {}",
+            "{name} is quarantined; the previous version is served: {}",
             one.message
         );
         let kind = name.kind.as_str().to_ascii_lowercase();
@@ -150,6 +152,25 @@ fn stopped(context: &PushContext, health: &mut Health) {
         "stopped rollouts",
         "navarch rollout status",
     );
+}
+
+/// Rollouts that wait for others.
+fn waiting(rollouts: &Rollouts, health: &mut Health) {
+    let all: Vec<_> = rollouts
+        .rollouts
+        .iter()
+        .filter(|rollout| rollout.state == RolloutState::Waiting)
+        .collect();
+    let next = "navarch rollout status";
+
+    for rollout in all.iter().take(MAX_FINDINGS_PER_CHECK) {
+        let what = format!(
+            "the rollout of {} has not begun: {}",
+            rollout.object, rollout.reason
+        );
+        health.add(Check::Rollouts, Level::Note, what, next);
+    }
+    health.more(Check::Rollouts, all.len(), "waiting rollouts", next);
 }
 
 /// Rejected input.

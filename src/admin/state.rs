@@ -10,6 +10,7 @@ use super::clusterz::ManagedClusters;
 use super::doctor::{ApiServerHealth, Certificates};
 use super::exposition::Exposition;
 use super::plan::Plans;
+use super::quarantine::QuarantineControl;
 use super::rollout::RolloutControl;
 use super::scratch::PlanLimit;
 use navarch_net::rejections::Rejections;
@@ -77,6 +78,8 @@ pub struct AdminState {
     pub api_server: Option<ApiServerHealth>,
     /// The rollout controller.
     pub rollouts: RolloutControl,
+    /// The part that quarantines objects.
+    pub quarantine: QuarantineControl,
     /// Limits concurrent plans.
     pub plans: Plans,
     /// Access to the debug pages.

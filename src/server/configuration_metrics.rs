@@ -9,6 +9,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use navarch_api::object::Kind;
 use navarch_push::notice::Notice;
+use navarch_push::rollout::RolloutProgress;
 use navarch_push::worker::CurrentSnapshot;
 
 /// The gauges of notices, by istiod's names.
@@ -106,6 +107,18 @@ impl Collector for ConfigurationMetrics {
             "navarch_rollouts",
             "Rollouts in progress",
             under_way,
+        )?;
+
+        let waiting = context
+            .rollouts
+            .values()
+            .filter(|rollout| matches!(rollout.progress, RolloutProgress::Waiting))
+            .count();
+        gauge(
+            &mut encoder,
+            "navarch_rollouts_waiting",
+            "Rollouts in progress whose first stage has not begun",
+            waiting,
         )?;
 
         gauge(

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::Config;
 use crate::admin::{
     self, AdminState, ApiServerHealth, DebugAccess, Exposition, ManagedClusters, Plans, Problems,
-    Readiness, RolloutControl,
+    QuarantineControl, Readiness, RolloutControl,
 };
 use navarch_net::rejections::Rejections;
 use navarch_push::worker;
@@ -19,11 +19,18 @@ use navarch_xds::Ads;
 pub(super) use rights::look;
 pub(super) use unready::report_unready;
 
+/// The parts of the control plane that operators command, and the injector.
+pub(super) struct Controls {
+    pub(super) injector: CurrentInjector,
+    pub(super) rollouts: RolloutControl,
+    pub(super) quarantine: QuarantineControl,
+}
+
 /// The state of the pages.
 pub(super) fn admin_state(
     config: &Config,
     (push, ads): (&worker::PushHandle, &Ads),
-    (injector, rollouts): (CurrentInjector, RolloutControl),
+    controls: Controls,
     (problems, clusters, readiness, metrics): (Problems, ManagedClusters, Readiness, Exposition),
     (access, plans): (DebugAccess, Plans),
     (rejections, api_server): (Rejections, Option<ApiServerHealth>),
@@ -39,11 +46,12 @@ pub(super) fn admin_state(
         certificates: Arc::default(),
         rejections,
         api_server,
-        rollouts,
+        rollouts: controls.rollouts,
+        quarantine: controls.quarantine,
         access,
         build: config.build,
         pod: config.pod.clone(),
-        injector,
+        injector: controls.injector,
         unsafe_pages: config.debug.harmful,
         profiles: config.debug.profiles,
         turns: admin::PlanLimit::default(),

@@ -2,115 +2,307 @@
 //! block others.
 //!
 //! ```text
-//! a proxy refuses a response ─▶ what of it changed ─▶ the objects behind that ─▶ which of them is it? ─▶ Change::Quarantine
-//!                                                                     tried on that proxy ─┘
+//! a proxy rejects a response ─▶ what of it changed ─▶ the objects behind that ─▶ which of them is it? ─▶ Judgement ─▶ quarantine
+//!                                                                      tried on that proxy ─┘              └── the answers of all proxies
 //! ```
 //!
-//! If an object reaches several proxies, two of them must reject it, and more than accept it, so
-//! that proxies that reject everything do not affect others.
+//! A rejection counts only with an identity ([`navarch_push::quarantine::voter`]); what it takes
+//! for a quarantine is in [`navarch_push::quarantine::judgement`]. This module collects the answers
+//! and applies the judgement; [`shared`] makes it the same at all replicas.
+
+mod candidates;
+mod case;
+mod decisions;
+mod shared;
+mod start;
+mod trial;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::until;
-use crate::admin::changed_at;
-use navarch_answers::STACK;
-use navarch_answers::client::Client;
-use navarch_answers::difference::CollectionDiff;
-use navarch_answers::mirror::Mirror;
-use navarch_api::object::{Kind, ObjectRef};
+use crate::admin::QuarantineRelease;
+use candidates::{accepted_at, candidates};
+use case::{Case, Rejecter, Streams, Subscription, voter_of};
+use navarch_api::names::Namespace;
+use navarch_api::object::ObjectRef;
 use navarch_push::context::facts_of;
-use navarch_push::engine::{Interest, ProxyId};
 use navarch_push::fact::FactKey;
-use navarch_push::mesh_state::Change;
-use navarch_push::quarantine::is_chargeable;
+use navarch_push::quarantine::excerpt;
+use navarch_push::quarantine::judgement::Judgement;
+use navarch_push::quarantine::votes::Voter;
 use navarch_push::resource::{Collection, ResourceType};
-use navarch_push::worker::{Inspect, PushHandle};
+use navarch_push::worker::{Ended, PushHandle};
 use navarch_xds::Refusal;
-use navarch_xds::connections::{ConnectionInfo, Connections, TypeInfo};
+use navarch_xds::connections::{ConnectionInfo, Connections};
+use shared::Shared;
+pub(super) use start::{Parts, start};
+use trial::Trial;
 
 /// Capacity of the queue of rejections.
 pub(super) const QUEUE: usize = 256;
-/// Maximum number of checked resources of a rejected response.
-const MAX_RESOURCES: usize = 32;
-/// Maximum number of suspected objects.
-const MAX_CANDIDATES: usize = 64;
-/// Maximum number of objects that wait for another rejection.
-const MAX_SUSPECTS: usize = 256;
-/// Number of rejecting proxies that are needed to quarantine an object with as many proxies.
-const MIN_REJECTING_PROXIES: usize = 2;
-/// Timeout of a proxy's answer to a trial.
-const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause between trials, as a multiple of the duration of the last ones, so that rejecting clients
-/// cost a small share of a core.
-const PAUSE_FACTOR: u32 = 9;
-/// Poll interval of the answer.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Maximum number of rejected objects that are remembered, and of those of one namespace.
+const MAX_CASES: usize = 256;
+const MAX_CASES_OF_NAMESPACE: usize = 64;
+/// Maximum number of rejections that are remembered as looked into.
+const MAX_LOOKED_INTO: usize = 8_192;
+/// Maximum number of trials at once, each for another namespace, and of rejections of a namespace
+/// that wait for one.
+const MAX_TRIALS: usize = 4;
+const MAX_DEFERRED: usize = 64;
+/// Pause of a namespace after a trial, as a multiple of its duration, so that rejecting clients
+/// cost a small share of a core: after one that found the object, and after one that did not.
+const PAUSE_FACTOR: u32 = 3;
+const FAILED_PAUSE_FACTOR: u32 = 9;
+/// Minimum interval between looks at the answers, and the interval as a multiple of the duration of
+/// the last look.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+const POLL_FACTOR: u32 = 9;
+/// Interval of looks at whom quarantined objects reach.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+/// When nothing is expected.
+const IDLE: Duration = Duration::from_secs(3_600);
 
-/// Attributes rejections to objects.
-#[derive(Debug)]
+/// Attributes rejections to objects, and judges them.
 pub(super) struct QuarantineWork {
-    pub(super) push: PushHandle,
-    pub(super) connections: Arc<Connections>,
-    /// The proxies that rejected objects which are not quarantined, with the generation.
-    charged: BTreeMap<(ObjectRef, i64), BTreeSet<Arc<str>>>,
-    /// Rejections that could not be attributed: they are not tried again.
-    given_up: BTreeMap<(ProxyId, ResourceType), Arc<Collection>>,
-    /// When the next trial may start.
-    rests_until: Instant,
-    /// Rejections that wait for it.
-    deferred: BTreeSet<Refusal>,
+    push: PushHandle,
+    connections: Arc<Connections>,
+    /// Rejected objects.
+    cases: BTreeMap<ObjectRef, Case>,
+    /// Rejected responses that were looked into: they are not looked into again.
+    looked_into: BTreeMap<Subscription, Arc<Collection>>,
+    /// Trials in progress, and the streams that they run on, by namespace.
+    trials: JoinSet<Finished>,
+    tried: BTreeMap<Namespace, Subscription>,
+    /// When the next trial of a namespace may start.
+    rests_until: BTreeMap<Namespace, Instant>,
+    /// Rejections that wait for that.
+    deferred: BTreeMap<Namespace, BTreeSet<Refusal>>,
+    /// The state that replicas share; `None` without an API server.
+    shared: Option<Shared>,
+    /// When answers are looked at next.
+    polls_at: Instant,
+    /// The start: the zero of the judgements' time.
+    started: Instant,
+}
+
+/// A trial that has ended.
+struct Finished {
+    rejection: Rejection,
+    found: Option<ObjectRef>,
+    took: Duration,
+}
+
+/// A rejected response of a client with a voice.
+struct Rejection {
+    info: ConnectionInfo,
+    kind: ResourceType,
+    voter: Voter,
+    /// The rejected resources.
+    shown: Arc<Collection>,
+    message: Arc<str>,
+    /// The snapshot that the client had last accepted.
+    accepted: u64,
+}
+
+/// What the task waits for.
+enum Event {
+    Refused(Refusal),
+    Tried(Box<Finished>),
+    Ordered(QuarantineRelease),
+    Due,
 }
 
 impl QuarantineWork {
-    /// No rejections yet.
-    pub(super) fn new(push: PushHandle, connections: Arc<Connections>) -> Self {
-        let charged = BTreeMap::new();
-        let given_up = BTreeMap::new();
-        let deferred = BTreeSet::new();
-        Self {
-            push,
-            connections,
-            charged,
-            given_up,
-            rests_until: Instant::now(),
-            deferred,
-        }
-    }
-
     /// Runs until `stop` is cancelled.
     pub(super) async fn run(
         mut self,
         mut refusals: mpsc::Receiver<Refusal>,
+        mut orders: mpsc::Receiver<QuarantineRelease>,
         stop: CancellationToken,
     ) {
         loop {
+            let due = self.due();
             let next = async {
                 tokio::select! {
-                    refusal = refusals.recv() => refusal,
-                    () = tokio::time::sleep_until(self.rests_until), if !self.deferred.is_empty() => self.deferred.pop_first(),
+                    refusal = refusals.recv() => refusal.map(Event::Refused),
+                    Some(finished) = self.trials.join_next() => {
+                        // A trial panics only if the process is broken, which the panic hook logs.
+                        Some(finished.map_or(Event::Due, |one| Event::Tried(Box::new(one))))
+                    }
+                    Some(order) = orders.recv() => Some(Event::Ordered(order)),
+                    () = tokio::time::sleep_until(due) => Some(Event::Due),
                 }
             };
-            let Some(Some(refusal)) = until(&stop, next).await else {
+
+            let Some(Some(event)) = until(&stop, next).await else {
                 return;
             };
-            self.look(refusal).await;
+
+            let done = match event {
+                Event::Refused(refusal) => self.look(refusal).await,
+                Event::Tried(finished) => self.finish(*finished).await,
+                Event::Ordered(order) => self.release(order).await,
+                Event::Due => self.tick().await,
+            };
+
+            if done.is_err() {
+                // The process is shutting down.
+                stop.cancelled().await;
+                return;
+            }
         }
     }
 
+    /// When something is to be done without an event.
+    fn due(&self) -> Instant {
+        let mut due = Instant::now() + IDLE;
+        if self.is_judging()
+            || self
+                .cases
+                .values()
+                .any(|case| case.judgement.is_by_others())
+        {
+            due = due.min(self.polls_at);
+        }
+
+        if self.trials.len() < MAX_TRIALS {
+            for namespace in self.deferred.keys() {
+                if !self.tried.contains_key(namespace) {
+                    due = due.min(self.rested_at(namespace));
+                }
+            }
+        }
+
+        if let Some(shared) = &self.shared {
+            due = due.min(shared.next_read(self.is_judging()));
+        }
+        due
+    }
+
+    /// Whether a judgement waits for answers.
+    fn is_judging(&self) -> bool {
+        self.cases.values().any(|case| case.judgement.is_open())
+    }
+
+    /// When the next trial of a namespace may start.
+    fn rested_at(&self, namespace: &Namespace) -> Instant {
+        let rests_until = self.rests_until.get(namespace).copied();
+        rests_until.unwrap_or_else(Instant::now)
+    }
+
+    /// Does what is due.
+    async fn tick(&mut self) -> Result<(), Ended> {
+        self.look_at_deferred().await?;
+
+        let is_time = |at: Instant| at <= Instant::now();
+        if self
+            .shared
+            .as_ref()
+            .is_some_and(|shared| is_time(shared.next_read(self.is_judging())))
+        {
+            self.follow_others().await?;
+        }
+
+        if is_time(self.polls_at) {
+            let begun = Instant::now();
+            self.judge_all().await?;
+            let interval = if self.is_judging() {
+                POLL_INTERVAL
+            } else {
+                WATCH_INTERVAL
+            };
+            self.polls_at = Instant::now() + interval.max(POLL_FACTOR * begun.elapsed());
+        }
+
+        Ok(())
+    }
+
+    /// Looks at one deferred rejection of each namespace that may have another trial.
+    async fn look_at_deferred(&mut self) -> Result<(), Ended> {
+        let now = Instant::now();
+        self.rests_until.retain(|_, until| *until > now);
+
+        let rested: Vec<Namespace> = self
+            .deferred
+            .keys()
+            .filter(|name| !self.rests_until.contains_key(*name) && !self.tried.contains_key(*name))
+            .cloned()
+            .collect();
+
+        for namespace in rested {
+            let refusal = self
+                .deferred
+                .get_mut(&namespace)
+                .and_then(BTreeSet::pop_first);
+            if self
+                .deferred
+                .get(&namespace)
+                .is_some_and(BTreeSet::is_empty)
+            {
+                self.deferred.remove(&namespace);
+            }
+            if let Some(refusal) = refusal {
+                self.look(refusal).await?;
+            }
+        }
+
+        Ok(())
+    }
+
     /// Handles one rejection.
-    async fn look(&mut self, refusal: Refusal) {
-        let Some(info) = self.connections.of_id(refusal.proxy) else {
-            return;
+    async fn look(&mut self, refusal: Refusal) -> Result<(), Ended> {
+        let Some(rejection) = self.rejection(refusal).await? else {
+            return Ok(());
         };
 
-        let Some(watch) = info.types.iter().find(|watch| watch.kind == refusal.kind) else {
-            return;
+        let Rejection { info, kind, .. } = &rejection;
+        let watch = info.types.iter().find(|watch| watch.kind == *kind).cloned();
+        let accepted = watch.as_ref().and_then(accepted_at);
+        let (Some(watch), Some(accepted)) = (watch, accepted) else {
+            // It may reject everything, and could blame any object.
+            self.mark_looked_into(&rejection);
+            not_attributed(&rejection, "it has accepted no response of this type yet");
+            return Ok(());
+        };
+
+        let rejection = Rejection {
+            accepted,
+            ..rejection
+        };
+        let candidates = candidates(&self.push, &rejection.info, &watch, accepted).await;
+        let known = self.charged_by_account(&candidates, &rejection.voter);
+        match (candidates.as_slice(), known) {
+            ([], _) => {
+                self.mark_looked_into(&rejection);
+                not_attributed(&rejection, "no object behind it has changed");
+                Ok(())
+            }
+            ([only], _) => self.charge(only.clone(), &rejection, false).await,
+            // Workloads of one account are alike.
+            (_, Some(known)) => self.charge(known, &rejection, false).await,
+            _ => {
+                self.start_trial(refusal, rejection, candidates);
+                Ok(())
+            }
+        }
+    }
+
+    /// The rejection, if it counts and was not looked into yet.
+    async fn rejection(&self, refusal: Refusal) -> Result<Option<Rejection>, Ended> {
+        let id = refusal.proxy;
+        let kind = refusal.kind;
+        let Some(info) = self.connections.of_id(id) else {
+            return Ok(None);
+        };
+        let Some(watch) = info.types.iter().find(|watch| watch.kind == kind) else {
+            return Ok(None);
         };
 
         // The proxy may have accepted something newer since.
@@ -119,87 +311,55 @@ impl QuarantineWork {
             .as_ref()
             .map(|rejected| rejected.message.clone())
         else {
-            return;
+            return Ok(None);
         };
-
-        let id = refusal.proxy;
-        let kind = refusal.kind;
-        let Ok(Some(shown)) = self
-            .push
-            .inspect(move |inspect| inspect.engine.shown(id, kind))
-            .await
-        else {
-            return;
+        let Some(voter) = voter_of(&self.push.context(), &info) else {
+            tracing::debug!(
+                proxy = &*info.id,
+                "a rejection does not count: its client has no identity of a workload at its address"
+            );
+            return Ok(None);
         };
 
         // It may be about an older response, or about a trial.
-        if !watch
-            .refused
-            .as_ref()
-            .is_some_and(|refused| Arc::ptr_eq(refused, &shown))
-        {
-            return;
-        }
+        let shown = self
+            .push
+            .inspect(move |inspect| inspect.engine.shown(id, kind))
+            .await?;
+        let Some(shown) = shown.filter(|shown| {
+            let refused = watch.refused.as_ref();
+            refused.is_some_and(|refused| Arc::ptr_eq(refused, shown))
+        }) else {
+            return Ok(None);
+        };
 
         // The proxy rejects it again whenever it is sent again.
-        if self
-            .given_up
+        let is_known = self
+            .looked_into
             .get(&(id, kind))
-            .is_some_and(|known| Arc::ptr_eq(known, &shown))
-        {
-            return;
-        }
-        if self.is_of_rollout(&info, kind).await {
-            return;
+            .is_some_and(|known| Arc::ptr_eq(known, &shown));
+        let is_tried = self.tried.values().any(|tried| *tried == (id, kind));
+        if is_known || is_tried || self.is_of_rollout(&info, kind).await? {
+            return Ok(None);
         }
 
-        let candidates = self.candidates(&info, watch, &message).await;
-
-        // A proxy that has never accepted anything of a type may reject all of it, so the response
-        // is tried even if only one object is behind it.
-        let is_tried = candidates.len() > 1 || taken_at(watch).is_none();
-        let suspect = self.suspect(&candidates, &info);
-        let found = match candidates.as_slice() {
-            [] => None,
-            [only] if !is_tried => Some(only.clone()),
-            // A trial is needed unless another proxy has rejected one of the objects.
-            _ if suspect.is_none() && Instant::now() < self.rests_until => {
-                if self.deferred.len() < QUEUE {
-                    self.deferred.insert(refusal);
-                }
-                return;
-            }
-            several => {
-                let begun = Instant::now();
-                let found = self.bisect(&info, kind, several.to_vec(), suspect).await;
-                self.rests_until = Instant::now() + PAUSE_FACTOR * begun.elapsed();
-                found
-            }
-        };
-
-        let is_quarantined = match found {
-            Some(name) => self.charge(name, (&info, kind), &message).await,
-            None => {
-                let proxy = &*info.id;
-                let kind = kind.short_name();
-                tracing::warn!(
-                    proxy,
-                    kind,
-                    error = &*message,
-                    "failed to attribute a rejected response to one object"
-                );
-                false
-            }
-        };
-
-        if is_tried && !is_quarantined {
-            self.end_trial((id, kind), shown).await;
-        }
+        Ok(Some(Rejection {
+            info,
+            kind,
+            voter,
+            shown,
+            message,
+            accepted: 0,
+        }))
     }
 
     /// Whether the rejected response contains the new version of an object in a rollout. That
     /// rollout is stopped, and the proxy gets another response.
-    async fn is_of_rollout(&self, info: &ConnectionInfo, kind: ResourceType) -> bool {
+    async fn is_of_rollout(
+        &self,
+        info: &ConnectionInfo,
+        kind: ResourceType,
+    ) -> Result<bool, Ended> {
         let context = self.push.context();
         let seen = context
             .rollouts
@@ -210,410 +370,209 @@ impl QuarantineWork {
             .flat_map(|object| facts_of(&object))
             .collect();
         if facts.is_empty() {
-            return false;
+            return Ok(false);
         }
 
         let id = info.proxy_id;
         let reached = self
             .push
             .inspect(move |inspect| inspect.engine.affected_proxies(&facts))
-            .await;
+            .await?;
+        Ok(reached.get(&id).is_some_and(|kinds| kinds.contains(&kind)))
+    }
 
-        reached.is_ok_and(|reached| reached.get(&id).is_some_and(|kinds| kinds.contains(&kind)))
+    /// Remembers that a rejection was looked into.
+    fn mark_looked_into(&mut self, rejection: &Rejection) {
+        if self.looked_into.len() >= MAX_LOOKED_INTO {
+            let connections = &self.connections;
+            self.looked_into
+                .retain(|(proxy, _), _| connections.of_id(*proxy).is_some());
+        }
+        if self.looked_into.len() < MAX_LOOKED_INTO {
+            let subscription = (rejection.info.proxy_id, rejection.kind);
+            self.looked_into
+                .insert(subscription, rejection.shown.clone());
+        }
+    }
+
+    /// The candidate that another workload of the same account rejects, if there is one.
+    fn charged_by_account(&self, candidates: &[ObjectRef], voter: &Voter) -> Option<ObjectRef> {
+        let is_charged = |name: &&ObjectRef| {
+            let rejecters = self.cases.get(*name).map(|case| case.rejecters.values());
+            rejecters.is_some_and(|mut all| all.any(|one| one.account == voter.account))
+        };
+        candidates.iter().find(is_charged).cloned()
+    }
+
+    /// Starts a trial on the rejecting proxy, or defers it.
+    fn start_trial(&mut self, refusal: Refusal, rejection: Rejection, candidates: Vec<ObjectRef>) {
+        let namespace = rejection.voter.account.namespace.clone();
+        let must_wait = self.trials.len() >= MAX_TRIALS
+            || self.tried.contains_key(&namespace)
+            || Instant::now() < self.rested_at(&namespace);
+        if must_wait {
+            let deferred = self.deferred.entry(namespace).or_default();
+            if deferred.len() < MAX_DEFERRED {
+                deferred.insert(refusal);
+            }
+            return;
+        }
+
+        let is_charged = |name: &&ObjectRef| {
+            let case = self.cases.get(*name);
+            case.is_some_and(|case| !case.rejecters.is_empty())
+        };
+        let suspect = candidates.iter().find(is_charged).cloned();
+        let trial = Trial {
+            push: self.push.clone(),
+            connections: self.connections.clone(),
+            info: rejection.info.clone(),
+            kind: rejection.kind,
+            candidates,
+            suspect,
+        };
+
+        self.tried
+            .insert(namespace, (rejection.info.proxy_id, rejection.kind));
+        self.trials.spawn(async move {
+            let begun = Instant::now();
+            let found = trial.run().await;
+            Finished {
+                rejection,
+                found,
+                took: begun.elapsed(),
+            }
+        });
+    }
+
+    /// Handles the end of a trial.
+    async fn finish(&mut self, finished: Finished) -> Result<(), Ended> {
+        let Finished {
+            rejection,
+            found,
+            took,
+        } = finished;
+        let namespace = rejection.voter.account.namespace.clone();
+        let factor = if found.is_some() {
+            PAUSE_FACTOR
+        } else {
+            FAILED_PAUSE_FACTOR
+        };
+        self.rests_until
+            .insert(namespace.clone(), Instant::now() + factor * took);
+        self.tried.remove(&namespace);
+
+        match found {
+            Some(name) => self.charge(name, &rejection, true).await,
+            None => {
+                self.mark_looked_into(&rejection);
+                not_attributed(&rejection, "no single object is the cause");
+                self.end_trial(rejection.info.proxy_id, rejection.shown.clone())
+                    .await
+            }
+        }
     }
 
     /// Sends the current resources to a proxy again after a trial.
-    async fn end_trial(&mut self, of: (ProxyId, ResourceType), shown: Arc<Collection>) {
-        if self.given_up.len() >= MAX_SUSPECTS {
-            self.given_up.clear();
-        }
-        self.given_up.insert(of, shown.clone());
-        if let Ok(revision) = self.push.inspect(|inspect| inspect.engine.revision()).await {
-            self.connections.offer(of.0, shown, revision);
-        }
+    async fn end_trial(
+        &self,
+        proxy: navarch_push::engine::ProxyId,
+        shown: Arc<Collection>,
+    ) -> Result<(), Ended> {
+        let revision = self
+            .push
+            .inspect(|inspect| inspect.engine.revision())
+            .await?;
+        self.connections.offer(proxy, shown, revision);
+        Ok(())
     }
 
-    /// Attributes a rejection to an object, and quarantines it once enough proxies have rejected
-    /// it. Returns whether it is quarantined.
+    /// Attributes a rejection to an object; `is_trial`: the proxy has a trial now.
     async fn charge(
         &mut self,
         name: ObjectRef,
-        (info, kind): (&ConnectionInfo, ResourceType),
-        message: &Arc<str>,
-    ) -> bool {
-        let Some(object) = self.push.context().objects.any(&name) else {
-            return false;
-        };
-
-        let facts = facts_of(&object);
-        let of = name.clone();
-        let looked = self.push.inspect(move |inspect| {
-            (
-                inspect.engine.affected_proxies(&facts),
-                changed_at(inspect, &of),
-            )
-        });
-
-        let Ok((reached, changed_at)) = looked.await else {
-            return false;
-        };
-
-        let generation = object.meta().generation;
-        if self.charged.len() >= MAX_SUSPECTS {
-            self.charged.clear();
-        }
-
-        let rejecters = self.charged.entry((name.clone(), generation)).or_default();
-        rejecters.insert(rejecter(info));
-
-        // Other proxies of the same kind: a resource that a gateway rejects may never be sent to a
-        // sidecar.
-        let all = self.connections.list();
-        let alike = all.iter().filter(|other| {
-            let kinds = reached.get(&other.proxy_id);
-            other.proxy.kind == info.proxy.kind && kinds.is_some_and(|kinds| kinds.contains(&kind))
-        });
-        let has_taken = |other: &&ConnectionInfo| {
-            let watch = other.types.iter().find(|watch| watch.kind == kind);
-            let taken = watch
-                .filter(|watch| watch.rejected.is_none())
-                .and_then(|watch| watch.taken.as_ref());
-            taken.is_some_and(|(_, at)| *at >= changed_at) && !rejecters.contains(&rejecter(other))
-        };
-
-        let reached = alike.clone().count();
-        let takers = alike.filter(has_taken).count();
-        if rejecters.len() < MIN_REJECTING_PROXIES.min(reached) || rejecters.len() <= takers {
-            return false;
-        }
-
-        self.charged.remove(&(name.clone(), generation));
-        tracing::warn!(
-            kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name, generation,
-            proxy = &*info.id, error = &**message,
-            "quarantined: proxies reject the configuration of the object; the previous version is served until it is edited"
-        );
-
-        self.push
-            .change(vec![Change::Quarantine(name, message.clone())])
-            .await
-            .is_ok()
-    }
-
-    /// The objects that may be the cause: those behind the resources that the proxy has not
-    /// accepted, and only those named in the error if it names some; of these the ones that changed
-    /// since it accepted something, or else the ones that write Envoy's configuration themselves.
-    /// If it has accepted nothing yet, all are candidates, the most suspect first.
-    async fn candidates(
-        &self,
-        info: &ConnectionInfo,
-        watch: &TypeInfo,
-        message: &Arc<str>,
-    ) -> Vec<ObjectRef> {
-        let id = info.proxy_id;
-        let kind = watch.kind;
-        let taken = watch.taken.clone();
-        let message = message.clone();
-        let since = taken_at(watch);
-        let looked = self.push.inspect(move |inspect| {
-            let shown = inspect.engine.shown(id, kind);
-            let step = CollectionDiff::between(
-                taken.as_ref().map(|(collection, _)| &**collection),
-                shown.as_deref(),
-            );
-            let all: Vec<_> = step
-                .new_resources()
-                .map(|resource| resource.name.clone())
-                .collect();
-            let named: Vec<_> = all
-                .iter()
-                .filter(|name| message.contains(name.as_str()))
-                .cloned()
-                .collect();
-            let names = if named.is_empty() { all } else { named };
-            let facts = names
-                .iter()
-                .take(MAX_RESOURCES)
-                .flat_map(|name| inspect.engine.provenance_in_order(id, kind, name));
-            let behind = objects_of(inspect, facts);
-
-            (
-                changed_since(inspect, &behind, since.unwrap_or_default()),
-                behind,
-            )
-        });
-
-        let Ok((changed, behind)) = looked.await else {
-            return Vec::new();
-        };
-
-        let mut found = match (since.is_some(), changed.is_empty()) {
-            (true, false) => changed,
-            (true, true) => behind
-                .into_iter()
-                .filter(|name| writes_for_envoy(name.kind))
-                .collect(),
-            (false, _) => by_suspicion(behind, &changed),
-        };
-
-        found.truncate(MAX_CANDIDATES);
-        found
-    }
-
-    /// The one object among several that another proxy rejected.
-    fn suspect(&self, names: &[ObjectRef], info: &ConnectionInfo) -> Option<ObjectRef> {
-        let own = rejecter(info);
+        rejection: &Rejection,
+        is_trial: bool,
+    ) -> Result<(), Ended> {
+        self.mark_looked_into(rejection);
         let context = self.push.context();
-        let is_suspect = |name: &&ObjectRef| {
-            let generation = context
-                .objects
-                .any(name)
-                .map(|object| object.meta().generation);
-            let rejecters =
-                generation.and_then(|generation| self.charged.get(&((*name).clone(), generation)));
-            rejecters.is_some_and(|rejecters| rejecters.len() == 1 && !rejecters.contains(&own))
-        };
-        names.iter().find(is_suspect).cloned()
-    }
-
-    /// Finds the cause among several objects: first the one that another proxy rejects; otherwise
-    /// halves of them are left out in turn, on this proxy, until one is left without which it
-    /// accepts its resources.
-    async fn bisect(
-        &self,
-        info: &ConnectionInfo,
-        kind: ResourceType,
-        mut names: Vec<ObjectRef>,
-        suspect: Option<ObjectRef>,
-    ) -> Option<ObjectRef> {
-        let watch = info.types.iter().find(|watch| watch.kind == kind)?;
-        let interest = Interest {
-            wildcard: watch.wildcard,
-            names: watch.names.clone(),
-        };
-        let client = Client {
-            proxy: info.proxy.clone(),
-            interests: [(kind, interest)].into(),
-        };
-
-        if let Some(suspect) = suspect {
-            let collection = self
-                .without(client.clone(), kind, vec![suspect.clone()])
-                .await?;
-            if self.is_accepted(info, collection).await? {
-                return Some(suspect);
-            }
-            names.retain(|name| *name != suspect);
-        }
-
-        let mut found = None;
-
-        while !names.is_empty() {
-            let half: Vec<ObjectRef> = names
-                .iter()
-                .take(names.len().div_ceil(2))
-                .cloned()
-                .collect();
-            let collection = self.without(client.clone(), kind, half.clone()).await?;
-            let is_taken = self.is_accepted(info, collection).await?;
-
-            match (is_taken, half.len()) {
-                (true, 1) => {
-                    found = half.into_iter().next();
-                    break;
+        let object = context
+            .objects
+            .any(&name)
+            .filter(|_| !context.quarantined.contains_key(&name));
+        let is_known = self
+            .cases
+            .get(&name)
+            .is_some_and(|case| case.is_current(&context));
+        let (Some(object), true) = (
+            object.filter(|_| !context.rollouts.contains_key(&name)),
+            is_known || self.has_room(&name.name.namespace),
+        ) else {
+            return match is_trial {
+                true => {
+                    self.end_trial(rejection.info.proxy_id, rejection.shown.clone())
+                        .await
                 }
-                (true, _) => names = half,
-                (false, _) => names.retain(|name| !half.contains(name)),
-            }
+                false => Ok(()),
+            };
+        };
+
+        if !is_known {
+            self.cases
+                .insert(name.clone(), Case::new(object, Judgement::kept()));
         }
 
-        found
+        let now = self.started.elapsed();
+        let Some(case) = self.cases.get_mut(&name) else {
+            return Ok(());
+        };
+        let rejecter = Rejecter {
+            account: rejection.voter.account.clone(),
+            accepted: rejection.accepted,
+        };
+        let is_own = rejecter.account.namespace == name.name.namespace;
+        if case.rejecters.is_empty() || is_own {
+            case.error = rejection.message.clone();
+        }
+        case.rejecters.insert(rejection.info.proxy_id, rejecter);
+        if is_trial {
+            let subscription = (rejection.info.proxy_id, rejection.kind);
+            case.trials.insert(subscription, rejection.shown.clone());
+        }
+
+        case.judgement.reject(now);
+        self.polls_at = Instant::now();
+        Ok(())
     }
 
-    /// The collection of a type for the proxy without some objects.
-    async fn without(
-        &self,
-        client: Client,
-        kind: ResourceType,
-        left_out: Vec<ObjectRef>,
-    ) -> Option<Arc<Collection>> {
+    /// Makes room for another rejected object of a namespace; false if there is none.
+    fn has_room(&mut self, namespace: &Namespace) -> bool {
         let context = self.push.context();
-        let (answer, made) = oneshot::channel();
-        let work = move || {
-            let mut mirror = Mirror::of(&context, vec![client]);
-            mirror.apply(left_out.into_iter().map(Change::Removed).collect());
-            // The caller may have disconnected.
-            _ = answer.send(mirror.had(0).get(&kind).cloned());
-        };
-        std::thread::Builder::new()
-            .name("bisect".to_owned())
-            .stack_size(STACK)
-            .spawn(work)
-            .ok()?;
-        made.await.ok()?
+        self.cases.retain(|_, case| case.is_current(&context));
+        let of_namespace = self
+            .cases
+            .keys()
+            .filter(|name| name.name.namespace == *namespace);
+        of_namespace.count() < MAX_CASES_OF_NAMESPACE && self.cases.len() < MAX_CASES
     }
 
-    /// Whether the proxy accepts a collection; `None` if it does not answer.
-    async fn is_accepted(
-        &self,
-        info: &ConnectionInfo,
-        collection: Arc<Collection>,
-    ) -> Option<bool> {
-        let kind = collection.kind;
-
-        // It must not count as the current collection.
-        let revision = info
-            .types
-            .iter()
-            .find(|watch| watch.kind == kind)?
-            .taken
-            .as_ref()
-            .map_or(0, |(_, revision)| *revision);
-
-        if !self
-            .connections
-            .offer(info.proxy_id, collection.clone(), revision)
-        {
-            return None;
-        }
-        let end = Instant::now() + TRIAL_TIMEOUT;
-        while Instant::now() < end {
-            tokio::time::sleep(POLL_INTERVAL).await;
-            let now = self.connections.of_id(info.proxy_id)?;
-            let watch = now.types.iter().find(|watch| watch.kind == kind)?;
-            if watch
-                .taken
-                .as_ref()
-                .is_some_and(|(taken, _)| Arc::ptr_eq(taken, &collection))
-            {
-                return Some(true);
-            }
-
-            if watch
-                .refused
-                .as_ref()
-                .is_some_and(|refused| Arc::ptr_eq(refused, &collection))
-            {
-                return Some(false);
-            }
-        }
-
-        None
-    }
-}
-
-/// The identity of a rejecting client: its address, since it can choose its name; on this machine
-/// its name.
-fn rejecter(info: &ConnectionInfo) -> Arc<str> {
-    let address = info
-        .peer
-        .map(|peer| peer.ip().to_canonical())
-        .filter(|ip| !ip.is_loopback());
-    address.map_or_else(|| info.proxy.name.clone(), |ip| Arc::from(ip.to_string()))
-}
-
-/// The objects of facts that can be quarantined, without duplicates, in order.
-fn objects_of(inspect: &Inspect<'_>, facts: impl Iterator<Item = FactKey>) -> Vec<ObjectRef> {
-    let objects = &inspect.engine.context().objects;
-    let mut seen = BTreeSet::new();
-    let mut all = Vec::new();
-    let mut add = |name: ObjectRef| {
-        if is_chargeable(name.kind) && objects.contains(&name) && seen.insert(name.clone()) {
-            all.push(name);
-        }
-    };
-
-    for fact in facts {
-        if let FactKey::Object(name) = fact {
-            add(name);
-        } else if let FactKey::Service(key) = fact {
-            let services = inspect.engine.context().directory.services.get(&key);
-            services
-                .into_iter()
-                .flat_map(|all| all.iter())
-                .for_each(|service| add(service.origin.clone()));
-        } else if let FactKey::List(kind, namespace) = &fact {
-            objects
-                .all_of(*kind)
-                .filter(|name| name.name.namespace == *namespace)
-                .for_each(&mut add);
-        } else if let FactKey::ListAll(kind) = &fact {
-            objects
-                .all_of(*kind)
-                .filter(|name| is_chargeable(name.kind))
-                .take(MAX_CANDIDATES)
-                .for_each(&mut add);
+    /// What is known of this process's streams.
+    fn streams(&self) -> Streams {
+        Streams {
+            streams: self.connections.list(),
+            tried: self.tried.values().copied().collect(),
+            looked_into: self.looked_into.clone(),
         }
     }
-
-    all
 }
 
-/// The snapshot that a proxy has last acknowledged; `None` if it is a trial.
-fn taken_at(watch: &TypeInfo) -> Option<u64> {
-    watch
-        .taken
-        .as_ref()
-        .map(|(_, revision)| *revision)
-        .filter(|revision| *revision > 0)
-}
-
-/// Whether objects of a kind write Envoy's configuration themselves.
-fn writes_for_envoy(kind: Kind) -> bool {
-    matches!(
-        kind,
-        Kind::EnvoyFilter | Kind::WasmPlugin | Kind::TrafficExtension
-    )
-}
-
-/// Sorts objects by suspicion: first changed ones, then those that write Envoy's configuration
-/// themselves. Objects that define services are last: without them, the configuration of other
-/// objects for these services would be missing, too.
-fn by_suspicion(mut names: Vec<ObjectRef>, changed: &[ObjectRef]) -> Vec<ObjectRef> {
-    let changed: BTreeSet<&ObjectRef> = changed.iter().collect();
-    names.sort_by_key(|name| {
-        (
-            name.kind == Kind::ServiceEntry,
-            !changed.contains(name),
-            !writes_for_envoy(name.kind),
-        )
-    });
-    names
-}
-
-/// The objects that changed after a snapshot, as far as that is remembered.
-fn changed_since(inspect: &Inspect<'_>, names: &[ObjectRef], since: u64) -> Vec<ObjectRef> {
-    let pushes = inspect.pushes.iter().filter(|push| push.revision > since);
-    let changed: BTreeSet<&ObjectRef> = pushes
-        .flat_map(|push| push.objects.iter().map(|object| &object.name))
-        .collect();
-    names
-        .iter()
-        .filter(|name| changed.contains(name))
-        .cloned()
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use navarch_api::object::NamespacedName;
-
-    use super::*;
-
-    #[test]
-    fn recently_changed_objects_are_suspected_first_and_services_last() {
-        let named = |kind, name: &str| ObjectRef {
-            kind,
-            name: NamespacedName::new("shop", name),
-        };
-        let entry = named(Kind::ServiceEntry, "entry");
-        let rule = named(Kind::VirtualService, "rule");
-        let edited = named(Kind::DestinationRule, "edited");
-        let filter = named(Kind::EnvoyFilter, "filter");
-        let all = vec![entry.clone(), rule.clone(), filter.clone(), edited.clone()];
-        assert_eq!(
-            by_suspicion(all, &[edited.clone(), entry.clone()]),
-            [edited, filter, rule, entry]
-        );
-    }
+/// Logs that the cause of a rejection is not known.
+fn not_attributed(rejection: &Rejection, why: &'static str) {
+    tracing::warn!(
+        proxy = &*rejection.info.id,
+        kind = rejection.kind.short_name(),
+        error = excerpt(&rejection.message),
+        why,
+        "failed to attribute a rejected response to one object"
+    );
 }

@@ -39,6 +39,7 @@ use navarch_answers::rollout::Rollouts;
 use navarch_api::object::ObjectRef;
 use navarch_push::context::PushContext;
 use navarch_push::mesh_state::Change;
+use navarch_push::rollout::slots::{Full, Slots};
 use navarch_push::rollout::{Rollout, RolloutOrder, RolloutProgress};
 use navarch_push::worker::{Ended, PushHandle};
 use navarch_status::SharedState;
@@ -49,9 +50,11 @@ pub(super) use start::start;
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Pause between polls, as a multiple of the duration of the last one.
 const PAUSE_FACTOR: u32 = 19;
-/// Maximum number of concurrent rollouts; others wait. Each may split the proxies that share
-/// results.
-const AT_ONCE: usize = 16;
+/// How long a rollout whose stage is not acknowledged holds a slot: a client that never answers
+/// does not stop others.
+const MAX_MOVING_TIME: Duration = Duration::from_secs(60);
+/// How long a rollout may last in addition to the pauses of its stages.
+const ACKNOWLEDGEMENT_TIME: Duration = Duration::from_secs(7 * 86_400);
 /// Retry delay of a failed Prometheus query.
 const PROMETHEUS_RETRY_DELAY: Duration = Duration::from_secs(5);
 
@@ -62,6 +65,8 @@ struct TrackedRollout {
     serial: u64,
     /// The current stage, from 0.
     at: Option<usize>,
+    /// When its first stage began here.
+    begun: Option<Instant>,
     /// When the stage began.
     since: Instant,
     /// Whether an operator has paused it.
@@ -75,6 +80,14 @@ struct TrackedRollout {
     is_queried: bool,
     /// Why it does not advance.
     reason: String,
+}
+
+impl TrackedRollout {
+    /// Whether proxies are about to acknowledge its stage.
+    fn is_moving(&self) -> bool {
+        let is_acknowledged = self.tally.reached > 0 && self.tally.pending == 0;
+        !self.is_paused && !is_acknowledged && self.since.elapsed() < MAX_MOVING_TIME
+    }
 }
 
 /// A result of Prometheus, with its rollout and stage.
@@ -166,14 +179,12 @@ impl Work {
         }
 
         let connections = self.connections.list();
-        let mut under_way = context
-            .rollouts
-            .values()
-            .filter(|rollout| rollout.share().is_some())
-            .count();
-
         for (name, rollout) in &context.rollouts {
             self.follow(name, rollout, &connections);
+        }
+        let turns = self.turns(&context);
+
+        for (name, rollout) in &context.rollouts {
             let held = match self.agree(name, (rollout, &context), &connections).await? {
                 Agreement::Done => continue,
                 Agreement::GoOn => None,
@@ -184,11 +195,7 @@ impl Work {
                 RolloutProgress::Waiting if held.is_some() => {
                     self.note_reason(name, held.unwrap_or_default())
                 }
-                RolloutProgress::Waiting
-                    if self.known.get(name).is_some_and(|known| known.is_paused) => {}
-                RolloutProgress::Waiting if under_way < AT_ONCE => {
-                    under_way += 1;
-
+                RolloutProgress::Waiting if turns.get(name) == Some(&Ok(())) => {
                     if self
                         .decide(
                             name,
@@ -204,8 +211,9 @@ impl Work {
                     }
                 }
                 RolloutProgress::Waiting => {
-                    let reason = format!("waits for other rollouts: {AT_ONCE} are in progress");
-                    self.note_reason(name, reason);
+                    if let Some(Err(full)) = turns.get(name) {
+                        self.note_reason(name, full.to_string());
+                    }
                 }
                 RolloutProgress::Stopped(reason) => self.note_reason(name, reason.to_string()),
                 RolloutProgress::Stage { at, chosen } => {
@@ -224,6 +232,35 @@ impl Work {
         Ok(())
     }
 
+    /// Which waiting rollouts begin now, and why others do not. Those that an operator has paused
+    /// are not among them.
+    fn turns(&self, context: &PushContext) -> BTreeMap<ObjectRef, Result<(), Full>> {
+        let mut slots = Slots::default();
+        let mut waiting = Vec::new();
+
+        for (name, rollout) in &context.rollouts {
+            let known = self.known.get(name);
+            let namespace = &name.name.namespace;
+            match rollout.progress {
+                RolloutProgress::Stage { .. } => {
+                    slots.add(namespace, known.is_none_or(TrackedRollout::is_moving));
+                }
+                RolloutProgress::Waiting if known.is_some_and(|known| known.is_paused) => {}
+                RolloutProgress::Waiting => {
+                    waiting.push((rollout.serial, namespace.clone(), name.clone()));
+                }
+                RolloutProgress::Stopped(_) => {}
+            }
+        }
+
+        waiting.sort_by_key(|(serial, _, _)| *serial);
+        let waiting = waiting
+            .into_iter()
+            .map(|(_, namespace, name)| (namespace, name))
+            .collect();
+        slots.assign(waiting).into_iter().collect()
+    }
+
     /// Tracks a rollout and its current stage.
     fn follow(&mut self, name: &ObjectRef, rollout: &Rollout, connections: &[ConnectionInfo]) {
         let at = match rollout.progress {
@@ -239,6 +276,9 @@ impl Work {
         let fresh = TrackedRollout {
             serial: rollout.serial,
             at,
+            begun: of_same
+                .and_then(|known| known.begun)
+                .or_else(|| at.map(|_| Instant::now())),
             since: Instant::now(),
             is_paused: of_same.is_some_and(|known| known.is_paused),
             refusing: of_same.map_or_else(|| refusing(connections), |known| known.refusing.clone()),
@@ -267,11 +307,12 @@ impl Work {
             return Ok(());
         };
 
-        let members = Members::of(rollout, connections);
+        let members = Members::of(rollout, context, connections);
         let refusing = known.refusing.clone();
+        let is_shared = self.shared.is_some();
         let tally = self
             .push
-            .inspect(move |inspect| members.tally(inspect, &object, &refusing))
+            .inspect(move |inspect| members.tally(inspect, &object, &refusing, is_shared))
             .await?;
         if let Some(shared) = &mut self.shared {
             shared.report_pending(name, tally.pending > 0).await;
@@ -287,8 +328,11 @@ impl Work {
             is_last: at + 1 >= shares.len(),
             at_stage: known.since.elapsed(),
             pause: rollout.plan.pause.max(least),
+            life: known.begun.map(|begun| begun.elapsed()).unwrap_or_default(),
+            max_life: max_life(rollout),
             is_paused: known.is_paused,
             pending: tally.pending,
+            contested: tally.contested.as_deref(),
             refused: tally.refused.as_deref(),
             held,
             query: query(rollout, known),
@@ -505,6 +549,16 @@ impl Work {
             .map(drop)
             .map_err(|_| Ended)
     }
+}
+
+/// How long a rollout may last: the pauses of its stages, and time to acknowledge them.
+fn max_life(rollout: &Rollout) -> Duration {
+    let stages = u32::try_from(rollout.plan.stages.shares().len()).unwrap_or(u32::MAX);
+    rollout
+        .plan
+        .pause
+        .saturating_mul(stages)
+        .saturating_add(ACKNOWLEDGEMENT_TIME)
 }
 
 /// The result of a rollout's Prometheus query.

@@ -159,6 +159,7 @@ pub async fn gateway(xds: SocketAddr, protocol: AdsProtocol) -> Result<Envoy> {
         xds,
         protocol,
         sds: None,
+        token: None,
     };
     Envoy::start(&config).await
 }
@@ -169,6 +170,18 @@ pub async fn gateway(xds: SocketAddr, protocol: AdsProtocol) -> Result<Envoy> {
 /// # Errors
 /// As [`Envoy::start`].
 pub async fn sidecar(xds: SocketAddr, protocol: AdsProtocol) -> Result<Envoy> {
+    sidecar_with_token(xds, protocol, None).await
+}
+
+/// The same, with a token of its service account `shopper`.
+///
+/// # Errors
+/// As [`Envoy::start`].
+pub async fn sidecar_with_token(
+    xds: SocketAddr,
+    protocol: AdsProtocol,
+    token: Option<String>,
+) -> Result<Envoy> {
     let metadata = json!({"LABELS": {"app": "shopper"}, "SERVICE_ACCOUNT": "shopper", "INTERCEPTION_MODE": "NONE"});
     let config = EnvoyConfig {
         kind: "sidecar".to_owned(),
@@ -179,6 +192,7 @@ pub async fn sidecar(xds: SocketAddr, protocol: AdsProtocol) -> Result<Envoy> {
         xds,
         protocol,
         sds: None,
+        token,
     };
     Envoy::start(&config).await
 }

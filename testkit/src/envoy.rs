@@ -34,6 +34,8 @@ pub struct EnvoyConfig {
     /// The SDS server of the workload's certificates (`sds-grpc`, in Istio the local agent), if
     /// any.
     pub sds: Option<SocketAddr>,
+    /// The token that it sends to the xDS server, if any.
+    pub token: Option<String>,
 }
 
 /// The variant of ADS.
@@ -299,6 +301,12 @@ impl EnvoyConfig {
             AdsProtocol::StateOfTheWorld => "GRPC",
         };
 
+        let metadata_of_requests: Vec<Value> = self
+            .token
+            .iter()
+            .map(|token| json!({"key": "authorization", "value": format!("Bearer {token}")}))
+            .collect();
+
         json!({
             "node": {
                 "id": format!("{kind}~{ip}~{pod}.{namespace}~{namespace}.svc.cluster.local"),
@@ -310,7 +318,10 @@ impl EnvoyConfig {
                 "ads_config": {
                     "api_type": api_type,
                     "transport_api_version": "V3",
-                    "grpc_services": [{"envoy_grpc": {"cluster_name": "xds-grpc"}}],
+                    "grpc_services": [{
+                        "envoy_grpc": {"cluster_name": "xds-grpc"},
+                        "initial_metadata": metadata_of_requests,
+                    }],
                 },
                 "cds_config": {"ads": {}, "resource_api_version": "V3"},
                 "lds_config": {"ads": {}, "resource_api_version": "V3"},

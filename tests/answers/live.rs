@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use navarch_testkit::navarch::Navarch;
+use navarch_testkit::navarch::{Addresses, Navarch};
 use navarch_testkit::wait::until;
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
-use crate::proxy::{Manner, Sidecar, connect};
+use crate::proxy::{self, Manner, Sidecar, connect};
 use crate::{bookshop, command_output, edited, json};
 
 /// Who has taken the rule of the reviews.
@@ -26,6 +26,28 @@ pub(crate) async fn start() -> (TempDir, Navarch) {
     .await
     .unwrap();
     (folder, navarch)
+}
+
+/// The same, which knows and authenticates this number of sidecars.
+pub(crate) async fn start_with_identities(count: usize) -> (TempDir, Navarch) {
+    let folder = bookshop();
+    let pods: String = (0..count)
+        .map(|n| proxy::pod(&format!("web-{n}"), "bookshop", &ip_of(n)))
+        .collect();
+    std::fs::write(folder.path().join("sidecars.yaml"), pods).unwrap();
+    let variables = proxy::identities();
+    let variables = variables.each_ref().map(|(name, value)| (*name, &**value));
+    let flags = ["--registries=".to_owned()];
+    let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
+    let navarch = Navarch::start_at(program, folder.path(), &flags, &variables, Addresses::ANY)
+        .await
+        .unwrap();
+    (folder, navarch)
+}
+
+/// The address of a sidecar.
+fn ip_of(n: usize) -> String {
+    format!("10.7.{}.{}", n / 250, n % 250 + 1)
 }
 
 /// Runs a command against the control plane.
@@ -75,7 +97,7 @@ pub(crate) async fn sidecars(navarch: &Navarch, manners: &[Manner]) -> Vec<Sidec
     let mut all = Vec::new();
     for (n, manner) in manners.iter().enumerate() {
         let pod = format!("web-{n}");
-        let ip = format!("10.7.{}.{}", n / 250, n % 250 + 1);
+        let ip = ip_of(n);
         all.push(
             connect(
                 navarch.xds,
@@ -397,7 +419,7 @@ async fn applied_covers_many_proxies_in_one_request() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rejection_by_one_of_many_proxies_is_reported_without_quarantine() {
-    let (folder, navarch) = start().await;
+    let (folder, navarch) = start_with_identities(3).await;
     let refuses = Manner::Refuses("canary-host", "I do not know canary-host");
     let _sidecars = sidecars(&navarch, &[Manner::Takes, Manner::Takes, refuses]).await;
     taken_by(&navarch, 3).await;
@@ -457,7 +479,7 @@ async fn a_rejection_by_one_of_many_proxies_is_reported_without_quarantine() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rejected_objects_are_quarantined_until_the_next_edit() {
-    let (folder, navarch) = start().await;
+    let (folder, navarch) = start_with_identities(2).await;
     let refuses = Manner::Refuses("canary-host", "I do not know canary-host");
     let _sidecars = sidecars(&navarch, &[refuses, refuses]).await;
     taken_by(&navarch, 2).await;
@@ -477,7 +499,10 @@ async fn rejected_objects_are_quarantined_until_the_next_edit() {
     let applied = applied.await["replicas"][0]["applied"].clone();
     assert_eq!(
         (&applied["quarantined"], &applied["refused"]),
-        (&"I do not know canary-host".into(), &0.into()),
+        (
+            &"rejected by 2 of 2 workloads of its namespace; one of them: \"I do not know canary-host\"".into(),
+            &0.into()
+        ),
         "{applied}"
     );
 
@@ -514,9 +539,13 @@ fn refused_rule() -> String {
     edited("reviews-routing.yaml", &[("    - name: split\n", headers)])
 }
 
-/// Has sidecars refuse the first routes that they get, and waits until the rule behind them is
-/// quarantined, alone.
-async fn refuse_first_routes(navarch: &Navarch) -> Vec<Sidecar> {
+#[tokio::test(flavor = "multi_thread")]
+async fn rejections_of_the_first_response_and_without_identity_are_reported_only() {
+    let refuses = Manner::Refuses("canary-host", "I do not know canary-host");
+
+    // A proxy that has accepted nothing yet could blame anything.
+    let (folder, navarch) = start_with_identities(2).await;
+    std::fs::write(folder.path().join("reviews-routing.yaml"), refused_rule()).unwrap();
     until("the rule is read", async || {
         navarch
             .page("/debug/configz")
@@ -524,86 +553,29 @@ async fn refuse_first_routes(navarch: &Navarch) -> Vec<Sidecar> {
             .is_ok_and(|page| page.contains("canary-host"))
     })
     .await;
-    let refuses = Manner::Refuses("canary-host", "I do not know canary-host");
-    let sidecars = sidecars(navarch, &[refuses, refuses]).await;
-    let applied = run_command_until(navarch, &APPLIED, |output, _| {
-        let applied = &output["replicas"][0]["applied"];
-        !applied["quarantined"].is_null() && applied["refused"] == 0 && applied["pending"] == 0
-    });
-    let applied = applied.await["replicas"][0]["applied"].clone();
-
-    assert_eq!(
-        applied["quarantined"], "I do not know canary-host",
-        "{applied}"
-    );
-    let page: serde_json::Value =
-        serde_json::from_str(&navarch.page("/debug/push_status").await.unwrap()).unwrap();
-    assert_eq!(
-        page["quarantined"].as_array().map(Vec::len),
-        Some(1),
-        "{page}"
-    );
-
-    sidecars
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn objects_rejected_in_the_first_response_are_quarantined() {
-    let (folder, navarch) = start().await;
-    std::fs::write(folder.path().join("reviews-routing.yaml"), refused_rule()).unwrap();
-    let sidecars = refuse_first_routes(&navarch).await;
-    // The version before is served, which splits.
-    until("they have the rule before", async || {
-        sidecars
-            .iter()
-            .all(|sidecar| sidecar.routes_by("|v2|") && !sidecar.routes_by("canary-host"))
-    })
-    .await;
-    edit(&folder, 60);
-    run_command_until(&navarch, &APPLIED, |_, code| code == 0).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_rejected_object_without_a_good_version_is_omitted() {
-    let folder = bookshop();
-    std::fs::write(folder.path().join("reviews-routing.yaml"), refused_rule()).unwrap();
-    let flags = ["--registries=".to_owned()];
-    let navarch = Navarch::start(
-        Path::new(env!("CARGO_BIN_EXE_navarch")),
-        folder.path(),
-        &flags,
-    )
-    .await
-    .unwrap();
-    let sidecars = refuse_first_routes(&navarch).await;
-    until("they have no rule", async || {
-        sidecars
-            .iter()
-            .all(|sidecar| !sidecar.routes_by("|v2|") && !sidecar.routes_by("canary-host"))
-    })
-    .await;
-
-    // Whoever refuses everything charges nobody.
-    let everything = Manner::Refuses("", "no");
-    let _hostile = connect(
-        navarch.xds,
-        ("hostile", "bookshop", "10.7.9.9"),
-        &[("app", "web")],
-        everything,
-    )
-    .await;
-    until("it was looked into", async || {
+    let _first = sidecars(&navarch, &[refuses, refuses]).await;
+    until("it is looked into", async || {
         navarch
             .output()
-            .contains("failed to attribute a rejected response to one object")
+            .contains("it has accepted no response of this type yet")
     })
     .await;
-    let page: serde_json::Value =
-        serde_json::from_str(&navarch.page("/debug/push_status").await.unwrap()).unwrap();
+    let applied = run_command_until(&navarch, &APPLIED, |output, code| {
+        code == 4 && output["replicas"][0]["applied"]["refused"] == 2
+    });
+    let applied = applied.await["replicas"][0]["applied"].clone();
+    assert!(applied["quarantined"].is_null(), "{applied}");
 
-    assert_eq!(
-        page["quarantined"].as_array().map(Vec::len),
-        Some(1),
-        "{page}"
-    );
+    // Nor do clients in plain text count, however many and whatever they have accepted.
+    let (folder, navarch) = start().await;
+    let _plain = sidecars(&navarch, &[refuses, refuses]).await;
+    taken_by(&navarch, 2).await;
+    std::fs::write(folder.path().join("reviews-routing.yaml"), refused_rule()).unwrap();
+    let applied = run_command_until(&navarch, &APPLIED, |output, code| {
+        code == 4 && output["replicas"][0]["applied"]["refused"] == 2
+    });
+    let applied = applied.await["replicas"][0]["applied"].clone();
+    assert!(applied["quarantined"].is_null(), "{applied}");
+    let (list, code) = run_command(&navarch, &["quarantine", "list"]).await;
+    assert_eq!((code, &list["quarantined"]), (0, &serde_json::json!([])));
 }

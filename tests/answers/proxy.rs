@@ -1,17 +1,25 @@
 //! Simulated sidecars that take, refuse or ignore what they are sent.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll};
 
+use hyper_util::rt::TokioIo;
 use navarch_proto::envoy::config::core::v3::Node;
 use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use navarch_proto::google::rpc::Status;
 use parking_lot::Mutex;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
+use tonic::transport::{Endpoint, Uri};
+
+use crate::issuer::Issuer;
 
 /// What becomes of responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +61,63 @@ const LDS: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
 const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
 const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 
+/// The issuer of the sidecars' tokens, which only control planes of [`identities`] look at.
+static ISSUER: LazyLock<Issuer> = LazyLock::new(Issuer::new);
+
+/// The variables of a control plane that authenticates the sidecars, although they use plain text.
+pub(crate) fn identities() -> [(&'static str, String); 2] {
+    [
+        ("XDS_AUTH_PLAINTEXT", "true".to_owned()),
+        ("JWT_RULE", ISSUER.rule()),
+    ]
+}
+
+/// The pod of a sidecar, as the registry knows it.
+pub(crate) fn pod(name: &str, namespace: &str, ip: &str) -> String {
+    let ip = source(ip);
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: {namespace}, labels: {{app: web}}}}\n\
+         spec: {{serviceAccountName: {name}, containers: [{{name: app, image: app}}]}}\n\
+         status: {{phase: Running, podIP: {ip}, podIPs: [{{ip: {ip}}}], conditions: [{{type: Ready, status: \"True\"}}]}}\n---\n"
+    )
+}
+
+/// The address that a sidecar connects from: one of the loopback device for each.
+fn source(ip: &str) -> IpAddr {
+    let own = ip
+        .strip_prefix("10.7.")
+        .map(|rest| format!("127.7.{rest}").parse().unwrap());
+    own.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+}
+
+/// Connects from an address.
+#[derive(Clone, Copy)]
+struct Connector {
+    from: IpAddr,
+    to: SocketAddr,
+}
+
+impl tonic::codegen::Service<Uri> for Connector {
+    type Response = TokioIo<TcpStream>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let Self { from, to } = *self;
+        Box::pin(async move {
+            let socket = TcpSocket::new_v4()?;
+            socket.bind(SocketAddr::new(from, 0))?;
+            let stream = socket.connect(to).await?;
+            stream.set_nodelay(true)?;
+            Ok(TokioIo::new(stream))
+        })
+    }
+}
+
 /// Connects as a pod of a namespace.
 pub(crate) async fn connect(
     server: SocketAddr,
@@ -60,9 +125,15 @@ pub(crate) async fn connect(
     labels: &[(&str, &str)],
     manner: Manner,
 ) -> Sidecar {
-    let mut service = AggregatedDiscoveryServiceClient::connect(format!("http://{server}"))
+    let connector = Connector {
+        from: source(ip),
+        to: server,
+    };
+    let channel = Endpoint::from_static("http://istiod.istio-system.svc")
+        .connect_with_connector(connector)
         .await
         .unwrap();
+    let mut service = AggregatedDiscoveryServiceClient::new(channel);
     let (requests, outgoing) = mpsc::channel(64);
     let text = |text: &str| prost_types::Value {
         kind: Some(prost_types::value::Kind::StringValue(text.to_owned())),
@@ -120,8 +191,13 @@ pub(crate) async fn connect(
         .send(ask(EDS, &clusters.each_ref().map(String::as_str)))
         .await
         .unwrap();
+    let mut request = tonic::Request::new(ReceiverStream::new(outgoing));
+    let subject = format!("system:serviceaccount:{namespace}:{pod}");
+    let token = ISSUER.token(serde_json::json!({ "sub": subject }));
+    let bearer = format!("Bearer {token}").parse().unwrap();
+    request.metadata_mut().insert("authorization", bearer);
     let responses = service
-        .delta_aggregated_resources(ReceiverStream::new(outgoing))
+        .delta_aggregated_resources(request)
         .await
         .unwrap()
         .into_inner();

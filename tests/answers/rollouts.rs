@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::edited;
-use crate::live::{run_command, sidecars, start};
+use crate::live::{run_command, sidecars, start, start_with_identities};
 use crate::proxy::{Manner, Sidecar};
 
 /// The object, as commands take it.
@@ -67,6 +67,15 @@ async fn order(navarch: &Navarch, order: &str) -> (Value, i32) {
 /// A mesh of this number of sidecars of one workload that all route by `first`.
 async fn mesh(manners: &[Manner]) -> (TempDir, Navarch, Vec<Sidecar>) {
     let (folder, navarch) = start().await;
+    on(folder, navarch, manners).await
+}
+
+/// The same of a control plane.
+async fn on(
+    folder: TempDir,
+    navarch: Navarch,
+    manners: &[Manner],
+) -> (TempDir, Navarch, Vec<Sidecar>) {
     let sidecars = sidecars(&navarch, manners).await;
     write(folder.path(), "first-mark", "");
     settled(&sidecars, "first-mark", manners.len()).await;
@@ -206,7 +215,8 @@ async fn a_rollout_advances_by_stage_and_can_be_aborted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rejection_in_a_stage_rolls_back_without_quarantine() {
     let refuses = Manner::Refuses("bad-mark", "I do not know bad-mark");
-    let (folder, navarch, sidecars) = mesh(&[refuses; 20]).await;
+    let (folder, navarch) = start_with_identities(20).await;
+    let (folder, navarch, sidecars) = on(folder, navarch, &[refuses; 20]).await;
     write(
         folder.path(),
         "bad-mark",
@@ -219,7 +229,7 @@ async fn a_rejection_in_a_stage_rolls_back_without_quarantine() {
         stopped["reason"]
             .as_str()
             .unwrap()
-            .contains("rejected rds: I do not know bad-mark"),
+            .contains("rejected rds: \"I do not know bad-mark\""),
         "{stopped}"
     );
 
@@ -252,6 +262,61 @@ async fn a_rejection_in_a_stage_rolls_back_without_quarantine() {
     );
     settled(&sidecars, "good-mark", 20).await;
     assert_eq!(stands(&navarch, "complete", Value::is_null).await.1, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rejections_without_identity_hold_a_rollout_and_do_not_stop_it() {
+    let refuses = Manner::Refuses("bad-mark", "I do not know bad-mark");
+    let (folder, navarch, sidecars) = mesh(&[refuses; 4]).await;
+    write(
+        folder.path(),
+        "bad-mark",
+        "navarch.io/rollout: '50%', navarch.io/rollout-pause: 0s",
+    );
+    let (held, code) = stands(&navarch, "held", |one| {
+        one["reason"]
+            .as_str()
+            .is_some_and(|why| why.contains("this alone does not stop it"))
+    })
+    .await;
+    assert_eq!((code, &held["state"]), (3, &"rolling".into()), "{held}");
+    assert_eq!(order(&navarch, "abort").await.1, 0);
+    settled(&sidecars, "first-mark", 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_with_many_paused_rollouts_stops_no_other() {
+    let (folder, navarch, sidecars) = mesh(&[Manner::Takes; 4]).await;
+    let hold = |number: usize, timeout: u32| {
+        format!(
+            "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: v{number}, namespace: evil, \
+             annotations: {{navarch.io/rollout: 1%, navarch.io/rollout-pause: 24h}}}}\n\
+             spec: {{hosts: [h{number}.example], http: [{{timeout: {timeout}s, route: [{{destination: {{host: a}}}}]}}]}}\n---\n"
+        )
+    };
+    let all = |timeout| -> String { (0..40).map(|number| hold(number, timeout)).collect() };
+    std::fs::write(folder.path().join("evil.yaml"), all(1)).unwrap();
+    until_some("rollouts of the namespace wait for each other", async || {
+        let metrics = navarch.metrics().await.unwrap_or_default();
+        if metrics.contains("navarch_rollouts_waiting 32") {
+            Ok(())
+        } else {
+            Err(metrics)
+        }
+    })
+    .await;
+    let (health, _) = run_command(&navarch, &["doctor"]).await;
+    assert!(
+        health.to_string().contains("8 are in progress"),
+        "{health}"
+    );
+
+    write(
+        folder.path(),
+        "second-mark",
+        "navarch.io/rollout: '50%', navarch.io/rollout-pause: 0s",
+    );
+    settled(&sidecars, "second-mark", 4).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

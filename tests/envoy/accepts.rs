@@ -108,6 +108,7 @@ impl Feeder {
             xds: feeder.address,
             protocol: AdsProtocol::Delta,
             sds: Some(secrets::serve().await?),
+            token: None,
         };
         let envoy = Envoy::start(&config).await?;
         Ok((feeder, envoy))

@@ -7,12 +7,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use navarch_testkit::bookshop::{self, Bookshop};
 use navarch_testkit::envoy::{AdsProtocol, Envoy};
-use navarch_testkit::navarch::Navarch;
+use navarch_testkit::navarch::{Addresses, Navarch};
 use navarch_testkit::wait::{Verbatim, until_some};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::ONE_AT_A_TIME;
+use super::issuer::Issuer;
 
 /// How long what follows an edit may take.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -65,16 +66,29 @@ async fn wait_for(navarch: &Navarch, objects: &[&str]) -> Vec<String> {
     found.await.into_iter().map(|(_, reason)| reason).collect()
 }
 
+/// The pod of the sidecar: only what it rejects counts.
+const SHOPPER: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: shopper-1, namespace: bookshop, labels: {app: shopper}}\n\
+    spec: {serviceAccountName: shopper, containers: [{name: app, image: app}]}\n\
+    status: {phase: Running, podIP: 127.0.0.1, podIPs: [{ip: 127.0.0.1}], conditions: [{type: Ready, status: \"True\"}]}\n";
+
 /// The bookshop with a control plane and a real sidecar, whose requests to reviews all go to v1.
 pub(crate) async fn open(protocol: AdsProtocol) -> Result<(Bookshop, Navarch, Envoy)> {
     let shop = Bookshop::open(Path::new(env!("CARGO_MANIFEST_DIR"))).await?;
-    let navarch = Navarch::start(
+    shop.write("shopper.yaml", SHOPPER)?;
+    let issuer = Issuer::new();
+    let rule = issuer.rule();
+    let variables = [("XDS_AUTH_PLAINTEXT", "true"), ("JWT_RULE", rule.as_str())];
+    let navarch = Navarch::start_at(
         Path::new(env!("CARGO_BIN_EXE_navarch")),
         shop.folder(),
         &shop.flags(),
+        &variables,
+        Addresses::ANY,
     )
     .await?;
-    let mut sidecar = bookshop::sidecar(navarch.xds, protocol).await?;
+    let token = issuer.token(json!({"sub": "system:serviceaccount:bookshop:shopper"}));
+    let mut sidecar =
+        bookshop::sidecar_with_token(navarch.xds, protocol, Some(token)).await?;
     sidecar.wait_ready().await?;
     shop.edit("reviews-routing.yaml", "weight: 90", "weight: 100")?;
     shop.edit("reviews-routing.yaml", "weight: 10\n", "weight: 0\n")?;

@@ -65,6 +65,7 @@ async fn envoy(kind: &str, pod: &str, ip: &str, metadata: Value, xds: SocketAddr
         xds,
         protocol: AdsProtocol::Delta,
         sds: None,
+        token: None,
     };
     let mut envoy = Envoy::start(&config).await?;
     envoy.wait_ready().await?;

@@ -80,6 +80,7 @@ pub(crate) async fn envoy(
         xds: server.plain(),
         protocol: AdsProtocol::Delta,
         sds: Some(sds),
+        token: None,
     };
     Envoy::start(&config).await
 }

@@ -107,6 +107,7 @@ async fn all_is_applied_and_all_that_navarch_writes_it_may_write() {
     addresses::are_allocated_once_and_released(&deployed).await;
     analysis::faults_are_written_and_removed(&deployed).await;
     quarantine::a_quarantine_is_reported_by_a_condition_and_an_event(&deployed).await;
+    quarantine::replicas_share_quarantines_and_their_end(&deployed).await;
     unready::an_unready_control_plane_writes_an_event_of_its_pod(&deployed).await;
 
     rollouts::replicas_agree_and_forget_no_abort(&deployed).await;

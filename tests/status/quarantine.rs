@@ -3,13 +3,22 @@
 use std::sync::Arc;
 
 use navarch::api::object::{Kind, NamespacedName, ObjectRef};
-use navarch::status::{ObjectReport, ObjectReports, ReportedCondition, ReportedObjects};
+use navarch::api::any_object::AnyObject;
+use navarch::api::decode::{Outcome, decode_value};
+use navarch::api::uid::Uid;
+use navarch::status::{
+    KeptQuarantine, ObjectReport, ObjectReports, QuarantineOutcome, QuarantineStore,
+    ReportedCondition, ReportedObjects,
+};
+use navarch_testkit::client;
+use navarch_testkit::navarch::Navarch;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Deployed, until};
+use crate::whole::start;
+use crate::{Deployed, NAMESPACE, until};
 
 /// The path of the object.
 const PATH: &str = "/apis/networking.istio.io/v1/namespaces/default/virtualservices/refused";
@@ -151,4 +160,84 @@ pub(crate) async fn a_quarantined_route_gets_its_condition_once_it_has_a_parent(
 
     stop.cancel();
     task.await.unwrap();
+}
+
+/// A VirtualService for a host.
+fn shared(host: &str) -> Value {
+    json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
+        "metadata": { "name": "shared", "namespace": "default" },
+        "spec": { "hosts": [host], "http": [{ "route": [{ "destination": { "host": "a" } }] }] },
+    })
+}
+
+/// The host that proxies of a replica see.
+async fn in_force(navarch: &Navarch) -> Value {
+    let page: Value = serde_json::from_str(&navarch.page("/debug/configz").await.unwrap()).unwrap();
+    let all = page.as_array().cloned().unwrap_or_default();
+    let found = all.iter().find(|one| one["metadata"]["name"] == "shared");
+    found.map_or(Value::Null, |one| one["spec"]["hosts"][0].clone())
+}
+
+/// What is stored: one replica judges, with the rights of the control plane.
+async fn judge(deployed: &Deployed, before: AnyObject) {
+    let path = "/apis/networking.istio.io/v1/namespaces/default/virtualservices/shared";
+    let written = deployed.get(path).await;
+    let store = QuarantineStore::new(&deployed.as_navarch().await, NAMESPACE);
+    let stored = store.list().await.unwrap();
+    let object = before.object_ref();
+    let kept = KeptQuarantine {
+        version: stored.get(&object).and_then(|one| one.version.clone()),
+        object,
+        generation: written["metadata"]["generation"].as_i64().unwrap(),
+        uid: Uid::new(written["metadata"]["uid"].as_str().unwrap()),
+        votes: [].into(),
+        outcome: Some(QuarantineOutcome::Quarantined {
+            message: "rejected by 2 of 2".to_owned(),
+            others: None,
+            before: Some(before),
+        }),
+    };
+    store.put(&kept).await.unwrap();
+}
+
+pub(crate) async fn replicas_share_quarantines_and_their_end(deployed: &Deployed) {
+    let (_, Outcome::Read { object: before, .. }) = decode_value(&shared("old")) else {
+        panic!("it is valid")
+    };
+    deployed.cluster.apply(&shared("bad").to_string()).unwrap();
+    let one = start(deployed, "istiod-1").await;
+    let other = start(deployed, "istiod-2").await;
+    let both = async |host: &str| in_force(&one).await == host && in_force(&other).await == host;
+    until("both have the edit", async || both("bad").await).await;
+
+    judge(deployed, before.clone()).await;
+    until("both serve the version before", async || both("old").await).await;
+
+    // A replica that starts serves nothing else first.
+    let third = start(deployed, "istiod-3").await;
+    assert_eq!(in_force(&third).await, "old");
+    assert!(third.stop().await.unwrap());
+
+    // An operator ends it at one replica, for all.
+    let body = json!({ "release": "VirtualService/default/shared" }).to_string();
+    let host = other.monitoring.to_string();
+    let reply = client::post(other.monitoring, &host, "/debug/quarantine", body.clone())
+        .await
+        .unwrap();
+    assert_eq!(reply.status, 200, "{reply:?}");
+    until("both serve the edit again", async || both("bad").await).await;
+    let reply = client::post(other.monitoring, &host, "/debug/quarantine", body)
+        .await
+        .unwrap();
+    assert_eq!(reply.status, 404, "{reply:?}");
+
+    // The next edit ends another one.
+    deployed.cluster.apply(&shared("worse").to_string()).unwrap();
+    until("both have the edit", async || both("worse").await).await;
+    judge(deployed, before).await;
+    until("both serve the version before", async || both("old").await).await;
+    deployed.cluster.apply(&shared("mended").to_string()).unwrap();
+    until("both have the edit", async || both("mended").await).await;
+    assert!(one.stop().await.unwrap() && other.stop().await.unwrap());
 }

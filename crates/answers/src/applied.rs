@@ -27,7 +27,7 @@ pub struct Applied {
     pub refused: usize,
     /// The first of them by name.
     pub refused_proxies: Vec<RefusedProxy>,
-    /// Envoy's error if the object is quarantined: proxies are served its previous version, or
+    /// Who rejects the object, with Envoy's error, if it is quarantined: proxies are served its previous version, or
     /// none.
     pub quarantined: Option<String>,
     /// The state of its staged rollout, if any. The other fields are about the previous version.
@@ -173,7 +173,7 @@ impl fmt::Display for AppliedEverywhere {
             if let Some(error) = &applied.quarantined {
                 writeln!(
                     f,
-                    "  quarantined: proxies have the previous version, or none; error of Envoy: {error}"
+                    "  quarantined: proxies have the previous version, or none; {error}"
                 )?;
             }
 

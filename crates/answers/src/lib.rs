@@ -25,6 +25,7 @@ mod object_parts;
 pub mod parts;
 pub mod plan;
 pub mod proposal;
+pub mod quarantine;
 pub mod received;
 mod refusal;
 pub mod rollout;

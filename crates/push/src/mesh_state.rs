@@ -11,7 +11,7 @@ use super::context::{Mesh, PushContext, directory_facts, object_facts};
 use super::fact::{FactKey, RemoteFact};
 use super::name_parts::NameParts;
 use super::observer::Before;
-use super::quarantine::Quarantine;
+use super::quarantine::{Quarantine, RestoredQuarantine};
 use super::remotes::{RemoteChanges, Remotes};
 use super::rollout::{CurrentObjects, RolloutOrder, Rollouts};
 use navarch_api::any_object::AnyObject;
@@ -48,6 +48,10 @@ pub enum Change {
     /// A proxy rejected resources of this object with this message: its previous version is served
     /// until it is edited.
     Quarantine(ObjectRef, Arc<str>),
+    /// A quarantine that is stored applies again, once the rejected version is read.
+    RestoreQuarantine(ObjectRef, Arc<RestoredQuarantine>),
+    /// The quarantine of an object ends: the rejected version is served again.
+    ReleaseQuarantine(ObjectRef),
     /// The host name of a network gateway was resolved, or is no longer needed (`None`).
     GatewayHost(Arc<str>, Option<Arc<[IpAddr]>>),
     /// The initial state is complete: from now on changes of objects with a rollout annotation
@@ -291,7 +295,11 @@ impl MeshState {
                     facts.extend(differs.then_some(FactKey::Keys(source)));
                 }
                 // `admit` has replaced these by changes of objects.
-                Change::Quarantine(..) | Change::Stages | Change::Rollout(..) => {}
+                Change::Quarantine(..)
+                | Change::RestoreQuarantine(..)
+                | Change::ReleaseQuarantine(_)
+                | Change::Stages
+                | Change::Rollout(..) => {}
                 Change::GatewayHost(host, addresses) => {
                     let differs = set(&mut self.gateway_hosts, &host, addresses);
                     facts.extend(differs.then_some(FactKey::Networks));

@@ -212,6 +212,8 @@ impl Metrics {
                 | Change::Keys(..)
                 | Change::TrustBundle(_)
                 | Change::Quarantine(..)
+                | Change::RestoreQuarantine(..)
+                | Change::ReleaseQuarantine(_)
                 | Change::GatewayHost(..)
                 | Change::Stages
                 | Change::FindPeers
@@ -317,7 +319,10 @@ fn update(change: &Change) -> Option<&'static str> {
         Change::GatewayHost(..)
         | Change::Remote(_, RemoteChange::Reset(_) | RemoteChange::Gone) => Some("config"),
         Change::SecretReader(..) | Change::Remote(_, RemoteChange::SecretReader(..)) => None,
-        Change::Quarantine(..) | Change::Stages | Change::FindPeers | Change::Rollout(..) => None,
+        Change::Quarantine(..) | Change::RestoreQuarantine(..) | Change::ReleaseQuarantine(_) => {
+            None
+        }
+        Change::Stages | Change::FindPeers | Change::Rollout(..) => None,
     }
 }
 

@@ -1,7 +1,16 @@
 //! Quarantine: if proxies reject resources of an object, its previous version is served until it is
-//! edited.
+//! edited. [`judgement`] decides whether they do, by the [`votes`] of identities.
 
+mod excerpt;
+pub mod judgement;
+mod voter;
+pub mod votes;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+pub use excerpt::excerpt;
+pub use voter::voter;
 
 use imbl::OrdMap;
 
@@ -9,6 +18,7 @@ use super::mesh_state::Change;
 use super::observer::Before;
 use navarch_api::any_object::AnyObject;
 use navarch_api::object::{Kind, ObjectRef};
+use navarch_api::uid::Uid;
 use navarch_store::Objects;
 
 /// Number of most recently changed objects whose previous version is kept. Others are removed when
@@ -16,14 +26,38 @@ use navarch_store::Objects;
 const MAX_PREVIOUS_VERSIONS: usize = 256;
 
 /// A quarantined object.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Quarantined {
+    /// The rejected version.
+    pub rejected: AnyObject,
     /// `metadata.generation` of the rejected version.
     pub generation: i64,
     /// The generation that is served instead; `None` if there is none.
     pub served: Option<i64>,
-    /// The proxy's error message.
+    /// Who rejected it, with an excerpt of a proxy's error message.
     pub message: Arc<str>,
+}
+
+/// A quarantine that another replica, or this one before it started again, has decided.
+#[derive(Clone, Debug)]
+pub struct RestoredQuarantine {
+    /// `metadata.generation` of the rejected version.
+    pub generation: i64,
+    /// `metadata.uid` of the object.
+    pub uid: Uid,
+    /// The version that is served instead; `None` if there is none.
+    pub before: Option<AnyObject>,
+    /// Who rejected it, with an excerpt of a proxy's error message.
+    pub message: Arc<str>,
+}
+
+impl RestoredQuarantine {
+    /// Whether an object is the rejected version.
+    #[must_use]
+    pub fn is_of(&self, object: &AnyObject) -> bool {
+        let meta = object.meta();
+        meta.generation == self.generation && meta.uid == self.uid
+    }
 }
 
 /// All quarantined objects, and the previous versions of recently changed ones.
@@ -31,10 +65,10 @@ pub struct Quarantined {
 pub(super) struct Quarantine {
     /// Quarantined objects by name, for status and debug endpoints.
     quarantined: OrdMap<ObjectRef, Arc<Quarantined>>,
-    /// The rejected version of each.
-    written: OrdMap<ObjectRef, AnyObject>,
     /// The previous versions of recently changed objects, the latest last.
     before: Before,
+    /// Quarantines of versions that have not been read yet.
+    awaited: BTreeMap<ObjectRef, Arc<RestoredQuarantine>>,
 }
 
 /// Whether objects of this kind can be quarantined. Policies that deny access are never removed
@@ -71,8 +105,8 @@ impl Quarantine {
         let Change::Put(object) = change else {
             return false;
         };
-        let written = self.written.get(&object.object_ref());
-        written.is_some_and(|written| written.same_content(object))
+        let quarantined = self.quarantined.get(&object.object_ref());
+        quarantined.is_some_and(|one| one.rejected.same_content(object))
     }
 
     /// The change to apply in place of an incoming one, if any. An edit ends a quarantine.
@@ -81,6 +115,11 @@ impl Quarantine {
             Change::Put(object) => {
                 let name = object.object_ref();
                 self.release(&name);
+                if let Some(restored) = self.awaited.remove(&name)
+                    && restored.is_of(&object)
+                {
+                    return Some(self.restore(name, object, &restored));
+                }
                 if is_chargeable(name.kind) {
                     let current = seen.any(&name);
                     if current
@@ -94,10 +133,29 @@ impl Quarantine {
             }
             Change::Removed(name) => {
                 self.release(&name);
+                self.awaited.remove(&name);
                 self.forget(&name);
                 Some(Change::Removed(name))
             }
             Change::Quarantine(name, message) => self.begin(name, message, seen),
+            Change::RestoreQuarantine(name, restored) => {
+                if self.quarantined.contains_key(&name) {
+                    return None;
+                }
+
+                match seen.any(&name).filter(|object| restored.is_of(object)) {
+                    Some(object) => Some(self.restore(name, object, &restored)),
+                    None => {
+                        self.awaited.insert(name, restored);
+                        None
+                    }
+                }
+            }
+            Change::ReleaseQuarantine(name) => {
+                self.awaited.remove(&name);
+                let quarantined = self.quarantined.remove(&name)?;
+                Some(Change::Put(quarantined.rejected.clone()))
+            }
             // Configuration comes from the primary cluster only.
             other @ (Change::Remote(..)
             | Change::Mesh(_)
@@ -114,7 +172,7 @@ impl Quarantine {
 
     /// Quarantines an object: returns the change to its previous version.
     fn begin(&mut self, name: ObjectRef, message: Arc<str>, seen: &Objects) -> Option<Change> {
-        if self.written.contains_key(&name) {
+        if self.quarantined.contains_key(&name) {
             return None;
         }
 
@@ -126,25 +184,42 @@ impl Quarantine {
             .find(|(known, _)| *known == name)
             .and_then(|(_, good)| good.clone());
 
-        let generation = written.meta().generation;
-        let served = good.as_ref().map(|good| good.meta().generation);
-        self.quarantined.insert(
-            name.clone(),
-            Arc::new(Quarantined {
-                generation,
-                served,
-                message,
-            }),
-        );
+        Some(self.replace(name, written, good, message))
+    }
 
-        self.written.insert(name.clone(), written);
-        Some(good.map_or(Change::Removed(name), Change::Put))
+    /// Serves the stored version in place of the written one: returns the change to it.
+    fn restore(
+        &mut self,
+        name: ObjectRef,
+        written: AnyObject,
+        restored: &RestoredQuarantine,
+    ) -> Change {
+        let before = restored.before.clone();
+        self.replace(name, written, before, restored.message.clone())
+    }
+
+    /// Serves a version in place of the written one: returns the change to it.
+    fn replace(
+        &mut self,
+        name: ObjectRef,
+        written: AnyObject,
+        good: Option<AnyObject>,
+        message: Arc<str>,
+    ) -> Change {
+        let quarantined = Quarantined {
+            generation: written.meta().generation,
+            served: good.as_ref().map(|good| good.meta().generation),
+            rejected: written,
+            message,
+        };
+
+        self.quarantined.insert(name.clone(), Arc::new(quarantined));
+        good.map_or(Change::Removed(name), Change::Put)
     }
 
     /// Ends the quarantine of an object, if any.
     pub(super) fn release(&mut self, name: &ObjectRef) {
         self.quarantined.remove(name);
-        self.written.remove(name);
     }
 
     /// Stores the previous version of an object.
@@ -226,6 +301,39 @@ mod tests {
         );
         state.apply([quarantine(), Change::Removed(name.clone())]);
         assert_eq!((host(&state), state.context().quarantined.len()), (None, 0));
+    }
+
+    #[test]
+    fn a_stored_quarantine_applies_to_its_version_only() {
+        let name = rule("a").object_ref();
+        let restore = |generation, before| {
+            let restored = RestoredQuarantine {
+                generation,
+                uid: Uid::default(),
+                before,
+                message: "no".into(),
+            };
+            Change::RestoreQuarantine(name.clone(), Arc::new(restored))
+        };
+
+        // Before the object is read, as at the start: the rejected version is served to nobody.
+        let mut state = MeshState::new(Settings::default());
+        state.apply([restore(0, Some(rule("good")))]);
+        state.apply([Change::Put(rule("bad"))]);
+        assert_eq!(host(&state).as_deref(), Some("good"));
+        assert_eq!(&*state.context().quarantined[&name].message, "no");
+
+        // An operator ends it; a relist then changes nothing.
+        state.apply([Change::ReleaseQuarantine(name.clone())]);
+        state.apply([Change::Put(rule("bad"))]);
+        assert_eq!(host(&state).as_deref(), Some("bad"));
+        assert!(state.context().quarantined.is_empty());
+
+        // After it is read, and for another version.
+        state.apply([restore(0, None)]);
+        assert_eq!(host(&state), None);
+        state.apply([Change::Put(rule("mended")), restore(7, None)]);
+        assert_eq!(host(&state).as_deref(), Some("mended"));
     }
 
     #[test]

@@ -10,6 +10,8 @@
 //! same answer share all results built from the object, and without a rollout the attribute is not
 //! read.
 
+pub mod slots;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -244,6 +246,8 @@ impl Rollouts {
                     None => Some(Change::Quarantine(name, message)),
                 }
             }
+            // A rollout that began since takes precedence.
+            Change::RestoreQuarantine(name, _) if self.all.contains_key(&name) => None,
             Change::Rollout(name, order) => {
                 self.order(name, Arc::unwrap_or_clone(order), in_force, settings)
             }
@@ -254,6 +258,8 @@ impl Rollouts {
             | Change::Keys(..)
             | Change::TrustBundle(_)
             | Change::GatewayHost(..)
+            | Change::RestoreQuarantine(..)
+            | Change::ReleaseQuarantine(_)
             | Change::FindPeers) => Some(other),
         }
     }

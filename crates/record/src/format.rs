@@ -106,6 +106,10 @@ pub enum Input {
     Roots(Vec<String>),
     /// An object was quarantined, with the proxy's error message.
     Quarantine(ObjectName, String),
+    /// A quarantine was read from its store.
+    QuarantineRestored(ObjectName, Box<QuarantineLine>),
+    /// A quarantine ended without an edit of its object.
+    QuarantineReleased(ObjectName),
     /// The resolved addresses of a network gateway.
     GatewayHost(String, Option<Vec<IpAddr>>),
     /// From now on changes of objects with a rollout annotation are staged.
@@ -124,6 +128,20 @@ pub enum Input {
     RemoteGone(String),
     /// As `secretReader`, in a remote cluster.
     RemoteSecretReader(String, Account, Option<bool>),
+}
+
+/// A quarantine that was read from its store.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QuarantineLine {
+    /// `metadata.generation` of the rejected version.
+    pub generation: i64,
+    /// `metadata.uid` of the object.
+    pub uid: String,
+    /// The version that is served instead; `null` if there is none.
+    pub before: Option<Value>,
+    /// Who rejected it, with an excerpt of a proxy's error message.
+    pub message: String,
 }
 
 /// An order for a staged rollout.

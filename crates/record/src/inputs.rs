@@ -11,12 +11,14 @@ use navarch_api::key_source::KeySource;
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
 use navarch_api::names::ClusterId;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
+use navarch_api::uid::Uid;
 use navarch_push::context::PushContext;
 use navarch_push::mesh_state::{Change, RemoteChange};
 use navarch_push::observer::Before;
+use navarch_push::quarantine::RestoredQuarantine;
 use navarch_push::rollout::RolloutOrder;
 
-use super::format::{Account, Input, KeyPlace, ObjectName};
+use super::format::{Account, Input, KeyPlace, ObjectName, QuarantineLine};
 use super::redact::Redactor;
 use super::restore::Restorer;
 use super::rollout;
@@ -52,7 +54,10 @@ impl Inputs {
             Change::Stages => self.stages = true,
             Change::FindPeers => self.finds_peers = true,
             // Quarantine and rollouts are taken from the snapshot.
-            Change::Quarantine(..) | Change::Rollout(..) => {}
+            Change::Quarantine(..)
+            | Change::RestoreQuarantine(..)
+            | Change::ReleaseQuarantine(_)
+            | Change::Rollout(..) => {}
             Change::GatewayHost(host, addresses) => set(&mut self.hosts, host, addresses.as_ref()),
             Change::Remote(cluster, change) => self.apply_remote(cluster, change),
         }
@@ -144,10 +149,18 @@ impl Inputs {
             all.push(Change::Remote(cluster.clone(), reader));
         }
 
-        let quarantined = context.quarantined.iter();
-        all.extend(
-            quarantined.map(|(name, how)| Change::Quarantine(name.clone(), how.message.clone())),
-        );
+        for (name, how) in &context.quarantined {
+            let Some(written) = self.objects.get(name) else {
+                continue;
+            };
+            let restored = RestoredQuarantine {
+                generation: how.generation,
+                uid: written.meta().uid.clone(),
+                before: context.objects.any(name),
+                message: how.message.clone(),
+            };
+            all.push(Change::RestoreQuarantine(name.clone(), Arc::new(restored)));
+        }
 
         for (name, rollout) in &context.rollouts {
             let Some(new) = context.new_versions.any(name) else {
@@ -208,6 +221,16 @@ pub(crate) fn written(change: &Change, redactor: &Redactor) -> Result<Input, ser
         }
         Change::TrustBundle(roots) => Input::Roots(roots.iter().map(ToString::to_string).collect()),
         Change::Quarantine(name, message) => Input::Quarantine(name_of(name), message.to_string()),
+        Change::RestoreQuarantine(name, restored) => {
+            let line = QuarantineLine {
+                generation: restored.generation,
+                uid: restored.uid.to_string(),
+                before: restored.before.as_ref().map(object).transpose()?,
+                message: restored.message.to_string(),
+            };
+            Input::QuarantineRestored(name_of(name), Box::new(line))
+        }
+        Change::ReleaseQuarantine(name) => Input::QuarantineReleased(name_of(name)),
         Change::Stages => Input::Stages,
         Change::FindPeers => Input::FindPeers,
         Change::Rollout(name, order) => {
@@ -252,6 +275,16 @@ pub(crate) fn read(input: Input, restorer: &Restorer) -> Result<Change, InputErr
         }
         Input::Roots(roots) => Change::TrustBundle(roots.into_iter().map(Arc::from).collect()),
         Input::Quarantine(name, message) => Change::Quarantine(ref_of(&name)?, message.into()),
+        Input::QuarantineRestored(name, line) => {
+            let restored = RestoredQuarantine {
+                generation: line.generation,
+                uid: Uid::new(&line.uid),
+                before: line.before.map(object).transpose()?,
+                message: line.message.into(),
+            };
+            Change::RestoreQuarantine(ref_of(&name)?, Arc::new(restored))
+        }
+        Input::QuarantineReleased(name) => Change::ReleaseQuarantine(ref_of(&name)?),
         Input::GatewayHost(host, addresses) => {
             Change::GatewayHost(host.into(), addresses.map(Into::into))
         }
@@ -342,6 +375,16 @@ mod tests {
             Change::Keys(KeySource::Uri("u".into()), None),
             Change::TrustBundle(vec![Arc::from("root")].into()),
             Change::Quarantine(name.clone(), "no".into()),
+            Change::RestoreQuarantine(
+                name.clone(),
+                Arc::new(RestoredQuarantine {
+                    generation: 3,
+                    uid: Uid::new("u"),
+                    before: None,
+                    message: "no".into(),
+                }),
+            ),
+            Change::ReleaseQuarantine(name.clone()),
             Change::GatewayHost(
                 "host".into(),
                 Some(vec![IpAddr::from([10, 0, 0, 1])].into()),

@@ -26,8 +26,8 @@ const BEFORE: &str = "before.json";
 const STATE: &str = "state.json";
 /// Prefix of the keys of replicas with proxies that have not acknowledged the stage.
 const WAITS: &str = "waits.";
-/// Maximum number of ConfigMaps that are read: there are at most 16 rollouts in progress, and the
-/// stopped ones.
+/// Maximum number of ConfigMaps that are read: there are at most 128 rollouts in progress, and
+/// the stopped ones.
 const MAX_CONFIG_MAPS: u32 = 1_024;
 
 /// The shared state of a rollout.
@@ -87,6 +87,14 @@ pub enum StoreError {
     /// A request to the API server failed.
     #[error("{}", navarch_kubernetes::InWords(.0))]
     Api(kube::Error),
+}
+
+impl StoreError {
+    /// Whether the rights of the control plane do not allow the request.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Api(kube::Error::Api(status)) if status.code == 403)
+    }
 }
 
 impl From<kube::Error> for StoreError {

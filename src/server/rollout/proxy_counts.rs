@@ -2,12 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use navarch_api::any_object::AnyObject;
-use navarch_push::context::facts_of;
+use navarch_api::names::Namespace;
+use navarch_push::context::{PushContext, facts_of};
 use navarch_push::engine::ProxyId;
 use navarch_push::fact::FactKey;
 use navarch_push::proxy::Proxy;
+use navarch_push::quarantine::judgement::{Ballot, Judgement, MAX_WAIT, Subject, Verdict};
+use navarch_push::quarantine::votes::{Answer, VoteCounter, Voter};
+use navarch_push::quarantine::{excerpt, voter};
 use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::rollout::Rollout;
 use navarch_push::worker::Inspect;
@@ -39,8 +44,18 @@ pub(super) struct ProxyCounts {
     pub(super) pending: usize,
     /// The first of the pending proxies.
     pub(super) pending_proxies: Vec<String>,
-    /// The first proxy that rejected it, with its error.
+    /// Why it is stopped: proxies that decide reject it, with the error of one.
     pub(super) refused: Option<String>,
+    /// The first proxy that rejects it, with its error, if that does not decide.
+    pub(super) contested: Option<String>,
+}
+
+/// A proxy that sees the new version.
+#[derive(Clone, Debug)]
+struct Member {
+    name: Arc<str>,
+    /// Its voice; `None` without an identity.
+    voter: Option<Voter>,
 }
 
 /// The last ACK and NACK of one type.
@@ -53,19 +68,27 @@ pub(super) struct TypeState {
 /// The answers of proxies that see the new version.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Members {
-    names: BTreeMap<ProxyId, Arc<str>>,
+    proxies: BTreeMap<ProxyId, Member>,
     states: BTreeMap<(ProxyId, ResourceType), TypeState>,
 }
 
 impl Members {
     /// The connected proxies that see the new version, with their answers.
-    pub(super) fn of(rollout: &Rollout, connections: &[ConnectionInfo]) -> Self {
+    pub(super) fn of(
+        rollout: &Rollout,
+        context: &PushContext,
+        connections: &[ConnectionInfo],
+    ) -> Self {
         let mut members = Self::default();
         for info in connections
             .iter()
             .filter(|info| rollout.is_seen_by(&info.proxy.name))
         {
-            members.names.insert(info.proxy_id, info.proxy.name.clone());
+            let member = Member {
+                name: info.proxy.name.clone(),
+                voter: voter(context, &info.proxy, info.peer.map(|peer| peer.ip())),
+            };
+            members.proxies.insert(info.proxy_id, member);
             for watch in &info.types {
                 let refused = watch
                     .rejected
@@ -82,26 +105,36 @@ impl Members {
         members
     }
 
-    /// Counts the proxies by state. `before` are those that rejected something of a type before the
-    /// stage began: they count neither as pending nor as refusing. The cost depends on the
-    /// resources that depend on the object.
+    /// Counts the proxies by state; `is_shared`: whether other replicas may have further ones.
+    /// `before` are those that rejected something of a type before the
+    /// stage began: they count neither as pending nor as refusing. The rejection of a proxy of the
+    /// object's own namespace stops the rollout; those of others only as they would quarantine it,
+    /// and those of clients without an identity never. The cost depends on the resources that
+    /// depend on the object.
     pub(super) fn tally(
         &self,
         inspect: &Inspect<'_>,
         object: &AnyObject,
         before: &Refusing,
+        is_shared: bool,
     ) -> ProxyCounts {
         let mut tally = ProxyCounts::default();
         let began = last_change(inspect, &FactKey::Rollout(object.object_ref()));
         let mut compared = Compared::default();
+        let mut counter = VoteCounter::default();
+        let subject = Subject {
+            object: object.object_ref(),
+            root: Namespace::new(&inspect.engine.context().mesh.config.root_namespace),
+        };
 
         for (proxy, kinds) in inspect.engine.affected_proxies(&facts_of(object)) {
-            let Some(name) = self.names.get(&proxy) else {
+            let Some(Member { name, voter }) = self.proxies.get(&proxy) else {
                 continue;
             };
 
             tally.reached += 1;
             let mut is_pending = false;
+            let mut rejection = None;
             for kind in kinds
                 .into_iter()
                 .filter(|kind| !before.contains(&(proxy, *kind)))
@@ -125,10 +158,32 @@ impl Members {
                 if let Some((_, message)) =
                     refused.filter(|(what, _)| what.as_ref().is_some_and(&mut is_shown))
                 {
-                    tally.refused.get_or_insert_with(|| {
-                        format!("{name} rejected {}: {message}", kind.short_name())
+                    rejection.get_or_insert_with(|| {
+                        let kind = kind.short_name();
+                        format!("{name} rejected {kind}: {}", excerpt(message))
                     });
                 }
+            }
+
+            let answer = match (&rejection, is_pending) {
+                (Some(_), _) => Answer::Rejected,
+                (None, true) => Answer::Pending,
+                (None, false) => Answer::Accepted,
+            };
+            match voter {
+                Some(voter) => counter.add(voter.clone(), answer),
+                None => counter.add_stranger(),
+            }
+            if let Some(text) = rejection {
+                let is_own = voter
+                    .as_ref()
+                    .is_some_and(|voter| voter.account.namespace == subject.object.name.namespace);
+                let place = if is_own {
+                    &mut tally.refused
+                } else {
+                    &mut tally.contested
+                };
+                place.get_or_insert(text);
             }
 
             if is_pending {
@@ -141,6 +196,16 @@ impl Members {
             }
         }
 
+        if tally.refused.is_none() && tally.contested.is_some() {
+            let ballot = Ballot {
+                votes: &counter.votes(),
+                is_complete: !is_shared,
+            };
+            let verdict = Judgement::open(Duration::ZERO).step(&subject, &ballot, MAX_WAIT);
+            if matches!(verdict, Verdict::Quarantine(_)) {
+                tally.refused = tally.contested.take();
+            }
+        }
         tally
     }
 }

@@ -11,11 +11,16 @@ pub(super) struct StageView<'a> {
     pub(super) at_stage: Duration,
     /// Minimum duration of a stage.
     pub(super) pause: Duration,
+    /// How long ago its first stage began, and how long it may last.
+    pub(super) life: Duration,
+    pub(super) max_life: Duration,
     /// Whether an operator has paused it.
     pub(super) is_paused: bool,
     /// Number of proxies that have not acknowledged the new version yet.
     pub(super) pending: usize,
-    /// The first proxy that rejected it, with its error.
+    /// A proxy that rejected it, with its error, if that does not decide.
+    pub(super) contested: Option<&'a str>,
+    /// Why proxies that decide rejected it.
     pub(super) refused: Option<&'a str>,
     /// Why other replicas block it, if they do.
     pub(super) held: Option<&'a str>,
@@ -57,6 +62,11 @@ pub(super) fn next(seen: &StageView<'_>) -> Next {
         return Next::Stop(message.to_owned());
     }
 
+    if seen.life >= seen.max_life {
+        let days = seen.max_life.as_secs() / 86_400;
+        return Next::Stop(format!("it was not complete after {days} days"));
+    }
+
     if let Some(why) = seen.held {
         return Next::Stay(why.to_owned());
     }
@@ -65,6 +75,13 @@ pub(super) fn next(seen: &StageView<'_>) -> Next {
         return Next::Stay(
             "paused by an operator; continue with navarch rollout promote".to_owned(),
         );
+    }
+
+    if let Some(contested) = seen.contested {
+        return Next::Stay(format!(
+            "{contested}; this alone does not stop it: continue with navarch rollout promote, or stop it with navarch \
+             rollout abort"
+        ));
     }
 
     if seen.pending > 0 {
@@ -105,8 +122,11 @@ mod tests {
             is_last: false,
             at_stage: Duration::from_secs(30),
             pause: Duration::from_secs(30),
+            life: Duration::from_secs(60),
+            max_life: Duration::from_secs(86_400),
             is_paused: false,
             pending: 0,
+            contested: None,
             refused: None,
             held: None,
             query: Query::None,
@@ -214,6 +234,25 @@ mod tests {
         };
 
         assert!(why.contains("an empty vector"));
+
+        // It has an end, and a rejection that does not decide leaves that to operators.
+        let Next::Stop(why) = next(&StageView {
+            life: Duration::from_secs(86_400),
+            is_paused: true,
+            held: Some("x"),
+            ..seen()
+        }) else {
+            panic!()
+        };
+        assert!(why.contains("1 days"), "{why}");
+        stays(
+            StageView {
+                contested: Some("p rejected rds"),
+                pending: 1,
+                ..seen()
+            },
+            "p rejected rds; this alone",
+        );
 
         // A rejection counts at once, also while paused.
         let refused = StageView {

@@ -168,6 +168,7 @@ impl Bench {
             xds: navarch.xds,
             protocol: AdsProtocol::Delta,
             sds: None,
+            token: None,
         })
         .await?;
         envoy.wait_ready().await?;

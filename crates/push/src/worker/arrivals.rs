@@ -45,8 +45,11 @@ impl Arrivals {
 fn object_of(change: &Change) -> Option<ObjectRef> {
     if let Change::Put(object) = change {
         Some(object.object_ref())
-    } else if let Change::Removed(name) | Change::Quarantine(name, _) | Change::Rollout(name, _) =
-        change
+    } else if let Change::Removed(name)
+    | Change::Quarantine(name, _)
+    | Change::RestoreQuarantine(name, _)
+    | Change::ReleaseQuarantine(name)
+    | Change::Rollout(name, _) = change
     {
         Some(name.clone())
     } else {

@@ -116,7 +116,10 @@ pub(super) fn input(change: &Change) -> String {
         Change::SecretReader(account, _) => format!("access to secrets: service account {account}"),
         Change::Keys(source, _) => format!("keys of {source}"),
         Change::TrustBundle(_) => "roots of trust".to_owned(),
-        Change::Quarantine(name, _) => format!("{name} (quarantined)"),
+        Change::Quarantine(name, _) | Change::RestoreQuarantine(name, _) => {
+            format!("{name} (quarantined)")
+        }
+        Change::ReleaseQuarantine(name) => format!("{name} (no longer quarantined)"),
         Change::GatewayHost(host, _) => format!("addresses of {host}"),
         Change::Stages => "rollouts are enabled".to_owned(),
         Change::FindPeers => "proxies look up peers by address".to_owned(),

@@ -1,0 +1,117 @@
+//! `/debug/quarantine`: shows quarantined objects to operators, who can end a quarantine from the
+//! same machine.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::extract::rejection::JsonRejection;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
+
+use super::reply::{self, Parameters};
+use super::state::AdminState;
+use navarch_answers::proposal::object_ref;
+use navarch_answers::quarantine::{QuarantinedObject, QuarantinedObjects};
+use navarch_api::object::ObjectRef;
+use navarch_push::context::PushContext;
+use navarch_push::quarantine::Quarantined;
+
+/// Maximum size of a command in bytes.
+pub(super) const MAX_BYTES: usize = 4 << 10;
+
+/// A command to end a quarantine, and the channel for its result.
+#[derive(Debug)]
+pub struct QuarantineRelease {
+    /// The quarantined object.
+    pub object: ObjectRef,
+    /// Where the result is sent.
+    pub answer: oneshot::Sender<Result<(), ReleaseRefusal>>,
+}
+
+/// Why a command failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReleaseRefusal {
+    /// The object is not quarantined.
+    #[error("{0} is not quarantined; navarch quarantine list shows the objects that are")]
+    Unknown(ObjectRef),
+    /// The command could not be stored for other replicas.
+    #[error("failed to store the command for other replicas: {0}")]
+    NotKept(String),
+}
+
+/// The part of the control plane that quarantines objects.
+#[derive(Clone, Debug)]
+pub struct QuarantineControl {
+    /// The channel for commands; closed if nothing is quarantined (`NAVARCH_QUARANTINE=false`).
+    pub releases: mpsc::Sender<QuarantineRelease>,
+}
+
+/// The quarantined objects.
+pub(super) async fn list(State(state): State<AdminState>, parameters: Parameters) -> Response {
+    reply::json(&parameters, &json!(quarantined(&state.push.context())))
+}
+
+/// The quarantined objects of a snapshot.
+fn quarantined(context: &PushContext) -> QuarantinedObjects {
+    let one = |(name, one): (&ObjectRef, &Arc<Quarantined>)| QuarantinedObject {
+        object: name.to_string(),
+        generation: one.generation,
+        served: one.served,
+        message: one.message.to_string(),
+    };
+    QuarantinedObjects {
+        quarantined: context.quarantined.iter().map(one).collect(),
+    }
+}
+
+/// A command, as `{"release": "KIND/NAMESPACE/NAME"}`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct QuarantineCommand {
+    release: String,
+}
+
+/// Runs the command of the body. The content type must be JSON: a page in a browser cannot send
+/// that to another site (CSRF).
+pub(super) async fn release(
+    State(state): State<AdminState>,
+    parameters: Parameters,
+    command: Result<Json<QuarantineCommand>, JsonRejection>,
+) -> Response {
+    let QuarantineCommand { release } = match command {
+        Ok(Json(command)) => command,
+        Err(rejection) => return rejection.into_response(),
+    };
+    let object = match object_ref(&release) {
+        Ok(object) => object,
+        Err(reason) => return (StatusCode::BAD_REQUEST, format!("{reason}\n")).into_response(),
+    };
+
+    let (answer, outcome) = oneshot::channel();
+    let command = QuarantineRelease {
+        object: object.clone(),
+        answer,
+    };
+    if state.quarantine.releases.send(command).await.is_err() {
+        return refused(&ReleaseRefusal::Unknown(object));
+    }
+
+    match outcome.await {
+        Ok(Ok(())) => reply::json(&parameters, &Value::Object(serde_json::Map::new())),
+        Ok(Err(refusal)) => refused(&refusal),
+        Err(_) => reply::ended(),
+    }
+}
+
+/// The response to a command that failed.
+fn refused(refusal: &ReleaseRefusal) -> Response {
+    let code = match refusal {
+        ReleaseRefusal::Unknown(_) => StatusCode::NOT_FOUND,
+        ReleaseRefusal::NotKept(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    (code, format!("{refusal}\n")).into_response()
+}

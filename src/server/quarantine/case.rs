@@ -1,0 +1,201 @@
+//! Rejected objects, with the proxies that reject each.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use navarch_api::any_object::AnyObject;
+use navarch_api::object::{NamespacedName, ObjectRef};
+use navarch_push::context::{PushContext, facts_of};
+use navarch_push::engine::ProxyId;
+use navarch_push::quarantine::judgement::Judgement;
+use navarch_push::quarantine::voter;
+use navarch_push::quarantine::votes::{Answer, VoteCounter, Voter, Votes};
+use navarch_push::resource::{Collection, ResourceType};
+use navarch_push::worker::{Ended, Inspect, PushHandle};
+use navarch_xds::connections::{ConnectionInfo, TypeInfo};
+
+use crate::admin::{Compared, changed_at};
+
+/// A stream, and the type of its response.
+pub(super) type Subscription = (ProxyId, ResourceType);
+
+/// The version of an object that proxies reject.
+#[derive(Debug)]
+pub(super) struct Case {
+    /// The rejected version.
+    pub(super) object: AnyObject,
+    pub(super) judgement: Judgement,
+    /// The streams whose rejection is attributed to it.
+    pub(super) rejecters: BTreeMap<ProxyId, Rejecter>,
+    /// The error of one of them, of the object's own namespace if there is one.
+    pub(super) error: Arc<str>,
+    /// Streams that have a trial in place of their resources.
+    pub(super) trials: BTreeMap<Subscription, Arc<Collection>>,
+}
+
+/// A stream whose rejection is attributed to an object.
+#[derive(Clone, Debug)]
+pub(super) struct Rejecter {
+    /// Namespace and name of its service account.
+    pub(super) account: NamespacedName,
+    /// The snapshot that it had last accepted.
+    pub(super) accepted: u64,
+}
+
+impl Case {
+    /// Nobody of this process rejects it.
+    pub(super) fn new(object: AnyObject, judgement: Judgement) -> Self {
+        Self {
+            object,
+            judgement,
+            rejecters: BTreeMap::new(),
+            error: Arc::from(""),
+            trials: BTreeMap::new(),
+        }
+    }
+
+    /// Whether the object still has the version.
+    pub(super) fn is_current(&self, context: &PushContext) -> bool {
+        written(context, &self.object.object_ref())
+            .is_some_and(|written| written.same_content(&self.object))
+    }
+}
+
+/// The version of an object as its users wrote it.
+pub(super) fn written(context: &PushContext, name: &ObjectRef) -> Option<AnyObject> {
+    let quarantined = context.quarantined.get(name);
+    quarantined
+        .map(|one| one.rejected.clone())
+        .or_else(|| context.objects.any(name))
+}
+
+/// The voice of a stream; `None` if it has none.
+pub(super) fn voter_of(context: &PushContext, info: &ConnectionInfo) -> Option<Voter> {
+    voter(context, &info.proxy, info.peer.map(|peer| peer.ip()))
+}
+
+/// What is known of a process's streams.
+#[derive(Debug)]
+pub(super) struct Streams {
+    pub(super) streams: Vec<ConnectionInfo>,
+    /// Streams on which trials are in progress.
+    pub(super) tried: BTreeSet<Subscription>,
+    /// Rejected responses that were looked into.
+    pub(super) looked_into: BTreeMap<Subscription, Arc<Collection>>,
+}
+
+/// The answers of this process's proxies to an object.
+pub(super) async fn votes(
+    push: &PushHandle,
+    object: AnyObject,
+    rejecters: BTreeMap<ProxyId, Rejecter>,
+    streams: Streams,
+) -> Result<Votes, Ended> {
+    let context = push.context();
+    push.inspect(move |inspect| {
+        let facts = facts_of(&object);
+        let reached = inspect.engine.affected_proxies(&facts);
+        let mut answers = Answers {
+            inspect,
+            changed_at: changed_at(inspect, &object.object_ref()),
+            rejecters: &rejecters,
+            streams: &streams,
+            compared: Compared::default(),
+        };
+        let mut counter = VoteCounter::default();
+
+        for info in &streams.streams {
+            let Some(kinds) = reached.get(&info.proxy_id) else {
+                continue;
+            };
+            match voter_of(&context, info) {
+                Some(voter) => counter.add(voter, answers.of(info, kinds)),
+                None => counter.add_stranger(),
+            }
+        }
+
+        counter.votes()
+    })
+    .await
+}
+
+/// Determines the answers of streams to an object.
+struct Answers<'a> {
+    inspect: &'a Inspect<'a>,
+    /// The snapshot of the object's last change.
+    changed_at: u64,
+    rejecters: &'a BTreeMap<ProxyId, Rejecter>,
+    streams: &'a Streams,
+    compared: Compared,
+}
+
+impl Answers<'_> {
+    /// The answer of a stream, given the types with resources that depend on the object.
+    fn of(&mut self, info: &ConnectionInfo, kinds: &BTreeSet<ResourceType>) -> Answer {
+        let watches: Vec<Option<&TypeInfo>> = kinds
+            .iter()
+            .map(|kind| info.types.iter().find(|watch| watch.kind == *kind))
+            .collect();
+
+        if let Some(rejecter) = self.rejecters.get(&info.proxy_id) {
+            // After a trial it has the former snapshot.
+            let is_newer = |watch: &Option<&TypeInfo>| {
+                watch.is_some_and(|watch| {
+                    watch.rejected.is_none()
+                        && watch
+                            .taken
+                            .as_ref()
+                            .is_some_and(|(_, revision)| *revision > rejecter.accepted)
+                })
+            };
+            if !watches.iter().all(is_newer) {
+                return Answer::Rejected;
+            }
+        }
+
+        let mut all = Answer::Accepted;
+        for watch in watches {
+            let one = watch.map_or(Answer::Pending, |watch| self.of_type(info.proxy_id, watch));
+            all = match (all, one) {
+                (Answer::Pending, _) | (_, Answer::Pending) => Answer::Pending,
+                (all, one) => all.min(one),
+            };
+        }
+        all
+    }
+
+    /// The answer of a stream to the resources of one type.
+    fn of_type(&mut self, proxy: ProxyId, watch: &TypeInfo) -> Answer {
+        let subscription = (proxy, watch.kind);
+        if self.streams.tried.contains(&subscription) {
+            return Answer::Pending;
+        }
+
+        if watch.rejected.is_some() {
+            let looked_into = self.streams.looked_into.get(&subscription);
+            let is_looked_into = looked_into
+                .zip(watch.refused.as_ref())
+                .is_some_and(|(known, refused)| Arc::ptr_eq(known, refused));
+            return if is_looked_into {
+                Answer::Unattributed
+            } else {
+                Answer::Pending
+            };
+        }
+
+        let Some((taken, revision)) = &watch.taken else {
+            return Answer::Pending;
+        };
+        let shown = self.inspect.engine.shown(proxy, watch.kind);
+        let is_shown = || {
+            shown
+                .as_ref()
+                .is_some_and(|shown| self.compared.are_equal(shown, taken))
+        };
+        if *revision >= self.changed_at || { is_shown }() {
+            Answer::Accepted
+        } else {
+            Answer::Pending
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! Applies judgements: those of this replica, of others, and of operators.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use navarch_api::any_object::AnyObject;
+use navarch_api::names::Namespace;
+use navarch_api::object::ObjectRef;
+use navarch_push::context::PushContext;
+use navarch_push::mesh_state::Change;
+use navarch_push::quarantine::judgement::{Ballot, Grounds, Judgement, Subject, Verdict};
+use navarch_push::quarantine::{RestoredQuarantine, excerpt};
+use navarch_push::worker::Ended;
+use navarch_status::{KeptQuarantine, QuarantineOutcome, StoreError};
+
+use super::case::{Case, votes, written};
+use super::shared::{SharedVotes, is_of};
+use super::{QuarantineWork, Streams};
+use crate::admin::{QuarantineRelease, ReleaseRefusal};
+
+/// How long a change may take until it is in force.
+const APPLY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Why a quarantine ended.
+const RELEASED: &str = "released by an operator";
+const REACHES_OTHERS: &str = "the object reaches proxies that did not take part in the judgement";
+
+impl QuarantineWork {
+    /// Judges all rejected objects by the answers that are known now.
+    pub(super) async fn judge_all(&mut self) -> Result<(), Ended> {
+        let context = self.push.context();
+        self.cases.retain(|_, case| case.is_current(&context));
+        let watched: Vec<ObjectRef> = self
+            .cases
+            .iter()
+            .filter(|(_, case)| case.judgement.is_open() || case.judgement.is_by_others())
+            .map(|(name, _)| name.clone())
+            .collect();
+
+        for name in watched {
+            self.judge(&name).await?;
+        }
+        Ok(())
+    }
+
+    /// Judges one object.
+    async fn judge(&mut self, name: &ObjectRef) -> Result<(), Ended> {
+        let streams = self.streams();
+        let Some(case) = self.cases.get_mut(name) else {
+            return Ok(());
+        };
+        let object = case.object.clone();
+        let own = votes(&self.push, object.clone(), case.rejecters.clone(), streams).await?;
+
+        let context = self.push.context();
+        let known = match &mut self.shared {
+            Some(shared) => {
+                shared.report(&object, &own, case.judgement.is_open()).await;
+                shared.sum(&context, &object, &own)
+            }
+            None => SharedVotes {
+                votes: own,
+                is_complete: true,
+            },
+        };
+
+        let subject = Subject {
+            object: name.clone(),
+            root: Namespace::new(&context.mesh.config.root_namespace),
+        };
+        let ballot = Ballot {
+            votes: &known.votes,
+            is_complete: known.is_complete,
+        };
+        let before = case.judgement.clone();
+        let verdict = case
+            .judgement
+            .step(&subject, &ballot, self.started.elapsed());
+
+        match verdict {
+            Verdict::Nothing => Ok(()),
+            Verdict::Keep => self.keep(name).await,
+            Verdict::Quarantine(grounds) => self.quarantine(name, grounds, before).await,
+            Verdict::Release => self.end(name, REACHES_OTHERS).await,
+        }
+    }
+
+    /// The object stays in force: proxies with a trial get their resources back.
+    async fn keep(&mut self, name: &ObjectRef) -> Result<(), Ended> {
+        let Some(case) = self.cases.get_mut(name) else {
+            return Ok(());
+        };
+        let object = case.object.clone();
+        let trials = std::mem::take(&mut case.trials);
+        tracing::warn!(
+            kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name,
+            error = excerpt(&case.error), rejecting = case.rejecters.len(),
+            "proxies reject the configuration of the object, too few for a quarantine; it stays in force"
+        );
+
+        for ((proxy, _), shown) in trials {
+            self.end_trial(proxy, shown).await?;
+        }
+        if let Some(shared) = &mut self.shared {
+            shared.close(&object).await;
+        }
+        Ok(())
+    }
+
+    /// Quarantines an object. If other replicas must know and do not, the judgement is as `before`.
+    async fn quarantine(
+        &mut self,
+        name: &ObjectRef,
+        grounds: Grounds,
+        before: Judgement,
+    ) -> Result<(), Ended> {
+        let Some(case) = self.cases.get_mut(name) else {
+            return Ok(());
+        };
+        let object = case.object.clone();
+        let message = format!("{grounds}; one of them: {}", excerpt(&case.error));
+        let others = case
+            .judgement
+            .others()
+            .map(|all| all.iter().cloned().collect());
+
+        let change = match self.shared.as_mut().filter(|shared| shared.is_writable()) {
+            None => Change::Quarantine(name.clone(), message.as_str().into()),
+            Some(shared) => {
+                let previous = previous(&self.push, name).await?;
+                let outcome = QuarantineOutcome::Quarantined {
+                    message: message.clone(),
+                    others,
+                    before: previous.clone(),
+                };
+                match shared.decide(&object, outcome).await {
+                    Ok(_) => restore_change(&object, previous, &message),
+                    Err(error) if error.is_forbidden() => {
+                        Change::Quarantine(name.clone(), message.as_str().into())
+                    }
+                    Err(error) => {
+                        case.judgement = before;
+                        if !matches!(error, StoreError::Stale) {
+                            tracing::warn!(%error, object = %name, "failed to store a quarantine; it does not apply yet");
+                        }
+                        return Ok(());
+                    }
+                }
+            }
+        };
+
+        tracing::warn!(
+            kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name,
+            generation = object.meta().generation, error = message,
+            "quarantined: proxies reject the configuration of the object; the previous version is served until it is edited"
+        );
+        case.trials.clear();
+        self.apply(name, change, true).await
+    }
+
+    /// Ends a quarantine without an edit, and stores that.
+    async fn end(&mut self, name: &ObjectRef, reason: &str) -> Result<(), Ended> {
+        let Some(case) = self.cases.get(name) else {
+            return Ok(());
+        };
+        let object = case.object.clone();
+        let outcome = QuarantineOutcome::Released {
+            reason: reason.to_owned(),
+        };
+        if let Some(shared) = self.shared.as_mut().filter(|shared| shared.is_writable()) {
+            // Otherwise other replicas decide the same.
+            if let Err(error) = shared.decide_until_success(&object, &outcome).await {
+                tracing::debug!(%error, object = %name, "failed to store the end of a quarantine");
+            }
+        }
+        self.apply_release(name, object, reason).await
+    }
+
+    /// The rejected version is in force again, until it is edited.
+    async fn apply_release(
+        &mut self,
+        name: &ObjectRef,
+        object: AnyObject,
+        reason: &str,
+    ) -> Result<(), Ended> {
+        tracing::warn!(
+            kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name, reason,
+            "no longer quarantined: the rejected version is in force again"
+        );
+        self.cases
+            .insert(name.clone(), Case::new(object, Judgement::released()));
+        self.apply(name, Change::ReleaseQuarantine(name.clone()), false)
+            .await
+    }
+
+    /// Runs an operator's command.
+    pub(super) async fn release(&mut self, order: QuarantineRelease) -> Result<(), Ended> {
+        let name = order.object;
+        let context = self.push.context();
+        let rejected = context
+            .quarantined
+            .get(&name)
+            .map(|one| one.rejected.clone());
+        let outcome = match rejected {
+            None => Err(ReleaseRefusal::Unknown(name)),
+            Some(object) => match self.store_release(&object).await {
+                Ok(()) => {
+                    self.apply_release(&name, object, RELEASED).await?;
+                    Ok(())
+                }
+                Err(error) => Err(ReleaseRefusal::NotKept(error.to_string())),
+            },
+        };
+
+        // The caller may have disconnected.
+        order.answer.send(outcome).ok();
+        Ok(())
+    }
+
+    /// Stores an operator's command for other replicas.
+    async fn store_release(&mut self, object: &AnyObject) -> Result<(), StoreError> {
+        let Some(shared) = self.shared.as_mut().filter(|shared| shared.is_writable()) else {
+            return Ok(());
+        };
+        let outcome = QuarantineOutcome::Released {
+            reason: RELEASED.to_owned(),
+        };
+        match shared.decide_until_success(object, &outcome).await {
+            Err(error) if !error.is_forbidden() => Err(error),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Applies the judgements of other replicas, and gives them the answers of this one's proxies.
+    pub(super) async fn follow_others(&mut self) -> Result<(), Ended> {
+        let Some(shared) = &mut self.shared else {
+            return Ok(());
+        };
+        shared.read().await;
+        let all = shared.all();
+        let context = self.push.context();
+
+        if self.push.is_synced() {
+            let is_left_over = |kept: &KeptQuarantine| {
+                written(&context, &kept.object).is_none_or(|object| !is_of(kept, &object))
+            };
+            shared.remove_left_over(is_left_over).await;
+        }
+
+        for kept in all {
+            if let Some(object) = written(&context, &kept.object)
+                && is_of(&kept, &object)
+            {
+                self.follow(&context, kept, object).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies what is stored about the current version of an object.
+    async fn follow(
+        &mut self,
+        context: &Arc<PushContext>,
+        kept: KeptQuarantine,
+        object: AnyObject,
+    ) -> Result<(), Ended> {
+        let name = kept.object.clone();
+        let is_quarantined = context.quarantined.contains_key(&name);
+        match kept.outcome {
+            Some(QuarantineOutcome::Quarantined {
+                message,
+                others,
+                before,
+            }) => {
+                if !self
+                    .cases
+                    .get(&name)
+                    .is_some_and(|case| case.judgement.is_quarantined())
+                {
+                    let others = others.map(|all| all.into_iter().collect());
+                    let case = Case::new(object.clone(), Judgement::quarantined(others));
+                    self.cases.insert(name.clone(), case);
+                }
+                if !is_quarantined {
+                    let change = restore_change(&object, before, &message);
+                    self.apply(&name, change, true).await?;
+                }
+                Ok(())
+            }
+            Some(QuarantineOutcome::Released { reason }) if is_quarantined => {
+                self.apply_release(&name, object, &reason).await
+            }
+            Some(QuarantineOutcome::Released { .. }) => {
+                self.cases
+                    .insert(name, Case::new(object, Judgement::released()));
+                Ok(())
+            }
+            None => {
+                let rejecters = self
+                    .cases
+                    .get(&name)
+                    .filter(|case| case.is_current(context))
+                    .map_or_else(BTreeMap::new, |case| case.rejecters.clone());
+                let streams: Streams = self.streams();
+                let own = votes(&self.push, object.clone(), rejecters, streams).await?;
+                if let Some(shared) = &mut self.shared {
+                    shared.report(&object, &own, false).await;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends a change, and waits until it is in force.
+    async fn apply(
+        &mut self,
+        name: &ObjectRef,
+        change: Change,
+        is_quarantined: bool,
+    ) -> Result<(), Ended> {
+        self.push.change(vec![change]).await?;
+        let is_done =
+            |context: &Arc<PushContext>| context.quarantined.contains_key(name) == is_quarantined;
+        let mut contexts = self.push.contexts();
+        // An edit may come first.
+        match tokio::time::timeout(APPLY_TIMEOUT, contexts.wait_for(is_done)).await {
+            Ok(Err(_)) => Err(Ended),
+            Ok(Ok(_)) | Err(_) => Ok(()),
+        }
+    }
+}
+
+/// The version before the last change of an object, as far as it is remembered.
+async fn previous(
+    push: &navarch_push::worker::PushHandle,
+    name: &ObjectRef,
+) -> Result<Option<AnyObject>, Ended> {
+    let name = name.clone();
+    push.inspect(move |inspect| {
+        let before = inspect.mesh_state.before();
+        let found = before.iter().rev().find(|(known, _)| *known == name);
+        found.and_then(|(_, version)| version.clone())
+    })
+    .await
+}
+
+/// The change that serves a stored version in place of the rejected one.
+pub(super) fn restore_change(
+    rejected: &AnyObject,
+    before: Option<AnyObject>,
+    message: &str,
+) -> Change {
+    let meta = rejected.meta();
+    let restored = RestoredQuarantine {
+        generation: meta.generation,
+        uid: meta.uid.clone(),
+        before,
+        message: message.into(),
+    };
+    Change::RestoreQuarantine(rejected.object_ref(), Arc::new(restored))
+}

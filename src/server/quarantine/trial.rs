@@ -1,0 +1,157 @@
+//! Trials: versions of a response without some of its objects, which are sent to the proxy that
+//! rejected it, to find the object that it rejects.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use navarch_answers::STACK;
+use navarch_answers::client::Client;
+use navarch_answers::mirror::Mirror;
+use navarch_api::object::ObjectRef;
+use navarch_push::engine::Interest;
+use navarch_push::mesh_state::Change;
+use navarch_push::resource::{Collection, ResourceType};
+use navarch_push::worker::PushHandle;
+use navarch_xds::connections::{ConnectionInfo, Connections};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// Timeout of a proxy's answer to one version.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout of all trials for one rejection.
+const TIMEOUT: Duration = Duration::from_secs(15);
+/// Poll interval of the answer.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Trials on one proxy.
+#[derive(Clone, Debug)]
+pub(super) struct Trial {
+    pub(super) push: PushHandle,
+    pub(super) connections: Arc<Connections>,
+    /// The stream, as of its rejection.
+    pub(super) info: ConnectionInfo,
+    /// The type of the rejected response.
+    pub(super) kind: ResourceType,
+    /// The objects that it may be due to, the most suspect first.
+    pub(super) candidates: Vec<ObjectRef>,
+    /// The candidate that other proxies reject, if there is one.
+    pub(super) suspect: Option<ObjectRef>,
+}
+
+impl Trial {
+    /// The object without which the proxy accepts its resources; `None` if there is none, or it
+    /// does not answer in time.
+    pub(super) async fn run(self) -> Option<ObjectRef> {
+        tokio::time::timeout(TIMEOUT, self.bisect()).await.ok()?
+    }
+
+    /// Leaves out the suspect; then halves of the other candidates in turn.
+    async fn bisect(mut self) -> Option<ObjectRef> {
+        let mut names = std::mem::take(&mut self.candidates);
+
+        if let Some(suspect) = self.suspect.take() {
+            if self.is_accepted_without(vec![suspect.clone()]).await? {
+                return Some(suspect);
+            }
+            names.retain(|name| *name != suspect);
+        }
+
+        while !names.is_empty() {
+            let half: Vec<ObjectRef> = names
+                .iter()
+                .take(names.len().div_ceil(2))
+                .cloned()
+                .collect();
+            let is_accepted = self.is_accepted_without(half.clone()).await?;
+
+            match (is_accepted, half.len()) {
+                (true, 1) => return half.into_iter().next(),
+                (true, _) => names = half,
+                (false, _) => names.retain(|name| !half.contains(name)),
+            }
+        }
+
+        None
+    }
+
+    /// Whether the proxy accepts its resources without some objects; `None` if it does not answer.
+    async fn is_accepted_without(&self, left_out: Vec<ObjectRef>) -> Option<bool> {
+        let collection = self.without(left_out).await?;
+        self.is_accepted(collection).await
+    }
+
+    /// The collection for the proxy without some objects.
+    async fn without(&self, left_out: Vec<ObjectRef>) -> Option<Arc<Collection>> {
+        let kind = self.kind;
+        let watch = self.info.types.iter().find(|watch| watch.kind == kind)?;
+        let interest = Interest {
+            wildcard: watch.wildcard,
+            names: watch.names.clone(),
+        };
+        let client = Client {
+            proxy: self.info.proxy.clone(),
+            interests: [(kind, interest)].into(),
+        };
+
+        let context = self.push.context();
+        let (answer, made) = oneshot::channel();
+        let work = move || {
+            let mut mirror = Mirror::of(&context, vec![client]);
+            mirror.apply(left_out.into_iter().map(Change::Removed).collect());
+            // The caller may have disconnected.
+            _ = answer.send(mirror.had(0).get(&kind).cloned());
+        };
+
+        std::thread::Builder::new()
+            .name("bisect".to_owned())
+            .stack_size(STACK)
+            .spawn(work)
+            .ok()?;
+        made.await.ok()?
+    }
+
+    /// Whether the proxy accepts a collection; `None` if it does not answer.
+    async fn is_accepted(&self, collection: Arc<Collection>) -> Option<bool> {
+        let info = &self.info;
+        let kind = collection.kind;
+
+        // It must not count as the current collection.
+        let revision = info
+            .types
+            .iter()
+            .find(|watch| watch.kind == kind)?
+            .taken
+            .as_ref()
+            .map_or(0, |(_, revision)| *revision);
+
+        if !self
+            .connections
+            .offer(info.proxy_id, collection.clone(), revision)
+        {
+            return None;
+        }
+        let end = Instant::now() + ANSWER_TIMEOUT;
+        while Instant::now() < end {
+            tokio::time::sleep(POLL_INTERVAL).await;
+            let now = self.connections.of_id(info.proxy_id)?;
+            let watch = now.types.iter().find(|watch| watch.kind == kind)?;
+            if watch
+                .taken
+                .as_ref()
+                .is_some_and(|(taken, _)| Arc::ptr_eq(taken, &collection))
+            {
+                return Some(true);
+            }
+
+            if watch
+                .refused
+                .as_ref()
+                .is_some_and(|refused| Arc::ptr_eq(refused, &collection))
+            {
+                return Some(false);
+            }
+        }
+
+        None
+    }
+}

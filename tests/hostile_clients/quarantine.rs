@@ -1,0 +1,544 @@
+//! Clients that reject the configuration of others, to take it away from honest proxies.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use navarch_proto::envoy::config::core::v3::Node;
+use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use navarch_proto::google::rpc::Status;
+use navarch_testkit::wait::{Verbatim, until, until_some};
+use parking_lot::Mutex;
+use prost_types::value::Kind;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::grpc::CLUSTERS;
+use crate::network::{self, channel};
+use crate::others;
+use crate::plane::{self, Plane};
+
+const LISTENERS: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
+/// What a NACK of an attacker holds.
+const NOISE: &str = "no\n2026-01-01T00:00:00Z ERROR forged\u{1b}[2J";
+
+/// A proxy.
+#[derive(Clone, Copy)]
+struct Client<'a> {
+    /// `sidecar` or `router`.
+    kind: &'a str,
+    namespace: &'a str,
+    pod: &'a str,
+    account: &'a str,
+    at: Ipv4Addr,
+    labels: &'a [(&'a str, &'a str)],
+    /// Whether it proves who it is.
+    is_proved: bool,
+    /// It rejects responses while they hold this text, after the first of their type if it is
+    /// patient.
+    rejects: Option<&'a str>,
+    is_patient: bool,
+    /// How long it takes for an answer.
+    delay: Duration,
+}
+
+impl Default for Client<'_> {
+    fn default() -> Self {
+        Self {
+            kind: "sidecar",
+            namespace: "bookshop",
+            pod: "web-0",
+            account: "web",
+            at: network::client(1, 0),
+            labels: &[],
+            is_proved: true,
+            rejects: None,
+            is_patient: false,
+            delay: Duration::ZERO,
+        }
+    }
+}
+
+/// A connected proxy. It goes when dropped.
+struct Connected {
+    task: JoinHandle<()>,
+    /// The names of its resources; those of listeners with a Lua filter a second time.
+    has: Arc<Mutex<BTreeSet<String>>>,
+    /// How many responses it has rejected.
+    rejections: Arc<Mutex<usize>>,
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Connected {
+    fn has(&self, part: &str) -> bool {
+        self.has.lock().iter().any(|one| one.contains(part))
+    }
+
+    /// How many responses it has rejected.
+    fn rejected(&self) -> usize {
+        *self.rejections.lock()
+    }
+}
+
+impl Client<'_> {
+    /// The pod that the registry knows.
+    fn pod(&self) -> String {
+        let Self {
+            namespace,
+            pod,
+            account,
+            at,
+            labels,
+            ..
+        } = self;
+        let labels: Vec<String> = labels
+            .iter()
+            .map(|(key, value)| format!("{key}: {value}"))
+            .collect();
+        let labels = labels.join(", ");
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {pod}, namespace: {namespace}, labels: {{{labels}}}}}\n\
+             spec: {{serviceAccountName: {account}, containers: [{{name: app, image: app}}]}}\n\
+             status: {{phase: Running, podIP: {at}, podIPs: [{{ip: {at}}}], conditions: [{{type: Ready, status: \"True\"}}]}}\n---\n"
+        )
+    }
+
+    fn node(&self) -> Node {
+        let text = |text: &str| prost_types::Value {
+            kind: Some(Kind::StringValue(text.to_owned())),
+        };
+        let labels = prost_types::Struct {
+            fields: self
+                .labels
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), text(value)))
+                .collect(),
+        };
+        let labels = prost_types::Value {
+            kind: Some(Kind::StructValue(labels)),
+        };
+        let fields = [
+            ("NAMESPACE", text(self.namespace)),
+            ("SERVICE_ACCOUNT", text(self.account)),
+            ("CLUSTER_ID", text("Kubernetes")),
+            ("LABELS", labels),
+        ];
+        let Self {
+            kind,
+            namespace,
+            pod,
+            at,
+            ..
+        } = self;
+        Node {
+            id: format!("{kind}~{at}~{pod}.{namespace}~{namespace}.svc.cluster.local"),
+            metadata: Some(prost_types::Struct {
+                fields: fields.map(|(key, value)| (key.to_owned(), value)).into(),
+            }),
+            ..Node::default()
+        }
+    }
+
+    async fn connect(&self, plane: &Plane) -> Result<Connected> {
+        let to = if self.is_proved {
+            plane::SECURE
+        } else {
+            plane::XDS
+        };
+        let channel = channel(self.at, to, self.is_proved).await?;
+        let (requests, outgoing) = mpsc::channel(64);
+        let ask = |url: &str| DeltaDiscoveryRequest {
+            type_url: url.to_owned(),
+            ..DeltaDiscoveryRequest::default()
+        };
+        let first = DeltaDiscoveryRequest {
+            node: Some(self.node()),
+            ..ask(CLUSTERS)
+        };
+        requests.send(first).await?;
+        requests.send(ask(LISTENERS)).await?;
+
+        let mut request = tonic::Request::new(ReceiverStream::new(outgoing));
+        if self.is_proved {
+            let sub = format!("system:serviceaccount:{}:{}", self.namespace, self.account);
+            let token = plane.issuer.token(json!({ "sub": sub }));
+            request
+                .metadata_mut()
+                .insert("authorization", format!("Bearer {token}").parse()?);
+        }
+        let mut responses = AggregatedDiscoveryServiceClient::new(channel)
+            .delta_aggregated_resources(request)
+            .await?
+            .into_inner();
+
+        let has = Arc::<Mutex<BTreeSet<String>>>::default();
+        let rejections = Arc::<Mutex<usize>>::default();
+        let names = has.clone();
+        let rejected = rejections.clone();
+        let rejects = self.rejects.map(ToOwned::to_owned);
+        let delay = self.delay;
+        let is_patient = self.is_patient;
+        let task = tokio::spawn(async move {
+            let mut seen = BTreeSet::new();
+            while let Ok(Some(response)) = responses.message().await {
+                let is_first = seen.insert(response.type_url.clone());
+                let is_bad = rejects
+                    .as_deref()
+                    .is_some_and(|text| holds(&response, text) && !(is_first && is_patient));
+                sleep(delay).await;
+
+                if is_bad {
+                    *rejected.lock() += 1;
+                } else {
+                    let mut names = names.lock();
+                    for name in &response.removed_resources {
+                        names.remove(name);
+                    }
+                    names.extend(response.resources.iter().map(|one| one.name.clone()));
+                    for one in &response.resources {
+                        if contains(one, "filters.http.lua") {
+                            names.insert(format!("{} with the filter", one.name));
+                        } else {
+                            names.remove(&format!("{} with the filter", one.name));
+                        }
+                    }
+                }
+
+                let answer = DeltaDiscoveryRequest {
+                    type_url: response.type_url,
+                    response_nonce: response.nonce,
+                    error_detail: is_bad.then(|| Status {
+                        code: 13,
+                        message: NOISE.to_owned(),
+                        ..Status::default()
+                    }),
+                    ..DeltaDiscoveryRequest::default()
+                };
+                if requests.send(answer).await.is_err() {
+                    return;
+                }
+            }
+        });
+
+        Ok(Connected {
+            task,
+            has,
+            rejections,
+        })
+    }
+}
+
+/// Whether a resource of a response has this text in its name or bytes.
+fn holds(response: &DeltaDiscoveryResponse, text: &str) -> bool {
+    response
+        .resources
+        .iter()
+        .any(|one| one.name.contains(text) || contains(one, text))
+}
+
+fn contains(one: &navarch_proto::envoy::service::discovery::v3::Resource, text: &str) -> bool {
+    one.resource.as_ref().is_some_and(|body| {
+        body.value
+            .windows(text.len())
+            .any(|part| part == text.as_bytes())
+    })
+}
+
+/// The subsets of the reviews, with a mark that changes.
+fn subsets(mark: &str) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: reviews, namespace: bookshop}}\n\
+         spec: {{hosts: [reviews.example], ports: [{{number: 80, name: http, protocol: HTTP}}], resolution: STATIC, \
+         endpoints: [{{address: 10.9.0.1, labels: {{version: v1}}}}]}}\n---\n\
+         apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{name: reviews, namespace: bookshop}}\n\
+         spec: {{host: reviews.example, subsets: [{{name: v1, labels: {{version: v1}}}}, {{name: {mark}, labels: {{version: v1}}}}]}}\n"
+    )
+}
+
+/// A web application firewall at the ingress gateway.
+const WAF: &str = r#"apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: edge, namespace: istio-system}
+spec: {selector: {istio: ingressgateway}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"]}]}
+---
+apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+metadata: {name: waf, namespace: istio-system}
+spec:
+  workloadSelector: {labels: {istio: ingressgateway}}
+  configPatches:
+  - applyTo: HTTP_FILTER
+    match: {context: GATEWAY, listener: {filterChain: {filter: {name: envoy.filters.network.http_connection_manager, subFilter: {name: envoy.filters.http.router}}}}}
+    patch:
+      operation: INSERT_BEFORE
+      value: {name: waf, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua, inline_code: "function envoy_on_request(h) h:respond({[':status'] = '403'}, '') end"}}
+"#;
+
+async fn quarantined() -> Result<Vec<Value>> {
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, plane::MONITORING.port()));
+    let (_, page) = others::page(Ipv4Addr::LOCALHOST, local, "/debug/quarantine", &[]).await?;
+    let page: Value = serde_json::from_str(&page)?;
+    Ok(page["quarantined"].as_array().context("a list")?.clone())
+}
+
+#[test]
+fn nobody_takes_the_configuration_of_others_from_honest_proxies() -> Result<()> {
+    network::run(
+        "quarantine::nobody_takes_the_configuration_of_others_from_honest_proxies",
+        attacks,
+    )
+}
+
+/// How often proxies rejected an object that stayed in force.
+fn kept(plane: &Plane) -> usize {
+    plane
+        .navarch
+        .output()
+        .matches("too few for a quarantine")
+        .count()
+}
+
+async fn attacks() -> Result<()> {
+    let plane = Plane::start().await?;
+    let write = |name: &str, text: &str| std::fs::write(plane.mesh().join(name), text);
+    let honest: Vec<String> = (0..10).map(|number| format!("web-{number}")).collect();
+    let honest: Vec<Client<'_>> = honest
+        .iter()
+        .enumerate()
+        .map(|(number, pod)| Client {
+            pod,
+            at: network::client(1, number),
+            delay: Duration::from_millis(300),
+            ..Client::default()
+        })
+        .collect();
+    let gateway = Client {
+        kind: "router",
+        namespace: "istio-system",
+        pod: "ingress-0",
+        account: "ingress",
+        at: network::client(2, 0),
+        labels: &[("istio", "ingressgateway")],
+        ..Client::default()
+    };
+    let evil = |pod, number| Client {
+        namespace: "evil",
+        pod,
+        account: pod,
+        at: network::client(3, number),
+        rejects: Some("|v1|"),
+        ..Client::default()
+    };
+    let of_evil = [evil("x", 0), evil("y", 1), evil("z", 2)];
+
+    let pods: String = honest
+        .iter()
+        .chain([&gateway])
+        .chain(&of_evil)
+        .map(Client::pod)
+        .collect();
+    write("pods.yaml", &pods)?;
+    write("reviews.yaml", &subsets("v2"))?;
+    write("waf.yaml", WAF)?;
+
+    let mut proxies = Vec::new();
+    for client in &honest {
+        proxies.push(client.connect(&plane).await?);
+    }
+    let edge = gateway.connect(&plane).await?;
+    let all_have = |part: &str| proxies.iter().all(|proxy| proxy.has(part));
+    until_some("the honest proxies have their configuration", async || {
+        if all_have("|v1|") && all_have("|v2|") && edge.has("with the filter") {
+            return Ok(());
+        }
+        let seen = [&proxies[0], &edge].map(|proxy| proxy.has.lock().clone());
+        Err((seen, Verbatim(plane.navarch.output())))
+    })
+    .await;
+
+    // A stream without an identity, of a kind of its own; the same with an identity of another
+    // namespace, which has accepted nothing; and many that claim to be gateways.
+    let claimed = Client {
+        namespace: "istio-system",
+        pod: "ingress-9",
+        is_proved: false,
+        rejects: Some("filters.http.lua"),
+        ..gateway
+    };
+    let attackers = [
+        Client {
+            kind: "router",
+            is_proved: false,
+            ..of_evil[0]
+        },
+        Client {
+            kind: "router",
+            ..of_evil[0]
+        },
+        Client {
+            at: network::client(4, 0),
+            ..claimed
+        },
+        Client {
+            at: network::client(4, 1),
+            ..claimed
+        },
+        Client {
+            at: network::client(4, 2),
+            ..claimed
+        },
+    ];
+    let mut connected = Vec::new();
+    for attacker in &attackers {
+        connected.push(attacker.connect(&plane).await?);
+    }
+    until("all attackers reject", async || {
+        connected.iter().all(|one| one.rejected() > 0)
+    })
+    .await;
+
+    // Patient ones accept first, and reject the edit of the owner at once: with an identity, and
+    // without.
+    let patient: Vec<Client<'_>> = of_evil
+        .iter()
+        .map(|one| Client {
+            rejects: Some("|v3|"),
+            is_patient: true,
+            ..*one
+        })
+        .chain([Client {
+            rejects: Some("|v3|"),
+            is_patient: true,
+            is_proved: false,
+            at: network::client(4, 3),
+            ..of_evil[0]
+        }])
+        .collect();
+    let mut waiting = Vec::new();
+    for client in &patient {
+        waiting.push(client.connect(&plane).await?);
+    }
+    until("they have accepted everything", async || {
+        waiting.iter().all(|one| one.has("|v1|"))
+    })
+    .await;
+    let before = kept(&plane);
+    write("reviews.yaml", &subsets("v3"))?;
+    until("all honest proxies have the edit", async || {
+        all_have("|v3|")
+    })
+    .await;
+    until("it is judged", async || kept(&plane) > before).await;
+    ensure!(
+        quarantined().await?.is_empty() && all_have("|v3|"),
+        "{}",
+        plane.navarch.output()
+    );
+    ensure!(edge.has("with the filter"), "the firewall is there");
+
+    honest_rejections_count(&plane, &proxies).await?;
+    ensure!(edge.has("with the filter"), "the firewall is there");
+    ensure!(plane.navarch.stop().await?, "ends when asked to");
+    Ok(())
+}
+
+/// The only proxy of a namespace that rejects its own object is believed, and heard at once. An
+/// operator can end that.
+async fn honest_rejections_count(plane: &Plane, others: &[Connected]) -> Result<()> {
+    let toys = Client {
+        namespace: "toys",
+        pod: "toys-0",
+        account: "toys",
+        at: network::client(5, 0),
+        rejects: Some("outbound|81|bad|"),
+        is_patient: true,
+        ..Client::default()
+    };
+    let rule = |subset: &str| {
+        format!(
+            "{}apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: toys, namespace: toys}}\n\
+             spec: {{hosts: [toys.example], exportTo: ['.'], ports: [{{number: 81, name: http, protocol: HTTP}}], resolution: STATIC, endpoints: [{{address: 10.9.0.2, labels: {{a: b}}}}]}}\n---\n\
+             apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{name: toys, namespace: toys}}\n\
+             spec: {{host: toys.example, exportTo: ['.'], subsets: [{{name: {subset}, labels: {{a: b}}}}]}}\n",
+            toys.pod()
+        )
+    };
+    let file = plane.mesh().join("toys.yaml");
+    std::fs::write(&file, rule("good"))?;
+    let proxy = toys.connect(plane).await?;
+    until_some("it has its rule", async || {
+        if proxy.has("|good|") {
+            Ok(())
+        } else {
+            Err((proxy.has.lock().clone(), Verbatim(plane.navarch.output())))
+        }
+    })
+    .await;
+
+    std::fs::write(&file, rule("bad"))?;
+    until("it rejects the edit", async || proxy.rejected() > 0).await;
+    let rejected_at = tokio::time::Instant::now();
+    until("its rule is quarantined", async || {
+        quarantined().await.is_ok_and(|all| !all.is_empty())
+    })
+    .await;
+    ensure!(
+        rejected_at.elapsed() < Duration::from_secs(2),
+        "quarantined after {:?}",
+        rejected_at.elapsed()
+    );
+
+    let all = quarantined().await?;
+    let message = all[0]["message"].as_str().context("a message")?;
+    ensure!(
+        all.len() == 1 && all[0]["object"] == "DestinationRule toys/toys",
+        "{all:?}"
+    );
+    ensure!(
+        message.starts_with("rejected by 1 of 1 workloads of its namespace")
+            && message.contains("no\\n2026")
+            && !message.chars().any(char::is_control),
+        "{message:?}"
+    );
+    let output = plane.navarch.output();
+    ensure!(
+        !output
+            .lines()
+            .any(|line| line.starts_with("2026-01-01T00:00:00Z ERROR forged")),
+        "no line is forged: {output}"
+    );
+    ensure!(
+        others.iter().all(|proxy| proxy.has("|v3|")),
+        "others keep theirs"
+    );
+
+    let before = proxy.rejected();
+    let release = std::process::Command::new(plane::program())
+        .args(["quarantine", "release", "dr", "toys", "-n", "toys"])
+        .args([
+            "--address",
+            &format!("127.0.0.1:{}", plane::MONITORING.port()),
+        ])
+        .output()?;
+    ensure!(release.status.success(), "{release:?}");
+    ensure!(quarantined().await?.is_empty(), "it is released");
+    until("it is rejected again", async || proxy.rejected() > before).await;
+    std::fs::write(&file, rule("mended"))?;
+    until("it is edited", async || proxy.has("|mended|")).await;
+    ensure!(
+        quarantined().await?.is_empty(),
+        "and was not quarantined again"
+    );
+    Ok(())
+}
