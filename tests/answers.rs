@@ -16,6 +16,8 @@ mod doctor;
 mod fields;
 #[path = "secure/issuer.rs"]
 mod issuer;
+#[path = "answers/foreign_text.rs"]
+mod foreign_text;
 #[path = "answers/live.rs"]
 mod live;
 #[path = "answers/plans.rs"]

@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use clap::Args;
 use navarch_agent::json_log::JsonLines;
 use navarch_api::log_levels;
+use navarch_api::printable::EscapedLines;
 use nix::fcntl::OFlag;
 use tracing_subscriber::fmt::writer::{BoxMakeWriter, MakeWriterExt as _};
 use tracing_subscriber::{EnvFilter, reload};
@@ -223,8 +224,8 @@ fn scopes<S: 'static>(filter: String, handle: reload::Handle<EnvFilter, S>) -> L
 /// Writes to one target.
 fn writer(target: &str) -> anyhow::Result<BoxMakeWriter> {
     Ok(match target {
-        "stdout" | "/dev/stdout" => BoxMakeWriter::new(std::io::stdout),
-        "stderr" | "/dev/stderr" => BoxMakeWriter::new(std::io::stderr),
+        "stdout" | "/dev/stdout" => BoxMakeWriter::new(|| EscapedLines(std::io::stdout())),
+        "stderr" | "/dev/stderr" => BoxMakeWriter::new(|| EscapedLines(std::io::stderr())),
         path => {
             // Opening a FIFO would wait for its reader, and writing to it for the reader to read.
             let nonblocking = OFlag::O_NONBLOCK.bits();
@@ -241,9 +242,9 @@ fn writer(target: &str) -> anyhow::Result<BoxMakeWriter> {
                 false => Ok(file),
             });
 
-            BoxMakeWriter::new(Arc::new(
-                opened.with_context(|| format!("--log_target: failed to open {path}"))?,
-            ))
+            let file = opened.with_context(|| format!("--log_target: failed to open {path}"))?;
+            let file = Arc::new(file);
+            BoxMakeWriter::new(move || EscapedLines(Arc::clone(&file)))
         }
     })
 }

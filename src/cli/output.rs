@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io::{ErrorKind, Write as _};
 
 use clap::ValueEnum;
+use navarch_api::printable::escape_lines;
 use serde::Serialize;
 
 use super::color::Colors;
@@ -27,7 +28,10 @@ pub(super) fn print(
     json: &impl Serialize,
 ) -> anyhow::Result<()> {
     let text = match output {
-        Output::Text => Colors::of_stdout(None).answer(&text.to_string()),
+        Output::Text => {
+            let text = text.to_string();
+            Colors::of_stdout(None).answer(&escape_lines(&text))
+        }
         Output::Json => format!("{}\n", serde_json::to_string_pretty(json)?),
     };
     match std::io::stdout().write_all(text.as_bytes()) {

@@ -49,6 +49,7 @@ pub mod metrics_log;
 pub mod named_table;
 pub mod names;
 pub mod object;
+pub mod printable;
 pub mod process_usage;
 pub mod proto_json;
 pub mod regular_file;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use navarch_api::identity::Identity;
 use navarch_api::names::Namespace;
+use navarch_api::printable::is_unprintable;
 use navarch_registry::model::Labels;
 
 /// The type of a proxy (first part of the node id).
@@ -94,6 +95,74 @@ pub enum NodeError {
     /// Neither metadata nor id contain a valid address.
     #[error("node {0:?} has no valid IP address in INSTANCE_IPS or its id")]
     NoAddress(String),
+    /// A part that operators are shown is too long.
+    #[error("{field} of the node has {length} bytes, more than {MAX_SHOWN_BYTES}")]
+    TooLong {
+        /// `id`, `cluster`, or a key of the metadata.
+        field: &'static str,
+        /// Its length, in bytes.
+        length: usize,
+    },
+    /// A part that operators are shown has a character that could forge what they see.
+    #[error("{field} of the node has the character {character:?}, which is not allowed")]
+    Character {
+        /// `id`, `cluster`, or a key of the metadata.
+        field: &'static str,
+        /// The first of them.
+        character: char,
+    },
+}
+
+/// The longest that a part of a node which operators are shown may be: in logs, statuses, metrics
+/// and suggested commands. Names of Kubernetes have 253 bytes at most, an id has three of them.
+pub const MAX_SHOWN_BYTES: usize = 1024;
+
+/// The metadata that operators are shown.
+const SHOWN_METADATA: [&str; 12] = [
+    "CLUSTER_ID",
+    "INSTANCE_NAME",
+    "ISTIO_REVISION",
+    "ISTIO_VERSION",
+    "MESH_ID",
+    "NAME",
+    "NAMESPACE",
+    "NETWORK",
+    "NODE_NAME",
+    "POD_NAME",
+    "SERVICE_ACCOUNT",
+    "WORKLOAD_NAME",
+];
+
+/// Whether operators can be shown a part of a node.
+///
+/// # Errors
+/// If it is too long, or has a character that could forge a line of a log or move a terminal's
+/// cursor.
+pub fn check_shown(field: &'static str, text: &str) -> Result<(), NodeError> {
+    let length = text.len();
+    if length > MAX_SHOWN_BYTES {
+        return Err(NodeError::TooLong { field, length });
+    }
+    match text.chars().find(|character| is_unprintable(*character)) {
+        Some(character) => Err(NodeError::Character { field, character }),
+        None => Ok(()),
+    }
+}
+
+/// Whether a node id consists of characters that host names, addresses and separators have. Ids
+/// are part of commands that operators are suggested.
+fn check_id(id: &str) -> Result<(), NodeError> {
+    check_shown("id", id)?;
+    let is_allowed = |character: char| {
+        character.is_ascii_alphanumeric() || matches!(character, '.' | '_' | '~' | ':' | '-')
+    };
+    match id.chars().find(|character| !is_allowed(*character)) {
+        Some(character) => Err(NodeError::Character {
+            field: "id",
+            character,
+        }),
+        None => Ok(()),
+    }
 }
 
 impl Proxy {
@@ -108,6 +177,7 @@ impl Proxy {
         metadata: serde_json::Value,
         locality: Locality,
     ) -> Result<Self, NodeError> {
+        check_id(node_id)?;
         let parts: Vec<&str> = node_id.split('~').collect();
         let &[kind, ip, name, domain] = parts.as_slice() else {
             return Err(NodeError::Shape(node_id.to_owned()));
@@ -128,6 +198,10 @@ impl Proxy {
                 .and_then(serde_json::Value::as_str)
                 .unwrap_or_default()
         };
+
+        for field in SHOWN_METADATA {
+            check_shown(field, text(field))?;
+        }
 
         let listed: Option<Vec<IpAddr>> = match text("INSTANCE_IPS") {
             "" => None,

@@ -11,7 +11,7 @@ use tonic::Status;
 
 use navarch_api::identity::{Caller, Identity};
 use navarch_api::settings::Settings;
-use navarch_push::proxy::{Locality, Proxy, ProxyKind};
+use navarch_push::proxy::{Locality, NodeError, Proxy, ProxyKind, check_shown};
 
 /// The kinds of proxies that are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,8 +58,9 @@ pub(super) fn proxy(node: Node, caller: Option<&Caller>, served: Served) -> Resu
             sub_zone: Arc::from(locality.sub_zone),
         });
 
-    let mut proxy = Proxy::parse(&node.id, metadata, locality)
-        .map_err(|error| Status::invalid_argument(error.to_string()))?;
+    let invalid = |error: NodeError| Status::invalid_argument(error.to_string());
+    let mut proxy = Proxy::parse(&node.id, metadata, locality).map_err(invalid)?;
+    check_shown("cluster", &node.cluster).map_err(invalid)?;
     let extensions: BTreeSet<Arc<str>> = node
         .extensions
         .into_iter()

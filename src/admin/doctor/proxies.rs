@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use navarch_answers::doctor::{Check, Health, Level, MAX_FINDINGS_PER_CHECK};
+use navarch_api::printable::shell_word;
 use navarch_xds::connections::{ConnectionInfo, TypeInfo};
 
 /// Seconds after which an unanswered response is reported.
@@ -34,6 +35,11 @@ pub(super) fn add_findings(connections: &[ConnectionInfo], now: Timestamp, healt
             "kubectl get pods -A -l service.istio.io/canonical-name",
         );
     }
+}
+
+/// The command that shows what was sent to a proxy, whose name is the client's word.
+fn why_push(proxy: &str) -> String {
+    format!("navarch why push {}", shell_word(proxy))
 }
 
 /// Rejected responses.
@@ -70,7 +76,7 @@ fn refused(connections: &[ConnectionInfo], health: &mut Health) {
             Check::Refusals,
             Level::Wrong,
             what,
-            &format!("navarch why push {}", first.proxy.name),
+            &why_push(&first.proxy.name),
         );
     }
 
@@ -110,12 +116,7 @@ fn unanswered(connections: &[ConnectionInfo], now: Timestamp, health: &mut Healt
         1 => format!("{name} has not acknowledged a response for {seconds:.0} s"),
         all => format!("{all} proxies have not acknowledged a response, {name} for {seconds:.0} s"),
     };
-    health.add(
-        Check::Lag,
-        Level::Wrong,
-        what,
-        &format!("navarch why push {name}"),
-    );
+    health.add(Check::Lag, Level::Wrong, what, &why_push(name));
 }
 
 /// Proxies of other versions than most, which were not restarted since an upgrade.

@@ -1,6 +1,7 @@
 //! Logging by pilot-agent's flags: levels by scope, JSON.
 
 use navarch_api::log_levels;
+use navarch_api::printable::EscapedLines;
 use tracing_subscriber::EnvFilter;
 
 use crate::json_log::JsonLines;
@@ -33,7 +34,7 @@ pub(super) fn start(levels: &str, json: bool) -> anyhow::Result<Vec<String>> {
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(false)
-        .with_writer(std::io::stderr);
+        .with_writer(|| EscapedLines(std::io::stderr()));
     let started = if json {
         log.event_format(<JsonLines>::default()).try_init()
     } else {

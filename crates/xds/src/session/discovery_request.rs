@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use navarch_api::printable::escape_lines;
 use navarch_proto::envoy::config::core::v3::Node;
 use navarch_proto::envoy::service::discovery::v3::DiscoveryRequest;
 use navarch_proto::google::rpc::Status as ErrorDetail;
@@ -227,17 +228,20 @@ impl RequestedNames {
 impl Quoted {
     /// The reference of a request to a response.
     fn new(nonce: String, error: Option<ErrorDetail>) -> Self {
-        let error = error.map(|error| {
-            let (message, _) = error
-                .message
-                .split_at(error.message.floor_char_boundary(MAX_ERROR_BYTES));
-            Rejection {
-                code: error.code,
-                message: Arc::from(message),
-            }
+        let error = error.map(|error| Rejection {
+            code: error.code,
+            message: Arc::from(&*kept_message(&error.message)),
         });
         Self { nonce, error }
     }
+}
+
+/// What is kept of an error message, which is the client's word: Envoy's have several lines.
+fn kept_message(message: &str) -> String {
+    let head = &message[..message.floor_char_boundary(MAX_ERROR_BYTES)];
+    let mut kept = escape_lines(head).into_owned();
+    kept.truncate(kept.floor_char_boundary(MAX_ERROR_BYTES));
+    kept
 }
 
 impl Wire for DiscoveryRequest {
@@ -433,6 +437,18 @@ mod tests {
             .message
             .len();
         assert_eq!(kept, MAX_ERROR_BYTES);
+    }
+
+    #[test]
+    fn rejection_messages_cannot_move_the_cursor() {
+        assert_eq!(
+            kept_message("listener a: bad\nlistener b: \u{1b}[2J\u{202e}"),
+            "listener a: bad\nlistener b: \\u{1b}[2J\\u{202e}"
+        );
+        assert_eq!(
+            kept_message(&"\u{1b}".repeat(10_000)).len(),
+            MAX_ERROR_BYTES
+        );
     }
 
     #[test]

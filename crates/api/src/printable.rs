@@ -1,0 +1,171 @@
+//! Text that clients, annotations and proxies choose, made safe to show to operators: in logs,
+//! statuses, terminals and commands that they may copy.
+//!
+//! Log lines are escaped as a whole by [`EscapedLines`], output of commands by [`escape_lines`], so
+//! that no caller can forget it.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io;
+
+/// What stands for the part of an [`excerpt`] that is left out.
+const OMITTED: &str = "…";
+
+/// Whether a character could change how the text around it is shown, or starts a new line:
+/// control characters, line separators, marks of direction, and characters without a width.
+#[must_use]
+pub fn is_unprintable(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{61c}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{2069}'
+                | '\u{feff}'
+        )
+}
+
+/// `text` in one line, with unprintable characters as in Rust's string literals: `\n`, `\u{1b}`.
+#[must_use]
+pub fn escape(text: &str) -> Cow<'_, str> {
+    escape_except(text, &[])
+}
+
+/// As [`escape`], but the lines of `text` stay lines, and tabs stay tabs.
+#[must_use]
+pub fn escape_lines(text: &str) -> Cow<'_, str> {
+    escape_except(text, &['\n', '\t'])
+}
+
+/// The first characters of `text`, `max` at most after escaping, in one line. Where something is
+/// left out, the last one is `…`.
+#[must_use]
+pub fn excerpt(text: &str, max: usize) -> String {
+    let head: String = text.chars().take(max.saturating_add(1)).collect();
+    let escaped = escape(&head);
+    if escaped.chars().count() <= max {
+        return escaped.into_owned();
+    }
+
+    let kept = escaped.chars().take(max.saturating_sub(1));
+    kept.chain(OMITTED.chars()).collect()
+}
+
+/// `text` as one word of a POSIX shell: unchanged if it needs no quotes.
+#[must_use]
+pub fn shell_word(text: &str) -> Cow<'_, str> {
+    let is_plain =
+        |character: char| character.is_ascii_alphanumeric() || "._-/:=@%+,".contains(character);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+
+    let escaped = escape(text);
+    Cow::Owned(format!("'{}'", escaped.replace('\'', r"'\''")))
+}
+
+fn escape_except<'a>(text: &'a str, allowed: &[char]) -> Cow<'a, str> {
+    let stays = |character: char| !is_unprintable(character) || allowed.contains(&character);
+    if text.chars().all(stays) {
+        return Cow::Borrowed(text);
+    }
+
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        match character {
+            character if stays(character) => escaped.push(character),
+            '\n' => escaped.push_str("\\n"),
+            '\r' => escaped.push_str("\\r"),
+            '\t' => escaped.push_str("\\t"),
+            other => {
+                write!(escaped, "\\u{{{:x}}}", u32::from(other)).expect("a String takes all text");
+            }
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+/// A writer of log lines: each write is one line, with a line break at its end and none within.
+///
+/// `tracing_subscriber` formats an event into a buffer and writes it at once.
+#[derive(Debug)]
+pub struct EscapedLines<W>(pub W);
+
+impl<W: io::Write> io::Write for EscapedLines<W> {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.write_all(buffer)?;
+        Ok(buffer.len())
+    }
+
+    fn write_all(&mut self, buffer: &[u8]) -> io::Result<()> {
+        // Bytes that are not UTF-8 can only come from a fault of the formatter; what is readable
+        // of the line still helps.
+        let text = String::from_utf8_lossy(buffer);
+        let (line, end) = match text.strip_suffix('\n') {
+            Some(line) => (line, "\n"),
+            None => (&*text, ""),
+        };
+
+        match escape(line) {
+            Cow::Borrowed(_) => self.0.write_all(buffer),
+            Cow::Owned(mut escaped) => {
+                escaped.push_str(end);
+                self.0.write_all(escaped.as_bytes())
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn characters_that_move_the_cursor_or_the_direction_are_escaped() {
+        let text = "a\u{1b}[2Jb\nc\u{9b}d\u{202e}e\u{7f}\u{200b}";
+        assert_eq!(
+            escape(text),
+            r"a\u{1b}[2Jb\nc\u{9b}d\u{202e}e\u{7f}\u{200b}"
+        );
+
+        assert!(matches!(escape("grün, 日本 \\n"), Cow::Borrowed(_)));
+        assert_eq!(escape_lines("a\n\tb\r\x07"), "a\n\tb\\r\\u{7}");
+    }
+
+    #[test]
+    fn excerpts_are_bounded_after_escaping() {
+        assert_eq!(excerpt("short", 10), "short");
+        assert_eq!(excerpt("0123456789", 5), "0123…");
+        assert_eq!(excerpt(&"\u{1b}".repeat(1000), 10), r"\u{1b}\u{…");
+        assert_eq!(excerpt("", 0), "");
+    }
+
+    #[test]
+    fn words_of_a_shell_are_quoted_where_they_need_it() {
+        assert_eq!(shell_word("web-1.shop"), "web-1.shop");
+        assert_eq!(shell_word("x;reboot;#.evil"), "'x;reboot;#.evil'");
+        assert_eq!(shell_word("it's $(id)"), r"'it'\''s $(id)'");
+        assert_eq!(shell_word(""), "''");
+        assert_eq!(shell_word("a\nb"), r"'a\nb'");
+    }
+
+    #[test]
+    fn a_log_line_stays_one_line() {
+        let mut written = Vec::new();
+        let mut log = EscapedLines(&mut written);
+        log.write_all(b"INFO connected proxy=x\nERROR forged\n")
+            .unwrap();
+        log.write_all(b"plain\n").unwrap();
+        assert_eq!(
+            String::from_utf8(written).unwrap(),
+            "INFO connected proxy=x\\nERROR forged\nplain\n"
+        );
+    }
+}
