@@ -16,10 +16,6 @@ use navarch_envoy::gateway_api::check_pair;
 pub(crate) const KEY_OF: &str = "redacted key of ";
 /// Prefix of any other redacted value.
 const REDACTED: &str = "redacted ";
-/// The annotation in which kubectl keeps the applied manifest, data included.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Minimum length of values that are searched for in annotations.
-const MIN_SECRET_LENGTH: usize = 6;
 /// The PEM labels that are not secret.
 const PUBLIC: [&str; 3] = ["CERTIFICATE", "X509 CRL", "TRUSTED CERTIFICATE"];
 
@@ -57,13 +53,9 @@ impl Redactor {
             .iter()
             .map(|(name, value)| (name.clone(), self.value(name, value, &secret.spec)))
             .collect();
-        let annotations = secret.meta.annotations.iter();
-        let kept = annotations.filter(|(key, value)| {
-            key.as_ref() != LAST_APPLIED && !contains_secret(value, &secret.spec)
-        });
-        redacted.meta.annotations = kept
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect();
+        // Tools keep whole manifests in annotations: as JSON, compressed, in parts. Navarch reads
+        // none of a Secret's.
+        redacted.meta.annotations = Default::default();
         redacted
     }
 
@@ -96,22 +88,6 @@ impl Redactor {
 
         SecretBytes::new(text.into_bytes())
     }
-}
-
-/// Whether an annotation contains a value of a Secret, as text or in base64.
-fn contains_secret(annotation: &str, secret: &Secret) -> bool {
-    use base64::Engine as _;
-    use base64::prelude::BASE64_STANDARD;
-
-    let values = secret
-        .data
-        .values()
-        .map(SecretBytes::expose)
-        .filter(|value| value.len() >= MIN_SECRET_LENGTH && !is_public(value));
-    values.into_iter().any(|value| {
-        let plain = std::str::from_utf8(value).is_ok_and(|text| annotation.contains(text.trim()));
-        plain || annotation.contains(&BASE64_STANDARD.encode(value))
-    })
 }
 
 /// Whether bytes are only certificates and revocation lists in PEM, and whitespace.
@@ -210,6 +186,26 @@ mod tests {
             .secret(&Redactor::new().secret(&all));
         let value = |key: &str| restored.spec.data[key].expose().clone();
         assert_eq!(check_pair(&value("tls.crt"), &value("tls.key")), Ok(()));
+    }
+
+    #[test]
+    fn no_form_of_a_key_in_an_annotation_is_kept() {
+        use base64::Engine as _;
+        use base64::prelude::BASE64_STANDARD;
+
+        let key = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49\n-----END PRIVATE KEY-----\n";
+        let manifest = serde_json::json!({ "stringData": { "tls.key": key } }).to_string();
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        std::io::Write::write_all(&mut packed, manifest.as_bytes()).unwrap();
+        let packed = BASE64_STANDARD.encode(packed.finish().unwrap());
+        let (half, _) = key.split_at(40);
+
+        for annotation in [key, &manifest, &packed, half] {
+            let all = secret(&[("tls.key", key)], annotation);
+            let text = written(&all);
+            assert!(!text.contains(annotation), "{annotation}: {text}");
+            assert!(!text.contains("MIGH"), "{annotation}: {text}");
+        }
     }
 
     #[test]
