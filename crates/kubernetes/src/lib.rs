@@ -9,6 +9,9 @@ use kube::core::Status;
 use kube::runtime::watcher;
 use serde_json::{Value, json};
 
+/// The length of the longest name of an object, in bytes.
+const MAX_NAME_BYTES: usize = 253;
+
 /// An error of the client in one line for a log. kube's own text has the API server's whole answer
 /// a second time, in the syntax of Rust's `Debug`.
 #[derive(Clone, Copy)]
@@ -42,6 +45,37 @@ fn status<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Status> {
         Some(kube::Error::Api(status)) => Some(status),
         Some(_) => None,
         None => error.downcast_ref::<Status>(),
+    }
+}
+
+/// A name that cannot be an object's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no name of an object: lower case letters, digits, '-' and '.' are allowed, 253 characters at most"
+)]
+pub struct InvalidName(pub String);
+
+/// A name that becomes part of a path of the API server, if it is a DNS subdomain (RFC 1123). The
+/// client does not escape names, so `../secrets/x` would be another object's path.
+///
+/// # Errors
+/// If it is not.
+pub fn object_name(name: &str) -> Result<&str, InvalidName> {
+    let is_label = |label: &str| {
+        let is_edge = |byte: Option<&u8>| {
+            byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+        };
+        let bytes = label.as_bytes();
+        let is_inner =
+            |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
+        is_edge(bytes.first()) && is_edge(bytes.last()) && bytes.iter().all(is_inner)
+    };
+
+    if name.len() <= MAX_NAME_BYTES && name.split('.').all(is_label) {
+        Ok(name)
+    } else {
+        // Longer ones are only ever quoted in errors.
+        Err(InvalidName(name.chars().take(MAX_NAME_BYTES).collect()))
     }
 }
 
@@ -116,6 +150,35 @@ pub fn is_stale(error: &kube::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_cannot_leave_the_path_of_their_kind() {
+        let longest = "a".repeat(MAX_NAME_BYTES);
+        for name in ["web", "web-1.shop", "0", &*longest] {
+            assert_eq!(object_name(name), Ok(name));
+        }
+
+        let too_long = "a".repeat(MAX_NAME_BYTES + 1);
+        for name in [
+            "",
+            ".",
+            "..",
+            "../../kube-system/x",
+            "a/status",
+            "a%2Fb",
+            "a?b",
+            "a#b",
+            "A",
+            "-a",
+            "a-",
+            "a..b",
+            "a b",
+            "a\n",
+            &*too_long,
+        ] {
+            assert!(object_name(name).is_err(), "{name:?}");
+        }
+    }
 
     fn refused() -> kube::Error {
         let message =

@@ -9,6 +9,7 @@ use kube::runtime::watcher::Event;
 use navarch_api::gateway_api::{GatewayClass, KubernetesGateway, ListenerSet};
 use navarch_api::object::NamespacedName;
 use navarch_api::text_map::TextMap;
+use navarch_kubernetes::object_name;
 use navarch_webhook::inject::Injector;
 use serde_json::Value;
 
@@ -314,7 +315,13 @@ impl ClusterState {
                 });
             }
             Some(Ok(map)) => match self.parameters.get(map) {
-                None => return Ok(Plan::Reads(map.clone())),
+                None => {
+                    object_name(&map.name).map_err(|error| ObjectsError::Name {
+                        field: "infrastructure.parametersRef.name",
+                        error,
+                    })?;
+                    return Ok(Plan::Reads(map.clone()));
+                }
                 Some(None) => return Err(ObjectsError::NoParameters(map.name.to_string())),
                 Some(Some(data)) => overlays.push(data),
             },

@@ -73,6 +73,11 @@ impl Holder {
     }
 }
 
+/// The annotation with another name for the objects of a Gateway.
+pub(super) const NAME_OVERRIDE: &str = "gateway.istio.io/name-override";
+/// The annotation with the ServiceAccount of a Gateway's pods.
+pub(super) const SERVICE_ACCOUNT: &str = "gateway.istio.io/service-account";
+
 /// Names, labels and annotations of a Gateway's objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Metadata {
@@ -135,9 +140,8 @@ impl Metadata {
         };
 
         let mut made = Self {
-            deployment: annotation_value("gateway.istio.io/name-override")
-                .unwrap_or_else(|| usual.clone()),
-            service_account: annotation_value("gateway.istio.io/service-account").unwrap_or(usual),
+            deployment: annotation_value(NAME_OVERRIDE).unwrap_or_else(|| usual.clone()),
+            service_account: annotation_value(SERVICE_ACCOUNT).unwrap_or(usual),
             service_type: service_type
                 .map_or(class.service_type, String::as_str)
                 .to_owned(),

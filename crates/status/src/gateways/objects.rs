@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 
 use navarch_api::gateway_api::{KubernetesGateway, Listener};
+use navarch_kubernetes::{InvalidName, object_name};
 use navarch_webhook::inject::{GatewayRequest, InjectError, Injector};
 use serde_json::Value;
 
 use super::MANAGED;
 use super::classes::ClassInfo;
-use super::metadata::Metadata;
+use super::metadata::{Metadata, NAME_OVERRIDE, SERVICE_ACCOUNT};
 use super::overlays::{Data, with_overlays};
 use super::ports::ports;
 use super::settings::GatewayControllerSettings;
@@ -72,6 +73,15 @@ pub enum ObjectsError {
         /// The key of the ConfigMap, such as `deployment`.
         key: String,
     },
+    /// An annotation or a reference names an object by what cannot be a name.
+    #[error("{field}: {error}")]
+    Name {
+        /// The annotation or the field of the Gateway.
+        field: &'static str,
+        /// The name.
+        #[source]
+        error: InvalidName,
+    },
     /// A template renders an object of an unsupported kind.
     #[error("the template renders {version} {kind}, which is not supported for Gateways")]
     Kind {
@@ -115,6 +125,13 @@ pub fn objects(
     };
 
     let metadata = Metadata::of(gateway, spec, class, settings, &injector.network());
+    for (field, name) in [
+        (NAME_OVERRIDE, &metadata.deployment),
+        (SERVICE_ACCOUNT, &metadata.service_account),
+    ] {
+        object_name(name).map_err(|error| ObjectsError::Name { field, error })?;
+    }
+
     let listeners = spec
         .listeners
         .iter()
@@ -162,6 +179,11 @@ fn meta<'a>(object: &'a Value, field: &str) -> &'a str {
 /// Checks that the name and namespace of a rendered object are the Gateway's.
 fn check(object: &Value, gateway: &Value, metadata: &Metadata) -> Result<(), ObjectsError> {
     let name = meta(object, "name");
+    object_name(name).map_err(|error| ObjectsError::Name {
+        field: "metadata.name",
+        error,
+    })?;
+
     let is_named = name == metadata.deployment
         || name == metadata.service_account
         || (!name.is_empty() && name.starts_with(meta(gateway, "name")));

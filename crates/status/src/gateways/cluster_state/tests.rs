@@ -272,6 +272,33 @@ fn config_maps_are_laid_over_those_of_the_class_first() {
 }
 
 #[test]
+fn names_from_annotations_and_references_cannot_leave_the_namespace() {
+    let outside = "../../kube-system/x";
+
+    for annotation in [
+        "gateway.istio.io/name-override",
+        "gateway.istio.io/service-account",
+    ] {
+        let mut fixture = Fixture::new();
+        let annotations = json!({ "annotations": { annotation: outside } });
+        fixture.gateway(&annotations, &json!({}));
+        let refused = fixture.plan().err().map(|error| error.to_string());
+        assert!(
+            refused.is_some_and(|text| text.starts_with(annotation)),
+            "{annotation}"
+        );
+    }
+
+    let mut fixture = Fixture::new();
+    let parameters = json!({ "group": "", "kind": "ConfigMap", "name": "../secrets/x" });
+    fixture.gateway(
+        &json!({}),
+        &json!({ "infrastructure": { "parametersRef": parameters } }),
+    );
+    assert!(matches!(fixture.plan(), Err(ObjectsError::Name { .. })));
+}
+
+#[test]
 fn listener_sets_that_may_attach_have_ports() {
     let mut fixture = Fixture::new();
     let set = |name: &str, namespace: &str, port: i32| {
