@@ -2,8 +2,10 @@
 //! or send its files elsewhere, so only inline data is used (Istio's `sanitizeKubeConfig`).
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
+use navarch_api::regular_file;
 
 use super::super::api_rate::ApiRate;
 use super::super::kubernetes;
@@ -21,6 +23,17 @@ pub(crate) enum KubeconfigError {
         "the kubeconfig uses {0}, which is not allowed; see PILOT_INSECURE_MULTICLUSTER_KUBECONFIG_OPTIONS"
     )]
     Insecure(String),
+    /// A file that it names cannot be used.
+    #[error("the kubeconfig names the file {path} as {option}")]
+    File {
+        /// The name of the field.
+        option: &'static str,
+        /// The file.
+        path: String,
+        /// Why not.
+        #[source]
+        error: std::io::Error,
+    },
     /// No client can be created from it.
     #[error("failed to create a client from the kubeconfig")]
     Unusable(#[source] anyhow::Error),
@@ -45,7 +58,17 @@ pub(crate) async fn client(
         if let Some(option) = insecure_option(auth, allowed) {
             return Err(KubeconfigError::Insecure(option));
         }
+        check_files_of_user(auth).await?;
     }
+
+    for cluster in config
+        .clusters
+        .iter()
+        .filter_map(|named| named.cluster.as_ref())
+    {
+        check_files_of_cluster(cluster, allowed).await?;
+    }
+
     let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await;
     let config = config.map_err(|error| KubeconfigError::Unreadable(error.to_string()))?;
     kubernetes::client_of(config, rate).map_err(KubeconfigError::Unusable)
@@ -121,6 +144,52 @@ fn insecure_option(auth: &AuthInfo, allowed: &BTreeSet<String>) -> Option<String
         .map(|(name, _)| name.to_owned())
 }
 
+/// The field of a cluster that names a file. istiod allows it; here it needs leave as the others do.
+const CERTIFICATE_AUTHORITY: &str = "certificateAuthority";
+
+/// Rejects a cluster that names a file without leave, or one that cannot be read.
+async fn check_files_of_cluster(
+    cluster: &Cluster,
+    allowed: &BTreeSet<String>,
+) -> Result<(), KubeconfigError> {
+    let Some(path) = named_file(cluster.certificate_authority.as_deref()) else {
+        return Ok(());
+    };
+    if !allowed.contains(CERTIFICATE_AUTHORITY) {
+        return Err(KubeconfigError::Insecure(CERTIFICATE_AUTHORITY.to_owned()));
+    }
+
+    check_file(CERTIFICATE_AUTHORITY, path).await
+}
+
+/// Rejects a user that names files which cannot be read.
+async fn check_files_of_user(auth: &AuthInfo) -> Result<(), KubeconfigError> {
+    for (option, path) in [
+        ("clientKey", &auth.client_key),
+        ("clientCertificate", &auth.client_certificate),
+        ("tokenFile", &auth.token_file),
+    ] {
+        if let Some(path) = named_file(path.as_deref()) {
+            check_file(option, path).await?;
+        }
+    }
+    Ok(())
+}
+
+fn named_file(path: Option<&str>) -> Option<&str> {
+    path.filter(|path| !path.is_empty())
+}
+
+/// Reads a file before the client does, which would wait at a FIFO, and read a device without end.
+async fn check_file(option: &'static str, path: &str) -> Result<(), KubeconfigError> {
+    let read = regular_file::read_async(Path::new(path), regular_file::MAX_SETTINGS_BYTES).await;
+    read.map(drop).map_err(|error| KubeconfigError::File {
+        option,
+        path: path.to_owned(),
+        error,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,6 +238,40 @@ mod tests {
 
         let allowed = refusal("{tokenFile: /nowhere/token}", &["tokenFile"]).await;
         assert!(!allowed.contains("not allowed"), "{allowed}");
+    }
+
+    #[tokio::test]
+    async fn files_need_leave_and_must_be_regular() {
+        let with_ca = |path: &str| {
+            config("{token: secret}").replace(
+                "server: 'https",
+                &format!("certificate-authority: {path}, server: 'https"),
+            )
+        };
+        let refusal = async |path: &str, allowed: &[&str]| {
+            let allowed = allowed.iter().map(|name| (*name).to_owned()).collect();
+            let made = client(with_ca(path).as_bytes(), &allowed, None).await;
+            made.err()
+                .map(|error| error.to_string())
+                .unwrap_or_default()
+        };
+
+        let reason = refusal("/dev/zero", &[]).await;
+        assert!(
+            reason.contains("uses certificateAuthority, which is not allowed"),
+            "{reason}"
+        );
+
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for path in ["/dev/zero", "/nowhere/ca.crt", fifo.to_str().unwrap()] {
+            let reason = refusal(path, &["certificateAuthority"]).await;
+            assert!(
+                reason.contains("names the file") && reason.contains(path),
+                "{path}: {reason}"
+            );
+        }
     }
 
     #[tokio::test]
