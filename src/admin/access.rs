@@ -10,7 +10,7 @@ use std::sync::Arc;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::request::Parts;
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -43,6 +43,10 @@ pub(super) async fn guard(
     next: Next,
 ) -> Response {
     let (mut head, body) = request.into_parts();
+    if head.method.is_safe() && has_effect(&head.uri) {
+        return only_post();
+    }
+
     match visibility(&state, &head).await {
         Ok(Visibility::Nothing) => StatusCode::FORBIDDEN.into_response(),
         Ok(visibility) => {
@@ -51,6 +55,29 @@ pub(super) async fn guard(
         }
         Err(refused) => refused.into_response(),
     }
+}
+
+/// Whether a request for this URI changes something: a link or an image on a page of another site
+/// must not, so it takes a POST.
+fn has_effect(uri: &Uri) -> bool {
+    let wants = |name: &str| {
+        let parameters = uri.query().unwrap_or_default().split('&');
+        parameters
+            .filter_map(|parameter| parameter.split_once('='))
+            .any(|(key, value)| key == name && !value.is_empty())
+    };
+    match page(uri.path()) {
+        "adsz" => wants("push"),
+        "cachez" => wants("clear"),
+        "force_disconnect" => true,
+        _ => false,
+    }
+}
+
+fn only_post() -> Response {
+    let text = "this page has an effect: request it with POST, such as navarch request POST\n";
+    let allow = [(header::ALLOW, "POST")];
+    (StatusCode::METHOD_NOT_ALLOWED, allow, text).into_response()
 }
 
 /// What a request may see of the page at its path.
@@ -106,14 +133,23 @@ pub fn is_of_this_machine(uri: &Uri, headers: &HeaderMap) -> bool {
     !is_of_another_site(headers) && names_local_host(uri, headers)
 }
 
-/// Whether a browser marks the request as cross-site: some pages have effects.
+/// Whether a browser marks the request as cross-site. Browsers send `Sec-Fetch-Site` only to hosts
+/// that they call trustworthy, and `Origin` with requests that could change something.
 fn is_of_another_site(headers: &HeaderMap) -> bool {
     let mut sites = headers.get_all("sec-fetch-site").iter();
+    let mut origins = headers.get_all(header::ORIGIN).iter();
+    let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
+    let is_own = |origin: &HeaderValue| {
+        let authority = origin.as_bytes().strip_prefix(b"http://");
+        authority.is_some() && authority == host
+    };
+
     sites.any(|site| !matches!(site.as_bytes(), b"none" | b"same-origin"))
+        || origins.any(|origin| !is_own(origin))
 }
 
-/// Whether a request names this machine as its host: by `localhost` or an address, which no other
-/// site can have.
+/// Whether a request names this machine as its host: by `localhost` or a loopback address. Another
+/// address is one that other machines use, too, as with a forwarded port that they can reach.
 fn names_local_host(uri: &Uri, headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = match (hosts.next(), hosts.next()) {
@@ -137,7 +173,8 @@ fn names_local_host(uri: &Uri, headers: &HeaderMap) -> bool {
 
     let is_of_uri = |uri: &Authority| uri.host() == host.host();
     let name = host.host().trim_start_matches('[').trim_end_matches(']');
-    let is_local = name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok();
+    let is_loopback = |address: IpAddr| address.to_canonical().is_loopback();
+    let is_local = name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(is_loopback);
     is_local && uri.authority().is_none_or(is_of_uri)
 }
 
@@ -178,7 +215,7 @@ mod tests {
             "127.0.0.1",
             "127.0.0.1:15014",
             "[::1]:8080",
-            "10.0.0.1:8080",
+            "[::ffff:127.0.0.1]:8080",
         ] {
             assert!(is_meant("/debug/syncz", &[host]), "{host}");
         }
@@ -187,6 +224,9 @@ mod tests {
 
         for host in [
             "evil.example",
+            "0.0.0.0:15014",
+            "10.0.0.1:8080",
+            "[fd00::1]:8080",
             "localhost.evil.example",
             "127.0.0.1.evil.example:8080",
             "",
@@ -199,6 +239,47 @@ mod tests {
         assert!(!is_meant("/debug/syncz", &["localhost", "evil.example"]));
         assert!(!is_meant("http://evil.example/debug/syncz", &["localhost"]));
         assert!(!is_meant("http://evil.example/debug/syncz", &[]));
+    }
+
+    #[test]
+    fn requests_that_change_something_take_a_post() {
+        for (uri, expected) in [
+            ("/debug/adsz", false),
+            ("/debug/adsz?proxyID=a&push=true", true),
+            ("/debug/adsz?push=", false),
+            ("/debug/cachez?sizes=true", false),
+            ("/debug/cachez?clear=1", true),
+            ("/debug/cachez/?clear=1", true),
+            ("/debug/force_disconnect?proxyID=a", true),
+            ("/debug/syncz?push=true&clear=true", false),
+        ] {
+            assert_eq!(has_effect(&uri.parse().unwrap()), expected, "{uri}");
+        }
+    }
+
+    #[test]
+    fn requests_with_a_foreign_origin_are_not_local() {
+        let headers = |origin: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, "localhost:15014".parse().unwrap());
+            if let Some(origin) = origin {
+                headers.insert(header::ORIGIN, origin.parse().unwrap());
+            }
+            headers
+        };
+
+        for origin in [None, Some("http://localhost:15014")] {
+            assert!(!is_of_another_site(&headers(origin)), "{origin:?}");
+        }
+        for origin in [
+            "http://evil.example",
+            "http://localhost:8080",
+            "https://localhost:15014",
+            "null",
+            "",
+        ] {
+            assert!(is_of_another_site(&headers(Some(origin))), "{origin:?}");
+        }
     }
 
     #[test]

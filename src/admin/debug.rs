@@ -172,12 +172,12 @@ const PROFILES: &str = "pprof/";
 /// The pages about the mesh; the server must add access control.
 pub(super) fn pages(state: &AdminState) -> Router<AdminState> {
     let mut pages = Router::new()
-        .route("/debug/adsz", get(syncz::adsz))
+        .route("/debug/adsz", get(syncz::adsz).post(syncz::adsz))
         .route("/debug/ambientz", get(ambientz::ambientz))
         .route("/debug/applied", get(applied::applied))
         .route("/debug/authorizationz", get(policies::authorizationz))
         .route("/debug/ca", get(ca::status).post(ca::command))
-        .route("/debug/cachez", get(cachez::cachez))
+        .route("/debug/cachez", get(cachez::cachez).post(cachez::cachez))
         .route("/debug/clusterz", get(clusterz::clusterz))
         .route("/debug/connections", get(syncz::connections))
         .route(
@@ -231,7 +231,10 @@ pub(super) fn pages(state: &AdminState) -> Router<AdminState> {
         .route("/debug/why/push", get(why::push));
 
     if state.unsafe_pages {
-        pages = pages.route("/debug/force_disconnect", get(syncz::force_disconnect));
+        pages = pages.route(
+            "/debug/force_disconnect",
+            get(syncz::force_disconnect).post(syncz::force_disconnect),
+        );
     }
 
     pages
