@@ -11,7 +11,6 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKey
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 use super::Clock;
 use super::ca::{
@@ -21,6 +20,7 @@ use super::tls_rules::TlsRules;
 use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
 use navarch_api::kubernetes::SecretBytes;
 use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
+use navarch_net::deadline::Deadline;
 use navarch_pki::pem::{self, PemError};
 
 /// Lifetime of a server certificate that the CA issues.
@@ -305,7 +305,8 @@ impl Renewal {
             clock,
         } = self;
 
-        let mut due = Instant::now() + half_life(&authority.get(), requested.as_ref(), clock());
+        let wait = half_life(&authority.get(), requested.as_ref(), clock());
+        let mut due = Deadline::after(wait, clock());
         let mut ends = false;
         let mut events = FileEvents::of_files(files.0.keys().map(PathBuf::as_path));
 
@@ -319,7 +320,7 @@ impl Renewal {
                         continue;
                     }
                 }
-                () = tokio::time::sleep_until(due) => {}
+                () = due.passed(clock) => {}
                 () = files_change(&config, &mut files, &mut events) => {}
                 () = roots_change(&config, requested.as_ref()) => {}
             }
@@ -359,7 +360,7 @@ impl Renewal {
                 }
             };
 
-            due = Instant::now() + wait;
+            due = Deadline::after(wait, clock());
         }
     }
 }

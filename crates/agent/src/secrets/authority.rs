@@ -14,6 +14,7 @@ use super::{Secret, Secrets, replace};
 use crate::metrics::AgentMetrics;
 use crate::{Clock, random};
 use navarch_net::backoff::Backoff;
+use navarch_net::deadline::Deadline;
 
 /// Minimum interval of successful renewals, so that a CA with certificates of a few seconds is not
 /// overloaded.
@@ -66,11 +67,11 @@ pub(super) async fn renew_certificate(
     let mut backoff = RETRY;
     let mut known_roots: Option<Bytes> = None;
     let mut ends: Option<SystemTime> = None;
-    let mut due = Instant::now();
+    let mut due = Deadline::after(Duration::ZERO, clock());
 
     loop {
         tokio::select! {
-            () = tokio::time::sleep_until(due) => {}
+            () = due.passed(clock) => {}
             () = secrets.0.renew.notified() => {}
             Ok(()) = bundle.changed() => {
                 if roots_too && let Some(roots) = &known_roots {
@@ -99,7 +100,7 @@ pub(super) async fn renew_certificate(
                     .wait(now, issued.ends, now, random::unit())
                     .max(MIN_RENEWAL_INTERVAL);
 
-                due = Instant::now() + wait;
+                due = Deadline::after(wait, clock());
                 ends = Some(issued.ends);
                 let renewed_in = Duration::from_secs(wait.as_secs());
                 tracing::info!(?renewed_in, "generated a new workload certificate");
@@ -127,7 +128,7 @@ pub(super) async fn renew_certificate(
                 let wait = left
                     .filter(|left| !left.is_zero())
                     .map_or(wait, |left| wait.min(left.max(MIN_RENEWAL_INTERVAL)));
-                due = Instant::now() + wait;
+                due = Deadline::after(wait, clock());
                 let error: &dyn std::error::Error = &error;
                 tracing::warn!(error, again_in = ?wait, "failed to renew the workload certificate");
             }
