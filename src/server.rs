@@ -49,6 +49,7 @@ mod trust;
 mod webhooks;
 mod workloads;
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -73,6 +74,7 @@ pub use publishing::PublishedObjects;
 pub use recording::RecordConfig;
 pub use remotes::RemotesConfig;
 pub(crate) use remotes::kubeconfig as remote_kubeconfig;
+pub use rollout::QueryNamespaces;
 pub use security::{SecurityConfig, StreamRules};
 pub use source_address::{SourceAddress, SourceAddressError, XdsServer};
 pub use sources::SourcesConfig;
@@ -145,6 +147,8 @@ pub struct Config {
     /// `NAVARCH_PROMETHEUS_URL`: the Prometheus that decides whether a rollout may advance; `None`
     /// if there is none.
     pub prometheus: Option<String>,
+    /// `NAVARCH_ROLLOUT_QUERY_NAMESPACES`: whose rollouts it may decide about.
+    pub query_namespaces: QueryNamespaces,
     /// Where inputs and responses are recorded; `None` without a recording.
     pub record: Option<RecordConfig>,
     /// `OTEL_*`: how traces of changes are sent to a collector; `None` without traces.
@@ -180,6 +184,8 @@ pub struct Config {
     pub ctrlz: ListenAddress,
     /// The log levels, by scope.
     pub log_scopes: LogScopes,
+    /// The environment variables whose values ControlZ shows.
+    pub shown_variables: BTreeSet<String>,
     /// `POD_NAME`: the name of this replica; empty if unset.
     pub pod: Arc<str>,
     /// Maximum number of open files and connections of the process (`RLIMIT_NOFILE`).

@@ -2,7 +2,9 @@
 //!
 //! Pages are plain tables; tools use the JSON below: `istioctl admin log` requests `/scopej`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Path, Request, State};
@@ -31,23 +33,34 @@ const TOPICS: [(&str, &str); 7] = [
     ("version", "Version"),
     ("metric", "Metrics"),
 ];
-/// Parts of the names of variables whose values are hidden.
-const SECRET: [&str; 4] = ["SECRET", "PASSWORD", "CREDENTIAL", "PRIVATE_KEY"];
+
+/// What stands for the values of other environment variables.
+const HIDDEN: &str = "[hidden]";
 
 /// The state that ControlZ reads.
 #[derive(Clone, Debug)]
 struct Control {
     admin: AdminState,
     scopes: LogScopes,
+    /// The environment variables whose values are shown.
+    variables: Arc<BTreeSet<String>>,
 }
 
 /// The service of the port: for the same machine only, as callers are not authenticated and may end
 /// the process.
-pub fn control_routes(admin: AdminState, scopes: LogScopes) -> Router {
+pub fn control_routes(
+    admin: AdminState,
+    scopes: LogScopes,
+    shown_variables: BTreeSet<String>,
+) -> Router {
     let metrics = Router::new()
         .route("/metrics", get(health::metrics))
         .with_state(admin.clone());
-    let control = Control { admin, scopes };
+    let control = Control {
+        admin,
+        scopes,
+        variables: Arc::new(shown_variables),
+    };
     let mut routes = Router::new()
         .route("/", get(home))
         .route("/homej/exit", put(exit))
@@ -114,7 +127,7 @@ fn topic(control: &Control, name: &str) -> Value {
         }),
         "scope" => control.scopes.list().into_iter().map(one).collect(),
         "mem" => Value::Object(memory()),
-        "env" => variables(),
+        "env" => variables(&control.variables),
         "proc" => process(),
         "arg" => std::env::args().collect(),
         _ => control.admin.build.info(),
@@ -222,23 +235,22 @@ fn memory() -> Map<String, Value> {
         .collect()
 }
 
-/// The environment, without values that are secret by their names.
-fn variables() -> Value {
-    let variables: BTreeMap<String, String> = std::env::vars_os()
-        .map(|(name, value)| {
-            (
-                name.to_string_lossy().into_owned(),
-                value.to_string_lossy().into_owned(),
-            )
-        })
-        .collect();
-    let one = |(name, value): (String, String)| {
-        let is_secret = SECRET
-            .iter()
-            .any(|word| name.to_ascii_uppercase().contains(word));
-        json!({ "name": name, "value": if is_secret { "[redacted]" } else { &value } })
+/// The environment: all names, and the values of the variables in `shown`.
+fn variables(shown: &BTreeSet<String>) -> Value {
+    let one = |(name, value): (OsString, OsString)| {
+        let name = name.to_string_lossy().into_owned();
+        let value = match shown.contains(&name) {
+            true => value.to_string_lossy().into_owned(),
+            false => HIDDEN.to_owned(),
+        };
+        (name, value)
     };
-    variables.into_iter().map(one).collect()
+    let variables: BTreeMap<String, String> = std::env::vars_os().map(one).collect();
+
+    variables
+        .into_iter()
+        .map(|(name, value)| json!({ "name": name, "value": value }))
+        .collect()
 }
 
 fn process() -> Value {

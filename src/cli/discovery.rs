@@ -1,7 +1,7 @@
 //! `navarch discovery`: the control plane. Flags are pilot-discovery's, in kebab case and in
 //! Istio's own spelling.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use super::pilot_flags::WithoutEffect;
 use super::{connections, files};
 use crate::admin::{Build, DebugSwitches, LogScopes};
 use crate::server::{
-    self, ApiRate, Config, ListenAddress, RecordConfig, RemotesConfig, SecurityConfig,
-    SourceAddress, SourcesConfig, WritingConfig,
+    self, ApiRate, Config, ListenAddress, QueryNamespaces, RecordConfig, RemotesConfig,
+    SecurityConfig, SourceAddress, SourcesConfig, WritingConfig,
 };
 use navarch_api::cluster_settings::McsMode;
 use navarch_api::names::ClusterId;
@@ -225,7 +225,8 @@ impl Discovery {
             &self.without_effect.given(),
         );
 
-        let config = self.config(&variables, log_scopes)?;
+        let mut config = self.config(&variables, log_scopes)?;
+        config.shown_variables = variables.shown();
         let ignored: Vec<String> = variables.ignored().into_iter().map(str::to_owned).collect();
         warn_ignored(
             "environment variables of istiod that have no effect",
@@ -287,6 +288,9 @@ impl Discovery {
             objects_for_all: !environment::flag(variable, "ENABLE_XDS_API_GENERATOR_AUTH", true)?,
             quarantines: environment::flag(variable, "NAVARCH_QUARANTINE", true)?,
             prometheus: variable("NAVARCH_PROMETHEUS_URL").filter(|address| !address.is_empty()),
+            query_namespaces: QueryNamespaces::parse(
+                &variable("NAVARCH_ROLLOUT_QUERY_NAMESPACES").unwrap_or_default(),
+            ),
             resolves_gateways: environment::flag(variable, "RESOLVE_HOSTNAME_GATEWAYS", true)?,
             traces: traces(variables),
             record: self.record.map(|dir| RecordConfig {
@@ -328,6 +332,7 @@ impl Discovery {
             debug: debug(variables, self.profile)?,
             ctrlz: control(&self.ctrlz_address, self.ctrlz_port)?,
             log_scopes,
+            shown_variables: BTreeSet::new(),
             pod: text(variables, "POD_NAME").unwrap_or_default().into(),
             files,
             connections: connections::limits(variable, files)?,

@@ -135,9 +135,17 @@ impl Variables {
         &self.values
     }
 
-    #[cfg(test)]
+    /// The names that were read, whether set or not.
     pub(super) fn read_names(&self) -> BTreeSet<String> {
         self.read_names.lock().clone()
+    }
+
+    /// The variables whose values may be shown to operators: those that were read, without those
+    /// that can hold a credential. All others of the process are none of Navarch's business.
+    pub(super) fn shown(&self) -> BTreeSet<String> {
+        let mut names = self.read_names();
+        names.retain(|name| !may_hold_credential(name));
+        names
     }
 
     /// istiod's variables that are set but were not read, so they have no effect. Variables whose
@@ -159,6 +167,15 @@ impl Variables {
             .map(|(name, _)| *name)
             .collect()
     }
+}
+
+/// Whether the value of a variable that Navarch reads can hold a credential: headers, addresses
+/// with a user in them, and names that say so.
+fn may_hold_credential(name: &str) -> bool {
+    const WORDS: [&str; 5] = ["SECRET", "PASSWORD", "CREDENTIAL", "PRIVATE_KEY", "HEADERS"];
+    const SUFFIXES: [&str; 3] = ["_URL", "_ENDPOINT", "_TOKEN"];
+    WORDS.iter().any(|word| name.contains(word))
+        || SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
 }
 
 /// Reads variables by type.

@@ -38,7 +38,11 @@ pub(super) async fn start(
         port,
         answers: Budget::new(ANSWERS),
     };
-    let routes = control_routes(state.clone(), config.log_scopes.clone());
+    let routes = control_routes(
+        state.clone(),
+        config.log_scopes.clone(),
+        config.shown_variables.clone(),
+    );
     let port = HttpPort {
         open,
         grpc: None,

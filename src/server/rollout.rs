@@ -28,6 +28,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::agree::Agreement;
+pub use self::prometheus::QueryNamespaces;
 use self::prometheus::{Answer, Prometheus};
 use self::proxy_counts::{Members, ProxyCounts, Refusing, chosen, refusing};
 use self::shared::{MIN_STAGE, Shared};
@@ -419,8 +420,10 @@ impl Work {
         let name = name.clone();
         let serial = known.serial;
         let at = known.at;
-        self.queries
-            .spawn(async move { (name, serial, at, prometheus.query(&query).await) });
+        self.queries.spawn(async move {
+            let answer = prometheus.query(name.name.namespace.as_str(), &query).await;
+            (name, serial, at, answer)
+        });
     }
 
     /// Applies a result of Prometheus, if it is still current.

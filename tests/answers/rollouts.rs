@@ -393,6 +393,7 @@ async fn a_failing_query_rolls_a_change_back() {
     let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
     let variables = [
         ("NAVARCH_PROMETHEUS_URL", address.as_str()),
+        ("NAVARCH_ROLLOUT_QUERY_NAMESPACES", "*"),
         ("NAVARCH_ROLLOUT", "50%"),
         ("NAVARCH_ROLLOUT_PAUSE", "0s"),
     ];

@@ -1,5 +1,6 @@
 //! Queries Prometheus for the condition of a rollout.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -17,14 +18,51 @@ const NOWHERE: &str = "NAVARCH_PROMETHEUS_URL is not set, so its query cannot be
 pub(super) struct Prometheus {
     /// Its address; `None` if it is not configured.
     address: Option<String>,
+    /// Whose queries are evaluated.
+    namespaces: QueryNamespaces,
     fetcher: Fetcher,
+}
+
+/// The namespaces whose objects may contain queries: a query reads all that Prometheus has, with
+/// the control plane's access to it, and its result is shown to whoever wrote the object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum QueryNamespaces {
+    /// `*`
+    All,
+    /// These.
+    Only(BTreeSet<String>),
+}
+
+impl QueryNamespaces {
+    /// Reads `NAVARCH_ROLLOUT_QUERY_NAMESPACES`: names separated by commas, or `*`.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let names = text.split(',').map(str::trim);
+        if names.clone().any(|name| name == "*") {
+            return Self::All;
+        }
+        Self::Only(
+            names
+                .filter(|name| !name.is_empty())
+                .map(str::to_owned)
+                .collect(),
+        )
+    }
+
+    fn contain(&self, namespace: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(names) => names.contains(namespace),
+        }
+    }
 }
 
 /// The result of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Holds,
-    /// The condition does not hold: the result.
+    /// The condition does not hold, and why. The value is not part of it: who wrote the query need
+    /// not have the right to read what it counts.
     Fails(String),
     /// The query failed.
     Unknown(String),
@@ -32,7 +70,7 @@ pub(super) enum Answer {
 
 impl Prometheus {
     /// The Prometheus at the address of `NAVARCH_PROMETHEUS_URL`.
-    pub(super) fn new(address: Option<&str>) -> Self {
+    pub(super) fn new(address: Option<&str>, namespaces: QueryNamespaces) -> Self {
         // The operator configures the address, so loopback is allowed.
         let fetcher = Fetcher::new(AddressPolicy {
             allow_loopback: true,
@@ -40,15 +78,22 @@ impl Prometheus {
         });
         Self {
             address: address.map(|address| address.trim_end_matches('/').to_owned()),
+            namespaces,
             fetcher,
         }
     }
 
-    /// Queries once.
-    pub(super) async fn query(&self, query: &str) -> Answer {
+    /// Evaluates the query of an object in this namespace once.
+    pub(super) async fn query(&self, namespace: &str, query: &str) -> Answer {
         let Some(address) = &self.address else {
             return Answer::Unknown(NOWHERE.to_owned());
         };
+        if !self.namespaces.contain(namespace) {
+            return Answer::Unknown(format!(
+                "queries of namespace {namespace} are not evaluated; an operator may add it to \
+                 NAVARCH_ROLLOUT_QUERY_NAMESPACES, or promote the change"
+            ));
+        }
 
         let mut address = format!("{address}/api/v1/query?query=");
 
@@ -99,7 +144,7 @@ fn read(text: &str) -> Answer {
             if holds {
                 Answer::Holds
             } else {
-                Answer::Fails(format!("its result is the scalar {value}"))
+                Answer::Fails("its result is 0 or not a number".to_owned())
             }
         }
         (Some(other @ ("matrix" | "string")), _) => unknown(&format!(
@@ -152,10 +197,41 @@ mod tests {
         assert!(matches!(answer("matrix", "[]"), Answer::Unknown(_)));
     }
 
+    #[test]
+    fn a_result_does_not_contain_the_value() {
+        let Answer::Fails(why) = answer("scalar", r#"[1,"NaN"]"#) else {
+            panic!("it holds")
+        };
+        assert!(!why.contains("NaN"), "{why}");
+    }
+
+    #[tokio::test]
+    async fn only_namespaces_that_an_operator_names_have_queries() {
+        let answer = async |names: &str, namespace: &str| {
+            // Nothing listens there: an error of the connection shows that it was tried.
+            let address = Some("http://127.0.0.1:1");
+            let prometheus = Prometheus::new(address, QueryNamespaces::parse(names));
+            match prometheus.query(namespace, "up").await {
+                Answer::Unknown(why) => why,
+                other @ (Answer::Holds | Answer::Fails(_)) => panic!("{other:?}"),
+            }
+        };
+
+        for (names, namespace) in [("", "evil"), ("istio-system, shop", "evil"), ("shop", "")] {
+            let why = answer(names, namespace).await;
+            assert!(why.contains("NAVARCH_ROLLOUT_QUERY_NAMESPACES"), "{why}");
+        }
+        for (names, namespace) in [("*", "evil"), ("istio-system, shop", "shop")] {
+            let why = answer(names, namespace).await;
+            assert!(!why.contains("NAVARCH_ROLLOUT_QUERY_NAMESPACES"), "{why}");
+        }
+    }
+
     #[tokio::test]
     async fn prometheus_errors_do_not_contain_the_address() {
         let reason = async |address: Option<&str>| {
-            let Answer::Unknown(why) = Prometheus::new(address).query("up").await else {
+            let prometheus = Prometheus::new(address, QueryNamespaces::All);
+            let Answer::Unknown(why) = prometheus.query("shop", "up").await else {
                 panic!("{address:?} answers")
             };
             why

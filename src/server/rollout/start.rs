@@ -46,7 +46,10 @@ pub(in crate::server) async fn start(
         None => None,
     };
 
-    let prometheus = Arc::new(Prometheus::new(config.prometheus.as_deref()));
+    let prometheus = Arc::new(Prometheus::new(
+        config.prometheus.as_deref(),
+        config.query_namespaces.clone(),
+    ));
     let known = BTreeMap::new();
     let queries = JoinSet::new();
     let work = Work {
