@@ -14,10 +14,10 @@
 mod doctor;
 #[path = "answers/fields.rs"]
 mod fields;
-#[path = "secure/issuer.rs"]
-mod issuer;
 #[path = "answers/foreign_text.rs"]
 mod foreign_text;
+#[path = "secure/issuer.rs"]
+mod issuer;
 #[path = "answers/live.rs"]
 mod live;
 #[path = "answers/plans.rs"]

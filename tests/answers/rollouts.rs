@@ -296,20 +296,20 @@ async fn a_namespace_with_many_paused_rollouts_stops_no_other() {
     };
     let all = |timeout| -> String { (0..40).map(|number| hold(number, timeout)).collect() };
     std::fs::write(folder.path().join("evil.yaml"), all(1)).unwrap();
-    until_some("rollouts of the namespace wait for each other", async || {
-        let metrics = navarch.metrics().await.unwrap_or_default();
-        if metrics.contains("navarch_rollouts_waiting 32") {
-            Ok(())
-        } else {
-            Err(metrics)
-        }
-    })
+    until_some(
+        "rollouts of the namespace wait for each other",
+        async || {
+            let metrics = navarch.metrics().await.unwrap_or_default();
+            if metrics.contains("navarch_rollouts_waiting 32") {
+                Ok(())
+            } else {
+                Err(metrics)
+            }
+        },
+    )
     .await;
     let (health, _) = run_command(&navarch, &["doctor"]).await;
-    assert!(
-        health.to_string().contains("8 are in progress"),
-        "{health}"
-    );
+    assert!(health.to_string().contains("8 are in progress"), "{health}");
 
     write(
         folder.path(),

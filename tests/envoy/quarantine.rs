@@ -87,8 +87,7 @@ pub(crate) async fn open(protocol: AdsProtocol) -> Result<(Bookshop, Navarch, En
     )
     .await?;
     let token = issuer.token(json!({"sub": "system:serviceaccount:bookshop:shopper"}));
-    let mut sidecar =
-        bookshop::sidecar_with_token(navarch.xds, protocol, Some(token)).await?;
+    let mut sidecar = bookshop::sidecar_with_token(navarch.xds, protocol, Some(token)).await?;
     sidecar.wait_ready().await?;
     shop.edit("reviews-routing.yaml", "weight: 90", "weight: 100")?;
     shop.edit("reviews-routing.yaml", "weight: 10\n", "weight: 0\n")?;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use navarch::api::object::{Kind, NamespacedName, ObjectRef};
 use navarch::api::any_object::AnyObject;
 use navarch::api::decode::{Outcome, decode_value};
+use navarch::api::object::{Kind, NamespacedName, ObjectRef};
 use navarch::api::uid::Uid;
 use navarch::status::{
     KeptQuarantine, ObjectReport, ObjectReports, QuarantineOutcome, QuarantineStore,
@@ -233,11 +233,17 @@ pub(crate) async fn replicas_share_quarantines_and_their_end(deployed: &Deployed
     assert_eq!(reply.status, 404, "{reply:?}");
 
     // The next edit ends another one.
-    deployed.cluster.apply(&shared("worse").to_string()).unwrap();
+    deployed
+        .cluster
+        .apply(&shared("worse").to_string())
+        .unwrap();
     until("both have the edit", async || both("worse").await).await;
     judge(deployed, before).await;
     until("both serve the version before", async || both("old").await).await;
-    deployed.cluster.apply(&shared("mended").to_string()).unwrap();
+    deployed
+        .cluster
+        .apply(&shared("mended").to_string())
+        .unwrap();
     until("both have the edit", async || both("mended").await).await;
     assert!(one.stop().await.unwrap() && other.stop().await.unwrap());
 }

@@ -144,7 +144,12 @@ impl Shared {
     }
 
     /// Adds the answers that other replicas have stored.
-    pub(super) fn sum(&self, context: &PushContext, object: &AnyObject, own: &Votes) -> SharedVotes {
+    pub(super) fn sum(
+        &self,
+        context: &PushContext,
+        object: &AnyObject,
+        own: &Votes,
+    ) -> SharedVotes {
         let replicas = self.replicas.all(context);
         sum_of(&self.replicas.own, replicas.as_ref(), self.of(object), own)
     }
@@ -363,10 +368,17 @@ mod tests {
         assert_eq!(sum(None, Some(&replicas)), (1, 0, false));
         let reported = kept(vec![report("istiod-2", "web-2")]);
         assert_eq!(sum(Some(&reported), Some(&replicas)), (1, 1, true));
-        assert_eq!(sum(Some(&reported), None), (1, 0, false), "unknown replicas");
+        assert_eq!(
+            sum(Some(&reported), None),
+            (1, 0, false),
+            "unknown replicas"
+        );
 
         // What this one has stored, and one that has ended, do not count.
-        let others = kept(vec![report("istiod-1", "web-3"), report("istiod-9", "web-4")]);
+        let others = kept(vec![
+            report("istiod-1", "web-3"),
+            report("istiod-9", "web-4"),
+        ]);
         assert_eq!(sum(Some(&others), Some(&replicas)), (1, 0, false));
     }
 }

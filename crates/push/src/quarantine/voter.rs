@@ -121,7 +121,11 @@ mod tests {
         // Without an identity, at another address, as another pod, account or namespace.
         assert_eq!(found("web-1.shop", None, [10, 0, 0, 1]), None);
         assert_eq!(found("web-1.shop", web, [10, 0, 0, 9]), None);
-        assert_eq!(found("web-2.shop", web, [10, 0, 0, 1]), None, "it has ended");
+        assert_eq!(
+            found("web-2.shop", web, [10, 0, 0, 1]),
+            None,
+            "it has ended"
+        );
         assert_eq!(found("web-3.shop", web, [10, 0, 0, 1]), None);
         for other in [
             "spiffe://cluster.local/ns/shop/sa/other",
