@@ -282,7 +282,6 @@ impl fmt::Debug for Environment {
 }
 
 impl Default for Settings {
-    #[expect(clippy::too_many_lines, reason = "one line for each setting")]
     fn default() -> Self {
         Self {
             cluster_id: ClusterId::new("Kubernetes"),
