@@ -50,7 +50,7 @@ fn is_pod_at(
         let has_ended = matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed);
         !has_ended
             && pod.service_account.as_str() == &*account.name
-            && pod.pod_ips.iter().any(|ip| *ip == address)
+            && pod.pod_ips.contains(&address)
     })
 }
 
