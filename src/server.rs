@@ -208,6 +208,7 @@ type Tasks = JoinSet<(&'static str, anyhow::Result<()>)>;
 ///
 /// # Errors
 /// When a port cannot be opened, or a task fails.
+#[expect(clippy::too_many_lines, reason = "the start order in one place")]
 pub async fn run(mut config: Config) -> anyhow::Result<()> {
     log_panics();
     let mut metrics = Registry::default();

@@ -58,6 +58,10 @@ fn helps(program: &Path, arguments: &[&str], usage: &str) {
 }
 
 #[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one sequence of steps in their order"
+)]
 fn every_command_prints_its_help_and_starts_nothing() {
     let navarch = Path::new(PROGRAM);
     let help = String::from_utf8(run(navarch, &["--help"]).stdout).unwrap();

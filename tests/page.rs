@@ -17,6 +17,9 @@ mod ambient;
 mod browser;
 #[path = "page/build.rs"]
 mod build;
+#[path = "secure/issuer.rs"]
+#[allow(dead_code, reason = "the tests of answers use it")]
+mod issuer;
 #[path = "answers/proxy.rs"]
 #[allow(dead_code, reason = "the test of answers uses the rest")]
 mod proxy;

@@ -12,6 +12,9 @@
 
 #[path = "record/disk.rs"]
 mod disk;
+#[path = "secure/issuer.rs"]
+#[allow(dead_code, reason = "the tests of answers use it")]
+mod issuer;
 #[path = "record/kubernetes.rs"]
 mod kubernetes;
 #[path = "answers/proxy.rs"]

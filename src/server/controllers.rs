@@ -125,6 +125,7 @@ pub(super) struct Controllers<'a> {
 impl Controllers<'_> {
     /// Starts the controllers. `published` are the contents of the certificate authority, if there
     /// is one.
+    #[expect(clippy::too_many_lines, reason = "one statement for each part")]
     pub(super) fn start(
         mut self,
         published: Option<Published>,

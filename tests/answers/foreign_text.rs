@@ -122,7 +122,7 @@ async fn text_of_clients_does_not_reach_logs_and_terminals_as_it_is() {
 
     // A rejection has any text.
     let open = subscribe(xds, NODE_ID, "web.shop", &[("ISTIO_VERSION", "1.31.0")]);
-    let mut stream = open.await.unwrap();
+    let stream = open.await.unwrap();
     let rejection = DeltaDiscoveryRequest {
         type_url: CDS.to_owned(),
         response_nonce: stream.first.nonce.clone(),

@@ -83,6 +83,10 @@ async fn on(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one sequence of steps in their order"
+)]
 async fn a_rollout_advances_by_stage_and_can_be_aborted() {
     let (folder, navarch, sidecars) = mesh(&[Manner::Takes; 40]).await;
     write(

@@ -309,6 +309,10 @@ fn kept(plane: &Plane) -> usize {
         .count()
 }
 
+#[expect(
+    clippy::too_many_lines,
+    reason = "one sequence of steps in their order"
+)]
 async fn attacks() -> Result<()> {
     let plane = Plane::start().await?;
     let write = |name: &str, text: &str| std::fs::write(plane.mesh().join(name), text);

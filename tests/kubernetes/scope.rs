@@ -18,6 +18,10 @@ async fn namespace(writer: &Writer, name: &str, label: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one sequence of steps in their order"
+)]
 async fn istio_61563_mesh_config_is_reloaded_and_an_invalid_one_rejected() -> Result<()> {
     let guard = cluster().await?;
     let cluster = guard.as_ref().context("a cluster")?;
@@ -187,6 +191,10 @@ async fn tags_stand_for_revisions(edge: &Edge) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one sequence of steps in their order"
+)]
 async fn other_revisions_and_ignored_resources_do_not_count() -> Result<()> {
     let guard = cluster().await?;
     let cluster = guard.as_ref().context("a cluster")?;

@@ -8,6 +8,10 @@ use super::edge::{self, Edge};
 use super::{cluster, program};
 
 #[tokio::test(flavor = "multi_thread")]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one sequence of steps in their order"
+)]
 async fn status_has_the_number_of_proxies_that_acknowledged_an_object() -> Result<()> {
     let guard = cluster().await?;
     let cluster = guard.as_ref().context("a cluster")?;

@@ -93,6 +93,10 @@ async fn unserved_kinds_are_empty(source: &Server, operator: &Proof) -> Result<(
 }
 
 #[tokio::test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one sequence of steps in their order"
+)]
 async fn a_control_plane_of_the_root_namespace_reads_configuration_by_its_certificate() -> Result<()>
 {
     let source = Server::with_mesh(&[service("a", 80), service("b", 81)].concat()).await?;

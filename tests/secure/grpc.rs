@@ -278,6 +278,10 @@ async fn until(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one sequence of steps in their order"
+)]
 async fn grpc_applications_are_led_split_and_guarded() -> Result<()> {
     let Some(programs) = programs() else {
         skip("no programs of grpc-go: run `make tools` (scripts/grpc)");

@@ -30,6 +30,10 @@ impl Issuer {
     }
 
     /// A token of service account `web` of namespace `shop`, but for what is laid over its claims.
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "callers make the claims in place"
+    )]
     pub(crate) fn token(&self, over: Value) -> String {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)

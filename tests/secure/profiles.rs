@@ -225,6 +225,10 @@ async fn invalid_profile_requests_are_rejected_with_a_reason() -> Result<()> {
 }
 
 #[tokio::test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one sequence of steps in their order"
+)]
 async fn a_heap_profile_has_live_allocations_with_call_stacks() -> Result<()> {
     // Objects that stay: some tens of MB.
     let service = |number: usize| {

@@ -263,6 +263,10 @@ pub(crate) fn token(server: &Server, account: &str) -> Proof {
 }
 
 #[tokio::test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one sequence of steps in their order"
+)]
 async fn istioctl_debug_requests_are_served_over_xds() -> Result<()> {
     let server = Server::with_variables(MESH, "POD_NAME=istiod-1").await?;
     let mut proxy = Connected::new(&server, "web-1").await?;

@@ -379,6 +379,10 @@ async fn strangers_are_refused(
 }
 
 /// A machine registers, is well or not, moves to another control plane, and goes.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one sequence of steps in their order"
+)]
 async fn one_registers_and_moves(deployed: &Deployed, first: &Replica, vm: &Credentials) {
     const NAME: &str = "web-10.9.0.7-lan";
     const MARKER: &str = "web-10.9.0.7-marker";

@@ -50,6 +50,10 @@ async fn order(navarch: &Navarch, order: &str) {
     assert_eq!(reply.status, 200, "{reply:?}");
 }
 
+#[expect(
+    clippy::too_many_lines,
+    reason = "one sequence of steps in their order"
+)]
 pub(crate) async fn replicas_agree_and_forget_no_abort(deployed: &Deployed) {
     let condition = async || {
         let object = deployed.get(PATH).await;

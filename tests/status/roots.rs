@@ -26,6 +26,10 @@ fn make(deployed: &Deployed, name: &str, labels: &Value) {
     deployed.cluster.apply(&namespace.to_string()).unwrap();
 }
 
+#[expect(
+    clippy::too_many_lines,
+    reason = "one sequence of steps in their order"
+)]
 pub(crate) async fn are_in_every_namespace_and_stay(deployed: &Deployed) {
     let (renew, bundle) = watch::channel(Arc::<str>::from(""));
     let (select, scope) = watch::channel(NamespaceScope::default());

@@ -45,6 +45,10 @@ fn observed_generation(route: &Value) -> Option<i64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one sequence of steps in their order"
+)]
 async fn route_status_is_updated_once_and_soon() {
     let deployed = Deployed::start().await;
     let kinds = [

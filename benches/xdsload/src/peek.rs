@@ -42,7 +42,7 @@ pub(crate) fn endpoints_of(cluster: &[u8]) -> Option<&[u8]> {
     /// `Cluster.DiscoveryType.EDS`.
     const EDS: u64 = 3;
     let mut name: &[u8] = &[];
-    let mut discovery: _ = 0;
+    let mut discovery = 0;
     let mut service_name: &[u8] = &[];
     let mut fields = Fields(cluster);
 

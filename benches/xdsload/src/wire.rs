@@ -169,7 +169,7 @@ fn resource_of(resource: &[u8]) -> Result<ReceivedResource<'_>> {
 /// The message in a `google.protobuf.Any`.
 fn content_of(any: &[u8]) -> Result<&[u8]> {
     let mut content: &[u8] = &[];
-    let mut fields: _ = Fields(any);
+    let mut fields = Fields(any);
     while let Some(field) = fields.read()? {
         if let (2, Value::Bytes(value)) = field {
             content = value;

@@ -170,6 +170,7 @@ impl AgentMetrics {
 
     /// Adds the metrics to `registry` with the prefix `istio_agent_`. Clones of `self` update the
     /// registered values.
+    #[expect(clippy::too_many_lines, reason = "one statement for each metric")]
     pub fn register(&self, registry: &mut Registry) {
         let m = self.clone();
         let registry = registry.sub_registry_with_prefix("istio_agent");

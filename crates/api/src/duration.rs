@@ -234,9 +234,9 @@ impl fmt::Display for Duration {
         let nanos = magnitude % per_second;
         if nanos == 0 {
             write!(f, "{sign}{seconds}s")
-        } else if nanos % 1_000_000 == 0 {
+        } else if nanos.is_multiple_of(1_000_000) {
             write!(f, "{sign}{seconds}.{:03}s", nanos / 1_000_000)
-        } else if nanos % 1_000 == 0 {
+        } else if nanos.is_multiple_of(1_000) {
             write!(f, "{sign}{seconds}.{:06}s", nanos / 1_000)
         } else {
             write!(f, "{sign}{seconds}.{nanos:09}s")

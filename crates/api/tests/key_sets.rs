@@ -90,6 +90,10 @@ fn certificates(names: &[(&str, &str)]) -> String {
 }
 
 /// The sets.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one sequence of steps in their order"
+)]
 fn sets() -> Vec<String> {
     let rsa = json!({"kty": "RSA", "kid": "k", "alg": "RS256", "n": MODULUS, "e": "AQAB"});
     let mut sets = variants(

@@ -62,9 +62,11 @@ impl TestMesh {
 
     /// Replaces the objects of a remote cluster.
     pub(crate) fn reset_remote(&mut self, cluster: &str, yaml: &str) -> Settled {
-        let objects = changes(yaml).into_iter().filter_map(|change| match change {
-            Change::Put(object) => Some(object),
-            _ => None,
+        let objects = changes(yaml).into_iter().filter_map(|change| {
+            let Change::Put(object) = change else {
+                return None;
+            };
+            Some(object)
         });
         let reset = RemoteChange::Reset(objects.collect());
         self.change([Change::Remote(ClusterId::new(cluster), reset)])

@@ -126,6 +126,7 @@ pub(super) struct RejectLabel {
 
 impl Metrics {
     /// Registers `pilot_xds_*` and further metrics with the names that istiod gives them.
+    #[expect(clippy::too_many_lines, reason = "one statement for each metric")]
     pub fn register(registry: &mut Registry) -> Self {
         let seconds = || Histogram::new([0.01, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0]);
         let metrics = Self {

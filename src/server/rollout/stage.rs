@@ -134,6 +134,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "one statement for each part")]
     fn reasons_for_waiting_and_stopping_are_reported() {
         let stays = |seen: StageView<'_>, word: &str| {
             let Next::Stay(why) = next(&seen) else {

@@ -57,9 +57,11 @@ impl Netlink {
         let mut query = RuleMessage::default();
         query.header.family = family;
         self.request(RouteNetlinkMessage::GetRule(query), NLM_F_DUMP)?;
-        let rule = |answer| match answer {
-            RouteNetlinkMessage::NewRule(rule) => Some(rule),
-            _ => None,
+        let rule = |answer| {
+            let RouteNetlinkMessage::NewRule(rule) = answer else {
+                return None;
+            };
+            Some(rule)
         };
         Ok(self.answers()?.into_iter().filter_map(rule).collect())
     }
@@ -107,6 +109,10 @@ impl Netlink {
                 if answer.header.sequence_number != self.sequence {
                     continue;
                 }
+                #[expect(
+                    clippy::wildcard_enum_match_arm,
+                    reason = "all others end nothing and hold nothing"
+                )]
                 match answer.payload {
                     NetlinkPayload::InnerMessage(message) => answers.push(message),
                     NetlinkPayload::Done(_) => return Ok(answers),

@@ -264,6 +264,10 @@ async fn outcome(modules: &Modules, mut resource: Any) -> Outcome {
 }
 
 #[tokio::test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one sequence of steps in their order"
+)]
 async fn modules_are_fetched_checked_and_kept_or_stood_in_for() {
     let mut tasks = tokio::task::JoinSet::new();
     let requests = Arc::new(RequestCount::default());

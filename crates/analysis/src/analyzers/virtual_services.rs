@@ -302,8 +302,8 @@ fn gateways(context: &Context, report: &mut Report) {
             }
             // Unlike by istioctl, a Gateway without the hosts is nothing to tell of if another one
             // of the VirtualService has them.
-            let is_there = own.is_some() || kubernetes.is_some();
-            if !(is_served && is_there) && !serves(context, resource, service, name) {
+            let is_missing = own.is_none() && kubernetes.is_none();
+            if (is_missing || !is_served) && !serves(context, resource, service, name) {
                 let gateway = full_name(namespace, short);
                 let parameters = parameters![service.hosts.clone(), resource.full_name(), gateway];
                 let kind = &messages::VIRTUAL_SERVICE_HOST_NOT_FOUND_IN_GATEWAY;

@@ -34,7 +34,7 @@ pub(super) async fn connect(address: &str, tls: Option<Client>) -> Result<Channe
     let target =
         GrpcTarget::parse(address).ok_or_else(|| ConnectError::Address(address.to_owned()))?;
     let host: Arc<str> = Arc::from(target.host());
-    let tls: _ = tls.map(Arc::new);
+    let tls = tls.map(Arc::new);
     let secure = move |stream| secure(stream, host.clone(), tls.clone());
     target
         .connect(CONNECT_TIMEOUT, secure)
