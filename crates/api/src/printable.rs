@@ -8,9 +8,6 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io;
 
-/// What stands for the part of an [`excerpt`] that is left out.
-const OMITTED: &str = "…";
-
 /// Whether a character could change how the text around it is shown, or starts a new line:
 /// control characters, line separators, marks of direction, and characters without a width.
 #[must_use]
@@ -21,7 +18,7 @@ pub fn is_unprintable(character: char) -> bool {
             '\u{61c}'
                 | '\u{200b}'..='\u{200f}'
                 | '\u{2028}'..='\u{202e}'
-                | '\u{2060}'..='\u{2069}'
+                | '\u{2060}'..='\u{206f}'
                 | '\u{feff}'
         )
 }
@@ -36,20 +33,6 @@ pub fn escape(text: &str) -> Cow<'_, str> {
 #[must_use]
 pub fn escape_lines(text: &str) -> Cow<'_, str> {
     escape_except(text, &['\n', '\t'])
-}
-
-/// The first characters of `text`, `max` at most after escaping, in one line. Where something is
-/// left out, the last one is `…`.
-#[must_use]
-pub fn excerpt(text: &str, max: usize) -> String {
-    let head: String = text.chars().take(max.saturating_add(1)).collect();
-    let escaped = escape(&head);
-    if escaped.chars().count() <= max {
-        return escaped.into_owned();
-    }
-
-    let kept = escaped.chars().take(max.saturating_sub(1));
-    kept.chain(OMITTED.chars()).collect()
 }
 
 /// `text` as one word of a POSIX shell: unchanged if it needs no quotes.
@@ -137,14 +120,6 @@ mod tests {
 
         assert!(matches!(escape("grün, 日本 \\n"), Cow::Borrowed(_)));
         assert_eq!(escape_lines("a\n\tb\r\x07"), "a\n\tb\\r\\u{7}");
-    }
-
-    #[test]
-    fn excerpts_are_bounded_after_escaping() {
-        assert_eq!(excerpt("short", 10), "short");
-        assert_eq!(excerpt("0123456789", 5), "0123…");
-        assert_eq!(excerpt(&"\u{1b}".repeat(1000), 10), r"\u{1b}\u{…");
-        assert_eq!(excerpt("", 0), "");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Excerpts of texts of clients, as they are shown in statuses, Events, logs and on terminals.
 
-use std::fmt::Write as _;
+use navarch_api::printable::is_unprintable;
 
 /// The longest excerpt in characters, escapes included, without the quotes.
 const MAX_CHARACTERS: usize = 200;
@@ -13,13 +13,12 @@ pub fn excerpt(text: &str) -> String {
     let mut length = 0;
 
     for sign in text.chars() {
-        let mut escaped = String::new();
-        if is_plain(sign) {
-            escaped.push(sign);
+        let is_plain = !is_unprintable(sign) && sign != '"' && sign != '\\';
+        let escaped = if is_plain {
+            sign.to_string()
         } else {
-            // Writing to a String never fails.
-            _ = write!(escaped, "{}", sign.escape_default());
-        }
+            sign.escape_default().to_string()
+        };
 
         length += escaped.chars().count();
         if length > MAX_CHARACTERS {
@@ -31,16 +30,6 @@ pub fn excerpt(text: &str) -> String {
 
     shown.push('"');
     shown
-}
-
-/// Whether a character is shown as it is: not a quote, control, line separator, or mark of
-/// direction.
-fn is_plain(sign: char) -> bool {
-    let is_direction = matches!(
-        sign,
-        '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
-    );
-    !sign.is_control() && !is_direction && sign != '"' && sign != '\\'
 }
 
 #[cfg(test)]
