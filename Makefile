@@ -37,7 +37,7 @@ unit:
 CASES ?= 120
 
 laws:
-	PROPTEST_CASES=$(CASES) $(CARGO) test $(LOCKED) --test laws
+	PROPTEST_CASES=$(CASES) $(CARGO) test $(LOCKED) --workspace --test laws
 
 # Tests that take minutes: certificates of a minute under traffic for five minutes, an API server down for one.
 soak: tools
