@@ -126,7 +126,7 @@ bench-gateway-api: tools release
 bench-clusters: tools release
 	$(or $(CARGO_TARGET_DIR),target)/release/clusterload $(or $(CARGO_TARGET_DIR),target)/release/navarch . benches/results
 
-# The cost of answers about changes: plan, applied, the history of pushes, the record, quarantine; some fifteen minutes.
+# The cost of answers about changes: plan, applied, the history of pushes, the record; some ten minutes.
 bench-answers: tools release
 	$(or $(CARGO_TARGET_DIR),target)/release/answersload $(or $(CARGO_TARGET_DIR),target)/release/navarch . benches/results
 

@@ -1,5 +1,6 @@
-//! What answers about changes cost: `navarch plan`, `navarch applied`, the history of pushes, the
-//! record, and quarantine.
+//! What answers about changes cost: `navarch plan`, `navarch applied`, the history of pushes, and
+//! the record. Quarantine is not among them: it counts only proxies with an identity, which those of
+//! `xdsload` do not have.
 //!
 //! `answersload NAVARCH ROOT RESULTS`: the program, the checkout, a folder for the result. Each
 //! part starts a control plane of its own on a directory with a mesh made to measure, and
@@ -22,7 +23,6 @@ mod churned;
 #[path = "../../figure.rs"]
 mod figure;
 mod plane;
-mod refused;
 
 use std::path::PathBuf;
 
@@ -83,15 +83,6 @@ struct Sizes {
     /// How often that is done with and without; the medians count
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Proxies that refuse an edit
-    #[arg(long, default_value_t = 500)]
-    refusing_proxies: usize,
-    /// How often they do
-    #[arg(long, default_value_t = 5)]
-    refusals: usize,
-    /// Objects that are edited at once, one of which they refuse, where it is to be found which
-    #[arg(long, default_value_t = 8)]
-    refused_among: usize,
 }
 
 /// What is measured.
@@ -105,18 +96,10 @@ enum Part {
     History,
     /// `--record`
     Record,
-    /// Quarantine
-    Quarantine,
 }
 
 impl Part {
-    const ALL: [Self; 5] = [
-        Self::Plan,
-        Self::Applied,
-        Self::History,
-        Self::Record,
-        Self::Quarantine,
-    ];
+    const ALL: [Self; 4] = [Self::Plan, Self::Applied, Self::History, Self::Record];
 }
 
 #[tokio::main]
@@ -168,15 +151,6 @@ async fn main() -> Result<()> {
             churned::measure(&programs, &sizes, compared)
                 .await
                 .context("under changes all the time")?,
-        );
-    }
-
-    if only.contains(&Part::Quarantine) {
-        found(
-            "quarantine",
-            refused::measure(&programs, &sizes)
-                .await
-                .context("quarantine")?,
         );
     }
 
