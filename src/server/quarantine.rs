@@ -197,6 +197,12 @@ impl QuarantineWork {
         rests_until.unwrap_or_else(Instant::now)
     }
 
+    /// Whether a namespace has had a trial a short time ago.
+    fn rests(&self, namespace: &Namespace) -> bool {
+        let rests_until = self.rests_until.get(namespace);
+        rests_until.is_some_and(|until| Instant::now() < *until)
+    }
+
     /// Does what is due.
     async fn tick(&mut self) -> Result<(), Ended> {
         self.look_at_deferred().await?;
@@ -409,7 +415,7 @@ impl QuarantineWork {
         let namespace = rejection.voter.account.namespace.clone();
         let must_wait = self.trials.len() >= MAX_TRIALS
             || self.tried.contains_key(&namespace)
-            || Instant::now() < self.rested_at(&namespace);
+            || self.rests(&namespace);
         if must_wait {
             let deferred = self.deferred.entry(namespace).or_default();
             if deferred.len() < MAX_DEFERRED {
