@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 
@@ -39,11 +41,13 @@ impl Cluster {
     /// # Errors
     /// If it cannot be written.
     pub fn write_kubeconfig(&self, path: &Path, server: &str, token: &str) -> Result<()> {
-        let certificate = self.folder().join("certificates/apiserver.crt");
+        // As data: kubeconfigs of remote clusters may name no files.
+        let certificate = std::fs::read(self.folder().join("certificates/apiserver.crt"))?;
+        let certificate = BASE64_STANDARD.encode(certificate);
         let config = json!({
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "test", "cluster": {"server": server, "certificate-authority": certificate}}],
+            "clusters": [{"name": "test", "cluster": {"server": server, "certificate-authority-data": certificate}}],
             "users": [{"name": "user", "user": {"token": token}}],
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "user"}}],
             "current-context": "test",
