@@ -116,7 +116,7 @@ use recording::Recording;
 use refusals::Refusals;
 use secure::{AuthPolicy, Authentication};
 use sources::{Plan, SourceMetrics, Starter};
-use start_log::log_start;
+use start_log::{log_panics, log_start};
 use tls_ports::TlsPorts;
 use workloads::WorkloadRegistration;
 
@@ -688,20 +688,4 @@ fn ended_unexpectedly(
         Some(Err(error)) => anyhow::Error::from(error).context("a task failed"),
         None => anyhow::anyhow!("no task is left"),
     }
-}
-
-/// Logs panics in one line: translators' panics are caught, attributed to their objects and
-/// survived.
-fn log_panics() {
-    std::panic::set_hook(Box::new(|panic| {
-        let place = panic
-            .location()
-            .map(ToString::to_string)
-            .unwrap_or_default();
-        tracing::error!(
-            place,
-            message = panic.payload_as_str().unwrap_or_default(),
-            "thread panicked"
-        );
-    }));
 }

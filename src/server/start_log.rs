@@ -58,6 +58,22 @@ pub(super) fn log_start(config: &Config, sources: &str, addresses: &Addresses) {
     );
 }
 
+/// Logs panics in one line: translators' panics are caught, attributed to their objects and
+/// survived.
+pub(super) fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic
+            .location()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        tracing::error!(
+            place,
+            message = panic.payload_as_str().unwrap_or_default(),
+            "thread panicked"
+        );
+    }));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
