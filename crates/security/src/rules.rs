@@ -53,7 +53,7 @@ const fn debug(what: &'static str, rule: Rule) -> Row {
     }
 }
 
-const TABLE: [Row; 58] = [
+const TABLE: [Row; 59] = [
     xds("cds", Rule::Anyone),
     xds("eds", Rule::Anyone),
     xds("lds", Rule::Anyone),
@@ -98,6 +98,7 @@ const TABLE: [Row; 58] = [
     debug("pprof", Rule::Operator),
     debug("push_status", Rule::Operator),
     debug("pushcontext", Rule::Operator),
+    debug("quarantine", Rule::Operator),
     // Readiness itself is public; this restricts the names in the reasons.
     debug("ready", Rule::Operator),
     debug("registryz", Rule::Operator),
