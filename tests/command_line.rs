@@ -74,6 +74,7 @@ fn every_command_prints_its_help_and_starts_nothing() {
         "plan",
         "applied",
         "rollout",
+        "quarantine",
         "why",
         "doctor",
         "replay",

@@ -111,6 +111,15 @@ pub(crate) async fn sidecars(navarch: &Navarch, manners: &[Manner]) -> Vec<Sidec
     all
 }
 
+/// Waits until each sidecar has its routes: one that has not subscribed to them yet has acknowledged
+/// all that it was sent, and one that has accepted none is not believed when it rejects some.
+async fn have_routes(sidecars: &[Sidecar]) {
+    until("each has its routes", async || {
+        sidecars.iter().all(|sidecar| sidecar.routes_by("|v2|"))
+    })
+    .await;
+}
+
 /// Changes the split of the reviews.
 fn edit(folder: &TempDir, weight: u32) {
     let text = edited(
@@ -127,12 +136,8 @@ async fn applied_reports_exactly_which_proxies_acknowledged() {
     manners.push(Manner::Ignores);
     let sidecars = sidecars(&navarch, &manners).await;
 
-    // Who has not asked for routes yet has taken all that it was sent; the one that ignores would
-    // take the edit for its first.
-    until("each has its routes", async || {
-        sidecars.iter().all(|sidecar| sidecar.routes_by("|v2|"))
-    })
-    .await;
+    // The one that ignores would take the edit for its first.
+    have_routes(&sidecars).await;
     taken_by(&navarch, 6).await;
     edit(&folder, 70);
 
@@ -421,7 +426,8 @@ async fn applied_covers_many_proxies_in_one_request() {
 async fn a_rejection_by_one_of_many_proxies_is_reported_without_quarantine() {
     let (folder, navarch) = start_with_identities(3).await;
     let refuses = Manner::Refuses("canary-host", "I do not know canary-host");
-    let _sidecars = sidecars(&navarch, &[Manner::Takes, Manner::Takes, refuses]).await;
+    let sidecars = sidecars(&navarch, &[Manner::Takes, Manner::Takes, refuses]).await;
+    have_routes(&sidecars).await;
     taken_by(&navarch, 3).await;
     let split = edited(
         "reviews-routing.yaml",
@@ -481,7 +487,8 @@ async fn a_rejection_by_one_of_many_proxies_is_reported_without_quarantine() {
 async fn rejected_objects_are_quarantined_until_the_next_edit() {
     let (folder, navarch) = start_with_identities(2).await;
     let refuses = Manner::Refuses("canary-host", "I do not know canary-host");
-    let _sidecars = sidecars(&navarch, &[refuses, refuses]).await;
+    let sidecars = sidecars(&navarch, &[refuses, refuses]).await;
+    have_routes(&sidecars).await;
     taken_by(&navarch, 2).await;
     let text = edited(
         "reviews-routing.yaml",

@@ -118,6 +118,16 @@ impl tonic::codegen::Service<Uri> for Connector {
     }
 }
 
+/// A request with the token of a service account.
+pub(crate) fn authorized<T>(message: T, namespace: &str, account: &str) -> tonic::Request<T> {
+    let subject = format!("system:serviceaccount:{namespace}:{account}");
+    let token = ISSUER.token(serde_json::json!({ "sub": subject }));
+    let bearer = format!("Bearer {token}").parse().unwrap();
+    let mut request = tonic::Request::new(message);
+    request.metadata_mut().insert("authorization", bearer);
+    request
+}
+
 /// Connects as a pod of a namespace.
 pub(crate) async fn connect(
     server: SocketAddr,
@@ -191,11 +201,7 @@ pub(crate) async fn connect(
         .send(ask(EDS, &clusters.each_ref().map(String::as_str)))
         .await
         .unwrap();
-    let mut request = tonic::Request::new(ReceiverStream::new(outgoing));
-    let subject = format!("system:serviceaccount:{namespace}:{pod}");
-    let token = ISSUER.token(serde_json::json!({ "sub": subject }));
-    let bearer = format!("Bearer {token}").parse().unwrap();
-    request.metadata_mut().insert("authorization", bearer);
+    let request = authorized(ReceiverStream::new(outgoing), namespace, pod);
     let responses = service
         .delta_aggregated_resources(request)
         .await

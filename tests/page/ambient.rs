@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::browser::{browser, drive};
-use crate::proxy::{Manner, connect};
+use crate::proxy::{Manner, authorized, connect, identities, pod};
 
 /// A namespace with a waypoint, a service behind it and one that is not, and the pods of two
 /// control planes.
@@ -29,7 +29,13 @@ const ADDRESS: &str = "type.googleapis.com/istio.workload.Address";
 const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
 /// Connects a node that asks for all of a type and acknowledges it, until the tasks are dropped.
-async fn follow(tasks: &mut JoinSet<()>, server: SocketAddr, id: &str, url: &'static str) {
+async fn follow(
+    tasks: &mut JoinSet<()>,
+    server: SocketAddr,
+    id: &str,
+    account: (&str, &str),
+    url: &'static str,
+) {
     let mut service = AggregatedDiscoveryServiceClient::connect(format!("http://{server}"))
         .await
         .unwrap();
@@ -46,7 +52,11 @@ async fn follow(tasks: &mut JoinSet<()>, server: SocketAddr, id: &str, url: &'st
     };
     requests.send(first).await.unwrap();
     let mut responses = service
-        .delta_aggregated_resources(ReceiverStream::new(outgoing))
+        .delta_aggregated_resources(authorized(
+            ReceiverStream::new(outgoing),
+            account.0,
+            account.1,
+        ))
         .await
         .unwrap()
         .into_inner();
@@ -80,7 +90,15 @@ async fn stages_replicas_and_ambient_mode_are_seen_in_a_browser() {
         "--registries=".to_owned(),
     ];
 
-    let environment = [("POD_NAME", "istiod-a"), ("PILOT_ENABLE_AMBIENT", "true")];
+    // Only what a known pod of the namespace rejects stops a rollout.
+    std::fs::write(mesh.join("pod.yaml"), pod("web-4", "shop", "10.7.0.5")).unwrap();
+    let identities = identities();
+    let mut environment = vec![("POD_NAME", "istiod-a"), ("PILOT_ENABLE_AMBIENT", "true")];
+    environment.extend(
+        identities
+            .iter()
+            .map(|(name, value)| (*name, value.as_str())),
+    );
     let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
     let navarch = Navarch::start_at(program, &mesh, &flags, &environment, Addresses::ANY)
         .await
@@ -100,8 +118,15 @@ async fn stages_replicas_and_ambient_mode_are_seen_in_a_browser() {
 
     let mut others = JoinSet::new();
     let waypoint = "waypoint~10.1.0.9~way-1.shop~shop.svc.cluster.local";
-    follow(&mut others, navarch.xds, waypoint, CLUSTER).await;
+    follow(&mut others, navarch.xds, waypoint, ("shop", "way"), CLUSTER).await;
     let ztunnel = "ztunnel~10.1.0.7~ztunnel-1.istio-system~istio-system.svc.cluster.local";
-    follow(&mut others, navarch.xds, ztunnel, ADDRESS).await;
+    follow(
+        &mut others,
+        navarch.xds,
+        ztunnel,
+        ("istio-system", "ztunnel"),
+        ADDRESS,
+    )
+    .await;
     drive("ambient.js", &packages, folder.path(), &navarch).await;
 }
