@@ -403,9 +403,15 @@ impl QuarantineWork {
 
     /// The candidate that another workload of the same account rejects, if there is one.
     fn charged_by_account(&self, candidates: &[ObjectRef], voter: &Voter) -> Option<ObjectRef> {
+        // A rejection of an earlier version says nothing of this one.
+        let context = self.push.context();
         let is_charged = |name: &&ObjectRef| {
-            let rejecters = self.cases.get(*name).map(|case| case.rejecters.values());
-            rejecters.is_some_and(|mut all| all.any(|one| one.account == voter.account))
+            let case = self.cases.get(*name);
+            case.filter(|case| case.is_current(&context))
+                .is_some_and(|case| {
+                    let mut all = case.rejecters.values();
+                    all.any(|one| one.account == voter.account)
+                })
         };
         candidates.iter().find(is_charged).cloned()
     }
@@ -424,9 +430,10 @@ impl QuarantineWork {
             return;
         }
 
+        let context = self.push.context();
         let is_charged = |name: &&ObjectRef| {
             let case = self.cases.get(*name);
-            case.is_some_and(|case| !case.rejecters.is_empty())
+            case.is_some_and(|case| case.is_current(&context) && !case.rejecters.is_empty())
         };
         let suspect = candidates.iter().find(is_charged).cloned();
         let trial = Trial {
