@@ -13,7 +13,7 @@ use navarch_envoy::EnvoyTranslator;
 use navarch_push::context::PushContext;
 use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, Remark, Sink};
 use navarch_push::mesh_state::{Change, MeshState};
-use navarch_push::resource::{Collection, ResourceType};
+use navarch_push::resource::{Collection, Resource, ResourceType};
 
 /// Maximum number of subscription rounds. One, for the names in clusters and listeners, is normally
 /// enough.
@@ -46,6 +46,9 @@ struct Names {
     /// By the collection's address and the referenced type. The collections are kept, so that
     /// addresses are not reused.
     of: KeyedMap<(usize, ResourceType), (Arc<Collection>, NameSet)>,
+    /// By the resource's address and the referenced type. Collections of different proxies share
+    /// most of their resources, and decoding a resource is what costs.
+    of_resource: KeyedMap<(usize, ResourceType), (Arc<Resource>, Arc<[ResourceName]>)>,
     /// Interests by the previous one and the two collections, all of which are kept.
     interests: KeyedMap<[usize; 3], (NameSet, NameSet)>,
 }
@@ -270,8 +273,31 @@ impl Names {
         collection: &Arc<Collection>,
     ) -> Arc<BTreeSet<ResourceName>> {
         let key = (Arc::as_ptr(collection).addr(), kind);
-        let named = || (collection.clone(), Arc::new(names_in(kind, collection)));
-        self.of.entry(key).or_insert_with(named).1.clone()
+        if let Some((_, names)) = self.of.get(&key) {
+            return names.clone();
+        }
+
+        let mut names = BTreeSet::new();
+        for resource in &collection.resources {
+            let named = self.of_resource(collection.kind, resource, kind);
+            names.extend(named.iter().cloned());
+        }
+
+        let names = Arc::new(names);
+        self.of.insert(key, (collection.clone(), names.clone()));
+        names
+    }
+
+    /// The names of a type that one resource refers to.
+    fn of_resource(
+        &mut self,
+        from: ResourceType,
+        resource: &Arc<Resource>,
+        kind: ResourceType,
+    ) -> Arc<[ResourceName]> {
+        let key = (Arc::as_ptr(resource).addr(), kind);
+        let named = || (resource.clone(), names_in(from, resource, kind).into());
+        self.of_resource.entry(key).or_insert_with(named).1.clone()
     }
 
     /// The new interest of a client that requested `requested` because of one collection, and has

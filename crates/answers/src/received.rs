@@ -1,6 +1,6 @@
 //! The resources of a proxy, decoded from the collections that were sent to it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use navarch_api::hash::KeyedMap;
@@ -186,31 +186,32 @@ fn endpoints_of(cluster: &Cluster) -> Option<String> {
     })
 }
 
-/// The names of a type to which clients with a collection subscribe: endpoints of clusters; routes,
-/// with their virtual hosts, and extensions of listeners.
+/// The names of type `kind` to which a client subscribes because of one resource of type `from`:
+/// endpoints of a cluster; routes, with their virtual hosts, or extensions of a listener.
 #[must_use]
-pub fn names_in(kind: ResourceType, collection: &Collection) -> BTreeSet<ResourceName> {
-    let mut names = BTreeSet::new();
-
-    for resource in &collection.resources {
-        if collection.kind == ResourceType::Cluster {
+pub fn names_in(from: ResourceType, resource: &Resource, kind: ResourceType) -> Vec<ResourceName> {
+    match from {
+        ResourceType::Cluster => {
             let cluster = Cluster::decode(resource.body.clone()).ok();
-            names.extend(
-                cluster
-                    .as_ref()
-                    .and_then(endpoints_of)
-                    .map(ResourceName::new),
-            );
-        } else if collection.kind == ResourceType::Listener
-            && let Ok(listener) = Listener::decode(resource.body.clone())
-        {
-            for manager in chains(&listener).filter_map(manager_of) {
-                if kind == ResourceType::ExtensionConfig {
-                    names.extend(extensions_of(&manager).map(ResourceName::new));
-                } else {
-                    names.extend(routes_of(&manager).map(ResourceName::new));
-                }
-            }
+            let endpoints = cluster.as_ref().and_then(endpoints_of);
+            endpoints.map(ResourceName::new).into_iter().collect()
+        }
+        ResourceType::Listener => Listener::decode(resource.body.clone())
+            .map(|listener| names_in_listener(&listener, kind))
+            .unwrap_or_default(),
+        _ => Vec::new(),
+    }
+}
+
+/// The routes, or the extensions, to which a listener refers.
+fn names_in_listener(listener: &Listener, kind: ResourceType) -> Vec<ResourceName> {
+    let mut names = Vec::new();
+
+    for manager in chains(listener).filter_map(manager_of) {
+        if kind == ResourceType::ExtensionConfig {
+            names.extend(extensions_of(&manager).map(ResourceName::new));
+        } else {
+            names.extend(routes_of(&manager).map(ResourceName::new));
         }
     }
 
