@@ -42,6 +42,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 /// The usage message.
 const USAGE: &str = "serve NAME PORT | load PORT RATE ADDRESS/HOST/PATH… | get|try COUNT ADDRESS/HOST/PATH | sniff ONE OTHER WORD";
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// After how long a connection that nobody answers is tried again. The kernel repeats the first
+/// packet after 1, 3 and 7 s, so three lost in a row would count as a lost request.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -262,9 +265,14 @@ async fn in_time<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
 /// A connection to a target.
 async fn connect(target: &Target) -> Result<SendRequest<Empty<Bytes>>> {
     let addresses: Vec<SocketAddr> = tokio::net::lookup_host(&target.address).await?.collect();
-    let stream = TcpStream::connect(addresses.as_slice())
-        .await
-        .context("no connection")?;
+    let stream = loop {
+        let attempt = TcpStream::connect(addresses.as_slice());
+        match timeout(CONNECT_TIMEOUT, attempt).await {
+            Ok(connected) => break connected.context("no connection")?,
+            // The caller's timeout ends the loop.
+            Err(_) => continue,
+        }
+    };
     stream.set_nodelay(true)?;
     let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     // Its errors are also errors of the request on it.

@@ -274,6 +274,8 @@ pub fn client(namespace: &str, name: &str, rate: u32, targets: &[String]) -> Val
         },
         "spec": {
             "terminationGracePeriodSeconds": 1,
+            // A lost datagram to DNS is no lost request; the resolver would repeat it after five seconds.
+            "dnsConfig": {"options": [{"name": "timeout", "value": "1"}, {"name": "attempts", "value": "5"}]},
             "containers": [{
                 "name": "app",
                 "image": IMAGE,
