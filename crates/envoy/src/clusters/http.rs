@@ -3,6 +3,7 @@
 
 use navarch_proto::any;
 use navarch_proto::envoy::config::cluster::v3::Cluster;
+use navarch_proto::envoy::config::cluster::v3::cluster::ClusterProtocolSelection;
 use navarch_proto::envoy::config::core::v3::http1_protocol_options::{
     HeaderKeyFormat, header_key_format,
 };
@@ -172,12 +173,13 @@ impl HttpOptions {
     }
 }
 
-/// The HTTP version of a finished cluster.
+/// The HTTP version of a finished cluster, as Envoy reads it: from the deprecated fields of the
+/// cluster, which EnvoyFilters still set, if it has no options of the extension.
 pub(super) fn upstream_version(cluster: &Cluster) -> UpstreamVersion {
-    let options = cluster
-        .typed_extension_protocol_options
-        .get(OPTIONS_KEY)
-        .and_then(|packed| HttpProtocolOptions::decode(packed.value.as_slice()).ok());
+    let Some(packed) = cluster.typed_extension_protocol_options.get(OPTIONS_KEY) else {
+        return version_of_deprecated_fields(cluster);
+    };
+    let options = HttpProtocolOptions::decode(packed.value.as_slice()).ok();
     match options.and_then(|options| options.upstream_protocol_options) {
         Some(UpstreamProtocolOptions::UseDownstreamProtocolConfig(_)) => UpstreamVersion::OfClient,
         Some(UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig {
@@ -185,6 +187,18 @@ pub(super) fn upstream_version(cluster: &Cluster) -> UpstreamVersion {
         }))
         | Some(UpstreamProtocolOptions::AutoConfig(_)) => UpstreamVersion::Http2,
         Some(UpstreamProtocolOptions::ExplicitHttpConfig(_)) | None => UpstreamVersion::Http1,
+    }
+}
+
+/// The HTTP version by the fields that the extension has replaced.
+#[expect(deprecated, reason = "Envoy still reads these fields")]
+fn version_of_deprecated_fields(cluster: &Cluster) -> UpstreamVersion {
+    if cluster.protocol_selection() == ClusterProtocolSelection::UseDownstreamProtocol {
+        UpstreamVersion::OfClient
+    } else if cluster.http2_protocol_options.is_some() {
+        UpstreamVersion::Http2
+    } else {
+        UpstreamVersion::Http1
     }
 }
 

@@ -179,7 +179,14 @@ mod tests {
                      {'@type': type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions, \
                      explicit_http_config: {http2_protocol_options: {}}}}}}}]}";
 
+        let deprecated = "{configPatches: [{applyTo: CLUSTER, \
+                          match: {cluster: {service: older.shop.svc.cluster.local}}, \
+                          patch: {operation: MERGE, value: {http2_protocol_options: {}}}}]}";
+
         service("plain")
+            + &service("older")
+            + &networking("EnvoyFilter", "shop", "deprecated", deprecated)
+                .replace("networking.istio.io/v1", "networking.istio.io/v1alpha3")
             + &service("upgraded")
             + &rule(
                 "upgraded",
@@ -293,6 +300,8 @@ mod tests {
             ("upgraded", ["h2", "h2", "client", "h2"]),
             ("follows", ["client"; 4]),
             ("patched", ["h2", "h2", "client", "http/1.1"]),
+            // Envoy ignores the deprecated fields where the extension has options.
+            ("older", ["h2", "h2", "client", "h2"]),
         ];
         let mut expected = BTreeMap::new();
         for (service, versions) in services {
