@@ -1,6 +1,6 @@
 # The tasks of the project; `make test` must pass before a change is merged.
 
-.PHONY: test soak conformance mass-comparison fmt lint unit doc laws demo release program cluster cluster-down crds image bench bench-agent bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers bench-ambient tools
+.PHONY: test soak conformance istio-suites mass-comparison fmt lint unit doc laws demo release program cluster cluster-down crds image bench bench-agent bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers bench-ambient tools
 
 # The CI discards its clone; compiled files are worth keeping, except the state of incremental builds: because each crate changes
 # between runs, it is 14 GB that are never read. Unchanged files get their former times, which cargo compares.
@@ -48,6 +48,15 @@ soak: tools
 conformance: tools
 	$(CARGO) build $(LOCKED) --workspace --bins
 	scripts/conformance --program $(or $(CARGO_TARGET_DIR),target)/debug/navarch --out $(or $(CARGO_TARGET_DIR),target)/conformance
+
+# Istio's own integration suites: SUITE names some, PLANE=istiod runs them against the real istiod. All of them take hours; each
+# writes its outcomes to tests/istio-suites/outcomes.json, and the page docs/istio-suites.md is made from them.
+PLANE ?= navarch
+
+istio-suites: tools
+	$(CARGO) build $(LOCKED) --workspace --bins
+	scripts/istio-suites --plane $(PLANE) --save $(SUITE)
+	scripts/istio-suites --page
 
 # Navarch against istiod on random worlds: COUNT of each area, from SEED on, and STATUSES of the Gateway API whose statuses are compared
 # (half a minute each). `make test` has the recorded cases.
