@@ -31,7 +31,10 @@ fn main() {
     stamp("NAVARCH_VERSION", || {
         let tag = ask(&["describe", "--tags", "--dirty"]);
         let commit = ask(&["describe", "--always", "--dirty"]);
-        version::of_build(tag.as_deref(), commit.as_deref().unwrap_or(UNKNOWN))
+        let version = version::of_build(tag.as_deref(), commit.as_deref().unwrap_or(UNKNOWN));
+        // Set by cargo for the feature `fips`.
+        let is_fips = std::env::var_os("CARGO_FEATURE_FIPS").is_some();
+        version + if is_fips { "-fips" } else { "" }
     });
     stamp("NAVARCH_COMMIT", || {
         ask(&["rev-parse", "HEAD"]).unwrap_or_else(|| UNKNOWN.to_owned())

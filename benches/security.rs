@@ -141,7 +141,7 @@ fn accepting(c: &mut Criterion) {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(authority.root_certificates().iter().cloned());
     let builder = || {
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let provider = navarch_net::cryptography::provider();
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap();

@@ -42,6 +42,9 @@ use std::path::Path;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
+use navarch_api::settings::CompliancePolicy;
+use navarch_net::cryptography;
+
 /// The command that runs the control plane.
 const DISCOVERY: &str = "discovery";
 
@@ -99,6 +102,10 @@ enum Command {
 /// # Errors
 /// The error of the command, with a hint how to fix it.
 pub fn run() -> anyhow::Result<std::process::ExitCode> {
+    // Before any TLS; the commands that serve warn about an unknown policy.
+    let policy = environment::variable("COMPLIANCE_POLICY").unwrap_or_default();
+    cryptography::install(CompliancePolicy::parse(&policy).unwrap_or_default());
+
     let arguments: Vec<_> = std::env::args_os()
         .map(|word| word.to_string_lossy().into_owned())
         .collect();

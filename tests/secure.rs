@@ -24,6 +24,8 @@ mod api_server;
 mod bare_mesh;
 #[path = "secure/client.rs"]
 mod client;
+#[path = "secure/compliance.rs"]
+mod compliance;
 #[path = "secure/config_source.rs"]
 mod config_source;
 #[path = "secure/dashboards.rs"]

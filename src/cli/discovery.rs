@@ -20,7 +20,8 @@ use crate::server::{
 };
 use navarch_api::cluster_settings::McsMode;
 use navarch_api::names::ClusterId;
-use navarch_api::settings::{Environment, Settings};
+use navarch_api::settings::{CompliancePolicy, Environment, Settings};
+use navarch_net::cryptography;
 use navarch_net::destination::AddressPolicy;
 use navarch_push::worker::Debounce;
 use navarch_security::serving::ConfiguredFiles;
@@ -260,6 +261,7 @@ impl Discovery {
         let keys = keys(variables)?;
         let (tls, never) = TlsRules::read(&self.tls_min_version, &self.tls_cipher_suites)?;
         warn_ignored("--tls-cipher-suites: ignored insecure suites", &never);
+        warn_compliance(&variable("COMPLIANCE_POLICY").unwrap_or_default(), &tls);
         let security = super::security::config(variable)?;
         let given = given(self.tls_cert_file, self.tls_key_file, self.ca_cert_file);
         let fetched = keys.addresses.clone();
@@ -558,6 +560,25 @@ fn kubeconfig(variables: &Variables) -> Option<PathBuf> {
         &shown(files),
     );
     first
+}
+
+/// Logs what a compliance policy does not do, and which flags it overrides.
+fn warn_compliance(named: &str, tls: &TlsRules) {
+    if CompliancePolicy::parse(named).is_none() {
+        tracing::warn!(
+            policy = named,
+            "COMPLIANCE_POLICY: unknown policy, TLS is not restricted: use fips-140-2, fips-140-3 or pqc"
+        );
+    }
+    let policy = cryptography::policy();
+    if policy != CompliancePolicy::None && !tls.is_default() {
+        tracing::warn!("COMPLIANCE_POLICY overrides --tls-min-version and --tls-cipher-suites");
+    }
+    tracing::info!(
+        ?policy,
+        fips_module = cryptography::is_fips(),
+        "cryptography is that of aws-lc-rs"
+    );
 }
 
 /// Paths as strings.

@@ -442,14 +442,7 @@ fn read_clusters(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Varia
         "COMPLIANCE_POLICY",
         &mut settings.compliance,
         "policy",
-        |text| {
-            Some(match text {
-                "fips-140-2" => CompliancePolicy::Fips140v2,
-                "fips-140-3" => CompliancePolicy::Fips140v3,
-                "pqc" => CompliancePolicy::PostQuantum,
-                _ => CompliancePolicy::None,
-            })
-        },
+        |text| Some(CompliancePolicy::parse(text).unwrap_or_default()),
     )?;
 
     read.flag(

@@ -69,7 +69,7 @@ pub(crate) fn tls_of(
     store.add_parsable_certificates(
         CertificateDer::pem_slice_iter(roots.as_bytes()).map(Result::unwrap),
     );
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = navarch_net::cryptography::provider();
     let builder = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(versions)
         .unwrap();

@@ -158,7 +158,7 @@ fn credentials(workload: &Workload) -> Result<Credentials> {
 
 /// The TLS of the client's end.
 fn client_config(workload: &Workload) -> Result<ClientConfig> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = navarch_net::cryptography::provider();
     let (roots, chain, key) = credentials(workload)?;
     let verifier =
         WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()?;
@@ -174,7 +174,7 @@ fn client_config(workload: &Workload) -> Result<ClientConfig> {
 
 /// The TLS of the server's end: who comes must show a certificate of the mesh.
 fn server_config(workload: &Workload) -> Result<ServerConfig> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = navarch_net::cryptography::provider();
     let (roots, chain, key) = credentials(workload)?;
     let verifier =
         WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()?;

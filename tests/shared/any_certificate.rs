@@ -7,7 +7,7 @@ use rustls::ClientConfig;
 
 /// A client without a certificate of its own.
 pub(crate) fn client_config() -> ClientConfig {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = navarch_net::cryptography::provider();
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider));
     let config = config
         .with_safe_default_protocol_versions()

@@ -30,7 +30,7 @@ pub(crate) async fn is_shown_by(port: u16, root: &str) -> bool {
     roots
         .add(CertificateDer::from_pem_slice(root.as_bytes()).unwrap())
         .unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = navarch_net::cryptography::provider();
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap();

@@ -1,13 +1,13 @@
 //! Random numbers, from the same source as keys.
 
-use rustls::crypto::aws_lc_rs;
+use navarch_net::cryptography;
 
 /// Random bytes; zeros if the system has no random source, and therefore cannot make keys either.
 #[must_use]
 pub fn bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0_u8; N];
     // Only used for jitter and message ids; keys are generated elsewhere, and fail with an error.
-    let _ = aws_lc_rs::default_provider().secure_random.fill(&mut bytes);
+    let _ = cryptography::provider().secure_random.fill(&mut bytes);
     bytes
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use navarch_net::any_certificate::AnyCertificate;
+use navarch_net::cryptography;
 use rustls::{ClientConfig, RootCertStore};
 
 /// TLS for probes, which accept any certificate; with `http2`, HTTP/2 is offered before HTTP/1.1.
@@ -22,7 +23,7 @@ pub(super) fn of_probes(http2: bool) -> Result<Arc<ClientConfig>, rustls::Error>
 /// # Errors
 /// If the provider supports no version of TLS, which does not occur.
 pub(super) fn config(insecure: bool) -> Result<Arc<ClientConfig>, rustls::Error> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = cryptography::provider();
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?;
     let config = if insecure {

@@ -16,6 +16,7 @@ use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
 use tonic::transport::Channel;
 
 use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
+use navarch_net::cryptography;
 use navarch_net::grpc_target::{GrpcTarget, Io};
 use navarch_pki::pem::{self, PemError};
 
@@ -226,8 +227,7 @@ async fn client_config(
     certificate: Option<&KeyFiles>,
 ) -> Result<ClientConfig, UpstreamError> {
     let store = root_store(roots).await?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
+    let builder = ClientConfig::builder_with_provider(cryptography::provider())
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
         .with_root_certificates(store);
     let present = certificate.filter(|files| files.chain.exists() && files.key.exists());

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use navarch_net::cryptography;
 use navarch_pki::pem::{self, PemError};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -36,8 +37,7 @@ pub(crate) fn connector(files: &TlsFiles, protocol: &[u8]) -> Result<TlsConnecto
         None => _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
     }
 
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
+    let builder = ClientConfig::builder_with_provider(cryptography::provider())
         .with_safe_default_protocol_versions()
         .expect("aws-lc-rs supports the default versions of TLS")
         .with_root_certificates(roots);

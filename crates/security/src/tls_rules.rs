@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use navarch_api::settings::CompliancePolicy;
+use navarch_net::cryptography;
 use rustls::SupportedProtocolVersion;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
@@ -11,7 +13,7 @@ const BOTH: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13, &rustls::v
 const NEWEST: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
 
 /// `--tls-min-version` and `--tls-cipher-suites`. By default TLS 1.2 and later, with all safe
-/// suites.
+/// suites. A compliance policy overrides both, as in istiod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsRules {
     /// Whether TLS 1.2 is disabled.
@@ -76,19 +78,33 @@ impl TlsRules {
         Ok((rules, never.into_iter().map(str::to_owned).collect()))
     }
 
+    /// Whether one of the flags restricts anything.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// The cryptography provider of servers.
     pub(super) fn provider(&self) -> Arc<CryptoProvider> {
-        let mut provider = aws_lc_rs::default_provider();
-        if let Some(suites) = &self.suites {
-            provider
-                .cipher_suites
-                .retain(|one| one.tls13().is_some() || suites.contains(&name(*one)));
+        let provider = cryptography::provider();
+        match &self.suites {
+            Some(suites) if cryptography::policy() == CompliancePolicy::None => {
+                let mut provider = CryptoProvider::clone(&provider);
+                provider
+                    .cipher_suites
+                    .retain(|one| one.tls13().is_some() || suites.contains(&name(*one)));
+                Arc::new(provider)
+            }
+            _ => provider,
         }
-        Arc::new(provider)
     }
 
     /// The TLS versions of servers.
     pub(super) fn versions(&self) -> &'static [&'static SupportedProtocolVersion] {
+        if cryptography::policy() != CompliancePolicy::None {
+            return BOTH;
+        }
+
         let has_older = self
             .provider()
             .cipher_suites

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
-use rustls::crypto::aws_lc_rs;
+use navarch_net::cryptography;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::Instant;
@@ -163,7 +163,7 @@ async fn query_resolvers(
     let mut id = [0; 2];
 
     // The socket is used for this query only, so a forged response must match its port as well.
-    let _ = aws_lc_rs::default_provider().secure_random.fill(&mut id);
+    let _ = cryptography::provider().secure_random.fill(&mut id);
     let mut question = Message::new(u16::from_be_bytes(id), MessageType::Query, OpCode::Query);
     question.metadata.recursion_desired = true;
     question.add_query(Query::query(name.clone(), kind));

@@ -54,7 +54,7 @@ SERVICE_ACCOUNT | `default` | Service account of the pod
 
 /// Envoy's start.
 const ENVOY: &str = "
-COMPLIANCE_POLICY | - | `fips-140-2` and `fips-140-3` restrict the TLS of Envoy's own connections to the control plane to what they allow
+COMPLIANCE_POLICY | - | `fips-140-2`, `fips-140-3` or `pqc` restricts all TLS of the agent, and the first two that of Envoy's own connections to the control plane; see docs/security.md
 DISABLE_ENVOY | `false` | No Envoy is started, for applications that speak xDS themselves
 ENVOY_PROMETHEUS_PORT | `15090` | Port of Envoy's metrics
 ENVOY_SECURE_MERGED_METRICS_PORT | `0` | Port of the merged metrics over mutual TLS; `0` is none

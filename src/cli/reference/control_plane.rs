@@ -50,7 +50,7 @@ pub(super) const SECTIONS: &[Section] = &[
 /// Identity of the control plane, and its sources.
 const CLUSTER: &str = "
 CLUSTER_ID | `Kubernetes` | Name of the cluster that the control plane runs in; the flag `--cluster-id` takes precedence
-COMPLIANCE_POLICY | - | Compliance policy of TLS: `fips-140-2`, `fips-140-3`, `pqc`, or nothing; the injector hands it on to proxies
+COMPLIANCE_POLICY | - | Compliance policy of TLS: `fips-140-2`, `fips-140-3`, `pqc`, or nothing; binds proxies and all ports and clients of Navarch (docs/security.md), and the injector sets it for agents
 ENABLE_LEADER_ELECTION | `true` | One replica at a time writes to the cluster; with `false` each replica writes, for installations with one replica
 EXTERNAL_ISTIOD | `false` | The control plane also serves clusters that have none
 ISTIO_ENABLE_CONTROLLER_QUEUE_METRICS | `false` | Metrics about the queues of controllers

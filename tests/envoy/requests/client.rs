@@ -88,7 +88,7 @@ pub(crate) async fn first_words(address: SocketAddr, send: &[u8], wanted: &str) 
 
 /// How a TLS connection with a server's name begins.
 pub(crate) fn hello(name: &str) -> Result<Vec<u8>> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = navarch_net::cryptography::provider();
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?;
     let config = config

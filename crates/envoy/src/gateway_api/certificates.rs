@@ -103,10 +103,7 @@ pub fn check_pair(certificates: &[u8], key: &[u8]) -> Result<(), &'static str> {
     let first = chain.first().ok_or(missing)?;
     X509Certificate::from_der(first).map_err(|_| "the certificate cannot be read")?;
     let key = private_key(key, "").map_err(|_| "its key is not one in PEM")?;
-    let provider = rustls::crypto::aws_lc_rs::default_provider();
-    let key = provider
-        .key_provider
-        .load_private_key(key)
+    let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key)
         .map_err(|_| "its key cannot be read")?;
     match rustls::sign::CertifiedKey::new(chain, key).keys_match() {
         // Keys of some kinds cannot be compared.

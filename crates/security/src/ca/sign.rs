@@ -16,6 +16,7 @@ use super::bundle::{
     BACKDATE, Bundle, BundleError, at, certificates, parse_signing, signing_certificate,
 };
 use navarch_api::identity::Identity;
+use navarch_net::cryptography;
 use navarch_pki::{KeyType, SigningRequest, pem};
 
 /// Random bytes of a serial number: enough to avoid collisions, and positive in DER without an
@@ -336,8 +337,7 @@ fn names(subject: &Subject) -> Result<Vec<SanType>, SignError> {
 /// A random serial number.
 fn serial() -> Result<SerialNumber, SignError> {
     let mut bytes = [0_u8; SERIAL_BYTES];
-    let provider = rustls::crypto::aws_lc_rs::default_provider();
-    provider
+    cryptography::provider()
         .secure_random
         .fill(&mut bytes)
         .map_err(|_| SignError::Sign(rcgen::Error::RingUnspecified))?;

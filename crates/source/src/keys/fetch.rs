@@ -8,6 +8,7 @@ use http::header::{ACCEPT, HOST};
 use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::{Bytes, Incoming};
+use navarch_net::cryptography;
 use navarch_net::http::exchange;
 use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -103,8 +104,7 @@ impl Fetcher {
                 readable_certificates(&extra, EXTRA_ROOTS).unwrap_or_default(),
             );
         }
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
+        let config = ClientConfig::builder_with_provider(cryptography::provider())
             .with_safe_default_protocol_versions()
             .expect("aws-lc-rs supports the default versions of TLS")
             .with_root_certificates(roots)

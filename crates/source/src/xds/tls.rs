@@ -22,6 +22,7 @@ use navarch_api::istio::{ClientTlsMode, ClientTlsSettings};
 use navarch_api::names::Namespace;
 use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
 use navarch_net::any_certificate::AnyCertificate;
+use navarch_net::cryptography;
 use navarch_pki::pem::{PemError, crls, private_key, readable_certificates};
 
 /// The start of PEM, which no file name has.
@@ -113,7 +114,7 @@ pub(super) async fn client(
         "" => material(settings, is_mutual)?,
         name => of_secret(cluster, namespace, name, is_mutual).await?,
     };
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = cryptography::provider();
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()?;
     let is_unchecked = settings.insecure_skip_verify == Some(true);

@@ -43,7 +43,7 @@ async fn over_tls(protocols: &[&[u8]], tasks: &mut JoinSet<()>) -> u16 {
     let chain = vec![key.cert.der().clone()];
     let private =
         rustls::pki_types::PrivateKeyDer::try_from(key.signing_key.serialize_der()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = navarch_net::cryptography::provider();
     let builder = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap();

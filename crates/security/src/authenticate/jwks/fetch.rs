@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
+use navarch_net::cryptography;
 use navarch_net::http::exchange;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -113,9 +114,8 @@ fn trust() -> Result<ClientConfig, String> {
             roots.add_parsable_certificates(certificates.filter_map(Result::ok));
         }
     }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder =
-        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = ClientConfig::builder_with_provider(cryptography::provider())
+        .with_safe_default_protocol_versions();
     let builder = builder.map_err(|error| error.to_string())?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }

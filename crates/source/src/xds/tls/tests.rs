@@ -90,7 +90,7 @@ impl Server {
         roots.add_parsable_certificates(
             readable_certificates(clients.root.as_bytes(), "root").unwrap(),
         );
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let provider = navarch_net::cryptography::provider();
         let verifier =
             WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
         let verifier = verifier.allow_unauthenticated().build().unwrap();
