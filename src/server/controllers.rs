@@ -286,6 +286,7 @@ impl Controllers<'_> {
         let push = push.clone();
         let cluster = self.cluster.clone();
         let settings = push.context().mesh.settings.clone();
+        let deploys_gateways = self.config.gateways.deploys;
         move |responsibility, stop| {
             let push = push.clone();
             let cluster = cluster.clone();
@@ -296,6 +297,7 @@ impl Controllers<'_> {
                 cluster,
                 settings,
                 responsibility,
+                deploys_gateways,
                 stop,
             ))
         }

@@ -65,6 +65,7 @@ pub(super) async fn run(
     cluster: Cluster,
     settings: Settings,
     responsibility: Responsibility,
+    deploys_gateways: bool,
     stop: CancellationToken,
 ) {
     let node = format!("router~127.0.0.1~{STATUS_CLIENT}~navarch");
@@ -99,6 +100,7 @@ pub(super) async fn run(
             controllers,
             share: family.share(),
             responsibility,
+            deploys_gateways: family == Family::GatewayApi && deploys_gateways,
         };
         tokio::select! {
             () = follow(family, published, sender) => {}

@@ -102,6 +102,7 @@ pub(crate) async fn conditions_stand_beside_those_of_others_and_go(deployed: &De
         controllers,
         share: Share::Wanted,
         responsibility,
+        deploys_gateways: false,
     };
 
     let task = tokio::spawn(writer.run(stop.clone()));

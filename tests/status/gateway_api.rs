@@ -162,6 +162,7 @@ async fn writes(
         controllers,
         share: Share::Whole,
         responsibility,
+        deploys_gateways: true,
     };
     tokio::spawn(writer.run(stop.clone()))
 }

@@ -83,6 +83,46 @@ async fn managed_gateways_get_their_objects_without_changing_others() {
     assert_eq!(deployed.refused(), Vec::<String>::new());
 }
 
+/// Overlays of the Gateway `web` are refused, by this control plane or by the API server, which its
+/// status tells until they are corrected. Its Deployment stays as it is.
+async fn refusals_are_told(deployed: &Deployed, map: &impl Fn(u32) -> String) {
+    let told = async || {
+        let gateway = deployed.get(&path("gateways", "web")).await;
+        let conditions = gateway["status"]["conditions"].as_array().cloned();
+        let told = conditions
+            .unwrap_or_default()
+            .into_iter()
+            .find(|condition| condition["type"] == "navarch.io/Deployed");
+        told.unwrap_or_default()
+    };
+
+    for overlay in [
+        "metadata: {name: other}",
+        "spec: {replicas: three}",
+        "spec: {replicas: -1}",
+    ] {
+        let mut refused: Value = serde_json::from_str(&map(4)).unwrap();
+        refused["data"]["deployment"] = json!(overlay);
+        deployed.cluster.apply(&refused.to_string()).unwrap();
+        until("the refusal is told", async || {
+            let told = told().await;
+            let message = told["message"].as_str().unwrap_or_default();
+            told["status"] == "False"
+                && told["reason"] == "InvalidParameters"
+                && message.starts_with(&format!("ConfigMap {SHOP}/opts: overlay \"deployment\""))
+        })
+        .await;
+        let deployment = deployed.get(&path("deployments", "web-istio")).await;
+        assert_eq!(deployment["spec"]["replicas"], 3, "{overlay}");
+
+        deployed.cluster.apply(&map(3)).unwrap();
+        until("the refusal is taken back", async || {
+            told().await["status"] == "True"
+        })
+        .await;
+    }
+}
+
 /// Follows Gateways through their life.
 #[allow(
     clippy::too_many_lines,
@@ -219,6 +259,8 @@ async fn follow(deployed: &Deployed) {
         .await;
     }
 
+    refusals_are_told(deployed, &map).await;
+
     let ports =
         async || deployed.get(&path("services", "web-istio")).await["spec"]["ports"].clone();
     until("the Gateway is followed", async || {
@@ -319,7 +361,7 @@ async fn follow(deployed: &Deployed) {
     let marked = deployed
         .requests("/status?")
         .iter()
-        .filter(|call| call.contains("/gateways/"))
+        .filter(|call| call.contains("/gateways/") && call.contains("fieldManager"))
         .count();
     assert_eq!(
         marked, 1,

@@ -10,12 +10,18 @@ pub(super) struct Conditions {
 }
 
 impl Conditions {
+    /// All conditions of a status.
+    pub(super) fn of_status(status: Option<&Value>) -> &[Value] {
+        status
+            .and_then(|status| status.get("conditions"))
+            .and_then(Value::as_array)
+            .map(Vec::as_slice)
+            .unwrap_or_default()
+    }
+
     /// The conditions of a status; our own has this type.
     pub(super) fn of(status: Option<&Value>, type_: &str) -> Self {
-        let all = status
-            .and_then(|status| status.get("conditions"))
-            .and_then(Value::as_array);
-        let all = all.cloned().unwrap_or_default();
+        let all = Self::of_status(status).to_vec();
         let place = all
             .iter()
             .position(|condition| condition.get("type").is_some_and(|one| one == type_));

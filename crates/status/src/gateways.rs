@@ -8,7 +8,8 @@
 //!
 //! The objects of a Gateway are a pure function of the state ([`ClusterState::plan`]). The Gateway
 //! owns them, so that Kubernetes deletes them with it. An object of the same name without the label
-//! of these controllers is foreign, and never written.
+//! of these controllers is foreign, and never written. If an overlay is refused, the objects stay as
+//! they are, and the Gateway's status tells why (`refusals`).
 
 mod classes;
 mod cluster_state;
@@ -19,6 +20,7 @@ mod metadata;
 mod objects;
 mod overlays;
 mod ports;
+pub(crate) mod refusals;
 mod settings;
 mod watches;
 mod writer;
@@ -28,6 +30,7 @@ pub use cluster_state::{ClusterState, Plan};
 pub use deployments::GatewayDeployments;
 pub use gateway_classes::GatewayClasses;
 pub use objects::{Deployed, ObjectsError, objects};
+pub use overlays::Overlay;
 pub use settings::GatewayControllerSettings;
 pub use watches::{DeployedKind, Source};
 pub(crate) use watches::{SourceEvents, metadata_events, resource};

@@ -6,6 +6,7 @@
 mod live;
 mod merge;
 mod pace;
+mod refused_gateways;
 
 use std::collections::BTreeSet;
 
@@ -55,6 +56,9 @@ pub struct ObjectStatuses {
     pub share: Share,
     /// Selects the objects.
     pub responsibility: Responsibility,
+    /// Whether the proxies of Gateways are deployed: then a Gateway whose overlay the deployment
+    /// refuses is not accepted.
+    pub deploys_gateways: bool,
 }
 
 struct Write {
@@ -131,7 +135,11 @@ impl ObjectStatuses {
             return None;
         }
         let seen = seen.clone();
-        let wanted: Map<String, Value> = serde_json::from_slice(wanted.get(&object)?).ok()?;
+        let status = seen.status();
+        let mut wanted: Map<String, Value> = serde_json::from_slice(wanted.get(&object)?).ok()?;
+        if self.deploys_gateways && object.kind == Kind::KubernetesGateway {
+            refused_gateways::apply(&mut wanted, status.as_ref());
+        }
 
         // The API server would reject a status for a later generation than the observed one, so the
         // watch must report it first.
@@ -147,13 +155,7 @@ impl ObjectStatuses {
             .strftime("%Y-%m-%dT%H:%M:%SZ")
             .to_string();
         let controllers: Vec<&str> = self.controllers.iter().map(String::as_str).collect();
-        let members = status_correction(
-            seen.status().as_ref(),
-            &wanted,
-            self.share,
-            &controllers,
-            &now,
-        )?;
+        let members = status_correction(status.as_ref(), &wanted, self.share, &controllers, &now)?;
 
         Some(Write {
             object,

@@ -17,7 +17,8 @@ use super::classes::ClassInfo;
 use super::listener_sets::{AttachedSet, accepts};
 use super::metadata::{Holder, is_managed, texts};
 use super::objects::{Deployed, ObjectsError, objects};
-use super::overlays::Data;
+use super::overlays::{Data, Overlay};
+use super::refusals;
 use super::settings::GatewayControllerSettings;
 use super::watches::{DEFAULTS_FOR_CLASS, DeployedKind, Source};
 use super::writer::Fields;
@@ -26,7 +27,7 @@ use crate::mirror::{Change, Index, Mirror};
 use crate::namespaces::NamespaceScope;
 use crate::revisions::{Tag, Tags};
 
-/// A Gateway without its status.
+/// A Gateway without its status, except for what this controller writes into it.
 #[derive(Clone, Debug, PartialEq)]
 struct Gateway {
     /// The object from the API server.
@@ -34,6 +35,8 @@ struct Gateway {
     spec: KubernetesGateway,
     /// The ConfigMap that it refers to, or the group and kind of another referenced object.
     parameters: Option<Result<NamespacedName, (String, String)>>,
+    /// The refusal of an overlay that its status tells.
+    told: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -65,6 +68,8 @@ pub(super) struct MadeObject {
 pub enum Plan {
     /// This control plane does not deploy it, and why.
     Nothing(&'static str),
+    /// It is this control plane's, but has no proxies to deploy, and why.
+    WithoutProxies(&'static str),
     /// The plan depends on a ConfigMap that was not read yet.
     Reads(NamespacedName),
     /// This control plane deploys it: these objects are to be applied.
@@ -234,6 +239,36 @@ impl ClusterState {
         _ = self.made.entry(made).or_default().put(name, Some(object));
     }
 
+    /// The refusal of an overlay that the status of a Gateway tells.
+    pub(super) fn told(&self, gateway: &NamespacedName) -> Option<&str> {
+        self.gateways.get(gateway)?.told.as_deref()
+    }
+
+    /// The ConfigMaps that have an overlay of this key for the objects of a Gateway.
+    pub(super) fn overlaid_by(&self, gateway: &NamespacedName, key: &str) -> Vec<&NamespacedName> {
+        let overlays = self
+            .gateways
+            .get(gateway)
+            .map(|gateway| self.overlays_of(gateway))
+            .unwrap_or_default();
+        overlays
+            .iter()
+            .filter(|overlay| overlay.data.contains_key(key))
+            .map(|overlay| overlay.map)
+            .collect()
+    }
+
+    /// The known overlays of a Gateway, in order of application.
+    fn overlays_of<'a>(&'a self, gateway: &'a Gateway) -> Vec<Overlay<'a>> {
+        let own = || {
+            let map = gateway.parameters.as_ref()?.as_ref().ok()?;
+            let data = self.parameters.get(map)?.as_ref()?;
+            Some(Overlay { map, data })
+        };
+        let defaults = self.defaults_of(&gateway.spec.gateway_class_name);
+        defaults.into_iter().chain(own()).collect()
+    }
+
     /// The plan of a Gateway.
     ///
     /// # Errors
@@ -244,14 +279,15 @@ impl ClusterState {
         injector: &Injector,
         kube_version: i64,
     ) -> Result<Plan, ObjectsError> {
-        let Some(Gateway {
+        let Some(gateway) = self.gateways.get(name) else {
+            return Ok(Plan::Nothing("it does not exist"));
+        };
+        let Gateway {
             value,
             spec,
             parameters,
-        }) = self.gateways.get(name)
-        else {
-            return Ok(Plan::Nothing("it does not exist"));
-        };
+            ..
+        } = gateway;
 
         let namespace = self
             .namespaces
@@ -287,24 +323,21 @@ impl ClusterState {
         }
 
         if class.template.is_none() {
-            return Ok(Plan::Nothing(
+            return Ok(Plan::WithoutProxies(
                 "no proxies are deployed for its GatewayClass",
             ));
         }
 
         if !is_managed(spec, &self.settings) {
-            return Ok(Plan::Nothing("its address refers to a manual deployment"));
+            return Ok(Plan::WithoutProxies(
+                "its address refers to a manual deployment",
+            ));
         }
 
         let holder = Holder::of(&texts(value, "annotations"));
         if holder == Holder::Another {
             return Ok(Plan::Nothing("a newer controller version manages it"));
         }
-
-        let mut overlays: Vec<&Data> = self
-            .defaults_of(&spec.gateway_class_name)
-            .into_iter()
-            .collect();
 
         match parameters {
             None => {}
@@ -323,7 +356,7 @@ impl ClusterState {
                     return Ok(Plan::Reads(map.clone()));
                 }
                 Some(None) => return Err(ObjectsError::NoParameters(map.name.to_string())),
-                Some(Some(data)) => overlays.push(data),
+                Some(Some(_)) => {}
             },
         }
 
@@ -332,7 +365,7 @@ impl ClusterState {
             spec,
             class: &class,
             listeners: self.listeners_of(name, spec),
-            overlays,
+            overlays: self.overlays_of(gateway),
             namespace_annotations: namespace.map(|namespace| &namespace.annotations),
             kube_version,
         };
@@ -358,17 +391,16 @@ impl ClusterState {
     }
 
     /// The ConfigMap of a class: the oldest.
-    fn defaults_of(&self, class: &str) -> Option<&Data> {
+    fn defaults_of(&self, class: &str) -> Option<Overlay<'_>> {
         let of_class = self
             .defaults
             .iter()
             .filter(|(_, defaults)| defaults.class == class);
-        Some(
-            &of_class
-                .min_by_key(|(name, defaults)| (defaults.created, *name))?
-                .1
-                .data,
-        )
+        let (map, defaults) = of_class.min_by_key(|(name, defaults)| (defaults.created, *name))?;
+        Some(Overlay {
+            map,
+            data: &defaults.data,
+        })
     }
 
     /// The listeners of the ListenerSets that a Gateway accepts, oldest ListenerSet first.
@@ -538,6 +570,7 @@ fn gateway(mut object: DynamicObject) -> Option<Gateway> {
     let spec: KubernetesGateway = spec(&object)?;
     object.metadata.managed_fields = None;
     object.metadata.resource_version = None;
+    let told = refusals::told(object.data.get("status")).map(str::to_owned);
     if let Some(data) = object.data.as_object_mut() {
         data.remove("status");
     }
@@ -559,6 +592,7 @@ fn gateway(mut object: DynamicObject) -> Option<Gateway> {
         value: serde_json::to_value(object).ok()?,
         spec,
         parameters,
+        told,
     })
 }
 

@@ -16,6 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::cluster_state::{ClusterState, Plan};
 use super::objects::ObjectsError;
+use super::overlays;
+use super::refusals;
 use super::settings::GatewayControllerSettings;
 use super::watches::{self, DeployedKind, TaggedEvent};
 use super::writer::{Outcome, Writer};
@@ -59,6 +61,71 @@ enum Failure {
     /// A request to the API server failed.
     #[error(transparent)]
     Api(#[from] kube::Error),
+    /// The API server refused an object that has overlays.
+    #[error("ConfigMap {maps}: overlay {key:?}: the API server refuses the {kind} {object}")]
+    Refused {
+        /// The ConfigMaps with the overlays.
+        maps: String,
+        /// The key of the ConfigMaps, such as `deployment`.
+        key: &'static str,
+        /// The kind of the object.
+        kind: String,
+        /// The name of the object.
+        object: String,
+        /// The API server's answer.
+        #[source]
+        error: kube::Error,
+    },
+}
+
+impl Failure {
+    /// What the status of the Gateway tells about it; `None` if an overlay is not the cause.
+    fn refusal(&self) -> Option<String> {
+        match self {
+            Self::Objects(error) if error.is_refused_overlay() => {
+                Some(refusals::message(&error.to_string()))
+            }
+            Self::Refused { error, .. } => {
+                Some(refusals::message(&format!("{self}: {}", InWords(error))))
+            }
+            Self::Objects(_) | Self::Api(_) => None,
+        }
+    }
+}
+
+/// Whether the API server refuses an object for what is in it: 400 and 422, and 500 for a field of
+/// another type than the object's schema has.
+fn is_for_content(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status)
+        if matches!(status.code, 400 | 422)
+            || status.code == 500 && status.message.contains("typed patch object"))
+}
+
+/// The failure of a write, attributed to the overlays of the object if the API server refuses its
+/// content.
+fn of_write(
+    gateway: &NamespacedName,
+    kind: &str,
+    object: &str,
+    cluster_state: &ClusterState,
+    error: kube::Error,
+) -> Failure {
+    let Some(key) = overlays::key_of(kind).filter(|_| is_for_content(&error)) else {
+        return Failure::Api(error);
+    };
+    let maps = cluster_state.overlaid_by(gateway, key);
+    if maps.is_empty() {
+        return Failure::Api(error);
+    }
+
+    let maps: Vec<String> = maps.into_iter().map(ToString::to_string).collect();
+    Failure::Refused {
+        maps: maps.join(", "),
+        key,
+        kind: kind.to_owned(),
+        object: object.to_owned(),
+        error,
+    }
 }
 
 impl Queue {
@@ -140,7 +207,7 @@ impl GatewayDeployments {
                     let Some(name) = queue.pop() else { continue };
                     let settled = tokio::select! {
                         () = stop.cancelled() => return,
-                        settled = self.settle(&name, (&mut cluster_state, &version), &mut writer) => settled,
+                        settled = self.settle(&name, &mut cluster_state, &version, &mut writer) => settled,
                     };
                     note(&name, settled, &mut queue);
                 }
@@ -148,19 +215,48 @@ impl GatewayDeployments {
         }
     }
 
-    /// Reconciles a Gateway.
+    /// Reconciles a Gateway, and tells in its status whether an overlay is refused.
     async fn settle(
         &self,
         name: &NamespacedName,
-        (cluster_state, version): (&mut ClusterState, &OnceCell<i64>),
+        cluster_state: &mut ClusterState,
+        version: &OnceCell<i64>,
         writer: &mut Writer,
     ) -> Result<Outcome, Failure> {
+        let settled = self
+            .deploy(name, &mut *cluster_state, version, writer)
+            .await;
+        let refusal = match &settled {
+            Ok(None) => return Ok(Outcome::Applied),
+            Ok(Some(_)) => None,
+            Err(failure) => match failure.refusal() {
+                Some(refusal) => Some(refusal),
+                // Another failure says nothing of the overlays, so that what was told stays.
+                None => return settled.map(Option::unwrap_or_default),
+            },
+        };
+
+        if cluster_state.told(name) != refusal.as_deref() {
+            writer.tell(name, refusal.as_deref()).await?;
+        }
+        settled.map(Option::unwrap_or_default)
+    }
+
+    /// Applies the objects of a Gateway. `None` if it is not this control plane's, or cannot be
+    /// decided yet.
+    async fn deploy(
+        &self,
+        name: &NamespacedName,
+        cluster_state: &mut ClusterState,
+        version: &OnceCell<i64>,
+        writer: &mut Writer,
+    ) -> Result<Option<Outcome>, Failure> {
         let injector = match self.injector.load().injector() {
             Ok(injector) => injector,
             Err((_, reason)) => {
                 // A change of the injector's configuration makes all Gateways due.
                 tracing::warn!(ns = %name.namespace, gateway = %name.name, %reason, "gateway deployment delayed: injection is not configured");
-                return Ok(Outcome::Applied);
+                return Ok(None);
             }
         };
 
@@ -177,9 +273,13 @@ impl GatewayDeployments {
             Plan::Objects { takes, objects } => (takes, objects),
             Plan::Nothing(reason) => {
                 tracing::debug!(ns = %name.namespace, gateway = %name.name, reason, "gateway is not deployed by this controller");
-                return Ok(Outcome::Applied);
+                return Ok(None);
             }
-            Plan::Reads(_) => return Ok(Outcome::Applied),
+            Plan::WithoutProxies(reason) => {
+                tracing::debug!(ns = %name.namespace, gateway = %name.name, reason, "gateway has no proxies to deploy");
+                return Ok(Some(Outcome::Applied));
+            }
+            Plan::Reads(_) => return Ok(None),
         };
 
         if takes {
@@ -193,13 +293,21 @@ impl GatewayDeployments {
                 continue;
             };
 
-            let of = object
-                .pointer("/metadata/name")
-                .and_then(serde_json::Value::as_str)
-                .unwrap_or_default()
-                .to_owned();
+            let text = |field: &str| {
+                object
+                    .pointer(field)
+                    .and_then(serde_json::Value::as_str)
+                    .unwrap_or_default()
+                    .to_owned()
+            };
+            let kind = text("/kind");
+            let of = text("/metadata/name");
 
-            if writer.apply(made, object, cluster_state).await? == Outcome::Foreign {
+            let applied = writer
+                .apply(made, object, cluster_state)
+                .await
+                .map_err(|error| of_write(name, &kind, &of, cluster_state, error))?;
+            if applied == Outcome::Foreign {
                 tracing::warn!(
                     ns = %name.namespace, gateway = %name.name, kind = ?made, object = %of,
                     "an object of the same name is not managed by this controller; not changed"
@@ -208,7 +316,7 @@ impl GatewayDeployments {
             }
         }
 
-        Ok(outcome)
+        Ok(Some(outcome))
     }
 
     /// The version of the API server: 136 is 1.36.
@@ -252,6 +360,10 @@ fn note(name: &NamespacedName, settled: Result<Outcome, Failure>, queue: &mut Qu
             queue.succeeded(name);
             tracing::warn!(ns = %name.namespace, gateway = %name.name, error = %InWords(&error), "failed to render the gateway deployment");
         }
+        Err(error @ Failure::Refused { .. }) => {
+            tracing::warn!(ns = %name.namespace, gateway = %name.name, error = error.refusal(), "failed to apply the gateway deployment");
+            queue.failed(name.clone(), now);
+        }
         Err(Failure::Api(error)) => {
             let is_stale = matches!(&error, kube::Error::Api(status) if status.code == 409);
             if is_stale {
@@ -266,7 +378,68 @@ fn note(name: &NamespacedName, settled: Result<Outcome, Failure>, queue: &mut Qu
 
 #[cfg(test)]
 mod tests {
+    use kube::runtime::watcher::Event;
+    use serde_json::json;
+
+    use super::super::watches::Source;
     use super::*;
+
+    /// What the API server answers with this code.
+    fn answer(code: u16, message: &str) -> kube::Error {
+        let status = kube::core::Status {
+            code,
+            message: message.to_owned(),
+            ..kube::core::Status::default()
+        };
+        kube::Error::Api(status.boxed())
+    }
+
+    #[test]
+    fn a_refused_object_is_attributed_to_its_overlays() {
+        let mut cluster_state = ClusterState::default();
+        let gateway = json!({
+            "metadata": { "name": "web", "namespace": "shop" },
+            "spec": {
+                "gatewayClassName": "istio", "listeners": [],
+                "infrastructure": { "parametersRef": { "group": "", "kind": "ConfigMap", "name": "opts" } },
+            },
+        });
+        cluster_state.take(
+            Source::Gateways,
+            Event::Apply(serde_json::from_value(gateway).unwrap()),
+        );
+        let data = BTreeMap::from([("deployment".to_owned(), "spec: {replicas: x}".to_owned())]);
+        cluster_state.put_parameters(NamespacedName::new("shop", "opts"), Some(data));
+
+        let refusal = |kind: &str, error: kube::Error| {
+            let gateway = NamespacedName::new("shop", "web");
+            of_write(&gateway, kind, "web-istio", &cluster_state, error).refusal()
+        };
+        for (code, message) in [
+            (422, "spec.replicas is wrong"),
+            (400, "spec.replicas is wrong"),
+            (500, "failed to create typed patch object: expected numeric"),
+        ] {
+            let told = refusal("Deployment", answer(code, message)).unwrap();
+            let expected = r#"ConfigMap shop/opts: overlay "deployment": the API server refuses the Deployment web-istio: "#;
+            assert!(told.starts_with(expected), "{told}");
+            assert!(told.contains(message), "{told}");
+        }
+
+        for (kind, code) in [("Service", 422), ("Deployment", 409), ("Deployment", 500)] {
+            assert_eq!(refusal(kind, answer(code, "no")), None, "{kind} {code}");
+        }
+    }
+
+    #[test]
+    fn only_refused_overlays_are_told() {
+        let map = NamespacedName::new("shop", "opts");
+        let key = "secret".to_owned();
+        let told = Failure::Objects(ObjectsError::Key { map, key }).refusal();
+        assert!(told.is_some_and(|told| told.starts_with("ConfigMap shop/opts: unknown overlay")));
+        let missing = ObjectsError::NoParameters("opts".to_owned());
+        assert_eq!(Failure::Objects(missing).refusal(), None);
+    }
 
     #[test]
     fn repeated_failures_back_off() {

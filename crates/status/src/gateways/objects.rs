@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use navarch_api::gateway_api::{KubernetesGateway, Listener};
+use navarch_api::object::NamespacedName;
 use navarch_kubernetes::{InvalidName, object_name};
 use navarch_webhook::inject::{GatewayRequest, InjectError, Injector};
 use serde_json::Value;
@@ -11,7 +12,7 @@ use serde_json::Value;
 use super::MANAGED;
 use super::classes::ClassInfo;
 use super::metadata::{Metadata, NAME_OVERRIDE, SERVICE_ACCOUNT};
-use super::overlays::{Data, with_overlays};
+use super::overlays::{Overlay, with_overlays};
 use super::ports::ports;
 use super::settings::GatewayControllerSettings;
 
@@ -27,7 +28,7 @@ pub struct Deployed<'a> {
     /// The listeners of its ListenerSets.
     pub listeners: Vec<&'a Listener>,
     /// The overlays from ConfigMaps, in order of application.
-    pub overlays: Vec<&'a BTreeMap<String, String>>,
+    pub overlays: Vec<Overlay<'a>>,
     /// The annotations of its namespace, if known.
     pub namespace_annotations: Option<&'a BTreeMap<String, String>>,
     /// The version of the API server, such as 136 for 1.36.
@@ -55,12 +56,19 @@ pub enum ObjectsError {
     NoParameters(String),
     /// A ConfigMap has a key that is not an overlay.
     #[error(
-        "unknown overlay {0:?}; use deployment, horizontalPodAutoscaler, podDisruptionBudget, service or serviceAccount"
+        "ConfigMap {map}: unknown overlay {key:?}; use deployment, horizontalPodAutoscaler, podDisruptionBudget, service or serviceAccount"
     )]
-    Key(String),
+    Key {
+        /// The ConfigMap.
+        map: NamespacedName,
+        /// The unknown key.
+        key: String,
+    },
     /// An overlay cannot be applied to its object.
-    #[error("overlay {key:?}: {reason}")]
+    #[error("ConfigMap {map}: overlay {key:?}: {reason}")]
     Overlay {
+        /// The ConfigMap.
+        map: NamespacedName,
         /// The key of the ConfigMap, such as `deployment`.
         key: String,
         /// The text is not YAML, is not an object, or cannot be merged into the object of the
@@ -68,8 +76,10 @@ pub enum ObjectsError {
         reason: String,
     },
     /// An overlay changes the identity or the owner of the object.
-    #[error("overlay {key:?} may not change the identity or owner of the object")]
+    #[error("ConfigMap {map}: overlay {key:?} may not change the identity or owner of the object")]
     Identity {
+        /// The ConfigMap.
+        map: NamespacedName,
         /// The key of the ConfigMap, such as `deployment`.
         key: String,
     },
@@ -101,6 +111,22 @@ pub enum ObjectsError {
         /// `metadata.name` of the object.
         name: String,
     },
+}
+
+impl ObjectsError {
+    /// Whether an overlay is the cause, which the Gateway's status tells. What is wrong with the
+    /// reference to its ConfigMap is told by the translation of Gateways.
+    pub(super) fn is_refused_overlay(&self) -> bool {
+        match self {
+            Self::Key { .. } | Self::Overlay { .. } | Self::Identity { .. } => true,
+            Self::Template(_)
+            | Self::Parameters { .. }
+            | Self::NoParameters(_)
+            | Self::Name { .. }
+            | Self::Kind { .. }
+            | Self::Foreign { .. } => false,
+        }
+    }
 }
 
 /// The objects of a Gateway, in the order in which they are applied. Empty for a class without
@@ -152,11 +178,10 @@ pub fn objects(
         namespace_annotations: deployed.namespace_annotations,
     };
 
-    let overlays: Vec<&Data> = deployed.overlays.clone();
     let mut made = Vec::new();
 
     for object in injector.gateway_objects(template, &request)? {
-        let Some(mut object) = with_overlays(&object, &overlays)? else {
+        let Some(mut object) = with_overlays(&object, &deployed.overlays)? else {
             continue;
         };
         check(&object, gateway, &metadata)?;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use navarch_api::object::NamespacedName;
 use navarch_api::yaml::{self, Schema};
 use navarch_webhook::inject::apply_overlay;
 use serde_json::{Map, Value};
@@ -39,6 +40,23 @@ const FIXED: [&str; 11] = [
 /// The data of a ConfigMap.
 pub(super) type Data = BTreeMap<String, String>;
 
+/// The overlays of a ConfigMap.
+#[derive(Clone, Copy, Debug)]
+pub struct Overlay<'a> {
+    /// The ConfigMap.
+    pub map: &'a NamespacedName,
+    /// Its data: the text of the overlay for each kind.
+    pub data: &'a BTreeMap<String, String>,
+}
+
+/// The ConfigMap key of the overlay for a kind, such as `deployment` for `Deployment`.
+pub(super) fn key_of(kind: &str) -> Option<&'static str> {
+    KINDS
+        .iter()
+        .find(|known| known.1 == kind)
+        .map(|(_, _, key)| *key)
+}
+
 /// Applies the overlays for an object's kind, in order. `None` for an object that is only created
 /// if an overlay exists.
 ///
@@ -47,7 +65,7 @@ pub(super) type Data = BTreeMap<String, String>;
 /// identity or owner of the object.
 pub(super) fn with_overlays(
     object: &Value,
-    overlays: &[&Data],
+    overlays: &[Overlay<'_>],
 ) -> Result<Option<Value>, ObjectsError> {
     let text = |field: &str| {
         object
@@ -72,18 +90,22 @@ pub(super) fn with_overlays(
         "HorizontalPodAutoscaler" | "PodDisruptionBudget"
     );
 
-    for overlay in overlays {
-        if let Some(unknown) = overlay
+    for Overlay { map, data } in overlays {
+        if let Some(unknown) = data
             .keys()
             .find(|key| KINDS.iter().all(|(_, _, known)| known != key))
         {
-            return Err(ObjectsError::Key(unknown.clone()));
+            return Err(ObjectsError::Key {
+                map: (*map).clone(),
+                key: unknown.clone(),
+            });
         }
-        let Some(text) = overlay.get(*key) else {
+        let Some(text) = data.get(*key) else {
             continue;
         };
 
         let fault = |reason: String| ObjectsError::Overlay {
+            map: (*map).clone(),
             key: (*key).to_owned(),
             reason,
         };
@@ -98,24 +120,28 @@ pub(super) fn with_overlays(
 
         apply_overlay(&kind, &mut laid, overlay).map_err(|error| fault(error.to_string()))?;
         is_requested = true;
-    }
 
-    let of = |object: &Value, field: &str| object.pointer(&format!("/metadata/{field}")).cloned();
-    let changed = FIXED
-        .iter()
-        .any(|field| of(object, field) != of(&laid, field))
-        || of(&laid, "managedFields").is_some()
-        || ["apiVersion", "kind"]
-            .iter()
-            .any(|field| object.get(field) != laid.get(field));
-
-    if changed {
-        return Err(ObjectsError::Identity {
-            key: (*key).to_owned(),
-        });
+        if changes_identity(object, &laid) {
+            return Err(ObjectsError::Identity {
+                map: (*map).clone(),
+                key: (*key).to_owned(),
+            });
+        }
     }
 
     Ok(is_requested.then_some(laid))
+}
+
+/// Whether an object with overlays has another identity or owner than before.
+fn changes_identity(object: &Value, laid: &Value) -> bool {
+    let of = |object: &Value, field: &str| object.pointer(&format!("/metadata/{field}")).cloned();
+    FIXED
+        .iter()
+        .any(|field| of(object, field) != of(laid, field))
+        || of(laid, "managedFields").is_some()
+        || ["apiVersion", "kind"]
+            .iter()
+            .any(|field| object.get(field) != laid.get(field))
 }
 
 #[cfg(test)]
@@ -131,10 +157,13 @@ mod tests {
             json!({ "name": "web", "namespace": "shop", "ownerReferences": [{ "uid": "u" }] });
         let spec = json!({ "ports": [{ "port": 80, "name": "http" }] });
         let object = json!({ "apiVersion": version, "kind": kind, "metadata": meta, "spec": spec });
-        with_overlays(
-            &object,
-            &[&Data::from([(key.to_owned(), overlay.to_owned())])],
-        )
+        let map = NamespacedName::new("shop", "opts");
+        let data = Data::from([(key.to_owned(), overlay.to_owned())]);
+        let overlay = Overlay {
+            map: &map,
+            data: &data,
+        };
+        with_overlays(&object, &[overlay])
     }
 
     #[test]
@@ -168,13 +197,51 @@ mod tests {
         ));
         assert!(matches!(
             apply_overlay("Service", "secret", "{}"),
-            Err(ObjectsError::Key(_))
+            Err(ObjectsError::Key { .. })
         ));
 
         assert!(matches!(
             apply_overlay("Secret", "service", "{}"),
             Err(ObjectsError::Kind { .. })
         ));
+    }
+
+    #[test]
+    fn a_refusal_names_the_config_map_the_overlay_and_the_reason() {
+        for (key, overlay, expected) in [
+            (
+                "service",
+                "[]",
+                r#"ConfigMap shop/opts: overlay "service": it is not an object"#,
+            ),
+            (
+                "service",
+                "metadata: {name: other}",
+                r#"ConfigMap shop/opts: overlay "service" may not change"#,
+            ),
+            (
+                "secret",
+                "{}",
+                r#"ConfigMap shop/opts: unknown overlay "secret"; use deployment"#,
+            ),
+        ] {
+            let error = apply_overlay("Service", key, overlay).unwrap_err();
+            assert!(error.to_string().starts_with(expected), "{error}");
+            assert!(error.is_refused_overlay(), "{error}");
+        }
+
+        let keyless = "spec: {ports: [{name: more}]}";
+        let error = apply_overlay("Service", "service", keyless).unwrap_err();
+        assert!(error.is_refused_overlay(), "{error}");
+
+        let error = apply_overlay("Secret", "service", "{}").unwrap_err();
+        assert!(!error.is_refused_overlay(), "{error}");
+    }
+
+    #[test]
+    fn keys_are_those_of_the_kinds() {
+        assert_eq!(key_of("ServiceAccount"), Some("serviceAccount"));
+        assert_eq!(key_of("Secret"), None);
     }
 
     #[test]

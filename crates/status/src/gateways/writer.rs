@@ -6,6 +6,7 @@ use std::time::Duration;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use navarch_api::object::NamespacedName;
+use navarch_kubernetes::{is_stale, status_patch};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
@@ -13,13 +14,17 @@ use tokio::time::Instant;
 use super::MANAGED;
 use super::cluster_state::{ClusterState, MadeObject};
 use super::metadata::{CONTROLLER_VERSION, VERSION};
+use super::refusals;
 use super::watches::{DeployedKind, gateway_api};
 use crate::cluster::Cluster;
+use crate::denials::Denials;
 
 /// Minimum interval of writes: a hundred per second.
 const PER_WRITE: Duration = Duration::from_millis(10);
 /// Maximum number of remembered deleted objects, in addition to the number of existing ones.
 const PRUNE_SLACK: usize = 64;
+/// Maximum number of attempts to write a condition beside the other writers of a status.
+const MAX_ATTEMPTS: usize = 5;
 /// The selector label of Deployments from Istio before 1.24. The selector of a Deployment is
 /// immutable.
 const FORMER_LABEL: &str = "istio.io/gateway-name";
@@ -54,9 +59,10 @@ struct LastWrite {
 }
 
 /// The outcome of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// The object was applied.
+    #[default]
     Applied,
     /// A foreign object has its name.
     Foreign,
@@ -74,6 +80,8 @@ pub(super) struct Writer {
     free: Instant,
     /// Whether the API server stores annotations in a write of the status.
     marks: bool,
+    /// Missing rights to write statuses.
+    denials: Denials,
 }
 
 impl Writer {
@@ -85,6 +93,7 @@ impl Writer {
             written: BTreeMap::new(),
             free: Instant::now(),
             marks: true,
+            denials: Denials::default(),
         }
     }
 
@@ -120,6 +129,56 @@ impl Writer {
             .patch_status(&gateway.name, &self.parameters(), &Patch::Apply(patch))
             .await?;
         self.marks = marked.annotations().contains_key(CONTROLLER_VERSION);
+
+        Ok(())
+    }
+
+    /// Tells in the status of a Gateway that an overlay is refused, or no longer is.
+    ///
+    /// # Errors
+    /// If the API server rejects it, except for a missing right.
+    pub(super) async fn tell(
+        &mut self,
+        gateway: &NamespacedName,
+        refusal: Option<&str>,
+    ) -> Result<(), kube::Error> {
+        let kind = gateway_api("Gateway", "gateways");
+        let api = Api::<DynamicObject>::namespaced_with(
+            self.cluster.0.clone(),
+            gateway.namespace.as_str(),
+            &kind,
+        );
+
+        for attempt in 1..=MAX_ATTEMPTS {
+            let Some(there) = api.get_opt(&gateway.name).await? else {
+                return Ok(());
+            };
+            let status = there.data.get("status");
+            let now = jiff::Timestamp::now()
+                .strftime("%Y-%m-%dT%H:%M:%SZ")
+                .to_string();
+            let Some(conditions) =
+                refusals::correction(status, there.metadata.generation, refusal, &now)
+            else {
+                return Ok(());
+            };
+
+            let patch = status_patch(
+                there.metadata.resource_version.clone(),
+                status.is_some(),
+                [("conditions", conditions)],
+            )?;
+            self.delay_next_write();
+            match api
+                .patch_status(&gateway.name, &PatchParams::default(), &patch)
+                .await
+            {
+                Ok(_) => return Ok(()),
+                Err(error) if is_stale(&error) && attempt < MAX_ATTEMPTS => {}
+                Err(error) if self.denials.covers("gateways/status", &error) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
 
         Ok(())
     }

@@ -62,7 +62,7 @@ impl Fixture {
     /// Why there are no objects; empty where there are some.
     fn reason(&self) -> &'static str {
         match self.plan().unwrap() {
-            Plan::Nothing(reason) => reason,
+            Plan::Nothing(reason) | Plan::WithoutProxies(reason) => reason,
             Plan::Reads(_) => "a ConfigMap is read",
             Plan::Objects { .. } => "",
         }
@@ -71,7 +71,7 @@ impl Fixture {
     fn objects(&self) -> Vec<Value> {
         match self.plan().unwrap() {
             Plan::Objects { objects, .. } => objects,
-            Plan::Reads(_) | Plan::Nothing(_) => panic!("no objects"),
+            Plan::Reads(_) | Plan::Nothing(_) | Plan::WithoutProxies(_) => panic!("no objects"),
         }
     }
 
@@ -172,6 +172,70 @@ fn only_gateways_of_this_control_plane_have_objects() {
         fixture.reason(),
         "it belongs to another revision",
         "though its namespace is not known"
+    );
+}
+
+#[test]
+fn a_told_refusal_is_a_change_until_it_is_taken_back() {
+    let mut fixture = Fixture::new();
+    let name = NamespacedName::new("shop", "web");
+    assert!(fixture.is_due());
+    assert_eq!(fixture.cluster_state.told(&name), None);
+
+    let mut object = json!({
+        "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+        "metadata": { "name": "web", "namespace": "shop", "uid": "u" },
+        "spec": { "gatewayClassName": "istio", "listeners": [{ "name": "http", "port": 80, "protocol": "HTTP" }] },
+        "status": { "conditions": [{
+            "type": "navarch.io/Deployed", "status": "False", "reason": "InvalidParameters", "message": "no",
+        }] },
+    });
+    fixture.put(Source::Gateways, object.clone());
+    assert!(
+        fixture.is_due(),
+        "another leader told it: it may have been corrected since"
+    );
+    assert_eq!(fixture.cluster_state.told(&name), Some("no"));
+
+    object["status"]["conditions"][0]["status"] = json!("True");
+    fixture.put(Source::Gateways, object);
+    assert!(fixture.is_due());
+    assert_eq!(fixture.cluster_state.told(&name), None);
+}
+
+#[test]
+fn overlays_are_known_by_their_config_maps() {
+    let mut fixture = Fixture::new();
+    let gateway = NamespacedName::new("shop", "web");
+    let parameters = json!({ "group": "", "kind": "ConfigMap", "name": "opts" });
+    fixture.gateway(
+        &json!({}),
+        &json!({ "infrastructure": { "parametersRef": parameters } }),
+    );
+    let map = NamespacedName::new("shop", "opts");
+    let data = BTreeMap::from([("service".to_owned(), "[]".to_owned())]);
+    fixture
+        .cluster_state
+        .put_parameters(map.clone(), Some(data));
+    let defaults = json!({
+        "metadata": {
+            "name": "all", "namespace": "istio-system",
+            "labels": { "gateway.istio.io/defaults-for-class": "istio" },
+        },
+        "data": { "service": "{}", "deployment": "{}" },
+    });
+    fixture.put(Source::Defaults, defaults);
+
+    let maps = |key: &str| fixture.cluster_state.overlaid_by(&gateway, key);
+    let of_class = NamespacedName::new("istio-system", "all");
+    assert_eq!(maps("service"), [&of_class, &map]);
+    assert_eq!(maps("deployment"), [&of_class]);
+    assert!(maps("podDisruptionBudget").is_empty());
+
+    let refused = fixture.plan().unwrap_err();
+    assert!(
+        matches!(&refused, ObjectsError::Overlay { map: named, .. } if *named == map),
+        "{refused}"
     );
 }
 

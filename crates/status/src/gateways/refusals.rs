@@ -1,0 +1,136 @@
+//! Tells in the status of a Gateway that an overlay of its objects is refused.
+//!
+//! The control plane that deploys Gateways and the one that writes their statuses may be different
+//! replicas, as each has its own lock. The condition is the message between them: the deployment
+//! writes it, and the writer of statuses derives `Accepted` from it
+//! (`object_status::refused_gateways`).
+
+use serde_json::{Value, json};
+
+use crate::conditions::Conditions;
+
+/// The type of the condition.
+const DEPLOYED: &str = "navarch.io/Deployed";
+/// The Gateway API's reason for parameters that cannot be used.
+pub(crate) const INVALID_PARAMETERS: &str = "InvalidParameters";
+/// The reason after the overlay was corrected.
+const REASON_DEPLOYED: &str = "Deployed";
+/// Maximum length of a message in bytes: texts of parsers and of the API server may quote a whole
+/// object.
+const MAX_MESSAGE: usize = 4096;
+
+/// The refusal that a status tells, if any.
+pub(crate) fn told(status: Option<&Value>) -> Option<&str> {
+    let conditions = Conditions::of_status(status);
+    let is_refusal = |condition: &&Value| {
+        let is =
+            |member: &str, text: &str| condition.get(member).is_some_and(|value| value == text);
+        is("type", DEPLOYED) && is("status", "False") && is("reason", INVALID_PARAMETERS)
+    };
+    conditions.iter().find(is_refusal)?.get("message")?.as_str()
+}
+
+/// A text that fits into a condition's message.
+pub(super) fn message(text: &str) -> String {
+    let end = text.floor_char_boundary(MAX_MESSAGE);
+    text.get(..end).unwrap_or(text).to_owned()
+}
+
+/// The conditions of a status that tells this refusal, or none; `None` if it already does.
+pub(super) fn correction(
+    status: Option<&Value>,
+    generation: Option<i64>,
+    refusal: Option<&str>,
+    now: &str,
+) -> Option<Vec<Value>> {
+    if told(status) == refusal {
+        return None;
+    }
+
+    let (is_deployed, reason) = match refusal {
+        Some(_) => ("False", INVALID_PARAMETERS),
+        None => ("True", REASON_DEPLOYED),
+    };
+    let conditions = Conditions::of(status, DEPLOYED);
+    let since = conditions
+        .before()
+        .filter(|before| {
+            before
+                .get("status")
+                .is_some_and(|status| status == is_deployed)
+        })
+        .and_then(|before| before.get("lastTransitionTime"))
+        .cloned()
+        .unwrap_or_else(|| json!(now));
+
+    let condition = json!({
+        "type": DEPLOYED,
+        "status": is_deployed,
+        "reason": reason,
+        "message": refusal.unwrap_or_default(),
+        "observedGeneration": generation.unwrap_or_default(),
+        "lastTransitionTime": since,
+    });
+    Some(conditions.with(condition))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The status of a Gateway with these conditions.
+    fn status(conditions: &[Value]) -> Value {
+        json!({ "conditions": conditions })
+    }
+
+    #[test]
+    fn a_refusal_is_told_once_and_taken_back_once() {
+        let accepted = json!({ "type": "Accepted", "status": "True" });
+        let before = status(std::slice::from_ref(&accepted));
+        assert_eq!(
+            correction(Some(&before), Some(2), None, "t0"),
+            None,
+            "nothing was ever told"
+        );
+
+        let refused = correction(Some(&before), Some(2), Some("no such overlay"), "t1").unwrap();
+        let condition = json!({
+            "type": "navarch.io/Deployed", "status": "False", "reason": "InvalidParameters",
+            "message": "no such overlay", "observedGeneration": 2, "lastTransitionTime": "t1",
+        });
+        assert_eq!(refused, [accepted.clone(), condition]);
+
+        let refused = status(&refused);
+        assert_eq!(told(Some(&refused)), Some("no such overlay"));
+        assert_eq!(
+            correction(Some(&refused), Some(2), Some("no such overlay"), "t2"),
+            None,
+            "it is told already"
+        );
+
+        let other = correction(Some(&refused), Some(3), Some("no object"), "t3").unwrap();
+        assert_eq!(
+            (&other[1]["message"], &other[1]["lastTransitionTime"]),
+            (&json!("no object"), &json!("t1")),
+            "it is refused since then"
+        );
+
+        let corrected = correction(Some(&status(&other)), Some(4), None, "t4").unwrap();
+        assert_eq!(
+            (&corrected[0], &corrected[1]["status"]),
+            (&accepted, &json!("True"))
+        );
+        assert_eq!(corrected[1]["lastTransitionTime"], "t4");
+        let corrected = status(&corrected);
+        assert_eq!(told(Some(&corrected)), None);
+        assert_eq!(correction(Some(&corrected), Some(4), None, "t5"), None);
+        assert_eq!(correction(None, Some(1), None, "t5"), None);
+    }
+
+    #[test]
+    fn messages_are_bounded_at_character_boundaries() {
+        assert_eq!(message("short"), "short");
+        let long = format!("a{}", "ä".repeat(MAX_MESSAGE));
+        assert_eq!(message(&long).len(), MAX_MESSAGE - 1);
+    }
+}
