@@ -32,6 +32,24 @@ fn bootstraps_are_those_of_pilot_agent() {
     cases::judge("bootstrap", 11, bootstrap::differences);
 }
 
+/// The static runtime flags of a bootstrap.
+fn flags(bootstrap: &serde_json::Value) -> &serde_json::Value {
+    &bootstrap["layered_runtime"]["layers"][0]["static_layer"]
+}
+
+/// Envoy matches each value of a header by itself, unless a flag says that it joins them first.
+#[test]
+fn cve_2026_26308_no_flag_joins_values_of_headers_before_policies_look() {
+    let bootstraps = bootstrap::made_by_default();
+    assert!(bootstraps.len() > 3, "{}", bootstraps.len());
+    for (name, bootstrap) in bootstraps {
+        let flags = flags(&bootstrap).as_object().unwrap();
+        assert!(!flags.is_empty(), "{name}: {bootstrap}");
+        let joins = |flag: &&String| flag.ends_with("match_headers_individually");
+        assert_eq!(flags.keys().find(joins), None, "{name}");
+    }
+}
+
 /// Envoy is told to take paths with a fragment: it must cut the fragment off then, before policies
 /// look at the path.
 #[test]
@@ -39,7 +57,7 @@ fn cve_2021_39156_fragments_are_cut_off_before_policies_look() {
     let bootstraps = bootstrap::made_by_default();
     assert!(bootstraps.len() > 3, "{}", bootstraps.len());
     for (name, bootstrap) in bootstraps {
-        let flags = &bootstrap["layered_runtime"]["layers"][0]["static_layer"];
+        let flags = flags(&bootstrap);
         assert!(flags.is_object(), "{name}: {bootstrap}");
         let cut_off =
             &flags["envoy.reloadable_features.http_strip_fragment_from_path_unsafe_if_disabled"];

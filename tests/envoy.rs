@@ -32,6 +32,8 @@ mod input;
 mod issuer;
 #[path = "envoy/networks.rs"]
 mod networks;
+#[path = "envoy/past.rs"]
+mod past;
 #[path = "envoy/policy.rs"]
 mod policy;
 #[path = "envoy/quarantine.rs"]

@@ -3,8 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use navarch::walk::{Connection, Entry, Outcome};
+use navarch::walk::policy::{Peer, TokenClaims, Verdict, Visitor, verdict};
+use navarch::walk::{Connection, Entry, HttpRequest, Outcome, Resources};
 use navarch::webhook::verdict::validate;
+use navarch_proto::envoy::config::listener::v3::filter;
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::PathWithEscapedSlashesAction;
+use prost::Message as _;
 use serde_json::json;
 
 use crate::authorization::{bytes_of, chains_of_web, web};
@@ -36,6 +41,157 @@ fn may_connect(mesh: &Mesh, identity: &str) -> bool {
     chains_of_web(mesh, 8081)
         .iter()
         .all(|(filters, _)| rbac::lets_pass(filters, &test_request))
+}
+
+#[test]
+fn cve_2020_8595_queries_lead_around_no_exact_path() {
+    let mesh = policy(
+        "{action: DENY, rules: [{from: [{source: {notRequestPrincipals: ['*']}}], \
+         to: [{operation: {paths: [/admin]}}]}]}",
+    );
+    let resources = mesh.sidecar("shop", "web");
+    let inbound = resources
+        .listeners
+        .iter()
+        .find(|listener| listener.name == "virtualInbound")
+        .unwrap();
+    let chains = rbac::chains_of_port(inbound, 8080);
+    assert!(!chains.is_empty());
+
+    for (path, is_denied) in [
+        ("/admin", true),
+        ("/admin?", true),
+        ("/admin?page=1", true),
+        ("/other?/admin", false),
+    ] {
+        let request = HttpRequest {
+            method: "GET".to_owned(),
+            host: "web".to_owned(),
+            path: path.to_owned(),
+            headers: BTreeMap::new(),
+            claims: None,
+        };
+        let visitor = Visitor {
+            peer: Peer::Nobody,
+            source: None,
+            remote: None,
+            claims: TokenClaims::Absent,
+            destination: ([10, 9, 9, 9].into(), 8080),
+            http: Some(&request),
+        };
+        for chain in &chains {
+            let verdict = verdict(chain, &visitor);
+            let denied = matches!(verdict, Verdict::Denied(_));
+            assert_eq!(denied, is_denied, "{path}: {verdict:?}");
+        }
+    }
+}
+
+/// The HTTP connection managers of a proxy that handle requests for services.
+fn managers(resources: &Resources) -> Vec<HttpConnectionManager> {
+    let mut managers = Vec::new();
+
+    for listener in &resources.listeners {
+        let chains = listener
+            .filter_chains
+            .iter()
+            .chain(&listener.default_filter_chain);
+        for one in chains.flat_map(|chain| &chain.filters) {
+            if let Some(filter::ConfigType::TypedConfig(config)) = &one.config_type
+                && config.type_url.ends_with(".HttpConnectionManager")
+            {
+                managers.push(HttpConnectionManager::decode(config.value.as_slice()).unwrap());
+            }
+        }
+    }
+
+    // The ends of tunnels have no filters for requests.
+    managers.retain(|manager| {
+        manager
+            .http_filters
+            .iter()
+            .any(|filter| filter.name == "envoy.filters.http.cors")
+    });
+    managers
+}
+
+#[test]
+fn cve_2021_31920_and_cve_2021_29492_every_connection_manager_normalizes_paths() {
+    let keep = PathWithEscapedSlashesAction::KeepUnchanged;
+    let unescape = PathWithEscapedSlashesAction::UnescapeAndForward;
+    let gateway = "{selector: {istio: edge}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]}";
+    let bound = "{hosts: ['*'], gateways: [edge], http: [{route: [{destination: {host: web}}]}]}";
+
+    for (config, merges, escaped) in [
+        ("", false, keep),
+        ("pathNormalization: {normalization: BASE}", false, keep),
+        (
+            "pathNormalization: {normalization: MERGE_SLASHES}",
+            true,
+            keep,
+        ),
+        (
+            "pathNormalization: {normalization: DECODE_AND_MERGE_SLASHES}",
+            true,
+            unescape,
+        ),
+    ] {
+        let mesh = web()
+            .config(config)
+            .rule("Gateway", "shop", "edge", gateway)
+            .rule("VirtualService", "shop", "edge", bound);
+
+        for (name, resources) in [
+            ("sidecar", mesh.sidecar("shop", "web")),
+            ("gateway", mesh.gateway()),
+        ] {
+            let managers = managers(&resources);
+            assert!(!managers.is_empty(), "{name}");
+            for manager in managers {
+                let done = (
+                    manager.normalize_path,
+                    manager.merge_slashes,
+                    manager.path_with_escaped_slashes_action(),
+                );
+                assert_eq!(
+                    done,
+                    (Some(true), merges, escaped),
+                    "{name} {}: {config}",
+                    manager.stat_prefix
+                );
+            }
+        }
+    }
+}
+
+/// Envoy looks at each value of a header by itself in matchers of headers. Expressions (CEL) and
+/// generic matchers have the values joined by commas.
+#[test]
+fn cve_2026_26308_rules_about_headers_are_matchers_of_headers() {
+    for rule in [
+        "{when: [{key: 'request.headers[x-role]', values: [guest]}]}",
+        "{when: [{key: 'request.headers[x-role]', notValues: [guest]}]}",
+    ] {
+        let mesh = policy(&format!("{{action: DENY, rules: [{rule}]}}"));
+        for (filters, _) in chains_of_web(&mesh, 8080) {
+            let policies: Vec<_> = filters
+                .iter()
+                .flat_map(|rules| rules.policies.values())
+                .collect();
+            assert!(!policies.is_empty(), "{rule}");
+            for policy in policies {
+                assert!(
+                    policy.condition.is_none() && policy.checked_condition.is_none(),
+                    "{policy:?}"
+                );
+                let principals = format!("{:?}", policy.principals);
+                assert!(
+                    principals.contains("HeaderMatcher { name: \"x-role\""),
+                    "{principals}"
+                );
+            }
+        }
+    }
 }
 
 #[test]
