@@ -53,6 +53,12 @@ struct Discovery {
     jwks_uri: String,
 }
 
+/// A key set as it is sent.
+#[derive(Deserialize)]
+struct SentKeys {
+    keys: Vec<serde_json::Value>,
+}
+
 impl KeySource {
     /// The key source of a rule.
     ///
@@ -60,7 +66,7 @@ impl KeySource {
     /// If configured keys are invalid.
     pub(super) fn new(rule: &JwtRule) -> Result<Self, String> {
         if !rule.jwks.is_empty() {
-            let keys = serde_json::from_str(&rule.jwks)
+            let keys = read_keys(rule.jwks.as_bytes())
                 .map_err(|error| format!("JWT_RULE: jwks: {error}"))?;
             return Ok(Self::Fixed(keys));
         }
@@ -84,6 +90,30 @@ impl KeySource {
             Self::Remote(remote) => remote.find(id).await,
         }
     }
+}
+
+/// Reads a key set. Keys that cannot be read are left out (RFC 7517, section 5), so that a new kind
+/// of key does not disable those beside it.
+///
+/// # Errors
+/// If it is no key set, or has only keys that cannot be read.
+fn read_keys(json: &[u8]) -> Result<JwkSet, String> {
+    let sent: SentKeys = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+    let count = sent.keys.len();
+    let keys: Vec<Jwk> = sent
+        .keys
+        .into_iter()
+        .filter_map(|key| serde_json::from_value(key).ok())
+        .collect();
+
+    let unreadable = count - keys.len();
+    if unreadable > 0 && keys.is_empty() {
+        return Err(format!("none of its {count} keys can be read"));
+    }
+    if unreadable > 0 {
+        tracing::warn!(unreadable, count, "left out keys of the token issuer");
+    }
+    Ok(JwkSet { keys })
 }
 
 /// The key with this ID, or the only key if there is no ID.
@@ -140,7 +170,7 @@ impl Remote {
             self.uri.clone()
         };
         let body = fetch::get(&uri).await?;
-        serde_json::from_slice(&body).map_err(|error| format!("{uri}: {error}"))
+        read_keys(&body).map_err(|error| format!("{uri}: {error}"))
     }
 
     /// Reads the address of the keys from the issuer's discovery document.

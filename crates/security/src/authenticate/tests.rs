@@ -190,6 +190,35 @@ fn claims(over: Value) -> Value {
 }
 
 #[tokio::test]
+async fn a_key_that_cannot_be_read_disables_no_other() {
+    let issuer = Issuer {
+        key: KeyPair::generate().unwrap(),
+    };
+    let mut rule = issuer.rule();
+    let mut set: Value = serde_json::from_str(&rule.jwks).unwrap();
+    let unreadable = [
+        json!({"kid": 7}),
+        json!(null),
+        json!({"kty": "EC", "kid": ["x"]}),
+    ];
+    for (at, key) in unreadable.iter().enumerate() {
+        set["keys"].as_array_mut().unwrap().insert(at, key.clone());
+    }
+    rule.jwks = set.to_string();
+
+    let jwt = JwtAuthenticator::new(rule.clone()).unwrap();
+    let authenticator =
+        Authenticator::new(Arc::new(Mesh), Some(jwt), None, TrustedNetworks::default());
+    let headers = with_token(&issuer.token(&claims(json!({}))));
+    let admitted = admit(&authenticator, shown("192.0.2.1:5", &headers)).await;
+    assert_eq!(admitted.unwrap(), ["spiffe://td/ns/shop/sa/web"]);
+
+    rule.jwks = json!({ "keys": unreadable }).to_string();
+    let refused = JwtAuthenticator::new(rule).unwrap_err();
+    assert!(refused.contains("none of its 3 keys"), "{refused}");
+}
+
+#[tokio::test]
 async fn tokens_of_a_configured_issuer_identify_the_caller() {
     let issuer = Issuer {
         key: KeyPair::generate().unwrap(),
