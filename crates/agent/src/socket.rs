@@ -1,12 +1,15 @@
 //! Unix sockets that the agent listens on.
 
 use std::ffi::OsString;
-use std::fs::{DirBuilder, Permissions};
+use std::fs::{DirBuilder, File, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
 use tokio::net::{UnixListener, UnixStream};
 
 /// The mode of sockets, as pilot-agent's: every user who can reach the folder can connect, such as
@@ -38,10 +41,26 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
     // The umask decides the mode at first, so the socket gets its name once it has its mode: until
     // then clients find the stale one or none.
     let listener = UnixListener::bind(&new)?;
-    std::fs::set_permissions(&new, Permissions::from_mode(MODE))?;
+    open_to_all(&new)?;
     std::fs::rename(&new, path)?;
 
     Ok(listener)
+}
+
+/// Lets every user connect to a socket. Where applications may write to the folder, one may put a
+/// link or another file in the socket's place, whose mode must not change.
+fn open_to_all(socket: &Path) -> io::Result<()> {
+    // A handle of the directory entry itself: a link is not followed, and a socket not connected.
+    // std removes O_PATH from flags where libc is musl.
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let entry = File::from(open(socket, flags, Mode::empty())?);
+    if !entry.metadata()?.file_type().is_socket() {
+        let reason = "something else has taken the place of the socket";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+    }
+
+    let handle = format!("/proc/self/fd/{}", entry.as_raw_fd());
+    std::fs::set_permissions(handle, Permissions::from_mode(MODE))
 }
 
 /// The path of a socket before it is published. It is only one byte longer than its own, because
@@ -64,7 +83,7 @@ pub async fn is_served(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::os::unix::fs::MetadataExt as _;
+    use std::os::unix::fs::{MetadataExt as _, symlink};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -100,6 +119,22 @@ mod tests {
         assert_eq!(mode(path.parent().unwrap()), 0o750);
         let names = std::fs::read_dir(path.parent().unwrap()).unwrap().count();
         assert_eq!(names, 1, "the name before it was published is gone");
+    }
+
+    #[test]
+    fn the_mode_of_a_file_behind_a_link_does_not_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = folder.path().join("key.pem");
+        let planted = folder.path().join(".XDS");
+        std::fs::write(&key, "KEY").unwrap();
+        let before = mode(&key);
+        symlink(&key, &planted).unwrap();
+
+        let outcome = open_to_all(&planted);
+
+        assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(mode(&key), before);
+        assert_ne!(before, 0o666);
     }
 
     #[tokio::test]

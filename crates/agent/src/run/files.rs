@@ -1,13 +1,13 @@
 //! Reads small files, and writes files atomically.
 
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, Permissions};
+use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
 use crate::downward_api;
-use navarch_api::regular_file;
+use navarch_api::{atomic_file, regular_file};
 
 /// The mode of files for applications, whatever the umask is, as pilot-agent's.
 const PUBLIC_MODE: u32 = 0o644;
@@ -52,7 +52,7 @@ pub(super) fn write_public(path: &str, content: &[u8]) -> io::Result<()> {
     publish(path, content, Some(PUBLIC_MODE))
 }
 
-/// Writes a file under another name, gives it its mode and then its name.
+/// Creates the folder, and replaces the file.
 fn publish(path: &str, content: &[u8], mode: Option<u32>) -> io::Result<()> {
     let path = Path::new(path);
     if let Some(folder) = path
@@ -64,17 +64,14 @@ fn publish(path: &str, content: &[u8], mode: Option<u32>) -> io::Result<()> {
             .mode(FOLDER_MODE)
             .create(folder)?;
     }
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(".partial");
-    std::fs::write(&partial, content)?;
-    if let Some(mode) = mode {
-        std::fs::set_permissions(&partial, Permissions::from_mode(mode))?;
-    }
-    std::fs::rename(&partial, path)
+    atomic_file::replace(path, content, mode)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
     use super::*;
 
     #[test]
@@ -83,10 +80,10 @@ mod tests {
         let path = folder.path().join("made/grpc-bootstrap.json");
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         std::fs::create_dir(folder.path().join("made")).unwrap();
-        // A file that is left behind keeps its mode when it is written again, as with a narrow umask.
-        let partial = folder.path().join("made/grpc-bootstrap.json.partial");
-        std::fs::write(&partial, "").unwrap();
-        std::fs::set_permissions(&partial, Permissions::from_mode(0o600)).unwrap();
+        // A file that is left behind does not pass its mode on, as with a narrow umask.
+        let left = folder.path().join("made/.grpc-bootstrap.json.new");
+        std::fs::write(&left, "").unwrap();
+        std::fs::set_permissions(&left, Permissions::from_mode(0o600)).unwrap();
 
         write_public(path.to_str().unwrap(), b"{}").unwrap();
 
@@ -94,5 +91,21 @@ mod tests {
         let made = folder.path().join("other/envoy-rev.json");
         write(made.to_str().unwrap(), b"{}").unwrap();
         assert_eq!(mode(made.parent().unwrap()), 0o750);
+    }
+
+    #[test]
+    fn a_link_that_an_application_plants_is_not_written_through() {
+        let folder = tempfile::tempdir().unwrap();
+        let elsewhere = folder.path().join("elsewhere");
+        std::fs::write(&elsewhere, "of the agent").unwrap();
+        let path = folder.path().join("envoy-rev.json");
+        for planted in [".envoy-rev.json.new", "envoy-rev.json.partial"] {
+            symlink(&elsewhere, folder.path().join(planted)).unwrap();
+        }
+
+        write(path.to_str().unwrap(), b"{}").unwrap();
+
+        assert_eq!(std::fs::read(&elsewhere).unwrap(), b"of the agent");
+        assert_eq!(std::fs::read(&path).unwrap(), b"{}");
     }
 }

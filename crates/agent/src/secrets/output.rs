@@ -1,13 +1,12 @@
 //! `OUTPUT_CERTS`: writes the workload's certificate, key and roots to files, for programs without
 //! SDS.
 
-use std::fs::Permissions;
-use std::io::{self, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{Secret, Secrets};
+use navarch_api::atomic_file;
 
 /// The mode of the files on a machine: readable by the agent's user only, as in Istio.
 const MACHINE_MODE: u32 = 0o600;
@@ -67,38 +66,22 @@ fn write(output: &OutputFiles, secret: &Arc<Secret>) -> io::Result<()> {
     let folder = &output.folder;
     let mode = output.mode;
     std::fs::create_dir_all(folder)?;
+    let replace =
+        |name: &str, bytes: &[u8]| atomic_file::replace(&folder.join(name), bytes, Some(mode));
+
     match &**secret {
         Secret::Certificate { chain, key } => {
-            replace(folder, "key.pem", key.expose(), mode)?;
-            replace(folder, "cert-chain.pem", chain, mode)
+            replace("key.pem", key.expose())?;
+            replace("cert-chain.pem", chain)
         }
-        Secret::Roots(roots) => replace(folder, "root-cert.pem", roots, mode),
+        Secret::Roots(roots) => replace("root-cert.pem", roots),
     }
-}
-
-/// Replaces a file atomically.
-fn replace(folder: &Path, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let new = folder.join(format!(".{name}.new"));
-    let path = folder.join(name);
-    match std::fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    // Created for the owner only, so that the file has no contents while it has another mode. The
-    // umask does not limit the mode that is set then.
-    let mut file = std::fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(MACHINE_MODE)
-        .open(&new)?;
-    file.set_permissions(Permissions::from_mode(mode))?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(new, path)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use tokio_util::sync::CancellationToken;
 
     use super::super::tests::{clock, config};
