@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, StatusCode, Uri};
@@ -17,6 +18,7 @@ use super::registry::{self, Registry, RegistryError};
 use super::unpack::{UnpackError, unpack};
 use crate::Clock;
 use crate::metrics::AgentMetrics;
+use navarch_api::atomic_file;
 use navarch_api::digest::sha256_hex;
 use navarch_api::kubernetes::SecretBytes;
 use navarch_net::backoff::Backoff;
@@ -97,6 +99,8 @@ pub(super) struct Cache {
     state: Mutex<State>,
     /// Limits concurrent fetches.
     room: Semaphore,
+    /// Held while a module is written, also when the stream that needs it has ended.
+    writing: Arc<Mutex<()>>,
     metrics: AgentMetrics,
 }
 
@@ -140,6 +144,7 @@ impl Cache {
             clock,
             state: Mutex::default(),
             room: Semaphore::new(MAX_CONCURRENT_FETCHES),
+            writing: Arc::default(),
             metrics,
         }
     }
@@ -327,12 +332,10 @@ impl Cache {
         let folder = self.config.folder.join(sha256_hex(&name));
         let path = folder.join(format!("{checksum}.wasm"));
         let target = path.clone();
+        let writing = self.writing.clone();
         let written = tokio::task::spawn_blocking(move || {
             std::fs::create_dir_all(&folder)?;
-            let new = target.with_extension("new");
-            std::fs::write(&new, module)?;
-            // Written atomically, as Envoy may be reading the previous file.
-            std::fs::rename(new, target)
+            write(&writing, &target, &module)
         });
 
         written
@@ -391,6 +394,13 @@ impl ModuleRequest {
     }
 }
 
+/// Writes a module to its file, atomically, as Envoy may be reading the previous one. Two resources
+/// may have fetched the same module at the same time, whose file has one writer at a time.
+fn write(writing: &Mutex<()>, target: &Path, module: &[u8]) -> io::Result<()> {
+    let _writing = writing.lock();
+    atomic_file::replace(target, module, None)
+}
+
 /// Unpacks on a blocking thread.
 async fn unpacked(
     work: impl FnOnce() -> Result<Vec<u8>, UnpackError> + Send + 'static,
@@ -408,4 +418,28 @@ fn check(wanted: &str, found: &str) -> Result<(), ModuleError> {
         wanted: wanted.to_owned(),
         found: found.to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn concurrent_writers_of_one_module_leave_it_complete() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("module.wasm");
+        let module = vec![7; 1 << 16];
+        let writing = Mutex::new(());
+
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        write(&writing, &target, &module).unwrap();
+                        assert!(std::fs::read(&target).unwrap() == module, "it is torn");
+                    }
+                });
+            }
+        });
+    }
 }
