@@ -106,9 +106,7 @@ pub fn run() -> anyhow::Result<std::process::ExitCode> {
     let policy = environment::variable("COMPLIANCE_POLICY").unwrap_or_default();
     cryptography::install(CompliancePolicy::parse(&policy).unwrap_or_default());
 
-    let arguments: Vec<_> = std::env::args_os()
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
+    let arguments = navarch_agent::cli::words(std::env::args_os())?;
     if let Some(command) =
         navarch_agent::cli::command_of_name(arguments.first().map(String::as_str))
     {

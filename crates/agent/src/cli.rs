@@ -9,10 +9,11 @@ mod proxy;
 mod request;
 mod wait;
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 
 use crate::command::ProxyCommand;
 use crate::flags::{Flag, FlagValue};
@@ -154,13 +155,48 @@ fn run_command(arguments: &[String]) -> anyhow::Result<i32> {
     }
 }
 
+/// The words of a command line; the first is the program's own path, which only selects a command.
+///
+/// # Errors
+/// If a word is not UTF-8: with other characters in place of its bytes, it could name another file.
+pub fn words(arguments: impl IntoIterator<Item = OsString>) -> anyhow::Result<Vec<String>> {
+    let mut arguments = arguments.into_iter();
+    let program = arguments
+        .next()
+        .map(|path| path.to_string_lossy().into_owned());
+    let text = |word: OsString| {
+        word.into_string()
+            .map_err(|word| anyhow!("argument {word:?} is not UTF-8 text"))
+    };
+    program
+        .map(Ok)
+        .into_iter()
+        .chain(arguments.map(text))
+        .collect()
+}
+
 /// The environment variables of the process that are valid UTF-8.
 #[must_use]
 pub fn environment() -> Vec<(String, String)> {
-    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
-        Some((name.into_string().ok()?, value.into_string().ok()?))
-    };
-    std::env::vars_os().filter_map(text).collect()
+    texts(std::env::vars_os()).0
+}
+
+/// The variables that are valid UTF-8, and the names of the others.
+fn texts(
+    variables: impl Iterator<Item = (OsString, OsString)>,
+) -> (Vec<(String, String)>, Vec<String>) {
+    let mut valid = Vec::new();
+    let mut others = Vec::new();
+
+    for (name, value) in variables {
+        match (name.into_string(), value.into_string()) {
+            (Ok(name), Ok(value)) => valid.push((name, value)),
+            (Ok(name), Err(_)) => others.push(name),
+            (Err(name), _) => others.push(format!("{name:?}")),
+        }
+    }
+
+    (valid, others)
 }
 
 #[expect(clippy::print_stdout, reason = "printing is what help is for")]
@@ -227,7 +263,45 @@ fn warn_ignored(what: &str, names: &[impl AsRef<str>]) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
     use super::*;
+
+    #[test]
+    fn arguments_are_not_altered() {
+        let bytes = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+        assert_eq!(
+            words([bytes(b"/opt/\xff/pilot-agent"), bytes(b"proxy")]).unwrap(),
+            ["/opt/\u{fffd}/pilot-agent", "proxy"]
+        );
+        assert_eq!(words([]).unwrap(), Vec::<String>::new());
+
+        let refused = words([bytes(b"pilot-agent"), bytes(b"--meshConfig=/a\xff")]);
+        assert_eq!(
+            refused.unwrap_err().to_string(),
+            r#"argument "--meshConfig=/a\xFF" is not UTF-8 text"#
+        );
+    }
+
+    #[test]
+    fn variables_that_are_not_text_are_named_without_their_values() {
+        let pair = |name: &[u8], value: &[u8]| {
+            (
+                OsString::from_vec(name.to_vec()),
+                OsString::from_vec(value.to_vec()),
+            )
+        };
+        let all = [
+            pair(b"A", b"1"),
+            pair(b"B", b"secret\xff"),
+            pair(b"C\xff", b"2"),
+        ];
+
+        let (valid, others) = texts(all.into_iter());
+
+        assert_eq!(valid, [("A".to_owned(), "1".to_owned())]);
+        assert_eq!(others, ["B", r#""C\xFF""#]);
+    }
 
     #[test]
     fn the_programs_name_is_a_command() {

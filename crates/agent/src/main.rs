@@ -7,9 +7,7 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> anyhow::Result<ExitCode> {
-    let arguments: Vec<_> = std::env::args_os()
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
+    let arguments = navarch_agent::cli::words(std::env::args_os())?;
     let command = navarch_agent::cli::command_of_name(arguments.first().map(String::as_str))
         .unwrap_or_default();
     // The agent executes itself with `agent` if the file has another name, as for `navarch agent`.

@@ -1,6 +1,8 @@
 //! `proxy`: starts Envoy and manages it.
 
-use anyhow::Context as _;
+use std::ffi::OsString;
+
+use anyhow::{Context as _, anyhow};
 
 use crate::command::ProxyCommand;
 use crate::ignored;
@@ -20,6 +22,10 @@ pub(super) fn run(arguments: &[String], variables: &Variables) -> anyhow::Result
     let unknown = super::log::start(&command.log_output_level, command.settings.log_json)?;
     super::warn_ignored("unknown scopes in --log_output_level", &unknown);
     super::warn_ignored("flags that have no effect", &command.without_effect);
+    super::warn_ignored(
+        "environment variables that are ignored, because they are not UTF-8 text",
+        &super::texts(std::env::vars_os()).1,
+    );
     super::warn_ignored(
         "environment variables of pilot-agent that have no effect",
         &ignored::ignored(variables),
@@ -57,31 +63,36 @@ pub(super) fn run(arguments: &[String], variables: &Variables) -> anyhow::Result
 }
 
 /// The command prefix that starts a program which is killed with the agent.
-fn launcher() -> std::io::Result<Vec<String>> {
-    let own = std::env::current_exe()?.to_string_lossy().into_owned();
-    Ok(launcher_of(own, std::process::id()))
+fn launcher() -> anyhow::Result<Vec<String>> {
+    let own = std::env::current_exe()?.into_os_string();
+    launcher_of(own, std::process::id())
 }
 
 /// The prefix for the agent's own program file `own`. A file named `pilot-agent` accepts the
 /// agent's commands directly, one named `navarch` as a subcommand; symbolic links are resolved.
-fn launcher_of(own: String, parent: u32) -> Vec<String> {
+fn launcher_of(own: OsString, parent: u32) -> anyhow::Result<Vec<String>> {
+    let own = own
+        .into_string()
+        .map_err(|own| anyhow!("its path {own:?} is not UTF-8 text"))?;
     let subcommand = super::command_of_name(Some(&own))
         .is_none()
         .then(|| "agent".to_owned());
     let command = [super::exec::COMMAND.to_owned(), parent.to_string()];
-    std::iter::once(own)
+    Ok(std::iter::once(own)
         .chain(subcommand)
         .chain(command)
-        .collect()
+        .collect())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
     use super::*;
 
     #[test]
     fn a_binary_named_pilot_agent_runs_agent_commands() {
-        let words = |own: &str| launcher_of(own.to_owned(), 7);
+        let words = |own: &str| launcher_of(own.into(), 7).unwrap();
         assert_eq!(
             words("/usr/local/bin/pilot-agent"),
             ["/usr/local/bin/pilot-agent", "exec-with-parent", "7"]
@@ -89,6 +100,16 @@ mod tests {
         assert_eq!(
             words("/usr/local/bin/navarch"),
             ["/usr/local/bin/navarch", "agent", "exec-with-parent", "7"]
+        );
+    }
+
+    #[test]
+    fn a_path_that_is_not_text_is_no_launcher() {
+        let own = OsString::from_vec(b"/opt/\xff/pilot-agent".to_vec());
+        let refused = launcher_of(own, 7).unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            r#"its path "/opt/\xFF/pilot-agent" is not UTF-8 text"#
         );
     }
 }
