@@ -91,7 +91,8 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("b64dec", |args| {
         let decoded =
             base64_text::decode(&text_at(args, 0)?).map_err(|error| fault(error.to_string()))?;
-        bounded(String::from_utf8_lossy(&decoded).into_owned())
+        // Other text in its place would be injected, or hashed, without a word.
+        bounded(String::from_utf8(decoded).map_err(|_| fault("b64dec: not UTF-8 text"))?)
     }),
     ("sha256sum", |args| bounded(sha256_hex(text_at(args, 0)?))),
     ("toJson", |args| {
@@ -203,4 +204,23 @@ fn replace(args: &[Value]) -> Result<Value> {
         return Err(fault("a string is too long"));
     }
     bounded(whole.replace(old.as_str(), &new))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_are_not_text_are_not_decoded_to_other_text() {
+        let (_, decode) = FUNCTIONS
+            .iter()
+            .find(|(name, _)| *name == "b64dec")
+            .unwrap();
+        let decoded = |bytes: &[u8]| decode(&[text(STANDARD.encode(bytes))]);
+
+        let word = decoded("ä".as_bytes()).unwrap();
+        assert_eq!(printed(&word).unwrap(), "ä");
+        let refused = decoded(b"\xff\xfe").unwrap_err().to_string();
+        assert!(refused.contains("not UTF-8 text"), "{refused}");
+    }
 }
