@@ -77,6 +77,15 @@ impl FileSource {
     }
 }
 
+/// The name of a path in the index and in problems. Paths that are not UTF-8 have escapes, not
+/// replacement characters: two of them would have one name, and the objects of only one file.
+fn place_of(path: &Path) -> Arc<str> {
+    match path.to_str() {
+        Some(text) => Arc::from(text),
+        None => Arc::from(format!("{path:?}")),
+    }
+}
+
 /// Runs a reader on a thread of its own until the receiver is closed or the future is dropped, and
 /// forwards `reload` to it.
 pub(super) async fn run_thread(
@@ -204,7 +213,7 @@ impl Worker {
         let deaf = self.listen().err();
         let walk = scan::walk(&self.root);
         self.agenda.set_unwatched(deaf.is_some() || walk.is_err());
-        let root: Arc<str> = Arc::from(self.root.display().to_string());
+        let root = place_of(&self.root);
         let problem = match (&walk, deaf) {
             (Err(error), _) => Some(error.to_string()),
             (Ok(_), Some(error)) => Some(format!(
@@ -254,21 +263,21 @@ impl Worker {
 
     /// Records the problems of unreadable directories, and their end.
     fn note_unreadable(&mut self, walk: &Walk) {
-        let place = |path: &Path| Arc::from(path.display().to_string());
         for well in std::mem::take(&mut self.unreadable) {
             if !walk.unreadable.contains_key(&well) {
-                self.index.set_problem(&place(&well), None);
+                self.index.set_problem(&place_of(&well), None);
             }
         }
         for (path, reason) in &walk.unreadable {
-            self.index.set_problem(&place(path), Some(reason.clone()));
+            self.index
+                .set_problem(&place_of(path), Some(reason.clone()));
             self.unreadable.insert(path.clone());
         }
     }
 
     /// Reads a file and applies its content, unless that would delete objects that may come back.
     fn apply(&mut self, path: &Path, now: Instant) {
-        let file: Arc<str> = Arc::from(path.display().to_string());
+        let file = place_of(path);
         let stamp = scan::stamp(path);
         let reading = catch_unwind(AssertUnwindSafe(|| {
             scan::read(path, stamp, self.index.hash(&file))

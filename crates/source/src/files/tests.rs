@@ -1,5 +1,7 @@
+use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::symlink;
 
 use serde_json::Value;
@@ -370,6 +372,28 @@ async fn a_file_that_is_not_text_keeps_its_last_objects() {
     listener
         .until_problems(|problems| problems.is_empty())
         .await;
+}
+
+#[tokio::test]
+async fn files_whose_names_are_not_text_are_distinguished() {
+    let name = |byte: u8| {
+        let mut bytes = vec![byte];
+        bytes.extend_from_slice(b".yaml");
+        OsString::from_vec(bytes)
+    };
+
+    let mut listener = listen(|folder| {
+        fs::write(folder.join(name(0xfe)), text("a", "1")).unwrap();
+        fs::write(folder.join(name(0xff)), text("b", "1")).unwrap();
+    })
+    .await;
+    assert_eq!(listener.objects.len(), 2);
+
+    let folder = listener.source.0.folder.path().to_owned();
+    fs::write(folder.join(name(0xff)), text("b", "2")).unwrap();
+    assert_eq!(listener.next_change().await, "~Namespace b");
+    fs::remove_file(folder.join(name(0xfe))).unwrap();
+    assert_eq!(listener.next_change().await, "-Namespace a");
 }
 
 /// Waits until a file has exactly this problem; others may have theirs.
