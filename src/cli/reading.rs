@@ -1,5 +1,6 @@
 //! Reads files that are named on the command line.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -40,29 +41,71 @@ fn limited(reader: impl Read) -> std::io::Result<String> {
 /// # Errors
 /// If a directory cannot be read.
 pub(super) fn files_of(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    add_files(path, &mut BTreeSet::new(), &mut files)?;
+    Ok(files)
+}
+
+/// Adds the files of a path. A directory that was `seen`, by its real path, is not read again: links
+/// may form cycles.
+fn add_files(
+    path: &Path,
+    seen: &mut BTreeSet<PathBuf>,
+    files: &mut Vec<PathBuf>,
+) -> anyhow::Result<()> {
     if !path.is_dir() {
-        return Ok(vec![path.to_owned()]);
+        files.push(path.to_owned());
+        return Ok(());
     }
 
-    let entries =
-        std::fs::read_dir(path).with_context(|| format!("failed to read {}", path.display()))?;
-    let mut entries: Vec<PathBuf> = entries
+    let failed = || format!("failed to read {}", path.display());
+    if !seen.insert(path.canonicalize().with_context(failed)?) {
+        return Ok(());
+    }
+
+    let mut entries = std::fs::read_dir(path)
+        .with_context(failed)?
         .map(|entry| entry.map(|entry| entry.path()))
-        .collect::<Result<_, _>>()?;
+        .collect::<std::io::Result<Vec<PathBuf>>>()
+        .with_context(failed)?;
     entries.sort();
-    let mut files = Vec::new();
 
     for entry in entries {
         let is_hidden = entry
             .file_name()
-            .is_some_and(|name| name.to_string_lossy().starts_with('.'));
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         let holds_objects = entry
             .extension()
             .is_some_and(|end| ["yaml", "yml", "json"].iter().any(|known| end == *known));
         if !is_hidden && (entry.is_dir() || holds_objects) {
-            files.extend(files_of(&entry)?);
+            add_files(&entry, seen, files)?;
         }
     }
 
-    Ok(files)
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn each_directory_is_read_once_however_many_links_lead_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::create_dir(path("sub")).unwrap();
+        for name in ["a.yaml", "sub/b.json", ".hidden.yaml", "readme"] {
+            std::fs::write(path(name), "").unwrap();
+        }
+        symlink(folder.path(), path("sub/circle")).unwrap();
+        symlink("sub", path("again")).unwrap();
+
+        assert_eq!(
+            files_of(folder.path()).unwrap(),
+            [path("a.yaml"), path("again/b.json")]
+        );
+        assert_eq!(files_of(Path::new("-")).unwrap(), [Path::new("-")]);
+    }
 }
