@@ -20,6 +20,7 @@ use crate::server::{
 };
 use navarch_api::cluster_settings::McsMode;
 use navarch_api::names::ClusterId;
+use navarch_api::regular_file;
 use navarch_api::settings::{CompliancePolicy, Environment, Settings};
 use navarch_net::cryptography;
 use navarch_net::destination::AddressPolicy;
@@ -485,7 +486,11 @@ fn given(
     key: Option<PathBuf>,
     roots: Option<PathBuf>,
 ) -> Option<ConfiguredFiles> {
-    let there = |name: &str| existing_path(&format!("./var/run/secrets/istiod/{name}"));
+    // As in istiod, files that cannot be looked at count as missing here.
+    let there = |name: &str| {
+        Some(PathBuf::from(format!("./var/run/secrets/istiod/{name}"))).filter(|path| path.exists())
+    };
+
     let (chain, key) = chain
         .zip(key)
         .or_else(|| there("tls/tls.crt").zip(there("tls/tls.key")))?;
@@ -607,9 +612,9 @@ fn registry(name: &str) -> anyhow::Result<bool> {
     }
 }
 
-/// The path, if it exists.
+/// The path, unless there is no such file.
 fn existing_path(path: &str) -> Option<PathBuf> {
-    Some(PathBuf::from(path)).filter(|path| path.exists())
+    Some(PathBuf::from(path)).filter(|path| regular_file::may_exist(path))
 }
 
 /// Parses a duration in Go's format, such as `10s` or `1m30s`.

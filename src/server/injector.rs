@@ -102,7 +102,7 @@ impl InjectorSource<'_> {
     /// Starts to follow.
     pub(super) fn start(&self, stop: &CancellationToken, tasks: &mut Tasks) -> CurrentInjector {
         let config = self.settings.folder.join("config");
-        let folder = config.exists().then(|| self.settings.folder.clone());
+        let folder = regular_file::may_exist(&config).then(|| self.settings.folder.clone());
         let found = match (self.settings.enabled, &folder, self.client) {
             (false, _, _) => return self.disabled("INJECT_ENABLED is false"),
             (true, None, None) => {

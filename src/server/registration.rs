@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use navarch_api::regular_file;
 use navarch_security::ca::RegistrationConfig;
 
 /// The file with the roots of an external CA.
@@ -15,7 +16,7 @@ pub(super) fn with_roots(config: RegistrationConfig) -> RegistrationConfig {
     let mounted = PathBuf::from(ROOTS);
     let roots = match config.roots {
         Some(roots) => Some(roots),
-        None if mounted.exists() => Some(mounted),
+        None if regular_file::may_exist(&mounted) => Some(mounted),
         None if config.signer_domain.is_empty() => Some(PathBuf::from(CLUSTER_ROOTS)),
         None => None,
     };

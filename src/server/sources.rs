@@ -111,7 +111,7 @@ impl Plan {
         namespace: &Namespace,
     ) -> anyhow::Result<Self> {
         let addresses = match (&config.addresses[..], &config.mesh_config) {
-            ([], Some(file)) if file.exists() => addresses_in_file(file)?,
+            ([], Some(file)) => addresses_in_file(file)?,
             (flags, _) => flags.to_vec(),
         };
         if addresses.is_empty()
@@ -139,7 +139,10 @@ impl Plan {
         }
 
         let client = kubernetes::client(config.kubeconfig.as_deref(), config.rate).await?;
-        let mesh_file = config.mesh_config.as_ref().filter(|file| file.exists());
+        let mesh_file = config
+            .mesh_config
+            .as_ref()
+            .filter(|file| regular_file::may_exist(file));
         let addresses = match (addresses.is_empty(), mesh_file) {
             (true, None) => {
                 addresses_in_map(&client, namespace, &map_name(&config.scope.revision)).await?
@@ -228,10 +231,19 @@ impl Planned {
     }
 }
 
-/// The config sources in a mesh config file. An invalid file has none; the error is reported when
-/// its source reads it.
+/// The config sources in a mesh config file; none if there is no file. An invalid file has none; the
+/// error is reported when its source reads it.
+///
+/// # Errors
+/// When the file cannot be read. Without its sources others would be read instead, until a restart.
 fn addresses_in_file(file: &Path) -> anyhow::Result<Vec<SourceAddress>> {
-    addresses_in(&regular_file::read_text(file).unwrap_or_default())
+    match regular_file::read_text(file) {
+        Ok(text) => addresses_in(&text),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => {
+            Err(error).with_context(|| format!("failed to read the mesh config {}", file.display()))
+        }
+    }
 }
 
 /// The config sources in a mesh config.
@@ -441,7 +453,7 @@ impl Starter<'_> {
         } = self.config;
         let there = |file: &Option<PathBuf>| {
             file.clone()
-                .filter(|file| client.is_none() || file.exists())
+                .filter(|file| client.is_none() || regular_file::may_exist(file))
         };
         let mesh = there(&self.config.mesh_config);
 
@@ -604,5 +616,28 @@ mod tests {
             .unwrap()
             .to_string();
         assert!(nowhere.contains("--kubeconfig"), "{nowhere}");
+    }
+
+    #[test]
+    fn a_mesh_config_that_cannot_be_read_does_not_count_as_one_without_sources() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(
+            path("mesh"),
+            "configSources: [{address: 'fs:///objects'}]\n",
+        )
+        .unwrap();
+        std::fs::write(path("binary"), b"\xff").unwrap();
+        std::os::unix::fs::symlink("loop", path("loop")).unwrap();
+
+        assert_eq!(
+            addresses_in_file(&path("mesh")).unwrap(),
+            [SourceAddress::Files(PathBuf::from("/objects"))]
+        );
+        assert!(addresses_in_file(&path("none")).unwrap().is_empty());
+        for name in ["binary", "loop"] {
+            let error = addresses_in_file(&path(name)).unwrap_err().to_string();
+            assert!(error.ends_with(name), "{error}");
+        }
     }
 }

@@ -63,6 +63,14 @@ pub async fn read_async(path: &Path, max: u64) -> io::Result<Vec<u8>> {
         .map_err(io::Error::other)?
 }
 
+/// Whether there may be a file: not when there is none, but also when its folder or a link does not
+/// let us look. Reading it then fails with the reason, where taking it for missing would silently
+/// select other settings. As istiod does with `os.IsNotExist`.
+#[must_use]
+pub fn may_exist(path: &Path) -> bool {
+    path.try_exists().unwrap_or(true)
+}
+
 /// Opens a file so that a FIFO blocks neither opening nor reading, and a terminal does not become
 /// the controlling terminal.
 fn open(path: &Path) -> io::Result<File> {
@@ -164,6 +172,25 @@ mod tests {
         nix::unistd::mkfifo(&path, Mode::S_IRWXU).unwrap();
         let opened = open(&path).unwrap();
         assert!(check(&opened.metadata().unwrap(), 10).is_err());
+    }
+
+    #[test]
+    fn only_a_file_that_is_not_there_does_not_exist() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("file"), "").unwrap();
+        symlink("loop", path("loop")).unwrap();
+        symlink("nowhere", path("dangling")).unwrap();
+
+        for (name, expected) in [
+            ("file", true),
+            ("loop", true),
+            ("file/below", true),
+            ("dangling", false),
+            ("none", false),
+        ] {
+            assert_eq!(may_exist(&path(name)), expected, "{name}");
+        }
     }
 
     #[test]
