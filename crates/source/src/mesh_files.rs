@@ -2,8 +2,8 @@
 //!
 //! The files are read at start and whenever they change. An invalid file is reported as a problem,
 //! and its last valid content stays in force. Without a file the defaults apply. If a file is
-//! invalid at start, the source waits for a valid one: with defaults, perhaps of another trust
-//! domain, every certificate would be wrong.
+//! invalid or unreadable at start, the source waits for a valid one: with defaults, perhaps of
+//! another trust domain, every certificate would be wrong.
 
 #[cfg(test)]
 mod tests;
@@ -72,7 +72,7 @@ struct TextFile {
     path: PathBuf,
     /// Its content when it was last read; `None` before that, and if it is unreadable.
     text: Option<String>,
-    /// Whether its text is invalid.
+    /// Whether its text is invalid, or it exists and is unreadable.
     is_broken: bool,
     /// The problems that were sent for it.
     problems: Vec<Problem>,
@@ -81,6 +81,8 @@ struct TextFile {
 /// The result of reading a file.
 enum FileRead {
     Text(String),
+    /// There is no file, with the error of the operating system.
+    Missing(String),
     /// Why reading failed.
     Unreadable(String),
 }
@@ -126,11 +128,14 @@ impl TextFile {
         let look = match read_bytes(&self.path).map(String::from_utf8) {
             Ok(Ok(text)) => FileRead::Text(text),
             Ok(Err(_)) => FileRead::Unreadable("is not UTF-8 text".to_owned()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                FileRead::Missing(error.to_string())
+            }
             Err(error) => FileRead::Unreadable(error.to_string()),
         };
         let (same, empty) = match &look {
             FileRead::Text(text) => (self.text.as_ref() == Some(text), text.trim().is_empty()),
-            FileRead::Unreadable(_) => (false, true),
+            FileRead::Missing(_) | FileRead::Unreadable(_) => (false, true),
         };
         if empty && !same && self.had_content() && !agenda.may_delete(&self.path, now) {
             return None;
@@ -164,9 +169,14 @@ impl TextFile {
                         .collect(),
                 }
             }
-            FileRead::Unreadable(reason) => {
+            FileRead::Missing(reason) => {
                 self.text = None;
                 self.is_broken = false;
+                vec![(0, Fault::Unreadable(reason))]
+            }
+            FileRead::Unreadable(reason) => {
+                self.text = None;
+                self.is_broken = true;
                 vec![(0, Fault::Unreadable(reason))]
             }
         };

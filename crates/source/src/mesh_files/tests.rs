@@ -26,6 +26,11 @@ impl Files {
             }
         }
 
+        Self::start_in(folder)
+    }
+
+    /// Starts a source over the files of a folder.
+    fn start_in(folder: TempDir) -> Self {
         let source = MeshFileSource::new(MeshFileSourceConfig {
             mesh: Some(folder.path().join("mesh")),
             networks: Some(folder.path().join("meshNetworks")),
@@ -128,6 +133,29 @@ async fn a_file_that_is_broken_at_start_is_waited_for() {
     assert_eq!(files.brief().await, start);
     files.write("mesh", "enableTracing: maybe\n");
     assert_eq!(files.brief().await.len(), 1, "the last good one stays");
+}
+
+#[tokio::test]
+async fn a_file_that_is_unreadable_at_start_is_waited_for() {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("mesh"), b"trustDomain: \xff\n").unwrap();
+    fs::write(folder.path().join("meshNetworks"), "networks: {}").unwrap();
+    let mut files = Files::start_in(folder);
+    assert_eq!(
+        files.brief().await,
+        ["mesh: cannot be read: is not UTF-8 text"]
+    );
+
+    files.write("mesh", "rootNamespace: b\n");
+    let start = [
+        "mesh istio-system",
+        "networks 0",
+        "networks 0",
+        "mesh b",
+        "well",
+        "synced",
+    ];
+    assert_eq!(files.brief().await, start);
 }
 
 #[tokio::test]
