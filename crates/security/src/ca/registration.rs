@@ -116,6 +116,15 @@ pub enum RegistrationError {
     /// The root of the certificate is unknown.
     #[error("the signer's root is missing from the mesh config, the root file and the chain")]
     NoRoot,
+    /// The file of the signer's roots cannot be read.
+    #[error("failed to read the signer's roots in {path}")]
+    Roots {
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        #[source]
+        source: std::io::Error,
+    },
     /// Mesh config has no root of the signer of the server certificate.
     #[error("no entry of caCertificates in the mesh config names {0} among its certSigners")]
     NoMeshRoot(String),
@@ -208,6 +217,22 @@ impl Registration {
         named
             .and_then(|data| data.pem)
             .filter(|pem| !pem.is_empty())
+    }
+
+    /// The roots of the configured file; `None` if there is none. With another root in place of an
+    /// unreadable one, the signer's certificates would be checked against a root that it chose.
+    fn roots_in_file(&self) -> Result<Option<String>, RegistrationError> {
+        let Some(path) = &self.config.roots else {
+            return Ok(None);
+        };
+        match regular_file::read_text(path) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(RegistrationError::Roots {
+                path: path.clone(),
+                source,
+            }),
+        }
     }
 
     /// The full name of a signer.
@@ -310,12 +335,9 @@ impl Registration {
         let chain = certificates(&text, "the signer's chain")?;
         let leaf = chain.first().ok_or(RegistrationError::Wrong("missing"))?;
         check::leaf(leaf, identity, key)?;
-        let named = self.mesh_roots(signer);
-        let in_file = || {
-            self.config
-                .roots
-                .as_ref()
-                .and_then(|path| regular_file::read_text(path).ok())
+        let known = match self.mesh_roots(signer) {
+            Some(named) => Some(named),
+            None => self.roots_in_file()?,
         };
 
         let in_chain = || {
@@ -326,10 +348,7 @@ impl Registration {
                 .map(|one| pem::encode(one))
         };
 
-        let roots = named
-            .or_else(in_file)
-            .or_else(in_chain)
-            .ok_or(RegistrationError::NoRoot)?;
+        let roots = known.or_else(in_chain).ok_or(RegistrationError::NoRoot)?;
         let root_certificates = certificates(&roots, "the signer's roots")?;
         check_rooted(leaf, &chain, &root_certificates)?;
         let others = chain.iter().filter(|one| !root_certificates.contains(one));

@@ -275,6 +275,7 @@ fn unregistered(error: &RegistrationError) -> Status {
         RegistrationError::Refused(_)
         | RegistrationError::Wrong(_)
         | RegistrationError::Chain(_)
+        | RegistrationError::Roots { .. }
         | RegistrationError::NoRoot
         | RegistrationError::NoMeshRoot(_)
         | RegistrationError::Make(_) => {

@@ -106,6 +106,32 @@ async fn an_approval_that_is_not_allowed_is_not_tried_again() {
     assert_eq!(calls.len(), 1);
 }
 
+#[tokio::test]
+async fn an_unreadable_file_of_roots_is_not_taken_for_a_missing_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let roots_in = |name: &str| {
+        let config = RegistrationConfig {
+            roots: Some(folder.path().join(name)),
+            ..RegistrationConfig::default()
+        };
+        let client = kube::Client::new(Server::default(), "default");
+        Registration::new(client, config, Arc::new(Vec::new)).roots_in_file()
+    };
+    std::fs::write(folder.path().join("roots"), "ROOTS").expect("written");
+    std::fs::write(folder.path().join("binary"), b"\xff").expect("written");
+
+    assert_eq!(
+        roots_in("roots").expect("readable"),
+        Some("ROOTS".to_owned())
+    );
+    assert_eq!(roots_in("none").expect("missing"), None);
+    let refused = roots_in("binary");
+    assert!(
+        matches!(refused, Err(RegistrationError::Roots { .. })),
+        "{refused:?}"
+    );
+}
+
 #[test]
 fn conditions_of_others_stay() {
     let mut before = request("1");
