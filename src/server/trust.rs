@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +42,8 @@ pub(super) struct Trust {
     own: watch::Receiver<Arc<str>>,
     /// The file with the roots of an external CA, if one signs.
     further: Option<PathBuf>,
+    /// The roots in that file when it was last readable; empty if there is none.
+    further_roots: String,
     /// The client of SPIFFE endpoints.
     fetcher: Fetcher,
     /// The bundles that were fetched.
@@ -66,16 +68,18 @@ impl Trust {
         let fetched = Fetched::new();
         let due = BTreeMap::new();
         let published = TrustBundle::default();
+        let further_roots = roots_in(further.as_deref(), "");
         let mut trust = Self {
             push,
             own,
             further,
+            further_roots,
             fetcher,
             fetched,
             due,
             published,
         };
-        trust.publish(&trust.read_further()).await?;
+        trust.publish().await?;
         Ok(trust)
     }
 
@@ -92,10 +96,10 @@ impl Trust {
 
         loop {
             let mesh = contexts.borrow_and_update().mesh.clone();
-            let further = self.read_further();
-            self.publish(&further).await?;
+            self.further_roots = self.read_further();
+            self.publish().await?;
             if self.fetch().await {
-                self.publish(&further).await?;
+                self.publish().await?;
             }
 
             let due = self
@@ -110,33 +114,29 @@ impl Trust {
                 changed = own.changed(), if !ends => ends = changed.is_err(),
                 () = other_roots(&mut contexts, &mesh) => {}
                 () = tokio::time::sleep_until(due) => {}
-                () = self.other_file(&further, &mut events), if self.further.is_some() => {}
+                () = self.other_file(&mut events), if self.further.is_some() => {}
             }
         }
     }
 
-    /// The roots of the external CA's file; empty if there is none.
+    /// The current roots of the external CA's file.
     fn read_further(&self) -> String {
-        self.further
-            .as_ref()
-            .and_then(|path| regular_file::read_text(path).ok())
-            .unwrap_or_default()
+        roots_in(self.further.as_deref(), &self.further_roots)
     }
 
     /// Waits until the file of an external CA has changed.
-    async fn other_file(&self, known: &str, events: &mut FileEvents) {
+    async fn other_file(&self, events: &mut FileEvents) {
         loop {
             events.wait(WATCHED_INTERVAL).await;
-            if self.read_further() != known {
+            if self.read_further() != self.further_roots {
                 return;
             }
         }
     }
 
-    /// Puts the current trust bundle into the snapshot; `further` has the roots of an external CA's
-    /// file.
-    async fn publish(&mut self, further: &str) -> Result<(), Ended> {
-        let own = self.own.borrow().to_string() + further;
+    /// Puts the current trust bundle into the snapshot.
+    async fn publish(&mut self) -> Result<(), Ended> {
+        let own = self.own.borrow().to_string() + &self.further_roots;
         let context = self.push.context();
         let bundle =
             trust_bundle::assemble(&own, &context.mesh.config.ca_certificates, &self.fetched);
@@ -198,6 +198,26 @@ impl Trust {
             .await
             .map_err(text)?;
         trust_bundle::from_spiffe(&document).map_err(|error| error.to_string())
+    }
+}
+
+/// The roots in the file of an external CA; empty if there is none. While the file cannot be read,
+/// the `last` ones: proxies would reject the certificates that the CA has issued without them.
+fn roots_in(file: Option<&Path>, last: &str) -> String {
+    let Some(file) = file else {
+        return String::new();
+    };
+    match regular_file::read_text(file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => {
+            tracing::warn!(
+                file = %file.display(),
+                %error,
+                "failed to read the roots of the external CA; the last ones stay trusted"
+            );
+            last.to_owned()
+        }
     }
 }
 
@@ -329,5 +349,18 @@ mod tests {
         let missing = lacking(&open, &Receipts::default(), "");
         let who: Vec<&str> = missing.iter().map(|missing| missing.who.as_str()).collect();
         assert_eq!(who, ["web"]);
+    }
+
+    #[test]
+    fn roots_stay_trusted_while_their_file_is_unreadable() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("root-cert.pem");
+        assert_eq!(roots_in(None, "last"), "");
+        assert_eq!(roots_in(Some(&file), "last"), "", "it was removed");
+        std::fs::write(&file, "new").unwrap();
+        assert_eq!(roots_in(Some(&file), "last"), "new");
+        std::fs::remove_file(&file).unwrap();
+        std::os::unix::fs::symlink(&file, &file).unwrap();
+        assert_eq!(roots_in(Some(&file), "last"), "last");
     }
 }
