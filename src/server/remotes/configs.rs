@@ -126,6 +126,7 @@ pub(super) async fn follow_directory(
 ) -> Result<(), Closed> {
     let mut known: BTreeMap<String, Kubeconfigs> = BTreeMap::new();
     let mut faulty = Faults::new();
+    let mut failure = None;
     let mut is_first = true;
 
     loop {
@@ -133,42 +134,44 @@ pub(super) async fn follow_directory(
 
         // Reading files can block.
         let read = tokio::task::spawn_blocking(move || read_directory(&folder)).await;
-        match read {
-            Ok(Ok((now, faults))) => {
-                for (file, fault) in faults
-                    .iter()
-                    .filter(|(file, fault)| faulty.get(*file) != Some(*fault))
-                {
-                    tracing::warn!(file, fault, "ignored invalid kubeconfig");
-                }
-                faulty = faults;
+        let read = read.map_err(std::io::Error::other).flatten();
+        let failed = read.as_ref().err().map(ToString::to_string);
+        if let Some(error) = failed.as_ref().filter(|_| failed != failure) {
+            tracing::error!(error, directory = %directory.display(), "failed to read the kubeconfigs of remote clusters");
+        }
+        failure = failed;
 
-                // The last valid content of a file stays in use while it is invalid.
-                let is_gone =
-                    |place: &&String| !now.contains_key(*place) && !faulty.contains_key(*place);
-                let gone: Vec<String> = known.keys().filter(is_gone).cloned().collect();
-                for place in gone {
-                    known.remove(&place);
+        // While it fails, the kubeconfigs that were read before stay in use.
+        if let Ok((now, faults)) = read {
+            for (file, fault) in faults
+                .iter()
+                .filter(|(file, fault)| faulty.get(*file) != Some(*fault))
+            {
+                tracing::warn!(file, fault, "ignored invalid kubeconfig");
+            }
+            faulty = faults;
+
+            // The last valid content of a file stays in use while it is invalid.
+            let is_gone =
+                |place: &&String| !now.contains_key(*place) && !faulty.contains_key(*place);
+            let gone: Vec<String> = known.keys().filter(is_gone).cloned().collect();
+            for place in gone {
+                known.remove(&place);
+                events
+                    .send(ConfigEvent::Gone(place))
+                    .await
+                    .map_err(|_| Closed)?;
+            }
+
+            for (place, kubeconfigs) in now {
+                if known.get(&place) != Some(&kubeconfigs) {
+                    known.insert(place.clone(), kubeconfigs.clone());
                     events
-                        .send(ConfigEvent::Gone(place))
+                        .send(ConfigEvent::Put(place, kubeconfigs))
                         .await
                         .map_err(|_| Closed)?;
                 }
-
-                for (place, kubeconfigs) in now {
-                    if known.get(&place) != Some(&kubeconfigs) {
-                        known.insert(place.clone(), kubeconfigs.clone());
-                        events
-                            .send(ConfigEvent::Put(place, kubeconfigs))
-                            .await
-                            .map_err(|_| Closed)?;
-                    }
-                }
             }
-            Ok(Err(error)) if is_first => {
-                tracing::error!(error = %InWords(&error), directory = %directory.display(), "failed to read the kubeconfigs of remote clusters");
-            }
-            Ok(Err(_)) | Err(_) => {}
         }
 
         if std::mem::take(&mut is_first) {
@@ -190,15 +193,20 @@ fn read_directory(directory: &Path) -> std::io::Result<(BTreeMap<String, Kubecon
 
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
-        let name = path
-            .file_name()
-            .map(|name| name.to_string_lossy().into_owned())
-            .unwrap_or_default();
+
+        // Another name in its place could be that of another file.
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            let name = format!("{:?}", path.file_name().unwrap_or_default());
+            faults.insert(name, "its name is not UTF-8 text".to_owned());
+            continue;
+        };
 
         // Kubernetes mounts keep swapped data under names that begin with two dots.
         if name.starts_with("..") || path.is_dir() {
             continue;
         }
+
+        let name = name.to_owned();
 
         let content = match regular_file::read(&path, MAX_FILE) {
             Ok(content) => content,
@@ -257,5 +265,23 @@ mod tests {
 
         drop(events);
         assert!(tasks.join_next().await.unwrap().unwrap().is_err());
+    }
+
+    #[test]
+    fn files_whose_names_are_not_text_are_ignored_with_a_reason() {
+        use std::os::unix::ffi::OsStringExt as _;
+
+        let folder = tempfile::tempdir().unwrap();
+        for (byte, cluster) in [(0xfe, "east"), (0xff, "west")] {
+            let name = std::ffi::OsString::from_vec(vec![b'c', byte]);
+            let text = format!("clusters: [{{name: {cluster}}}]");
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+
+        let (found, faults) = read_directory(folder.path()).unwrap();
+
+        assert!(found.is_empty());
+        let names: Vec<_> = faults.keys().map(String::as_str).collect();
+        assert_eq!(names, [r#""c\xFE""#, r#""c\xFF""#]);
     }
 }
