@@ -63,10 +63,11 @@ async fn until_ready(
     timeout: Duration,
     period: Duration,
 ) -> anyhow::Result<i32> {
-    let end = Instant::now() + timeout;
+    let begun = Instant::now();
     let mut last = "no request was sent yet".to_owned();
     loop {
-        if Instant::now() + period > end {
+        // The user may choose longer times than an Instant can hold.
+        if begun.elapsed().saturating_add(period) > timeout {
             bail!("Envoy was not ready within {timeout:?}: {last}");
         }
         sleep(period).await;
@@ -76,5 +77,37 @@ async fn until_ready(
             Err(error) => last = error.to_string(),
         }
         tracing::debug!(last, "not ready yet");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_longest_timeout_is_waited_for_and_a_short_one_ends() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let question = LocalRequest::get("127.0.0.1", port, "/", Duration::from_secs(20));
+        let serve = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = [0; 1024];
+            let length = stream.read(&mut head).await.unwrap();
+            assert!(length > 0);
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+            stream.write_all(answer).await.unwrap();
+            stream.shutdown().await.unwrap();
+        };
+        let short = Duration::from_millis(1);
+
+        let wait = until_ready(question.clone(), Duration::from_secs(u64::MAX), short);
+        let (code, ()) = tokio::join!(wait, serve);
+
+        assert_eq!(code.unwrap(), 0);
+        let ended = until_ready(question, Duration::ZERO, short).await;
+        assert!(ended.unwrap_err().to_string().contains("no request"));
     }
 }
