@@ -19,9 +19,10 @@ pub(crate) fn segment_name(number: u64) -> String {
     format!("{BEGIN}{number:010}{END}")
 }
 
-/// The number of a segment's file.
+/// The number of a segment's file. No two names have the same number, and each number has a next.
 fn number_of(name: &str) -> Option<u64> {
-    name.strip_prefix(BEGIN)?.strip_suffix(END)?.parse().ok()
+    let number: u64 = name.strip_prefix(BEGIN)?.strip_suffix(END)?.parse().ok()?;
+    (number <= u64::MAX / 2 && segment_name(number) == name).then_some(number)
 }
 
 /// Whether a file has the name of a segment.
@@ -196,6 +197,21 @@ fn check(is_first: bool, line: Line) -> Result<Line, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_names_that_a_recording_writes_are_segments() {
+        assert_eq!(number_of("record-0000000007.jsonl"), Some(7));
+        assert_eq!(number_of("record-12345678901.jsonl"), Some(12_345_678_901));
+        for name in [
+            "record-7.jsonl",
+            "record-+000000007.jsonl",
+            "record-00000000007.jsonl",
+            "record-18446744073709551615.jsonl",
+            "record-0000000007.json",
+        ] {
+            assert_eq!(number_of(name), None, "{name}");
+        }
+    }
 
     fn open(text: &str, is_last: bool) -> Segment {
         let dir = tempfile::tempdir().unwrap();
