@@ -199,7 +199,9 @@ impl Upstream {
                 tracing::warn!(path = %path.display(), %error, "failed to read the token");
             }
         });
-        let token = String::from_utf8(read.ok()?).ok()?;
+        let token = String::from_utf8(read.ok()?)
+            .inspect_err(|_| tracing::warn!(path = %path.display(), "the token is not UTF-8 text"))
+            .ok()?;
         Some(token.trim().to_owned()).filter(|token| !token.is_empty())
     }
 }

@@ -211,9 +211,12 @@ fn finish(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut child = command.spawn().map_err(start)?;
-    if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
-        stdin.write_all(input.as_bytes()).map_err(start)?;
-    }
+    // A program that rejects the input may end before it has read all of it. Its message then tells
+    // more than the broken pipe.
+    let written = match (child.stdin.take(), input) {
+        (Some(mut stdin), Some(input)) => stdin.write_all(input.as_bytes()),
+        (_, _) => Ok(()),
+    };
 
     let output = child.wait_with_output().map_err(start)?;
     let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
@@ -223,12 +226,25 @@ fn finish(
         return Err(ToolError::Failed { command, message });
     }
 
+    written.map_err(start)?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_message_of_a_program_that_ends_before_its_input_is_reported() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo no such chain >&2; exit 2"]);
+        // More than a pipe holds.
+        let input = "x".repeat(1 << 20);
+
+        let refused = finish("iptables-restore", &[], command, Some(&input)).unwrap_err();
+
+        assert!(refused.to_string().contains("no such chain"), "{refused:?}");
+    }
 
     #[test]
     fn only_legacy_tools_that_know_of_locks_wait_for_them() {
