@@ -91,7 +91,7 @@ fn scale(suffix: &str) -> Option<(Form, i32, i128)> {
     }
     let power = suffix.strip_prefix(['e', 'E'])?;
     let power: i32 = power.strip_prefix('+').unwrap_or(power).parse().ok()?;
-    (power.abs() <= 64).then_some((Form::Exponent, power, 1))
+    (power.unsigned_abs() <= 64).then_some((Form::Exponent, power, 1))
 }
 
 /// Multiplies a number by a power of ten, rounding up and capping.
@@ -185,7 +185,18 @@ mod tests {
         }
 
         for text in [
-            "", "-", "1x", "1.2.3", "Mi", "1 Mi", "1mi", "x1", "1e", "\n1",
+            "",
+            "-",
+            "1x",
+            "1.2.3",
+            "Mi",
+            "1 Mi",
+            "1mi",
+            "x1",
+            "1e",
+            "\n1",
+            "1e-2147483648",
+            "1e2147483648",
         ] {
             assert_eq!(Quantity::parse(text), None, "{text:?}");
         }
