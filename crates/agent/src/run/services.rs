@@ -18,7 +18,7 @@ use crate::variables::Variables;
 use crate::wasm::ModulesConfig;
 use navarch_api::cidr::Cidr;
 use navarch_api::mesh::AuthenticationPolicy;
-use navarch_api::regular_file;
+use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
 use navarch_api::resolv_conf::ResolvConf;
 use navarch_net::destination::AddressPolicy;
 
@@ -55,6 +55,14 @@ pub enum ServicesPlanError {
     /// An address is invalid.
     #[error("DNS_PROXY_ADDR={0:?} is not a valid listen address")]
     Dns(String),
+    /// Queries for names outside the mesh could not be forwarded.
+    #[error("failed to read the resolvers in {path}: {reason}")]
+    Resolvers {
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        reason: String,
+    },
 }
 
 /// The configuration of all services.
@@ -306,6 +314,18 @@ fn upstream(
     }
 }
 
+/// The resolvers in a file, which must be readable, as for pilot-agent.
+fn resolv_conf(path: &Path) -> Result<ResolvConf, ServicesPlanError> {
+    let bytes = regular_file::read(path, MAX_SETTINGS_BYTES).map_err(|error| {
+        ServicesPlanError::Resolvers {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        }
+    })?;
+    // Only comments are not ASCII.
+    Ok(ResolvConf::parse(&String::from_utf8_lossy(&bytes)))
+}
+
 /// DNS, if enabled: for sidecars by DNS capture, for gateways by a variable of their own.
 fn names(
     prepared: &Prepared,
@@ -321,9 +341,7 @@ fn names(
     }
 
     let address = variables.text_or("DNS_PROXY_ADDR", "localhost:15053");
-    let text =
-        regular_file::read_text(DnsConfig::resolver_file(&address).as_ref()).unwrap_or_default();
-    let ResolvConf { resolvers, search } = ResolvConf::parse(&text);
+    let ResolvConf { resolvers, search } = resolv_conf(&DnsConfig::resolver_file(&address))?;
     let listen = DnsConfig::addresses(&address, &resolvers)
         .map_err(|_| ServicesPlanError::Dns(address.clone()))?;
     let before_table = if address.ends_with(":53") {
@@ -396,6 +414,21 @@ fn modules(variables: &Variables) -> Result<Option<ModulesConfig>, ServicesPlanE
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn resolvers_that_cannot_be_read_are_an_error_and_not_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("resolv.conf");
+        let missing = resolv_conf(&path).unwrap_err();
+        assert!(
+            matches!(&missing, ServicesPlanError::Resolvers { path: file, .. } if *file == path),
+            "{missing}"
+        );
+
+        std::fs::write(&path, b"# caf\xe9\nnameserver 10.0.0.1\n").unwrap();
+        let read = resolv_conf(&path).unwrap();
+        assert_eq!(read.resolvers, [SocketAddr::from(([10, 0, 0, 1], 53))]);
+    }
 
     #[test]
     fn mounted_gke_certificates_have_separate_paths_and_are_required() {
