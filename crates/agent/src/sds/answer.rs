@@ -1,5 +1,7 @@
 //! Encodes a secret for Envoy.
 
+use std::path::Path;
+
 use navarch_proto::any;
 use navarch_proto::envoy::config::core::v3::DataSource;
 use navarch_proto::envoy::config::core::v3::data_source::Specifier;
@@ -14,6 +16,19 @@ use navarch_api::mesh::PrivateKeyProvider;
 /// The type URL of all resources.
 pub(super) const TYPE_URL: &str =
     "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+
+/// Whether there is a file with revocations. As for pilot-agent, one that cannot be looked at does
+/// not count, which opens the mesh to revoked certificates.
+fn is_there(revocations: &Path) -> bool {
+    revocations.try_exists().unwrap_or_else(|error| {
+        tracing::error!(
+            path = %revocations.display(),
+            %error,
+            "failed to look for revocations; revoked certificates are accepted"
+        );
+        false
+    })
+}
 
 /// The resource of a secret, with the requested name. `hardware` handles keys, if set.
 pub(super) fn resource(
@@ -38,7 +53,7 @@ pub(super) fn resource(
             })
         }
         Secret::Roots(roots) => {
-            let revocations = config.revocations.as_ref().filter(|path| path.exists());
+            let revocations = config.revocations.as_ref().filter(|path| is_there(path));
             Type::ValidationContext(tls::CertificateValidationContext {
                 trusted_ca: Some(inline(roots)),
                 crl: revocations.map(|path| DataSource {
