@@ -46,8 +46,8 @@ pub(super) fn files_of(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Adds the files of a path. A directory that was `seen`, by its real path, is not read again: links
-/// may form cycles.
+/// Adds the files of a path. A directory that was `seen`, by its real path, is not read again:
+/// links may form cycles.
 fn add_files(
     path: &Path,
     seen: &mut BTreeSet<PathBuf>,

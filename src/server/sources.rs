@@ -231,8 +231,8 @@ impl Planned {
     }
 }
 
-/// The config sources in a mesh config file; none if there is no file. An invalid file has none; the
-/// error is reported when its source reads it.
+/// The config sources in a mesh config file; none if there is no file. An invalid file has none;
+/// the error is reported when its source reads it.
 ///
 /// # Errors
 /// When the file cannot be read. Without its sources others would be read instead, until a restart.

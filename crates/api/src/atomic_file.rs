@@ -2,8 +2,8 @@
 //!
 //! The new content is written under another name first. The folder may be open to other users, such
 //! as a volume that an application shares with the agent, so whatever has that name is removed and
-//! never written to: a link would lead the writer to a file elsewhere, and a file would still belong
-//! to the user who created it.
+//! never written to: a link would lead the writer to a file elsewhere, and a file would still
+//! belong to the user who created it.
 
 use std::ffi::OsString;
 use std::fs::{OpenOptions, Permissions};
