@@ -16,7 +16,7 @@ use crate::stack::{self, MAX_FRAMES};
 /// How much CPU time a thread takes between two samples of it, as in Go.
 pub const PERIOD: Duration = Duration::from_millis(10);
 const PERIOD_NANOS: i64 = 10_000_000;
-/// Maximum number of distinct stacks; samples of further ones are counted as missing.
+/// Maximum number of distinct stacks; samples with further stacks are counted as lost.
 const MAX_STACKS: usize = 16_384;
 
 const KIND: Kind = Kind {
@@ -27,25 +27,25 @@ const KIND: Kind = Kind {
     skipped: &[],
 };
 
-/// One profile is taken at a time.
+/// Whether a profile is being taken: there is at most one at a time.
 static RUNNING: AtomicBool = AtomicBool::new(false);
-/// Where handlers put samples: null, or the ring of the profile that is being taken.
+/// Where handlers write samples: null, or the ring of the running profile.
 static RING: AtomicPtr<Ring> = AtomicPtr::new(ptr::null_mut());
-/// How many handlers may have the ring in hand.
+/// The number of signal handlers that may be using the ring.
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
 
-/// Why there is no CPU profile.
+/// Why a CPU profile could not be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum CpuError {
-    /// Another one is being taken; in Go's words.
+    /// Another profile is being taken; in Go's words.
     #[error("cpu profiling already in use")]
     InUse,
-    /// The system refuses.
+    /// A system call failed.
     #[error("{0}")]
     System(#[from] io::Error),
 }
 
-/// A CPU profile that is being taken. It ends when it is dropped.
+/// A running CPU profile. Dropping it stops the sampling.
 #[derive(Debug)]
 pub struct CpuProfiler {
     timers: BTreeMap<libc::pid_t, sys::ThreadTimer>,
@@ -55,14 +55,13 @@ pub struct CpuProfiler {
 }
 
 impl CpuProfiler {
-    /// How often [`tick`](Self::tick) is to be called: threads that begin are sampled from the next
-    /// one on.
+    /// How often to call [`tick`](Self::tick): a new thread is sampled from the next call on.
     pub const TICK: Duration = Duration::from_millis(50);
 
-    /// Begins to take one.
+    /// Starts a profile.
     ///
     /// # Errors
-    /// When another is being taken, or the system does not let it.
+    /// If another one is running, or a system call fails.
     pub fn start() -> Result<Self, CpuError> {
         if RUNNING.swap(true, Ordering::SeqCst) {
             return Err(CpuError::InUse);
@@ -80,10 +79,10 @@ impl CpuProfiler {
         Ok(profiler)
     }
 
-    /// Counts what there is, and looks for threads that have begun or ended.
+    /// Counts the waiting samples, and looks for threads that have begun or ended.
     ///
     /// # Errors
-    /// When the system does not let threads be sampled.
+    /// If no thread can be sampled.
     pub fn tick(&mut self) -> Result<(), CpuError> {
         self.count();
         let threads = sys::threads()?;
@@ -94,7 +93,8 @@ impl CpuProfiler {
             }
             match sys::ThreadTimer::start(thread) {
                 Ok(timer) => _ = self.timers.insert(thread, timer),
-                // A thread may end meanwhile; where none can be sampled there is no profile.
+                // A thread may end meanwhile. If no thread at all can be sampled, the profile
+                // fails.
                 Err(error) if self.timers.is_empty() => return Err(error.into()),
                 Err(_) => {}
             }
@@ -118,11 +118,11 @@ impl CpuProfiler {
         });
     }
 
-    /// Ends it, and makes what `go tool pprof` reads. `started` is when it began, in nanoseconds
-    /// since 1970.
+    /// Stops the profile and encodes it for `go tool pprof`. `started` is when it began, in
+    /// nanoseconds since 1970.
     ///
     /// # Errors
-    /// When what is mapped cannot be read.
+    /// If the table of memory mappings cannot be read.
     pub fn finish(mut self, started: i64, took: Duration) -> Result<Vec<u8>, CpuError> {
         self.timers.clear();
         self.count();
@@ -144,29 +144,29 @@ impl CpuProfiler {
     }
 }
 
-// SAFETY: the ring is shared with handlers by atomics alone, and belongs to whichever thread has
-// the profile.
+// SAFETY: handlers share the ring through atomics alone, and only the thread that owns the profile
+// drains it.
 unsafe impl Send for CpuProfiler {}
 
 impl Drop for CpuProfiler {
     fn drop(&mut self) {
         self.timers.clear();
         RING.store(ptr::null_mut(), Ordering::SeqCst);
-        // A handler counts itself before it looks for the ring: those that found it are inside, and
-        // take microseconds.
+        // A handler increments `INSIDE` before it loads the ring, so only handlers counted here can
+        // still use it. They take microseconds.
         while INSIDE.load(Ordering::SeqCst) > 0 {
             std::thread::yield_now();
         }
-        // SAFETY: it came from a box, nobody finds it any more, and nobody has it.
+        // SAFETY: it came from a box; `RING` no longer points to it, and no handler is inside.
         drop(unsafe { Box::from_raw(self.ring) });
         RUNNING.store(false, Ordering::SeqCst);
     }
 }
 
-/// Takes a sample: where the code was, its stack pointer and its frame pointer.
+/// Records a sample from the interrupted code's address, stack pointer and frame pointer.
 fn sample(place: usize, stack: usize, frame: usize) {
     INSIDE.fetch_add(1, Ordering::SeqCst);
-    // SAFETY: a ring that is found while this counts as inside is not freed.
+    // SAFETY: a ring that is loaded while this handler counts as inside is not freed.
     if let Some(ring) = unsafe { RING.load(Ordering::SeqCst).as_ref() } {
         let mut frames = [0; MAX_FRAMES];
         if let Some((first, callers)) = frames.split_first_mut() {
@@ -189,11 +189,11 @@ mod sys {
 
     use super::PERIOD_NANOS;
 
-    /// The timer of a thread's CPU time. It ends when it is dropped.
+    /// The timer of a thread's CPU time. Dropping it deletes the timer.
     #[derive(Debug)]
     pub(super) struct ThreadTimer(libc::timer_t);
 
-    // SAFETY: the kernel's number of a timer, which any thread may use.
+    // SAFETY: a timer id of the kernel, which any thread may use.
     unsafe impl Send for ThreadTimer {}
 
     impl ThreadTimer {
@@ -209,7 +209,7 @@ mod sys {
             event.sigev_notify_thread_id = thread;
             let mut timer = ptr::null_mut();
 
-            // SAFETY: both point to what they must for the time of the call.
+            // SAFETY: both pointers are valid during the call.
             if unsafe { libc::timer_create(clock, &raw mut event, &raw mut timer) } != 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -220,14 +220,15 @@ mod sys {
                 tv_nsec: nanos,
             };
 
-            // Not all at once: threads that work side by side are not to be sampled side by side.
+            // Spread out the first ticks, so that threads which work side by side are not sampled
+            // at the same moment.
             let first = 1 + i64::from(thread).wrapping_mul(7_919_999) % PERIOD_NANOS;
             let times = libc::itimerspec {
                 it_interval: time(PERIOD_NANOS),
                 it_value: time(first),
             };
 
-            // SAFETY: the timer is there, and the times are read during the call.
+            // SAFETY: the timer exists, and the times are only read during the call.
             if unsafe { libc::timer_settime(timer.0, 0, &raw const times, ptr::null_mut()) } != 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -238,7 +239,7 @@ mod sys {
 
     impl Drop for ThreadTimer {
         fn drop(&mut self) {
-            // SAFETY: the timer is there until here.
+            // SAFETY: the timer exists until this call.
             unsafe { libc::timer_delete(self.0) };
         }
     }
@@ -256,8 +257,8 @@ mod sys {
         Ok(found)
     }
 
-    /// Has the signals handled, from now on for ever: one that comes late would end a process that
-    /// does not handle it.
+    /// Installs the signal handler for the rest of the process' life: a late signal without a
+    /// handler would end the process.
     pub(super) fn handle_signals() -> io::Result<()> {
         let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
             on_signal;
@@ -266,7 +267,7 @@ mod sys {
         action.sa_sigaction = (handler as *const ()).addr();
         action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
         // SAFETY: the handler does only what a signal handler may: it neither allocates nor locks,
-        // makes no system call, and touches memory that is there; see `sample`.
+        // makes no system call, and touches mapped memory only; see `sample`.
         match unsafe { libc::sigaction(libc::SIGPROF, &raw const action, ptr::null_mut()) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),

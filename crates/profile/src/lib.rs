@@ -1,18 +1,18 @@
 //! CPU and heap profiles of the running process, in the format of `go tool pprof`.
 //!
-//! Stacks are walked by frame pointers (`.cargo/config.toml` has every function keep one), within
-//! the bounds of the thread's stack, so that nothing is read that is not there. Tables for
-//! unwinding are no way: reading them in a signal handler may wait for a lock that the interrupted
-//! code holds, and they take tens of megabytes. Names come from the program's symbol table, read
-//! when a profile is made and freed with it; `go tool pprof PROGRAM URL` adds lines from the
-//! program's own debug information.
+//! Stacks are walked by frame pointers (`.cargo/config.toml` makes the compiler keep them), within
+//! the bounds of the thread's stack, so that a walk reads mapped memory only. Unwind tables are not
+//! used: reading them in a signal handler may wait for a lock that the interrupted code holds, and
+//! they take tens of megabytes. Names come from the program's symbol table, read when a profile is
+//! made and freed with it; `go tool pprof PROGRAM URL` adds lines from the program's own debug
+//! information.
 //!
-//! The crate `pprof` (0.15) was looked at: per frame it makes two system calls in the signal
-//! handler to find out whether an address can be read, its one timer for the whole process loses
-//! signals as more processors are busy, it resolves names through DWARF (283 MB were seen for this
-//! program), and has no heap profile.
+//! The crate `pprof` (0.15) was rejected: per frame it makes two system calls in the signal handler
+//! to check whether an address can be read, its one timer for the whole process loses signals as
+//! more processors are busy, it resolves names through DWARF (it took 283 MB for this program), and
+//! has no heap profile.
 //!
-//! This is the one crate with `unsafe`; each use says why it is sound.
+//! No other crate contains `unsafe`; each use has a comment on why it is sound.
 
 mod cpu;
 mod free_memory;

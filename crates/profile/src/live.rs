@@ -1,16 +1,16 @@
-//! Which blocks of memory are sampled, and the stack that allocated each: a table of fixed size,
-//! without locks.
+//! The sampled blocks of memory, and the stack that allocated each: a table of fixed size, without
+//! locks.
 //!
-//! A block is added by whoever allocated it and removed by whoever frees it, so that no two threads
-//! are ever about the same block at once.
+//! The thread that allocates a block adds it, and the thread that frees it removes it, so two
+//! threads never change the entry of one block at once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Sampled blocks lie at multiples of this, so that a free finds out about most others without
-/// looking here. Each wastes at most as much, 0.2% of what is allocated.
+/// The alignment of sampled blocks, by which a free recognizes most other blocks without a lookup.
+/// Each sampled block wastes at most as much, 0.2% of all allocated memory.
 pub(crate) const ALIGNMENT: usize = 1024;
-/// A bucket is one cache line of the processor. With 64 KiB words, about 16 GB in use can be
-/// tracked; allocations without room are not sampled.
+/// A bucket is one cache line. With 64 KiB words, about 16 GB in use can be tracked; allocations
+/// that find the table full are not sampled.
 const BUCKETS: usize = 4096;
 const ADDRESS_BITS: u32 = 48;
 
@@ -19,7 +19,7 @@ struct Bucket([AtomicU64; 8]);
 
 static TABLE: [Bucket; BUCKETS] = [const { Bucket([const { AtomicU64::new(0) }; 8]) }; BUCKETS];
 
-/// The address without the bits that are zero, in 48 bits; 0 is no address.
+/// The address without the low bits, which are zero; it has 48 bits, and 0 is no address.
 fn key(address: usize) -> Option<u64> {
     let key = (address / ALIGNMENT) as u64;
     (address.is_multiple_of(ALIGNMENT) && key > 0 && key >> ADDRESS_BITS == 0).then_some(key)
@@ -33,7 +33,7 @@ fn bucket(key: u64) -> &'static [AtomicU64; 8] {
     &bucket.expect("as many bits as there are buckets").0
 }
 
-/// Notes that the block at an address was allocated by a stack. Whether there is room.
+/// Records that `stack` allocated the block at an address. Returns false if its bucket is full.
 pub(crate) fn insert(address: usize, stack: u16) -> bool {
     let Some(key) = key(address) else {
         return false;
@@ -47,7 +47,7 @@ pub(crate) fn insert(address: usize, stack: u16) -> bool {
     })
 }
 
-/// The place of a block in the table with its stack, if it is sampled.
+/// The entry of a block with its stack, if it is sampled.
 fn find(address: usize) -> Option<(&'static AtomicU64, u16)> {
     let key = key(address)?;
     bucket(key).iter().find_map(|slot| {
@@ -62,7 +62,7 @@ pub(crate) fn contains(address: usize) -> bool {
     find(address).is_some()
 }
 
-/// Forgets the block at an address, if it is sampled; the stack that allocated it.
+/// Removes the block at an address, if it is sampled, and returns the stack that allocated it.
 pub(crate) fn remove(address: usize) -> Option<u16> {
     let (slot, stack) = find(address)?;
     slot.store(0, Ordering::Relaxed);

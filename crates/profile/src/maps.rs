@@ -1,4 +1,4 @@
-//! Which files are mapped as code.
+//! The files that are mapped as code.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read as _};
@@ -12,12 +12,12 @@ pub(crate) struct CodeMap {
     pub(crate) file: String,
 }
 
-/// The program itself, wherever its file is by now.
+/// The program's own file, even if it was moved or deleted.
 pub(crate) const PROGRAM: &str = "/proc/self/exe";
-/// The most of the table of mappings that is read.
+/// The maximum of bytes that are read of `/proc/self/maps`.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// What is mapped as code, the program first.
+/// The code mappings, the program first.
 pub(crate) fn code() -> io::Result<Vec<CodeMap>> {
     let mut text = String::new();
     OpenOptions::new()
@@ -31,7 +31,7 @@ pub(crate) fn code() -> io::Result<Vec<CodeMap>> {
     Ok(found)
 }
 
-/// One line of the table, if it is about code.
+/// Reads one line of the table; `None` unless it is a code mapping.
 fn line(text: &str) -> Option<CodeMap> {
     let mut words = text.splitn(6, ' ');
     let addresses = words.next()?;

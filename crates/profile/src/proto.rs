@@ -1,10 +1,10 @@
-//! The messages of pprof's `profile.proto` that a profile of a process needs. Strings are numbers:
-//! places in the table of strings.
+//! The messages of pprof's `profile.proto` that profiles of a process need. Strings are indices
+//! into the string table.
 
 /// The root message of the file that `go tool pprof` reads, before compression.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Profile {
-    /// What the values of each sample are.
+    /// The types of the values in each sample.
     #[prost(message, repeated, tag = "1")]
     pub sample_type: Vec<ValueType>,
     /// The stacks with their values.
@@ -13,31 +13,31 @@ pub struct Profile {
     /// The files that are mapped as code; the program comes first.
     #[prost(message, repeated, tag = "3")]
     pub mapping: Vec<Mapping>,
-    /// The addresses in stacks.
+    /// The addresses that occur in stacks.
     #[prost(message, repeated, tag = "4")]
     pub location: Vec<Location>,
-    /// The functions in which they are.
+    /// The functions of these addresses.
     #[prost(message, repeated, tag = "5")]
     pub function: Vec<Function>,
     /// All strings; the first is empty.
     #[prost(string, repeated, tag = "6")]
     pub string_table: Vec<String>,
-    /// When it began, in nanoseconds since 1970.
+    /// The start time, in nanoseconds since 1970.
     #[prost(int64, tag = "9")]
     pub time_nanos: i64,
-    /// How long it took; 0 for a heap.
+    /// The duration in nanoseconds; 0 for a heap profile.
     #[prost(int64, tag = "10")]
     pub duration_nanos: i64,
-    /// What is counted between two samples.
+    /// The unit of the sampling period.
     #[prost(message, optional, tag = "11")]
     pub period_type: Option<ValueType>,
-    /// How many of those.
+    /// The sampling period, in this unit.
     #[prost(int64, tag = "12")]
     pub period: i64,
-    /// What else there is to say, in words.
+    /// Remarks as plain text.
     #[prost(int64, repeated, tag = "13")]
     pub comment: Vec<i64>,
-    /// The type that is shown first.
+    /// The sample type that is shown first.
     #[prost(int64, tag = "14")]
     pub default_sample_type: i64,
 }
@@ -56,10 +56,10 @@ pub struct ValueType {
 /// A stack with its values.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Sample {
-    /// Its locations, what ran first.
+    /// The ids of its locations, the innermost first.
     #[prost(uint64, repeated, tag = "1")]
     pub location_id: Vec<u64>,
-    /// One for each type.
+    /// One value for each type.
     #[prost(int64, repeated, tag = "2")]
     pub value: Vec<i64>,
 }
@@ -70,22 +70,22 @@ pub struct Mapping {
     /// Not zero.
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// Its first address.
+    /// The first address.
     #[prost(uint64, tag = "2")]
     pub memory_start: u64,
-    /// The address behind its last.
+    /// The address behind the last.
     #[prost(uint64, tag = "3")]
     pub memory_limit: u64,
-    /// Where in the file it begins.
+    /// The offset of the mapping in the file.
     #[prost(uint64, tag = "4")]
     pub file_offset: u64,
     /// The file's path.
     #[prost(int64, tag = "5")]
     pub filename: i64,
-    /// The note of the linker that names the build, in hexadecimal.
+    /// The linker's build id, in hexadecimal.
     #[prost(int64, tag = "6")]
     pub build_id: i64,
-    /// Its locations have functions.
+    /// Whether its locations have functions.
     #[prost(bool, tag = "7")]
     pub has_functions: bool,
 }
@@ -96,13 +96,13 @@ pub struct Location {
     /// Not zero.
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// The mapping that it is in; 0 if it is in none.
+    /// The id of the mapping that contains it; 0 without one.
     #[prost(uint64, tag = "2")]
     pub mapping_id: u64,
-    /// Of the instruction, or within the call.
+    /// The address of the instruction, or an address within the call.
     #[prost(uint64, tag = "3")]
     pub address: u64,
-    /// The function, where it is known.
+    /// The function, if its name was found.
     #[prost(message, repeated, tag = "4")]
     pub line: Vec<Line>,
 }
@@ -110,7 +110,7 @@ pub struct Location {
 /// The function of a location.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Line {
-    /// That of a [`Function`].
+    /// The id of a [`Function`].
     #[prost(uint64, tag = "1")]
     pub function_id: u64,
 }
@@ -121,10 +121,10 @@ pub struct Function {
     /// Not zero.
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// For people.
+    /// The demangled name.
     #[prost(int64, tag = "2")]
     pub name: i64,
-    /// For the linker.
+    /// The symbol.
     #[prost(int64, tag = "3")]
     pub system_name: i64,
 }

@@ -1,4 +1,4 @@
-//! A profile as pprof reads it, from stacks with values.
+//! Encodes stacks with values as a profile for pprof.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write as _};
@@ -11,27 +11,28 @@ use crate::maps::{self, CodeMap};
 use crate::proto::{Function, Line, Location, Mapping, Profile, Sample, ValueType};
 use crate::symbols::{self, NoSymbols, Program};
 
-/// What a profile is about.
+/// The kind of a profile.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
-    /// What values are, with their units.
+    /// The types of the values, with their units.
     pub(crate) types: &'static [(&'static str, &'static str)],
-    /// What is counted between two samples, with its unit.
+    /// The type of the sampling period, with its unit.
     pub(crate) period_type: (&'static str, &'static str),
     pub(crate) period: i64,
     pub(crate) default_type: &'static str,
-    /// Functions whose names begin so are left out where they are innermost: what takes the sample.
+    /// Prefixes of function names that are left out at the innermost end of a stack: the code that
+    /// takes the sample.
     pub(crate) skipped: &'static [&'static str],
 }
 
-/// A stack, what ran first, with its values.
+/// A stack, the innermost frame first, with its values.
 #[derive(Debug)]
 pub(crate) struct Counted {
     pub(crate) frames: Vec<usize>,
     pub(crate) values: Vec<i64>,
 }
 
-/// The profile, compressed. `lost` is how many samples are not in it.
+/// Encodes and compresses the profile. `lost` is the number of samples that are not in it.
 pub(crate) fn encode(
     kind: Kind,
     time: (i64, i64),
@@ -72,7 +73,7 @@ struct Builder {
 }
 
 impl Builder {
-    /// The place of a string in the table.
+    /// The index of a string in the string table.
     fn text(&mut self, text: &str) -> i64 {
         if let Some(place) = self.texts.get(text) {
             return *place;
@@ -106,7 +107,7 @@ impl Builder {
         }
     }
 
-    /// The mappings, and all addresses with what is known of them.
+    /// Adds the mappings, and all addresses with their functions.
     fn places(&mut self, code: &[CodeMap], program: &Program, addresses: &BTreeSet<u64>) {
         let own = code.first().map_or("", |map| &map.file);
 

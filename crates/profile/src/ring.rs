@@ -1,11 +1,12 @@
-//! Samples between signal handlers, which write them, and the one thread that counts them. Neither
-//! waits nor allocates.
+//! Passes samples from signal handlers to the one thread that counts them. Neither side waits or
+//! allocates.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::stack::MAX_FRAMES;
 
-/// How many samples wait at most; at 100 a second on 64 busy processors, a sixth of a second's.
+/// The maximum number of waiting samples: at 100 per second on 64 busy processors, those of a sixth
+/// of a second.
 const SLOTS: usize = 1024;
 const EMPTY: usize = 0;
 const TAKEN: usize = usize::MAX;
@@ -19,7 +20,7 @@ pub(crate) struct Ring {
 
 #[derive(Debug)]
 struct Slot {
-    /// [`EMPTY`], [`TAKEN`] by a handler, or how many frames there are.
+    /// [`EMPTY`], [`TAKEN`] by a handler, or the number of frames.
     state: AtomicUsize,
     frames: [AtomicUsize; MAX_FRAMES],
 }
@@ -37,7 +38,7 @@ impl Ring {
         }
     }
 
-    /// Adds a stack, or counts it as lost where there is no room.
+    /// Adds a stack, or counts it as lost if the ring is full.
     pub(crate) fn push(&self, frames: &[usize]) {
         let turn = self.next.fetch_add(1, Ordering::Relaxed) % SLOTS;
         let room = self.slots.get(turn).filter(|slot| {
@@ -56,7 +57,7 @@ impl Ring {
             .store(frames.len().min(MAX_FRAMES), Ordering::Release);
     }
 
-    /// Takes all stacks that are whole.
+    /// Removes all completely written stacks.
     pub(crate) fn drain(&self, mut each: impl FnMut(&[usize])) {
         let mut frames = [0; MAX_FRAMES];
         for slot in &self.slots {
@@ -72,7 +73,7 @@ impl Ring {
         }
     }
 
-    /// How many had no room.
+    /// The number of samples that found the ring full.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }

@@ -1,9 +1,9 @@
-//! Call stacks by frame pointers, within the bounds of the thread's stack.
+//! Walks call stacks by frame pointers, within the bounds of the thread's stack.
 
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The most frames of a stack that are kept, from the innermost on; as many as Go keeps.
+/// The maximum number of frames of a stack, counted from the innermost; the same as Go's.
 pub(crate) const MAX_FRAMES: usize = 128;
 
 // Neither has a destructor, so both can be read at any time of a thread's life, also in a signal
@@ -11,15 +11,15 @@ pub(crate) const MAX_FRAMES: usize = 128;
 thread_local! {
     /// The lowest address of the thread's stack.
     static LOW: AtomicUsize = const { AtomicUsize::new(0) };
-    /// The address behind the highest; 0 until both are known.
+    /// The address behind the highest; 0 until both bounds are set.
     static HIGH: AtomicUsize = const { AtomicUsize::new(0) };
 }
 
-/// Finds the bounds of this thread's stack, once in its life. Allocates by C's `malloc` at most.
+/// Finds the bounds of this thread's stack, once per thread. Allocates by C's `malloc` at most.
 pub(crate) fn learn() {
     let Some((low, high)) = bounds() else { return };
     LOW.with(|place| place.store(low, Ordering::Relaxed));
-    // A signal may come between the two.
+    // A signal may arrive between the two stores, so `HIGH`, which enables the walk, comes last.
     HIGH.with(|place| place.store(high, Ordering::Release));
 }
 
@@ -29,8 +29,8 @@ fn bounds() -> Option<(usize, usize)> {
     let mut size = 0;
     let mut attributes = std::mem::MaybeUninit::uninit();
 
-    // SAFETY: the calls fill in what they are given, and `attributes` is used only where the first
-    // says that it did.
+    // SAFETY: the calls write to valid pointers, and `attributes` is used only if the first call
+    // succeeded.
     let found = unsafe {
         if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {
             return None;
@@ -64,19 +64,19 @@ fn bounds() -> Option<(usize, usize)> {
 /// Whether this is the thread that runs `main`.
 #[cfg(target_os = "linux")]
 fn is_main() -> bool {
-    // SAFETY: neither takes anything, nor can fail.
+    // SAFETY: neither call has arguments or can fail.
     unsafe { libc::getpid() == libc::gettid() }
 }
 
-/// The main thread's stack grows, and musl tells how far it has: down to its limit no other mapping
-/// may lie.
+/// The lowest address of the main thread's stack. The stack grows, and musl returns its current
+/// size: down to the stack's limit no other mapping may lie.
 #[cfg(target_os = "linux")]
 fn lowest_of_main(low: usize, high: usize) -> usize {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: the call fills in what it is given.
+    // SAFETY: the call writes to a valid pointer.
     let known = unsafe { libc::getrlimit(libc::RLIMIT_STACK, &raw mut limit) } == 0;
     // The kernel keeps at least this much free, whatever the limit is.
     const KEPT_FREE: usize = 128 << 20;
@@ -111,13 +111,13 @@ pub(crate) fn frame_pointer() -> usize {
     pointer
 }
 
-/// Where the callers called, from the frame at `frame` outward; how many those are. Nothing where
-/// `stack` is not on this thread's own stack, as when code has switched to one of its own.
+/// Writes the return addresses of the callers into `found`, from the frame at `frame` outward, and
+/// returns their number. It is 0 if `stack` is not on this thread's own stack, for example after
+/// code has switched to a stack of its own.
 ///
 /// # Safety
 /// `stack` is an address within or below the innermost live frame of this thread, and not below the
-/// part of its stack that is in use: its stack pointer, or that of the code which a signal
-/// interrupted.
+/// used part of its stack: its stack pointer, or that of the code that a signal interrupted.
 pub(crate) unsafe fn callers(stack: usize, frame: usize, found: &mut [usize]) -> usize {
     const RECORD: usize = 2 * size_of::<usize>();
     let high = HIGH.with(|place| place.load(Ordering::Acquire));
@@ -131,8 +131,8 @@ pub(crate) unsafe fn callers(stack: usize, frame: usize, found: &mut [usize]) ->
     let mut count = 0;
 
     for caller in found {
-        // Code without frame pointers may have left anything in the register: only what lies
-        // outward on this stack is read.
+        // Code without frame pointers may have left any number in the register, so frames are read
+        // only if they lie further outward on this stack.
         if frame < floor
             || frame > high.saturating_sub(RECORD)
             || !frame.is_multiple_of(size_of::<usize>())
@@ -140,17 +140,17 @@ pub(crate) unsafe fn callers(stack: usize, frame: usize, found: &mut [usize]) ->
             break;
         }
 
-        // SAFETY: it lies between the stack pointer and the end of this thread's stack, all of
-        // which is mapped; any bytes are numbers.
+        // SAFETY: it lies between the stack pointer and the end of this thread's stack, which is
+        // mapped; any bytes form valid numbers.
         let [next, returns_to] =
             unsafe { ptr::with_exposed_provenance::<[usize; 2]>(frame).read_volatile() };
 
-        // The first page is never mapped: an outermost frame has 0.
+        // The outermost frame has the return address 0; the first page is never mapped.
         if returns_to < 4096 {
             break;
         }
 
-        // The instruction behind a call may belong to another line, or to another function.
+        // The instruction after a call may belong to another line, or to another function.
         *caller = returns_to - 1;
         count += 1;
         floor = frame + RECORD;
@@ -181,8 +181,7 @@ mod tests {
         } else {
             deeper(levels - 1)
         };
-        // What follows keeps the call from being the function's last, which may be made without a
-        // frame.
+        // The push after the call keeps it from being a tail call, which would have no frame.
         found.push(levels);
         found.pop();
         found
@@ -208,10 +207,10 @@ mod tests {
             let mut found = [0; 4];
             let frame = frame_pointer();
 
-            // SAFETY: the stack pointer is this function's frame; the frame pointers are what they
-            // must not believe.
+            // SAFETY: the stack pointer is this function's frame. The frame pointers are wrong on
+            // purpose: the walk must reject them.
             let mut count = |stack, frame| unsafe { callers(stack, frame, &mut found) };
-            assert_eq!(count(frame, frame), 0, "the bounds are not known yet");
+            assert_eq!(count(frame, frame), 0, "the bounds are not set yet");
             learn();
             assert!(count(frame, frame) > 0);
 

@@ -1,19 +1,20 @@
-//! The stacks that allocated sampled memory, with how much: a table of fixed size, without locks or
-//! allocation. Stacks are never forgotten; memory is touched as they come.
+//! The stacks of sampled allocations, with their sums: a table of fixed size, without locks or
+//! allocation. Entries are never removed; a page of the table takes memory when it is first used.
 
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
-/// Maximum number of distinct stacks. Others count under the first one, which has no frames.
+/// Maximum number of distinct stacks. Allocations of further stacks count for the first entry,
+/// which has no frames.
 const MAX_STACKS: usize = 8192;
-/// How many frames all have together.
+/// The maximum number of frames of all stacks together.
 const MAX_FRAMES: usize = 512 * 1024;
 const INDEX: usize = 2 * MAX_STACKS;
-/// How far a stack may lie from its place in the index.
+/// The maximum distance of a stack from its slot in the index.
 const PROBES: usize = 32;
 
-/// What was allocated, as [`Weight`]s, since the process began.
+/// The allocations of a stack, as [`Weight`]s, since the process began.
 struct Entry {
-    /// The place of its first frame, times 256, and how many there are.
+    /// `first_frame << 8 | frame_count`.
     frames: AtomicU64,
     allocated: Sum,
     freed: Sum,
@@ -32,10 +33,10 @@ pub(crate) struct Weight {
     pub(crate) bytes: u64,
 }
 
-/// A stack with its allocations.
+/// A stack with the sums of its allocations.
 #[derive(Debug)]
 pub(crate) struct StackSample {
-    /// Without those that lie too far from the program's own code.
+    /// Without frames that lie too far from the program's own code.
     pub(crate) frames: Vec<usize>,
     pub(crate) allocated: Weight,
     pub(crate) in_use: Weight,
@@ -51,9 +52,10 @@ impl Weight {
 }
 
 impl Entry {
-    /// What was allocated, and what of it is in use.
+    /// The allocated weight, and the part of it that is in use.
     fn sums(&self) -> (Weight, Weight) {
-        // What is freed is read first, or more might be freed than was allocated.
+        // Read the freed weight first, or a concurrent free could make it larger than the allocated
+        // weight.
         let freed = self.freed.get();
         let allocated = self.allocated.get();
         let in_use = Weight {
@@ -85,8 +87,8 @@ impl Sum {
     }
 }
 
-/// Index by hash: 48 bits of the hash, and the number of the stack. Two stacks of one hash are not
-/// distinguished, which is unlikely among at most 8192.
+/// Index by hash: 48 bits of the hash, and the id of the stack. Two stacks with the same hash share
+/// an id, which is unlikely among at most 8192.
 static BY_HASH: [AtomicU64; INDEX] = [const { AtomicU64::new(0) }; INDEX];
 static ENTRIES: [Entry; MAX_STACKS] = [const {
     Entry {
@@ -95,18 +97,18 @@ static ENTRIES: [Entry; MAX_STACKS] = [const {
         freed: Sum::new(),
     }
 }; MAX_STACKS];
-/// The first entry is that of all stacks for which there is no room.
+/// The number of entries. The first entry is for all stacks that find the table full.
 static ENTRY_COUNT: AtomicUsize = AtomicUsize::new(1);
-/// Frames, as distances from [`anchor`]: in the program itself they fit.
+/// Frames, as distances from [`anchor`]: within the program a distance fits 32 bits.
 static FRAMES: [AtomicI32; MAX_FRAMES] = [const { AtomicI32::new(0) }; MAX_FRAMES];
 static FRAME_COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// A place in the program.
+/// An address within the program.
 fn anchor() -> usize {
     (&raw const FRAME_COUNT).addr()
 }
 
-/// The number of a stack, which is 0 where there is no room for it.
+/// Returns the stack's id; 0 if the table is full.
 pub(crate) fn intern(frames: &[usize]) -> u16 {
     let hash = hash(frames);
     let mut own = None;
@@ -141,7 +143,8 @@ pub(crate) fn intern(frames: &[usize]) -> u16 {
             Ordering::Acquire,
         ) {
             Ok(_) => return stack,
-            // Another thread was faster; with the same stack, the entry just claimed stays empty.
+            // Another thread was faster. If it added the same stack, the entry claimed here stays
+            // empty.
             Err(word) if word >> 16 == hash => return number(word),
             Err(_) => {}
         }
@@ -154,7 +157,7 @@ fn number(word: u64) -> u16 {
     u16::try_from(word & 0xFFFF).unwrap_or_default()
 }
 
-/// 48 bits, of which one is set.
+/// A hash of 48 bits, one of them always set, so that it is never 0.
 fn hash(frames: &[usize]) -> u64 {
     let mixed = frames.iter().fold(0_u64, |sum, frame| {
         (sum.rotate_left(29) ^ *frame as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
@@ -162,7 +165,7 @@ fn hash(frames: &[usize]) -> u64 {
     ((mixed ^ mixed >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16) | 1
 }
 
-/// A new entry with these frames.
+/// Claims a new entry with these frames; `None` if the table is full.
 fn claim(frames: &[usize]) -> Option<u16> {
     let distance = |frame: &usize| i32::try_from(frame.wrapping_sub(anchor()).cast_signed()).ok();
     let count = frames.iter().filter_map(distance).count();
@@ -203,7 +206,7 @@ pub(crate) fn freed(stack: u16, weight: Weight) {
     }
 }
 
-/// What all stacks together allocated so far, and what of it is in use.
+/// The sums of all stacks: allocated, and in use.
 pub(crate) fn totals() -> (Weight, Weight) {
     let count = ENTRY_COUNT.load(Ordering::Relaxed);
     let sums = ENTRIES.iter().take(count).map(Entry::sums);
@@ -218,7 +221,7 @@ pub(crate) fn totals() -> (Weight, Weight) {
     )
 }
 
-/// All stacks with what they allocated so far.
+/// All stacks with their sums.
 pub(crate) fn all() -> Vec<StackSample> {
     let count = ENTRY_COUNT.load(Ordering::Relaxed);
     let seen = ENTRIES.iter().take(count).map(|entry| {

@@ -1,4 +1,4 @@
-//! Names of functions, from the program's own table of symbols.
+//! Names of functions, from the program's own symbol table.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -13,44 +13,44 @@ use object::read::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKin
 
 use crate::maps::{self, CodeMap};
 
-/// A name is cut here: those of nested futures fill pages.
+/// The maximum length of a name: names of nested futures fill pages.
 const MAX_NAME: usize = 2048;
 
-/// Why there are no names.
+/// Why names could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum NoSymbols {
-    /// What is mapped cannot be read.
+    /// The table of memory mappings cannot be read.
     #[error("/proc/self: {0}")]
     Maps(#[from] std::io::Error),
-    /// The program's file cannot be read as one.
+    /// The program's file cannot be read as an object file.
     #[error("{program}: {0}", program = maps::PROGRAM)]
     Program(#[from] object::Error),
 }
 
-/// What the program's file says about addresses in it.
+/// Names from the program's file.
 #[derive(Debug, Default)]
 pub(crate) struct Program {
-    /// The functions by address, as far as they have a name.
+    /// The functions by address; addresses without a name are absent.
     pub(crate) names: BTreeMap<u64, Function>,
-    /// The linker's name of the build, in hexadecimal.
+    /// The linker's build id, in hexadecimal.
     pub(crate) build_id: String,
 }
 
-/// A function's names. All addresses in it share one.
+/// The names of a function. All addresses in it share one value.
 #[derive(Clone, Debug)]
 pub(crate) struct Function {
-    /// Where it begins in the program's file.
+    /// The function's address in the program's file.
     pub(crate) start: u64,
-    /// For people.
+    /// The demangled name.
     pub(crate) name: Arc<str>,
-    /// For the linker.
+    /// The symbol.
     pub(crate) symbol: Arc<str>,
 }
 
-/// The names of the functions at these addresses, as far as they are known.
+/// The names of the functions at these addresses; addresses without a name are absent.
 ///
 /// # Errors
-/// When the program's file cannot be read.
+/// If the program's file cannot be read.
 pub fn names(
     addresses: impl IntoIterator<Item = u64>,
 ) -> Result<BTreeMap<u64, Arc<str>>, NoSymbols> {
@@ -62,7 +62,7 @@ pub fn names(
         .collect())
 }
 
-/// The program's file, mapped: what is read of it takes no memory of the heap, and goes with this.
+/// The program's file, mapped: reading it takes no heap memory, and dropping this unmaps it.
 struct MappedFile {
     start: NonNull<u8>,
     length: usize,
@@ -73,7 +73,7 @@ impl MappedFile {
         let file = OpenOptions::new().read(true).open(maps::PROGRAM)?;
         let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
 
-        // SAFETY: a mapping of its own, of which no other is replaced.
+        // SAFETY: a new mapping, which replaces no other.
         let start = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -94,20 +94,21 @@ impl MappedFile {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: so much is mapped until this is dropped. Linux lets nobody write to the file of a
-        // program that runs, nor could one go on whose own file is cut.
+        // SAFETY: `length` bytes are mapped until this is dropped. Linux denies writes to the file
+        // of a running program, and a program whose own file is truncated could not continue
+        // either.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 }
 
 impl Drop for MappedFile {
     fn drop(&mut self) {
-        // SAFETY: it is mapped until here, and nothing borrows from it.
+        // SAFETY: it is mapped until this call, and no borrow of it is left.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
     }
 }
 
-/// Looks addresses up.
+/// Looks up the names and the build id.
 pub(crate) fn read(
     maps: &[CodeMap],
     addresses: impl IntoIterator<Item = u64>,
@@ -167,16 +168,16 @@ pub(crate) fn read(
     Ok(Program { names, build_id })
 }
 
-/// The demangled name of a symbol, which is written no further than it is kept: symbols refer to
-/// parts of themselves, so that a name of nested futures has up to a megabyte.
+/// The demangled name of a symbol. Demangling stops at the maximum length: symbols refer to parts
+/// of themselves, so that a name of nested futures has up to a megabyte.
 fn readable(symbol: &str) -> Arc<str> {
     let mut name = Start(String::new());
-    // The only error is that the name is longer.
+    // The only possible error is that the name was cut.
     _ = write!(name, "{:#}", rustc_demangle::demangle(symbol));
     name.0.into()
 }
 
-/// The first [`MAX_NAME`] bytes of what is written to it.
+/// A writer that keeps the first [`MAX_NAME`] bytes.
 struct Start(String);
 
 impl fmt::Write for Start {
@@ -191,7 +192,7 @@ impl fmt::Write for Start {
     }
 }
 
-/// At most so much of a name.
+/// The first [`MAX_NAME`] bytes of a name.
 fn cut(name: &str) -> Arc<str> {
     name.get(..name.floor_char_boundary(MAX_NAME))
         .unwrap_or(name)

@@ -16,7 +16,7 @@ use flate2::read::GzDecoder;
 use navarch_profile::{CpuError, CpuProfiler, Profile, Profiled};
 use prost::Message as _;
 
-/// It learns the bounds of threads' stacks.
+/// The allocator also records the bounds of each thread's stack.
 #[global_allocator]
 static ALLOCATOR: Profiled<System> = Profiled::new(System);
 
@@ -24,7 +24,7 @@ static ALLOCATOR: Profiled<System> = Profiled::new(System);
 fn busy_in_this_function(end: &AtomicBool) -> u64 {
     let mut sum = 1_u64;
     while !end.load(Ordering::Relaxed) {
-        // Allocations are interrupted, too.
+        // Signals must also be able to interrupt an allocation.
         sum = Box::new(std::hint::black_box(sum)).wrapping_mul(31);
     }
     sum
@@ -36,7 +36,7 @@ fn decoded(bytes: &[u8]) -> Profile {
     Profile::decode(&*plain).unwrap()
 }
 
-/// Runs for this number of ticks with two busy threads, one of which begins meanwhile.
+/// Takes a profile of this number of ticks with two busy threads, one started after the profile.
 fn taken(ticks: u32) -> Profile {
     let mut profiler = CpuProfiler::start().unwrap();
     assert!(matches!(CpuProfiler::start(), Err(CpuError::InUse)));
@@ -90,7 +90,7 @@ fn busy_functions_are_seen_with_their_callers() {
                 .map_or(0, |_| sample.value[0]);
         }
 
-        // A loaded machine gives less than a processor.
+        // On a loaded machine the threads get less than a processor each.
         assert!(whole > 20, "{whole} samples: {:?}", profile.string_table);
         let types: Vec<_> = profile
             .sample_type

@@ -1,4 +1,4 @@
-//! The allocator that samples, as a program has it.
+//! The sampling allocator, installed as the program's global allocator.
 
 #![expect(
     clippy::unwrap_used,
@@ -28,8 +28,8 @@ fn profile() -> Profile {
     Profile::decode(&*bytes).unwrap()
 }
 
-/// The sums of what stacks with this function hold: allocated objects and bytes, objects and bytes
-/// in use.
+/// The sums over all stacks that contain this function: allocated objects and bytes, objects and
+/// bytes in use.
 fn of(profile: &Profile, function: &str) -> [i64; 4] {
     let name = |place: i64| &profile.string_table[usize::try_from(place).unwrap()];
     let functions = profile
