@@ -7,7 +7,7 @@
 //! Depends only on Envoy's messages, not on their source. Filters on the path are assumed to let
 //! the request pass ([`policy`], [`token`] and [`ztunnel`] evaluate those that depend on the
 //! client), weighted clusters are all listed rather than one drawn, and all hosts are taken to be
-//! healthy. A walk says what it cannot find out.
+//! healthy. A walk reports what it cannot evaluate.
 
 mod chain;
 mod http;
@@ -86,7 +86,7 @@ pub struct Tls {
     pub alpn: Vec<String>,
 }
 
-/// What routes, policies and token checks read of a request.
+/// The parts of a request that routes, policies and token checks use.
 #[derive(Clone, Debug)]
 pub struct HttpRequest {
     /// `:method`, such as `GET`.

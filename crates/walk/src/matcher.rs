@@ -94,7 +94,7 @@ fn by_address(matcher: &IpMatcher, connection: &Connection) -> Option<String> {
         .find_map(|(_, one)| on_match(one.on_match.as_ref()?, connection))
 }
 
-/// The values of an input for a connection, any of which may match.
+/// The values of an input for a connection; one match is enough.
 fn texts_of(input: &TypedExtensionConfig, connection: &Connection) -> Vec<String> {
     if is(input, "DestinationPortInput") {
         vec![connection.destination.port().to_string()]

@@ -1,6 +1,5 @@
 //! Evaluation of the authorization policies of a filter chain: Envoy's RBAC filters, as documented
-//! by Envoy. Unknown properties of the client yield `Unknown`, and so does what only the proxy
-//! itself can know.
+//! by Envoy. Unknown properties of the client, and values that only the proxy has, yield `Unknown`.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

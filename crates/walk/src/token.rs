@@ -37,18 +37,18 @@ pub enum Admission {
         /// The accepted issuers.
         issuers: Vec<String>,
     },
-    /// It believes it.
+    /// The token is accepted.
     Believed {
-        /// Who issued it, as the token says.
+        /// The token's claim `iss`.
         issuer: String,
-        /// What it leaves of the claims for policies and routes.
+        /// The claims that the filter passes to policies and routes.
         claims: Claims,
-        /// Whether the token goes on to the next proxy.
+        /// Whether the token is forwarded to the next proxy.
         is_forwarded: bool,
     },
-    /// It answers the request itself.
+    /// The filter answers the request itself.
     Refused {
-        /// 401, or 403 where the token is for somebody else.
+        /// 401, or 403 if the token has another audience.
         status: u32,
         /// Why, in Envoy's words.
         reason: &'static str,
@@ -57,7 +57,7 @@ pub enum Admission {
     },
 }
 
-/// Why a requirement is not met, the most telling last.
+/// Why a requirement is not met, in order of increasing precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Unmet {
     Missing,
@@ -65,16 +65,16 @@ enum Unmet {
     WrongAudience,
 }
 
-/// The provider that believes a token; `None` where there is no token, and none is needed.
+/// The provider that accepts the token; `None` if the request has no token and needs none.
 type Checked<'a> = Result<Option<&'a JwtProvider>, Unmet>;
 
-/// What is checked.
+/// The filter's configuration and the token to check.
 struct Check<'a> {
     filter: &'a JwtAuthentication,
     claims: Option<&'a Claims>,
 }
 
-/// What a filter chain makes of the token of a request.
+/// The result of validating the token of a request at a filter chain.
 #[must_use]
 pub fn admission(chain: &FilterChain, request: &HttpRequest) -> Admission {
     manager_of(chain).map_or(Admission::Unchecked, |manager| {
@@ -90,8 +90,7 @@ pub(super) fn claims_at(manager: &HttpConnectionManager, request: &HttpRequest) 
     }
 }
 
-/// What a connection manager makes of the token of a request: the first filter that looks at it
-/// decides.
+/// The result of validating a token at a connection manager: its first `jwt_authn` filter decides.
 fn of_manager(manager: &HttpConnectionManager, request: &HttpRequest) -> Admission {
     for one in &manager.http_filters {
         let Some(http_filter::ConfigType::TypedConfig(config)) = &one.config_type else {
@@ -119,7 +118,7 @@ fn of_manager(manager: &HttpConnectionManager, request: &HttpRequest) -> Admissi
     Admission::Unchecked
 }
 
-/// What one filter makes of it.
+/// The result of one `jwt_authn` filter.
 fn of_filter(filter: &JwtAuthentication, request: &HttpRequest) -> Admission {
     let rule = filter.rules.iter().find(|rule| {
         rule.r#match
@@ -155,7 +154,7 @@ fn of_filter(filter: &JwtAuthentication, request: &HttpRequest) -> Admission {
             is_forwarded: provider.forward,
         },
         (Ok(_), None) => Admission::Missing { issuers: issuers() },
-        // Where all is passed on, a token that nobody believes is as good as none.
+        // With `allow_missing_or_failed`, a request with an invalid token passes as if it had none.
         (Ok(None), Some(_)) => Admission::Unchecked,
         (Err(unmet), _) => {
             let (status, reason) = match unmet {
@@ -210,7 +209,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// A token of one provider, for one of these audiences where they are said.
+    /// Checks for a token of this provider, with one of the audiences if they are given.
     fn provider(&self, name: &str, audiences: Option<&[String]>) -> Checked<'a> {
         let Some(provider) = self.filter.providers.get(name) else {
             return Err(Unmet::UnknownIssuer);
@@ -231,7 +230,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// A token of any provider, or none.
+    /// Checks for a token of any provider, or none.
     fn any_provider(&self) -> Checked<'a> {
         let Some(claims) = self.claims else {
             return Ok(None);
@@ -252,12 +251,13 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Whether a token is of the issuer of a provider; one that names none takes all.
+/// Whether the provider's issuer issued a token; a provider without an issuer accepts all issuers.
 fn is_issued_by(claims: &Claims, provider: &JwtProvider) -> bool {
     provider.issuer.is_empty() || text_of(claims, "iss") == Some(&provider.issuer)
 }
 
-/// Whether a token is for one of these; none is everybody. A slash at the end does not count.
+/// Whether the token has one of these audiences; an empty list accepts every token. A trailing
+/// slash is ignored.
 fn has_audience(claims: &Claims, audiences: &[String]) -> bool {
     let bare = |text: &str| text.trim_end_matches('/').to_owned();
     let is_wanted = |audience: &str| {
@@ -279,7 +279,8 @@ fn text_of<'a>(claims: &'a Claims, name: &str) -> Option<&'a str> {
     claims.get(name).and_then(Value::as_str)
 }
 
-/// What a provider leaves of the claims: texts with spaces become lists where it says so.
+/// The claims as a provider passes them on: it splits the values of claims listed in its
+/// configuration at spaces.
 fn normalized(claims: &Claims, provider: &JwtProvider) -> Claims {
     if provider.payload_in_metadata.is_empty() {
         return Claims::new();
@@ -298,8 +299,7 @@ fn normalized(claims: &Claims, provider: &JwtProvider) -> Claims {
     claims
 }
 
-/// Whether the claims that were left are as a matcher of metadata demands; `None` where it is about
-/// something else.
+/// Whether the claims match a metadata matcher; `None` if it matches other metadata.
 pub(super) fn fits(matcher: &MetadataMatcher, claims: Option<&Claims>) -> Option<bool> {
     if matcher.filter != FILTER {
         return None;
@@ -318,7 +318,7 @@ pub(super) fn fits(matcher: &MetadataMatcher, claims: Option<&Claims>) -> Option
 
     let keys = keys?;
 
-    // The first names the place where providers leave the payload.
+    // The first key is the one under which providers store the payload.
     let (_, path) = keys.split_first()?;
     let mut found: Option<&Value> = None;
 
@@ -337,8 +337,7 @@ pub(super) fn fits(matcher: &MetadataMatcher, claims: Option<&Claims>) -> Option
     Some(value_fits(matcher.value.as_ref()?, found)? != matcher.invert)
 }
 
-/// Whether a value, if there is one, is as a matcher demands; `None` where that is not evaluated
-/// here.
+/// Whether a value, or its absence, matches; `None` for matchers that are not evaluated here.
 fn value_fits(matcher: &ValueMatcher, value: Option<&Value>) -> Option<bool> {
     Some(match matcher.match_pattern.as_ref()? {
         MatchPattern::NullMatch(_) => value == Some(&Value::Null),

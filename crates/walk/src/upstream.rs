@@ -1,4 +1,4 @@
-//! Where a cluster sends to.
+//! The upstream to which a cluster sends a connection.
 
 use std::net::SocketAddr;
 
@@ -21,12 +21,12 @@ use super::{Connection, Endpoint, Resources, Transport, Upstream};
 
 /// The metadata of endpoints behind tunnels.
 const ORIGINAL_DST: &str = "envoy.filters.listener.original_dst";
-/// The metadata by which endpoints choose among the transport sockets of their cluster.
+/// The metadata by which an endpoint selects one of its cluster's transport sockets.
 const SOCKET_MATCH: &str = "envoy.transport_socket_match";
-/// The member of it that endpoints behind tunnels have.
+/// The key in that metadata for endpoints behind tunnels.
 const TUNNEL: &str = "tunnel";
 
-/// Where the cluster of this name sends a connection to.
+/// The upstream of the cluster of this name for a connection.
 pub(super) fn of(resources: &Resources, name: &str, connection: &Connection) -> Upstream {
     let Some(cluster) = resources.clusters.get(name) else {
         return Upstream::NoCluster;
@@ -62,14 +62,14 @@ pub(super) fn of(resources: &Resources, name: &str, connection: &Connection) -> 
     }
 }
 
-/// The host that a request names, or TLS.
+/// The host that a request names, or the SNI.
 fn named_host(connection: &Connection) -> String {
     let http = connection.http.as_ref().map(|request| request.host.clone());
     http.or_else(|| connection.tls.as_ref().map(|tls| tls.sni.clone()))
         .unwrap_or_default()
 }
 
-/// The original destination, on the port that the cluster puts in its place, if any.
+/// The original destination, with the cluster's port override, if any.
 fn original(cluster: &Cluster, destination: SocketAddr) -> SocketAddr {
     let port = match &cluster.lb_config {
         Some(LbConfig::OriginalDstLbConfig(config)) => config.upstream_port_override,
@@ -81,12 +81,12 @@ fn original(cluster: &Cluster, destination: SocketAddr) -> SocketAddr {
     SocketAddr::new(destination.ip(), port)
 }
 
-/// What a cluster speaks to endpoints that say nothing of it.
+/// The transport of a cluster to endpoints that select none by metadata.
 pub(super) fn transport_of(cluster: &Cluster) -> Transport {
     transport(cluster, None)
 }
 
-/// What a cluster speaks to an endpoint with this metadata.
+/// The transport of a cluster to an endpoint with this metadata.
 fn transport(cluster: &Cluster, metadata: Option<&Metadata>) -> Transport {
     let socket_match = metadata.and_then(|metadata| metadata.filter_metadata.get(SOCKET_MATCH));
     let mut choices = cluster.transport_socket_matches.iter();
@@ -111,7 +111,7 @@ fn transport(cluster: &Cluster, metadata: Option<&Metadata>) -> Transport {
     }
 }
 
-/// What a transport socket speaks; without one that is plain text.
+/// The transport of a transport socket; plain text without one.
 fn spoken(socket: Option<&TransportSocket>) -> Transport {
     let Some(transport_socket::ConfigType::TypedConfig(config)) =
         socket.and_then(|socket| socket.config_type.as_ref())
@@ -185,8 +185,8 @@ fn endpoints(assignment: &ClusterLoadAssignment, cluster: &Cluster) -> Vec<Endpo
     all
 }
 
-/// What an endpoint says of the tunnel to it: where it leads (`local`), or where it ends on the way
-/// (`waypoint`).
+/// The value of the endpoint's tunnel metadata: the destination (`local`), or the waypoint at which
+/// the tunnel ends (`waypoint`).
 fn tunnel(metadata: &Metadata, name: &str) -> Option<String> {
     match metadata
         .filter_metadata
@@ -205,7 +205,7 @@ fn tunnel(metadata: &Metadata, name: &str) -> Option<String> {
     }
 }
 
-/// An address as people write it.
+/// An address as text.
 fn shown(address: &Address) -> Option<String> {
     if let Some(socket) = socket(address) {
         return Some(socket.to_string());
@@ -219,7 +219,7 @@ fn shown(address: &Address) -> Option<String> {
             Some(format!("{}:{port}", named.address))
         }
         address::Address::Pipe(pipe) => Some(pipe.path.clone()),
-        // What is not said to be a tunnel leads to a listener of the proxy's own.
+        // Without tunnel metadata, this is a listener of the proxy itself.
         address::Address::EnvoyInternalAddress(_) => None,
     }
 }

@@ -1,7 +1,7 @@
-//! Whether ztunnel lets a connection in to a workload: its policies, evaluated as ztunnel does
+//! Whether ztunnel allows a connection to a workload: its policies, evaluated as ztunnel does
 //! (`src/rbac.rs` and `assert_rbac` there).
 //!
-//! It sees connections, not requests: who the peer is, addresses and ports.
+//! ztunnel knows the peer's identity, addresses and ports of a connection, not its requests.
 
 use std::net::IpAddr;
 
@@ -13,10 +13,10 @@ use navarch_proto::istio::security::{
 use super::chain::range_fit;
 use super::policy::{Peer, Verdict, Visitor, all, any, both};
 
-/// What identities start with; policies leave it out.
+/// The prefix of SPIFFE ids; policies omit it.
 const SPIFFE: &str = "spiffe://";
 
-/// A workload, as far as policies find it.
+/// The properties of a workload that decide which policies apply to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     /// Policies of this namespace apply if their scope is `Namespace`.
@@ -25,7 +25,7 @@ pub struct Subject<'a> {
     pub listed: &'a [String],
 }
 
-/// Who is at the other end, in parts.
+/// The peer's identity in parts.
 struct Identity<'a> {
     /// Without `spiffe://`.
     whole: &'a str,
@@ -34,7 +34,7 @@ struct Identity<'a> {
 }
 
 impl<'a> Identity<'a> {
-    /// Reads `spiffe://domain/ns/namespace/sa/account`; what is none has no parts.
+    /// Parses `spiffe://domain/ns/namespace/sa/account`; any other text has no parts.
     fn read(text: &'a str) -> Self {
         let whole = text.strip_prefix(SPIFFE).unwrap_or_default();
         let mut parts = whole.split('/');
@@ -59,7 +59,7 @@ impl<'a> Identity<'a> {
     }
 }
 
-/// What the policies that ztunnel has say of a visitor of a workload. A policy is named as
+/// The verdict of ztunnel's policies on a client of a workload. A policy is named as
 /// `namespace/name`.
 #[must_use]
 pub fn verdict<'a>(
@@ -119,7 +119,7 @@ fn name_of(policy: &Authorization) -> String {
     format!("{}/{}", policy.namespace, policy.name)
 }
 
-/// Whether a policy is one of those of a workload.
+/// Whether a policy applies to a workload.
 fn applies_to(policy: &Authorization, subject: Subject<'_>) -> bool {
     match policy.scope() {
         Scope::Global => true,
@@ -128,8 +128,8 @@ fn applies_to(policy: &Authorization, subject: Subject<'_>) -> bool {
     }
 }
 
-/// Whether a policy is about a visitor: one of its groups, all rules of that, one match of each;
-/// `None` where that cannot be known.
+/// Whether a policy matches a client: one of its groups must match, in it every rule, in each rule
+/// one match. `None` if that depends on unknown properties.
 fn fits(policy: &Authorization, visitor: &Visitor<'_>) -> Option<bool> {
     any(policy
         .groups
@@ -137,7 +137,7 @@ fn fits(policy: &Authorization, visitor: &Visitor<'_>) -> Option<bool> {
         .map(|group| all(group.rules.iter().map(|rule| rule_fits(rule, visitor)))))
 }
 
-/// A rule without matches fits everybody, a match that says nothing nobody.
+/// A rule without matches matches every client; an empty match matches none.
 fn rule_fits(rule: &Rules, visitor: &Visitor<'_>) -> Option<bool> {
     if rule.matches.is_empty() {
         return Some(true);
@@ -156,7 +156,7 @@ fn rule_fits(rule: &Rules, visitor: &Visitor<'_>) -> Option<bool> {
         .map(|one| match_fits(one, visitor)))
 }
 
-/// Whether all that a match says holds.
+/// Whether all conditions of a match are met.
 fn match_fits(wanted: &Match, visitor: &Visitor<'_>) -> Option<bool> {
     let port = u32::from(visitor.destination.1);
     let on_port = |wanted: &u32| Some(*wanted == port);
@@ -176,7 +176,7 @@ fn match_fits(wanted: &Match, visitor: &Visitor<'_>) -> Option<bool> {
 
     let is_of_namespace = |wanted: &StringMatch| match &identity {
         Some(identity) => Some(matches_text(wanted, identity.namespace)),
-        // Nobody in particular is of the namespace without a name.
+        // A client without an identity is in the namespace with the empty name.
         None if is_known => Some(matches_text(wanted, "")),
         None => is_anybody(wanted),
     };
@@ -208,7 +208,7 @@ fn match_fits(wanted: &Match, visitor: &Visitor<'_>) -> Option<bool> {
     all(parts.into_iter())
 }
 
-/// Whether one of some holds, where there are any, and none of the others.
+/// Whether one of `wanted` matches, unless the list is empty, and none of `unwanted`.
 fn lists_fit<T>(wanted: &[T], unwanted: &[T], fits: impl Fn(&T) -> Option<bool>) -> Option<bool> {
     let is_wanted = if wanted.is_empty() {
         Some(true)
@@ -221,12 +221,12 @@ fn lists_fit<T>(wanted: &[T], unwanted: &[T], fits: impl Fn(&T) -> Option<bool>)
     )
 }
 
-/// Whether everybody who is proven is as demanded; `None` where that depends on who it is.
+/// Whether a string match accepts every identity; `None` if that depends on the identity.
 fn is_anybody(wanted: &StringMatch) -> Option<bool> {
     matches!(wanted.match_type, Some(MatchType::Presence(()))).then_some(true)
 }
 
-/// Whether a text is as demanded. One that is empty is nobody's.
+/// Whether a text matches. The empty text counts as absent.
 fn matches_text(wanted: &StringMatch, text: &str) -> bool {
     match &wanted.match_type {
         Some(MatchType::Exact(exact)) => text == exact,
@@ -257,7 +257,7 @@ mod tests {
         }
     }
 
-    /// A policy of `shop` with a rule of one match.
+    /// A policy in `shop` with one rule of one match.
     fn policy(name: &str, action: Action, scope: Scope, wanted: Match) -> Authorization {
         Authorization {
             name: name.to_owned(),
@@ -273,8 +273,8 @@ mod tests {
         }
     }
 
-    /// What policies say of a peer that comes from 10.1.0.4 to port 8080 of a workload of `shop`
-    /// that lists `shop/listed`.
+    /// The verdict on a peer from 10.1.0.4 to port 8080 of a workload in `shop` that lists
+    /// `shop/listed`.
     fn verdict_for(policies: &[&Authorization], peer: Peer<'_>) -> Verdict {
         let visitor = Visitor {
             peer,
@@ -332,7 +332,7 @@ mod tests {
             Verdict::Passes
         );
 
-        // Of those with a selector the listed ones count.
+        // Only listed policies with a selector apply.
         let other = policy(
             "other",
             Action::Deny,
@@ -371,7 +371,7 @@ mod tests {
             Verdict::NotAllowed(vec!["shop/empty".to_owned()])
         );
 
-        // No rules at all are met by all, no groups by none.
+        // An empty rule list matches every client, an empty group list none.
         let all = Authorization {
             groups: vec![Group::default()],
             ..empty.clone()
