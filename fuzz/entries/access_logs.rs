@@ -1,16 +1,15 @@
-//! Access logs that Envoy streams to the agent, with what peers say of themselves in them: headers,
-//! baggage, identities.
+//! Access logs that Envoy streams to the agent, with the headers, baggage and identities that peers
+//! put into them.
 //!
-//! A line of an input is a message of the stream in hexadecimal digits; whatever else is in it is
-//! passed over.
+//! Each line of an input is a message of the stream in hexadecimal digits; other characters are
+//! ignored.
 
 use navarch::agent::mesh_metrics::exposition_after;
 
-/// Reads one stream.
+/// Feeds one stream to the metrics.
 ///
 /// # Panics
-/// When Prometheus could not read what is told, or a message that cannot be read takes away what
-/// was counted before it.
+/// If the exposition is not valid, or an undecodable message removes metrics of earlier messages.
 pub fn run(data: &[u8]) {
     let messages: Vec<Vec<u8>> = data.split(|byte| *byte == b'\n').map(bytes).collect();
     let (text, _) = exposition_after(&messages);
@@ -23,7 +22,7 @@ pub fn run(data: &[u8]) {
     assert_eq!(exposition_after(&more), (text, false));
 }
 
-/// The bytes that a line stands for.
+/// The bytes of a hexadecimal line.
 fn bytes(line: &[u8]) -> Vec<u8> {
     let digits = line
         .iter()
@@ -37,7 +36,7 @@ fn bytes(line: &[u8]) -> Vec<u8> {
         .collect()
 }
 
-/// Whether a line is `name{label="value",...} number`, each label being there once.
+/// Whether a line is `name{label="value",...} number`, with each label once.
 fn is_readable(line: &str) -> bool {
     let Some((series, number)) = line.rsplit_once(' ') else {
         return false;

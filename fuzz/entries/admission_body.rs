@@ -1,5 +1,5 @@
-//! Bodies of reviews, cut anywhere: what comes in pieces is answered as what comes at once, and
-//! what lacks its end admits nothing.
+//! Bodies of admission reviews, cut at any place: a body in pieces gets the same response as the
+//! whole body, and a truncated body is never admitted.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use navarch::webhook::{CurrentInjector, InjectorState, Limits, Metrics, Webhooks
 use serde_json::Value;
 use tower_service::Service as _;
 
-/// Places of one body at which it is cut.
+/// The number of places at which one body is cut.
 const CUTS: usize = 12;
 
-/// Posts one body in pieces, and its beginnings.
+/// Posts one body in pieces, and truncated.
 ///
 /// # Panics
-/// When the pieces make a difference, or half a review is taken for a whole one.
+/// If the pieces change the response, or a truncated review is admitted.
 pub fn run(data: &[u8]) {
     let inputs = InjectorInputs::new(Arc::new(MeshConfig::istio_defaults()));
-    let injector = Arc::new(Injector::new(&inputs).expect("the default installation is one"));
+    let injector = Arc::new(Injector::new(&inputs).expect("the default configuration is valid"));
     let current = CurrentInjector::new(InjectorState::Ready {
         injector,
         refused: None,
@@ -51,13 +51,13 @@ pub fn run(data: &[u8]) {
             .method(Method::POST)
             .uri(path)
             .header("content-type", "application/json");
-        let request = request.body(body).expect("it is a request");
+        let request = request.body(body).expect("the request is valid");
 
         runtime.block_on(async {
             let answer = routes(webhooks.clone())
                 .call(request)
                 .await
-                .expect("there is an answer");
+                .expect("the webhook responds");
             let status = answer.status();
 
             (
@@ -66,7 +66,7 @@ pub fn run(data: &[u8]) {
                     .into_body()
                     .collect()
                     .await
-                    .expect("the answer ends")
+                    .expect("the response body ends")
                     .to_bytes(),
             )
         })
@@ -82,10 +82,11 @@ pub fn run(data: &[u8]) {
             assert_eq!(
                 ask(path, &[begin, b"", end]),
                 whole,
-                "{path}, cut at {at} with nothing between"
+                "{path}, cut at {at} with an empty frame between"
             );
 
-            // A review ends with a brace; blanks may follow.
+            // A truncated body can still be whole JSON: whitespace may follow a review's last
+            // brace.
             if serde_json::from_slice::<Value>(begin).is_err() {
                 let (_, answer) = ask(path, &[begin]);
                 let answer = serde_json::from_slice(&answer).unwrap_or(Value::Null);

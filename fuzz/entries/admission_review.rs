@@ -1,7 +1,6 @@
-//! Bodies that an API server, or somebody in its place, posts to `/validate` and `/inject`.
+//! Bodies posted to `/validate` and `/inject`, by an API server or any other client.
 //!
-//! Beside what is already in the cluster: a small world, so that what looks at other objects has
-//! some to look at.
+//! The cluster contains a few objects, so that checks across objects have some to look at.
 
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use navarch::webhook::inject::{Injector, InjectorInputs};
 use navarch::webhook::{inject_review, validate_review};
 use serde_json::Value;
 
-/// What is in the cluster.
+/// The objects in the cluster.
 const WORLD: &str = r"
 {apiVersion: v1, kind: Pod, metadata: {name: p, namespace: shop, labels: {app: reviews}}, spec: {containers: []}}
 ---
@@ -29,10 +28,10 @@ metadata: {name: reviews, namespace: shop}
 spec: {host: reviews, subsets: [{name: v1, labels: {version: v1}}]}
 ";
 
-/// Answers one body.
+/// Posts one body.
 ///
 /// # Panics
-/// When a webhook does, or its answer is no answer.
+/// If a webhook panics, or its response is not an AdmissionReview.
 pub fn run(data: &[u8]) {
     let mut objects = Objects::default();
 
@@ -44,15 +43,15 @@ pub fn run(data: &[u8]) {
 
     let inputs = InjectorInputs::new(Arc::new(MeshConfig::istio_defaults()));
     let injector = Injector::new(&inputs);
-    let injector = injector.expect("the default installation is one");
+    let injector = injector.expect("the default configuration is valid");
 
     for answer in [
         validate_review(data, Some(&objects)),
         validate_review(data, None),
         inject_review(data, "/inject/cluster/c/net/n", &injector, Some(&objects)),
     ] {
-        let answer: Value = serde_json::from_slice(&answer.expect("answers can be written"))
-            .expect("answers are JSON");
+        let answer: Value = serde_json::from_slice(&answer.expect("responses can be encoded"))
+            .expect("responses are JSON");
         assert!(
             answer
                 .pointer("/response/allowed")

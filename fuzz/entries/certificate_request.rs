@@ -1,4 +1,4 @@
-//! Requests to IstioCertificateService: bytes from the wire, and what stands beside the CSR.
+//! Requests to IstioCertificateService: their encoded bytes, and the fields beside the CSR.
 //!
 //! The first line of an input is the metadata as JSON with the lifetime as `validity`, the rest is
 //! the CSR.
@@ -22,7 +22,7 @@ use prost::Message as _;
 use prost_types::{Struct, Value as ProtoValue, value::Kind};
 use serde_json::Value;
 
-/// A node's proxy, and a workload beside it.
+/// A ztunnel and a workload on the same node.
 const WORLD: &str = r"
 {apiVersion: v1, kind: Pod, metadata: {name: ztunnel-1, namespace: istio-system, uid: u1}, spec: {serviceAccountName: ztunnel, nodeName: n, containers: [{name: a}]}, status: {phase: Running}}
 ---
@@ -30,7 +30,7 @@ const WORLD: &str = r"
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: far-1, namespace: shop, uid: u3}, spec: {serviceAccountName: evil, nodeName: other, containers: [{name: a}]}, status: {phase: Running}}
 ";
-/// Who asks, and whose certificates each may have at the most.
+/// The callers, and the identities for which each may get a certificate.
 const CALLERS: [(&str, &str, &[&str]); 2] = [
     (
         "spiffe://cluster.local/ns/shop/sa/web",
@@ -44,7 +44,7 @@ const CALLERS: [(&str, &str, &[&str]); 2] = [
     ),
 ];
 
-/// What is known of the mesh.
+/// The objects of the mesh.
 struct World(Objects);
 
 impl SnapshotProvider for World {
@@ -63,10 +63,10 @@ fn now() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
 }
 
-/// Asks for one certificate as each caller.
+/// Requests one certificate as each caller.
 ///
 /// # Panics
-/// When somebody gets a certificate for an identity that it may not have.
+/// If a caller gets a certificate for an identity that it may not have.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (beside, csr) = text.split_once('\n').unwrap_or((&text, ""));
@@ -94,7 +94,7 @@ pub fn run(data: &[u8]) {
         for (identity, pod, may) in CALLERS {
             let service = service();
             let caller = Caller {
-                identities: vec![Identity::parse(identity).expect("it is one")],
+                identities: vec![Identity::parse(identity).expect("the identity is valid")],
                 pod: Some(PodOfCaller {
                     name: pod.into(),
                     uid: if pod == "web-1" { "u2" } else { "u1" }.into(),
@@ -110,33 +110,35 @@ pub fn run(data: &[u8]) {
             };
 
             let chain = answer.into_inner().cert_chain;
-            let leaf = der(chain.first().expect("a chain begins with what was signed"));
+            let leaf = der(chain
+                .first()
+                .expect("a chain begins with the leaf certificate"));
             let has = |text: &str| leaf.windows(text.len()).any(|part| part == text.as_bytes());
             assert!(
                 may.iter().any(|one| has(one)),
                 "{identity} got something else"
             );
-            assert!(!has("evil"), "no name of the request is in it");
+            assert!(!has("evil"), "the certificate has no name from the request");
         }
     }
 }
 
-/// The service, new.
+/// A new service.
 fn service() -> CertificateService {
     let mut objects = Objects::default();
 
     for decoded in decode_documents(WORLD, Format::Yaml) {
         let Outcome::Read { object, .. } = decoded.outcome else {
-            panic!("it is read")
+            panic!("the object is valid")
         };
         objects.put_any(object);
     }
 
     let day = Duration::from_secs(86_400);
     let bundle = Bundle::self_signed("cluster.local", KeyType::P256, 10 * day, now())
-        .expect("there is randomness");
+        .expect("random numbers are available");
     let (_, authority) =
-        in_force(Authority::new(&bundle, now()).expect("what was just made is an authority"));
+        in_force(Authority::new(&bundle, now()).expect("a new CA certificate is valid"));
     let trusted_nodes = [NamespacedName::new("istio-system", "ztunnel")].into();
     let metrics = Metrics::register(&mut Registry::default(), now);
     let config = CertificateServiceConfig {
@@ -147,7 +149,7 @@ fn service() -> CertificateService {
     CertificateService::new(authority, Arc::new(World(objects)), config, now, metrics)
 }
 
-/// JSON as protobuf has it.
+/// JSON as a protobuf `Value`.
 fn proto(value: &Value, depth: usize) -> ProtoValue {
     let kind = match value {
         _ if depth > 32 => Kind::NullValue(0),
@@ -168,11 +170,11 @@ fn proto(value: &Value, depth: usize) -> ProtoValue {
     ProtoValue { kind: Some(kind) }
 }
 
-/// The bytes of a certificate in PEM.
+/// The DER form of a PEM certificate.
 fn der(pem: &str) -> Vec<u8> {
     use base64::Engine as _;
     let body: String = pem.lines().filter(|line| !line.starts_with('-')).collect();
     base64::prelude::BASE64_STANDARD
         .decode(body)
-        .expect("it is PEM")
+        .expect("the certificate is PEM")
 }

@@ -1,4 +1,4 @@
-//! Packets that programs send to the agent's DNS server.
+//! Packets that applications send to the agent's DNS server.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -7,7 +7,7 @@ use navarch::agent::dns::{Answer, Carrier, Table, TableConfig, answer};
 use navarch_proto::istio::networking::nds::v1::NameTable;
 use navarch_proto::istio::networking::nds::v1::name_table::NameInfo;
 
-/// The table, made once.
+/// The table, built once.
 static TABLE: OnceLock<Table> = OnceLock::new();
 
 /// A table with a host of every kind.
@@ -47,10 +47,10 @@ fn table() -> Table {
     )
 }
 
-/// Runs one packet through.
+/// Handles one packet.
 ///
 /// # Panics
-/// When an answer is larger than its asker takes, or not one to the packet.
+/// If a response is larger than the client accepts, or does not belong to the query.
 pub fn run(data: &[u8]) {
     let table = TABLE.get_or_init(table);
     for (carrier, table) in [
@@ -61,18 +61,22 @@ pub fn run(data: &[u8]) {
         let bytes = match answer(data, carrier, table, 7, true) {
             Answer::Now(bytes) => bytes,
             Answer::Forward(question) => {
-                assert!(data.len() >= 12, "only what has a header is forwarded");
+                assert!(data.len() >= 12, "only packets with a header are forwarded");
                 question.failure
             }
             Answer::Nothing => continue,
         };
-        assert_eq!(bytes.get(..2), data.get(..2), "the asker's id");
+        assert_eq!(
+            bytes.get(..2),
+            data.get(..2),
+            "the response has the query's id"
+        );
         assert!(
             bytes.get(2).is_some_and(|flags| flags & 0x80 != 0),
-            "it is an answer"
+            "the response bit is set"
         );
         assert!(bytes.len() <= usize::from(u16::MAX));
-        // An answer is never answered, so two agents cannot go on for ever.
+        // A response is never answered, so two agents cannot send each other packets for ever.
         assert_eq!(answer(&bytes, carrier, table, 7, true), Answer::Nothing);
     }
 }

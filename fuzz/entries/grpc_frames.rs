@@ -1,19 +1,18 @@
-//! gRPC messages of discovery streams, cut anywhere: the pieces in which they come make no
-//! difference.
+//! gRPC messages of discovery streams, split at any place: how the body is split into frames must
+//! not matter.
 //!
-//! An input is what comes after the headers of a call, in hexadecimal digits; whatever else is in
-//! it is passed over.
+//! An input is the body of a call, in hexadecimal digits; other characters are ignored.
 
 use bytes::Bytes;
 use navarch::xds::{Protocol, read_pieces};
 
-/// Bytes that one request may have.
+/// Maximum size of a request.
 const LIMIT: usize = 1 << 16;
 
-/// Reads the requests of one stream in pieces of several sizes.
+/// Decodes the requests of one stream, split into pieces of several sizes.
 ///
 /// # Panics
-/// When the pieces make a difference.
+/// If the split changes the result.
 pub fn run(data: &[u8]) {
     let digits: Vec<u8> = data
         .iter()
@@ -48,7 +47,10 @@ pub fn run(data: &[u8]) {
         for end in 0..bytes.len().min(64) {
             let pieces = vec![Bytes::copy_from_slice(bytes.get(..end).unwrap_or_default())];
             let (count, _) = runtime.block_on(read_pieces(protocol, pieces, LIMIT));
-            assert!(count <= whole.0, "a beginning holds more than the whole");
+            assert!(
+                count <= whole.0,
+                "a prefix has more messages than the whole"
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Pods with annotations and labels of any names and values.
+//! Pods with any annotations and labels.
 //!
 //! An input is JSON: `annotations` and `labels` of the pod, and `values` of the installation. An
-//! input that is no JSON has an annotation on each line, name and value parted by the first `=`.
+//! input that is not JSON has an annotation on each line, in the form `name=value`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use navarch::api::mesh::MeshConfig;
 use navarch::webhook::inject::{InjectRequest, Injector, InjectorInputs, Outcome};
 use serde_json::{Map, Value, json};
 
-/// Fields that a proxy's container may have, whatever an annotation holds.
+/// The fields that the proxy's container may have, whatever the annotations.
 const FIELDS: [&str; 14] = [
     "name",
     "image",
@@ -28,10 +28,10 @@ const FIELDS: [&str; 14] = [
     "volumeMounts",
 ];
 
-/// Runs one input through.
+/// Injects one pod.
 ///
 /// # Panics
-/// When the injected pod is not what it must be.
+/// If the injected pod breaks a rule that holds for all annotations.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let input: Value = serde_json::from_str(&text).unwrap_or_else(|_| lines(&text));
@@ -91,12 +91,12 @@ pub fn run(data: &[u8]) {
             .collect();
         assert!(
             overridden || strange.is_empty(),
-            "{name} has got {strange:?}"
+            "{name} has the unexpected fields {strange:?}"
         );
     }
 }
 
-/// Annotations from lines.
+/// The annotations in an input that is not JSON.
 fn lines(text: &str) -> Value {
     let pairs = text.lines().filter_map(|line| line.split_once('='));
     let annotations: Map<_, _> = pairs

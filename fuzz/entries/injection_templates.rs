@@ -1,6 +1,6 @@
-//! Templates of an installation: any text is refused, or rendered within bounds.
+//! Injection templates of an installation: any text is rejected, or rendered within the limits.
 //!
-//! An input is a template, and behind a line of `=====` the annotations of the pod as JSON.
+//! An input is a template, followed by a line `=====` and the annotations of the pod as JSON.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use navarch::api::mesh::MeshConfig;
 use navarch::webhook::inject::{InjectRequest, Injector, InjectorInputs};
 use serde_json::{Value, json};
 
-/// Runs one input through.
+/// Renders one template.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (template, annotations) = text.split_once("\n=====\n").unwrap_or((&text, "{}"));

@@ -1,4 +1,4 @@
-//! Sets of keys, as issuers publish them and users write them into policies.
+//! JSON Web Key Sets, as issuers publish them and users write them into policies.
 
 use std::future::Future;
 use std::pin::pin;
@@ -10,10 +10,10 @@ use navarch::store::Objects;
 use navarch::webhook::verdict::validate;
 use serde_json::json;
 
-/// A token that names a key.
+/// A token whose header has a key id.
 const TOKEN: &str = "eyJhbGciOiAiRVMyNTYiLCAia2lkIjogIm9uZSIsICJ0eXAiOiAiSldUIn0.eyJpc3MiOiAiaHR0cHM6Ly9pc3N1ZXIuZXhhbXBsZSIsICJhdWQiOiBbImlzdGlvLWNhIl0sICJzdWIiOiAic3lzdGVtOnNlcnZpY2VhY2NvdW50OnNob3A6d2ViIiwgImlhdCI6IDE3MDAwMDAwMDAsICJleHAiOiA0MTAyNDQ0ODAwfQ.-mcTgDG44SarBOIeNKcVsgmmEb1rZTg-AHoL3OSRldrINv62YxEAe1QZlQeRNBvkoDdJj9ZMHwu_HhCLjG-ffQ";
 
-/// Takes one set, and has it judge a token.
+/// Parses one set, and validates a token with it.
 pub fn run(data: &[u8]) {
     let keys = String::from_utf8_lossy(data).into_owned();
     let policy = json!({

@@ -1,7 +1,7 @@
-//! Tokens, as strangers show them.
+//! JWTs of unauthenticated clients.
 //!
-//! The key below has signed for the service account `web` of `shop` alone, so whatever is believed
-//! must be that.
+//! The key below has signed tokens only for the service account `web` in `shop`, so an accepted
+//! token must have that identity.
 
 use std::future::Future;
 use std::pin::pin;
@@ -11,10 +11,10 @@ use navarch::api::names::{ClusterId, TrustDomain};
 use navarch::security::authenticate::{JwtAuthenticator, JwtRule, MeshSnapshot};
 use navarch::store::Objects;
 
-/// The issuer's keys.
+/// The issuer's key set.
 const KEYS: &str = r#"{"keys":[{"kty":"EC","crv":"P-256","kid":"one","x":"zzkrqd7MQg81hoQSprthRZ7NmIsUw6_mWBZYmCSuLRc","y":"yt5CCGdXnGAFX4gM4yhUxxEmj_u_I1DJHEw_YVqEYoY"}]}"#;
 
-/// A mesh of which nothing is known but its names.
+/// A mesh without objects.
 fn snapshot() -> MeshSnapshot {
     MeshSnapshot {
         objects: Objects::default(),
@@ -25,10 +25,10 @@ fn snapshot() -> MeshSnapshot {
     }
 }
 
-/// Shows one token.
+/// Authenticates with one token.
 ///
 /// # Panics
-/// When a token is believed that the key has not signed.
+/// If a token is accepted that the key has not signed.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let rule = JwtRule {
@@ -38,13 +38,13 @@ pub fn run(data: &[u8]) {
         ..JwtRule::default()
     };
 
-    let authenticator = JwtAuthenticator::new(rule).expect("the rule is good");
+    let authenticator = JwtAuthenticator::new(rule).expect("the rule is valid");
     let snapshot = snapshot();
     let future = pin!(authenticator.caller(text.trim(), &snapshot));
 
-    // Keys that are given are never waited for.
+    // A rule with inline keys never waits for a fetch.
     let Poll::Ready(answer) = future.poll(&mut Context::from_waker(Waker::noop())) else {
-        panic!("nothing is fetched");
+        panic!("inline keys need no fetch");
     };
 
     if let Ok(caller) = answer {

@@ -1,6 +1,6 @@
-//! What proxies say of themselves, up to what they get.
+//! Node metadata of proxies, through translation to resources.
 //!
-//! The first line of an input is the node's id, the rest its metadata as JSON.
+//! The first line of an input is the node id, the rest its metadata as JSON.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use navarch::push::proxy::{Locality, Proxy};
 use navarch::push::resource::{Collection, ResourceType};
 use serde_json::Value;
 
-/// What is in the mesh.
+/// The objects in the mesh.
 const WORLD: &str = r#"
 {apiVersion: v1, kind: Service, metadata: {name: a, namespace: default}, spec: {clusterIP: 10.2.0.1, selector: {app: a}, ports: [{name: http, port: 80}, {name: tcp, port: 81}]}}
 ---
@@ -32,17 +32,17 @@ const WORLD: &str = r#"
 {apiVersion: telemetry.istio.io/v1, kind: Telemetry, metadata: {name: t, namespace: default}, spec: {tracing: [{randomSamplingPercentage: 10}]}}
 "#;
 
-/// Takes no pushes.
+/// Discards pushes.
 struct Ignore;
 
 impl Sink for Ignore {
     fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
 }
 
-/// Has one proxy ask for everything.
+/// Connects one proxy that subscribes to all types.
 ///
 /// # Panics
-/// When a translator does; the engine catches that, and it is found all the same.
+/// If a translator panics. The engine catches that, but this function reports it.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (node, metadata) = text.split_once('\n').unwrap_or((&text, ""));

@@ -1,8 +1,8 @@
-//! What a CA is made of, as Secrets and mounted folders hold it, and certificates that gateways
+//! PEM files: CA bundles from Secrets and mounted directories, and certificates that gateways
 //! serve.
 //!
-//! An input has up to five parts, between lines of `=====`: certificate, key, chain, roots, lists
-//! of the revoked.
+//! An input has up to five parts, separated by lines `=====`: certificate, key, chain, roots,
+//! revocation lists.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,17 +20,17 @@ use navarch::security::ca::{Authority, Bundle, RootBundle, Subject};
 use navarch::webhook::verdict::validate;
 use serde_json::json;
 
-/// Takes no pushes.
+/// Discards pushes.
 struct Ignore;
 
 impl Sink for Ignore {
     fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
 }
 
-/// Runs one input through.
+/// Loads one bundle as CA and as a gateway's Secret.
 ///
 /// # Panics
-/// When an authority gives no certificate though it is one, or a translator panics.
+/// If an accepted CA cannot sign a certificate, or a translator panics.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let mut parts = text.split("=====\n").map(str::to_owned);
@@ -53,16 +53,17 @@ pub fn run(data: &[u8]) {
 
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
     if let Ok(authority) = Authority::new(&bundle, now) {
-        let identity = Identity::parse("spiffe://cluster.local/ns/shop/sa/web").expect("it is one");
+        let identity = Identity::parse("spiffe://cluster.local/ns/shop/sa/web")
+            .expect("the identity is valid");
         let issued = authority.issue(&Subject::Workload(identity), Duration::from_secs(60), now);
         assert!(
             issued.is_ok_and(|(chain, _)| !chain.is_empty()),
-            "an authority signs"
+            "an accepted CA signs"
         );
     }
 }
 
-/// Has a gateway ask for them as its own.
+/// Lets a gateway subscribe to them as its own credentials.
 fn serve(certificate: &str, key: &str, roots: &str, revocations: &str) {
     let strings =
         json!({ "tls.crt": certificate, "tls.key": key, "ca.crt": roots, "ca.crl": revocations });

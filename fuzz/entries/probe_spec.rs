@@ -1,19 +1,18 @@
-//! The application's probes, its scrape targets and the pod's labels, as files and variables of the
-//! pod hold them.
+//! The application's probes, scrape targets and labels, from the pod's files and environment.
 
 use navarch::agent::downward_api;
 use navarch::agent::status_server::{Probes, ScrapeConfig};
 
-/// Runs one text through.
+/// Parses one text.
 ///
 /// # Panics
-/// When a port of the mesh would be scraped.
+/// If a port of the mesh would be scraped.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     if let Ok(probes) = Probes::parse(&text) {
         assert!(
             probes.get("/etc/passwd").is_none(),
-            "only paths of probes are answered"
+            "only paths of probes are served"
         );
     }
     if let Ok(Some(scrape)) = ScrapeConfig::parse(&text, 15020) {
@@ -23,7 +22,7 @@ pub fn run(data: &[u8]) {
         }
     }
     for value in downward_api::parse(&text).into_iter().flatten() {
-        assert!(!value.0.contains('='), "a key ends where its value begins");
+        assert!(!value.0.contains('='), "a key has no equals sign");
     }
     let _ = downward_api::host_and_port(&text);
 }

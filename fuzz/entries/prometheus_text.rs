@@ -1,14 +1,15 @@
-//! Metrics of applications: a first line with headers, then the text.
+//! Responses of an application to a scrape: the first line of an input holds headers, the rest the
+//! text.
 
 use bytes::Bytes;
 use navarch::agent::status_server::exposition::{
     OF_APPLICATIONS, OF_ENVOY, accepted, announced, whole_lines,
 };
 
-/// Runs one answer through.
+/// Merges one response.
 ///
 /// # Panics
-/// When more comes out than went in, or metrics could not be followed by others.
+/// If the output is longer than the input, or other metrics could not follow it.
 pub fn run(data: &[u8]) {
     let end = data
         .iter()
@@ -22,7 +23,7 @@ pub fn run(data: &[u8]) {
         assert!(!accept.is_empty());
         assert!(
             !accept.contains("protobuf"),
-            "what cannot be put together is not asked for"
+            "the `Accept` header excludes formats that cannot be merged"
         );
     }
 

@@ -1,15 +1,15 @@
-//! Manifests and layers that registries of Wasm modules send.
+//! Manifests and layers from registries of Wasm modules.
 
 use navarch::agent::wasm::manifest::{Manifest, Packing, parse};
 use navarch::agent::wasm::unpack;
 
-/// The largest module here.
+/// The maximum size of a module in this test.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Runs one answer of a registry through.
+/// Handles one response of a registry.
 ///
 /// # Panics
-/// When a digest that could name another file is let through, or more is unpacked than is allowed.
+/// If an accepted digest is not 64 hexadecimal digits (it becomes a file name), or the unpacked module exceeds the limit.
 pub fn run(data: &[u8]) {
     let digest = match parse(data) {
         Ok(Manifest::Index(digest)) => Some(digest),

@@ -1,5 +1,5 @@
-//! Events of watches, as lines of JSON and in Kubernetes' binary form: what one form says, the
-//! other must say.
+//! Watch events, as lines of JSON and in Kubernetes' binary form: both decoders must return the
+//! same object.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -10,7 +10,7 @@ use navarch::api::object::Kind;
 use navarch::api::shared_texts::SharedTexts;
 use serde_json::{Map, Value};
 
-/// The kinds that have a binary form.
+/// The kinds with a decoder for the binary form.
 const KINDS: [(Kind, Message); 6] = [
     (Kind::Pod, POD),
     (Kind::Service, SERVICE),
@@ -20,31 +20,32 @@ const KINDS: [(Kind, Message); 6] = [
     (Kind::ConfigMap, CONFIG_MAP),
 ];
 
-/// The fields of a message: name in JSON, number, what it holds.
+/// The fields of a message: name in JSON, field number, type.
 type Message = &'static [(&'static str, u64, Field)];
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Clone, Copy)]
 enum Field {
     Text,
     Number,
-    /// A truth value.
+    /// A boolean.
     Truth,
     /// Bytes, which are base64 in JSON.
     Bytes,
     Time,
     NumberOrText,
     One(Message),
-    /// A list of this.
+    /// A repeated field.
     Many(&'static Field),
-    /// From texts to this.
+    /// A map from strings.
     Table(&'static Field),
 }
 
 use Field::{Bytes, Many, Number, NumberOrText, One, Table, Text, Time, Truth};
 
-// Numbers are those of generated.proto in k8s.io/api and k8s.io/apimachinery. There are more fields
-// here than are read: one that is read from JSON alone must be found out.
+// Field numbers are those of generated.proto in k8s.io/api and k8s.io/apimachinery. The tables list
+// more fields than the decoders read, so that a field which only the JSON decoder reads is
+// detected.
 const META: Message = &[
     ("name", 1, Text),
     ("generateName", 2, Text),
@@ -290,10 +291,10 @@ const CONFIG_MAP: Message = &[
     ("immutable", 4, Truth),
 ];
 
-/// Reads one event in every way there is.
+/// Decodes one event in both forms.
 ///
 /// # Panics
-/// When the two forms of one event are read as different objects.
+/// If the two forms of an event are decoded to different objects.
 pub fn run(data: &[u8]) {
     for (kind, _) in KINDS {
         assert!(has_binary_form(kind), "{kind}");
@@ -313,7 +314,7 @@ pub fn run(data: &[u8]) {
         return;
     };
 
-    // The binary form of an object does not repeat the version.
+    // The binary form does not repeat the object's API version.
     if let Some(object) = event.get_mut("object").and_then(Value::as_object_mut) {
         let version = if kind == Kind::EndpointSlice {
             "discovery.k8s.io/v1"
@@ -327,7 +328,7 @@ pub fn run(data: &[u8]) {
         return;
     };
 
-    let text = serde_json::to_vec(&event).expect("it was read from JSON");
+    let text = serde_json::to_vec(&event).expect("a JSON value can be encoded");
     let by_text = decode_watch_event(kind, &text, &mut SharedTexts::default());
     let by_frame = decode_binary_event(kind, &frame, &mut SharedTexts::default());
     match (&by_text, &by_frame) {
@@ -339,7 +340,7 @@ pub fn run(data: &[u8]) {
         (a, b) => panic!("one form is an event and the other is none: {a:?} {b:?} {event}"),
     }
 
-    // Whatever is cut off or changed, nothing panics.
+    // Truncated or changed frames must not cause a panic.
     for at in 0..frame.len().min(512) {
         drop(decode_binary_event(
             kind,
@@ -359,8 +360,8 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Whether two events say the same. Who reads an object without haste notes its version twice, and
-/// faults are told in other words.
+/// Whether two results are equal, except for the text of errors and the version that the slower
+/// decoder stores twice.
 fn agree(a: &WatchEvent, b: &WatchEvent) -> bool {
     let (WatchEvent::Put(a), WatchEvent::Put(b)) = (a, b) else {
         return a == b;
@@ -379,8 +380,7 @@ fn agree(a: &WatchEvent, b: &WatchEvent) -> bool {
         }
 }
 
-/// An event in binary form; `None` where it says what the binary form cannot, or API servers never
-/// do.
+/// An event in binary form; `None` if it cannot be represented, or API servers never send it.
 fn framed(event: &Value, schema: Message) -> Option<Vec<u8>> {
     let kind = event
         .get("type")?
@@ -460,7 +460,7 @@ fn encoded(number: u64, field: Field, value: &Value) -> Option<Vec<u8>> {
     })
 }
 
-/// A field of bytes.
+/// Encodes a field of bytes.
 fn length_delimited(number: u64, bytes: &[u8]) -> Vec<u8> {
     let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
     [varint(number << 3 | 2), varint(length), bytes.to_vec()].concat()
@@ -470,7 +470,7 @@ fn varint_field(number: u64, value: u64) -> Vec<u8> {
     [varint(number << 3), varint(value)].concat()
 }
 
-/// A number, seven bits a byte.
+/// Encodes a number with seven bits per byte.
 fn varint(mut value: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     loop {

@@ -1,19 +1,19 @@
-//! What proxies of virtual machines say of themselves, up to the WorkloadEntry that they ask for.
+//! Node metadata of proxies on virtual machines, through the WorkloadEntry that they register.
 //!
-//! The first line of an input is the node's id, the rest its metadata as JSON.
+//! The first line of an input is the node id, the rest its metadata as JSON.
 
 use navarch::push::proxy::{Locality, Proxy};
 use navarch::server::registered_workload;
 use navarch::status::Claim;
 use serde_json::Value;
 
-/// The longest name that Kubernetes takes.
+/// The maximum length of a name in Kubernetes.
 const MAX_NAME: usize = 253;
 
-/// Has one proxy register.
+/// Registers one proxy.
 ///
 /// # Panics
-/// When the entry's name is none that Kubernetes could take, or its namespace is not the proxy's.
+/// If Kubernetes would reject the entry's name, or the entry is not in the proxy's namespace.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (node, metadata) = text.split_once('\n').unwrap_or((&text, ""));
@@ -32,7 +32,7 @@ pub fn run(data: &[u8]) {
         let entry = workload.entry();
         assert!(!entry.name.is_empty(), "{entry}");
 
-        // A name that the proxy chose itself is refused where it is looked up.
+        // A name that the proxy chose is rejected later, when it is looked up.
         assert!(
             matches!(workload.claim, Claim::Entry(_)) || entry.name.len() <= MAX_NAME,
             "{entry}"

@@ -1,9 +1,9 @@
-//! What users write, up to what Envoys get: text, objects, validation, mesh state, translation, for
-//! a sidecar and a gateway.
+//! Configuration of users, up to the resources of Envoys: text, objects, validation, mesh state,
+//! translation, for a sidecar and a gateway.
 //!
-//! An input has up to three parts, between lines of `=====`: objects, mesh config, and the metadata
-//! of the proxies as JSON. Objects are taken whether or not they are valid: a cluster may hold what
-//! was written while no webhook looked.
+//! An input has up to three parts, separated by lines `=====`: objects, mesh config, and the
+//! metadata of the proxies as JSON. Invalid objects are translated, too: a cluster may hold objects
+//! that were written while the webhook was not installed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,17 +21,17 @@ use navarch::push::proxy::{Locality, Proxy};
 use navarch::push::resource::{Collection, ResourceType};
 use serde_json::{Value, json};
 
-/// Takes no pushes.
+/// Discards pushes.
 struct Ignore;
 
 impl Sink for Ignore {
     fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
 }
 
-/// Runs one input through.
+/// Translates one input.
 ///
 /// # Panics
-/// When a translator does; the engine catches that, and it is found all the same.
+/// If a translator panics. The engine catches that, but this function reports it.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let mut parts = text.split("\n=====\n");
@@ -79,7 +79,7 @@ pub fn run(data: &[u8]) {
     assert!(faults.is_empty(), "translators panicked: {faults:?}");
 }
 
-/// A proxy of the namespace `default` with this further metadata.
+/// A proxy in the namespace `default`, with additional metadata.
 fn proxy(kind: &str, more: &Value) -> Option<Proxy> {
     let mut metadata = json!({
         "NAMESPACE": "default", "CLUSTER_ID": "Kubernetes", "INSTANCE_IPS": "10.1.0.1", "SERVICE_ACCOUNT": "default",
@@ -92,7 +92,7 @@ fn proxy(kind: &str, more: &Value) -> Option<Proxy> {
     Proxy::parse(&node, metadata, Locality::parse("region1/zone1")).ok()
 }
 
-/// Has a proxy ask for everything, and for what that names.
+/// Subscribes a proxy to all types, and to every resource that a response names.
 fn follow(engine: &mut Engine, id: ProxyId) {
     let mut ask = |kind, names: Option<BTreeSet<String>>| -> Vec<(String, Vec<u8>)> {
         let wildcard = names.is_none();
@@ -143,8 +143,8 @@ fn follow(engine: &mut Engine, id: ProxyId) {
     );
 }
 
-/// All texts in an encoded message that may be names: what a length stands before, and is readable.
-/// Names of routes, secrets and extensions are among them, wherever they stand.
+/// All texts in an encoded message that may be names: length-delimited and readable. Names of
+/// routes, secrets and extensions are among them, wherever they are nested.
 fn words(body: &[u8]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (at, length) in body.iter().enumerate() {

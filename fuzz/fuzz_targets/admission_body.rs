@@ -1,4 +1,4 @@
-//! Bodies of reviews, cut anywhere.
+//! Bodies of admission reviews, cut at any place.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What users write, up to what Envoys get.
+//! Bodies posted to the webhooks.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Signing requests, as callers of the CA send them.
+//! Certificate signing requests.
 
 #![no_main]
 

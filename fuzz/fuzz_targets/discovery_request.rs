@@ -1,4 +1,4 @@
-//! Requests of both protocols of discovery, as bytes from the wire.
+//! Encoded discovery requests of both protocols.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Packets that programs send to the DNS server.
+//! Packets that applications send to the DNS server.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! gRPC messages of discovery streams, cut anywhere.
+//! gRPC messages of discovery streams, split at any place.
 
 #![no_main]
 

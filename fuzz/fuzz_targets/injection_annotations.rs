@@ -1,4 +1,4 @@
-//! Pods with annotations and labels of any names and values.
+//! Pods with any annotations and labels.
 
 #![no_main]
 

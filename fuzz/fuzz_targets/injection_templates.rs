@@ -1,4 +1,4 @@
-//! Templates of an installation: any text is refused, or rendered within bounds.
+//! Injection templates: any text is rejected, or rendered within the limits.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Sets of keys, as issuers publish them and users write them into policies.
+//! JSON Web Key Sets.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Tokens, as strangers show them.
+//! JWTs of unauthenticated clients.
 
 #![no_main]
 

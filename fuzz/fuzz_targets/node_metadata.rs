@@ -1,4 +1,4 @@
-//! What proxies say of themselves, up to what they get.
+//! Node metadata of proxies, through translation.
 
 #![no_main]
 

@@ -1,5 +1,4 @@
-//! What a CA is made of, as Secrets and mounted folders hold it, and certificates that gateways
-//! serve.
+//! PEM files of CAs and gateways.
 
 #![no_main]
 

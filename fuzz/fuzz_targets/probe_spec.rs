@@ -1,4 +1,4 @@
-//! Probes, scrape targets and labels.
+//! Probes, scrape targets and labels of pods.
 
 #![no_main]
 

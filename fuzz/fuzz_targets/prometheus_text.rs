@@ -1,4 +1,4 @@
-//! Metrics of applications.
+//! Responses of applications to scrapes.
 
 #![no_main]
 

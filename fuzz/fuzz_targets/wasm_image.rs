@@ -1,4 +1,4 @@
-//! What registries of Wasm modules send.
+//! Manifests and layers from registries of Wasm modules.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Events of watches, as lines of JSON and in Kubernetes' binary form.
+//! Watch events, as JSON and in binary form.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What proxies of virtual machines say of themselves, up to the WorkloadEntry that they ask for.
+//! Node metadata of virtual machines, through registration.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What users write, up to what Envoys get.
+//! Configuration of users, through translation.
 
 #![no_main]
 
