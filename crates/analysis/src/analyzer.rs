@@ -47,7 +47,7 @@ pub struct Findings {
     pub skipped: Vec<&'static str>,
 }
 
-/// Runs the analyzers of these names, or all if none of the names is known, and returns the
+/// Runs the analyzers of these names, or all if no analyzer has one of the names, and returns the
 /// selected messages.
 #[must_use]
 pub fn analyze(context: &Context, names: &[String], filter: &Filter) -> Findings {
@@ -74,7 +74,7 @@ pub fn analyze(context: &Context, names: &[String], filter: &Filter) -> Findings
     }
 }
 
-/// The analyzers of these names, or all if none of the names is known.
+/// The analyzers of these names, or all if no analyzer has one of the names.
 fn named(names: &[String]) -> impl Iterator<Item = &'static Analyzer> {
     let is_named = |analyzer: &Analyzer| names.iter().any(|name| name == analyzer.name);
     let any = all().any(is_named);

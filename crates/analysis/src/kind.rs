@@ -127,8 +127,8 @@ impl Kind {
         )
     }
 
-    /// Whether its objects come about in a cluster rather than in files of configuration, so that
-    /// files that lack some say nothing.
+    /// Whether its objects are created in a cluster rather than in files of configuration. An
+    /// object of such a kind that files lack may still exist.
     #[must_use]
     pub fn is_of_runtime(self) -> bool {
         matches!(

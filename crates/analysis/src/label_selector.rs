@@ -4,8 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use crate::resource::Texts;
 
-/// Whether a selector takes an object with these labels. None takes all; one that is not valid
-/// takes nothing.
+/// Whether a selector matches an object with these labels. An absent selector matches every object,
+/// an invalid one matches none.
 pub(crate) fn matches(selector: Option<&LabelSelector>, labels: &Texts) -> bool {
     let Some(selector) = selector else {
         return true;

@@ -181,7 +181,7 @@ messages! {
         "Multiple ServiceEntries (%s) define the same host %q and port %d with conflicting protocols (%s).";
 }
 
-/// The codes of istioctl's other commands: users may name them, nothing here gives them.
+/// The codes of istioctl's other commands: users may name them, but no analyzer here reports them.
 const OTHER_COMMAND_CODES: [&str; 9] = [
     "IST0001", "IST0136", "IST0141", "IST0142", "IST0143", "IST0156", "IST0168", "IST0169",
     "IST0172",

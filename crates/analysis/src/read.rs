@@ -42,7 +42,7 @@ impl fmt::Display for Fault {
 /// A document of a file.
 struct Source {
     file: Arc<str>,
-    /// The line where it starts; `None` where lines say nothing.
+    /// The line where it starts; `None` if the text has no meaningful lines.
     line: Option<usize>,
     lines: Arc<DocumentLines>,
 }
@@ -73,8 +73,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// A reader that takes objects without a namespace as being in `namespace`; `with_runtime` says
-    /// whether Services, pods, namespaces, nodes and Secrets are read, too.
+    /// A reader that puts objects without a namespace into `namespace`. With `with_runtime` it also
+    /// reads Services, pods, namespaces, nodes and Secrets.
     #[must_use]
     pub fn new(namespace: &str, with_runtime: bool) -> Self {
         Self {
@@ -129,7 +129,7 @@ impl Reader {
     }
 
     /// Adds the ingress gateway of an installation, which configuration files do not contain,
-    /// unless mesh config says that there is none, or something of its name was read.
+    /// unless mesh config turns it off or an object of its name was read.
     pub fn add_ingress_gateway(&mut self, mesh: &Mesh) {
         if mesh.config.ingress_controller_mode == IngressControllerMode::Off {
             return;
@@ -231,7 +231,7 @@ impl Reader {
         }
     }
 
-    /// Reads an object; `None` where nothing looks at it.
+    /// Reads an object; `None` if no analyzer uses its kind.
     fn object(
         &self,
         value: &mut Value,
@@ -317,8 +317,8 @@ impl Reader {
 }
 
 impl Resource {
-    /// An object that an API server sent. One that cannot be decoded is known by its name alone,
-    /// and reported where the rules of its kind are looked at.
+    /// An object that an API server sent. One that cannot be decoded keeps its name alone, and is
+    /// reported by the analyzer of its kind's rules.
     #[must_use]
     pub fn of_cluster(kind: Kind, cluster: Option<Arc<str>>, mut value: Value) -> Self {
         let none = Map::new();

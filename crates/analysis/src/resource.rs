@@ -72,7 +72,7 @@ pub(crate) enum Content {
     Validating(Box<ValidatingWebhookConfiguration>),
     /// The definition of a kind.
     Definition(Box<CustomResourceDefinition>),
-    /// The `spec` of a kind of which few fields are used.
+    /// The `spec` of a kind whose fields are mostly unused.
     Plain(Value),
     /// An object of a cluster that cannot be read, for this reason.
     Unreadable(String),
@@ -83,7 +83,7 @@ pub(crate) enum Content {
 pub(crate) struct SourcePosition {
     /// The file as the user named it.
     pub(crate) file: Arc<str>,
-    /// The line of the object, from 1; `None` where lines say nothing.
+    /// The line of the object, from 1; `None` if the text has no meaningful lines.
     pub(crate) line: Option<usize>,
     pub(crate) document: Arc<DocumentLines>,
     /// The path of the object in the document: empty, or `items[0].`.
@@ -190,7 +190,7 @@ impl Resource {
         place.document.line_of(&format!("{}{field}", place.prefix))
     }
 
-    /// `status` as it was written; null where there is none.
+    /// The object's `status`; null if absent.
     #[must_use]
     pub fn status(&self) -> &Value {
         &self.status

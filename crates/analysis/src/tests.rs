@@ -2,10 +2,10 @@
 //! found in it.
 //!
 //! ```text
-//! # analyzers: names of those to run, all where there is no such line
+//! # analyzers: names of those to run; all without such a line
 //! # mesh: a line of mesh config
 //! # networks: a line of the networks of the mesh
-//! # cluster: a remote cluster, of which what follows is
+//! # cluster: a remote cluster, which contains the objects that follow
 //! # > a message, file and line left out of it
 //! ```
 
@@ -456,7 +456,8 @@ fn messages_follow_changes_and_unchanged_analyzers_do_not_run_again() {
         "a gateway that is not there, an object that is none"
     );
 
-    // Nothing says that Gateways have changed: the old finding stays, as nothing is asked again.
+    // The set of changed kinds lacks Gateway, so the analyzer does not run and its old finding
+    // stays.
     let mended = of_cluster(&[service, gateway]);
     found.update(&mended, &BTreeSet::from([Kind::DestinationRule]));
     assert_eq!(codes(&found), ["IST0101"]);

@@ -120,7 +120,7 @@ pub fn is_absent(error: &watcher::Error) -> bool {
     code(error) == Some(404)
 }
 
-/// Whether a watch failed because nobody gave the right to it.
+/// Whether a watch failed because the API server denied access to it.
 #[must_use]
 pub fn is_refused(error: &watcher::Error) -> bool {
     matches!(code(error), Some(401 | 403))

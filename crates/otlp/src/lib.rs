@@ -9,10 +9,10 @@
 //! OpenTelemetry's SDK (`opentelemetry`, `_sdk`, `-otlp` 0.31) was measured and not taken. It adds
 //! 8 crates to the control plane's 323 for gRPC alone, and 11 for both protocols, among them `ring`
 //! as a second provider of cryptography, or `reqwest` as a second client of HTTP. It reads the
-//! environment itself, and does not say what it does not obey. Its spans begin and end around code,
-//! where these are made from records afterwards. What is needed of the protocol is a handful of
+//! environment itself, and does not report settings that it ignores. Its spans begin and end around code,
+//! where these are made from records afterwards. This crate needs only a handful of the protocol's
 //! messages and one call; tests have a server of the published messages (`opentelemetry-proto`)
-//! read what is sent. Knows nothing of what spans are about.
+//! read what is sent. The crate does not depend on the meaning of spans.
 
 mod collector;
 mod endpoint;

@@ -12,7 +12,8 @@ use navarch_proto::opentelemetry::proto::common::v1::{
 const ERROR: i32 = 2;
 /// What happens within a process, as the kind of a span.
 const INTERNAL: i32 = 1;
-/// Flags of a span that is sampled, and whose parent is known to be of the same process.
+/// Flags of a sampled span whose parent is of the same process: the bit `IsRemote` is valid and
+/// unset.
 const FLAGS: u32 = 0x101;
 
 #[derive(Clone, PartialEq, Message)]

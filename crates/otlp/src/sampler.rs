@@ -2,7 +2,7 @@
 
 use crate::ids::TraceId;
 
-/// Which traces are sent, of those that begin here, as `OTEL_TRACES_SAMPLER` says.
+/// Which of the traces that begin here are sent, from `OTEL_TRACES_SAMPLER`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sampler {
     /// All.

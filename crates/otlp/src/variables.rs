@@ -198,7 +198,7 @@ impl Reader {
         is_wanted && !self.parsed("OTEL_SDK_DISABLED", false, boolean)
     }
 
-    /// All of it; `None` where nothing can be sent, or nothing shall be.
+    /// The whole configuration; `None` if spans cannot be sent or must not be.
     fn config(&mut self) -> Option<Config> {
         let protocol = self.protocol();
         let endpoint = self.endpoint(protocol)?;

@@ -26,7 +26,7 @@ pub(super) trait SourceUnderTest: Sized {
     /// Takes an object away.
     async fn delete(&mut self, object: &Value);
 
-    /// Where the source tells what it finds.
+    /// The channel to which the source sends its events.
     fn events(&mut self) -> &mut mpsc::Receiver<Batch>;
 
     /// Puts a version of an object that cannot be read in its place: its name is good, its content
@@ -41,7 +41,7 @@ pub(super) trait SourceUnderTest: Sized {
 /// Listens to a source, event by event.
 pub(super) struct Listener<S> {
     pub(super) source: S,
-    /// Events of a batch that nobody has looked at yet.
+    /// Events of a batch that the test has not read yet.
     waiting: VecDeque<SourceEvent>,
     /// What the events so far add up to.
     pub(super) objects: BTreeMap<ObjectRef, AnyObject>,
@@ -69,7 +69,7 @@ impl<S: SourceUnderTest> Listener<S> {
         }
     }
 
-    /// The next event. What a source may never say fails the test.
+    /// The next event. An event that breaks a source's contract fails the test.
     pub(super) async fn next(&mut self) -> SourceEvent {
         while self.waiting.is_empty() {
             let batch = timeout(TIMEOUT, self.source.events().recv()).await;
@@ -214,7 +214,7 @@ pub(super) async fn changes_are_reported<S: SourceUnderTest>() {
     assert_eq!(listener.next_change().await, "-VirtualService shop/a");
 }
 
-/// Equal content is nothing new.
+/// Content that equals the previous content causes no event.
 pub(super) async fn equal_content_causes_no_event<S: SourceUnderTest>() {
     let mut listener = Listener::<S>::start(&[virtual_service("a", "a")]).await;
     listener.sync().await;

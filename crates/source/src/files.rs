@@ -44,15 +44,15 @@ pub struct FileSourceConfig {
 /// A directory as a source: files that end in `.yaml`, `.yml` or `.json`, each with any number of
 /// objects.
 ///
-/// Until the directory is readable, nothing is synced; when it becomes unreadable, its objects stay
-/// in force.
+/// Until the directory is readable the source is not synced; when it becomes unreadable, its
+/// objects stay in force.
 #[derive(Debug)]
 pub struct FileSource {
     config: FileSourceConfig,
 }
 
 impl FileSource {
-    /// A source; nothing is read before it runs.
+    /// Creates a source. It reads nothing before it runs.
     #[must_use]
     pub fn new(config: FileSourceConfig) -> Self {
         Self { config }

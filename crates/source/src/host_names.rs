@@ -235,7 +235,7 @@ mod tests {
     /// Addresses, and for how many seconds they hold.
     type Records = Vec<(IpAddr, u32)>;
 
-    /// What a resolver says of the only host.
+    /// The answers of a fake resolver for its only host; `None` makes it fail.
     #[derive(Clone, Default)]
     struct Zone(Arc<Mutex<Option<Records>>>);
 

@@ -276,8 +276,8 @@ mod tests {
         let place = format!("http://{}/keys", other.local_addr().unwrap());
         demands.send(demand("shop", [place])).await.unwrap();
 
-        // Its place is asked though none of the others has answered, and by then all that will be
-        // asked of those have been.
+        // The other issuer is fetched although no URL of the flood has answered. By now every
+        // connection to those URLs that will be opened is open.
         let (_connection, _) = other.accept().await.unwrap();
         while let Some(more) = silent.accept().now_or_never() {
             held.push(more.unwrap());
@@ -285,7 +285,7 @@ mod tests {
 
         assert!(held.len() <= AT_ONCE, "{}", held.len());
 
-        // What nobody wants any more makes room.
+        // Withdrawing the demand frees its slots.
         demands.send(demand("flood", [])).await.unwrap();
         demands
             .send(demand("flood", [format!("http://{at}/last")]))

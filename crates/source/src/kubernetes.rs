@@ -74,7 +74,7 @@ pub struct KubernetesSource {
 }
 
 impl KubernetesSource {
-    /// A source; nothing is read before it runs.
+    /// Creates a source. It reads nothing before it runs.
     #[must_use]
     pub fn new(config: KubernetesSourceConfig) -> Self {
         Self { config }

@@ -41,7 +41,7 @@ pub struct MeshFileSource {
 }
 
 impl MeshFileSource {
-    /// A source; nothing is read before it runs.
+    /// Creates a source. It reads nothing before it runs.
     #[must_use]
     pub fn new(config: MeshFileSourceConfig) -> Self {
         Self { config }
@@ -217,7 +217,7 @@ fn folder(path: &Path) -> &Path {
 }
 
 impl Worker {
-    /// A reader that has read nothing.
+    /// A reader in its initial state.
     fn new(config: MeshFileSourceConfig, inbox: Arc<Inbox>, events: mpsc::Sender<Batch>) -> Self {
         let MeshFileSourceConfig {
             mesh,

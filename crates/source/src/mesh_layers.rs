@@ -16,7 +16,7 @@ use super::mesh_files::{MeshFileSource, MeshFileSourceConfig};
 use super::{Batch, SourceError, SourceEvent};
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
 
-/// Batches that may wait to be merged; when there are more, their sources wait.
+/// Capacity of the channel of batches to be merged; sources wait while it is full.
 const BATCHES: usize = 4;
 
 /// Files and ConfigMaps as one source.
@@ -218,7 +218,7 @@ impl MeshLayers {
     }
 }
 
-/// A reader of ConfigMaps, or if nothing is to be read, one that never sends anything.
+/// A reader of ConfigMaps; one that never sends anything if `is_read` is false.
 fn source(is_read: bool, maps: MeshMapSource, events: mpsc::Sender<Batch>) -> Reader {
     if is_read {
         Box::pin(maps.run(events))

@@ -21,7 +21,7 @@ pub struct FilePosition {
 pub struct Problem {
     /// Where it is.
     pub place: FilePosition,
-    /// The object with the problem, as far as it is known.
+    /// The object with the problem, as far as it could be read.
     pub subject: Subject,
     /// The kind of problem.
     pub fault: Fault,

@@ -9,7 +9,7 @@ use navarch_api::validation::validate_proxy_config;
 
 use navarch_api::go_text::quoted;
 
-/// The longest name of an interface that Linux knows.
+/// The longest name of an interface in Linux (`IFNAMSIZ` - 1).
 const MAX_INTERFACE: usize = 15;
 
 /// Checks the value of an annotation.

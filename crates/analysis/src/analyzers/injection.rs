@@ -136,7 +136,7 @@ fn injection(context: &Context, report: &mut Report) {
     }
 }
 
-/// Whether the injector takes namespaces that say nothing.
+/// Whether the injector also takes namespaces without a label for injection.
 fn is_enabled_by_default(context: &Context) -> bool {
     let name = injector_name("");
     let config = context

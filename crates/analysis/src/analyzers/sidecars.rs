@@ -34,7 +34,7 @@ pub(super) fn names(objects: &[&Arc<Resource>]) -> Vec<String> {
 /// A pod with the Sidecars that select it.
 type Selected<'a> = (&'a Arc<Resource>, Vec<&'a Arc<Resource>>);
 
-/// Finds Sidecars that select nothing, or what others select.
+/// Finds Sidecars that select no pod, or a pod that another Sidecar selects.
 fn run(context: &Context, report: &mut Report) {
     let mut by_pod: BTreeMap<(&str, &str), Selected<'_>> = BTreeMap::new();
     let mut by_namespace: BTreeMap<&str, Vec<&Arc<Resource>>> = BTreeMap::new();

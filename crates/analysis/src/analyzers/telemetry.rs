@@ -72,7 +72,7 @@ fn providers(context: &Context, report: &mut Report) {
     }
 }
 
-/// Finds Telemetries that select nothing, or what others select.
+/// Finds Telemetries that select no pod, or a pod that another Telemetry selects.
 fn selectors(context: &Context, report: &mut Report) {
     let mut by_pod: BTreeMap<(&str, &str), Vec<&Arc<Resource>>> = BTreeMap::new();
 

@@ -300,7 +300,7 @@ fn gateways(context: &Context, report: &mut Report) {
                     .at(&field),
                 );
             }
-            // Unlike by istioctl, a Gateway without the hosts is nothing to tell of if another one
+            // Unlike istioctl, this does not report a Gateway without the hosts if another Gateway
             // of the VirtualService has them.
             let is_missing = own.is_none() && kubernetes.is_none();
             if (is_missing || !is_served) && !serves(context, resource, service, name) {
@@ -453,7 +453,7 @@ fn hosts_of_listeners(gateway: &Resource) -> Vec<&str> {
         .collect()
 }
 
-/// Tells of routes by claims of tokens, where nothing checks tokens.
+/// Reports routes that match claims of tokens where no RequestAuthentication validates tokens.
 fn claims(context: &Context, report: &mut Report) {
     let mut policies: BTreeMap<&str, Vec<Texts>> = BTreeMap::new();
 

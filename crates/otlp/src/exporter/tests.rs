@@ -22,7 +22,8 @@ fn spans(count: usize) -> Vec<Span> {
     vec![Span::internal("span", [1, 2]); count]
 }
 
-/// A server of HTTP that answers each request with the next of these, and tells the head of each.
+/// An HTTP server that answers each request with the next of `answers`, and sends the head of each
+/// request to the receiver.
 async fn server(answers: Vec<String>) -> (String, mpsc::UnboundedReceiver<String>, JoinSet<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());

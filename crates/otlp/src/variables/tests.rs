@@ -10,7 +10,7 @@ fn read_from(set: &[(&str, &str)]) -> Reading {
     })
 }
 
-/// The configuration, where there is nothing to warn of.
+/// The configuration; asserts that reading it gave no warning.
 fn config(set: &[(&str, &str)]) -> Config {
     let Reading { config, warnings } = read_from(set);
     assert_eq!(warnings, Vec::<String>::new(), "{set:?}");

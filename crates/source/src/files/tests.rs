@@ -18,7 +18,7 @@ suite!(one_file_for_all, OneFile);
 /// A source over a directory that goes with it.
 struct Directory {
     folder: TempDir,
-    /// What the source tells.
+    /// The batches that the source sends.
     events: mpsc::Receiver<Batch>,
     /// Makes it read all anew.
     reload: Arc<Notify>,

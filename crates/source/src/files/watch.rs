@@ -85,7 +85,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Creates a watcher that watches nothing yet.
+    /// Creates a watcher without directories.
     pub(super) fn new(root: &Path, inbox: Arc<Inbox>) -> notify::Result<Self> {
         let root_of_events = root.to_owned();
         let watcher =
@@ -122,7 +122,7 @@ impl Watch {
     /// Sets the watched directories outside the root.
     pub(super) fn set_link_targets(&mut self, targets: BTreeSet<PathBuf>) {
         for gone in self.link_targets.difference(&targets) {
-            // The directory may no longer exist; then there is nothing to unwatch.
+            // The directory may no longer exist; then unwatching it fails, which does no harm.
             self.watcher.unwatch(gone).unwrap_or_default();
         }
         for new in targets.difference(&self.link_targets) {
@@ -205,7 +205,7 @@ fn path_change(root: &Path, path: &Path, kind: EventKind) -> Option<PathChange> 
     }
 }
 
-/// Whether a file is complete after an event; `None` for events that change nothing, such as this
+/// Whether a file is complete after an event; `None` for events without a change, such as this
 /// process's own reads.
 pub(crate) fn signal_of(kind: EventKind) -> Option<Signal> {
     match kind {
@@ -228,7 +228,7 @@ mod tests {
 
     use super::*;
 
-    /// What an event of a path under `/c` says.
+    /// The change that an event of a path under `/c` stands for.
     fn change_of(path: &str, kind: EventKind) -> Option<PathChange> {
         path_change(Path::new("/c"), Path::new(path), kind)
     }

@@ -55,7 +55,7 @@ impl std::fmt::Debug for MeshMapSourceConfig {
     }
 }
 
-/// Mesh config and mesh networks from ConfigMaps. A missing map sets nothing.
+/// Mesh config and mesh networks from ConfigMaps. A missing ConfigMap counts as an empty one.
 #[derive(Debug)]
 pub struct MeshMapSource {
     config: MeshMapSourceConfig,
@@ -85,7 +85,7 @@ struct Map {
 }
 
 impl MeshMapSource {
-    /// A source; nothing is read before it runs.
+    /// Creates a source. It reads nothing before it runs.
     #[must_use]
     pub fn new(config: MeshMapSourceConfig) -> Self {
         Self::counting(

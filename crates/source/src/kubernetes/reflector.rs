@@ -95,7 +95,7 @@ pub(super) struct Reflector {
 }
 
 impl Reflector {
-    /// A reflector that has read nothing. `redefined` is notified when the definition of the kind
+    /// A reflector in its initial state. `redefined` is notified when the definition of the kind
     /// changes; `synced` receives the kind once, when all its initial objects were sent; `texts`
     /// are those that objects share.
     pub(super) fn new(

@@ -43,8 +43,8 @@ pub enum ReadKinds {
     /// The configuration of the mesh, and what it refers to: no services, endpoints and workloads
     /// of Kubernetes.
     Configuration,
-    /// The kinds that istiod reads in remote clusters: services, endpoints and workloads, what
-    /// proxies get from their own cluster, and nothing that configures the mesh.
+    /// The kinds that istiod reads in remote clusters: services, endpoints and workloads, and what
+    /// proxies get from their own cluster. Kinds that configure the mesh are not among them.
     Remote(RemoteKinds),
 }
 

@@ -23,7 +23,7 @@ static TURN: Mutex<()> = Mutex::const_new(());
 struct ApiServer {
     /// Puts objects.
     writer: Writer,
-    /// What the source tells of what the test has put.
+    /// The source's events about objects that the test has put.
     events: mpsc::Receiver<Batch>,
     /// What the test has put.
     ours: Arc<parking_lot::Mutex<BTreeSet<ObjectRef>>>,
@@ -33,7 +33,7 @@ struct ApiServer {
     _turn: MutexGuard<'static, ()>,
 }
 
-/// A running API server that knows Istio's kinds.
+/// A running API server with Istio's CRDs.
 async fn cluster() -> &'static Cluster {
     let start = || async {
         let cluster = Cluster::start().await.unwrap();

@@ -181,7 +181,7 @@ mod tests {
             (since(), pause)
         );
 
-        // Gone: all is asked for anew, and waited for where even that is gone.
+        // Gone: the kind is listed again, after a pause if the list is gone, too.
         assert_eq!(
             since().after(refusal(410), 1),
             (at(WatchRequest::ListConsistent), Pause::None)

@@ -9,14 +9,14 @@ use super::*;
 /// A source over two files in a directory.
 struct Files {
     folder: TempDir,
-    /// What the source tells.
+    /// The batches that the source sends.
     events: mpsc::Receiver<Batch>,
     /// The source at work.
     _running: JoinSet<Result<(), SourceError>>,
 }
 
 impl Files {
-    /// Starts a source over files with these texts, of which either may be missing.
+    /// Starts a source over files with these texts, either of which may be missing.
     fn start(mesh: Option<&str>, networks: Option<&str>) -> Self {
         let folder = TempDir::new().unwrap();
 

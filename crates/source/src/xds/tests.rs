@@ -219,8 +219,8 @@ impl Opened {
     }
 }
 
-/// An event in brief. Of problems it says the object, and the first of them; what is about the
-/// source as a whole has no object.
+/// An event in brief: of problems the object and the first problem. Problems of the source as a
+/// whole have no object.
 fn brief(event: SourceEvent) -> String {
     match event {
         SourceEvent::Added(object) => format!("+{}", object.meta().key()),

@@ -75,7 +75,7 @@ impl Authority {
     }
 }
 
-/// A server that tells which name each client asked for, and whether it showed a certificate.
+/// A server that reports the SNI of each client, and whether the client sent a certificate.
 struct Server {
     address: SocketAddr,
     seen: mpsc::Receiver<(Option<String>, bool)>,
