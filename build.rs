@@ -12,7 +12,7 @@ use std::process::Command;
 #[expect(unreachable_pub, reason = "it is a public module of a crate, too")]
 mod version;
 
-/// The version and the commit of a build that knows neither.
+/// The version and the commit of a build without either, such as one from an archive.
 const UNKNOWN: &str = "dev";
 
 fn main() {
@@ -83,7 +83,7 @@ fn watch_commits() {
     }
 }
 
-/// What git answers, or nothing where there is no git, no repository or no answer.
+/// The output of a git command; `None` without git, without a repository or after an error.
 fn git(question: &[&str]) -> Option<String> {
     let output = Command::new("git")
         .args(question)

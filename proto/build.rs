@@ -1,7 +1,7 @@
 //! Turns the `.proto` files of Envoy, xDS and Istio into Rust.
 //!
-//! Envoy's come out of the published crate `envoy-types`, of which nothing else is used: its own
-//! Rust types keep maps in hash order, which would change the encoded bytes from run to run.
+//! Envoy's come out of the published crate `envoy-types`. Nothing else of that crate is used: its
+//! own Rust types keep maps in hash order, which would change the encoded bytes from run to run.
 //! Istio's, and the few that the crate lacks, are under `proto/`.
 
 #![expect(
@@ -155,9 +155,8 @@ fn compile_messages(
     Ok(())
 }
 
-/// Says of the numbers of a proto3 message that lists of them are packed, which is the default.
-/// prost-build 0.14 takes a field with any option at all, as Envoy's have for validation, for one
-/// that says otherwise.
+/// Marks repeated numbers of a proto3 message as packed, which is the default. prost-build 0.14
+/// treats a field with any option (Envoy's fields have some for validation) as if packing were off.
 fn say_packed(message: &mut DescriptorProto) {
     for options in message
         .field

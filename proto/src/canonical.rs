@@ -1,8 +1,8 @@
-//! The bytes of a message that is known by its descriptor only.
+//! Canonical bytes of a message that has only a descriptor, no generated type.
 //!
 //! `prost-reflect` keeps maps in hash order, so its own encoding of one message differs from run to
-//! run. This one has the order of the generated types: fields by number (a oneof's by its lowest),
-//! maps by key, the same inside of `Any`.
+//! run. This encoder has the order of the generated types: fields by number (a oneof's by its
+//! lowest), maps by key, the same inside of `Any`.
 
 use bytes::{BufMut, Bytes};
 use prost::Message;

@@ -5,8 +5,8 @@
 //!   bytes ◀─encode─── DynamicMessage ◀─reader─── JSON
 //! ```
 //!
-//! `prost-reflect` has such JSON too, and reads and writes the well-known types here; but it knows
-//! no empty `Any`, which Istio sends, and does not say in which field an error is.
+//! `prost-reflect` reads and writes the well-known types here. Its own JSON of other messages is
+//! not used: it rejects an empty `Any`, which Istio sends, and its errors lack the field.
 
 mod reader;
 mod writer;
@@ -110,8 +110,8 @@ impl JsonError {
     }
 }
 
-/// The descriptors of all messages, by which bytes and JSON are turned into each other. Costs up to
-/// half a second to make, unoptimised, and nothing to clone.
+/// The descriptors of all messages, which conversions between bytes and JSON need. Building it
+/// takes up to half a second without optimizations; cloning it is cheap.
 #[derive(Clone, Debug)]
 pub struct Codec {
     /// Every message of this crate.
@@ -169,7 +169,7 @@ impl Codec {
         writer::message(&self.decode(type_url, value)?)
     }
 
-    /// The encoded message that `json` says. Names may be in camel case or as in the `.proto` file.
+    /// Encodes the message in `json`. Names may be in camel case or as in the `.proto` file.
     ///
     /// # Errors
     /// A type is not known, or the JSON is not of it, or has fields that it does not know.
@@ -177,7 +177,7 @@ impl Codec {
         Ok(self.encode(&self.message_from_json(type_url, json, UnknownFields::Refuse)?))
     }
 
-    /// The message that `json` says.
+    /// Reads the message in `json`.
     ///
     /// # Errors
     /// As [`Codec::from_json`], but for unknown fields as `unknown` has it.
@@ -198,7 +198,7 @@ impl Codec {
         writer::any(&self.pool, type_url, Bytes::copy_from_slice(value))
     }
 
-    /// The envelope that `json`, which has a `@type`, says.
+    /// Reads the `Any` in `json`, which must have a `@type`.
     ///
     /// # Errors
     /// As [`Codec::from_json`].

@@ -66,7 +66,7 @@ pub struct RawResource {
     /// The version of this resource alone.
     #[prost(string, tag = "1")]
     pub version: String,
-    /// The resource; absent when only its name is known.
+    /// The resource; absent when only the name is sent.
     #[prost(message, optional, tag = "2")]
     pub resource: Option<RawAny>,
     /// The name by which it was, or could be, subscribed to.

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use super::{ANY, JsonError, UnknownFields, descriptor, is_well_known};
 use crate::canonical;
 
-/// The message of the type `descriptor` that `json` says.
+/// Reads a message of the type `descriptor`.
 pub(super) fn message(
     descriptor: &MessageDescriptor,
     json: &Value,
@@ -28,7 +28,7 @@ pub(super) fn message(
     object(descriptor, as_object(json)?, unknown)
 }
 
-/// The envelope that `json` says; one without a type must be empty.
+/// Reads an `Any`; one without a type must be empty.
 pub(super) fn any(
     pool: &DescriptorPool,
     json: &Value,
@@ -178,7 +178,7 @@ fn key(kind: &Kind, text: &str) -> Result<MapKey, JsonError> {
     key.ok_or_else(|| JsonError::here("is not a key that the map can have"))
 }
 
-/// The value of a field without messages, by reading a message that has nothing else.
+/// Reads the value of a field whose type is no message, by reading a message with that field alone.
 fn plain(
     field: &FieldDescriptor,
     json: &Value,
