@@ -1,6 +1,6 @@
-//! What ambient mode costs the push thread: 70,000 workloads told to 100 ztunnels, a pod that
-//! changes, a pod that comes, and a burst of pod events under many policies. `NAVARCH_BENCH_PODS`
-//! sets another number of pods.
+//! The cost of ambient mode on the push thread: sending 70,000 workloads to 100 ztunnels, changing
+//! a pod, adding a pod, and a burst of pod events under many policies. `NAVARCH_BENCH_PODS` sets
+//! another number of pods.
 
 #![allow(
     clippy::disallowed_methods,
@@ -24,34 +24,34 @@ use navarch::push::proxy::{Locality, Proxy};
 use navarch::push::resource::{Collection, ResourceType};
 use serde_json::json;
 
-/// Pods, unless said otherwise.
+/// The default number of pods.
 const PODS: usize = 70_000;
 const PODS_PER_NAMESPACE: usize = 500;
 const PODS_PER_SERVICE: usize = 10;
 const PODS_PER_NODE: usize = 100;
 /// Clients.
 const ZTUNNELS: usize = 100;
-/// AuthorizationPolicies of one namespace, each for one workload of it.
+/// AuthorizationPolicies in one namespace, each of which selects one workload.
 const POLICIES: usize = 500;
-/// Pods that change at once.
+/// Pods that change in one batch.
 const BURST: usize = 1000;
 
-/// Keeps nothing of what it is sent.
+/// Discards pushes.
 struct Discard;
 
 impl Sink for Discard {
     fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
 }
 
-/// MeshState and engine.
+/// Mesh state and engine.
 struct Plane {
     state: MeshState,
-    /// What is computed of them.
+    /// Computes resources from the mesh state.
     engine: Engine,
 }
 
 impl Plane {
-    /// Takes objects in; says what that did and how long it took.
+    /// Applies objects, and returns the engine's statistics and the duration.
     fn put(&mut self, yaml: &str) -> (Settled, Duration) {
         let changes = changes(yaml);
         let begun = Instant::now();
@@ -60,11 +60,11 @@ impl Plane {
         (settled, begun.elapsed())
     }
 
-    /// A ztunnel that asks for everything.
+    /// Connects a ztunnel that subscribes to all workloads and policies.
     fn ztunnel(&mut self) -> ProxyId {
         let metadata = json!({ "NODE_NAME": "n-0", "INSTANCE_IPS": "10.0.0.1" });
         let id = "ztunnel~10.0.0.1~ztunnel-1.istio-system~istio-system.svc.cluster.local";
-        let proxy = Proxy::parse(id, metadata, Locality::default()).expect("a node id");
+        let proxy = Proxy::parse(id, metadata, Locality::default()).expect("the node id is valid");
         let id = self.engine.connect(Arc::new(proxy), Arc::new(Discard));
         for kind in [ResourceType::Address, ResourceType::Authorization] {
             self.engine.subscribe(
@@ -80,7 +80,7 @@ impl Plane {
     }
 }
 
-/// The objects of a text.
+/// Decodes the objects of a YAML text.
 fn changes(yaml: &str) -> Vec<Change> {
     let object = |decoded: navarch::api::decode::Decoded| match decoded.outcome {
         Outcome::Read { object, .. } => Change::Put(object),
@@ -111,7 +111,7 @@ fn pod(number: usize, ready: bool) -> String {
     .to_string()
 }
 
-/// All other objects of so many pods.
+/// All other objects of a mesh with so many pods.
 fn state(pods: usize) -> String {
     let mut text = String::new();
     let mut add = |object: serde_json::Value| {
@@ -147,7 +147,7 @@ fn state(pods: usize) -> String {
     text
 }
 
-/// The memory of this process, in bytes.
+/// The resident memory of this process, in bytes.
 fn memory() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     text.split(' ')
@@ -157,7 +157,7 @@ fn memory() -> usize {
         * 4096
 }
 
-/// Says what something took.
+/// Prints a measurement.
 fn say(what: &str, took: Duration, more: &str) {
     println!(
         "{what:<44} {:>10.3} ms  {more}",
@@ -228,7 +228,7 @@ fn main() {
     say("99 more", begun.elapsed(), "");
     let (settled, took) = plane.put(&pod(4711 % pods, false));
     say(
-        "a pod no longer ready, to 100",
+        "a pod becomes unready, to 100",
         took,
         &format!("{settled:?}"),
     );
@@ -249,7 +249,7 @@ fn main() {
     say("1,000 pods change at once", took, &format!("{settled:?}"));
 }
 
-/// A policy for some pods of the first namespace.
+/// A policy for some pods in the first namespace.
 fn policy(number: usize) -> String {
     json!({
         "apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy",

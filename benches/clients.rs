@@ -1,4 +1,4 @@
-//! A control plane in small, with as many sidecars as are asked for.
+//! A small control plane with any number of sidecars.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use navarch::push::resource::{Collection, ResourceType};
 
 use crate::world::{fine_grained_sidecar, host, sidecar};
 
-/// Counts what it is sent.
+/// Counts pushed collections.
 #[derive(Default)]
 pub(crate) struct Count(AtomicUsize);
 
@@ -23,7 +23,7 @@ impl Sink for Count {
     }
 }
 
-/// MeshState and engine.
+/// Mesh state and engine.
 pub(crate) struct Plane {
     state: MeshState,
     engine: Engine,
@@ -31,7 +31,7 @@ pub(crate) struct Plane {
 }
 
 impl Plane {
-    /// Started on these objects.
+    /// Creates one with these objects.
     pub(crate) fn new(changes: Vec<Change>) -> Self {
         let mut state = MeshState::new(Settings::default());
         state.apply(changes);
@@ -43,7 +43,7 @@ impl Plane {
         }
     }
 
-    /// Connects sidecars that ask for everything, the endpoints of all services included.
+    /// Connects sidecars that subscribe to everything, including the endpoints of all services.
     pub(crate) fn connect(&mut self, sidecars: usize, services: usize) {
         let everything = Interest {
             wildcard: true,
@@ -66,7 +66,7 @@ impl Plane {
         }
     }
 
-    /// Connects sidecars that take virtual hosts one by one, and ask for nothing but routes.
+    /// Connects sidecars that subscribe to routes alone, with on-demand virtual hosts (VHDS).
     pub(crate) fn connect_fine_grained(&mut self, sidecars: usize) {
         for n in 0..sidecars {
             let id = self
@@ -93,7 +93,7 @@ impl Plane {
         }
     }
 
-    /// Takes changes in and hands out what they make of the resources.
+    /// Applies changes and pushes the resources that differ.
     pub(crate) fn apply(&mut self, changes: Vec<Change>) -> Settled {
         let facts = self.state.apply(changes);
         if facts.is_empty() {
@@ -102,7 +102,7 @@ impl Plane {
         self.engine.apply(self.state.context(), facts)
     }
 
-    /// The same snapshot in an engine that knows no proxy yet.
+    /// A new engine with the same mesh state and without proxies.
     pub(crate) fn fresh(&self) -> Self {
         let mut state = MeshState::new(Settings::default());
         state.apply([]);
@@ -114,7 +114,7 @@ impl Plane {
         }
     }
 
-    /// How many collections were handed out.
+    /// The number of pushed collections.
     pub(crate) fn sent(&self) -> usize {
         self.sent.0.load(Ordering::Relaxed)
     }

@@ -1,6 +1,5 @@
-//! What the engine costs, from a change of the mesh to the last collection handed over: 1,000
-//! services of 10 endpoints, 200 VirtualServices and DestinationRules, up to 1,000 sidecars that
-//! are alike.
+//! The cost of the engine, from a change of the mesh to the last pushed collection: 1,000 services
+//! of 10 endpoints, 200 VirtualServices and DestinationRules, up to 1,000 identical sidecars.
 
 #![allow(
     missing_docs,
@@ -24,7 +23,7 @@ use world::{
     Size, destination_rule, mesh, pod, private_virtual_service, service, slice, virtual_service,
 };
 
-/// As in the server: the allocator is part of what things cost.
+/// The server's allocator, which is part of the cost.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -36,14 +35,14 @@ const SIZE: Size = Size {
     rules: 200,
 };
 
-/// From nothing to a snapshot.
+/// From an empty engine to the first snapshot.
 fn cold_start(c: &mut Criterion) {
     c.bench_function("cold start", |b| {
         b.iter_batched(|| mesh(SIZE), Plane::new, BatchSize::PerIteration)
     });
 }
 
-/// The first sidecar, and a thousandth that is like the others.
+/// The first sidecar, and the thousandth of identical ones.
 fn connect(c: &mut Criterion) {
     let plane = Plane::new(mesh(SIZE));
     c.bench_function("first sidecar", |b| {
@@ -62,7 +61,7 @@ fn connect(c: &mut Criterion) {
     });
 }
 
-/// One change after the other with all sidecars connected.
+/// Single changes while all sidecars are connected.
 fn changes(c: &mut Criterion) {
     let mut plane = Plane::new(mesh(SIZE));
     plane.connect(PROXIES, SERVICES);
@@ -108,7 +107,7 @@ fn changes(c: &mut Criterion) {
     });
 }
 
-/// A VirtualService changes, and all sidecars take virtual hosts one by one.
+/// A VirtualService changes while all sidecars use on-demand virtual hosts.
 fn fine_grained(c: &mut Criterion) {
     let mut plane = Plane::new(mesh(SIZE));
     plane.connect_fine_grained(PROXIES);

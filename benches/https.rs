@@ -1,5 +1,5 @@
-//! A client of the webhook port: as many connections as an API server might keep, each with one
-//! review after the other.
+//! A client of the webhook port with as many connections as an API server might keep, each of which
+//! sends one review at a time.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
@@ -20,22 +20,22 @@ use tokio_rustls::TlsConnector;
 
 use super::any_certificate;
 
-/// How many connections there are.
+/// The number of connections.
 const CONNECTIONS: u64 = 16;
-/// How long it may take until it is configured.
+/// How long the start may take, until the webhooks are configured.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running Navarch and its webhook port.
 pub(crate) struct Port {
     _navarch: Navarch,
     port: u16,
-    /// How long each review took.
+    /// The latency of each review.
     taken: Mutex<Vec<Duration>>,
-    /// What its configuration is read from.
+    /// The directory with its configuration.
     _folder: tempfile::TempDir,
 }
 
-/// Has one review answered.
+/// Sends one review and returns the response.
 async fn ask(
     client: &mut http1::SendRequest<Full<Bytes>>,
     path: &'static str,
@@ -45,8 +45,11 @@ async fn ask(
         .header("host", "localhost")
         .header("content-type", "application/json")
         .body(Full::new(body))
-        .expect("it is a request");
-    let answer = client.send_request(request).await.expect("it is answered");
+        .expect("the request is valid");
+    let answer = client
+        .send_request(request)
+        .await
+        .expect("the webhook responds");
     assert_eq!(answer.status(), 200);
     answer
         .into_body()
@@ -57,7 +60,7 @@ async fn ask(
 }
 
 impl Port {
-    /// Starts Navarch on an empty mesh, with injection as it comes.
+    /// Starts Navarch on an empty mesh with the default injection settings.
     pub(crate) async fn start() -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let port = ports::free()?;
@@ -67,7 +70,7 @@ impl Port {
         std::fs::write(inject.join("config"), "")?;
         std::fs::write(inject.join("values"), "")?;
 
-        // Injection is configured below the folder that it starts in.
+        // Navarch reads the injection settings from a directory below its working directory.
         let program = folder.path().join("navarch");
         let script = format!(
             "#!/bin/sh\ncd '{}' && exec {} \"$@\"\n",
@@ -82,7 +85,8 @@ impl Port {
             "--log-level=error".to_owned(),
         ];
 
-        // Its log, by which it would say which ports it chose, is not part of what is measured.
+        // The ports are fixed, so the log, which would name them, is discarded: writing it must not
+        // be measured.
         let navarch =
             Navarch::start_at(&program, &mesh, &arguments, &[], Addresses::free()?).await?;
         Ok(Self {
@@ -93,7 +97,7 @@ impl Port {
         })
     }
 
-    /// Waits until an answer says what is looked for.
+    /// Waits until a response contains a text.
     pub(crate) async fn wait_for(&self, path: &'static str, body: &Bytes, text: &str) {
         let mut client = self.connect().await.expect("the port is open");
         let end = Instant::now() + START_TIMEOUT;
@@ -105,13 +109,13 @@ impl Port {
             }
             assert!(
                 Instant::now() < end,
-                "{path} does not say {text:?} but {answer}"
+                "{path} has no {text:?} in its response {answer}"
             );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
-    /// How long it takes to have this many reviews answered.
+    /// The time that so many reviews take over all connections.
     pub(crate) async fn ask(&self, path: &'static str, body: &Bytes, times: u64) -> Duration {
         let mut clients = Vec::new();
         for _ in 0..CONNECTIONS {
@@ -139,7 +143,7 @@ impl Port {
         elapsed
     }
 
-    /// How long half of the reviews took at most, and 99 of 100, since this was last asked.
+    /// The median and the 99th percentile of the latency since the last call.
     pub(crate) fn percentiles(&self) -> (Duration, Duration) {
         let mut taken = std::mem::take(&mut *self.taken.lock());
         taken.sort_unstable();
@@ -152,7 +156,7 @@ impl Port {
         (at(50), at(99))
     }
 
-    /// One connection.
+    /// Opens one connection.
     async fn connect(&self) -> anyhow::Result<http1::SendRequest<Full<Bytes>>> {
         let config = any_certificate::client_config();
         let stream = TcpStream::connect(("127.0.0.1", self.port)).await?;

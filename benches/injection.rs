@@ -1,4 +1,4 @@
-//! What injecting a pod costs, from its JSON to the patch: with 1 and 20 containers, and with 200
+//! The cost of injecting a pod, from its JSON to the patch: with 1 and 20 containers, and with 200
 //! variables.
 
 #![allow(
@@ -16,7 +16,7 @@ use navarch::api::mesh::MeshConfig;
 use navarch::webhook::inject::{InjectRequest, Injector, InjectorInputs};
 use serde_json::{Value, json};
 
-/// As in the server: the allocator is part of what things cost.
+/// The server's allocator, which is part of the cost.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -57,7 +57,7 @@ fn pod(containers: usize, variables: usize) -> String {
     .to_string()
 }
 
-/// From the pod's bytes to the patch's bytes.
+/// Injects a pod: from its JSON to the JSON of the patch.
 fn inject(injector: &Injector, text: &str) -> String {
     let pod: Value = serde_json::from_str(text).unwrap();
     let request = InjectRequest {

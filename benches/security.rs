@@ -1,5 +1,5 @@
-//! What the mesh's own authority costs: certificates signed, TLS connections accepted, callers made
-//! out.
+//! The cost of the CA and of TLS: signing certificates, accepting TLS connections, authenticating
+//! callers.
 
 #![allow(
     missing_docs,
@@ -39,14 +39,14 @@ use serde_json::json;
 
 use bare_mesh::Mesh;
 
-/// As in the server: the allocator is part of what things cost.
+/// The server's allocator, which is part of the cost.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How long things last.
+/// The lifetime of certificates and tokens.
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// A root of its own.
+/// A self-signed CA.
 fn authority(key: KeyType) -> Authority {
     let now = SystemTime::now();
     Authority::new(
@@ -60,7 +60,7 @@ fn workload() -> Subject {
     Subject::Workload(Identity::parse("spiffe://cluster.local/ns/shop/sa/web").unwrap())
 }
 
-/// Requests read, checked and signed, one after the other: what a core does per second.
+/// Parsing, checking and signing CSRs one at a time: the throughput of one core.
 fn signing(c: &mut Criterion) {
     let mut group = c.benchmark_group("certificates");
     group.throughput(Throughput::Elements(1));
@@ -90,7 +90,7 @@ fn signing(c: &mut Criterion) {
     }
 }
 
-/// The server's TLS, and an authority to make clients' certificates with.
+/// The server's TLS configuration, and a CA that signs client certificates.
 fn server() -> (ServingTls, Arc<Authority>) {
     let (switch, current) = in_force(authority(KeyType::P256));
     let certificate = ServerCertificate::Issued(serving::host_names("istio-system", "", ""));
@@ -109,7 +109,7 @@ fn server() -> (ServingTls, Arc<Authority>) {
     (tls, switch.current())
 }
 
-/// Shakes hands in memory.
+/// Performs a handshake in memory.
 fn shake_hands(client: Arc<ClientConfig>, tls: &ServingTls) {
     let name = ServerName::try_from("istiod.istio-system.svc").unwrap();
     let mut client = ClientConnection::new(client, name).unwrap();
@@ -135,7 +135,7 @@ fn shake_hands(client: Arc<ClientConfig>, tls: &ServingTls) {
     }
 }
 
-/// Connections accepted, with what the client's half costs.
+/// Accepting connections; the client's half of the handshake is included.
 fn accepting(c: &mut Criterion) {
     let (tls, authority) = server();
     let mut roots = RootCertStore::empty();
@@ -161,7 +161,7 @@ fn accepting(c: &mut Criterion) {
         ("server alone", builder().with_no_client_auth()),
         ("mutual", mutual),
     ] {
-        // Every handshake is a whole one.
+        // Without resumption every handshake is a full one.
         config.resumption = rustls::client::Resumption::disabled();
         config.alpn_protocols = vec![b"h2".to_vec()];
         let config = Arc::new(config);
@@ -169,7 +169,7 @@ fn accepting(c: &mut Criterion) {
     }
 }
 
-/// An issuer's rule and a token of its.
+/// The JWT rule of an issuer, and one of its tokens.
 fn issuer() -> (JwtRule, String) {
     let key = KeyPair::generate().unwrap();
     let point = key.public_key_raw();
@@ -204,7 +204,7 @@ fn issuer() -> (JwtRule, String) {
     (rule, token)
 }
 
-/// Callers made out, request by request.
+/// Authenticating callers, one per request.
 fn admitting(c: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,6 +1,6 @@
-//! What an answer of the webhooks costs, without the network: good and broken objects of several
-//! kinds, alone and beside 200 VirtualServices, and pods; then how many a second there are over
-//! HTTPS, and the slowest of a hundred.
+//! The cost of a webhook response without the network: valid and invalid objects of several kinds,
+//! alone and beside 200 VirtualServices, and pods; then throughput and the 99th percentile over
+//! HTTPS.
 
 #![allow(
     missing_docs,
@@ -29,7 +29,7 @@ use navarch::webhook::verdict::validate;
 use navarch::webhook::{inject_review, validate_review};
 use serde_json::{Value, json};
 
-/// As in the server: the allocator is part of what things cost.
+/// The server's allocator, which is part of the cost.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -68,7 +68,7 @@ fn destination_rule() -> Value {
     })
 }
 
-/// A pod of this many containers and variables in each.
+/// A pod with so many containers, each with so many variables.
 fn pod(containers: usize, variables: usize) -> Value {
     let env = (0..variables)
         .map(|index| json!({ "name": format!("V{index}"), "value": "x" }))
@@ -91,7 +91,7 @@ fn validation(c: &mut Criterion) {
             &format!("o{index}"),
             &format!("host{index}"),
         ));
-        objects.put_any(other.object.expect("it can be read"));
+        objects.put_any(other.object.expect("the object can be decoded"));
     }
 
     let broken = virtual_service("v", "bad_host!");
@@ -114,7 +114,7 @@ fn validation(c: &mut Criterion) {
 /// `/inject`.
 fn injection(c: &mut Criterion) {
     let injector = Injector::new(&InjectorInputs::new(Arc::new(MeshConfig::istio_defaults())))
-        .expect("a default one");
+        .expect("the default configuration is valid");
     let mut group = c.benchmark_group("injection");
     group.throughput(Throughput::Elements(1));
     for (name, containers, variables) in [
@@ -129,7 +129,7 @@ fn injection(c: &mut Criterion) {
     }
 }
 
-/// `/validate` and `/inject` over HTTPS, from 16 connections; what the client costs is within.
+/// `/validate` and `/inject` over HTTPS on 16 connections; the client's cost is included.
 fn over_https(c: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)

@@ -1,4 +1,4 @@
-//! A mesh made to measure, for tests and benches: objects by number, proxies by number.
+//! Generates a mesh of any size for tests and benches: objects and proxies by number.
 
 #![allow(
     clippy::panic,
@@ -17,18 +17,18 @@ use serde_json::{Value, json};
 /// Namespaces over which the services are spread.
 pub(crate) const NAMESPACES: usize = 10;
 
-/// How large a mesh is.
+/// The size of a mesh.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     /// Kubernetes Services, one HTTP port each.
     pub(crate) services: usize,
-    /// Pods behind each.
+    /// Pods behind each Service.
     pub(crate) endpoints: usize,
-    /// VirtualServices for the first services, and as many DestinationRules.
+    /// The number of VirtualServices, for the first services, and of DestinationRules.
     pub(crate) rules: usize,
 }
 
-/// Reads an object. The generators write none that is refused.
+/// Decodes a generated object; generated objects are always valid.
 pub(crate) fn read(value: &Value) -> AnyObject {
     match decode_value(value) {
         (
@@ -42,7 +42,7 @@ pub(crate) fn read(value: &Value) -> AnyObject {
     }
 }
 
-/// An object to be put.
+/// The event that puts an object.
 fn put(value: &Value) -> Change {
     Change::Put(read(value))
 }
@@ -52,12 +52,12 @@ fn meta(namespace: &str, name: &str) -> Value {
     json!({ "name": name, "namespace": namespace, "creationTimestamp": "2026-01-01T00:00:00Z", "resourceVersion": "1" })
 }
 
-/// The namespace of the service of this number.
+/// The namespace of the service with this number.
 pub(crate) fn namespace(service: usize) -> String {
     format!("ns{}", service % NAMESPACES)
 }
 
-/// The host of the service of this number.
+/// The host of the service with this number.
 pub(crate) fn host(service: usize) -> String {
     format!("svc{service}.{}.svc.cluster.local", namespace(service))
 }
@@ -68,7 +68,7 @@ fn pod_ip(service: usize, endpoint: usize) -> String {
     format!("10.{}.{}.{}", 1 + (n >> 16), (n >> 8) & 255, n & 255)
 }
 
-/// The service of this number.
+/// The service with this number.
 pub(crate) fn service(n: usize) -> Change {
     put(&json!({
         "apiVersion": "v1", "kind": "Service", "metadata": meta(&namespace(n), &format!("svc{n}")),
@@ -80,7 +80,7 @@ pub(crate) fn service(n: usize) -> Change {
     }))
 }
 
-/// The pod of this number behind a service.
+/// A pod behind the service.
 pub(crate) fn pod(service: usize, n: usize) -> Change {
     let mut metadata = meta(&namespace(service), &format!("svc{service}-{n}"));
     metadata["labels"] =
@@ -95,7 +95,7 @@ pub(crate) fn pod(service: usize, n: usize) -> Change {
     }))
 }
 
-/// The endpoints of a service: its first pods.
+/// The EndpointSlice of a service with its first pods.
 pub(crate) fn slice(service: usize, endpoints: usize) -> Change {
     let mut metadata = meta(&namespace(service), &format!("svc{service}-x"));
     metadata["labels"] = json!({ "kubernetes.io/service-name": format!("svc{service}") });
@@ -112,7 +112,7 @@ pub(crate) fn slice(service: usize, endpoints: usize) -> Change {
     }))
 }
 
-/// The VirtualService for a service, which gives it this timeout.
+/// The VirtualService for a service, with a timeout in seconds.
 pub(crate) fn virtual_service(service: usize, seconds: usize) -> Change {
     put(&json!({
         "apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
@@ -124,7 +124,7 @@ pub(crate) fn virtual_service(service: usize, seconds: usize) -> Change {
     }))
 }
 
-/// A VirtualService of a namespace without proxies, seen there alone.
+/// A VirtualService that is exported to its own namespace alone, which has no proxies.
 pub(crate) fn private_virtual_service(seconds: usize) -> Change {
     let route = json!({ "timeout": format!("{}s", seconds + 1), "route": [{ "destination": { "host": host(0) } }] });
     put(&json!({
@@ -133,7 +133,7 @@ pub(crate) fn private_virtual_service(seconds: usize) -> Change {
     }))
 }
 
-/// The DestinationRule for a service, which allows it so many connections.
+/// The DestinationRule for a service, with a connection limit.
 pub(crate) fn destination_rule(service: usize, connections: usize) -> Change {
     put(&json!({
         "apiVersion": "networking.istio.io/v1", "kind": "DestinationRule",
@@ -160,12 +160,12 @@ pub(crate) fn mesh(size: Size) -> Vec<Change> {
     changes
 }
 
-/// The sidecar of this number: like all others but for name and address.
+/// The sidecar with this number: only name and address differ between sidecars.
 pub(crate) fn sidecar(n: usize) -> Arc<Proxy> {
     Arc::new(proxy(n, &json!({})))
 }
 
-/// The same on a delta stream, with virtual hosts one by one.
+/// The same sidecar on a delta stream, with on-demand virtual hosts.
 pub(crate) fn fine_grained_sidecar(n: usize) -> Arc<Proxy> {
     Arc::new(Proxy {
         uses_delta: true,
@@ -173,7 +173,7 @@ pub(crate) fn fine_grained_sidecar(n: usize) -> Arc<Proxy> {
     })
 }
 
-/// The sidecar of this number with more metadata.
+/// The sidecar with this number, with additional metadata.
 fn proxy(n: usize, more: &Value) -> Proxy {
     let ip = format!("10.200.{}.{}", n >> 8, n & 255);
     let mut metadata = json!({
@@ -185,5 +185,5 @@ fn proxy(n: usize, more: &Value) -> Proxy {
         metadata[key] = value.clone();
     }
     let node = format!("sidecar~{ip}~client-{n}.clients~clients.svc.cluster.local");
-    Proxy::parse(&node, metadata, Locality::default()).expect("the node is as Envoy writes it")
+    Proxy::parse(&node, metadata, Locality::default()).expect("the node is valid")
 }

@@ -1,4 +1,4 @@
-//! The lists that a namespace's user writes, each as long as is asked for.
+//! The lists that users of a namespace can write, each with a variable length.
 
 #![allow(
     clippy::indexing_slicing,
@@ -8,33 +8,33 @@
 
 use serde_json::{Value, json};
 
-/// Which proxy reads the objects.
+/// The proxy that uses the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
-    /// A sidecar in the namespace of the objects, with the labels `app: web`.
+    /// A sidecar in the objects' namespace with the label `app: web`.
     Sidecar,
-    /// A gateway there, with the labels `app: gate`.
+    /// A gateway in the objects' namespace with the label `app: gate`.
     Gateway,
 }
 
-/// A list that may grow.
+/// A list of variable length.
 #[derive(Clone, Copy)]
 pub(crate) struct Case {
-    /// What it is.
+    /// The list's path, and its context.
     pub(crate) name: &'static str,
-    /// Who reads it.
+    /// The proxy that uses it.
     pub(crate) reader: Reader,
-    /// How long it is at first in a test; four times as long must not cost much more than four
-    /// times as much.
+    /// The initial length in a test. The cost for four times the length must not be much more than
+    /// four times the cost.
     pub(crate) size: usize,
-    /// How long it may be at most, where something bounds it.
+    /// The maximum length, if it is limited.
     pub(crate) longest: usize,
-    /// The objects with a list of this length; in an odd `turn` one element is another than in an
-    /// even one.
+    /// The objects with a list of this length. The element in the middle depends on whether `turn`
+    /// is odd.
     pub(crate) objects: fn(usize, usize) -> Vec<Value>,
 }
 
-/// An object of the namespace.
+/// An object in the namespace.
 fn object(group: &str, kind: &str, name: &str, spec: Value) -> Value {
     let version = match (group, kind) {
         ("", _) => "v1".to_owned(),
@@ -60,7 +60,7 @@ fn list<T: Into<Value>>(length: usize, element: impl FnMut(usize) -> T) -> Value
     Value::Array((0..length).map(element).map(Into::into).collect())
 }
 
-/// The number of an element: the one in the middle is another in an odd turn.
+/// The number of an element; the element in the middle has another number in odd turns.
 fn number(n: usize, length: usize, turn: usize) -> usize {
     if n == length / 2 && turn % 2 == 1 {
         length + 1
@@ -69,12 +69,12 @@ fn number(n: usize, length: usize, turn: usize) -> usize {
     }
 }
 
-/// An address by number.
+/// An address for a number.
 fn address(n: usize) -> String {
     format!("10.{}.{}.{}", 1 + (n >> 16), (n >> 8) & 255, n & 255)
 }
 
-/// A ServiceEntry of one host, with other fields laid over.
+/// A ServiceEntry for one host, with these fields replaced.
 fn entry(fields: &[(&str, Value)]) -> Value {
     let mut spec = json!({
         "hosts": ["a.example.com"], "location": "MESH_INTERNAL", "resolution": "STATIC",
@@ -87,7 +87,7 @@ fn entry(fields: &[(&str, Value)]) -> Value {
     networking("ServiceEntry", "list", spec)
 }
 
-/// A VirtualService of the host of [`entry`], with other fields laid over; and that.
+/// The objects of [`entry`], and a VirtualService for its host with these fields replaced.
 fn virtual_service(fields: &[(&str, Value)]) -> Vec<Value> {
     let mut spec = json!({ "hosts": ["a.example.com"], "http": [{ "route": [{ "destination": { "host": "a.example.com" } }] }] });
     for (name, value) in fields {
@@ -100,7 +100,7 @@ fn route(prefix: &str) -> Value {
     json!({ "match": [{ "uri": { "prefix": prefix } }], "route": [{ "destination": { "host": "a.example.com" } }] })
 }
 
-/// A DestinationRule of the host of [`entry`], and that.
+/// The objects of [`entry`], and a DestinationRule for its host.
 fn rule(spec: &[(&str, Value)]) -> Vec<Value> {
     let mut all = json!({ "host": "a.example.com" });
     for (name, value) in spec {
@@ -109,7 +109,7 @@ fn rule(spec: &[(&str, Value)]) -> Vec<Value> {
     vec![entry(&[]), networking("DestinationRule", "list", all)]
 }
 
-/// A Gateway with these servers, a VirtualService for it, and the service behind.
+/// A Gateway with these servers, a VirtualService for it, and the destination service.
 fn gateway(servers: Value) -> Vec<Value> {
     let gateway = networking(
         "Gateway",
@@ -121,7 +121,7 @@ fn gateway(servers: Value) -> Vec<Value> {
     all
 }
 
-/// A Service with a pod behind it that has the address of the reader.
+/// A Service with one pod, which has the proxy's address.
 fn own_service(ports: Value) -> Vec<Value> {
     let mut pod = object(
         "",
@@ -136,19 +136,19 @@ fn own_service(ports: Value) -> Vec<Value> {
     vec![object("", "Service", "web", spec), pod]
 }
 
-/// The Service of the reader with one port.
+/// The proxy's Service with one port.
 fn web() -> Vec<Value> {
     own_service(json!([{ "name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP" }]))
 }
 
-/// The Service of the reader, and an object.
+/// The proxy's Service, and an object.
 fn beside_web(object: Value) -> Vec<Value> {
     let mut all = web();
     all.push(object);
     all
 }
 
-/// A pod by number with these labels.
+/// The pod with this number.
 fn pod(n: usize, ready: bool) -> Value {
     let mut pod = object(
         "",
@@ -162,7 +162,7 @@ fn pod(n: usize, ready: bool) -> Value {
     pod
 }
 
-/// A patch that adds a header to responses of routes.
+/// A patch that adds a response header to routes.
 fn patch(n: usize) -> Value {
     json!({ "applyTo": "HTTP_ROUTE", "match": { "context": "SIDECAR_OUTBOUND" }, "patch": {
         "operation": "MERGE", "value": { "response_headers_to_remove": [format!("h{n}")] } } })
@@ -177,7 +177,7 @@ mod routes;
 #[path = "services.rs"]
 mod services;
 
-/// Longer than any list here.
+/// For unlimited lists: longer than any list in a test.
 const LONG: usize = 1 << 20;
 
 pub(crate) fn all() -> impl Iterator<Item = &'static Case> {

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::{Case, LONG, Reader, list, number, object};
 
-/// The group of all kinds here but Services and pods.
+/// The API group of all kinds here except Services and pods.
 const GROUP: &str = "gateway.networking.k8s.io";
 
-/// One case for each list of this part.
+/// One case for each list of the Gateway API.
 pub(crate) const CASES: &[Case] = &[
     Case {
         name: "Gateway API: routes",
@@ -212,7 +212,7 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
-/// A Gateway for the reader, its Service, a backend, and these routes.
+/// A Gateway, its Service, a backend, and these routes.
 fn world(routes: impl IntoIterator<Item = Value>) -> Vec<Value> {
     let gateway = json!({
         "gatewayClassName": "istio", "addresses": [{ "type": "Hostname", "value": "gate.shop.svc.cluster.local" }],
@@ -253,7 +253,7 @@ fn service(name: &str, n: usize) -> Value {
     )
 }
 
-/// A route of all hosts at the Gateway, with other fields laid over.
+/// An HTTPRoute for all hosts of the Gateway, with these fields replaced.
 fn route(n: usize, fields: &[(&str, Value)]) -> Value {
     let mut spec =
         json!({ "parentRefs": [{ "name": "gate" }], "rules": [{ "backendRefs": backends(1) }] });
@@ -263,12 +263,12 @@ fn route(n: usize, fields: &[(&str, Value)]) -> Value {
     object(GROUP, "HTTPRoute", &format!("r{n}"), spec)
 }
 
-/// A rule for a path.
+/// A rule that matches a path.
 fn rule(n: usize) -> Value {
     json!({ "matches": [{ "path": { "type": "PathPrefix", "value": format!("/p{n}") } }], "backendRefs": backends(1) })
 }
 
-/// So many times the backend.
+/// The backend, repeated `n` times.
 fn backends(n: usize) -> Value {
     list(n, |_| json!({ "name": "backend", "port": 80 }))
 }

@@ -1,7 +1,8 @@
-//! How the cost of a list grows with its length, for every list that a namespace's user writes:
-//! each is doubled, and the growth printed. A factor of 2 is linear, 4 is quadratic.
+//! How the cost of a list grows with its length, for every list that users of a namespace can
+//! write: the length is doubled, and the ratio of the costs printed. A ratio of 2 is linear, 4 is
+//! quadratic.
 //!
-//! `cargo bench --bench growth -- FILTER [LENGTH]` measures the cases of which the name holds the
+//! `cargo bench --bench growth -- FILTER [LENGTH]` measures the cases whose names contain the
 //! filter.
 
 #![expect(clippy::print_stdout, reason = "a report")]
@@ -11,19 +12,19 @@ mod measure;
 
 use measure::{Cost, measure};
 
-/// As in the server: the allocator is part of what things cost.
+/// The server's allocator, which is part of the cost.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How often each is measured; the best counts.
+/// Runs per measurement; the fastest counts.
 const RUNS: usize = 2;
 
-/// Milliseconds.
+/// A duration in milliseconds.
 fn millis(time: std::time::Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
-/// The best of several runs.
+/// The lowest cost of several runs.
 fn best(case: &cases::Case, length: usize) -> Cost {
     let runs: Vec<Cost> = (0..RUNS).map(|_| measure(case, length)).collect();
     let least =

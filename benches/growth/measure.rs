@@ -1,4 +1,4 @@
-//! What a list costs: to be read, to be shown to a proxy, and when one of its elements changes.
+//! The cost of a list: to decode it, to translate it for a proxy, and to change one element.
 
 #![allow(
     clippy::panic,
@@ -29,20 +29,21 @@ use serde_json::{Value, json};
 
 use super::cases::{Case, Reader};
 
-/// What a list of one length costs, in processor time.
+/// The cost of a list of one length, in CPU time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
-    /// Decoding, validation, and taking it in.
+    /// Decoding, validating and applying the objects.
     pub(crate) read: Duration,
-    /// All that a proxy that subscribes to everything is sent, statuses of objects among it.
+    /// Computing all resources of a proxy that subscribes to everything, and the statuses of
+    /// objects.
     pub(crate) shown: Duration,
-    /// Another version of which one element differs, read, taken in, and shown to the proxy.
+    /// Decoding, applying and translating another version in which one element differs.
     pub(crate) edit: Duration,
-    /// What the edit did.
+    /// The engine's statistics of the edit.
     pub(crate) settled: Settled,
 }
 
-/// The processor time that this thread has used.
+/// The CPU time of this thread.
 fn used() -> Duration {
     let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("the usage of a thread is readable");
     let of = |value: nix::sys::time::TimeVal| {
@@ -54,21 +55,21 @@ fn used() -> Duration {
     of(usage.user_time()) + of(usage.system_time())
 }
 
-/// Runs something, and says how long this thread worked at it.
+/// Runs a closure, and returns its result and the CPU time of this thread.
 fn timed<T>(run: impl FnOnce() -> T) -> (T, Duration) {
     let before = used();
     let value = run();
     (value, used().saturating_sub(before))
 }
 
-/// Keeps nothing of what it is sent.
+/// Discards pushes.
 struct Discard;
 
 impl Sink for Discard {
     fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
 }
 
-/// Reads objects as the sources do.
+/// Decodes objects as the sources do.
 fn read(objects: &[Value]) -> Vec<Change> {
     let object = |value: &Value| -> AnyObject {
         match decode_value(value) {
@@ -92,7 +93,7 @@ fn read(objects: &[Value]) -> Vec<Change> {
     checked.map(Change::Put).collect()
 }
 
-/// The proxy that reads.
+/// The proxy of a case.
 fn proxy(reader: Reader) -> Arc<Proxy> {
     let (kind, app) = match reader {
         Reader::Sidecar => ("sidecar", "web"),
@@ -104,14 +105,12 @@ fn proxy(reader: Reader) -> Arc<Proxy> {
         "LABELS": { "app": app }, "NAME": "reader", "DNS_CAPTURE": "true",
     });
     let node = format!("{kind}~10.0.0.1~reader.shop~shop.svc.cluster.local");
-    Arc::new(
-        Proxy::parse(&node, metadata, Locality::default()).expect("the node is as Envoy writes it"),
-    )
+    Arc::new(Proxy::parse(&node, metadata, Locality::default()).expect("the node is valid"))
 }
 
-/// The route configurations that a listener asks for.
+/// The names of the RDS route configurations to which a listener refers.
 fn routes_of(body: &[u8]) -> Vec<String> {
-    let listener = Listener::decode(body).expect("the listeners were encoded here");
+    let listener = Listener::decode(body).expect("an encoded listener can be decoded");
     let chains = listener
         .filter_chains
         .into_iter()
@@ -133,7 +132,7 @@ fn routes_of(body: &[u8]) -> Vec<String> {
     names.collect()
 }
 
-/// What a list of this length costs.
+/// Measures the cost of a list of this length.
 pub(crate) fn measure(case: &Case, length: usize) -> Cost {
     let first = (case.objects)(length, 0);
     let second = (case.objects)(length, 1);
@@ -183,7 +182,7 @@ pub(crate) fn measure(case: &Case, length: usize) -> Cost {
         engine
     });
 
-    // Objects that are equal are not told of by sources.
+    // Sources send no event for objects that did not change.
     let changed = second
         .iter()
         .enumerate()

@@ -11,7 +11,7 @@ use super::{
     Case, LONG, Reader, beside_web, entry, list, networking, number, object, patch, security, web,
 };
 
-/// One case for each list of this part.
+/// One case for each list of these kinds.
 pub(crate) const CASES: &[Case] = &[
     Case {
         name: "Sidecar: egress hosts",

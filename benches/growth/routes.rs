@@ -12,7 +12,7 @@ use super::{
     virtual_service,
 };
 
-/// One case for each list of this part.
+/// One case for each list of these kinds.
 pub(crate) const CASES: &[Case] = &[
     Case {
         name: "VirtualService: hosts",

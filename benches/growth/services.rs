@@ -11,7 +11,7 @@ use super::{
     Case, LONG, Reader, address, entry, list, networking, number, object, own_service, pod, web,
 };
 
-/// One case for each list of this part.
+/// One case for each list of these kinds.
 pub(crate) const CASES: &[Case] = &[
     Case {
         name: "ServiceEntry: hosts",

@@ -1,4 +1,4 @@
-//! A server of the delta protocol that answers as it is told.
+//! A server of the delta protocol whose responses a closure computes.
 
 use std::ops::ControlFlow;
 
@@ -10,10 +10,10 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-/// What becomes of a request: its stream goes on, with an answer if there is one, or ends.
+/// The outcome of a request: the stream continues, with a response if there is one, or ends.
 pub(crate) type Answer = ControlFlow<(), Option<DeltaDiscoveryResponse>>;
 
-/// The server: asked for the answer to each request.
+/// The server; the closure returns the outcome of each request.
 #[derive(Clone, Debug)]
 pub(crate) struct Answering<F>(pub(crate) F);
 
@@ -30,7 +30,7 @@ where
         _: Request<Streaming<DiscoveryRequest>>,
     ) -> Result<Response<Self::StreamAggregatedResourcesStream>, Status> {
         Err(Status::unimplemented(
-            "only the delta protocol is spoken here",
+            "this server implements the delta protocol alone",
         ))
     }
 

@@ -1,20 +1,20 @@
-//! What resources of one kind make a proxy ask for of another: clusters for endpoints, listeners
-//! for routes.
+//! Subscriptions that follow from resources of another type: clusters refer to endpoints, listeners
+//! to routes.
 
 use crate::names::Id;
 
-/// What one resource asks for.
+/// The names to which one resource refers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Asks {
     #[default]
     Nothing,
-    /// One name, as nearly all do.
+    /// One name, which is by far the most frequent case.
     One(Id),
     Several(Box<[Id]>),
 }
 
 impl Asks {
-    /// For some names.
+    /// From a list of names.
     pub(crate) fn of(names: &[Id]) -> Self {
         match names {
             [] => Self::Nothing,
@@ -32,38 +32,39 @@ impl Asks {
     }
 }
 
-/// How much a name is asked for.
+/// The references to a name.
 #[derive(Clone, Copy, Debug, Default)]
 struct Want {
-    /// How many resources name it.
+    /// The number of resources that refer to it.
     times: u32,
-    /// Whether it has not come since the first did.
+    /// Whether no response has contained it since the first reference.
     is_missing: bool,
 }
 
-/// What the resources of one kind ask for. All is kept in rows by number: what a thousand proxies
-/// keep is not in the processor's memory, and a row costs one way to the machine's.
+/// The references of all resources of one type, in vectors indexed by number: the state of a
+/// thousand proxies does not fit into the CPU's cache, and an access to a vector costs one cache
+/// miss.
 #[derive(Debug, Default)]
 pub(crate) struct Asking {
-    /// What each resource asks for.
+    /// The references of each resource.
     asks: Vec<Asks>,
-    /// How much each name is asked for.
+    /// The references to each name.
     wants: Vec<Want>,
-    /// How many names have not come.
+    /// The number of names that no response has contained yet.
     missing: usize,
 }
 
-/// What changes in what is asked for.
+/// A change of the subscription.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Difference {
-    /// Names asked for now.
+    /// Names to subscribe to.
     pub(crate) more: Vec<Id>,
-    /// Names no longer asked for.
+    /// Names to unsubscribe from.
     pub(crate) less: Vec<Id>,
 }
 
 impl Asking {
-    /// A resource asks for other names now.
+    /// Replaces the references of a resource.
     pub(crate) fn replace(&mut self, resource: Id, asks: Asks, difference: &mut Difference) {
         let place = place(&mut self.asks, resource);
         if *place == asks {
@@ -90,7 +91,7 @@ impl Asking {
         }
     }
 
-    /// Something was said about names asked for.
+    /// A response contained these names, as resources or as removed.
     pub(crate) fn came(&mut self, names: impl Iterator<Item = Id>) {
         if self.missing == 0 {
             return;
@@ -107,12 +108,12 @@ impl Asking {
         }
     }
 
-    /// Whether nothing asked for is missing.
+    /// Whether responses have contained all names.
     pub(crate) fn is_complete(&self) -> bool {
         self.missing == 0
     }
 
-    /// All names asked for.
+    /// All names of the subscription.
     pub(crate) fn names(&self) -> impl Iterator<Item = Id> {
         (0..)
             .zip(&self.wants)
@@ -121,7 +122,7 @@ impl Asking {
     }
 }
 
-/// A number's place in a row, which grows where it is too short.
+/// The element at a number; the vector is extended if it is too short.
 pub(crate) fn place<T: Clone + Default>(row: &mut Vec<T>, number: Id) -> &mut T {
     let place = number as usize;
     if row.len() <= place {

@@ -1,5 +1,4 @@
-//! The changes whose way to the proxies is timed. Each leaves a text in a resource that no earlier
-//! one left.
+//! The changes whose propagation is measured. Each puts a new, unique text into a resource.
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -8,24 +7,25 @@ use serde_json::Value;
 use crate::kind::Kind;
 use crate::world::{self, Size};
 
-/// What changes.
+/// A kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum What {
     /// A service gets one more endpoint.
     Endpoint,
-    /// A VirtualService sets another header: of a host at the gateway, where there are any.
+    /// A VirtualService sets another response header: one for a host at the gateway, if the mesh
+    /// has any.
     VirtualService,
-    /// A DestinationRule sends another SNI.
+    /// A DestinationRule sets another SNI.
     DestinationRule,
-    /// A VirtualService that no proxy sees.
+    /// A VirtualService that is exported to a namespace without proxies.
     Unseen,
-    /// A file is written anew as it was.
+    /// A file is rewritten with the same content.
     Rewrite,
 }
 
 impl What {
-    /// All, in the order in which they are made.
+    /// All kinds, in the order in which they are made.
     pub(crate) const ALL: [Self; 5] = [
         Self::Endpoint,
         Self::VirtualService,
@@ -35,19 +35,18 @@ impl What {
     ];
 }
 
-/// An object to be written.
+/// An edited object.
 #[derive(Debug)]
 pub(crate) struct Edit {
     /// The object.
     pub(crate) value: Value,
-    /// Where its text is to be looked for, and the text; nowhere if it reaches nobody.
+    /// The types of resources that contain its text, and the text; `None` if it reaches no proxy.
     pub(crate) marker: Option<(Vec<Kind>, String)>,
 }
 
-/// The object of one change. Two turns are never alike.
+/// The object of one change. Each turn gives another object.
 pub(crate) fn object(size: &Size, what: What, turn: usize) -> Edit {
-    // Service 7 is one that has a VirtualService and a DestinationRule in all but the smallest
-    // meshes.
+    // Service 7 has a VirtualService and a DestinationRule in all but the smallest meshes.
     let n = 7 % size.services.max(1);
 
     match what {

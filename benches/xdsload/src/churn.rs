@@ -1,4 +1,4 @@
-//! Change without end: what a server does over time, not once.
+//! Continuous change, to measure the server over time.
 
 use std::time::Duration;
 
@@ -12,32 +12,32 @@ use crate::tally::{Counts, between};
 use crate::target::Target;
 use crate::world;
 
-/// What the server used at one moment of the churn.
+/// The server's resource usage at one moment of the churn.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Moment {
-    /// Seconds since its begin.
+    /// Seconds since the churn began.
     pub(crate) at: f64,
-    /// What the server has used.
+    /// The server's total usage.
     pub(crate) usage: Option<Usage>,
 }
 
-/// What a time of churn showed.
+/// The result of a churn.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ChurnResult {
-    /// How long it took, in seconds.
+    /// The duration in seconds.
     pub(crate) seconds: f64,
-    /// Changes made.
+    /// The number of changes.
     pub(crate) changes: u64,
-    /// What the server used meanwhile, some hundred moments at most.
+    /// The server's usage over time, at most some hundred samples.
     pub(crate) moments: Vec<Moment>,
-    /// What came to the proxies.
+    /// What the proxies received.
     pub(crate) counts: Counts,
 }
 
 /// Changes endpoints and, every tenth time, a VirtualService, at the plan's rate.
 ///
 /// # Errors
-/// When a file cannot be written or the server not be measured.
+/// If a file cannot be written, or the server cannot be measured.
 pub(crate) async fn run(run: &Run, target: &Target) -> Result<ChurnResult> {
     let size = &run.plan.size;
     let total = Duration::from_secs(run.plan.churn);

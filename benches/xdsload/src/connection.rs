@@ -1,5 +1,5 @@
-//! A connection to the server, read and written in the task of its proxy: of a thousand proxies,
-//! each wake-up of one task by another is paid by the server as well, which shares the machine.
+//! A connection to the server, read and written in the task of its proxy: with a thousand proxies,
+//! wake-ups between tasks would cost the server CPU as well, as both share the machine.
 
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
@@ -14,14 +14,14 @@ use tokio::net::TcpStream;
 use crate::grpc::Outbox;
 use crate::http2::{ServerBytes, Session, frame};
 
-/// Bytes read at once, into the stack: what lies there is warm, whereas a buffer of each proxy's
-/// own would not be.
+/// Size of the read buffer. It is on the stack, which stays in the CPU's cache, unlike a buffer per
+/// proxy.
 const READ: usize = 32 << 10;
 
 /// Why a connection stops reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// Whoever took the last message wants no more for now.
+    /// The consumer of the last message wants no more for now.
     Enough,
     /// The stream has ended.
     Ended,
@@ -31,21 +31,21 @@ pub(crate) enum Stop {
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: TcpStream,
-    /// What is said on it.
+    /// The HTTP/2 session.
     session: Session,
-    /// Bytes to be written. Nothing is allocated while there are none.
+    /// Bytes to write; not allocated while there are none.
     out: Vec<u8>,
-    /// How many of them are.
+    /// How many of them are written.
     written: usize,
-    /// Bytes read, but not taken in.
+    /// Bytes that are read but not parsed.
     rest: Vec<u8>,
 }
 
 impl Connection {
-    /// Connects, and makes ready to call a method with the first messages.
+    /// Connects, and prepares the call of a method with its first messages.
     ///
     /// # Errors
-    /// When nobody listens.
+    /// If the connection is refused.
     pub(crate) async fn open(server: SocketAddr, method: &str, first: &Outbox) -> Result<Self> {
         let socket = TcpStream::connect(server)
             .await
@@ -63,11 +63,11 @@ impl Connection {
         })
     }
 
-    /// Writes what is to be written and reads what is there; gives each message to `take`, which
-    /// may answer.
+    /// Writes pending bytes, reads available bytes, and passes each message to `take`, which may
+    /// add requests.
     ///
     /// # Errors
-    /// When the connection breaks, the server does not speak gRPC, or `take` fails.
+    /// If the connection breaks, the server's bytes are not gRPC, or `take` fails.
     pub(crate) fn poll(
         &mut self,
         context: &mut Context<'_>,
@@ -87,8 +87,8 @@ impl Connection {
             }
             let mut bytes = [const { MaybeUninit::uninit() }; READ];
             let mut buffer = ReadBuf::uninit(&mut bytes);
-            // A read that does not fill the buffer says that there is no more: the next asks
-            // nobody.
+            // A read that does not fill the buffer has emptied the socket: skip the system call
+            // that would return `WouldBlock`.
             ready!(Pin::new(&mut self.socket).poll_read(context, &mut buffer))?;
             if buffer.filled().is_empty() {
                 return Poll::Ready(Ok(Stop::Ended));
@@ -97,7 +97,7 @@ impl Connection {
         }
     }
 
-    /// Takes bytes in.
+    /// Parses bytes.
     fn hear(
         &mut self,
         mut bytes: &[u8],
@@ -117,7 +117,7 @@ impl Connection {
         Ok(stop)
     }
 
-    /// Writes as much as the socket takes.
+    /// Writes as much as the socket accepts.
     fn write(&mut self, context: &mut Context<'_>) -> Result<()> {
         while let Some(rest) = self.out.get(self.written..).filter(|rest| !rest.is_empty()) {
             match Pin::new(&mut self.socket).poll_write(context, rest)? {
@@ -132,13 +132,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes leave of the server, as far as that can be said at once.
+    /// Sends RST_STREAM and GOAWAY, if that is possible without waiting.
     pub(crate) fn close(self) {
-        // Behind half a frame, it would not be understood.
+        // Behind half a frame, the server could not parse them.
         if self.written == 0 && self.out.is_empty() {
             let mut farewell = Vec::new();
             frame::put_farewell(&mut farewell);
-            // A server that is gone needs no farewell.
+            // If the server is gone, this fails, which does no harm.
             let _ = self.socket.try_write(&farewell);
         }
     }

@@ -1,4 +1,4 @@
-//! The delta protocol, as Envoy speaks it.
+//! The delta protocol, as Envoy implements it.
 
 use navarch_proto::envoy::config::core::v3::Node;
 use prost::Message;
@@ -9,36 +9,36 @@ use crate::kind::Kind;
 use crate::names::Names;
 use crate::wire::{self, Response};
 
-/// Fields of a `DeltaDiscoveryRequest`.
+/// Field numbers of a `DeltaDiscoveryRequest`.
 mod field {
-    /// Who asks.
+    /// `node`.
     pub(super) const NODE: u8 = 1;
-    /// What for.
+    /// `type_url`.
     pub(super) const TYPE_URL: u8 = 2;
-    /// Names asked for from now on.
+    /// `resource_names_subscribe`.
     pub(super) const SUBSCRIBE: u8 = 3;
-    /// Names no longer asked for.
+    /// `resource_names_unsubscribe`.
     pub(super) const UNSUBSCRIBE: u8 = 4;
-    /// Versions held from an earlier stream, by name.
+    /// `initial_resource_versions`.
     pub(super) const VERSIONS: u8 = 5;
-    /// The response that is answered.
+    /// `response_nonce`.
     pub(super) const NONCE: u8 = 6;
-    /// Why it is refused.
+    /// `error_detail`.
     pub(super) const ERROR: u8 = 7;
 }
 
 /// One stream.
 #[derive(Debug, Default)]
 pub(crate) struct Delta {
-    /// Whether listeners have been asked for.
+    /// Whether it has subscribed to listeners.
     listens: bool,
-    /// Whether virtual hosts have been asked for.
+    /// Whether it has subscribed to virtual hosts.
     takes_hosts: bool,
 }
 
 impl Delta {
-    /// The first requests of a stream: clusters, and, where something is held from an earlier one,
-    /// all that it watched.
+    /// The first requests of a stream: clusters, and after a reconnect all types with their
+    /// resources.
     pub(crate) fn open(
         &mut self,
         node: &Node,
@@ -78,7 +78,7 @@ impl Delta {
         ] {
             let is_requested = match kind {
                 Kind::Clusters => false,
-                // Without a name, they would ask for all.
+                // Without names, the request would be a wildcard subscription.
                 Kind::Endpoints | Kind::Routes => is_back && follower.wanted(kind).next().is_some(),
                 Kind::Listeners => is_back,
                 Kind::VirtualHosts => self.takes_hosts,
@@ -89,7 +89,7 @@ impl Delta {
         }
     }
 
-    /// Refuses a response, for this reason.
+    /// Rejects a response with this error (NACK).
     pub(crate) fn refuse(kind: Kind, response: &Response<'_>, error: &[u8], outbox: &mut Outbox) {
         outbox.message(|out| {
             wire::put(out, field::TYPE_URL, kind.type_url().as_bytes());
@@ -98,7 +98,7 @@ impl Delta {
         });
     }
 
-    /// Takes a response in and answers; how many resources it took away.
+    /// Applies and acknowledges a response, and returns how many resources it removed.
     pub(crate) fn answer(
         &mut self,
         kind: Kind,

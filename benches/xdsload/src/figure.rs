@@ -1,4 +1,4 @@
-//! One figure with its goal, and the table of all.
+//! Measured figures with their goals, and their table.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Figure {
-    /// What was measured.
+    /// The description of the measurement.
     pub(crate) what: String,
     pub(crate) value: f64,
     pub(crate) unit: &'static str,
-    /// What it may be at the most; `None` where it stands beside another figure.
+    /// The maximum; `None` for figures without a goal.
     pub(crate) goal: Option<f64>,
 }
 
 impl Figure {
-    /// A figure that may be so large.
+    /// A figure with a maximum.
     pub(crate) fn with_goal(
         what: impl Into<String>,
         value: f64,
@@ -46,22 +46,22 @@ impl Figure {
     }
 }
 
-/// The middle one of some values; of an even number, the upper of the two.
+/// The median; of an even number of values, the upper of the two.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// A time in milliseconds.
+/// A duration in milliseconds.
 pub(crate) fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Writes the figures with their details to `<name>.json` and `<name>.md` in a folder; gives the
-/// text of the latter.
+/// Writes the figures with their details to `<name>.json` and `<name>.md` in a directory, and
+/// returns the text of the latter.
 ///
 /// # Errors
-/// When the folder cannot be written to.
+/// If the directory cannot be written to.
 pub(crate) fn report(
     results: &Path,
     name: &str,
@@ -79,7 +79,7 @@ pub(crate) fn report(
     Ok(table)
 }
 
-/// All figures for people, in Markdown.
+/// The table of all figures in Markdown.
 fn table(figures: &[Figure]) -> String {
     let mut text = "| what | figure | goal | |\n| --- | --- | --- | --- |\n".to_owned();
 

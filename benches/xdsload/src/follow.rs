@@ -1,54 +1,54 @@
-//! What a simulated proxy holds and asks for: CDS names the EDS resources, LDS the RDS ones, as
-//! with Envoy.
+//! The resources and subscriptions of a simulated proxy: clusters of CDS refer to EDS resources,
+//! listeners of LDS to RDS ones, as with Envoy.
 //!
-//! Pure state: responses go in, requests come out. [`crate::delta`] and [`crate::state`] put it on
-//! the wire.
+//! Pure state: it takes responses and returns changes of subscriptions. [`crate::delta`] and
+//! [`crate::state`] encode them.
 
 use rustc_hash::FxHashSet;
 
 use crate::asking::{Asking, Asks, Difference, place};
 use crate::kind::Kind;
-use crate::names::{Id, NOTHING, Names};
+use crate::names::{Id, Names, UNASSIGNED};
 use crate::peek;
 use crate::wire::ReceivedResource;
 
-/// What a proxy holds.
+/// The state of a proxy.
 #[derive(Debug, Default)]
 pub(crate) struct Follower {
-    /// The kinds that have been answered.
+    /// The types for which a response has arrived.
     answered: [bool; 5],
-    /// Whether a route configuration says that its virtual hosts come one by one.
+    /// Whether a route configuration has `vhds`.
     has_vhds: bool,
-    /// What clusters ask of EDS.
+    /// The subscriptions to EDS, by cluster.
     endpoints: Asking,
-    /// What listeners ask of RDS.
+    /// The subscriptions to RDS, by listener.
     routes: Asking,
-    /// The versions of all it holds by kind, each in the place of its name's number.
+    /// The versions of all resources by type, indexed by the number of the name.
     held: [Vec<Id>; 5],
 }
 
-/// What a response takes away.
+/// The resources that a response removes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Gone<'a> {
-    /// Resources of these names.
+    /// Resources with these names.
     These(&'a [&'a [u8]]),
-    /// All that it does not hold.
+    /// All that it does not contain.
     Others,
 }
 
-/// What a response changes.
+/// The effects of a response.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Turn {
-    /// The kind of which a proxy asks for other names now; `None` if it does not.
+    /// The type whose subscription changes; `None` if none does.
     pub(crate) kind: Option<Kind>,
-    /// Those names.
+    /// The change of that subscription.
     pub(crate) names: Difference,
-    /// How many resources it took away.
+    /// How many resources it removed.
     pub(crate) removed: usize,
 }
 
 impl Follower {
-    /// Takes in resources that came, and what is gone.
+    /// Applies a response.
     pub(crate) fn take(
         &mut self,
         names: &Names,
@@ -72,7 +72,7 @@ impl Follower {
             for id in &gone {
                 held.get_mut(*id as usize)
                     .into_iter()
-                    .for_each(|version| *version = NOTHING);
+                    .for_each(|version| *version = UNASSIGNED);
             }
         }
 
@@ -114,7 +114,7 @@ impl Follower {
         }
     }
 
-    /// What it holds of a kind besides some.
+    /// The resources of a type except these.
     fn others(&self, kind: Kind, these: &[(Id, Id)]) -> Vec<Id> {
         let these: FxHashSet<Id> = these.iter().map(|(id, _)| *id).collect();
         self.held(kind)
@@ -123,43 +123,43 @@ impl Follower {
             .collect()
     }
 
-    /// Whether all it knows to ask for has been answered.
+    /// Whether every subscription has been answered.
     pub(crate) fn is_synced(&self) -> bool {
         let hosts = !self.has_vhds || self.is_answered(Kind::VirtualHosts);
         let complete = self.endpoints.is_complete() && self.routes.is_complete();
         complete && self.is_answered(Kind::Clusters) && self.is_answered(Kind::Listeners) && hosts
     }
 
-    /// Whether it is time to ask for virtual hosts: Envoy does once, at the first route
-    /// configuration that says so.
+    /// Whether to subscribe to virtual hosts. Envoy does so once, at the first route configuration
+    /// with `vhds`.
     pub(crate) fn wants_hosts(&self) -> bool {
         self.has_vhds
     }
 
-    /// Whether it is time to ask for listeners: Envoy does when its clusters have their endpoints.
+    /// Whether to subscribe to listeners. Envoy does so when its clusters have their endpoints.
     pub(crate) fn wants_listeners(&self) -> bool {
         self.is_answered(Kind::Clusters) && self.endpoints.is_complete()
     }
 
-    /// Whether a response of a kind has come on this stream.
+    /// Whether a response of a type has arrived on this stream.
     fn is_answered(&self, kind: Kind) -> bool {
         self.answered.get(kind.index()).copied().unwrap_or(false)
     }
 
-    /// The stream ended: all must be answered again.
+    /// The stream ended: every subscription must be answered again.
     pub(crate) fn restart(&mut self) {
         self.answered = [false; 5];
     }
 
-    /// Names and versions that it holds of a kind.
+    /// Names and versions of the resources of a type.
     pub(crate) fn held(&self, kind: Kind) -> impl Iterator<Item = (Id, Id)> {
         let versions = self.held.get(kind.index()).into_iter().flatten().copied();
         (0..)
             .zip(versions)
-            .filter(|(_, version)| *version != NOTHING)
+            .filter(|(_, version)| *version != UNASSIGNED)
     }
 
-    /// Names that it asks for of a kind; none where it asks for all there are.
+    /// The names in the subscription to a type; empty for wildcard subscriptions.
     pub(crate) fn wanted(&self, kind: Kind) -> impl Iterator<Item = Id> {
         let asking = match kind {
             Kind::Endpoints => Some(&self.endpoints),
@@ -170,8 +170,8 @@ impl Follower {
     }
 }
 
-/// What each of the resources that came asks for of a kind, and behind them nothing for what is
-/// gone.
+/// The references of each received resource to another type, followed by empty ones for removed
+/// resources.
 fn requested_by(
     names: &Names,
     target: Kind,
@@ -207,7 +207,7 @@ mod tests {
 
     use super::*;
 
-    /// A cluster that asks for the endpoints of `service`.
+    /// A cluster with the EDS service name `service`.
     fn cluster(service: &str) -> Vec<u8> {
         let config = cluster::EdsClusterConfig {
             service_name: service.to_owned(),
@@ -255,7 +255,7 @@ mod tests {
             (vec![b"x".to_vec()], none.clone())
         );
 
-        // One of two moves on: what both asked for is still wanted.
+        // One of two clusters changes its reference; the other still refers to the old name.
         let turn = proxy.take(
             &names,
             Kind::Clusters,
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!((proxy.held(Kind::Clusters).count(), turn.removed), (1, 1));
 
         proxy.take(&names, Kind::Listeners, &[], Gone::Others);
-        assert!(!proxy.is_synced(), "y has not come");
+        assert!(!proxy.is_synced(), "y has not arrived");
         assert_eq!(
             proxy.take(
                 &names,
@@ -317,7 +317,7 @@ mod tests {
                 removed: 2,
                 ..Turn::default()
             },
-            "b still asks for x"
+            "b still refers to x"
         );
 
         let turn = proxy.take(&names, Kind::Clusters, &[], Gone::Others);

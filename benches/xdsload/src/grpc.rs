@@ -1,25 +1,26 @@
-//! Messages of gRPC in a stream of bytes: five bytes ahead of each say how long it is.
+//! gRPC messages in a stream of bytes: a prefix of five bytes has the length of each.
 
 use std::borrow::Cow;
 
 use anyhow::{Result, ensure};
 
-/// A message may be as large as Envoy takes it.
+/// Maximum size of a message: Envoy's limit.
 const MAX_MESSAGE: usize = 512 << 20;
-/// What goes ahead of a message: whether it is compressed, and its length.
+/// Size of the prefix: a byte for compression, and the length.
 const PREFIX: usize = 5;
-/// What is set aside at once for a message that comes in parts; a longer one grows.
-const AHEAD: usize = 64 << 20;
+/// Maximum size of the buffer that is reserved for a message in several parts; it grows for longer
+/// messages.
+const MAX_RESERVED: usize = 64 << 20;
 
-/// Messages to be sent, one after the other.
+/// Messages to send, concatenated.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox(Vec<u8>);
 
 impl Outbox {
-    /// Adds what `write` appends as one message.
+    /// Appends one message; `write` encodes it.
     pub(crate) fn message(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         if self.0.is_empty() {
-            // As much as an acknowledgement needs.
+            // The size of a typical acknowledgement.
             self.0.reserve(256);
         }
         self.0.extend_from_slice(&[0; PREFIX]);
@@ -33,29 +34,28 @@ impl Outbox {
         }
     }
 
-    /// The messages as they go on the wire.
+    /// The encoded messages.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// Finds the messages in bytes that come cut anywhere.
+/// Splits bytes into messages, in whatever pieces the bytes arrive.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
-    /// What came of the bytes ahead of the next message.
+    /// The received part of the next prefix.
     prefix: [u8; PREFIX],
-    /// How many they are.
+    /// Its length.
     count: usize,
-    /// What came of the message; empty where it comes in one piece.
+    /// The received part of the message; unused if a message arrives in one piece.
     gathered: Vec<u8>,
 }
 
 impl Inbox {
-    /// Takes bytes from the front of `input`: all of them, or as many as make one more message
-    /// whole.
+    /// Consumes bytes from the front of `input`: all of them, or up to the end of the next message.
     ///
     /// # Errors
-    /// When a message is compressed or too long.
+    /// If a message is compressed or too long.
     pub(crate) fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Cow<'a, [u8]>>> {
         if let Some(open) = self.prefix.get_mut(self.count..) {
             let part = take(input, open.len());
@@ -87,7 +87,7 @@ impl Inbox {
         }
 
         if self.gathered.is_empty() && !input.is_empty() {
-            self.gathered.reserve_exact(length.min(AHEAD));
+            self.gathered.reserve_exact(length.min(MAX_RESERVED));
         }
 
         let part = take(input, missing);
@@ -99,7 +99,7 @@ impl Inbox {
     }
 }
 
-/// Takes up to so many bytes from the front.
+/// Removes up to `most` bytes from the front.
 pub(crate) fn take<'a>(input: &mut &'a [u8], most: usize) -> &'a [u8] {
     let all = *input;
     let (part, rest) = all.split_at_checked(most).unwrap_or((all, &[]));
@@ -133,7 +133,7 @@ mod tests {
             assert_eq!(
                 (inbox.count, inbox.gathered.capacity()),
                 (0, 0),
-                "nothing is kept"
+                "no partial message is left"
             );
         }
     }

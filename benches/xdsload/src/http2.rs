@@ -1,9 +1,9 @@
-//! One gRPC stream on an HTTP/2 connection of its own, as seen by the client: bytes go in, messages
-//! and bytes come out.
+//! The client's side of an HTTP/2 connection with one gRPC stream: it consumes the server's bytes
+//! and returns messages and bytes to send.
 //!
-//! Own code, since a load tool must cost next to nothing per message beside the server that it
-//! shares a machine with, and general clients keep state for many streams per connection. No I/O
-//! here: that is [`crate::connection`].
+//! A load tool must cost next to nothing per message, as it shares a machine with the server, and
+//! general clients keep state for many streams per connection. So this is own code. It does no I/O:
+//! that is [`crate::connection`].
 
 pub(crate) mod frame;
 #[cfg(test)]
@@ -20,15 +20,15 @@ use frame::{
     Type, WINDOW,
 };
 
-/// The most that a window may ever hold.
+/// The maximum size of a flow-control window (RFC 9113, 6.9.1).
 const MAX_WINDOW: i64 = 0x7fff_ffff;
 
-/// What bytes of the server said.
+/// The result of parsing bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ServerBytes<'a> {
-    /// A whole message.
+    /// A complete message.
     Message(Cow<'a, [u8]>),
-    /// No more messages: all bytes are taken.
+    /// All bytes are consumed; there is no further message.
     Nothing,
     /// The stream has ended.
     Ended,
@@ -37,51 +37,51 @@ pub(crate) enum ServerBytes<'a> {
 /// The client's side of a connection.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// Where in the server's frames the next byte belongs.
+    /// The state of the parser of frames.
     reading: Reading,
-    /// The messages in them.
+    /// The messages of the stream.
     inbox: Inbox,
-    /// Bytes of content that came since the server was last allowed more.
+    /// Bytes of DATA frames since the last WINDOW_UPDATE.
     consumed: u32,
-    /// What goes to the server.
+    /// DATA frames to the server.
     outflow: Outflow,
 }
 
-/// Where in the server's frames one is.
+/// The state of the parser of frames.
 #[derive(Debug)]
 enum Reading {
     Head {
-        /// What came of it.
+        /// The received part of it.
         bytes: [u8; HEAD],
-        /// How many those are.
+        /// The length of that part.
         count: usize,
     },
-    /// Before the byte that says how much padding there is.
+    /// Before the padding length.
     Padding {
-        /// Bytes behind that one.
+        /// Bytes behind it.
         left: usize,
-        /// Whether the stream ends with them.
+        /// Whether END_STREAM is set.
         ends: bool,
     },
     Content {
-        /// Bytes of it that have not come.
+        /// Bytes that have not arrived yet.
         left: usize,
         /// Bytes of padding behind it.
         padding: usize,
-        /// Whether the stream ends with them.
+        /// Whether END_STREAM is set.
         ends: bool,
     },
-    /// In what nobody needs.
+    /// In content that is ignored.
     Skipped {
-        /// Bytes of it that have not come.
+        /// Bytes that have not arrived yet.
         left: usize,
-        /// Whether the stream ends with them.
+        /// Whether END_STREAM is set.
         ends: bool,
     },
-    /// In a frame that says something about the connection.
+    /// In a control frame, such as SETTINGS.
     Control {
         head: Head,
-        /// What came of its payload.
+        /// The received part of the payload.
         payload: Vec<u8>,
     },
 }
@@ -95,7 +95,7 @@ impl Reading {
 }
 
 impl Session {
-    /// Opens the stream by the call of a method; what has to be said for that is appended to `out`.
+    /// Opens the connection and calls a method on its stream; appends the bytes to send to `out`.
     pub(crate) fn open(server: SocketAddr, method: &str, out: &mut Vec<u8>) -> Self {
         frame::put_opening(out, server, method);
         Self {
@@ -106,16 +106,17 @@ impl Session {
         }
     }
 
-    /// Appends messages to `out`, in frames; what the server does not take yet waits.
+    /// Appends messages to `out` in DATA frames; what exceeds the window is queued.
     pub(crate) fn send(&mut self, messages: &[u8], out: &mut Vec<u8>) {
         self.outflow.send(messages, out);
     }
 
-    /// Takes bytes of the server from the front of `input`, up to the end of the next message or of
-    /// the stream. What has to be answered, and what the server takes now, is appended to `out`.
+    /// Consumes bytes of the server from the front of `input`, up to the end of the next message or
+    /// of the stream. Appends to `out` acknowledgements, and queued messages that the windows now
+    /// permit.
     ///
     /// # Errors
-    /// When the bytes are not HTTP/2 or gRPC, or the server broke off.
+    /// If the bytes are not valid HTTP/2 or gRPC, or the server ended the connection with an error.
     pub(crate) fn next<'a>(
         &mut self,
         input: &mut &'a [u8],
@@ -144,7 +145,7 @@ impl Session {
                     let padding = usize::from(*padding);
                     let left = left
                         .checked_sub(padding)
-                        .context("more padding than there is of the frame")?;
+                        .context("the padding is longer than the frame")?;
                     self.reading = Reading::Content {
                         left,
                         padding,
@@ -197,7 +198,7 @@ impl Session {
         }
     }
 
-    /// What comes behind a head.
+    /// The state after a frame header.
     fn begin(&mut self, head: Head, out: &mut Vec<u8>) -> Result<Reading> {
         let Head {
             length,
@@ -216,7 +217,7 @@ impl Session {
             Type::Data => {
                 ensure!(
                     stream == STREAM,
-                    "content of stream {stream}, which nobody opened"
+                    "content of stream {stream}, which is not open"
                 );
                 self.consume(u32::try_from(length)?, out);
 
@@ -246,7 +247,7 @@ impl Session {
         })
     }
 
-    /// Content came; allows the server more of it once half of what it may send is used up.
+    /// Counts received content, and sends a WINDOW_UPDATE once half of the window is used.
     fn consume(&mut self, bytes: u32, out: &mut Vec<u8>) {
         self.consumed += bytes;
         if self.consumed >= WINDOW / 2 {
@@ -256,7 +257,7 @@ impl Session {
         }
     }
 
-    /// Takes in what the server says about the connection; true if the stream has ended.
+    /// Handles a control frame; true if the stream has ended.
     fn control(&mut self, head: Head, payload: &[u8], out: &mut Vec<u8>) -> Result<bool> {
         let acknowledged = head.flags & ACK != 0;
 
@@ -294,11 +295,8 @@ impl Session {
                     .first_chunk()
                     .map_or(0, |last| u32::from_be_bytes(*last) & 0x7fff_ffff);
                 let code = code(payload.get(4..).unwrap_or_default());
-                // Without an error, the streams that it knows may come to their ends.
-                ensure!(
-                    code == 0,
-                    "the server broke off the connection, with {code}"
-                );
+                // After GOAWAY without an error, streams up to the last stream id may complete.
+                ensure!(code == 0, "the server closed the connection, with {code}");
                 return Ok(last < STREAM);
             }
             Type::Settings | Type::Reset | Type::Data | Type::Headers | Type::Other(_) => {}
@@ -308,24 +306,23 @@ impl Session {
     }
 }
 
-/// The code of an error at the front of a payload.
+/// The error code at the front of a payload.
 fn code(payload: &[u8]) -> u32 {
     payload
         .first_chunk()
         .map_or(0, |code| u32::from_be_bytes(*code))
 }
 
-/// What goes to the server, no faster than it allows.
+/// DATA frames to the server, subject to flow control.
 #[derive(Debug)]
 struct Outflow {
-    /// Bytes of content that the stream may still send; below 0 after the server has taken leave
-    /// back.
+    /// The stream's window; negative after the server has reduced the initial window.
     stream: i64,
-    /// Those that the connection may.
+    /// The connection's window.
     connection: i64,
-    /// Those that a stream begins with.
+    /// The initial window of a stream.
     initial: i64,
-    /// What must wait.
+    /// Content that waits for a window.
     waiting: Vec<u8>,
 }
 
@@ -342,7 +339,7 @@ impl Default for Outflow {
 }
 
 impl Outflow {
-    /// Appends content to `out`, in frames, behind all that waits; the rest waits.
+    /// Appends content to `out` in frames behind queued content; the rest is queued.
     fn send(&mut self, content: &[u8], out: &mut Vec<u8>) {
         let sent = match self.waiting.is_empty() {
             true => self.put(content, out),
@@ -352,7 +349,7 @@ impl Outflow {
             .extend_from_slice(content.get(sent..).unwrap_or_default());
     }
 
-    /// Appends what waited to `out`, as far as it may go now.
+    /// Appends queued content to `out`, as far as the windows permit.
     fn flush(&mut self, out: &mut Vec<u8>) {
         if self.waiting.is_empty() {
             return;
@@ -365,7 +362,7 @@ impl Outflow {
         }
     }
 
-    /// Appends as much of the content as may go; how much that was.
+    /// Appends as much of the content as the windows permit, and returns its length.
     fn put(&mut self, content: &[u8], out: &mut Vec<u8>) -> usize {
         let mut rest = content;
         while !rest.is_empty() {
@@ -382,8 +379,7 @@ impl Outflow {
         content.len() - rest.len()
     }
 
-    /// The server says anew what a stream begins with, which holds for those that have begun as
-    /// well.
+    /// Applies a new initial window size, which also changes the windows of open streams.
     fn resize(&mut self, initial: u32) -> Result<()> {
         let initial = i64::from(initial);
         ensure!(
@@ -396,9 +392,9 @@ impl Outflow {
         Ok(())
     }
 
-    /// The server allows more.
+    /// Applies a WINDOW_UPDATE.
     fn widen(&mut self, stream: u32, bytes: u32) -> Result<()> {
-        ensure!(bytes > 0, "a window that is widened by nothing");
+        ensure!(bytes > 0, "a window update of 0 bytes");
         let window = match stream {
             0 => &mut self.connection,
             STREAM => &mut self.stream,

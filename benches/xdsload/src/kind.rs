@@ -1,6 +1,6 @@
-//! The types of resources that a simulated proxy follows.
+//! The resource types to which a simulated proxy subscribes.
 
-/// A type of resources.
+/// A resource type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// CDS.
@@ -16,7 +16,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// All, in the order of their numbers.
+    /// All types, by index.
     pub(crate) const ALL: [Self; 5] = [
         Self::Clusters,
         Self::Endpoints,
@@ -25,12 +25,12 @@ impl Kind {
         Self::VirtualHosts,
     ];
 
-    /// Its place among them.
+    /// The index of the type.
     pub(crate) fn index(self) -> usize {
         self as usize
     }
 
-    /// The type on the wire.
+    /// The type URL.
     pub(crate) fn type_url(self) -> &'static str {
         match self {
             Self::Clusters => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
@@ -41,14 +41,14 @@ impl Kind {
         }
     }
 
-    /// The type by its name on the wire; `None` for those that nobody here asked for.
+    /// The type with a type URL; `None` for types to which proxies do not subscribe.
     pub(crate) fn of(type_url: &[u8]) -> Option<Self> {
         Self::ALL
             .into_iter()
             .find(|kind| kind.type_url().as_bytes() == type_url)
     }
 
-    /// How people call it.
+    /// The short name in reports.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Clusters => "clusters",

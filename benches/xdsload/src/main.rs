@@ -43,7 +43,7 @@ use clap::{Parser, Subcommand};
 use run::{Plan, Run};
 use world::Size;
 
-/// As in the servers that are measured: what the proxies cost must not hide what the server does.
+/// The servers' allocator: the cost of the proxies must stay small beside the server's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -51,34 +51,34 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[derive(Debug, Parser)]
 #[command(name = "xdsload", version)]
 struct Args {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     command: Command,
 }
 
-/// What to do.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Writes a mesh, as a directory of YAML or into an API server.
+    /// Writes a generated mesh, as a directory of YAML or into an API server.
     Generate {
-        /// Where to.
+        /// The destination.
         #[command(flatten)]
         place: target::Where,
-        /// How large it is.
+        /// The size of the mesh.
         #[command(flatten)]
         size: Size,
     },
     /// Connects proxies, makes changes, prints a JSON object and a table.
     Run {
-        /// What to run.
+        /// The plan of the run.
         #[command(flatten)]
         plan: Box<Plan>,
-        /// Where to write the JSON object instead, with the table beside it as `.md`.
+        /// The file for the JSON object, with the table beside it as `.md`; stdout by default.
         #[arg(long)]
         out: Option<PathBuf>,
     },
-    /// Serves what one proxy got from a server again to any number of proxies, at next to no cost:
-    /// what `run` needs against it is what the proxies themselves cost.
+    /// Records the responses of a server to one proxy, and sends them to any number of proxies at
+    /// next to no cost: what `run` costs against this server is the cost of the proxies themselves.
     Replay(replay::Plan),
 }
 

@@ -1,4 +1,4 @@
-//! Names and versions as numbers: thousands of proxies hold the same ones.
+//! Interns names and versions as numbers: thousands of proxies have the same ones.
 
 use bytes::Bytes;
 use parking_lot::{RwLock, RwLockReadGuard};
@@ -7,21 +7,21 @@ use rustc_hash::FxHashMap;
 use crate::kind::Kind;
 use crate::wire::ReceivedResource;
 
-/// A name of a kind, or a version, by number: a small one, by which proxies keep what they know of
-/// it in a row.
+/// The number of a name within its type, or of a version. Numbers are small, so that proxies can
+/// use them as indices of vectors.
 pub(crate) type Id = u32;
 
-/// The number that nothing has.
-pub(crate) const NOTHING: Id = 0;
+/// The number that is never assigned.
+pub(crate) const UNASSIGNED: Id = 0;
 
-/// All names met so far. Shared by all proxies.
+/// All names so far, shared by all proxies.
 #[derive(Debug, Default)]
 pub(crate) struct Names(RwLock<Texts>);
 
 /// The texts of all numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Texts {
-    /// Names by kind.
+    /// Names by type.
     names: [Table; 5],
     versions: Table,
 }
@@ -29,14 +29,14 @@ pub(crate) struct Texts {
 /// Texts by number and numbers by text.
 #[derive(Debug, Default)]
 struct Table {
-    /// The number of each.
+    /// The number of each text.
     ids: FxHashMap<Bytes, Id>,
-    /// Each; the first has number 1.
+    /// The texts; the first has number 1.
     texts: Vec<Bytes>,
 }
 
 impl Names {
-    /// The numbers of some names of a kind, in their order.
+    /// The numbers of names of a type, in the same order.
     pub(crate) fn ids(&self, kind: Kind, names: &[&[u8]]) -> Vec<Id> {
         if names.is_empty() {
             return Vec::new();
@@ -54,7 +54,7 @@ impl Names {
         names.iter().map(|name| table.id(name)).collect()
     }
 
-    /// The numbers of the names and versions of resources, in their order.
+    /// The numbers of the names and versions of resources, in the same order.
     pub(crate) fn numbers(&self, kind: Kind, came: &[ReceivedResource<'_>]) -> Vec<(Id, Id)> {
         {
             let texts = self.0.read();
@@ -81,31 +81,31 @@ impl Names {
             .collect()
     }
 
-    /// The texts, for as long as the guard is held.
+    /// The texts, locked while the guard exists.
     pub(crate) fn texts(&self) -> RwLockReadGuard<'_, Texts> {
         self.0.read()
     }
 }
 
 impl Texts {
-    /// The name of a number.
+    /// The name with a number.
     pub(crate) fn name(&self, kind: Kind, id: Id) -> &[u8] {
         self.of(kind)
             .map(|table| table.text(id))
             .unwrap_or_default()
     }
 
-    /// The version of a number.
+    /// The version with a number.
     pub(crate) fn version(&self, id: Id) -> &[u8] {
         self.versions.text(id)
     }
 
-    /// The names of a kind.
+    /// The names of a type.
     fn of(&self, kind: Kind) -> Option<&Table> {
         self.names.get(kind.index())
     }
 
-    /// The names of a kind, to add some.
+    /// The names of a type, mutable.
     fn of_mut(&mut self, kind: Kind) -> &mut Table {
         let [clusters, endpoints, listeners, routes, hosts] = &mut self.names;
         match kind {
@@ -124,7 +124,7 @@ impl Table {
         self.ids.get(text).copied()
     }
 
-    /// The number of a text, a new one where it has none.
+    /// The number of a text, a new one if it has none.
     fn id(&mut self, text: &[u8]) -> Id {
         if let Some(id) = self.known(text) {
             return id;
@@ -173,7 +173,11 @@ mod tests {
         );
 
         assert_eq!(
-            (texts.version(1), texts.version(NOTHING), texts.version(7)),
+            (
+                texts.version(1),
+                texts.version(UNASSIGNED),
+                texts.version(7)
+            ),
             (&b"v"[..], &b""[..], &b""[..])
         );
     }

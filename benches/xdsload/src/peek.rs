@@ -1,14 +1,14 @@
-//! The few fields of Envoy's resources that tell a client what to ask for next, read without
+//! Reads the few fields of Envoy's resources that decide a client's next subscriptions, without
 //! decoding the rest.
 
 use anyhow::Result;
 
 use crate::wire::{Fields, Value};
 
-/// The end of the type of an HTTP connection manager.
+/// The end of the type URL of an HTTP connection manager.
 const CONNECTION_MANAGER: &[u8] = b"http_connection_manager.v3.HttpConnectionManager";
 
-/// Gives `take` each text or message of a field.
+/// Passes each length-delimited value of a field to `take`.
 fn each<'a>(message: &'a [u8], field: u64, mut take: impl FnMut(&'a [u8])) -> Result<()> {
     let mut fields = Fields(message);
     while let Some(read) = fields.read()? {
@@ -20,15 +20,17 @@ fn each<'a>(message: &'a [u8], field: u64, mut take: impl FnMut(&'a [u8])) -> Re
     Ok(())
 }
 
-/// The text or message of a field; `None` where it is not there, or the bytes are no message.
+/// The length-delimited value of a field; `None` if it is absent, or the bytes are not a valid
+/// message.
 fn one(message: &[u8], field: u64) -> Option<&[u8]> {
     let mut found = None;
     each(message, field, |value| found = Some(value)).ok()?;
     found
 }
 
-/// The name of a resource of the state-of-the-world protocol, which only its content tells: field 1
-/// of clusters, listeners, route configurations, and endpoint sets, where it comes first.
+/// The name of a resource in the state-of-the-world protocol, which has it in the content only:
+/// field 1 of clusters, listeners, route configurations and endpoint sets. It is usually the first
+/// encoded field.
 pub(crate) fn name_of(content: &[u8]) -> &[u8] {
     match Fields(content).read() {
         Ok(Some((1, Value::Bytes(name)))) => name,
@@ -36,8 +38,8 @@ pub(crate) fn name_of(content: &[u8]) -> &[u8] {
     }
 }
 
-/// What an `envoy.config.cluster.v3.Cluster` asks EDS for; `None` where its endpoints come another
-/// way.
+/// The EDS service name of an `envoy.config.cluster.v3.Cluster`; `None` for clusters of other
+/// types.
 pub(crate) fn endpoints_of(cluster: &[u8]) -> Option<&[u8]> {
     /// `Cluster.DiscoveryType.EDS`.
     const EDS: u64 = 3;
@@ -63,19 +65,18 @@ pub(crate) fn endpoints_of(cluster: &[u8]) -> Option<&[u8]> {
     })
 }
 
-/// Whether an `envoy.config.route.v3.RouteConfiguration` says that its virtual hosts come one by
-/// one (`vhds`).
+/// Whether an `envoy.config.route.v3.RouteConfiguration` has on-demand virtual hosts (`vhds`).
 pub(crate) fn has_vhds(routes: &[u8]) -> bool {
     one(routes, 9).is_some()
 }
 
-/// Appends the route configurations that an `envoy.config.listener.v3.Listener` asks RDS for: those
-/// of the connection managers among the filters of its chains, the default one included.
+/// Appends the RDS names of an `envoy.config.listener.v3.Listener`: those of the connection
+/// managers in all filter chains, including the default one.
 pub(crate) fn routes_of<'a>(listener: &'a [u8], found: &mut Vec<&'a [u8]>) {
     let mut chains = Vec::new();
     let mut filters = Vec::new();
 
-    // What is no listener asks for nothing.
+    // An invalid listener refers to no routes.
     let _ = each(listener, 3, |chain| chains.push(chain));
     chains.extend(one(listener, 25));
     for chain in chains {

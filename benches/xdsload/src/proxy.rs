@@ -1,5 +1,4 @@
-//! One simulated proxy: a connection of its own, a stream, and what it holds over the streams that
-//! it has.
+//! One simulated proxy: a connection with one stream at a time, and state that outlives streams.
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -22,58 +21,58 @@ use crate::refuse::Refusals;
 use crate::talk::{Protocol, ProxyStreams};
 use crate::tally::Tally;
 
-/// How long to wait before a stream that ended is opened anew.
+/// The delay before a stream that ended is opened again.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// What all proxies are told to do.
+/// The state that all proxies must reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Be connected; a new number means to connect anew.
+    /// Be connected; a new number means to reconnect.
     Connected(u32),
     /// End.
     Ended,
 }
 
-/// What all proxies share.
+/// Shared by all proxies.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) server: SocketAddr,
-    /// How they talk.
+    /// The protocol.
     pub(crate) protocol: Protocol,
-    /// Names by number.
+    /// Interned names.
     pub(crate) names: Names,
-    /// What they have seen.
+    /// What they have received.
     pub(crate) tally: Tally,
-    /// What they have refused; `None` where they take everything.
+    /// The rejected responses; `None` if they reject none.
     pub(crate) refusals: Option<Refusals>,
-    /// What they shall do.
+    /// The state that they must reach.
     pub(crate) phase: watch::Receiver<Phase>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Proxy {
-    /// What it shares with the others.
+    /// Shared with the other proxies.
     pub(crate) shared: Arc<Shared>,
     pub(crate) number: usize,
-    /// What it says it is.
+    /// Its node.
     pub(crate) node: Node,
-    /// How long it lets each response lie before it reads on.
+    /// The delay before it handles each response.
     pub(crate) pause: Duration,
 }
 
-/// What one proxy has said and heard.
+/// The state of a proxy that outlives its streams.
 #[derive(Debug)]
 struct Memory {
-    /// What it holds.
+    /// Its resources and subscriptions.
     follower: Follower,
-    /// What it says.
+    /// The state of the protocol.
     talk: ProxyStreams,
-    /// Whether it has come into sync on this stream.
+    /// Whether it has been in sync on this stream.
     is_synced: bool,
 }
 
 impl Proxy {
-    /// Connects, follows, and connects anew, until it shall end.
+    /// Connects, subscribes, and reconnects, until the phase is `Ended`.
     pub(crate) async fn run(self) {
         let talk = ProxyStreams::new(self.shared.protocol);
         let mut memory = Memory {
@@ -94,10 +93,10 @@ impl Proxy {
         }
     }
 
-    /// One stream, on a connection of its own, until there is something new to do.
+    /// Runs one stream on a new connection until the phase changes.
     ///
     /// # Errors
-    /// When it ends by itself.
+    /// If the stream ends by itself.
     async fn stream(&self, memory: &mut Memory, phase: &mut watch::Receiver<Phase>) -> Result<()> {
         let mut outbox = Outbox::default();
         memory.talk.open(
@@ -112,8 +111,8 @@ impl Proxy {
         drop(outbox);
         let now = phase.clone();
 
-        // Whoever was asked to wake this task does so; to ask each time that something comes would
-        // cost more than what comes.
+        // Register the waker once: polling a new `changed()` for every message would cost more than
+        // the message itself.
         let mut phase_changed = pin!(unconstrained(phase.changed()));
         let mut registered_waker: Option<Waker> = None;
 
@@ -150,10 +149,10 @@ impl Proxy {
         }
     }
 
-    /// Takes a response in, and answers.
+    /// Handles a response.
     ///
     /// # Errors
-    /// When it is none.
+    /// If `body` is not a discovery response.
     fn hear(
         &self,
         body: &[u8],

@@ -1,6 +1,5 @@
-//! What becomes of a change that proxies refuse, as Envoy refuses what it cannot take: a
-//! VirtualService is edited so that its effect is refused, and it is timed until every proxy holds
-//! again what it was before.
+//! Changes that proxies reject: a VirtualService is edited so that Envoy would reject the resulting
+//! resource, and the time is measured until every proxy has the previous version again.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,48 +16,49 @@ use crate::tally::{moment, times};
 use crate::target::Target;
 use crate::world;
 
-/// What proxies refuse: each resource that holds this.
+/// Proxies reject every resource that contains this text.
 const REFUSED: &str = "refused-by-load";
-/// What they take in its place.
+/// The text of accepted edits.
 const TAKEN: &str = "taken-by-load";
-/// For how many times as long as the last turn took it is waited before the next, where the server
-/// has to try what is refused.
+/// The pause before the next turn, in multiples of the last turn's duration, if the server must
+/// find the rejected object by trial.
 const REST: f64 = 10.0;
-/// The pause between two looks at whether all are well.
-const LOOK: Duration = Duration::from_micros(500);
+/// How often the state of the proxies is polled.
+const POLL_INTERVAL: Duration = Duration::from_micros(500);
 
-/// What proxies have refused since an edit, and when they came to hold what was before it.
+/// The responses that proxies rejected since an edit, and when the proxies recovered.
 #[derive(Debug)]
 pub(crate) struct Refusals {
-    /// Moments are counted from here.
+    /// The origin of moments.
     start: Instant,
     refused: Finder<'static>,
     taken: Finder<'static>,
-    /// The proxies whose last response of the kind was refused.
+    /// Whether a proxy rejected the last response of the type.
     refusing: Vec<AtomicBool>,
-    /// How many they are.
+    /// How many proxies did.
     count: AtomicUsize,
-    /// How often something was refused.
+    /// The number of NACKs.
     nacks: AtomicU64,
-    /// When the first was; 0 until then.
+    /// The moment of the first NACK; 0 until then.
     first: AtomicU64,
-    /// When each proxy was well again; 0 until then.
+    /// The moment when each proxy recovered; 0 until then.
     well: Vec<AtomicU64>,
 }
 
-/// One edit that was refused.
+/// The result of one rejected edit.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Refused {
-    /// From the edit to the first NACK, in milliseconds.
+    /// Milliseconds from the edit to the first NACK.
     pub(crate) first_nack: f64,
-    /// From the first NACK until each proxy that refused it was sent what was before, and took it.
+    /// From the first NACK until each proxy that sent one has received and accepted the previous
+    /// version.
     pub(crate) well: Spread,
-    /// Responses that were refused in all.
+    /// The number of NACKs.
     pub(crate) nacks: u64,
 }
 
 impl Refusals {
-    /// Nobody has refused anything.
+    /// The initial state: no response is rejected yet.
     pub(crate) fn new(proxies: usize) -> Self {
         Self {
             start: Instant::now(),
@@ -72,7 +72,7 @@ impl Refusals {
         }
     }
 
-    /// Whether a proxy refuses a response.
+    /// Whether a proxy rejects a response.
     pub(crate) fn refuses(&self, proxy: usize, body: &[u8]) -> bool {
         let Some(refusing) = self.refusing.get(proxy) else {
             return false;
@@ -80,7 +80,7 @@ impl Refusals {
 
         if self.refused.find(body).is_some() {
             let now = moment(self.start);
-            // It fails where another was first.
+            // The exchange fails if another proxy was the first.
             _ = self
                 .first
                 .compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
@@ -103,12 +103,12 @@ impl Refusals {
         false
     }
 
-    /// Whether something was refused, and everybody who refused it is well again.
+    /// Whether there was a NACK, and every proxy that sent one has recovered.
     fn is_over(&self) -> bool {
         self.first.load(Ordering::Relaxed) > 0 && self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Forgets what was refused.
+    /// Returns to the initial state.
     fn reset(&self) {
         self.nacks.store(0, Ordering::Relaxed);
         self.first.store(0, Ordering::Relaxed);
@@ -118,7 +118,7 @@ impl Refusals {
     }
 }
 
-/// What a client says that refuses resources of these names, in Envoy's words.
+/// The error text of a NACK for these resources, in Envoy's words.
 pub(crate) fn words(kind: Kind, names: &[&[u8]]) -> String {
     let names: Vec<_> = names
         .iter()
@@ -131,16 +131,17 @@ pub(crate) fn words(kind: Kind, names: &[&[u8]]) -> String {
     )
 }
 
-/// Has an edit refused as often as the plan repeats changes, each on top of one that all take.
+/// Makes an edit that is rejected, as often as the plan repeats changes, each after an edit that is
+/// accepted.
 ///
 /// # Errors
-/// When an edit cannot be written, is not refused, or not everybody is well again in time.
+/// If an edit cannot be written or is not rejected, or a proxy does not recover in time.
 pub(crate) async fn run(run: &Run, target: &Target, refusals: &Refusals) -> Result<Vec<Refused>> {
     let size = &run.plan.size;
     let proxies = run.plan.proxies;
     let refused = 7 % size.services.max(1);
 
-    // Those that change with it are the first others, each of which has a VirtualService.
+    // The objects that change together with it are the first others with a VirtualService.
     let others: Vec<usize> = (0..size.virtual_services)
         .filter(|n| *n != refused)
         .collect();
@@ -162,8 +163,8 @@ pub(crate) async fn run(run: &Run, target: &Target, refusals: &Refusals) -> Resu
     let mut all: Vec<Refused> = Vec::new();
 
     for turn in 1..=run.plan.repeat {
-        // After what was tried on proxies the server rests in proportion: each turn is to be like
-        // the first.
+        // The server pauses its trials in proportion to their cost; wait, so that each turn starts
+        // like the first.
         if let Some(Refused { well, .. }) = all.last().filter(|_| among > 0) {
             sleep(Duration::from_secs_f64(REST * well.last / 1e3)).await;
         }
@@ -178,10 +179,10 @@ pub(crate) async fn run(run: &Run, target: &Target, refusals: &Refusals) -> Resu
         while marker.count() < proxies {
             ensure!(
                 Instant::now() < deadline,
-                "{} of {proxies} proxies have what is good",
+                "{} of {proxies} proxies have recovered",
                 marker.count()
             );
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
 
         run.quiet().await;
@@ -196,9 +197,9 @@ pub(crate) async fn run(run: &Run, target: &Target, refusals: &Refusals) -> Resu
                 let nacks = refusals.nacks.load(Ordering::Relaxed);
                 ensure!(
                     Instant::now() < deadline,
-                    "{count} proxies hold what they refused, after {nacks} NACKs"
+                    "{count} proxies did not recover, after {nacks} NACKs"
                 );
-                sleep(LOOK).await;
+                sleep(POLL_INTERVAL).await;
             }
             run.quiet().await;
             if refusals.is_over() {

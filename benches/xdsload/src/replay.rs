@@ -1,5 +1,5 @@
-//! A server that costs nothing: it keeps what one proxy was sent, and sends the same to whoever
-//! asks.
+//! A server that costs next to nothing: it records the responses to one proxy, and sends them to
+//! every client.
 
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -24,24 +24,25 @@ use crate::names::Names;
 use crate::run::sample_node;
 use crate::talk::{Protocol, ProxyStreams};
 
-/// What to replay.
+/// The options of `replay`.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Plan {
-    /// The server to take the responses from.
+    /// The server whose responses are recorded.
     #[arg(long, default_value = "127.0.0.1:15010")]
     from: SocketAddr,
-    /// Where to serve them.
+    /// The address to listen on.
     #[arg(long, default_value = "127.0.0.1:15110")]
     listen: SocketAddr,
 }
 
-/// First responses by type.
+/// First responses by type URL.
 type Tape = FxHashMap<String, DeltaDiscoveryResponse>;
 
-/// Takes the responses of one proxy that comes into sync, and serves them until it is ended.
+/// Records the responses to one proxy until it is in sync, and serves them until the process is
+/// stopped.
 ///
 /// # Errors
-/// When the server cannot be reached, or the address not be listened on.
+/// If the server cannot be reached, or the address cannot be bound.
 pub(crate) async fn run(plan: Plan) -> Result<()> {
     let tape = record(plan.from).await?;
     let listener = TcpListener::bind(plan.listen)
@@ -60,7 +61,7 @@ pub(crate) async fn run(plan: Plan) -> Result<()> {
     let tape = Arc::new(tape);
     let service =
         AggregatedDiscoveryServiceServer::new(Answering(move |request: &DeltaDiscoveryRequest| {
-            // What acknowledges a response asks for none.
+            // An acknowledgement gets no response.
             let response = request
                 .response_nonce
                 .is_empty()
@@ -78,7 +79,7 @@ pub(crate) async fn run(plan: Plan) -> Result<()> {
     Ok(())
 }
 
-/// Follows a server as one proxy until it is in sync.
+/// Subscribes to a server as one proxy until it is in sync.
 async fn record(from: SocketAddr) -> Result<Tape> {
     let mut client = AggregatedDiscoveryServiceClient::connect(format!("http://{from}"))
         .await
@@ -112,7 +113,7 @@ async fn record(from: SocketAddr) -> Result<Tape> {
     while !follower.is_synced() {
         let message = tokio::time::timeout(Duration::from_secs(60), responses.message()).await;
         let response = message
-            .context("the server says no more, and is not done")??
+            .context("no further response arrived, and the proxy is not in sync")??
             .context("the server ended the stream")?;
         let body = response.encode_to_vec();
         let mut answers = Outbox::default();

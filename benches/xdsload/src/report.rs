@@ -1,4 +1,4 @@
-//! What a run showed: JSON for tools, tables for people.
+//! The results of a run: JSON for tools, tables for people.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -14,21 +14,21 @@ use crate::talk::Protocol;
 use crate::tally::Counts;
 use crate::world::Size;
 
-/// Times of many proxies, in milliseconds.
+/// A distribution over proxies, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Spread {
-    /// How many proxies.
+    /// The number of proxies.
     pub(crate) count: usize,
     pub(crate) first: f64,
-    /// Half of them.
+    /// The median.
     pub(crate) p50: f64,
-    /// All but one in a hundred.
+    /// The 99th percentile.
     pub(crate) p99: f64,
     pub(crate) last: f64,
 }
 
 impl Spread {
-    /// Of times in order.
+    /// From sorted times.
     pub(crate) fn of(times: &[Duration]) -> Self {
         let at = |percent: usize| {
             let index = (times.len().saturating_sub(1) * percent).div_ceil(100);
@@ -46,76 +46,76 @@ impl Spread {
     }
 }
 
-/// All proxies came into sync.
+/// The result of bringing all proxies into sync.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Connected {
-    /// When each was.
+    /// The time of each proxy.
     pub(crate) times: Spread,
-    /// CPU of the server meanwhile.
+    /// The server's CPU time meanwhile.
     pub(crate) cpu_seconds: Option<f64>,
-    /// What came.
+    /// What the proxies received.
     pub(crate) counts: Counts,
 }
 
-/// A change was made.
+/// The result of a change.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Changed {
     pub(crate) what: What,
-    /// When each proxy had it.
+    /// The time at which each proxy received it.
     pub(crate) times: Spread,
-    /// CPU of the server, until all was quiet.
+    /// The server's CPU time until responses stopped.
     pub(crate) cpu_seconds: Option<f64>,
-    /// What came.
+    /// What the proxies received.
     pub(crate) counts: Counts,
 }
 
-/// All of a run.
+/// The results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) size: Size,
     pub(crate) protocol: Protocol,
     pub(crate) proxies: usize,
-    /// The server before anybody connected.
+    /// The server before any proxy connected.
     pub(crate) before: Option<Usage>,
-    /// All came into sync.
+    /// The first sync.
     pub(crate) first_sync: Connected,
-    /// The server then.
+    /// The server when all were in sync.
     pub(crate) in_sync: Option<Usage>,
     pub(crate) changes: Vec<Changed>,
-    /// All came back.
+    /// The reconnect of all proxies.
     pub(crate) reconnect: Option<Connected>,
-    /// Change without end.
+    /// The churn.
     pub(crate) churn: Option<ChurnResult>,
-    /// Edits that were refused.
+    /// Edits that were rejected.
     pub(crate) refused: Vec<Refused>,
     /// The server at the end.
     pub(crate) after: Option<Usage>,
     /// Streams that ended by themselves.
     pub(crate) broken: u64,
-    /// Responses of kinds that nobody asked for.
+    /// Responses of types without a subscription.
     pub(crate) strange: u64,
-    /// CPU that the proxies took themselves.
+    /// The proxies' own CPU time.
     pub(crate) own_cpu_seconds: f64,
 }
 
-/// Seconds of CPU for people.
+/// CPU seconds as text.
 fn cpu(seconds: Option<f64>) -> String {
     seconds.map_or_else(|| "?".to_owned(), |seconds| format!("{seconds:.2}"))
 }
 
-/// Bytes of all kinds, in MB.
+/// MB of all types.
 fn megabytes(counts: &Counts) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "output for people")]
     let bytes = counts.iter().map(|count| count.bytes).sum::<u64>() as f64;
     bytes / 1e6
 }
 
-/// Responses of all kinds.
+/// Responses of all types.
 fn responses(counts: &Counts) -> u64 {
     counts.iter().map(|count| count.responses).sum()
 }
 
-/// The middle of some numbers, and the least and the most.
+/// The median, the minimum and the maximum.
 fn middle(mut numbers: Vec<f64>) -> (f64, f64, f64) {
     numbers.sort_by(f64::total_cmp);
     let at = |index: usize| numbers.get(index).copied().unwrap_or_default();
@@ -142,7 +142,7 @@ impl Changed {
 }
 
 impl Report {
-    /// Tables in Markdown.
+    /// The tables in Markdown.
     pub(crate) fn table(&self) -> String {
         let mut text = String::new();
         self.write(&mut text)
@@ -249,7 +249,7 @@ impl Report {
         )
     }
 
-    /// A table of the edits that were refused, where there are some.
+    /// Writes a table of the rejected edits, if there are any.
     fn refused(&self, out: &mut String) -> std::fmt::Result {
         if !self.refused.is_empty() {
             writeln!(
@@ -277,7 +277,7 @@ impl Report {
         Ok(())
     }
 
-    /// A row of proxies that came into sync.
+    /// Writes a row of proxies that came into sync.
     fn connected(&self, out: &mut String, name: &str, connected: &Connected) -> std::fmt::Result {
         let Spread { p50, p99, last, .. } = connected.times;
         let cpu = cpu(connected.cpu_seconds);
@@ -289,8 +289,8 @@ impl Report {
         )
     }
 
-    /// A row of all changes of a kind: the median of each figure, for the last proxy and the CPU
-    /// with its spread.
+    /// Writes a row of all changes of a kind: medians, and for the last proxy and the CPU also
+    /// minimum and maximum.
     fn changed(&self, out: &mut String, what: What) -> std::fmt::Result {
         let changes: Vec<&Changed> = self
             .changes

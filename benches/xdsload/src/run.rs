@@ -1,5 +1,4 @@
-//! One run: proxies connect, come into sync, see changes, come back; the server is watched all
-//! along.
+//! One run: proxies connect, sync, receive changes and reconnect, while the server is measured.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,42 +25,42 @@ use crate::tally::{Tally, between};
 use crate::target::{Target, Where};
 use crate::world::{GATEWAYS, Size};
 
-/// What is said of proxies that stay connected: whoever started this program waits for it.
+/// Printed when the proxies stay connected, for the process that started this program.
 const HOLDING: &str = "stay connected until SIGTERM";
 
-/// What to run.
+/// The options of `run`.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a flag of the command line"
 )]
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Plan {
-    /// The xDS server, in plain text.
+    /// The xDS server; plain text.
     #[arg(long, default_value = "127.0.0.1:15010")]
     pub(crate) server: SocketAddr,
-    /// Its process id, to measure what it uses.
+    /// Its process id, to measure CPU and memory.
     #[arg(long)]
     pub(crate) pid: Option<u32>,
-    /// What the server watches; without it, nothing is changed.
+    /// The configuration that the server watches; without it, no changes are made.
     #[command(flatten)]
     pub(crate) place: Where,
-    /// How many proxies.
+    /// The number of proxies.
     #[arg(long, default_value_t = 1_000)]
     pub(crate) proxies: usize,
-    /// Namespaces over which they are spread, among those of the services; 0: all in one of their
-    /// own.
+    /// Namespaces over which they are spread, among those of the services; 0: all in a namespace
+    /// without services.
     #[arg(long, default_value_t = 0)]
     pub(crate) proxy_namespaces: usize,
     /// The protocol.
     #[arg(long, value_enum, default_value_t = Protocol::Delta)]
     pub(crate) protocol: Protocol,
-    /// The proxies ask for virtual hosts one by one (VHDS); with the delta protocol only.
+    /// The proxies use on-demand virtual hosts (VHDS); delta protocol only.
     #[arg(long)]
     pub(crate) fine_grained: bool,
     /// The proxies are gateways.
     #[arg(long)]
     pub(crate) routers: bool,
-    /// Proxies that connect in a second; 0: all at once.
+    /// New connections per second; 0: all at once.
     #[arg(long, default_value_t = 0)]
     pub(crate) rate: u64,
     /// How often each change is made.
@@ -70,53 +69,53 @@ pub(crate) struct Plan {
     /// Changes to make; without a value, none.
     #[arg(long, value_enum, value_delimiter = ',', num_args = 0.., default_values_t = What::ALL)]
     pub(crate) changes: Vec<What>,
-    /// Let all proxies break off and come back with what they have.
+    /// Reconnect all proxies with their state.
     #[arg(long)]
     pub(crate) reconnect: bool,
-    /// How many of the proxies read slowly.
+    /// The number of slow proxies.
     #[arg(long, default_value_t = 0)]
     pub(crate) slow: usize,
-    /// How long a slow proxy lets each response lie, in milliseconds.
+    /// The delay of a slow proxy before each response, in milliseconds.
     #[arg(long, default_value_t = 2_000)]
     pub(crate) slow_ms: u64,
-    /// Seconds of churn: endpoints and configuration change all the time.
+    /// Seconds of churn: endpoints and configuration change continuously.
     #[arg(long, default_value_t = 0)]
     pub(crate) churn: u64,
-    /// Changes a second in that time.
+    /// Changes per second during churn.
     #[arg(long, default_value_t = 20)]
     pub(crate) churn_rate: u64,
-    /// As often as changes are repeated, an edit is made that the proxies refuse.
+    /// Make an edit that the proxies reject, as often as changes are repeated.
     #[arg(long)]
     pub(crate) refuse: bool,
-    /// How many objects change together with the one that is refused, itself included.
+    /// How many objects change together with the rejected one, itself included.
     #[arg(long, default_value_t = 1)]
     pub(crate) refuse_among: usize,
-    /// Stay connected in the end, until SIGTERM.
+    /// Stay connected at the end, until SIGTERM.
     #[arg(long)]
     pub(crate) hold: bool,
-    /// Seconds that anything may take.
+    /// Timeout in seconds of each step.
     #[arg(long, default_value_t = 300)]
     pub(crate) patience: u64,
-    /// What the mesh is made of.
+    /// The size of the mesh.
     #[command(flatten)]
     pub(crate) size: Size,
 }
 
-/// A run under way.
+/// A run in progress.
 #[derive(Debug)]
 pub(crate) struct Run {
-    /// What to run.
+    /// The options.
     pub(crate) plan: Plan,
-    /// What the proxies share.
+    /// Shared by the proxies.
     pub(crate) shared: Arc<Shared>,
-    /// Tells them what to do.
+    /// Sets the state that the proxies must reach.
     phase: watch::Sender<Phase>,
-    /// They.
+    /// The tasks of the proxies.
     proxies: JoinSet<()>,
 }
 
 impl Run {
-    /// Makes ready; nobody is connected yet.
+    /// Creates the proxies' state; none connects yet.
     pub(crate) fn new(plan: Plan) -> Self {
         let (phase, receiver) = watch::channel(Phase::Connected(0));
         let shared = Arc::new(Shared {
@@ -135,10 +134,10 @@ impl Run {
         }
     }
 
-    /// Runs all of the plan.
+    /// Runs the whole plan.
     ///
     /// # Errors
-    /// When the server cannot be measured, a file not written, or something takes too long.
+    /// If the server cannot be measured, a file cannot be written, or a step times out.
     pub(crate) async fn run(mut self) -> Result<Report> {
         let before = self.usage()?;
         let first_sync = self.connect().await?;
@@ -149,7 +148,7 @@ impl Run {
             for what in self.plan.changes.clone() {
                 for turn in 0..=self.plan.repeat {
                     let changed = self.change(target, what, turn).await?;
-                    // The first of its kind warms up what no later one will have to.
+                    // The first change of a kind fills caches, so it is not reported.
                     if turn > 0 {
                         changes.push(changed);
                     }
@@ -169,9 +168,7 @@ impl Run {
         let refused = match (&self.shared.refusals, &target) {
             (Some(refusals), Some(target)) => refuse::run(&self, target, refusals).await?,
             (Some(_), None) => {
-                bail!(
-                    "say where an edit goes that is to be refused: --config-dir DIR or --kubeconfig FILE"
-                )
+                bail!("rejected edits need a destination: --config-dir DIR or --kubeconfig FILE")
             }
             (None, _) => Vec::new(),
         };
@@ -212,7 +209,7 @@ impl Run {
         })
     }
 
-    /// What the server has used so far.
+    /// The server's usage so far.
     pub(crate) fn usage(&self) -> Result<Option<Usage>> {
         self.plan.pid.map(usage::usage).transpose()
     }
@@ -246,7 +243,7 @@ impl Run {
         self.in_sync(start, counts, usage).await
     }
 
-    /// Lets all proxies come back, and waits until they are in sync.
+    /// Reconnects all proxies, and waits until they are in sync.
     async fn reconnect(&self) -> Result<Connected> {
         eprintln!("all {} proxies connect anew", self.plan.proxies);
         let start = self.shared.tally.elapsed();
@@ -300,9 +297,9 @@ impl Run {
         })
     }
 
-    /// Waits until nothing has come for a while.
+    /// Waits until no response has arrived for a while.
     pub(crate) async fn quiet(&self) {
-        /// How long nothing must come.
+        /// The time without responses.
         const QUIET_TIME: Duration = Duration::from_millis(300);
         let deadline = Instant::now() + Duration::from_secs(self.plan.patience);
         let mut counts = self.shared.tally.counts();
@@ -316,7 +313,7 @@ impl Run {
         }
     }
 
-    /// Makes one change and waits until all have it.
+    /// Makes one change and waits until all proxies have received it.
     async fn change(&self, target: &Target, what: What, turn: usize) -> Result<Changed> {
         let tally = &self.shared.tally;
         let object = change::object(&self.plan.size, what, turn);
@@ -359,7 +356,7 @@ impl Run {
     }
 }
 
-/// What the proxy of a number says it is.
+/// The node of the proxy with a number.
 fn node(plan: &Plan, number: usize) -> Node {
     let kind = if plan.routers { "router" } else { "sidecar" };
     match plan.proxy_namespaces {
@@ -374,12 +371,12 @@ fn node(plan: &Plan, number: usize) -> Node {
     }
 }
 
-/// What one proxy says it is that stands for all.
+/// The node of a typical proxy.
 pub(crate) fn sample_node() -> Node {
     node_in("sidecar", "clients", 0, false)
 }
 
-/// A proxy by its kind, namespace and number.
+/// The node of a proxy by its kind, namespace and number.
 fn node_in(kind: &str, namespace: &str, number: usize, fine_grained: bool) -> Node {
     let name = format!("client-{number}");
     let ip = format!(
@@ -417,7 +414,7 @@ fn node_in(kind: &str, namespace: &str, number: usize, fine_grained: bool) -> No
     }
 }
 
-/// A JSON value as it goes on the wire.
+/// A JSON value as a protobuf `Value`.
 fn wire(value: Value) -> prost_types::Value {
     use prost_types::value::Kind;
     let kind = match value {

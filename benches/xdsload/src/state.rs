@@ -1,4 +1,4 @@
-//! The state-of-the-world protocol, as Envoy speaks it.
+//! The state-of-the-world protocol, as Envoy implements it.
 
 use navarch_proto::envoy::config::core::v3::Node;
 use prost::Message;
@@ -9,35 +9,35 @@ use crate::kind::Kind;
 use crate::names::Names;
 use crate::wire::{self, Response};
 
-/// Fields of a `DiscoveryRequest`.
+/// Field numbers of a `DiscoveryRequest`.
 mod field {
-    /// The version that is held.
+    /// `version_info`.
     pub(super) const VERSION: u8 = 1;
-    /// Who asks.
+    /// `node`.
     pub(super) const NODE: u8 = 2;
-    /// All names asked for.
+    /// `resource_names`.
     pub(super) const NAMES: u8 = 3;
-    /// What is asked for.
+    /// `type_url`.
     pub(super) const TYPE_URL: u8 = 4;
-    /// The response that is answered.
+    /// `response_nonce`.
     pub(super) const NONCE: u8 = 5;
-    /// Why it is refused.
+    /// `error_detail`.
     pub(super) const ERROR: u8 = 6;
 }
 
-/// Version and nonce of the last response of a kind.
+/// Version and nonce of the last response of a type.
 #[derive(Clone, Debug, Default)]
 struct Last {
     version: Vec<u8>,
     nonce: Vec<u8>,
 }
 
-/// One stream. Versions outlive it, nonces do not.
+/// The state of the protocol. Versions outlive a stream, nonces do not.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// By kind.
+    /// By type.
     last: [Last; 5],
-    /// Whether listeners have been asked for.
+    /// Whether it has subscribed to listeners.
     listens: bool,
 }
 
@@ -68,7 +68,7 @@ impl State {
         }
     }
 
-    /// Takes a response in and answers; how many resources it took away.
+    /// Applies and acknowledges a response, and returns how many resources it removed.
     pub(crate) fn answer(
         &mut self,
         kind: Kind,
@@ -106,7 +106,7 @@ impl State {
         turn.removed
     }
 
-    /// Refuses a response, for this reason: the version that is held stays the one before.
+    /// Rejects a response (NACK): the accepted version stays the previous one.
     pub(crate) fn refuse(
         &mut self,
         kind: Kind,
@@ -123,8 +123,9 @@ impl State {
         self.ask(kind, (&[], error), follower, names, outbox);
     }
 
-    /// Says who asks, where that is to be said, and what is wanted of a kind, and takes the last
-    /// response, or refuses it for a reason; nothing where without names, all would be asked for.
+    /// Appends a request: with the node in the first one, the subscription to a type, and the
+    /// acknowledgement of the last response or its rejection. Appends none if the request would
+    /// have no names, which would mean a wildcard subscription.
     fn ask(
         &self,
         kind: Kind,

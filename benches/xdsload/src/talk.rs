@@ -1,4 +1,4 @@
-//! Either protocol behind one face.
+//! One interface for both protocols.
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -16,7 +16,7 @@ use crate::refuse::words;
 use crate::state::State;
 use crate::wire::Response;
 
-/// The gRPC code with which Envoy refuses.
+/// The gRPC code of Envoy's NACKs.
 const INTERNAL: i32 = 13;
 
 /// A protocol of ADS.
@@ -29,17 +29,17 @@ pub(crate) enum Protocol {
     Sotw,
 }
 
-/// One proxy's side of the streams that it has one after the other.
+/// One proxy's state of the protocol, across streams.
 #[derive(Debug)]
 pub(crate) enum ProxyStreams {
-    /// In the delta protocol.
+    /// The delta protocol.
     Delta(Delta),
-    /// In the state-of-the-world protocol.
+    /// The state-of-the-world protocol.
     State(Box<State>),
 }
 
 impl ProxyStreams {
-    /// A proxy that has not spoken yet.
+    /// A proxy before its first request.
     pub(crate) fn new(protocol: Protocol) -> Self {
         match protocol {
             Protocol::Delta => Self::Delta(Delta::default()),
@@ -73,10 +73,10 @@ impl ProxyStreams {
         }
     }
 
-    /// Reads a response.
+    /// Decodes a response.
     ///
     /// # Errors
-    /// When it is none.
+    /// If `body` is not a response of the protocol.
     pub(crate) fn read<'a>(&self, body: &'a [u8]) -> Result<Response<'a>> {
         match self {
             Self::Delta(_) => Response::delta(body),
@@ -84,7 +84,7 @@ impl ProxyStreams {
         }
     }
 
-    /// Takes a response of a kind in and answers; how many resources it took away.
+    /// Applies and acknowledges a response, and returns how many resources it removed.
     pub(crate) fn answer(
         &mut self,
         kind: Kind,
@@ -99,7 +99,7 @@ impl ProxyStreams {
         }
     }
 
-    /// Refuses a response of a kind; nothing of it is taken in.
+    /// Rejects a response (NACK) without applying any of it.
     pub(crate) fn refuse(
         &mut self,
         kind: Kind,

@@ -1,4 +1,4 @@
-//! What all proxies together have seen, and when.
+//! What all proxies together have received, and when.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,62 +11,62 @@ use tokio::time::Instant;
 
 use crate::kind::Kind;
 
-/// Counters of one kind, which are counted up together.
+/// The counters of one type, which are incremented together.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Counters {
     responses: AtomicU64,
     /// Resources in them.
     resources: AtomicU64,
-    /// Names taken away.
+    /// Removed names.
     removed: AtomicU64,
     /// Bytes of the responses.
     bytes: AtomicU64,
 }
 
-/// Counters of one kind at one moment, or what came between two.
+/// The counters of one type at one moment, or their increase between two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Count {
     pub(crate) responses: u64,
     /// Resources in them.
     pub(crate) resources: u64,
-    /// Names taken away.
+    /// Removed names.
     pub(crate) removed: u64,
     /// Bytes of the responses.
     pub(crate) bytes: u64,
 }
 
-/// Counters of all kinds, by [`Kind::index`].
+/// The counters of all types, by [`Kind::index`].
 pub(crate) type Counts = [Count; 5];
 
-/// A text that a change leaves in a resource, and when each proxy got it.
+/// A text that a change puts into a resource, and when each proxy received it.
 #[derive(Debug)]
 pub(crate) struct Marker {
-    /// The kind of the resource; none means any.
+    /// The types of the resource; an empty list means any.
     kinds: Vec<Kind>,
     finder: Finder<'static>,
-    /// Nanoseconds since the start of the tally at which each proxy had it; 0 until then.
+    /// Nanoseconds from the start of the tally until each proxy received it; 0 until then.
     arrived: Vec<AtomicU64>,
-    /// Proxies that have it.
+    /// Proxies that have received it.
     count: AtomicUsize,
 }
 
-/// What all proxies have seen.
+/// What all proxies have received.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    /// When it began.
+    /// The start of the tally.
     start: Instant,
-    /// By kind.
+    /// By type.
     counters: [Counters; 5],
-    /// The text that is looked for.
+    /// The text to look for.
     marker: ArcSwapOption<Marker>,
     /// When each proxy was in sync; 0 until then.
     synced: Vec<AtomicU64>,
     /// Proxies in sync.
     in_sync: AtomicUsize,
-    /// Streams that ended without being told to.
+    /// Streams that ended by themselves.
     broken: AtomicU64,
-    /// Responses of kinds that nobody asked for.
+    /// Responses of types without a subscription.
     strange: AtomicU64,
 }
 
@@ -84,12 +84,12 @@ impl Tally {
         }
     }
 
-    /// Nanoseconds since the beginning, never 0.
+    /// Nanoseconds since the start, never 0.
     fn now(&self) -> u64 {
         moment(self.start)
     }
 
-    /// A response came just now; `body` is all of it.
+    /// Looks for the marker in a response that has just arrived; `body` is the whole message.
     pub(crate) fn arrived(&self, proxy: usize, kind: Kind, body: &[u8]) {
         let marker = self.marker.load();
         let Some(marker) = marker
@@ -107,7 +107,7 @@ impl Tally {
         }
     }
 
-    /// A response has been taken in.
+    /// Counts a response after it was applied.
     pub(crate) fn response(&self, kind: Kind, bytes: usize, resources: usize, removed: usize) {
         let Some(counters) = self.counters.get(kind.index()) else {
             return;
@@ -123,17 +123,17 @@ impl Tally {
         }
     }
 
-    /// A response of a kind that nobody asked for.
+    /// Counts a response of a type without a subscription.
     pub(crate) fn strange(&self) {
         self.strange.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A stream ended by itself; whether it was the first.
+    /// Counts a stream that ended by itself; returns whether it was the first.
     pub(crate) fn broken(&self) -> bool {
         self.broken.fetch_add(1, Ordering::Relaxed) == 0
     }
 
-    /// A proxy is in sync.
+    /// Records that a proxy is in sync.
     pub(crate) fn synced(&self, proxy: usize) {
         let Some(synced) = self.synced.get(proxy) else {
             return;
@@ -144,7 +144,7 @@ impl Tally {
         }
     }
 
-    /// All proxies must come into sync anew.
+    /// Forgets which proxies are in sync.
     pub(crate) fn reset_sync(&self) {
         for synced in &self.synced {
             synced.store(0, Ordering::Relaxed);
@@ -152,12 +152,12 @@ impl Tally {
         self.in_sync.store(0, Ordering::Release);
     }
 
-    /// How many proxies are in sync.
+    /// The number of proxies in sync.
     pub(crate) fn in_sync(&self) -> usize {
         self.in_sync.load(Ordering::Acquire)
     }
 
-    /// Streams that ended by themselves, and responses that nobody asked for.
+    /// The number of streams that ended by themselves, and of responses without a subscription.
     pub(crate) fn troubles(&self) -> (u64, u64) {
         (
             self.broken.load(Ordering::Relaxed),
@@ -165,7 +165,7 @@ impl Tally {
         )
     }
 
-    /// Looks for a text in the next responses of some kinds.
+    /// Starts to look for a text in responses of some types.
     pub(crate) fn mark(&self, kinds: &[Kind], text: &str) -> Arc<Marker> {
         let marker = Arc::new(Marker {
             kinds: kinds.to_vec(),
@@ -177,7 +177,7 @@ impl Tally {
         marker
     }
 
-    /// Counters so far.
+    /// The counters so far.
     pub(crate) fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         for (count, counters) in counts.iter_mut().zip(&self.counters) {
@@ -192,24 +192,24 @@ impl Tally {
         counts
     }
 
-    /// The time since the beginning.
+    /// The time since the start.
     pub(crate) fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// When each proxy came into sync, counted from `since`; those that did not are left out.
+    /// When each proxy was in sync, counted from `since`; proxies that were not are left out.
     pub(crate) fn sync_times(&self, since: Duration) -> Vec<Duration> {
         times(&self.synced, since)
     }
 }
 
 impl Marker {
-    /// How many proxies have it.
+    /// The number of proxies that have received it.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }
 
-    /// When each proxy got it, counted from `since`.
+    /// When each proxy received it, counted from `since`.
     pub(crate) fn times(&self, since: Duration) -> Vec<Duration> {
         times(&self.arrived, since)
     }
@@ -222,7 +222,7 @@ pub(crate) fn moment(start: Instant) -> u64 {
         .max(1)
 }
 
-/// The moments that have come, counted from `since`, in order.
+/// The moments that are set, counted from `since`, sorted.
 pub(crate) fn times(moments: &[AtomicU64], since: Duration) -> Vec<Duration> {
     let moments = moments
         .iter()
@@ -235,7 +235,7 @@ pub(crate) fn times(moments: &[AtomicU64], since: Duration) -> Vec<Duration> {
     times
 }
 
-/// What came between two moments.
+/// The increase between two moments.
 pub(crate) fn between(before: &Counts, after: &Counts) -> Counts {
     let mut difference = *after;
     for (difference, before) in difference.iter_mut().zip(before) {

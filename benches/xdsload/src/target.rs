@@ -1,4 +1,4 @@
-//! Where the objects of a mesh go: a directory that the server watches, or an API server.
+//! The destination of a mesh's objects: a directory that the server watches, or an API server.
 
 use std::path::PathBuf;
 
@@ -10,10 +10,10 @@ use tokio::task::JoinSet;
 
 use crate::world;
 
-/// Objects that are written at once when a whole mesh is.
-const AT_ONCE: usize = 16;
+/// Maximum number of concurrent writes while a whole mesh is written.
+const MAX_CONCURRENT_WRITES: usize = 16;
 
-/// Where objects go, as said on the command line.
+/// The destination, from the command line.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Where {
     /// A directory of configuration that the server watches.
@@ -24,20 +24,20 @@ pub(crate) struct Where {
     kubeconfig: Option<PathBuf>,
 }
 
-/// Where objects go.
+/// The destination of objects.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
-    /// Files of a directory.
+    /// Files in a directory.
     Directory(PathBuf),
     /// Objects of an API server.
     Cluster(Writer),
 }
 
 impl Where {
-    /// Opens it; `None` where nothing was said.
+    /// Opens the destination; `None` if the command line has none.
     ///
     /// # Errors
-    /// When the kubeconfig cannot be read.
+    /// If the kubeconfig cannot be read.
     pub(crate) async fn open(&self) -> Result<Option<Target>> {
         Ok(match (&self.config_dir, &self.kubeconfig) {
             (_, Some(file)) => Some(Target::Cluster(Writer::of_kubeconfig(file).await?)),
@@ -46,23 +46,23 @@ impl Where {
         })
     }
 
-    /// Opens it where it has to be said.
+    /// Opens the destination, which must be given.
     ///
     /// # Errors
-    /// When it was not, or cannot be opened.
+    /// If it is not given, or cannot be opened.
     pub(crate) async fn need(&self) -> Result<Target> {
         match self.open().await? {
             Some(target) => Ok(target),
-            None => bail!("say where the mesh goes: --config-dir DIR or --kubeconfig FILE"),
+            None => bail!("the mesh needs a destination: --config-dir DIR or --kubeconfig FILE"),
         }
     }
 }
 
 impl Target {
-    /// Writes an object in place of what was there.
+    /// Creates or replaces an object.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub(crate) async fn put(&self, object: &Value) -> Result<()> {
         match self {
             Self::Directory(dir) => world::put(dir, object),
@@ -70,17 +70,17 @@ impl Target {
         }
     }
 
-    /// Writes objects in place of what was there, so that all of them change in one moment.
+    /// Creates or replaces objects in one step.
     ///
     /// # Errors
-    /// When they cannot be written, or are several and go to an API server, which takes them one by
-    /// one.
+    /// If they cannot be written, or are several and the destination is an API server, which has no
+    /// such operation.
     pub(crate) async fn put_together(&self, objects: &[Value]) -> Result<()> {
         match (self, objects) {
             (Self::Directory(dir), objects) => world::put_together(dir, objects),
             (Self::Cluster(writer), [object]) => writer.put(object).await,
             (Self::Cluster(_), _) => {
-                bail!("objects that change in one moment go to a directory: --config-dir DIR")
+                bail!("only a directory can change several objects in one step: --config-dir DIR")
             }
         }
     }
@@ -88,11 +88,11 @@ impl Target {
     /// Writes many objects in no particular order.
     ///
     /// # Errors
-    /// When one cannot be written.
+    /// If one cannot be written.
     pub(crate) async fn put_all(&self, objects: Vec<Value>) -> Result<()> {
         let mut writes = JoinSet::new();
         for object in objects {
-            if writes.len() >= AT_ONCE
+            if writes.len() >= MAX_CONCURRENT_WRITES
                 && let Some(written) = writes.join_next().await
             {
                 written??;

@@ -1,5 +1,5 @@
-//! ADS on the wire, decoded no further than names and without a copy: what the server's bytes cost
-//! this side must be next to nothing.
+//! Decodes ADS messages no further than names and without copying: parsing the server's bytes must
+//! cost this side next to nothing.
 
 use anyhow::{Context, Result, bail};
 
@@ -10,13 +10,13 @@ use crate::peek;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Value<'a> {
     Number(u64),
-    /// A text or a message.
+    /// A length-delimited value.
     Bytes(&'a [u8]),
-    /// A number of fixed length, which nobody here needs.
+    /// A value of fixed length, which is skipped.
     Fixed,
 }
 
-/// The fields of a message that are not read yet.
+/// The unread fields of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
@@ -24,7 +24,7 @@ impl<'a> Fields<'a> {
     /// The next field, with its number.
     ///
     /// # Errors
-    /// When the bytes are no message.
+    /// If the bytes are not a valid message.
     pub(crate) fn read(&mut self) -> Result<Option<(u64, Value<'a>)>> {
         if self.0.is_empty() {
             return Ok(None);
@@ -43,7 +43,7 @@ impl<'a> Fields<'a> {
         Ok(Some((tag >> 3, value)))
     }
 
-    /// A number in as few bytes as it needs.
+    /// Reads a varint.
     fn number(&mut self) -> Result<u64> {
         let mut number = 0;
         for place in 0..10 {
@@ -57,7 +57,7 @@ impl<'a> Fields<'a> {
         bail!("a number of more than 10 bytes")
     }
 
-    /// So many bytes.
+    /// Reads so many bytes.
     fn bytes(&mut self, count: usize) -> Result<&'a [u8]> {
         let (bytes, rest) = self
             .0
@@ -68,7 +68,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// One resource that came.
+/// A received resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReceivedResource<'a> {
     pub(crate) name: &'a [u8],
@@ -80,23 +80,23 @@ pub(crate) struct ReceivedResource<'a> {
 /// A response of either protocol.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Response<'a> {
-    /// The kind of its resources; `None` for one that nobody here asks for.
+    /// The type of its resources; `None` for types without a subscription.
     pub(crate) kind: Option<Kind>,
-    /// The version of the whole.
+    /// The version of the response.
     pub(crate) version: &'a [u8],
-    /// What an answer must name.
+    /// The nonce for the acknowledgement.
     pub(crate) nonce: &'a [u8],
-    /// What is there now.
+    /// Added or changed resources.
     pub(crate) resources: Vec<ReceivedResource<'a>>,
-    /// What is gone.
+    /// Names of removed resources.
     pub(crate) removed: Vec<&'a [u8]>,
 }
 
 impl<'a> Response<'a> {
-    /// A `DeltaDiscoveryResponse`.
+    /// Decodes a `DeltaDiscoveryResponse`.
     ///
     /// # Errors
-    /// When it is none.
+    /// If the bytes are not one.
     pub(crate) fn delta(body: &'a [u8]) -> Result<Self> {
         let mut response = Self::default();
         let mut fields = Fields(body);
@@ -110,10 +110,10 @@ impl<'a> Response<'a> {
         Ok(response)
     }
 
-    /// A `DiscoveryResponse`, where the names of resources are in their content alone.
+    /// Decodes a `DiscoveryResponse`, which has the names of resources in their content only.
     ///
     /// # Errors
-    /// When it is none.
+    /// If the bytes are not one.
     pub(crate) fn state(body: &'a [u8]) -> Result<Self> {
         let mut response = Self::default();
         let mut fields = Fields(body);
@@ -140,7 +140,7 @@ impl<'a> Response<'a> {
         Ok(response)
     }
 
-    /// Takes a field that both protocols have.
+    /// Reads a field that both protocols have.
     fn common(&mut self, field: (u64, Value<'a>)) {
         match field {
             (1, Value::Bytes(version)) => self.version = version,
@@ -151,7 +151,7 @@ impl<'a> Response<'a> {
     }
 }
 
-/// A `Resource` of the delta protocol.
+/// Reads a `Resource` of the delta protocol.
 fn resource_of(resource: &[u8]) -> Result<ReceivedResource<'_>> {
     let mut came = ReceivedResource::default();
     let mut fields = Fields(resource);
@@ -178,20 +178,20 @@ fn content_of(any: &[u8]) -> Result<&[u8]> {
     Ok(content)
 }
 
-/// Appends a text or message as a field, unless it is empty.
+/// Appends a length-delimited field, unless it is empty.
 pub(crate) fn put(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
     if !bytes.is_empty() {
         put_always(out, field, bytes);
     }
 }
 
-/// Appends a text or message as a field.
+/// Appends a length-delimited field.
 pub(crate) fn put_always(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
     put_head(out, field, bytes.len());
     out.extend_from_slice(bytes);
 }
 
-/// Appends an entry of a map of texts.
+/// Appends an entry of a `map<string, string>`.
 pub(crate) fn put_entry(out: &mut Vec<u8>, field: u8, key: &[u8], value: &[u8]) {
     let length = |text: &[u8]| 1 + length_of(text.len()) + text.len();
     put_head(out, field, length(key) + length(value));
@@ -199,8 +199,8 @@ pub(crate) fn put_entry(out: &mut Vec<u8>, field: u8, key: &[u8], value: &[u8]) 
     put_always(out, 2, value);
 }
 
-/// Appends what goes ahead of a text or message. Fields above 15, which nobody here writes, would
-/// need more bytes.
+/// Appends tag and length of a field. Field numbers above 15, which are not used here, would need a
+/// longer tag.
 fn put_head(out: &mut Vec<u8>, field: u8, mut length: usize) {
     out.push(field << 3 | 2);
     while length >= 128 {
@@ -210,7 +210,7 @@ fn put_head(out: &mut Vec<u8>, field: u8, mut length: usize) {
     out.push(u8::try_from(length).unwrap_or(0));
 }
 
-/// How many bytes a length takes.
+/// The size of a length as varint.
 fn length_of(length: usize) -> usize {
     std::iter::successors(Some(length), |rest| (*rest >= 128).then_some(rest >> 7)).count()
 }
@@ -226,7 +226,7 @@ mod tests {
 
     use super::*;
 
-    /// Endpoints of a name, as content.
+    /// An encoded `ClusterLoadAssignment` with a name.
     fn any(name: &str) -> Any {
         let content = ClusterLoadAssignment {
             cluster_name: name.to_owned(),
@@ -308,7 +308,7 @@ mod tests {
         );
 
         for end in 0..body.len() {
-            // Half a message is an error or a shorter one, never more.
+            // A truncated message is an error or a shorter message.
             let _ = Response::state(&body[..end]);
             let _ = Response::delta(&body[..end]);
         }
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(
             Response::delta(b"\x22\x01x").unwrap().kind,
             None,
-            "of a type that nobody asks for"
+            "of a type without a subscription"
         );
     }
 

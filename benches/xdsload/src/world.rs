@@ -1,4 +1,4 @@
-//! A mesh made to measure: objects by number.
+//! Generates a mesh of any size: objects by number.
 
 #![allow(
     clippy::indexing_slicing,
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::target::Target;
 
-/// How large a mesh is.
+/// The size of a mesh.
 #[derive(Clone, Copy, Debug, Args, Serialize)]
 pub(crate) struct Size {
     /// Services, one HTTP port each.
@@ -33,7 +33,8 @@ pub(crate) struct Size {
     /// DestinationRules, for the first services.
     #[arg(long, default_value_t = 200)]
     pub(crate) destination_rules: usize,
-    /// Sidecars, for the first namespaces: each lets its namespace see itself alone.
+    /// Sidecars, for the first namespaces: each limits the egress of its namespace to the namespace
+    /// itself.
     #[arg(long, default_value_t = 0)]
     pub(crate) sidecars: usize,
     /// AuthorizationPolicies, for the pods of the first services.
@@ -42,7 +43,7 @@ pub(crate) struct Size {
     /// Hosts at a gateway, one VirtualService each.
     #[arg(long, default_value_t = 0)]
     pub(crate) gateway_hosts: usize,
-    /// Whether each endpoint has its pod.
+    /// Whether each endpoint has a pod.
     #[arg(long)]
     pub(crate) pods: bool,
 }
@@ -59,14 +60,14 @@ impl Size {
     }
 }
 
-/// The address of an endpoint; no two services share one while they have no more than 4,096 each.
+/// The address of an endpoint; unique in meshes of up to 16 million endpoints.
 pub(crate) fn endpoint_ip(size: &Size, service: usize, endpoint: usize) -> String {
     let n = service * size.endpoints + endpoint;
     format!("10.{}.{}.{}", 1 + (n >> 16), (n >> 8) & 255, n & 255)
 }
 
-/// The address of a service: in the range that most API servers give, beyond those that they keep
-/// for themselves.
+/// The cluster IP of a service: in the range that most API servers use, beyond the part that they
+/// allocate first.
 fn service_ip(service: usize) -> String {
     let n = service + 256;
     format!("10.{}.{}.{}", 96 + (n >> 16), (n >> 8) & 255, n & 255)
@@ -105,7 +106,7 @@ fn pod(size: &Size, n: usize, endpoint: usize) -> Value {
     })
 }
 
-/// Endpoints of a slice, as Kubernetes' own controller has them at most.
+/// Endpoints of a slice: the default maximum of Kubernetes' endpoint slice controller.
 const SLICE: usize = 100;
 
 /// The slices of a service.
@@ -113,12 +114,12 @@ fn slices(size: &Size, n: usize) -> impl Iterator<Item = Value> {
     (0..size.endpoints.div_ceil(SLICE).max(1)).map(move |part| slice_part(size, n, part, None))
 }
 
-/// The first slice of a service, with one endpoint more where an address is given.
+/// The first slice of a service, with an additional endpoint if an address is given.
 pub(crate) fn slice(size: &Size, n: usize, more: Option<&str>) -> Value {
     slice_part(size, n, 0, more)
 }
 
-/// One of the slices of a service, with one endpoint more where an address is given.
+/// A slice of a service, with an additional endpoint if an address is given.
 fn slice_part(size: &Size, n: usize, part: usize, more: Option<&str>) -> Value {
     let mut metadata = meta(
         &size.namespace(n),
@@ -168,7 +169,7 @@ pub(crate) fn virtual_service(size: &Size, n: usize, header: &str) -> Value {
 /// The namespace of the gateway.
 pub(crate) const GATEWAYS: &str = "gateways";
 
-/// The gateway at which hosts are: all that routers serve.
+/// The gateway, which serves all hosts.
 fn gateway() -> Value {
     json!({
         "apiVersion": "networking.istio.io/v1", "kind": "Gateway", "metadata": meta(GATEWAYS, "door"),
@@ -189,7 +190,7 @@ pub(crate) fn gateway_host(size: &Size, n: usize, header: &str) -> Value {
     })
 }
 
-/// The policy of a service's pods: its own namespace may call.
+/// The AuthorizationPolicy of a service's pods: its own namespace may call.
 fn policy(size: &Size, n: usize) -> Value {
     json!({
         "apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy",
@@ -201,7 +202,7 @@ fn policy(size: &Size, n: usize) -> Value {
     })
 }
 
-/// A VirtualService in a namespace without proxies, which nobody else sees.
+/// A VirtualService that is exported only to its own namespace, which has no proxies.
 pub(crate) fn unseen(size: &Size, header: &str) -> Value {
     let mut object = virtual_service(size, 0, header);
     object["metadata"] = meta("nobody", "unseen");
@@ -209,7 +210,7 @@ pub(crate) fn unseen(size: &Size, header: &str) -> Value {
     object
 }
 
-/// The DestinationRule of a service: two subsets' worth of nothing but a name that is sent as SNI.
+/// The DestinationRule of a service: a connection limit, and TLS with an SNI.
 pub(crate) fn destination_rule(size: &Size, n: usize, sni: &str) -> Value {
     json!({
         "apiVersion": "networking.istio.io/v1", "kind": "DestinationRule",
@@ -244,19 +245,19 @@ fn file_of(dir: &Path, object: &Value) -> PathBuf {
     ))
 }
 
-/// Writes an object in place of what its file held, in one step.
+/// Writes an object's file atomically.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub(crate) fn put(dir: &Path, object: &Value) -> Result<()> {
     put_together(dir, std::slice::from_ref(object))
 }
 
-/// Writes objects into the file of the first, in place of what each had in its own, so that all of
-/// them change in one moment.
+/// Writes objects into the file of the first, and removes their own files, so that all change in
+/// one step.
 ///
 /// # Errors
-/// When the file cannot be written, or that of another not be removed.
+/// If the file cannot be written, or another file cannot be removed.
 pub(crate) fn put_together(dir: &Path, objects: &[Value]) -> Result<()> {
     let Some((first, others)) = objects.split_first() else {
         return Ok(());
@@ -272,7 +273,7 @@ pub(crate) fn put_together(dir: &Path, objects: &[Value]) -> Result<()> {
     let file = file_of(dir, first);
     let next = file.with_extension("next");
 
-    // JSON is YAML.
+    // JSON is valid YAML.
     let write = || -> io::Result<()> {
         if let Some(folder) = file.parent() {
             fs::create_dir_all(folder)?;
@@ -288,7 +289,7 @@ pub(crate) fn put_together(dir: &Path, objects: &[Value]) -> Result<()> {
 /// Writes a whole mesh.
 ///
 /// # Errors
-/// When an object cannot be written.
+/// If an object cannot be written.
 pub(crate) async fn generate(target: &Target, size: &Size) -> Result<()> {
     let namespace =
         |n: String| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": n } });

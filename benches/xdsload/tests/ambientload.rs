@@ -1,4 +1,4 @@
-//! The load tool of ambient mode measures all that it says, on a small mesh.
+//! The load tool of ambient mode produces every figure, on a small mesh.
 
 use std::path::Path;
 use std::process::Command;
@@ -57,7 +57,8 @@ fn every_figure_is_measured() {
         "{figures:?}"
     );
 
-    // Counted, not timed: who comes back with what it holds is sent nothing of it.
+    // This figure is counted, not timed: a ztunnel that reconnects with its versions must not
+    // receive those resources again.
     let what = |figure: &&Value| {
         figure
             .get("what")

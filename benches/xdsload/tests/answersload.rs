@@ -1,4 +1,4 @@
-//! The load tool of answers measures all that it says, on a small mesh.
+//! The load tool of `navarch plan` and `navarch applied` produces every figure, on a small mesh.
 
 #![allow(
     clippy::indexing_slicing,
@@ -65,7 +65,7 @@ fn every_figure_is_measured() {
         assert!(steps[step].is_number(), "{step}: {steps}");
     }
 
-    // Counted, not timed: a history of up to 20 responses.
+    // This figure is counted, not timed: a history holds up to 20 responses.
     let history = figures
         .iter()
         .find(|figure| figure["unit"] == "bytes")

@@ -1,51 +1,51 @@
-//! Frames of HTTP/2 as bytes (RFC 9113), and the few fields of HPACK (RFC 7541) that open a call.
+//! Encoding of HTTP/2 frames (RFC 9113), and of the few HPACK fields (RFC 7541) that open a call.
 
 use std::net::SocketAddr;
 
-/// The longest frame that either side may send: nobody here asks for more.
+/// The maximum frame size: neither side raises the default.
 pub(crate) const MAX_FRAME: usize = 16_384;
-/// Bytes of a frame's head.
+/// Size of a frame header.
 pub(crate) const HEAD: usize = 9;
 pub(crate) const STREAM: u32 = 1;
-/// Bytes that either side may send ahead before anything was said about it.
+/// The default size of a flow-control window.
 pub(crate) const DEFAULT_WINDOW: u32 = 65_535;
-/// Bytes that a server may send ahead, as Envoy allows.
+/// The window that the server gets; Envoy's default.
 pub(crate) const WINDOW: u32 = 16 << 20;
-/// How much a server may send ahead of each stream, among settings.
+/// The id of the setting SETTINGS_INITIAL_WINDOW_SIZE.
 pub(crate) const INITIAL_WINDOW_SIZE: u16 = 4;
 
-/// The flag of an answer, on settings and pings.
+/// The flag ACK of SETTINGS and PING frames.
 pub(crate) const ACK: u8 = 1;
-/// The flag of a stream's last frame.
+/// The flag END_STREAM.
 pub(crate) const END_STREAM: u8 = 1;
-/// The flag of headers that are complete.
+/// The flag END_HEADERS.
 const END_HEADERS: u8 = 4;
-/// The flag of content with padding behind it.
+/// The flag PADDED.
 pub(crate) const PADDED: u8 = 8;
 
-/// What a client says first.
+/// The connection preface of a client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// The code of a stream that is no longer wanted.
+/// The error code CANCEL.
 const CANCEL: u32 = 8;
 
-/// What a frame is.
+/// The type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Type {
-    /// Content.
+    /// DATA.
     Data,
-    /// Headers or trailers.
+    /// HEADERS.
     Headers,
-    /// The end of a stream.
+    /// RST_STREAM.
     Reset,
-    /// Settings of the other side.
+    /// SETTINGS.
     Settings,
-    /// A question whether one is there.
+    /// PING.
     Ping,
-    /// The end of a connection.
+    /// GOAWAY.
     GoAway,
-    /// Leave to send more.
+    /// WINDOW_UPDATE.
     WindowUpdate,
-    /// Anything else, by its number.
+    /// Any other type.
     Other(u8),
 }
 
@@ -77,20 +77,20 @@ impl Type {
     }
 }
 
-/// What a frame says ahead of its payload.
+/// A frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// Bytes of the payload.
+    /// Size of the payload.
     pub(crate) length: usize,
-    /// What it is.
+    /// The type.
     pub(crate) kind: Type,
     pub(crate) flags: u8,
-    /// The stream; 0 is the connection.
+    /// The stream id; 0 is the connection.
     pub(crate) stream: u32,
 }
 
 impl Head {
-    /// From the wire.
+    /// Parses a frame header.
     pub(crate) fn parse(bytes: [u8; HEAD]) -> Self {
         let [a, b, c, kind, flags, stream @ ..] = bytes;
         let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
@@ -103,7 +103,7 @@ impl Head {
     }
 }
 
-/// Appends a frame. Its payload is at most [`MAX_FRAME`] long.
+/// Appends a frame, whose payload is at most [`MAX_FRAME`] bytes long.
 pub(crate) fn put(out: &mut Vec<u8>, kind: Type, flags: u8, stream: u32, payload: &[u8]) {
     let [_, length @ ..] = u32::try_from(payload.len())
         .unwrap_or(u32::MAX)
@@ -115,17 +115,18 @@ pub(crate) fn put(out: &mut Vec<u8>, kind: Type, flags: u8, stream: u32, payload
     out.extend_from_slice(payload);
 }
 
-/// Appends leave to send so much more, of a stream or (0) the connection.
+/// Appends a WINDOW_UPDATE for a stream or (0) the connection.
 pub(crate) fn put_leave(out: &mut Vec<u8>, stream: u32, bytes: u32) {
     put(out, Type::WindowUpdate, 0, stream, &bytes.to_be_bytes());
 }
 
-/// Appends what opens a connection and the one stream on it, a call of a gRPC method.
+/// Appends the preface, settings, and the headers of a call of a gRPC method on the connection's
+/// only stream.
 pub(crate) fn put_opening(out: &mut Vec<u8>, server: SocketAddr, method: &str) {
     out.extend_from_slice(PREFACE);
     let mut settings = Vec::with_capacity(18);
 
-    // Headers are not read, so no table of them may be needed; pushes are not wanted.
+    // Response headers are ignored, so the dynamic table has size 0; server push is disabled.
     for (setting, value) in [(1_u16, 0_u32), (2, 0), (INITIAL_WINDOW_SIZE, WINDOW)] {
         settings.extend_from_slice(&setting.to_be_bytes());
         settings.extend_from_slice(&value.to_be_bytes());
@@ -134,8 +135,9 @@ pub(crate) fn put_opening(out: &mut Vec<u8>, server: SocketAddr, method: &str) {
     put(out, Type::Settings, 0, 0, &settings);
     put_leave(out, 0, WINDOW - DEFAULT_WINDOW);
 
-    // The first two are whole entries of HPACK's static table: `:method: POST` and `:scheme: http`.
-    // Of the others it knows the names, up to the last; none is to be kept by the server.
+    // The first two bytes are entries of HPACK's static table: `:method: POST` and `:scheme: http`.
+    // The other fields use names from that table, except the last; all are literals that the server
+    // does not index.
     let mut fields = vec![0x83, 0x86, 0x04];
     put_text(&mut fields, method);
     fields.push(0x01);
@@ -149,15 +151,15 @@ pub(crate) fn put_opening(out: &mut Vec<u8>, server: SocketAddr, method: &str) {
     put(out, Type::Headers, END_HEADERS, STREAM, &fields);
 }
 
-/// Appends what ends a stream and its connection.
+/// Appends RST_STREAM and GOAWAY.
 pub(crate) fn put_farewell(out: &mut Vec<u8>) {
     put(out, Type::Reset, 0, STREAM, &CANCEL.to_be_bytes());
     put(out, Type::GoAway, 0, 0, &[0; 8]);
 }
 
-/// Appends a text as HPACK has it, in plain letters.
+/// Appends an HPACK string without Huffman coding.
 fn put_text(out: &mut Vec<u8>, text: &str) {
-    /// What the first seven bits hold at most; a longer length goes on behind them.
+    /// The largest value in the 7-bit prefix of an integer; larger ones continue in further bytes.
     const FIRST: usize = 127;
     let mut length = text.len();
     out.push(u8::try_from(length.min(FIRST)).unwrap_or(0x7f));
@@ -205,7 +207,7 @@ mod tests {
         put_text(&mut out, &"x".repeat(127));
         assert_eq!((out[0], out[1], out.len()), (127, 0, 129));
         out.clear();
-        // The RFC's own example of an integer, with 7 bits instead of 5.
+        // RFC 7541's own example of an integer (C.1.2), with a prefix of 7 bits instead of 5.
         put_text(&mut out, &"x".repeat(1337));
         assert_eq!((&out[..3], out.len()), (&[127, 0xba, 9][..], 1340));
     }

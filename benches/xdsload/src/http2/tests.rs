@@ -1,14 +1,14 @@
-//! What a session makes of the server's bytes.
+//! Parsing and flow control of a session.
 
 use super::*;
 use crate::grpc::Outbox;
 
-/// A session, with what it said first taken off.
+/// A session after it has sent its opening bytes.
 fn session() -> Session {
     Session::open("127.0.0.1:1".parse().unwrap(), "/a/B", &mut Vec::new())
 }
 
-/// A message as it goes on the wire.
+/// A message with its gRPC prefix.
 fn grpc(message: &[u8]) -> Vec<u8> {
     let mut outbox = Outbox::default();
     outbox.message(|out| out.extend_from_slice(message));
@@ -21,7 +21,7 @@ fn frame(kind: Type, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The server's initial window as settings.
+/// A SETTINGS frame with the server's initial window.
 fn window(bytes: u32) -> Vec<u8> {
     frame(
         Type::Settings,
@@ -31,12 +31,12 @@ fn window(bytes: u32) -> Vec<u8> {
     )
 }
 
-/// Leave to send more.
+/// A WINDOW_UPDATE frame.
 fn leave(stream: u32, bytes: u32) -> Vec<u8> {
     frame(Type::WindowUpdate, 0, stream, &bytes.to_be_bytes())
 }
 
-/// All frames in some bytes.
+/// Parses all frames in some bytes.
 fn frames(mut bytes: &[u8]) -> Vec<(Head, Vec<u8>)> {
     let mut frames = Vec::new();
     while !bytes.is_empty() {
@@ -46,7 +46,7 @@ fn frames(mut bytes: &[u8]) -> Vec<(Head, Vec<u8>)> {
     frames
 }
 
-/// Bytes of content in some frames.
+/// The size of the content of DATA frames.
 fn content(bytes: &[u8]) -> usize {
     frames(bytes)
         .iter()
@@ -55,7 +55,8 @@ fn content(bytes: &[u8]) -> usize {
         .sum()
 }
 
-/// Lets a session hear bytes: the messages, whether the stream ended, and what is to be said.
+/// Feeds bytes to a session, and returns the messages, whether the stream ended, and the bytes to
+/// send.
 fn hear(session: &mut Session, mut bytes: &[u8]) -> Result<(Vec<Vec<u8>>, bool, Vec<u8>)> {
     let mut messages = Vec::new();
     let mut out = Vec::new();
@@ -107,7 +108,7 @@ fn messages_are_decoded_across_frame_and_read_boundaries() {
         }
         assert!(
             ended && got == [b"one".to_vec(), large.clone(), Vec::new(), b"last".to_vec()],
-            "cut at every {step}"
+            "in pieces of {step} bytes"
         );
     }
 }
@@ -155,7 +156,7 @@ fn no_more_is_sent_than_the_server_takes() {
     let mut session = session();
     let mut out = Vec::new();
     session.send(&vec![1; 100_000], &mut out);
-    assert_eq!(content(&out), 65_535, "what every stream begins with");
+    assert_eq!(content(&out), 65_535, "the default window");
     assert!(
         frames(&out)
             .iter()
@@ -163,22 +164,30 @@ fn no_more_is_sent_than_the_server_takes() {
     );
 
     let mut hear = |bytes: Vec<u8>| content(&hear(&mut session, &bytes).unwrap().2);
-    assert_eq!(hear(leave(STREAM, 1_000)), 0, "the connection does not");
+    assert_eq!(
+        hear(leave(STREAM, 1_000)),
+        0,
+        "the connection's window is still empty"
+    );
     assert_eq!(hear(leave(0, 10_000)), 1_000);
     assert_eq!(
         hear(window(65_535 + 2_000)),
         2_000,
-        "a stream that has begun may send more"
+        "a larger initial window applies to an open stream"
     );
 
     assert_eq!(hear(window(1_000)), 0, "or less");
     assert_eq!(
         hear(leave(STREAM, 66_000)),
         0,
-        "so that leave makes up for what was taken back"
+        "the update only compensates the negative window"
     );
     assert_eq!(hear(leave(STREAM, 1_000)), 465);
-    assert_eq!(hear(leave(3, 1_000)), 0, "of a stream that is not there");
+    assert_eq!(
+        hear(leave(3, 1_000)),
+        0,
+        "an update of an unknown stream is ignored"
+    );
 
     assert_eq!(hear(leave(0, 1 << 20)), 0);
     assert_eq!(hear(leave(STREAM, 1 << 20)), 31_000);
@@ -260,13 +269,10 @@ fn a_stream_ends_in_many_ways() {
         )
     };
 
-    assert!(
-        heard(go_away(0, 0)).unwrap().1,
-        "a server that has not seen it"
-    );
+    assert!(heard(go_away(0, 0)).unwrap().1, "GOAWAY before this stream");
     assert!(
         !heard(go_away(1, 0)).unwrap().1,
-        "one that lets it come to its end"
+        "GOAWAY after this stream lets it complete"
     );
 
     let error = heard(go_away(1, 11)).unwrap_err();
@@ -277,7 +283,7 @@ fn a_stream_ends_in_many_ways() {
         !heard(frame(Type::Reset, 0, 3, &2_u32.to_be_bytes()))
             .unwrap()
             .1,
-        "of another stream"
+        "a reset of another stream"
     );
 }
 
@@ -302,13 +308,13 @@ fn garbage_is_an_error() {
         assert!(hear(&mut session(), &bytes).is_err(), "{bytes:?}");
     }
 
-    // Whatever comes, wherever it is cut, nothing panics and no loop is endless.
+    // Random bytes in any pieces must cause neither a panic nor an endless loop.
     let mut seed = 1_u32;
 
     for length in 0..2_000 {
         let bytes: Vec<u8> = std::iter::repeat_with(|| {
             seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            // Mostly small numbers, so that heads are often good.
+            // Mostly small numbers, so that frame headers are often valid.
             (seed >> 24) as u8 & if seed & 0x700 == 0 { 255 } else { 9 }
         })
         .take(length % 200)

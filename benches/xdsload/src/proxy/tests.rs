@@ -1,4 +1,4 @@
-//! Proxies against a server of another make, on sockets.
+//! Proxies against a tonic server on real sockets.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,22 +15,23 @@ use super::*;
 use crate::answering::{Answer, Answering};
 use crate::kind::Kind;
 
-/// Clusters that the server has: their names are more than its window holds.
+/// The number of the server's clusters: their names exceed its flow-control window.
 const CLUSTERS: usize = 3_000;
 
-/// A server of the delta protocol that sends what it is asked for, and ends a stream on demand.
+/// A server of the delta protocol that sends the resources of each subscription, and breaks streams
+/// on demand.
 #[derive(Clone, Debug, Default)]
 struct Server {
-    /// Requests that answered a response.
+    /// The number of acknowledgements.
     answers: Arc<AtomicUsize>,
-    /// Versions that proxies said they hold.
+    /// The number of `initial_resource_versions` from proxies.
     versions: Arc<AtomicUsize>,
-    /// Streams that are still to be broken off after the first request.
+    /// Streams that are still to be broken after the first request.
     breaks: Arc<AtomicUsize>,
 }
 
 impl Server {
-    /// What it does about a request.
+    /// The outcome of a request.
     fn take(&self, request: &DeltaDiscoveryRequest) -> Answer {
         let take = |left: usize| left.checked_sub(1);
         match self
@@ -42,7 +43,7 @@ impl Server {
         }
     }
 
-    /// What it sends for a request.
+    /// The response to a request.
     fn answer(&self, request: &DeltaDiscoveryRequest) -> Option<DeltaDiscoveryResponse> {
         self.versions
             .fetch_add(request.initial_resource_versions.len(), Ordering::SeqCst);
@@ -106,12 +107,12 @@ impl Server {
     }
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 async fn until(what: &str, holds: impl Fn() -> bool) {
     navarch_testkit::wait::until(what, async || holds()).await;
 }
 
-/// What all proxies share, and how to tell them what to do.
+/// The state that proxies share, and the sender of their phase.
 fn shared(
     server: SocketAddr,
     protocol: Protocol,
@@ -143,7 +144,7 @@ async fn proxies_follow_disconnect_and_reconnect_with_their_state() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
 
-    // The windows that HTTP/2 begins with, which names of all clusters do not fit into.
+    // HTTP/2's default windows, which the names of all clusters exceed.
     let taking = server.clone();
     let service =
         AggregatedDiscoveryServiceServer::new(Answering(move |request: &_| taking.take(request)));
@@ -159,7 +160,7 @@ async fn proxies_follow_disconnect_and_reconnect_with_their_state() {
     let mut proxies = tokio::task::JoinSet::new();
 
     for number in 0..PROXIES {
-        // One of them lets each response lie.
+        // One proxy delays each response.
         let pause = Duration::from_millis(if number == 0 { 50 } else { 0 });
         proxies.spawn(
             Proxy {

@@ -1,9 +1,9 @@
-//! What ambient mode costs on a real API server, with simulated ztunnels.
+//! Measures the cost of ambient mode on a real API server, with simulated ztunnels.
 //!
-//! `ambientload NAVARCH ROOT RESULTS`: the program, the checkout, a folder for the result. Each
-//! part starts an API server of its own with a world made to measure. Prints a table with the
-//! goals, and writes it and all figures to `RESULTS/ambient.md` and `RESULTS/ambient.json`. Fails
-//! when something cannot be measured; a missed goal is printed as "missed".
+//! `ambientload NAVARCH ROOT RESULTS`: the program, the checkout, a directory for the results. Each
+//! part starts its own API server with a generated mesh. Prints a table with goals, and writes it
+//! and all figures to `RESULTS/ambient.md` and `RESULTS/ambient.json`. Fails if a measurement
+//! fails; a missed goal is printed as "missed".
 
 #![allow(clippy::disallowed_methods, reason = "the tool spawns its own clients")]
 #![expect(
@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 use figure::{Figure, report};
 use plane::Programs;
 
-/// Measures what ambient mode costs.
+/// Measures the cost of ambient mode.
 #[derive(Debug, Parser)]
 #[command(name = "ambientload", version)]
 struct Args {
@@ -38,29 +38,29 @@ struct Args {
     navarch: PathBuf,
     /// The checkout
     root: PathBuf,
-    /// The folder of the result
+    /// The directory for the results
     results: PathBuf,
-    /// What is measured
+    /// The parts to measure
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::ALL)]
     only: Vec<Part>,
     #[command(flatten)]
     sizes: Sizes,
 }
 
-/// How much of everything there is.
+/// The sizes of the generated meshes.
 #[derive(Clone, Copy, Debug, clap::Args)]
 struct Sizes {
-    /// Services of the world that is read to be compared with istiod, with ten pods each
+    /// Services of the mesh that is compared with istiod, with ten pods each
     #[arg(long, default_value_t = 2_000)]
     start_services: usize,
-    /// Services of the world that a ztunnel is waited for from the start of the control plane, with
-    /// ten pods each
+    /// Services of the mesh for the time from the start until a ztunnel is in sync, with ten pods
+    /// each
     #[arg(long, default_value_t = 3_000)]
     cold_services: usize,
-    /// How often each of these two is read; the median counts
+    /// Runs of each of these two; the median counts
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// Services of the mesh that is synced, with ten pods each
+    /// Services of the mesh for first sync, added pods and reconnects, with ten pods each
     #[arg(long, default_value_t = 7_000)]
     services: usize,
     /// Services of the mesh with policies, with ten pods each
@@ -69,7 +69,7 @@ struct Sizes {
     /// AuthorizationPolicies of that mesh
     #[arg(long, default_value_t = 500)]
     policies: usize,
-    /// Pods that change at once in the mesh with policies
+    /// Pods that change in one batch in the mesh with policies
     #[arg(long, default_value_t = 1_000)]
     burst: usize,
     /// ztunnels that connect to each mesh
@@ -80,14 +80,14 @@ struct Sizes {
     added: usize,
 }
 
-/// What is measured.
+/// A part of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// Seconds, CPU and memory until the control plane is ready, and until a ztunnel has everything
+    /// Seconds, CPU and memory until the control plane is ready, and until a ztunnel is in sync
     Start,
-    /// First sync of all ztunnels, a pod added, a reconnect, memory of each workload
+    /// First sync of all ztunnels, an added pod, a reconnect, memory per workload
     Mesh,
-    /// Pods that change at once under many policies
+    /// Pods that change in one batch under many policies
     Policies,
 }
 

@@ -1,4 +1,4 @@
-//! A mesh of many workloads and its ztunnels: first sync, a pod added, a reconnect, memory.
+//! A mesh of many workloads and its ztunnels: first sync, an added pod, a reconnect, memory.
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -14,29 +14,29 @@ use super::plane::{
 use super::start::megabytes;
 use super::ztunnel::{Ztunnel, held};
 
-/// ztunnels that come back one at a time.
+/// ztunnels that reconnect one at a time.
 const ALONE: usize = 10;
 
-/// What was measured.
+/// The measurements.
 struct Measured {
     sizes: Sizes,
     /// Resident memory in kB: without objects, when ready, with all ztunnels, at the end; and the
-    /// most.
+    /// peak.
     rss: [u64; 5],
     first: Synced,
     added: Vec<Value>,
-    /// One after the other came back.
+    /// The ztunnels that reconnected one at a time.
     alone: Vec<Synced>,
-    /// All came back at once.
+    /// The ztunnels that reconnected all at once.
     back: Synced,
-    /// Bytes of what a ztunnel that comes back says that it holds.
+    /// Size in bytes of the `initial_resource_versions` of a ztunnel that reconnects.
     held: usize,
 }
 
-/// Measures first sync, pods added, reconnects and memory, one after the other on one mesh.
+/// Measures first sync, added pods, reconnects and memory, one after the other on one mesh.
 ///
 /// # Errors
-/// When something cannot be measured.
+/// If a measurement fails.
 pub(crate) async fn measure(programs: &Programs, sizes: &Sizes) -> Result<(Vec<Figure>, Value)> {
     let cluster = cluster(programs).await?;
     let empty = start(programs, &cluster).await?;
@@ -192,8 +192,8 @@ impl Measured {
     }
 }
 
-/// Adds a pod: milliseconds from the request that gives it an address, and from the API server's
-/// answer to that request, until all have it.
+/// Adds a pod. Returns the milliseconds until all ztunnels have it, from the request that sets its
+/// address, and from the API server's response to that request.
 async fn add(writer: &Writer, ztunnels: &mut [Ztunnel], number: usize) -> Result<Value> {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod",

@@ -1,5 +1,5 @@
-//! An API server with a world made to measure, a control plane in ambient mode that reads it, and
-//! its ztunnels.
+//! An API server with a generated mesh, a control plane in ambient mode that watches it, and its
+//! ztunnels.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,19 +17,19 @@ use super::ztunnel::Ztunnel;
 /// Pods of each service.
 pub(crate) const PODS: usize = 10;
 const SERVICES_PER_NAMESPACE: usize = 50;
-/// How long the control plane may take to read the world.
+/// How long the control plane may take until it is ready.
 const SYNC_TIMEOUT: Duration = Duration::from_mins(5);
 /// The environment of the control plane.
 const ENVIRONMENT: [(&str, &str); 1] = [("PILOT_ENABLE_AMBIENT", "true")];
 
-/// What is started.
+/// The programs to start.
 #[derive(Debug)]
 pub(crate) struct Programs {
     pub(crate) navarch: PathBuf,
     pub(crate) root: PathBuf,
 }
 
-/// A world in ambient mode with so many services.
+/// A generated mesh of so many services in ambient mode.
 pub(crate) fn world(services: usize) -> World {
     let namespaces = services.div_ceil(SERVICES_PER_NAMESPACE);
     World {
@@ -41,20 +41,20 @@ pub(crate) fn world(services: usize) -> World {
     }
 }
 
-/// An API server that has Istio's kinds, and no objects.
+/// An API server with Istio's CRDs and without objects.
 ///
 /// # Errors
-/// When it does not start.
+/// If it does not start.
 pub(crate) async fn cluster(programs: &Programs) -> Result<Cluster> {
     let cluster = Cluster::start_with(World::cluster_config()).await?;
     cluster.apply_crds(&programs.root)?;
     Ok(cluster)
 }
 
-/// Puts a world there, with further objects, and waits until the API server has it in its cache.
+/// Writes a mesh and further objects, and waits until the API server has them in its watch cache.
 ///
 /// # Errors
-/// When etcd refuses it.
+/// If etcd rejects them.
 pub(crate) async fn fill(cluster: &Cluster, world: World, more: Vec<Value>) -> Result<()> {
     let begun = Instant::now();
     let objects = cluster.seed(world).await? + cluster.seed_objects(more).await?;
@@ -62,20 +62,20 @@ pub(crate) async fn fill(cluster: &Cluster, world: World, more: Vec<Value>) -> R
     cluster.wait_seen(world.services).await
 }
 
-/// A control plane, and what it took until it was ready.
+/// A control plane, and the cost of its start.
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) navarch: Navarch,
     pub(crate) begun: Instant,
     pub(crate) ready: Duration,
-    /// At that moment.
+    /// CPU and memory when it became ready.
     pub(crate) usage: Usage,
 }
 
 /// Starts a control plane, and waits until it is ready.
 ///
 /// # Errors
-/// When it does not get ready.
+/// If it does not become ready.
 pub(crate) async fn start(programs: &Programs, cluster: &Cluster) -> Result<Started> {
     let begun = Instant::now();
     let kubeconfig = cluster.admin_kubeconfig();
@@ -92,12 +92,12 @@ pub(crate) async fn start(programs: &Programs, cluster: &Cluster) -> Result<Star
     })
 }
 
-/// Connects so many ztunnels, which hold something already where `held` says so, and waits until
-/// each has been sent `addresses`, or, where it need not be sent any, has its first response. The
-/// first remembers what it is sent.
+/// Connects so many ztunnels. With `held` they send it as the versions of an earlier stream. Waits
+/// until each has received `addresses`, or, if that is 0, its first response. The first ztunnel
+/// stores the versions that it receives.
 ///
 /// # Errors
-/// When a stream fails.
+/// If a stream fails.
 pub(crate) async fn connect(
     navarch: &Navarch,
     count: usize,
@@ -121,7 +121,7 @@ pub(crate) async fn connect(
     Ok((ztunnels, synced))
 }
 
-/// Seconds so far that responses took to be made up, and to be taken by the wire.
+/// The total seconds so far of computing responses and sending them.
 async fn sending(navarch: &Navarch) -> Result<f64> {
     let metrics = navarch.metrics().await?;
     let sums = ["pilot_xds_push_time_sum", "pilot_xds_send_time_sum"];
@@ -133,28 +133,28 @@ async fn sending(navarch: &Navarch) -> Result<f64> {
             .next()
             .unwrap_or_default()
             .parse::<f64>()
-            .context("a sum is a number")
+            .context("the sum is not a number")
     });
     values.sum()
 }
 
-/// What it took until all ztunnels were in sync.
+/// The cost of bringing all ztunnels into sync.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Synced {
-    /// From the first that began to connect until the last had everything.
+    /// From the start of the first connection until the last ztunnel was in sync.
     pub(crate) last: Duration,
-    /// The most bytes that one of them was sent.
+    /// The largest number of bytes that one ztunnel received.
     pub(crate) bytes: usize,
-    /// CPU of the control plane.
+    /// CPU time of the control plane.
     pub(crate) cpu_seconds: f64,
-    /// The part of the time in which responses were made up and sent.
+    /// The time in which responses were computed and sent.
     pub(crate) sending_seconds: f64,
 }
 
-/// Waits until each has been sent so many addresses; the moment when the last one had.
+/// Waits until each ztunnel has received so many addresses, and returns when the last one had.
 ///
 /// # Errors
-/// When a stream fails.
+/// If a stream fails.
 pub(crate) async fn all_sent(ztunnels: &mut [Ztunnel], addresses: usize) -> Result<Instant> {
     let mut last = None;
     for ztunnel in ztunnels {
@@ -163,10 +163,10 @@ pub(crate) async fn all_sent(ztunnels: &mut [Ztunnel], addresses: usize) -> Resu
     last.context("no ztunnel")
 }
 
-/// What a control plane holds once its memory rests.
+/// The memory of a control plane once it no longer changes.
 ///
 /// # Errors
-/// When it has ended.
+/// If the process has ended.
 pub(crate) async fn at_rest(navarch: &Navarch) -> Result<Usage> {
     settle(navarch.pid()).await?;
     usage(navarch.pid())

@@ -1,4 +1,4 @@
-//! Pods that change at once under many policies.
+//! Pods that change in one batch under many policies.
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -10,10 +10,10 @@ use super::Sizes;
 use super::figure::Figure;
 use super::plane::{PODS, Programs, all_sent, cluster, connect, fill, start, world};
 
-/// Measures how long a burst of changed pods takes to reach all ztunnels.
+/// Measures how long a batch of changed pods takes to reach all ztunnels.
 ///
 /// # Errors
-/// When something cannot be measured.
+/// If a measurement fails.
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 pub(crate) async fn measure(programs: &Programs, sizes: &Sizes) -> Result<(Vec<Figure>, Value)> {
     let world = world(sizes.policy_services);
@@ -86,7 +86,7 @@ fn policy(number: usize, services: usize) -> Value {
     })
 }
 
-/// A pod that is not ready any more.
+/// The same pod, no longer ready.
 fn not_ready(mut pod: Value) -> Value {
     let conditions = pod
         .pointer_mut("/status/conditions")

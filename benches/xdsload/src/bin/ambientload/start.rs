@@ -1,4 +1,4 @@
-//! From the start of the control plane until it is ready, and until a ztunnel has everything.
+//! From the start of the control plane until it is ready, and until a ztunnel is in sync.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use super::figure::{Figure, median};
 use super::plane::{PODS, Programs, cluster, connect, fill, start, world};
 use navarch_testkit::usage::usage;
 
-/// When CPU is read a second time, after the control plane was ready.
+/// The delay of the second CPU reading after the control plane became ready.
 const LATER: Duration = Duration::from_secs(10);
 
-/// Reads both worlds, several times each.
+/// Starts on both meshes, several times each.
 ///
 /// # Errors
-/// When something cannot be measured.
+/// If a measurement fails.
 pub(crate) async fn measure(programs: &Programs, sizes: &Sizes) -> Result<(Vec<Figure>, Value)> {
     let Sizes {
         start_services,
@@ -62,7 +62,7 @@ pub(crate) async fn measure(programs: &Programs, sizes: &Sizes) -> Result<(Vec<F
     Ok((figures, json!(ready)))
 }
 
-/// What the world takes that istiod was measured with.
+/// The cost of a start on the mesh with which istiod was measured.
 async fn ready(programs: &Programs, sizes: &Sizes) -> Result<Vec<Value>> {
     let cluster = cluster(programs).await?;
     fill(&cluster, world(sizes.start_services), Vec::new()).await?;
@@ -81,7 +81,7 @@ async fn ready(programs: &Programs, sizes: &Sizes) -> Result<Vec<Value>> {
     Ok(runs)
 }
 
-/// Seconds from the start until a ztunnel has all.
+/// Seconds from the start until a ztunnel is in sync.
 async fn cold(programs: &Programs, sizes: &Sizes) -> Result<Vec<f64>> {
     let cluster = cluster(programs).await?;
     let world = world(sizes.cold_services);
@@ -104,7 +104,7 @@ async fn cold(programs: &Programs, sizes: &Sizes) -> Result<Vec<f64>> {
     Ok(runs)
 }
 
-/// kB of `/proc` as MB.
+/// kB, the unit of `/proc`, as MB.
 #[expect(
     clippy::cast_precision_loss,
     reason = "memory of a process is far below 2^52"

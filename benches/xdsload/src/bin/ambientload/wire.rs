@@ -1,5 +1,5 @@
-//! A response, read no further than counting needs: the content of a resource is skipped, or a
-//! hundred readers would take the CPU that is measured.
+//! A response, decoded only as far as counting needs: the content of resources is skipped, as a
+//! hundred clients would otherwise take the CPU that is measured.
 
 use bytes::{Buf as _, BufMut as _, Bytes};
 use tonic::Status;
@@ -27,13 +27,13 @@ pub(crate) struct Resource {
     pub(crate) name: String,
 }
 
-/// Requests are bytes already, responses are decoded as far as [`Response`] goes.
+/// A codec that sends requests that are encoded already, and decodes responses as [`Response`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BytesCodec;
 
 impl Codec for BytesCodec {
     type Encode = Bytes;
-    /// The bytes of a message, and the message.
+    /// The size of a message, and the message.
     type Decode = (usize, Response);
     type Encoder = Self;
     type Decoder = Self;

@@ -1,5 +1,5 @@
-//! A ztunnel: it asks for all addresses and policies, acknowledges at once, and reports what it is
-//! sent by number and size.
+//! A simulated ztunnel: it subscribes to all addresses and policies, acknowledges at once, and
+//! reports number and size of the resources that it receives.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -24,14 +24,14 @@ use super::wire::{BytesCodec, Response};
 
 /// The type URL of workloads and services.
 const ADDRESS: &str = "type.googleapis.com/istio.workload.Address";
-/// The type URL of AuthorizationPolicies as ztunnel reads them.
+/// The type URL of AuthorizationPolicies in ztunnel's form.
 const AUTHORIZATION: &str = "type.googleapis.com/istio.security.Authorization";
-/// The path of delta ADS.
+/// The path of the delta ADS method.
 const DELTA: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
-/// How long the next response may take.
+/// Timeout of the next response.
 const TIMEOUT: Duration = Duration::from_mins(5);
-/// Requests that wait to be sent.
+/// Capacity of the channel of requests.
 const REQUESTS: usize = 8;
 
 /// Versions of resources by their names, as `initial_resource_versions` has them.
@@ -40,16 +40,16 @@ pub(crate) type Versions = HashMap<String, String>;
 /// A response of the type `Address`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AddressResponse {
-    /// When it was read.
+    /// When it arrived.
     pub(crate) at: Instant,
-    /// Addresses that it holds or takes away.
+    /// The number of its resources, added and removed.
     pub(crate) addresses: usize,
-    /// Bytes of the message.
+    /// Size of the message.
     pub(crate) bytes: usize,
 }
 
-/// The `initial_resource_versions` of a request, encoded in no order, as a ztunnel does, which
-/// keeps them in a hash table.
+/// The encoded `initial_resource_versions` of a request, in random order, as a ztunnel sends it
+/// from its hash table.
 pub(crate) fn held(versions: Versions) -> Bytes {
     let mut bytes = Vec::new();
     for version in versions {
@@ -58,7 +58,7 @@ pub(crate) fn held(versions: Versions) -> Bytes {
             initial_resource_versions,
             ..DeltaDiscoveryRequest::default()
         };
-        // The entries of a map are fields of their own.
+        // In protobuf each entry of a map is a field.
         bytes.extend(one.encode_to_vec());
     }
     bytes.into()
@@ -69,7 +69,7 @@ pub(crate) fn held(versions: Versions) -> Bytes {
 pub(crate) struct Ztunnel {
     responses: mpsc::UnboundedReceiver<Result<AddressResponse>>,
     task: JoinHandle<()>,
-    /// What it has been sent; stays empty where it does not remember.
+    /// The versions of the received resources; empty unless it stores them.
     versions: Arc<Mutex<Versions>>,
 }
 
@@ -80,15 +80,15 @@ impl Drop for Ztunnel {
 }
 
 impl Ztunnel {
-    /// Connects one, which was sent `held` on an earlier stream (see [`held`]). It remembers
-    /// versions where `remembers` says so.
+    /// Connects one that already has the resources in `held` (see [`held`]). With `remembers` it
+    /// stores the versions of received resources.
     pub(crate) fn connect(server: SocketAddr, number: usize, held: Bytes, remembers: bool) -> Self {
         let (sender, responses) = mpsc::unbounded_channel();
         let versions = Arc::new(Mutex::new(Versions::new()));
         let remembered = remembers.then(|| versions.clone());
         let task = tokio::spawn(async move {
             if let Err(error) = follow(server, number, held, &sender, remembered).await {
-                // Nobody listens any more where the measurement is over.
+                // Sending fails only after the measurement, when the receiver is dropped.
                 let _ = sender.send(Err(error));
             }
         });
@@ -99,10 +99,10 @@ impl Ztunnel {
         }
     }
 
-    /// Its next response with addresses.
+    /// The next response of the type `Address`.
     ///
     /// # Errors
-    /// When the stream fails, or says nothing for five minutes.
+    /// If the stream fails, or no response arrives for five minutes.
     async fn response(&mut self) -> Result<AddressResponse> {
         let response = timeout(TIMEOUT, self.responses.recv()).await;
         response
@@ -110,11 +110,11 @@ impl Ztunnel {
             .context("the stream ended")?
     }
 
-    /// Waits until it has been sent so many addresses; gives when the last of them came, and the
-    /// bytes of all responses until then.
+    /// Waits until it has received so many addresses. Returns when the last of them arrived, and
+    /// the size of all responses until then.
     ///
     /// # Errors
-    /// When the stream fails, or says nothing for five minutes.
+    /// If the stream fails, or no response arrives for five minutes.
     pub(crate) async fn sent(&mut self, addresses: usize) -> Result<(Instant, usize)> {
         let mut seen = 0;
         let mut bytes = 0;
@@ -128,13 +128,13 @@ impl Ztunnel {
         }
     }
 
-    /// What it has been sent, where it remembers.
+    /// The versions of the received resources, if it stores them.
     pub(crate) fn versions(&self) -> Versions {
         self.versions.lock().clone()
     }
 }
 
-/// Follows one stream to its end.
+/// Runs one stream to its end.
 async fn follow(
     server: SocketAddr,
     number: usize,
@@ -142,7 +142,7 @@ async fn follow(
     sender: &mpsc::UnboundedSender<Result<AddressResponse>>,
     remembered: Option<Arc<Mutex<Versions>>>,
 ) -> Result<()> {
-    // As ztunnel's.
+    // The same HTTP/2 settings as ztunnel's.
     let endpoint = Endpoint::from_shared(format!("http://{server}"))?
         .initial_stream_window_size(4 << 20)
         .tcp_nodelay(true);
@@ -160,7 +160,7 @@ async fn follow(
             resource_names_subscribe: vec!["*".to_owned()],
             ..DeltaDiscoveryRequest::default()
         };
-        // Fields of one message may follow each other in any order.
+        // The two parts are concatenated: the fields of a message may be in any order.
         requests
             .send([request.encode_to_vec(), held.to_vec()].concat().into())
             .await?;
@@ -215,7 +215,7 @@ async fn open(
     requests: mpsc::Receiver<Bytes>,
 ) -> Result<tonic::Streaming<(usize, Response)>> {
     if let Err(error) = grpc.ready().await {
-        bail!("the connection is not ready: {error}");
+        bail!("the connection failed: {error}");
     }
     let request = tonic::Request::new(ReceiverStream::new(requests));
     let path = tonic::codegen::http::uri::PathAndQuery::from_static(DELTA);
@@ -225,7 +225,7 @@ async fn open(
         .into_inner())
 }
 
-/// The node of a request: the ztunnel of a node of Kubernetes, with an address of its own.
+/// The node of a ztunnel on a Kubernetes node, with its own address.
 fn node(number: usize) -> Node {
     let text = |text: String| Value {
         kind: Some(Kind::StringValue(text)),

@@ -1,4 +1,5 @@
-//! What two questions take: what would a change do, and has everybody taken an object.
+//! The duration of two queries: the effect of a change (`navarch plan`), and whether all proxies
+//! have applied an object (`navarch applied`).
 
 use std::time::Duration;
 
@@ -12,12 +13,12 @@ use crate::Sizes;
 use crate::figure::{Figure, median, millis};
 use crate::plane::{Plane, Programs};
 
-/// What `navarch plan` may take, in seconds.
+/// The maximum duration of `navarch plan`, in seconds.
 const PLAN: f64 = 1.0;
-/// What `navarch applied` may take, in milliseconds.
+/// The maximum duration of `navarch applied`, in milliseconds.
 const APPLIED: f64 = 50.0;
 
-/// Plans one edit of a VirtualService that all proxies see.
+/// Plans an edit of a VirtualService that all proxies use.
 pub(crate) async fn plan(programs: &Programs, sizes: &Sizes) -> Result<(Vec<Figure>, Value)> {
     let plane = Plane::start(programs, sizes.plan_services, &[], &[]).await?;
     let proxies = plane.proxies(sizes.plan_proxies, &[], |_| Ok(())).await?;
@@ -38,7 +39,7 @@ pub(crate) async fn plan(programs: &Programs, sizes: &Sizes) -> Result<(Vec<Figu
         let (took, plan) = plane.ask(&["plan", "-f", &change])?;
         ensure!(
             plan["reached"] == json!(sizes.plan_proxies),
-            "of all proxies the change reaches {}",
+            "the change reaches only {} proxies",
             plan["reached"]
         );
         times.push(took.as_secs_f64());
@@ -61,7 +62,7 @@ pub(crate) async fn plan(programs: &Programs, sizes: &Sizes) -> Result<(Vec<Figu
     ))
 }
 
-/// What the steps of one more plan take in the control plane, in milliseconds, as it says itself.
+/// The duration of each step of another plan, in milliseconds, from the response's `Server-Timing`.
 async fn steps(plane: &Plane<'_>, change: &str) -> Result<Value> {
     let proposal =
         json!({ "files": [{ "place": change, "text": std::fs::read_to_string(change)? }] });
@@ -95,7 +96,7 @@ async fn steps(plane: &Plane<'_>, change: &str) -> Result<Value> {
         .into())
 }
 
-/// Asks of a VirtualService that all proxies see how far it has come.
+/// Queries how many proxies have applied a VirtualService that all use.
 pub(crate) async fn applied(programs: &Programs, sizes: &Sizes) -> Result<(Vec<Figure>, Value)> {
     let plane = Plane::start(programs, sizes.services, &[], &[]).await?;
     let count = sizes.applied_proxies;
@@ -130,7 +131,7 @@ pub(crate) async fn applied(programs: &Programs, sizes: &Sizes) -> Result<(Vec<F
     Ok((figures, detail))
 }
 
-/// A debug page, and how long it took.
+/// Requests a debug page, and returns the duration and the content.
 async fn get(plane: &Plane<'_>, path: &str) -> Result<(Duration, Value)> {
     let begun = Instant::now();
     let reply = client::get(plane.navarch.monitoring, "localhost", path, &[]).await?;
@@ -144,7 +145,7 @@ async fn get(plane: &Plane<'_>, path: &str) -> Result<(Duration, Value)> {
     Ok((took, serde_json::from_str(&reply.body)?))
 }
 
-/// Whether an object is taken by so many proxies, and reaches no others.
+/// Fails unless exactly so many proxies use the object, and all have applied it.
 fn is_taken(applied: &Value, proxies: usize) -> Result<()> {
     ensure!(
         [&applied["reached"], &applied["taken"]] == [&json!(proxies); 2],

@@ -1,5 +1,5 @@
-//! What is paid all the time for answers afterwards: the history of pushes, and the record, while
-//! objects change.
+//! The permanent cost of queries about the past, while objects change: the history of pushes, and
+//! the record.
 
 use std::fs;
 use std::time::Duration;
@@ -12,41 +12,41 @@ use crate::Sizes;
 use crate::figure::{Figure, median};
 use crate::plane::{Plane, Programs};
 
-/// What the history of a proxy's pushes may take, in bytes.
+/// The maximum size of a proxy's push history, in bytes.
 const HISTORY: f64 = 2_000.0;
-/// What the record may take, in hundredths of a core.
+/// The maximum CPU of the record, in percent of a core.
 const RECORD: f64 = 2.0;
-/// The smallest difference between two runs that counts, in hundredths of a core.
+/// The smallest difference between two runs that is significant, in percent of a core.
 const UNSEEN: f64 = 1.0;
-/// Kernel ticks a second in `/proc`, as Linux's ABI has it.
+/// Clock ticks per second in `/proc`, a constant of Linux' ABI.
 const TICKS: f64 = 100.0;
 
-/// What a control plane does beside its work.
+/// The settings of a control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
-    /// As it is by default: with a history.
+    /// The default: with a history.
     Usual,
     /// Without a history.
     Forgets,
-    /// With a record, too.
+    /// With a history and a record.
     Records,
 }
 
-/// What one run took.
+/// The measurements of one run.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
-    /// Hundredths of a core.
+    /// CPU in percent of a core.
     cpu: f64,
-    /// Those of the thread that writes the record.
+    /// CPU of the thread that writes the record.
     record_thread: f64,
-    /// Those of the thread that pushes, which tells it most.
+    /// CPU of the push thread, which sends most of the record's events.
     push_thread: f64,
     rss_kb: f64,
-    /// Bytes of history.
+    /// Size of the history in bytes.
     history: f64,
 }
 
-/// Runs churn in each manner, in turn.
+/// Runs churn with each of the settings in turn.
 pub(crate) async fn measure(
     programs: &Programs,
     sizes: &Sizes,
@@ -121,7 +121,8 @@ pub(crate) async fn measure(
     }
 
     if record {
-        // What all threads use differs by more from run to run than the record costs.
+        // The CPU of all threads varies more from run to run than the record costs, so the goal is
+        // for the writing thread.
         let writes = of(Manner::Records, |taken| taken.record_thread);
         let pushes = |taken: &Taken| taken.push_thread;
         let more = writes + of(Manner::Records, pushes) - of(Manner::Usual, pushes);
@@ -163,7 +164,7 @@ pub(crate) async fn measure(
     Ok((figures, Value::Array(all.iter().map(detail).collect())))
 }
 
-/// One run on a control plane of its own.
+/// One run on a new control plane.
 async fn run(programs: &Programs, sizes: &Sizes, manner: Manner) -> Result<Taken> {
     let folder = tempfile::tempdir()?;
     let record = format!("--record={}", folder.path().join("record").display());
@@ -179,7 +180,7 @@ async fn run(programs: &Programs, sizes: &Sizes, manner: Manner) -> Result<Taken
     let threads = || anyhow::Ok([thread_seconds(pid, "record")?, thread_seconds(pid, "push")?]);
     let mut begun: Option<(Instant, [f64; 2])> = None;
     let meanwhile = |output: &str| {
-        // The record writes its first moment when it begins.
+        // The record writes a snapshot when it begins, so measure from the first churn report on.
         if begun.is_none() && output.contains("churn: ") {
             begun = Some((Instant::now(), threads()?));
         }
@@ -221,7 +222,7 @@ async fn run(programs: &Programs, sizes: &Sizes, manner: Manner) -> Result<Taken
     })
 }
 
-/// Seconds of CPU that the threads of a name have used; 0 where there are none.
+/// CPU seconds of the threads with a name; 0 without such a thread.
 fn thread_seconds(pid: u32, name: &str) -> Result<f64> {
     let mut seconds = 0.0;
 
@@ -235,7 +236,8 @@ fn thread_seconds(pid: u32, name: &str) -> Result<f64> {
             continue;
         }
 
-        // The name in parentheses may hold anything; what follows it is fixed.
+        // The name in parentheses may contain spaces and parentheses; the fields after the last
+        // parenthesis are fixed.
         let fields: Vec<&str> = stat
             .rsplit(") ")
             .next()

@@ -1,12 +1,12 @@
-//! What answers about changes cost: `navarch plan`, `navarch applied`, the history of pushes, and
-//! the record. Quarantine is not among them: it counts only proxies with an identity, which those of
-//! `xdsload` do not have.
+//! Measures the cost of queries about changes: `navarch plan`, `navarch applied`, the history of
+//! pushes, and the record. Quarantine is not included: it counts only proxies with an identity,
+//! which those of `xdsload` do not have.
 //!
-//! `answersload NAVARCH ROOT RESULTS`: the program, the checkout, a folder for the result. Each
-//! part starts a control plane of its own on a directory with a mesh made to measure, and
-//! `xdsload`, which lies beside this program, as its proxies. Prints a table with the goals, and
-//! writes it and all figures to `RESULTS/answers.md` and `RESULTS/answers.json`. Fails when
-//! something cannot be measured; a missed goal is printed as "missed".
+//! `answersload NAVARCH ROOT RESULTS`: the program, the checkout, a directory for the results. Each
+//! part starts its own control plane on a directory with a generated mesh, and `xdsload`, from this
+//! program's directory, as its proxies. Prints a table with goals, and writes it and all figures to
+//! `RESULTS/answers.md` and `RESULTS/answers.json`. Fails if a measurement fails; a missed goal is
+//! printed as "missed".
 
 #![allow(
     clippy::indexing_slicing,
@@ -33,7 +33,7 @@ use serde_json::{Value, json};
 use figure::{Figure, report};
 use plane::Programs;
 
-/// Measures what answers about changes cost.
+/// Measures the cost of queries about changes.
 #[derive(Debug, Parser)]
 #[command(name = "answersload", version)]
 struct Args {
@@ -41,51 +41,51 @@ struct Args {
     navarch: PathBuf,
     /// The checkout
     root: PathBuf,
-    /// The folder of the result
+    /// The directory for the results
     results: PathBuf,
-    /// What is measured
+    /// The parts to measure
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::ALL)]
     only: Vec<Part>,
     #[command(flatten)]
     sizes: Sizes,
 }
 
-/// How much of everything there is.
+/// The sizes of the generated meshes.
 #[derive(Clone, Copy, Debug, clap::Args)]
 struct Sizes {
     /// Services of the mesh in which a change is planned
     #[arg(long, default_value_t = 5_000)]
     plan_services: usize,
-    /// Proxies that are connected then
+    /// Connected proxies during plans
     #[arg(long, default_value_t = 300)]
     plan_proxies: usize,
-    /// How often it is planned; the median counts
+    /// Number of plans; the median counts
     #[arg(long, default_value_t = 5)]
     plans: usize,
-    /// Proxies that an object reaches of which it is asked whether it is applied
+    /// Proxies that use the object whose state is queried
     #[arg(long, default_value_t = 5_000)]
     applied_proxies: usize,
-    /// How often it is asked; the median counts
+    /// Number of queries; the median counts
     #[arg(long, default_value_t = 11)]
     asks: usize,
-    /// Services of the meshes of all parts but that of plans
+    /// Services of the meshes of all other parts
     #[arg(long, default_value_t = 200)]
     services: usize,
-    /// Proxies while objects change all the time
+    /// Proxies during churn
     #[arg(long, default_value_t = 200)]
     churn_proxies: usize,
-    /// Changes a second
+    /// Changes per second
     #[arg(long, default_value_t = 20)]
     churn_rate: usize,
-    /// For how many seconds objects change
+    /// Seconds of churn
     #[arg(long, default_value_t = 30)]
     churn_seconds: usize,
-    /// How often that is done with and without; the medians count
+    /// Rounds with each of the settings; the medians count
     #[arg(long, default_value_t = 3)]
     rounds: usize,
 }
 
-/// What is measured.
+/// A part of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
     /// `navarch plan`

@@ -1,4 +1,4 @@
-//! A control plane on a mesh made to measure, and proxies that are connected to it.
+//! A control plane on a generated mesh, and its connected proxies.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -11,18 +11,18 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-/// How long proxies may take to come into sync, and to obey.
+/// How long proxies may take to sync, and to finish their plan.
 const SYNC_TIMEOUT: Duration = Duration::from_mins(10);
-/// How long they may take to end.
-const END: Duration = Duration::from_secs(60);
-/// The pause between two looks at what they say.
-const LOOK: Duration = Duration::from_millis(20);
-/// What they say once they have done all, and stay.
+/// How long they may take to exit.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often their output is read.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// What `xdsload` prints when its plan is finished and its proxies stay connected.
 const HOLDING: &str = "stay connected until SIGTERM";
 /// Namespaces over which services and proxies are spread.
 const NAMESPACES: usize = 10;
 
-/// What is started.
+/// The programs to start.
 #[derive(Debug)]
 pub(crate) struct Programs {
     pub(crate) navarch: PathBuf,
@@ -35,25 +35,25 @@ pub(crate) struct Programs {
 pub(crate) struct Plane<'a> {
     programs: &'a Programs,
     pub(crate) navarch: Navarch,
-    /// The flags that say how large its mesh is.
+    /// The flags for the size of its mesh.
     size: Vec<String>,
-    /// What it reads is in `mesh`.
+    /// Its files; the watched directory is `mesh`.
     folder: TempDir,
 }
 
 #[derive(Debug)]
 pub(crate) struct Proxies {
     process: Process,
-    /// Where they write what they saw, at their end.
+    /// The file of the report that `xdsload` writes when it exits.
     report: PathBuf,
 }
 
 impl<'a> Plane<'a> {
-    /// Makes a mesh of so many services, a tenth of them with rules, and starts the control plane
-    /// on it.
+    /// Generates a mesh of so many services, a tenth of them with rules, and starts the control
+    /// plane on it.
     ///
     /// # Errors
-    /// When the mesh cannot be written, or the control plane does not get ready.
+    /// If the mesh cannot be written, or the control plane does not become ready.
     pub(crate) async fn start(
         programs: &'a Programs,
         services: usize,
@@ -97,11 +97,11 @@ impl<'a> Plane<'a> {
         })
     }
 
-    /// Connects so many proxies, tells them what else to do, and gives them once they have done it.
-    /// `meanwhile` is given what they have said so far, again and again.
+    /// Connects so many proxies with further arguments, and returns them when their plan is
+    /// finished. Until then, `meanwhile` is called regularly with their output so far.
     ///
     /// # Errors
-    /// When they fail, or take too long.
+    /// If they fail, or take too long.
     pub(crate) async fn proxies(
         &self,
         count: usize,
@@ -149,16 +149,16 @@ impl<'a> Plane<'a> {
                 Instant::now() < end,
                 "the proxies did not finish within {SYNC_TIMEOUT:?}:\n{output}"
             );
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// The directory that the control plane reads.
+    /// The directory that the control plane watches.
     pub(crate) fn mesh(&self) -> PathBuf {
         self.folder.path().join("mesh")
     }
 
-    /// A VirtualService that reaches all proxies: its namespace, its name and its file.
+    /// A VirtualService that all proxies use: its namespace, name and file.
     pub(crate) fn rule(&self) -> (String, &'static str, PathBuf) {
         let namespace = format!("ns{}", 7 % NAMESPACES);
         let file = self
@@ -167,11 +167,11 @@ impl<'a> Plane<'a> {
         (namespace, "vs7", file)
     }
 
-    /// Runs a command of `navarch` that asks this control plane, and gives how long that took and
-    /// what it printed.
+    /// Runs a `navarch` command against this control plane, and returns its duration and its
+    /// output.
     ///
     /// # Errors
-    /// When it fails.
+    /// If the command fails.
     pub(crate) fn ask(&self, args: &[&str]) -> Result<(Duration, Value)> {
         let mut command = Command::new(&self.programs.navarch);
         command.args(args).args([
@@ -186,10 +186,10 @@ impl<'a> Plane<'a> {
         Ok((took, serde_json::from_slice(&output.stdout)?))
     }
 
-    /// One of its metrics that has no labels.
+    /// The value of a metric without labels.
     ///
     /// # Errors
-    /// When there is none.
+    /// If the metric does not exist.
     pub(crate) async fn metric(&self, name: &str) -> Result<f64> {
         let metrics = self.navarch.metrics().await?;
         let line = metrics
@@ -200,20 +200,20 @@ impl<'a> Plane<'a> {
             .context("a number")
     }
 
-    /// A folder of its own for what it writes.
+    /// A directory for its output files.
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 }
 
 impl Proxies {
-    /// Ends them, and gives what they saw.
+    /// Stops the proxies, and returns their report.
     ///
     /// # Errors
-    /// When they do not end.
+    /// If they do not exit.
     pub(crate) async fn end(self) -> Result<Value> {
-        if !self.process.stop(END).await? {
-            bail!("the proxies did not end within {END:?}");
+        if !self.process.stop(EXIT_TIMEOUT).await? {
+            bail!("the proxies did not end within {EXIT_TIMEOUT:?}");
         }
         let report = std::fs::read(&self.report)
             .with_context(|| format!("cannot read {}", self.report.display()))?;
@@ -223,7 +223,7 @@ impl Proxies {
     }
 }
 
-/// Runs a command, and fails with what it says.
+/// Runs a command; if it fails, the error contains its stderr.
 fn run(command: &mut Command) -> Result<Output> {
     let output = command
         .output()
