@@ -9,7 +9,8 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Handles one response of a registry.
 ///
 /// # Panics
-/// If an accepted digest is not 64 hexadecimal digits (it becomes a file name), or the unpacked module exceeds the limit.
+/// If an accepted digest is not 64 hexadecimal digits (it becomes a file name), or the unpacked
+/// module exceeds the limit.
 pub fn run(data: &[u8]) {
     let digest = match parse(data) {
         Ok(Manifest::Index(digest)) => Some(digest),
