@@ -1,9 +1,8 @@
-//! A stock Envoy with the agent beside it: it becomes ready on identity and configuration of a real
-//! control plane, and ends with the agent, whatever ends it.
+//! A stock Envoy under the agent and a real control plane: Envoy becomes ready once it has
+//! certificates and configuration, and exits with the agent, however the agent ends.
 //!
-//! Needs Envoy from `make tools`. What the metrics of requests cost is printed with
-//! `-- --nocapture cost`: of another build where `NAVARCH_BIN` names it, with as many requests as
-//! `NAVARCH_REQUESTS` says.
+//! Needs Envoy from `make tools`. The CPU cost of request metrics is printed with `-- --nocapture
+//! cost`; `NAVARCH_BIN` selects another build, `NAVARCH_REQUESTS` the number of requests.
 
 #![allow(
     clippy::disallowed_methods,
@@ -64,7 +63,7 @@ use tokio::time::Instant;
 use pod::Pod;
 use server::Server;
 
-/// A service whose cluster tells that configuration has come.
+/// A service whose cluster in Envoy proves that configuration has arrived.
 const MESH: &str = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: bank, namespace: shop}\n\
     spec: {hosts: [bank.example], location: MESH_INTERNAL, addresses: [10.9.9.9], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC,\n\
     endpoints: [{address: 127.0.0.1}]}\n";
@@ -76,13 +75,13 @@ async fn envoy_becomes_ready_and_drains_when_the_agent_terminates() -> Result<()
     pod.wait_ready().await?;
     ensure!(
         pod.get(pod.envoy_status, "/healthz/ready").await?.0 == 200,
-        "readiness comes through Envoy too"
+        "readiness also through Envoy's port"
     );
     let clusters = pod.get(pod.admin, "/clusters").await?.1;
 
     ensure!(
         clusters.contains("outbound|80||bank.example"),
-        "configuration came: {clusters}"
+        "configuration arrived: {clusters}"
     );
     let metrics = pod.get(pod.status, "/stats/prometheus").await?.1;
     for name in ["istio_agent_scrapes_total 1", "envoy_server_live"] {
@@ -94,11 +93,11 @@ async fn envoy_becomes_ready_and_drains_when_the_agent_terminates() -> Result<()
     let code = pod.stop().await?;
     ensure!(
         code == 0 && start.elapsed() >= Duration::from_secs(1),
-        "it drained for a second: {code}"
+        "it drains for a second and exits with 0: {code}"
     );
-    ensure!(pod.processes() == 0, "nothing is left");
+    ensure!(pod.processes() == 0, "no process is left");
 
-    ensure!(!pod.has_bootstrap(), "its bootstrap is gone");
+    ensure!(!pod.has_bootstrap(), "its bootstrap is deleted");
     Ok(())
 }
 
@@ -119,7 +118,7 @@ async fn envoy_does_not_outlive_an_agent_that_is_killed() -> Result<()> {
 async fn the_agent_exits_with_envoys_code_and_on_quitquitquit() -> Result<()> {
     let server = Server::with_mesh(MESH).await?;
 
-    // Longer than the end of the agent is waited for.
+    // Longer than the test waits for the agent's exit.
     let settings = json!({"terminationDrainDuration": "60s"});
     let mut pod = Pod::start_with_config(
         &server,
@@ -135,7 +134,7 @@ async fn the_agent_exits_with_envoys_code_and_on_quitquitquit() -> Result<()> {
             .await?
             .1
             .contains("bank.example"),
-        "the table of names came"
+        "the DNS table arrived"
     );
 
     pod.post(pod.status, "/quitquitquit").await?;
@@ -144,15 +143,18 @@ async fn the_agent_exits_with_envoys_code_and_on_quitquitquit() -> Result<()> {
     let mut pod = Pod::start(&server, &[])?;
     pod.wait_ready().await?;
     pod.signal_envoy("SEGV")?;
-    ensure!(pod.end().await? == 139, "the code of a crash is told");
-    ensure!(pod.processes() == 0, "nothing is left");
+    ensure!(
+        pod.end().await? == 139,
+        "the agent exits with the crash's code"
+    );
+    ensure!(pod.processes() == 0, "no process is left");
 
     Ok(())
 }
 
 #[tokio::test]
 async fn an_envoy_without_the_hardware_for_keys_handles_them_itself() -> Result<()> {
-    // The bank is spoken to by mutual TLS.
+    // The client uses mutual TLS with the bank.
     let endpoint = "{address: 127.0.0.1, labels: {security.istio.io/tlsMode: istio}}";
     let server = Server::with_mesh(&MESH.replace("{address: 127.0.0.1}", endpoint)).await?;
     let settings = json!({ "privateKeyProvider": { "cryptomb": { "pollDelay": "10ms" } } });

@@ -1,9 +1,8 @@
-//! The agent's outward products are those of pilot-agent for the same input:
-//! `tests/agent_parity/*.json`, or another folder of the same form that `NAVARCH_AGENT_PARITY`
-//! names.
+//! For the same input, the agent's files and rules equal those of pilot-agent:
+//! `tests/agent_parity/*.json`, or another directory of the same form in `NAVARCH_AGENT_PARITY`.
 //!
-//! `NAVARCH_AGENT_PARITY_REPORT` names a file to which the outcome of every case is written, as
-//! `{"iptables/<name>": {"equal": true, "differences": []}, …}`.
+//! `NAVARCH_AGENT_PARITY_REPORT` is a file for the outcome of every case: `{"iptables/<name>":
+//! {"equal": true, "differences": []}, …}`.
 
 #![allow(
     clippy::disallowed_methods,
@@ -50,8 +49,8 @@ fn cve_2026_26308_no_flag_joins_values_of_headers_before_policies_look() {
     }
 }
 
-/// Envoy is told to take paths with a fragment: it must cut the fragment off then, before policies
-/// look at the path.
+/// Envoy's runtime flag must not keep fragments: Envoy then strips the fragment of a path before
+/// policies match the path.
 #[test]
 fn cve_2021_39156_fragments_are_cut_off_before_policies_look() {
     let bootstraps = bootstrap::made_by_default();
@@ -63,7 +62,7 @@ fn cve_2021_39156_fragments_are_cut_off_before_policies_look() {
             &flags["envoy.reloadable_features.http_strip_fragment_from_path_unsafe_if_disabled"];
         assert!(
             cut_off.is_null(),
-            "{name}: on is Envoy's default, but it says {cut_off}"
+            "{name}: Envoy's default is on, but the bootstrap has {cut_off}"
         );
     }
 }

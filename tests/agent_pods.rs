@@ -1,10 +1,10 @@
 //! Pods without kubelets: network namespaces with captured traffic, the agent, a real Envoy and an
-//! application each, under a real Navarch on a real API server, whose tokens they hold. A node in
-//! ambient mode has a real ztunnel instead, where one is built (`NAVARCH_ZTUNNEL`).
+//! application each, with a real Navarch and a real API server, which issues their tokens. A node
+//! in ambient mode has a real ztunnel instead, if one is built (`NAVARCH_ZTUNNEL`).
 //!
-//! Needs root, iptables, Envoy and the programs of `scripts/kube`; a test that cannot run says why
-//! (`navarch_testkit::skip`). The tests run beside each other, each in a mesh of its own.
-//! `make soak` sets `NAVARCH_PODS_SECONDS` to five minutes.
+//! Needs root, iptables, Envoy and the programs of `scripts/kube`; a test that cannot run is
+//! skipped with a reason (`navarch_testkit::skip`). The tests run in parallel, each in its own
+//! mesh. `make soak` sets `NAVARCH_PODS_SECONDS` to five minutes.
 
 #![allow(
     clippy::disallowed_methods,
@@ -53,10 +53,10 @@ use tokio::time::{Instant, sleep};
 use pod::PodKind;
 use world::World;
 
-/// What is never to be seen on the wire.
-const SECRET: &str = "the-word-that-nobody-may-read";
+/// Sent in requests; must never be visible on the wire.
+const REQUEST_MARKER: &str = "the-word-that-nobody-may-read";
 
-/// Why the test cannot be made here; nothing if it can.
+/// Why the tests cannot run here; `None` if they can.
 fn missing() -> Option<String> {
     if !nix::unistd::getuid().is_root() {
         return Some("it needs root, for network namespaces".to_owned());
@@ -76,12 +76,13 @@ fn missing() -> Option<String> {
     (!envoy.exists()).then(|| format!("{} is missing: run `make tools`", envoy.display()))
 }
 
-/// A pod whose rules log what they do, with certificates that outlive the control plane's absence.
+/// A pod whose iptables rules log, with certificates that outlive the control plane's outage.
 const LONG: PodKind = PodKind::Sidecar {
     capture: &["--iptables-trace-logging"],
     lifetime: "10m",
 };
-/// How long the control plane is away: longer than agents wait between attempts to connect.
+/// The duration of the control plane's outage: longer than the agents' pause between attempts to
+/// connect.
 const AWAY: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -99,7 +100,7 @@ async fn pods_communicate_by_mutual_tls_during_rotation_and_outages() -> Result<
         pod.wait_ready().await?;
     }
 
-    // Names of the mesh and of the world are answered by the agent.
+    // The agent answers DNS queries for names inside and outside of the mesh.
     for name in [
         "web.shop",
         "web",
@@ -115,9 +116,11 @@ async fn pods_communicate_by_mutual_tls_during_rotation_and_outages() -> Result<
         );
     }
 
-    // Captured, identified, encrypted, allowed or not.
+    // Requests are captured, authenticated, encrypted, and allowed or denied.
     let sniffer = navarch_testkit::sniffer::Sniffer::start()?;
-    let answer = client.get("web.shop", &format!("/open?{SECRET}")).await?;
+    let answer = client
+        .get("web.shop", &format!("/open?{REQUEST_MARKER}"))
+        .await?;
     ensure!(
         answer["status"] == 200
             && answer["body"]
@@ -129,33 +132,34 @@ async fn pods_communicate_by_mutual_tls_during_rotation_and_outages() -> Result<
     let forwarded = answer["body"].as_str().unwrap_or_default();
     ensure!(
         forwarded.contains("spiffe://cluster.local/ns/shop/sa/client"),
-        "the caller's identity: {answer}"
+        "the server sees the caller's identity: {answer}"
     );
     let answer = client
-        .get("web.shop", &format!("/gateway-only?{SECRET}"))
+        .get("web.shop", &format!("/gateway-only?{REQUEST_MARKER}"))
         .await?;
     ensure!(answer["status"] == 403, "the policy is enforced: {answer}");
 
-    let seen = sniffer.stop(client.ip, web.ip, SECRET);
+    let seen = sniffer.stop(client.ip, web.ip, REQUEST_MARKER);
     ensure!(
         seen.frames > 0 && seen.clear == 0,
-        "nothing in clear between the pods: {seen:?}"
+        "no plain text between the pods: {seen:?}"
     );
 
-    // Without a certificate nobody gets in, though the port is open.
+    // A client without a certificate is rejected although the port is open.
     ensure!(
         world.plain(web.ip, 8080, "/open").await.is_err(),
-        "a stranger in plain text is refused"
+        "a plain-text client outside the mesh is rejected"
     );
 
-    // Through the gateway, as another.
+    // Through the gateway, which has another identity.
     let answer = world.plain(gateway.ip, 8080, "/gateway-only").await?;
     ensure!(
         answer.status == 200 && answer.body.contains("sa/gateway"),
         "{answer:?}"
     );
 
-    // Kubelet's probes reach the application by way of the agent, and metrics are one page.
+    // Kubelet's probes reach the application through the agent, which also merges the metrics into
+    // one page.
     let answer = world.plain(web.ip, 15020, "/app-health/app/readyz").await?;
     ensure!(answer.status == 200, "{answer:?}");
     let answer = world
@@ -176,21 +180,21 @@ async fn pods_communicate_by_mutual_tls_during_rotation_and_outages() -> Result<
         );
     }
 
-    // What the rules logged is told in the agent's log, when the kernel hands it over.
+    // The kernel logs packets of the rules, and the agent copies them into its log.
     let end = Instant::now() + Duration::from_secs(30);
 
     for logged in ["ISTIO_OUTPUT:ISTIO_REDIRECT", "ISTIO_OUTPUT_DNS:REDIRECT"] {
         while !client.log().contains(logged) {
             ensure!(
                 Instant::now() < end,
-                "{logged} is not in the log:\n{}",
+                "the log has no {logged}:\n{}",
                 client.log()
             );
             sleep(Duration::from_millis(100)).await;
         }
     }
 
-    // The control plane goes away and comes back; meanwhile nothing is lost.
+    // The control plane is stopped and restarted; no request may fail meanwhile.
     let load = json!({"op": "load", "host": "web.shop", "path": "/open", "millis": AWAY.as_millis() + 5000});
     let (outcome, away) = tokio::join!(client.app(&load), world.restart_control_plane(AWAY));
     away?;
@@ -210,7 +214,7 @@ async fn pods_communicate_by_mutual_tls_during_rotation_and_outages() -> Result<
     while client.get("web.shop", "/open").await?["status"] != 403 {
         ensure!(
             Instant::now() < end,
-            "what the control plane says after its return is heard: {}",
+            "changes after the control plane's return take effect: {}",
             world.output()
         );
         sleep(Duration::from_millis(50)).await;
@@ -219,11 +223,15 @@ async fn pods_communicate_by_mutual_tls_during_rotation_and_outages() -> Result<
     world.allow_open().await?;
 
     while client.get("web.shop", "/open").await?["status"] != 200 {
-        ensure!(Instant::now() < end, "and again: {}", world.output());
+        ensure!(
+            Instant::now() < end,
+            "the second change takes effect as well: {}",
+            world.output()
+        );
         sleep(Duration::from_millis(50)).await;
     }
 
-    // The pod ends with requests under way: each gets its answer.
+    // The pod is stopped while requests are in flight; each must get its response.
     let slow = json!({"op": "many", "host": "web.shop", "path": "/open?wait=2000", "count": 8});
     let (outcome, ended) = tokio::join!(client.app(&slow), async {
         until_some("all requests have come to the pod", async || {
@@ -238,7 +246,7 @@ async fn pods_communicate_by_mutual_tls_during_rotation_and_outages() -> Result<
 
     let outcome = outcome?;
     ensure!(outcome["ok"] == 8, "requests were lost: {outcome}");
-    ensure!(ended?, "the agent ended by itself");
+    ensure!(ended?, "the agent exited by itself");
 
     for pod in [&client, &web, &gateway] {
         let log = pod.log();
@@ -277,7 +285,7 @@ async fn certificates_of_a_minute_are_rotated_under_traffic() -> Result<()> {
     );
     ensure!(
         world.plain(web.ip, 8080, "/open").await.is_err(),
-        "a stranger in plain text is refused"
+        "a plain-text client outside the mesh is rejected"
     );
 
     let load = json!({"op": "load", "host": "web.shop", "path": "/open", "millis": seconds * 1000});
@@ -294,7 +302,7 @@ async fn certificates_of_a_minute_are_rotated_under_traffic() -> Result<()> {
                     .as_secs();
                 ensure!(
                     (1..=60).contains(&left),
-                    "{left} seconds are left of a minute"
+                    "{left} seconds of a minute's validity are left"
                 );
                 seen.insert(certificate.serial);
             }
@@ -312,18 +320,18 @@ async fn certificates_of_a_minute_are_rotated_under_traffic() -> Result<()> {
         "{outcome}"
     );
 
-    // Each is renewed at half of its life.
+    // Each certificate is renewed at half of its lifetime.
     let least = usize::try_from(seconds / 60)? + 1;
     ensure!(
         rotated.iter().all(|count| *count >= least),
-        "certificates in {seconds} seconds: {rotated:?}"
+        "too few rotations in {seconds} seconds: {rotated:?}"
     );
     println!("{seconds} seconds, requests: {outcome}, certificates: {rotated:?}");
 
     Ok(())
 }
 
-/// How the pods of the second test are captured: by nftables where the program is there.
+/// How the pods of the second test capture traffic: with nftables, if `nft` is installed.
 fn captured_by() -> &'static [&'static str] {
     if std::process::Command::new("nft")
         .arg("--version")

@@ -1,5 +1,5 @@
-//! Answers about changes: `navarch plan`, `applied`, `why`, `doctor`, `rollout`, against files and
-//! a running control plane.
+//! Commands about changes: `navarch plan`, `applied`, `why`, `doctor`, `rollout`, with files and
+//! with a running control plane.
 
 #![allow(
     clippy::disallowed_methods,
@@ -39,7 +39,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Runs the program to its end.
+/// Runs the program until it exits.
 fn navarch(arguments: &[&str]) -> Output {
     let mut command = Command::new("timeout");
     command
@@ -50,7 +50,7 @@ fn navarch(arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// What a command printed, and its exit code.
+/// The output of a command, and its exit code.
 fn command_output(arguments: &[&str]) -> (String, i32) {
     let output = navarch(arguments);
     let text = String::from_utf8_lossy(&output.stdout).into_owned()
@@ -58,7 +58,7 @@ fn command_output(arguments: &[&str]) -> (String, i32) {
     (text, output.status.code().unwrap())
 }
 
-/// The JSON that a command printed, and its exit code.
+/// The JSON output of a command, and its exit code.
 fn json(arguments: &[&str]) -> (Value, i32) {
     let output = navarch(&[arguments, &["-o", "json"]].concat());
     let text = String::from_utf8_lossy(&output.stdout);
@@ -66,7 +66,7 @@ fn json(arguments: &[&str]) -> (Value, i32) {
     (value, output.status.code().unwrap())
 }
 
-/// A copy of the sample mesh to change.
+/// A copy of the sample mesh that a test may change.
 fn bookshop() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(sample()).unwrap() {
@@ -81,7 +81,7 @@ fn sample() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/samples/bookshop")
 }
 
-/// The text of a file of the sample, edited.
+/// The content of a sample file after replacements.
 fn edited(file: &str, edits: &[(&str, &str)]) -> String {
     let mut text = std::fs::read_to_string(sample().join(file)).unwrap();
     for (from, to) in edits {

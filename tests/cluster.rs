@@ -1,10 +1,10 @@
 //! Navarch on a real Kubernetes node (`scripts/cluster`): installed by its chart, with sidecars and
-//! a gateway that a kubelet runs. What the mesh does is seen by requests; while it is changed,
-//! clients that never try again count what they lose.
+//! a gateway that a kubelet runs. Requests verify the behaviour of the mesh; while it changes,
+//! clients without retries count failed requests.
 //!
-//! Needs root and what `scripts/cluster/missing` names; a test that cannot run says why
-//! (`navarch_testkit::skip`). `make soak` sets `NAVARCH_CLUSTER_SECONDS`: how long the API server
-//! stays away, and how long clients are watched after each change.
+//! Needs root and the programs that `scripts/cluster/missing` checks; a test that cannot run is
+//! skipped with a reason (`navarch_testkit::skip`). `make soak` sets `NAVARCH_CLUSTER_SECONDS`: the
+//! duration of the API server's outage, and of counting after each change.
 
 #![allow(
     clippy::disallowed_methods,
@@ -45,7 +45,7 @@ use tokio::sync::Mutex;
 
 use watched::Watched;
 
-/// Held by the test whose node runs: the machine is for one at a time.
+/// Locked by the test whose node runs: the machine has room for one node.
 static ONE_NODE: Mutex<()> = Mutex::const_new(());
 
 fn root() -> &'static Path {
@@ -57,7 +57,7 @@ fn program(name: &str) -> PathBuf {
     Path::new(env!("CARGO_BIN_EXE_navarch")).with_file_name(name)
 }
 
-/// How long the API server stays away, and clients are watched after a change.
+/// The duration of the API server's outage, and of counting after a change.
 fn seconds(otherwise: u64) -> Duration {
     let set = std::env::var("NAVARCH_CLUSTER_SECONDS")
         .ok()
@@ -105,7 +105,7 @@ async fn a_mesh_on_a_real_node_works_and_loses_nothing_while_it_changes() -> Res
     lose_nothing_while_all_changes(&mut mesh, &mut stages).await
 }
 
-/// Clients count while one thing after the other changes; all that was lost is reported at the end.
+/// Clients count failed requests during a series of changes; all failures are reported at the end.
 async fn lose_nothing_while_all_changes(mesh: &mut Mesh, stages: &mut Stages) -> Result<()> {
     let mut watched = Watched::start(mesh).await?;
     stages.over("clients");

@@ -1,10 +1,10 @@
-//! Two Kubernetes nodes (`scripts/cluster`), each a cluster and a network of its own, in one mesh:
-//! two control planes that read each other's cluster, then one that controls both. Pods meet
-//! through the gateways between the networks; clients that never try again count what they lose
-//! while pods go, while a cluster cannot be read, and while its Secret is changed and removed.
+//! Two Kubernetes nodes (`scripts/cluster`), each its own cluster and network, in one mesh: two
+//! control planes that read each other's cluster, then one that controls both. Pods communicate
+//! through gateways between the networks; clients without retries count failed requests while pods
+//! are deleted, while a cluster cannot be read, and while its Secret is changed and removed.
 //!
-//! Needs root and what `scripts/cluster/missing` names; a test that cannot run says why
-//! (`navarch_testkit::skip`).
+//! Needs root and the programs that `scripts/cluster/missing` checks; a test that cannot run is
+//! skipped with a reason (`navarch_testkit::skip`).
 
 #![allow(
     clippy::disallowed_methods,

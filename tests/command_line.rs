@@ -1,5 +1,5 @@
-//! The command line of the real program: help, flags that have no effect, and ending before
-//! anything was read.
+//! The command line of the real program: help, flags without effect, and stopping before the first
+//! sync.
 
 #![allow(
     clippy::disallowed_methods,
@@ -25,10 +25,10 @@ use tokio_stream::wrappers::ReceiverStream;
 /// The program.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_navarch");
 
-/// Runs the program in an empty folder, with nothing in its environment; it must end by itself.
+/// Runs the program in an empty directory with an empty environment; it must exit by itself.
 fn run(program: &Path, arguments: &[&str]) -> Output {
     let folder = tempfile::tempdir().unwrap();
-    // `timeout` ends what was started all the same, which then counts as a failure.
+    // `timeout` stops a program that does not exit, and that counts as a failure.
     let mut command = Command::new("timeout");
     command
         .arg("60")
@@ -40,7 +40,7 @@ fn run(program: &Path, arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// Asks for help; it must be all that happens.
+/// Runs a command with `--help`, which must have no other effect.
 fn helps(program: &Path, arguments: &[&str], usage: &str) {
     let output = run(program, arguments);
     let out = String::from_utf8(output.stdout).unwrap();
@@ -91,7 +91,7 @@ fn every_command_prints_its_help_and_starts_nothing() {
         helps(navarch, &[command, "-h"], &format!("navarch {command}"));
     }
 
-    // There are no commands but these.
+    // The help lists exactly these commands.
     let listed = help
         .lines()
         .skip_while(|line| *line != "Commands:")
@@ -104,7 +104,7 @@ fn every_command_prints_its_help_and_starts_nothing() {
     assert_eq!(
         listed.len(),
         of_clap.len() + 2,
-        "agent and help are the others: {listed:?}"
+        "the help lists other commands than agent and help: {listed:?}"
     );
 
     for command in [
@@ -175,9 +175,9 @@ fn every_command_prints_its_help_and_starts_nothing() {
     }
 }
 
-/// Starts the control plane on an empty folder of configuration.
+/// Starts the control plane with an empty directory of configuration.
 async fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Navarch {
-    // It stays: a folder that goes while it is watched is told of in the log.
+    // The directory is never deleted: deleting a watched directory would log a warning.
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-configuration");
     std::fs::create_dir_all(&folder).unwrap();
     let arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
@@ -192,7 +192,7 @@ async fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Navarch {
     .unwrap()
 }
 
-/// The lines of the log that warn.
+/// The warnings in the log.
 fn warnings(navarch: &Navarch) -> Vec<String> {
     navarch
         .output()
@@ -221,7 +221,7 @@ async fn it_starts_with_the_arguments_of_istios_chart() {
     )
     .await;
 
-    // One line says what has started, and where. It may come after the first answer of the
+    // One line reports the start and the addresses. It may be written after the first successful
     // readiness probe.
     until("its start is in the log", async || {
         navarch.output().contains("started")
@@ -246,7 +246,7 @@ async fn it_starts_with_the_arguments_of_istios_chart() {
         assert!(line.contains(field), "{field}: {line}");
     }
 
-    // Nothing in a healthy start looks like a fault.
+    // A healthy start logs no warnings.
     assert_eq!(
         warnings(&navarch)
             .iter()
@@ -286,7 +286,7 @@ async fn without_separate_ports_xds_and_metrics_are_served_on_the_http_port() {
         ..DiscoveryRequest::default()
     };
 
-    // The stream stays open while the answer is awaited.
+    // The stream stays open until the response arrives.
     let (asks, receiver) = tokio::sync::mpsc::channel(1);
     asks.send(ask).await.unwrap();
     let mut answers = ads
@@ -296,7 +296,7 @@ async fn without_separate_ports_xds_and_metrics_are_served_on_the_http_port() {
         .into_inner();
     assert_eq!(answers.message().await.unwrap().unwrap().type_url, type_url);
 
-    // The port answers HTTP/1 beside it.
+    // The same port also serves HTTP/1.
     assert!(page(&navarch, "/debug/connections").await.1.contains("a.b"));
 }
 
@@ -310,7 +310,10 @@ async fn debug_pages_can_be_switched_off() {
     let monitoring = client::get(navarch.monitoring, "localhost", "/debug/syncz", &[])
         .await
         .unwrap();
-    assert_eq!(monitoring.status, 404, "on the port of metrics neither");
+    assert_eq!(
+        monitoring.status, 404,
+        "the metrics port has no debug pages either"
+    );
 }
 
 #[tokio::test]
@@ -387,7 +390,7 @@ fn kubeconfig_is_read_where_there_is_one() {
     let empty = empty.display().to_string();
     let broken = broken.display().to_string();
 
-    // Istio's chart names a file that is seldom there.
+    // Istio's chart always sets a kubeconfig path, which usually does not exist.
     assert!(start("/nowhere").contains("not running in a cluster"));
     assert!(start(&empty).contains("not running in a cluster"));
     assert!(start(&format!("/nowhere:{empty}:{broken}")).contains(&broken));
@@ -502,7 +505,7 @@ async fn before_the_first_sync_it_is_unready_and_handles_sigterm() {
         assert!(response.body.contains(reason), "{}", response.body);
     }
 
-    // Empty pages would be read as an empty mesh.
+    // An empty page would look like an empty mesh.
     for page in [
         "/debug/registryz",
         "/debug/ca",
@@ -519,7 +522,7 @@ async fn before_the_first_sync_it_is_unready_and_handles_sigterm() {
 
     assert_eq!(get("/debug").await.unwrap().status, 200);
 
-    // A doctor is wanted most where it does not get ready.
+    // The doctor matters most while the control plane is not ready.
     let response = get("/debug/doctor").await.unwrap();
     assert!(
         response.status == 200 && response.body.contains("initial configuration is not"),
@@ -527,7 +530,7 @@ async fn before_the_first_sync_it_is_unready_and_handles_sigterm() {
         response.body
     );
 
-    // No certificate was signed, and no root made.
+    // No certificate was signed, and no root created.
     let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
     assert!(!log.contains("CA ready"), "{log}");
     assert!(
@@ -548,7 +551,7 @@ async fn before_the_first_sync_it_is_unready_and_handles_sigterm() {
     );
 }
 
-/// istiod serves the defaults then, of another trust domain perhaps.
+/// In this situation istiod serves the defaults, perhaps with another trust domain.
 #[tokio::test]
 async fn istio_61563_a_mesh_config_that_is_broken_at_start_is_waited_for() {
     let folder = tempfile::tempdir().unwrap();
@@ -594,7 +597,7 @@ async fn istio_61563_a_mesh_config_that_is_broken_at_start_is_waited_for() {
     };
     until("the mesh config is named", named).await;
 
-    // A page in a browser, or a caller from elsewhere.
+    // A page in a browser, or a request with another Host header.
     let response = ready("navarch").await.unwrap();
     assert!(
         response.status == 503

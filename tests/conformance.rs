@@ -1,9 +1,9 @@
-//! The Gateway API: every field of its definitions is known, and one test of its conformance suite
+//! The Gateway API: every field of its CRDs is decoded, and one test of its conformance suite
 //! passes on a real node, by `scripts/conformance`: the suite's gateways are deployed, its pods get
-//! sidecars, and requests go where an HTTPRoute says. `make conformance` runs all of the suite.
+//! sidecars, and requests follow its HTTPRoutes. `make conformance` runs the whole suite.
 //!
-//! The suite needs root and what `scripts/cluster/missing` names; where its test cannot run it says
-//! why (`navarch_testkit::skip`).
+//! The suite needs root and the programs that `scripts/cluster/missing` checks; a test that cannot
+//! run is skipped with a reason (`navarch_testkit::skip`).
 
 #![allow(
     clippy::indexing_slicing,
@@ -33,7 +33,7 @@ fn a_test_of_the_gateway_apis_conformance_suite_passes() -> Result<()> {
         return Ok(());
     }
 
-    // Sockets have short names, so the folder does.
+    // The path of a Unix socket is limited to 108 bytes, so the directory needs a short one.
     let out = tempfile::Builder::new()
         .prefix("conformance-")
         .tempdir_in("/tmp")?;

@@ -1,5 +1,5 @@
-//! The inputs of every fuzz target, replayed: none may panic or run away, neither as it is nor with
-//! small changes.
+//! Replays the corpus of every fuzz target: no input may cause a panic or an endless loop, neither
+//! unchanged nor with small changes.
 //!
 //! A new target gets a `mod` and its name in `targets!`; see `fuzz/Cargo.toml`.
 
@@ -72,10 +72,10 @@ targets! {
     access_logs, admission_body, admission_review, certificate_request, csr, discovery_request, dns_packet, grpc_frames, injection_annotations, injection_templates, jwks, jwt, node_metadata, pem_bundle, probe_spec, prometheus_text, wasm_image, watch_event, workload_registration, yaml_to_xds,
 }
 
-/// An input that takes longer hangs the process that reads it.
+/// Timeout of one input.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How often each input is changed.
+/// Changed variants of each input.
 const CHANGES: u64 = 6;
 
 fn folder(name: &str) -> PathBuf {
@@ -109,7 +109,7 @@ fn replay(target: &str, run: fn(&[u8])) {
     }
 }
 
-/// Runs a target on an input, and shows the input when it fails.
+/// Runs a target on an input; if it fails, prints the input.
 fn once(file: &Path, how: &str, input: &[u8], run: fn(&[u8])) {
     let start = Instant::now();
     let failed = std::panic::catch_unwind(|| run(input)).is_err();
@@ -136,7 +136,7 @@ impl Random {
     }
 }
 
-/// What stands in place of a word.
+/// Replacements for words.
 const ODD: [&str; 16] = [
     "0",
     "-1",
@@ -156,7 +156,8 @@ const ODD: [&str; 16] = [
     "\u{fffd}\u{0}",
 ];
 
-/// An input with some lines gone, doubled or taken from another, and some words replaced.
+/// An input with some lines removed, duplicated or taken from another input, and some words
+/// replaced.
 fn changed(input: &[u8], other: &[u8], random: &mut Random) -> Vec<u8> {
     let text = String::from_utf8_lossy(input);
     let other = String::from_utf8_lossy(other);

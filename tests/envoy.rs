@@ -1,4 +1,4 @@
-//! Real Envoys obey: requests go where the files say, after edits, restarts and mistakes.
+//! Real Envoys route requests as the files demand, after edits, restarts and invalid files.
 //!
 //! Needs Envoy from `make tools`. The tests share fixed loopback addresses, so they run one after
 //! the other.
@@ -53,5 +53,5 @@ use std::sync::LazyLock;
 
 use tokio::sync::Mutex;
 
-/// Held by each test while it runs.
+/// Locked by each test while it runs.
 static ONE_AT_A_TIME: LazyLock<Mutex<()>> = LazyLock::new(|| Mutex::new(()));

@@ -1,5 +1,5 @@
-//! Routes of the Gateway API by the thousands: a change of one costs what it changes, however many
-//! there are, and tables that are kept from change to change are those that a fresh start makes.
+//! Thousands of Gateway API routes: the cost of changing one does not depend on their number, and
+//! route tables that are updated incrementally equal those of a fresh start.
 
 #![allow(
     clippy::disallowed_methods,
@@ -30,30 +30,30 @@ use proptest::prelude::*;
 use prost::Message;
 use serde_json::{Value, json};
 
-/// The namespace of everything.
+/// The namespace of all objects.
 const NAMESPACE: &str = "edge";
 
-/// Keeps nothing.
+/// Discards pushes.
 struct Discard;
 
 impl Sink for Discard {
     fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
 }
 
-/// How a gateway takes its virtual hosts.
+/// How a gateway gets its virtual hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// In their table.
+    /// In its route configurations.
     Whole,
-    /// One by one.
+    /// On demand (VHDS).
     Apart,
 }
 
-/// A mesh with two gateways, one for each form, and with somebody who writes statuses.
+/// A mesh with two gateways, one for each form, and a writer of statuses.
 struct Edge {
     state: MeshState,
     engine: Engine,
-    /// Who is shown what.
+    /// The subscriptions.
     shown: Vec<(ProxyId, ResourceType)>,
 }
 
@@ -85,7 +85,7 @@ fn object(kind: &str, name: &str, more: &Value) -> Value {
     object
 }
 
-/// What is there before any route: a Gateway with its proxies' Service, and a backend.
+/// The initial objects: a Gateway with its proxies' Service, and a backend.
 fn base() -> Vec<Value> {
     let labels = json!({ "app": "front" });
     let front = format!("front.{NAMESPACE}.svc.cluster.local");
@@ -134,7 +134,7 @@ fn base() -> Vec<Value> {
     ]
 }
 
-/// A route of a kind, for some hosts, attached to these parents, that says `turn` in what it does.
+/// A route of a kind for some hosts, attached to these parents; `turn` varies its action.
 fn route(kind: &str, name: &str, hosts: &[&str], parents: &[Value], turn: usize) -> Value {
     let mut backend = json!({ "name": "backend", "port": 80 });
     let mut spec = json!({ "parentRefs": parents });
@@ -154,7 +154,7 @@ fn route(kind: &str, name: &str, hosts: &[&str], parents: &[Value], turn: usize)
     object(kind, name, &json!({ "spec": spec }))
 }
 
-/// The HTTPRoute of this number, with a host of its own, at the Gateway.
+/// The HTTPRoute with this number and its own host, attached to the Gateway.
 fn own_route(number: usize, turn: usize) -> Change {
     let host = format!("h{number}.example");
     put(&route(
@@ -202,7 +202,7 @@ fn proxy(form: Form) -> Arc<Proxy> {
 }
 
 impl Edge {
-    /// Started on this, with gateways of these forms.
+    /// Creates a mesh with these objects and gateways of these forms.
     fn new(changes: impl IntoIterator<Item = Change>, forms: &[Form]) -> Self {
         let mut state = MeshState::new(Settings::default());
         state.apply(base().iter().map(put).chain(changes));
@@ -268,7 +268,7 @@ impl Edge {
         }
     }
 
-    /// All that is shown, by who sees it, type and name.
+    /// All resources, by subscriber, type and name.
     fn all(&self) -> BTreeMap<(usize, ResourceType, String), Vec<u8>> {
         let mut all = BTreeMap::new();
         for (place, (id, kind)) in self.shown.iter().enumerate() {
@@ -282,7 +282,7 @@ impl Edge {
         all
     }
 
-    /// How many bytes a collection has.
+    /// The size of a collection in bytes.
     fn bytes(&self, kind: ResourceType) -> usize {
         self.all()
             .iter()
@@ -292,7 +292,7 @@ impl Edge {
     }
 }
 
-/// What is done to a mesh of this number of routes, and of four times as many.
+/// Applies a change to a mesh with this number of routes, and to one with four times as many.
 fn in_both(
     forms: &[Form],
     of: impl Fn(usize) -> Vec<Change>,
@@ -306,7 +306,7 @@ fn in_both(
         );
         let hosts = edge.bytes(ResourceType::Route) + edge.bytes(ResourceType::VirtualHost);
         assert!(hosts > routes * 100, "{hosts} bytes for {routes} routes");
-        // The first of a kind may meet what was never computed.
+        // The first change of a kind may compute parts that were never needed before.
         edge.apply(change(1));
         edge.apply(change(2))
     })
@@ -322,7 +322,8 @@ fn sets(count: usize) -> Vec<Change> {
         .collect()
 }
 
-/// Four times as many routes cost `growth` results more at most, and `looks` looks.
+/// Four times as many routes cost at most `growth` more computed results, and `looks` more visited
+/// ones.
 fn assert_flat([small, large]: [Settled; 2], computed: u64, growth: u64, looks: u64) {
     println!("{small:?}\n{large:?}");
     assert!(small.computed <= computed, "{small:?}");
@@ -356,7 +357,7 @@ fn a_changed_route_recomputes_only_its_route_table() {
 #[test]
 fn an_added_route_recomputes_little_regardless_of_their_number() {
     for form in [Form::Whole, Form::Apart] {
-        // Each table is looked at in parts, of which there are as many in both.
+        // The tables are visited in chunks, whose number is the same in both meshes.
         let both = in_both(&[form], routes, |turn| vec![own_route(100_000 + turn, 0)]);
         assert_flat(both, 1_200, 200, 3_000);
     }
@@ -402,16 +403,16 @@ fn a_route_configuration_enables_vhds_only_while_there_are_virtual_hosts() {
     assert!(!says_vhds(&edge));
 }
 
-/// One thing that happens to one of a few objects.
+/// A change of one of a few objects.
 #[derive(Clone, Debug)]
 struct Event {
     kind: usize,
     number: usize,
-    /// Gone, or written with these choices.
+    /// `None` deletes the object; else it is written with these choices.
     choice: Option<(usize, usize, usize)>,
 }
 
-/// The kinds of objects that come and go.
+/// The kinds of objects that are created and deleted.
 const KINDS: [(&str, Kind); 5] = [
     ("HTTPRoute", Kind::HttpRoute),
     ("GRPCRoute", Kind::GrpcRoute),
@@ -459,7 +460,7 @@ impl Event {
             _ => route(kind, &name, hosts, &parents, turn),
         };
 
-        // Their order counts.
+        // The creation time decides the precedence of routes.
         let day = 1 + (turn + self.number * 3) % 5;
         value["metadata"]["creationTimestamp"] = json!(format!("2026-01-0{day}T00:00:00Z"));
         put(&value)

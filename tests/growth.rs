@@ -1,6 +1,6 @@
-//! No list that a namespace's user writes costs the square of its length: four times the list costs
-//! about four times as much, whether it is read, shown to a proxy, or changed in one element.
-//! `benches/growth` shows the figures.
+//! No list of a namespace's user costs the square of its length: four times the length costs about
+//! four times as much, for decoding, translation, and a change of one element. `benches/growth`
+//! prints the figures.
 
 #![allow(
     clippy::disallowed_methods,
@@ -23,19 +23,19 @@ use std::time::Duration;
 use cases::{Case, Reader};
 use measure::{Cost, measure};
 
-/// How much more four times as much may cost: 4 is linear, 16 is quadratic.
+/// The maximum growth of the cost for four times the length: 4 is linear, 16 is quadratic.
 const MAX_GROWTH: f64 = 9.0;
-/// What costs less is not judged: the clock is too coarse.
+/// Smaller costs are not compared: the clock is too coarse.
 const LEAST: Duration = Duration::from_millis(40);
-/// What the names of the Gateway API's lists begin with.
+/// The prefix of the names of the Gateway API's lists.
 const GATEWAY_API: &str = "Gateway API: ";
 /// How often a growth that looks too large is measured again.
 const TRIES: usize = 3;
 
-/// What is judged of a cost, and its name.
+/// A part of a cost, and its name.
 type Step = (&'static str, fn(&Cost) -> Duration);
 
-/// The steps of which four times the list costs too much, with both costs.
+/// The parts that grow too much, with both costs.
 fn too_steep(case: &Case) -> Vec<String> {
     let steps: [Step; 3] = [
         ("read", |cost| cost.read),
@@ -70,7 +70,7 @@ fn too_steep(case: &Case) -> Vec<String> {
     steep
 }
 
-/// Judges the cases of a part.
+/// Fails if a selected case grows too much.
 fn judge(part: impl Fn(&Case) -> bool) {
     let cases: Vec<&Case> = cases::all().filter(|case| part(case)).collect();
     assert!(!cases.is_empty());
@@ -118,8 +118,8 @@ fn an_edit_of_one_host_computes_nothing_for_the_others() {
         .find(|case| case.name == "ServiceEntry: hosts")
         .unwrap();
     let [small, large] = [100, 1_000].map(|length| measure(case, length).settled);
-    // One cluster and its endpoints go, others come; lists of all are cut into pieces, and those
-    // that differ are made again.
+    // One cluster and its endpoints are removed, others are added. Lists of all names are stored in
+    // chunks, and chunks that differ are rebuilt.
     assert!(
         large.computed <= small.computed + 60,
         "{small:?}, {large:?}"

@@ -1,15 +1,15 @@
-//! Clients that attack the control plane and the agent, while well-behaved clients must keep their
-//! service.
+//! Clients that attack the control plane and the agent, while the service of well-behaved clients
+//! must not suffer.
 //!
-//! Everything is real: the `navarch` binary, sockets, TLS, an API server. Each test runs itself
-//! again in a network namespace of its own, with 10.77.0.0/16 on its loopback device, so that every
-//! client has an address of its own. Needs `unshare` and `ip`; the test of the API server needs the
+//! The tests use the `navarch` binary, real sockets, TLS and a real API server. Each test runs
+//! itself again in a new network namespace with 10.77.0.0/16 on its loopback device, so that every
+//! client has its own address. Needs `unshare` and `ip`; the test of the API server needs the
 //! programs of `make tools`, the test of the agent Envoy.
 //!
 //! `NAVARCH_BIN=target/release/navarch cargo test --test hostile_clients -- --nocapture` prints the
-//! figures of another build; `NAVARCH_ATTACKS=A2,N1` tries some attacks alone;
-//! `NAVARCH_ATTACK_SECONDS=30` measures that long before the first attack and during each one, for
-//! figures that do not hang on one slow answer.
+//! figures of another build; `NAVARCH_ATTACKS='idle connections,many hosts'` runs only these
+//! attacks; `NAVARCH_ATTACK_SECONDS=30` sets the duration of the measurement before the first
+//! attack and of each attack, for figures that do not depend on a single slow response.
 
 #![allow(
     clippy::disallowed_methods,
@@ -83,10 +83,10 @@ use attack::Attack;
 use plane::Plane;
 use report::{Expect, Report};
 
-/// How long the well-behaved clients are measured before the first attack, and how long each attack
-/// lasts.
+/// The duration of the measurement of well-behaved clients before the first attack, and of each
+/// attack.
 const MEASURED: Duration = Duration::from_secs(6);
-/// How long a begun message and a stream that says nothing may last at most: their limits are 30 s
+/// How long an unfinished message and a silent stream may stay open: the server's limits are 30 s
 /// and 10 s.
 const CLOSED_WITHIN: Duration = Duration::from_secs(45);
 
@@ -98,7 +98,7 @@ fn well_behaved_clients_are_served_while_others_attack() -> Result<()> {
     )
 }
 
-/// One attack after the other on one server.
+/// Runs one attack after the other against one server.
 async fn attacks() -> Result<()> {
     let plane = Arc::new(Plane::start().await?);
     let token = plane
@@ -112,19 +112,19 @@ async fn attacks() -> Result<()> {
     let mut report = Report::start(plane.clone()).await?;
     report.before(time).await?;
 
-    // Closed by the server while the other attacks go on.
+    // The server must close these streams while the other attacks run.
     let waiting =
         Attack::start(move || streams::never_finished(CLOSED_WITHIN + Duration::from_secs(30)));
 
     let proved = token.clone();
     report
-        .during("A1 names of one hash", Expect::nothing(), move || {
+        .during("hash collisions", Expect::nothing(), move || {
             streams::one_hash(proved, time)
         })
         .await?;
 
     report
-        .during("A8 alternating names", Expect::nothing(), move || {
+        .during("alternating subscriptions", Expect::nothing(), move || {
             streams::alternating(token, time)
         })
         .await?;
@@ -134,7 +134,7 @@ async fn attacks() -> Result<()> {
     };
 
     report
-        .during("A5 versions of 100 KiB", expect, move || {
+        .during("long versions", expect, move || {
             streams::long_versions(time)
         })
         .await?;
@@ -146,73 +146,75 @@ async fn attacks() -> Result<()> {
     };
 
     report
-        .during("A6 half messages", expect, move || {
+        .during("half messages", expect, move || {
             streams::half_messages(time)
         })
         .await?;
 
     report
-        .during(
-            "A2 idle connections",
-            Expect::rejected("https"),
-            move || connections::idle(time),
-        )
+        .during("idle connections", Expect::rejected("https"), move || {
+            connections::idle(time)
+        })
         .await?;
 
     report
-        .during("A2 announced bodies", Expect::nothing(), move || {
+        .during("announced bodies", Expect::nothing(), move || {
             connections::announced(time)
         })
         .await?;
 
     report
         .during(
-            "A9 silent handshakes",
+            "silent handshakes",
             Expect::rejected("secure-grpc"),
             move || connections::silent(time),
         )
         .await?;
 
     report
-        .during("A16 slow readers", Expect::rejected("http"), move || {
+        .during("slow readers", Expect::rejected("http"), move || {
             connections::slow_readers(time)
         })
         .await?;
     let folder = plane.mesh();
     report
-        .during("N1 many hosts", Expect::nothing(), move || {
+        .during("many hosts", Expect::nothing(), move || {
             files::many_hosts(folder, time)
         })
         .await?;
 
     let folder = plane.mesh();
     report
-        .during("N2 device", Expect::nothing(), move || {
+        .during("endless device", Expect::nothing(), move || {
             files::device(folder, time)
         })
         .await?;
     let folder = plane.mesh();
     report
-        .during("N3 FIFO", Expect::nothing(), move || {
-            files::fifo(folder, time)
-        })
+        .during("FIFO", Expect::nothing(), move || files::fifo(folder, time))
         .await?;
 
     let closed = waiting.end().await;
     report.print();
-    ensure!(closed.is_ok(), "A6: {closed:?}");
+    ensure!(
+        closed.is_ok(),
+        "streams that are never finished: {closed:?}"
+    );
     println!("{}", closed?);
     report.judge().await?;
     drop(report);
 
-    // Aborted tasks let go of it once the runtime comes to them.
+    // Aborted tasks release it only when the runtime polls them.
     until("only the test holds the control plane", async || {
         Arc::strong_count(&plane) == 1
     })
     .await;
-    let plane = Arc::into_inner(plane).expect("nobody else holds it");
+    let plane = Arc::into_inner(plane).expect("no other reference is left");
     let log = plane.navarch.output();
-    ensure!(plane.navarch.stop().await?, "ends when asked to:\n{log}");
+    ensure!(
+        plane.navarch.stop().await?,
+        "navarch exits on SIGTERM:\n{log}"
+    );
 
     Ok(())
 }

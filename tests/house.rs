@@ -1,5 +1,6 @@
-//! The house rules that a compiler does not know: no file that nothing names, no file too long,
-//! hashers with a key, one way to read files; and which files a new clone compiles.
+//! Rules for the source code that the compiler cannot check: every file belongs to a module, files
+//! have a maximum length, hashers have a key, files are read in one way; and which files a new
+//! clone compiles.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,7 +14,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use regex::Regex;
 
-/// The longest that a file may be, its tests apart.
+/// Maximum length of a file without its tests.
 const MAX_LINES: usize = 700;
 
 /// The path of a folder of this repository.
@@ -39,7 +40,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The module path of a file under `root`: `["push", "view"]` for `push/view.rs`, nothing for
+/// The module path of a file under `root`: `["push", "view"]` for `push/view.rs`, empty for
 /// `lib.rs` and `main.rs`.
 fn module_path(root: &Path, file: &Path) -> Vec<String> {
     let name = file.strip_prefix(root).unwrap().with_extension("");
@@ -54,8 +55,7 @@ fn module_path(root: &Path, file: &Path) -> Vec<String> {
     }
 }
 
-/// `text` without its comments, for a source file in which no string holds `//` and a path to a
-/// room.
+/// `text` without its comments; works for source files whose strings contain no `//`.
 fn code(text: &str) -> String {
     text.lines()
         .map(|line| line.split("//").next().unwrap_or_default())
@@ -87,7 +87,7 @@ fn crate_sources() -> Vec<PathBuf> {
     roots
 }
 
-/// Every source file of Navarch, those of tests apart.
+/// Every source file of Navarch except tests.
 fn sources_without_tests() -> Vec<PathBuf> {
     let is_test =
         |part: &std::path::Component<'_>| part.as_os_str().to_string_lossy().starts_with("tests");
@@ -107,7 +107,7 @@ fn sources_without_tests() -> Vec<PathBuf> {
 
 #[test]
 fn admin_and_server_do_not_depend_on_modules_that_wire_them() {
-    // Between crates the compiler sees to it; these are modules of one crate.
+    // Between crates the compiler enforces this; these are modules of one crate.
     for (module, forbidden) in [
         ("admin", ["crate::server", "crate::cli", "navarch_agent"]),
         ("server", ["crate::cli", "navarch_agent", "super::cli"]),
@@ -183,7 +183,7 @@ fn no_file_is_too_long_for_one_sitting() {
     assert_eq!(long, Vec::new(), "split at the concept");
 }
 
-/// Lines of a source file, its tests apart, that name a hasher other than those of `api::hash` and
+/// Lines of a source file, except tests, that name a hasher other than those of `api::hash` and
 /// std's `HashMap`, whose keys are random.
 fn hashers_without_a_key(text: &str) -> Vec<String> {
     let hashers =
@@ -225,7 +225,7 @@ fn tables_are_hashed_with_a_random_key() {
     }
 }
 
-/// Lines of a source file, its tests apart, that read a file by std or tokio.
+/// Lines of a source file, except tests, that read a file by std or tokio.
 fn plain_reads(text: &str) -> Vec<String> {
     let reads = Regex::new(r"\bfs::read(_to_string)?\b|\bFile::open\b").unwrap();
     let code = code(text);
@@ -238,8 +238,8 @@ fn plain_reads(text: &str) -> Vec<String> {
 
 #[test]
 fn files_are_only_read_through_regular_file() {
-    // The function itself; a command's arguments, where a FIFO is meant; a folder, to write it to
-    // the disk.
+    // Exceptions: the function itself; a command's arguments, which may be a FIFO; a directory, to
+    // sync it to disk.
     let allowed = [
         "crates/api/src/regular_file.rs",
         "src/cli/reading.rs",
@@ -344,7 +344,7 @@ fn files_of_a_new_clone_have_the_times_of_those_that_were_compiled() {
             .unwrap()
     };
 
-    // Each clone writes all files anew, some hours after the one before.
+    // Each clone writes all files, some hours after the previous one.
     let mut hours = 1;
     let mut clone = |contents: [&str; 2]| {
         let now = UNIX_EPOCH + Duration::from_hours(hours);
@@ -376,6 +376,6 @@ fn files_of_a_new_clone_have_the_times_of_those_that_were_compiled() {
     assert_eq!(
         (time("src/same.rs"), time("src/other.rs")),
         (first, third),
-        "an earlier content is a change, too"
+        "returning to earlier content is also a change"
     );
 }

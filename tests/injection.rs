@@ -1,5 +1,5 @@
-//! What injection promises for any pod: the user's containers stay as they are but for what is
-//! documented, injecting again changes nothing, and the same pod always comes out.
+//! Invariants of injection for any pod: the user's containers change only as documented, injecting
+//! twice equals injecting once, and the result is deterministic.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,12 +25,12 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
-/// An injector of the default installation with other values.
+/// An injector with the default configuration and other values.
 fn injector(values: &Value) -> Injector {
     Injector::new(&default::inputs(&json!({ "values": values }))).unwrap()
 }
 
-/// Asks an injector.
+/// Injects a pod.
 fn inject(injector: &Injector, pod: &Value) -> Option<Injection> {
     let request = InjectRequest {
         pod,
@@ -42,7 +42,7 @@ fn inject(injector: &Injector, pod: &Value) -> Option<Injection> {
 }
 
 /// Fields of a user's container that injection may change: probes and hooks go through the agent,
-/// and templates for gRPC add environment and mounts.
+/// and the gRPC templates add environment and mounts.
 const CHANGED: [&str; 6] = [
     "readinessProbe",
     "livenessProbe",
@@ -52,7 +52,7 @@ const CHANGED: [&str; 6] = [
     "volumeMounts",
 ];
 
-/// Checks that a user's container is as it was, but for what is documented.
+/// Checks that a user's container changed only as documented.
 fn check_container(before: &Value, after: &Value) {
     let kept = |container: &Value| -> BTreeMap<String, Value> {
         let fields = container.as_object().unwrap().iter();
@@ -99,7 +99,7 @@ fn containers(pod: &Value) -> Vec<&Value> {
         .collect()
 }
 
-/// How many pods are made.
+/// The number of generated pods.
 const PODS: u32 = 400;
 
 #[test]
@@ -138,8 +138,9 @@ fn injection_is_idempotent_and_keeps_user_fields() {
                 check_container(before, after);
             }
 
-            // Two kinds of proxies beside one of the pod's own make two of a name, with istiod,
-            // too: no API server takes that.
+            // Two templates that both add a container, or a template and a container of the pod,
+            // can result in two containers with one name, as with istiod. No API server accepts
+            // that.
             let names: Vec<_> = containers(&patched)
                 .into_iter()
                 .map(|container| &container["name"])
@@ -149,7 +150,7 @@ fn injection_is_idempotent_and_keeps_user_fields() {
             }
 
             let once_more =
-                inject(&injector, &patched).expect("what was injected can be injected again");
+                inject(&injector, &patched).expect("an injected pod can be injected again");
             let once_more = default::patched(&patched, once_more.patch().unwrap());
             prop_assert_eq!(&once_more, &patched);
             again.set(again.get() + 1);
@@ -327,7 +328,7 @@ fn rare_pods_come_out_as_istiod_has_them() {
             .map(|variable| variable["value"].clone())
     };
 
-    // An empty label takes the values' network from the pod, not from its proxy.
+    // An empty label overrides the network of the values for the pod, but not for its proxy.
     let pod = json!({
         "metadata": { "name": "web", "labels": { "topology.istio.io/network": "" } },
         "spec": { "containers": [{ "name": "web" }] }
@@ -343,7 +344,7 @@ fn rare_pods_come_out_as_istiod_has_them() {
         Some(json!("n2"))
     );
 
-    // A gRPC probe need not name a service.
+    // The service of a gRPC probe is optional.
     let probe = json!({ "grpc": { "port": 9000 } });
     let pod = json!({
         "metadata": { "name": "web" }, "spec": { "containers": [{ "name": "web", "readinessProbe": probe }] }
@@ -356,8 +357,8 @@ fn rare_pods_come_out_as_istiod_has_them() {
         ))
     );
 
-    // Where there are no labels there is no map of them, and what an annotation leaves empty is not
-    // named.
+    // A pod without labels gets no empty map of labels, and templates without a name in the
+    // annotation are ignored.
     let annotations = json!({ "inject.istio.io/templates": "grpc-simple" });
     let pod = json!({ "metadata": { "name": "web", "annotations": annotations }, "spec": { "containers": [{ "name": "web" }] } });
     assert_eq!(made(json!({}), pod)["metadata"].get("labels"), None);
@@ -457,7 +458,7 @@ fn istio_58889_annotations_with_line_breaks_add_no_container() {
                 "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "shop", "annotations": {name: value}},
                 "spec": {"containers": [{"name": "c", "image": "i"}]},
             });
-            // It is refused, or does no harm.
+            // The pod is rejected, or the value has no effect.
             let Some(injection) = inject(&injector, &pod) else {
                 continue;
             };
@@ -486,5 +487,5 @@ fn istio_58889_annotations_with_line_breaks_add_no_container() {
         }
     }
 
-    assert!(injected > 0, "nothing was injected");
+    assert!(injected > 0, "no pod was injected");
 }

@@ -1,9 +1,9 @@
-//! Navarch makes of a pod what istiod makes of it.
+//! Navarch injects pods exactly as istiod does.
 //!
-//! `parity/injection.json` holds pods, what differs from the default installation, and the pods
-//! that came out. With `NAVARCH_INJECTION_PARITY` the file that it names is taken instead, and
-//! `NAVARCH_INJECTION_PARITY_REPORT` names a file to write the outcome to. The same pods are made
-//! by the templates of Istio's chart, which `scripts/istio-chart` fetches, in place of the built-in
+//! `parity/injection.json` contains pods, the overrides of the default configuration, and the
+//! injected pods. `NAVARCH_INJECTION_PARITY` names another file to use, and
+//! `NAVARCH_INJECTION_PARITY_REPORT` a file for the outcome. The same pods are also injected with
+//! the templates of Istio's chart, which `scripts/istio-chart` fetches, instead of the built-in
 //! ones.
 
 #![allow(
@@ -34,36 +34,36 @@ use proptest::test_runner::{Config, TestRunner};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// A pod and what istiod makes of it.
+/// A pod and istiod's result.
 #[derive(Deserialize)]
 struct Case {
     pod: Value,
-    /// What differs from the default installation.
+    /// The overrides of the default configuration.
     #[serde(default)]
     config: Value,
-    /// The pod that came out, where it was changed.
+    /// The injected pod, if the pod was changed.
     injected: Option<Value>,
-    /// The answer, where it was not.
+    /// The response, if it was not.
     response: Option<Value>,
 }
 
-/// How many cases there are in the own file.
+/// The number of cases in the project's own file.
 const CASES: usize = 37;
 
-/// Istio's chart; `None` where nothing has fetched it.
+/// Istio's chart; `None` if it has not been fetched.
 fn chart() -> Option<PathBuf> {
     let chart = envoy::program()
         .parent()
-        .expect("tools are in a folder")
+        .expect("the tools' directory has a parent")
         .with_file_name("istio-chart");
     if !chart.join("values.yaml").is_file() {
-        skip::skip("there is no chart of Istio: run `make tools` (scripts/istio-chart)");
+        skip::skip("Istio's chart is missing: run `make tools` (scripts/istio-chart)");
         return None;
     }
     Some(chart)
 }
 
-/// Asks an injector.
+/// Injects the pod of a case.
 fn inject(case: &Case, inputs: &InjectorInputs) -> Result<Injection, InjectError> {
     let injector = Injector::new(inputs).unwrap();
     let request = InjectRequest {
@@ -75,7 +75,7 @@ fn inject(case: &Case, inputs: &InjectorInputs) -> Result<Injection, InjectError
     injector.inject(&request)
 }
 
-/// How the outcome of a case, made clean, differs from istiod's.
+/// How the result of a case, passed through `clean`, differs from istiod's.
 fn differences(case: &Case, inputs: &InjectorInputs, clean: fn(Value) -> Value) -> Vec<String> {
     let outcome = match inject(case, inputs) {
         Ok(injection) => injection
@@ -103,12 +103,12 @@ fn differences(case: &Case, inputs: &InjectorInputs, clean: fn(Value) -> Value) 
     }
 }
 
-/// How a refusal differs from istiod's answer.
+/// How a rejection differs from istiod's response.
 fn refused(case: &Case, error: &InjectError) -> Vec<String> {
     match &case.response {
         Some(response) if response["allowed"] != json!(true) => Vec::new(),
         Some(_) | None => vec![format!(
-            "istiod lets the pod in, Navarch refuses it: {error}"
+            "istiod admits the pod, Navarch rejects it: {error}"
         )],
     }
 }
@@ -117,7 +117,7 @@ fn refused(case: &Case, error: &InjectError) -> Vec<String> {
 fn pods_come_out_as_istiod_has_them() {
     let named = std::env::var_os("NAVARCH_INJECTION_PARITY");
     let cases = named.map_or_else(own_cases, |file| cases(Path::new(&file)));
-    assert!(!cases.is_empty(), "there is no case");
+    assert!(!cases.is_empty(), "there are no cases");
     let differences = |case: &Case| differences(case, &default::inputs(&case.config), |pod| pod);
     let outcomes: BTreeMap<_, _> = cases
         .iter()
@@ -152,10 +152,10 @@ fn cases(file: &Path) -> BTreeMap<String, Case> {
     serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
 }
 
-/// All cases of the own file.
+/// All cases of the project's own file.
 fn own_cases() -> BTreeMap<String, Case> {
     let cases = cases(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity/injection.json"));
-    assert_eq!(cases.len(), CASES, "cases are missing or not counted here");
+    assert_eq!(cases.len(), CASES, "the number of cases differs from CASES");
     cases
 }
 
@@ -190,7 +190,7 @@ fn pods_come_out_of_the_charts_templates_as_istiod_has_them() {
     );
 }
 
-/// What one way makes of a pod.
+/// The injected pod of one injector.
 fn outcome(inputs: &InjectorInputs, pod: &Value) -> Result<Option<Value>, String> {
     let injector = Injector::new(inputs).unwrap();
     let request = InjectRequest {
@@ -205,8 +205,8 @@ fn outcome(inputs: &InjectorInputs, pod: &Value) -> Result<Option<Value>, String
     Ok(injection.patch().map(|patch| default::patched(pod, patch)))
 }
 
-/// A pod as the API server stores it: fields that a pod does not have are dropped. One that it
-/// would refuse stays as it is.
+/// A pod as the API server would store it: unknown fields are dropped. A pod that the API server
+/// would reject is returned unchanged.
 fn stored(pod: Value) -> Value {
     let typed = serde_json::from_value::<k8s_openapi::api::core::v1::Pod>(pod.clone());
     typed
@@ -249,9 +249,11 @@ fn chart_and_builtin_templates_inject_random_pods_equally() {
         let own = outcome(&default::inputs(&config), &pod);
         let rendered = outcome(&stock::inputs(&chart, &config), &pod);
         match (own, rendered) {
-            // What a template would put into YAML as it is may break there.
+            // The chart's templates insert some values into YAML without quoting, which may fail.
             (_, Err(_)) => {}
-            (Err(own), Ok(_)) => prop_assert!(false, "only the own way refuses: {own}"),
+            (Err(own), Ok(_)) => {
+                prop_assert!(false, "only the built-in injector rejects the pod: {own}")
+            }
             (Ok(own), Ok(rendered)) => {
                 compared.set(compared.get() + 1);
                 let rendered = rendered.map(stock::without_later_parts);

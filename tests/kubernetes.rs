@@ -1,5 +1,5 @@
-//! Navarch on a real Kubernetes API server: what is applied reaches a real Envoy, through whatever
-//! happens on the way.
+//! Navarch with a real Kubernetes API server: applied objects reach a real Envoy, despite all kinds
+//! of failures.
 //!
 //! Needs the programs of `make tools`. The tests share one cluster and fixed loopback ports, so
 //! they run one after the other.
@@ -56,9 +56,9 @@ use navarch_testkit::ports::{self, Taken};
 use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
-/// The cluster that all tests share; held by each test while it runs.
+/// The cluster that all tests share; locked by each test while it runs.
 static CLUSTER: Mutex<Option<Cluster>> = Mutex::const_new(None);
-/// The ports of the sample, which no other program has as long as this one runs.
+/// The ports of the sample, reserved while this program runs.
 static PORTS: OnceCell<Taken> = OnceCell::const_new();
 
 /// The program under test.
@@ -70,8 +70,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The cluster, for as long as the guard is held. It knows Istio's kinds and holds nothing of other
-/// tests.
+/// The cluster, while the guard is locked. It has Istio's CRDs and no objects of other tests.
 async fn cluster() -> Result<MutexGuard<'static, Option<Cluster>>> {
     let mut guard = CLUSTER.lock().await;
     PORTS

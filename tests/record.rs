@@ -30,7 +30,7 @@ use navarch_testkit::navarch::Navarch;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use proxy::{Manner, Sidecar, connect};
+use proxy::{Reaction, Sidecar, connect};
 
 /// The program under test.
 fn program() -> &'static Path {
@@ -89,9 +89,9 @@ async fn start(folder: &Path, record: &Path, more: &[&str]) -> Navarch {
 }
 
 /// Sidecars of the sample mesh.
-async fn sidecars(navarch: &Navarch, manners: &[Manner]) -> Vec<Sidecar> {
+async fn sidecars(navarch: &Navarch, reactions: &[Reaction]) -> Vec<Sidecar> {
     let mut all = Vec::new();
-    for (n, manner) in manners.iter().enumerate() {
+    for (n, reaction) in reactions.iter().enumerate() {
         let pod = format!("web-{n}");
         let ip = format!("10.7.0.{}", n + 1);
         all.push(
@@ -99,7 +99,7 @@ async fn sidecars(navarch: &Navarch, manners: &[Manner]) -> Vec<Sidecar> {
                 navarch.xds,
                 (&pod, "bookshop", &ip),
                 &[("app", "web")],
-                *manner,
+                *reaction,
             )
             .await,
         );

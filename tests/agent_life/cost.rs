@@ -1,5 +1,5 @@
-//! Each of many requests is counted once; and what the metrics cost the agents and Envoys of both
-//! sides.
+//! Each of many requests is counted exactly once. Also prints the cost of the metrics for the
+//! agents and Envoys of both sides.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::metrics::{Mesh, World, until, value};
 
-/// Connections of the client, and how often each asks: 1,000 requests a second together.
+/// Number of the client's connections, and requests per second of each: 1,000 per second in total.
 const CONNECTIONS: usize = 8;
 const PERIOD: Duration = Duration::from_millis(8);
-/// Requests unless `NAVARCH_REQUESTS` says otherwise.
+/// Default of `NAVARCH_REQUESTS`.
 const REQUESTS: usize = 1_000;
 
 /// Sends this number of requests through the client's sidecar.
@@ -57,11 +57,11 @@ async fn ask(front: SocketAddr, requests: usize) -> Result<()> {
     Ok(())
 }
 
-/// The microseconds of CPU for each request, of the agent and of Envoy, at both pods.
+/// Microseconds of CPU per request of the agent and of Envoy, in both pods.
 async fn cost(mesh: &Mesh, requests: usize) -> Result<[[f64; 2]; 2]> {
     let [caller, web] = [&mesh.caller, &mesh.web].map(|pod| (pod, pod.cpu_seconds()));
     ask(mesh.front, requests).await?;
-    // Envoy tells of the last ones, and the agent counts them.
+    // Envoy streams the last access log entries, and the agent counts them.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let each = |(pod, before): (&crate::pod::Pod, Result<[f64; 2]>)| {
         let before = before?;

@@ -1,8 +1,9 @@
 //! Istio's dashboards of the mesh, its services and workloads: every panel has data from the pods
 //! of a client and a server, whose sidecars are stock Envoys.
 //!
-//! A variable of a dashboard stands behind `$`: `$service` and `$bytes` are the service that was
-//! asked, by HTTP and by TCP, `$client` and `$server` the workloads, `$namespace` their namespace.
+//! `$service`, `$client` and so on are a dashboard's variables: `$service` and `$bytes` are the
+//! called service by HTTP and by TCP, `$client` and `$server` the workloads, `$namespace` their
+//! namespace.
 
 use anyhow::{Result, ensure};
 
@@ -41,7 +42,7 @@ const WORKLOAD_CODE: &[&str] = &[
     "response_code",
 ];
 
-/// Istio Mesh Dashboard, and of Istio Performance Dashboard what the mesh answers.
+/// Istio Mesh Dashboard, and the panels of Istio Performance Dashboard with metrics of the mesh.
 const MESH: [Panel; 9] = [
     panel(
         "Traffic Volume",
@@ -314,8 +315,8 @@ const SERVICE: [Panel; 20] = [
     ),
 ];
 
-/// Istio Workload Dashboard, the queries of its variables first. The workload is the server where
-/// requests come in, the client where they go out.
+/// Istio Workload Dashboard, the queries of its variables first. The workload is the server for
+/// inbound requests, the client for outbound ones.
 const WORKLOADS: [Panel; 13] = [
     panel(
         "namespace",
@@ -464,7 +465,7 @@ const WORKLOADS: [Panel; 13] = [
     ),
 ];
 
-/// Every panel finds something in what was scraped of the client's pod and of the server's.
+/// Every panel has data in the metrics of the client's and the server's pod.
 pub(crate) fn have_data(pages: [&str; 2]) -> Result<()> {
     let variables = [
         ("service", "web.shop.svc.cluster.local"),

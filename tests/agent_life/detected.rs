@@ -22,13 +22,13 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// A host outside the mesh, to which clients originate TLS of their own.
 const OUTSIDE: &str = "out.example";
 
-/// The ports that are spoken to.
+/// The ports of the listeners.
 struct Ports {
     /// The client's port for the service `web`.
     web: u16,
     /// The client's port for the host outside.
     outside: u16,
-    /// The port of the server's sidecar.
+    /// The inbound port of the server's sidecar.
     inbound: u16,
 }
 
@@ -86,7 +86,7 @@ spec:
     )
 }
 
-/// An application that answers with the headers of the request, one a line.
+/// An application that responds with the headers of the request, one per line.
 async fn application() -> Result<(SocketAddr, JoinSet<()>)> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -102,7 +102,7 @@ async fn application() -> Result<(SocketAddr, JoinSet<()>)> {
     Ok((address, tasks))
 }
 
-/// A server that tells the ALPN protocols that clients offer, and hangs up.
+/// A server that reports the ALPN protocols of clients and closes the connection.
 fn alpn_reader() -> Result<(SocketAddr, Receiver<Vec<String>>)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
@@ -156,21 +156,21 @@ async fn http_on_a_port_without_a_declared_protocol_is_http_to_the_server() -> R
     ensure!(
         headers.contains("x-forwarded-client-cert")
             && headers.contains("URI=spiffe://cluster.local/ns/shop/sa/web"),
-        "the application gets the client's identity: {headers}"
+        "the application receives the client's identity: {headers}"
     );
     ensure!(
         !headers.contains("x-envoy-peer-metadata"),
-        "headers between proxies stay there: {headers}"
+        "the application does not receive headers between proxies: {headers}"
     );
 
     let denied = mesh.get("/secret").await?;
     ensure!(
         denied.status == 403,
-        "the policy applies: {}",
+        "the policy denies the request: {}",
         denied.status
     );
 
-    // For TLS that is not the mesh's Envoy offers what it does by itself.
+    // For TLS to hosts outside the mesh, Envoy offers its default ALPN protocols.
     let front = SocketAddr::from(([127, 0, 0, 1], ports.outside));
     let host = format!("{OUTSIDE}:{}", ports.outside);
     let reply = client::get(front, &host, "/", &[]).await;

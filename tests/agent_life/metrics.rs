@@ -1,5 +1,5 @@
-//! The mesh's metrics of two stock Envoys, made by the agents beside them: of requests and
-//! connections, on both sides.
+//! Istio's metrics of requests and connections of two stock Envoys, produced by their agents on
+//! both sides.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::pod::Pod;
 use crate::server::Server;
 use crate::web;
 
-/// How long anything may take on a busy machine.
+/// Timeout of each step on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The address of the pod that is called.
+/// The address of the server's pod.
 pub(crate) const POD: &str = "127.0.32.1";
 /// The identity of both pods, on either side.
 const SOURCE: &str = "source_principal=\"spiffe://cluster.local/ns/shop/sa/web\"";
 const DESTINATION: &str = "destination_principal=\"spiffe://cluster.local/ns/shop/sa/web\"";
-/// What all labels of the client's workload say, on either side.
+/// The labels of the client's workload, the same on both sides.
 const CLIENT: [&str; 7] = [
     "source_workload=\"client-v1\"",
     "source_canonical_service=\"client\"",
@@ -35,7 +35,7 @@ const CLIENT: [&str; 7] = [
     "source_cluster=\"Kubernetes\"",
 ];
 
-/// What the server's say of the client of a connection: whose pod has its address.
+/// The labels of a TCP client in the server's metrics: those of the pod with its address.
 const TCP_CLIENT: [&str; 7] = [
     "source_workload=\"client-v1\"",
     "source_canonical_service=\"client\"",
@@ -46,7 +46,7 @@ const TCP_CLIENT: [&str; 7] = [
     "source_cluster=\"Kubernetes\"",
 ];
 
-/// What they say of the service and the outcome.
+/// The labels of the service and the outcome.
 const SERVICE: [&str; 7] = [
     "destination_service=\"web.shop.svc.cluster.local\"",
     "destination_service_name=\"web\"",
@@ -57,7 +57,7 @@ const SERVICE: [&str; 7] = [
     "request_protocol=\"http\",response_code=\"200\",grpc_response_status=\"\",response_flags=\"-\"",
 ];
 
-/// The ports that are spoken to.
+/// The ports of the listeners.
 struct Ports {
     http: u16,
     tcp: u16,
@@ -133,7 +133,7 @@ spec: {{metrics: [{{providers: [{{name: prometheus}}], reportingInterval: 1s, ov
     )
 }
 
-/// An application that answers with the status that its path asks for.
+/// An application that responds with the status in the path.
 async fn application() -> Result<(SocketAddr, JoinSet<()>)> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -150,7 +150,7 @@ async fn application() -> Result<(SocketAddr, JoinSet<()>)> {
     Ok((address, tasks))
 }
 
-/// A server that sends back what comes.
+/// An echo server.
 async fn echo() -> Result<(SocketAddr, JoinSet<()>)> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -166,7 +166,7 @@ async fn echo() -> Result<(SocketAddr, JoinSet<()>)> {
     Ok((address, tasks))
 }
 
-/// The value of a metric's line whose labels hold all of these.
+/// The value of a metric with all of these labels.
 pub(crate) fn value(metrics: &str, name: &str, labels: &[&str]) -> Option<u64> {
     let mut lines = metrics.lines().filter_map(|line| {
         let (of, value) = line
@@ -181,7 +181,7 @@ pub(crate) fn value(metrics: &str, name: &str, labels: &[&str]) -> Option<u64> {
     lines.next()
 }
 
-/// Waits until a pod's metrics are as wanted.
+/// Waits until a pod's metrics meet a condition.
 pub(crate) async fn until(pod: &Pod, what: &str, is_wanted: impl Fn(&str) -> bool) -> String {
     until_some(what, async || {
         let metrics = pod
@@ -206,7 +206,7 @@ pub(crate) async fn until(pod: &Pod, what: &str, is_wanted: impl Fn(&str) -> boo
     .await
 }
 
-/// Two pods, and where the client's sidecar takes requests.
+/// Two pods, and the client's outbound listener.
 pub(crate) struct Mesh {
     pub(crate) web: Pod,
     pub(crate) caller: Pod,
@@ -214,7 +214,7 @@ pub(crate) struct Mesh {
 }
 
 impl Mesh {
-    /// Starts both, and waits until a request is answered.
+    /// Starts both, and waits until a request succeeds.
     pub(crate) async fn start(server: &Server, http: u16) -> Result<Self> {
         let of_web = [("INSTANCE_IP", POD), ("ISTIO_META_WORKLOAD_NAME", "web-v1")];
         let of_client = [
@@ -246,7 +246,7 @@ impl Mesh {
         Ok(mesh)
     }
 
-    /// Asks for a path of the service.
+    /// Requests a path of the service.
     pub(crate) async fn get(&self, path: &str) -> Result<Reply> {
         let host = format!("web.shop.svc.cluster.local:{}", self.front.port());
         client::get(self.front, &host, path, &[]).await
@@ -257,7 +257,7 @@ impl Mesh {
         [&self.caller, &self.web]
     }
 
-    /// Two requests are counted on both sides, with who asked whom.
+    /// Both sides count two requests, with source and destination.
     async fn counts_requests(&self) -> Result<()> {
         let reply = self.get("/headers").await?;
         ensure!(
@@ -299,14 +299,14 @@ impl Mesh {
 
             ensure!(
                 value(&metrics, "istio_request_bytes_sum", &labels) > Some(100),
-                "bytes of heads count"
+                "bytes of headers count"
             );
         }
 
         Ok(())
     }
 
-    /// A connection is counted while it lives, and once.
+    /// Both sides count a connection once, and its bytes while it is open.
     async fn counts_connections(&self, port: u16) -> Result<()> {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
         stream.write_all(&[7; 1000]).await?;
@@ -351,8 +351,8 @@ impl Mesh {
         Ok(())
     }
 
-    /// Istio's dashboards find data for every panel, once something was refused and something was
-    /// not there.
+    /// Istio's dashboards have data in every panel, after a denied request and a request with
+    /// status 404.
     async fn fills_dashboards(&self) -> Result<()> {
         for (path, status) in [("/status/404", 404), ("/status/503", 503)] {
             ensure!(self.get(path).await?.status == status, "{path}");
@@ -368,7 +368,7 @@ impl Mesh {
         crate::dashboards::have_data([&client, &server])
     }
 
-    /// Labels of requests are those that a Telemetry says.
+    /// A Telemetry resource changes the labels of requests.
     async fn has_changed_labels(&self) -> Result<()> {
         for pod in self.pods() {
             let end = Instant::now() + TIMEOUT;
@@ -381,7 +381,7 @@ impl Mesh {
                 }
                 ensure!(
                     Instant::now() < end,
-                    "no changed labels:\n{metrics}\n{}",
+                    "the labels did not change:\n{metrics}\n{}",
                     pod.log()
                 );
                 sleep(Duration::from_millis(100)).await;
@@ -397,7 +397,7 @@ impl Mesh {
         Ok(())
     }
 
-    /// No listener has a log for metrics any more.
+    /// Without metrics in Telemetry, no listener has an access log for metrics.
     pub(crate) async fn is_switched_off(&self) -> Result<()> {
         let end = Instant::now() + TIMEOUT;
         for pod in self.pods() {
@@ -407,7 +407,7 @@ impl Mesh {
                 .1
                 .contains("istio_metrics")
             {
-                ensure!(Instant::now() < end, "the logs stay");
+                ensure!(Instant::now() < end, "the access logs are still there");
                 sleep(Duration::from_millis(100)).await;
             }
         }
@@ -415,7 +415,7 @@ impl Mesh {
     }
 }
 
-/// What the two pods need: an application, a server of bytes and ports.
+/// Everything that the two pods need: an application, an echo server, and ports.
 pub(crate) struct World {
     application: SocketAddr,
     bytes: SocketAddr,
@@ -437,7 +437,7 @@ impl World {
         })
     }
 
-    /// The configuration, with these overrides of the metrics.
+    /// The configuration, with these overrides of metrics.
     pub(crate) fn mesh(&self, overrides: &str) -> String {
         mesh(
             &self.to,

@@ -1,5 +1,5 @@
-//! A CA that is none of the control plane's (`ENABLE_CA_SERVER=false`), as istio-csr is:
-//! certificates come from there, configuration from here, and both ends believe the CA's root.
+//! A CA that is not the control plane's (`ENABLE_CA_SERVER=false`), such as istio-csr: it issues
+//! the certificates, Navarch serves the configuration, and both sides trust the CA's root.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::client::Proof;
 use crate::pod::Pod;
 use crate::server::Server;
 
-/// A folder with a mesh, a certificate of istiod's name from a CA whose state is at hand, its key,
+/// A directory with a mesh, istiod's serving certificate from a CA with a state directory, its key,
 /// and the CA's root.
 fn mounted(state: &Path) -> Result<TempDir> {
     let of_ca = |name: &str| std::fs::read_to_string(state.join(name));
@@ -66,7 +66,7 @@ async fn certificates_can_be_issued_by_a_remote_ca() -> Result<()> {
     let clusters = pod.get(pod.admin, "/clusters").await?.1;
     ensure!(
         clusters.contains("outbound|80||bank.example"),
-        "configuration came: {clusters}"
+        "configuration arrived: {clusters}"
     );
 
     until("it has an identity", async || {
@@ -81,7 +81,7 @@ async fn certificates_can_be_issued_by_a_remote_ca() -> Result<()> {
     let signed = "citadel_server_success_cert_issuance_count 1";
     ensure!(
         ca.metrics().await?.contains(signed),
-        "the CA has signed: {}",
+        "the CA signed the certificate: {}",
         ca.metrics().await?
     );
 
@@ -93,7 +93,7 @@ async fn certificates_can_be_issued_by_a_remote_ca() -> Result<()> {
         .unwrap_err();
     ensure!(
         refused.code() == Code::Unimplemented,
-        "the control plane is no CA: {refused}"
+        "the control plane refuses to sign: {refused}"
     );
 
     pod.stop().await?;

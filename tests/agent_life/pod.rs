@@ -1,4 +1,4 @@
-//! A folder in the place of a pod's file system, with an agent in it.
+//! A directory in place of a pod's file system, with a running agent.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::server::Server;
 
-/// How long Envoy may take to be ready, on a busy machine.
+/// How long Envoy may take to become ready on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// An agent, and where it is asked.
+/// An agent with its ports.
 pub(crate) struct Pod {
     agent: Child,
     /// Its working directory.
@@ -93,7 +93,7 @@ impl Pod {
         members.for_each(|(name, value)| config[name] = value.clone());
         let log = fs::File::create(folder.path().join("log"))?;
 
-        // Another build's, whose figures are wanted.
+        // `NAVARCH_BIN` is another build whose cost is measured.
         let program =
             std::env::var_os("NAVARCH_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_navarch").into());
         let agent = Command::new(program)
@@ -125,7 +125,7 @@ impl Pod {
         })
     }
 
-    /// Waits until the agent says that all is ready.
+    /// Waits until the agent is ready.
     pub(crate) async fn wait_ready(&mut self) -> Result<()> {
         let end = Instant::now() + TIMEOUT;
         while self
@@ -144,12 +144,12 @@ impl Pod {
         Ok(())
     }
 
-    /// What a file in the pod holds; nothing if it is not there.
+    /// The content of a file in the pod; empty without the file.
     pub(crate) fn file(&self, path: &str) -> String {
         fs::read_to_string(self.folder.path().join(path)).unwrap_or_default()
     }
 
-    /// Replaces a file, as the kubelet does when what is mounted changes.
+    /// Replaces a file, as the kubelet does when a mounted object changes.
     pub(crate) fn replace(&self, path: &str, text: &str) -> Result<()> {
         let path = self.folder.path().join(path);
         let new = path.with_extension("new");
@@ -157,7 +157,7 @@ impl Pod {
         Ok(fs::rename(new, path)?)
     }
 
-    /// What agent and Envoy have logged.
+    /// The logs of agent and Envoy.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
@@ -173,7 +173,7 @@ impl Pod {
         ))
     }
 
-    /// Has something done.
+    /// Sends a POST request.
     pub(crate) async fn post(&self, port: u16, path: &str) -> Result<()> {
         let answer = LocalRequest::post("127.0.0.1", port, path, Duration::from_secs(5))
             .send()
@@ -182,7 +182,7 @@ impl Pod {
         Ok(())
     }
 
-    /// The ids of Envoys in this pod.
+    /// The process ids of the pod's Envoys.
     fn envoys(&self) -> Vec<u32> {
         let folder = fs::canonicalize(self.folder.path()).unwrap();
         let entries = fs::read_dir("/proc")
@@ -199,7 +199,7 @@ impl Pod {
         entries.filter(here).collect()
     }
 
-    /// How many Envoys are in this pod.
+    /// The number of the pod's Envoys.
     pub(crate) fn processes(&self) -> usize {
         self.envoys().len()
     }
@@ -214,7 +214,7 @@ impl Pod {
         Ok([usage(self.agent.id())?.cpu_seconds, envoys])
     }
 
-    /// Whether the bootstrap is there.
+    /// Whether the bootstrap exists.
     pub(crate) fn has_bootstrap(&self) -> bool {
         self.folder
             .path()
@@ -222,7 +222,7 @@ impl Pod {
             .exists()
     }
 
-    /// Asks the agent to end and gives its exit code.
+    /// Sends SIGTERM to the agent and returns its exit code.
     pub(crate) async fn stop(&mut self) -> Result<i32> {
         signal(self.agent.id(), "TERM")?;
         self.end().await
@@ -242,7 +242,7 @@ impl Pod {
             .try_for_each(|pid| signal(pid, name))
     }
 
-    /// Waits for the agent's end and gives its exit code.
+    /// Waits until the agent exits and returns its exit code.
     pub(crate) async fn end(&mut self) -> Result<i32> {
         let end = Instant::now() + Duration::from_secs(20);
         loop {
@@ -261,7 +261,7 @@ impl Pod {
 
 impl Drop for Pod {
     fn drop(&mut self) {
-        // Fails only where it has ended already.
+        // Fails only if it has exited already.
         drop(self.agent.kill());
         drop(self.agent.wait());
     }

@@ -1,5 +1,5 @@
-//! The mesh's metrics of a stock Envoy as waypoint, made by the agent beside it: who asked whom
-//! through its tunnels.
+//! Istio's metrics of a stock Envoy as waypoint, produced by its agent: source and destination of
+//! connections through its tunnels.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -21,14 +21,14 @@ use crate::workload_sds::Workload;
 /// The addresses of the waypoint and of the pod behind it.
 const WAYPOINT: &str = "127.0.42.1";
 const POD: &str = "127.0.42.2";
-/// The address of the service, its ports, and those of the pod: of HTTP and of other bytes.
+/// The address of the service, its ports, and the pod's ports: for HTTP and for TCP.
 const SERVICE: &str = "10.96.42.1";
 const PORTS: [u16; 2] = [80, 90];
 const INNER: [u16; 2] = [8_080, 8_090];
 /// The host of the service.
 const HOST: &str = "web.shop.svc.cluster.local";
 
-/// What both sides are called.
+/// The labels of both sides.
 const LABELS: [&str; 14] = [
     "reporter=\"waypoint\"",
     "source_workload=\"friend-v1\"",
@@ -46,7 +46,7 @@ const LABELS: [&str; 14] = [
     "connection_security_policy=\"mutual_tls\"",
 ];
 
-/// A ready pod with the members of its labels and annotations.
+/// A ready pod with these labels and annotations.
 fn pod(name: &str, ip: &str, labels: &str, annotations: &str) -> String {
     format!(
         "apiVersion: v1
@@ -59,7 +59,7 @@ status: {{phase: Running, podIP: {ip}, podIPs: [{{ip: {ip}}}], conditions: [{{ty
     )
 }
 
-/// A service with ports (name, own and the pod's), and the pod of its name.
+/// A service with ports (name, own and the pod's), and its pod, which has the same name.
 fn service(name: &str, vip: &str, ip: &str, ports: &[(&str, u16, u16)]) -> String {
     let list = |text: &dyn Fn(&(&str, u16, u16)) -> String| {
         ports.iter().map(text).collect::<Vec<_>>().join(", ")
@@ -87,7 +87,7 @@ ports: [{targets}]
     )
 }
 
-/// A waypoint before a service with two ports, which refuses what is to be written.
+/// A waypoint for a service with two ports, whose policy denies writing requests.
 fn mesh() -> String {
     let managed = "gateway.networking.k8s.io/gateway-name: way, gateway.istio.io/managed: istio.io-mesh-controller";
     let of_way = [("mesh", hbone::PORT, hbone::PORT)];
@@ -133,7 +133,7 @@ spec: {metrics: [{providers: [{name: prometheus}], reportingInterval: 1s}]}
 "
 }
 
-/// An application that answers HTTP on one port, and on the other sends back what comes.
+/// An application with an HTTP server on one port and an echo server on the other.
 async fn application() -> Result<JoinSet<()>> {
     let mut tasks = JoinSet::new();
     let http = TcpListener::bind((POD, INNER[0])).await?;
@@ -149,7 +149,7 @@ async fn application() -> Result<JoinSet<()>> {
     Ok(tasks)
 }
 
-/// A certificate of a service account.
+/// Issues a certificate for a service account.
 async fn workload(server: &Server, account: &str) -> Result<Workload> {
     let subject = format!("system:serviceaccount:shop:{account}");
     let token = Proof::Token(server.issuer.token(serde_json::json!({ "sub": subject })));
@@ -163,7 +163,8 @@ async fn workload(server: &Server, account: &str) -> Result<Workload> {
     })
 }
 
-/// Sends bytes through the waypoint to a port of the service until what comes back begins so.
+/// Sends bytes through the waypoint to a port of the service until the response has the wanted
+/// prefix.
 async fn ask(client: &Workload, port: u16, bytes: &str, wanted: &str, pod: &Pod) -> Result<()> {
     let through = SocketAddr::new(WAYPOINT.parse()?, hbone::PORT);
     let end = Instant::now() + Duration::from_secs(60);
@@ -171,7 +172,7 @@ async fn ask(client: &Workload, port: u16, bytes: &str, wanted: &str, pod: &Pod)
     loop {
         let authority = format!("{SERVICE}:{port}");
 
-        // The application keeps connections of bytes open.
+        // The echo server keeps connections open.
         let most = if port == PORTS[1] {
             wanted.len()
         } else {

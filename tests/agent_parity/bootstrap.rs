@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::cases::{cases, text_map, texts};
 
-/// How what the agent makes of a case differs from what is expected.
+/// How the agent's output for a case differs from the expected one.
 pub(crate) fn differences(case: &Value) -> Vec<String> {
     let made = match make(case) {
         Ok(made) => made,
@@ -32,8 +32,8 @@ pub(crate) fn differences(case: &Value) -> Vec<String> {
     found
 }
 
-/// The bootstraps of all cases whose environment and annotations say nothing of fragments or of
-/// runtime values.
+/// The bootstraps of all cases whose environment and annotations set neither fragments nor runtime
+/// values.
 pub(crate) fn made_by_default() -> BTreeMap<String, Value> {
     let says_so = |case: &Value| {
         case.to_string().contains("RAGMENT") || case["annotations"].to_string().contains("untime")
@@ -46,7 +46,7 @@ pub(crate) fn made_by_default() -> BTreeMap<String, Value> {
         .collect()
 }
 
-/// What the agent makes of a case's input.
+/// The agent's output for a case.
 fn make(case: &Value) -> anyhow::Result<Value> {
     let variables: Variables = text_map(&case["env"]).into_iter().collect();
     let arguments = texts(&case["args"]);
@@ -55,7 +55,7 @@ fn make(case: &Value) -> anyhow::Result<Value> {
         &variables,
     )?;
 
-    // The recorded program had no version.
+    // The program of the recording had no version.
     command.settings.istio_version = "unknown".to_owned();
     let labels = text_map(&case["labels"]);
     let annotations = text_map(&case["annotations"]);
@@ -117,13 +117,13 @@ fn make(case: &Value) -> anyhow::Result<Value> {
     }))
 }
 
-/// The program that stood in for Envoy where the case was recorded: it is no part of the case.
+/// The program that replaced Envoy during the recording; its path is not part of the case.
 fn recorded_program(case: &Value) -> String {
     let path = case.pointer("/bootstrap/node/metadata/PROXY_CONFIG/binaryPath");
     path.and_then(Value::as_str).unwrap_or("envoy").to_owned()
 }
 
-/// The interfaces of the machine that cases were recorded on.
+/// The network interfaces of the machine on which the cases were recorded.
 fn interfaces() -> Vec<Interface> {
     let addresses = ["192.0.2.2", "fd00::2"].map(|address| address.parse::<IpAddr>().unwrap());
     vec![Interface {
@@ -134,7 +134,7 @@ fn interfaces() -> Vec<Interface> {
     }]
 }
 
-/// Lists where two values differ.
+/// Collects the differences of two values.
 fn compare(path: &str, expected: &Value, actual: &Value, found: &mut Vec<String>) {
     match (expected, actual) {
         (Value::Object(expected), Value::Object(actual)) => {

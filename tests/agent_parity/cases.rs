@@ -1,15 +1,15 @@
-//! Where cases come from and where their outcome goes.
+//! Reads the cases and reports their outcomes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-/// Cases are added by each kind's test, which may run at once.
+/// The tests of the kinds run in parallel and add to one report.
 static REPORT: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
-/// Runs all cases of a kind by `differences`, reports them and fails where one differs. There are
-/// `count` of them where no other folder is named.
+/// Runs all cases of a kind by `differences`, reports them and fails if one differs. The project's
+/// own directory must contain exactly `count` cases.
 pub(crate) fn judge(kind: &str, count: usize, differences: impl Fn(&Value) -> Vec<String>) {
     let cases = cases(kind);
 
@@ -18,7 +18,7 @@ pub(crate) fn judge(kind: &str, count: usize, differences: impl Fn(&Value) -> Ve
         None => assert_eq!(
             cases.len(),
             count,
-            "{kind}: cases are missing or not counted here"
+            "{kind}: the number of cases differs from this test's count"
         ),
     }
 
@@ -55,12 +55,12 @@ fn folder() -> PathBuf {
         .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/agent_parity"))
 }
 
-/// The folder that is named in place of the own one.
+/// The directory in `NAVARCH_AGENT_PARITY`.
 fn other_folder() -> Option<PathBuf> {
     std::env::var_os("NAVARCH_AGENT_PARITY").map(PathBuf::from)
 }
 
-/// Adds outcomes to the report, where one is asked for.
+/// Adds outcomes to the report, if the environment names one.
 fn report(outcome: &BTreeMap<String, Vec<String>>) {
     let Some(path) = std::env::var_os("NAVARCH_AGENT_PARITY_REPORT") else {
         return;

@@ -1,4 +1,4 @@
-//! Rules as istio-iptables would feed them to `iptables-restore`.
+//! Rules that istio-iptables would pass to `iptables-restore`.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::cases::{text_map, texts};
 
-/// How a case's rules differ from those that are expected.
+/// How a case's rules differ from the expected ones.
 pub(crate) fn differences(case: &Value) -> Vec<String> {
     let arguments = texts(&case["args"]);
     let variables = text_map(&case["env"]);
@@ -50,8 +50,8 @@ pub(crate) fn differences(case: &Value) -> Vec<String> {
         .collect()
 }
 
-/// What the machine was: the recording ran in a namespace of its own, which had IPv6 where the
-/// answer tells of it.
+/// The properties of the machine: cases were recorded in a network namespace, with IPv6 if the
+/// expected output has rules for it.
 fn host(expected: &Value) -> HostFacts {
     let mut addresses = vec!["127.0.0.1", "10.244.0.5"];
     if expected.get("ip6tables-restore").is_some() {
@@ -67,7 +67,7 @@ fn host(expected: &Value) -> HostFacts {
     }
 }
 
-/// How lines differ, at the first place where they do.
+/// Describes the first difference of two lists of lines.
 fn lines(program: &str, expected: &[String], actual: &[String]) -> Vec<String> {
     let longest = expected.len().max(actual.len());
     let differing = (0..longest).find(|place| expected.get(*place) != actual.get(*place));
@@ -81,7 +81,7 @@ fn lines(program: &str, expected: &[String], actual: &[String]) -> Vec<String> {
     differing
         .map(|place| {
             format!(
-                "{program} line {place}: expected {}, is {}",
+                "{program} line {place}: expected {}, got {}",
                 shown(expected, place),
                 shown(actual, place)
             )

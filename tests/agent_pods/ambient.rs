@@ -1,6 +1,6 @@
-//! A real ztunnel under Navarch: it knows the mesh, holds the certificates of its pods, carries
-//! their traffic by HBONE with mutual TLS and obeys policies, while pods, policies, waypoints and
-//! the control plane come and go.
+//! A real ztunnel with Navarch: it has the workloads of the mesh and the certificates of its pods,
+//! forwards their traffic by HBONE with mutual TLS, and enforces policies, while pods, policies,
+//! waypoints and the control plane change.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use crate::node::{Node, service, waypoint};
 use crate::pod::PodKind;
 use crate::world::{SERVICE, object};
 use crate::ztunnel::Asks;
-use crate::{SECRET, missing};
+use crate::{REQUEST_MARKER, missing};
 
-/// How long requests go on while something is changed.
+/// How long the client sends requests during a change.
 const LOAD: Duration = Duration::from_secs(6);
-/// How long the control plane is away.
+/// The duration of the control plane's outage.
 const AWAY: Duration = Duration::from_secs(8);
 
 /// A security policy.
@@ -27,7 +27,7 @@ fn policy(kind: &str, name: &str, spec: Value) -> Value {
     object("security.istio.io/v1", kind, "shop", name, "spec", spec)
 }
 
-/// A policy of the pods of the service for these accounts.
+/// An AuthorizationPolicy for the pods of the service with these accounts as source.
 fn authorization(name: &str, action: &str, accounts: &[&str]) -> Value {
     let principals: Vec<String> = accounts
         .iter()
@@ -52,7 +52,7 @@ fn members(found: &Value) -> Vec<&Value> {
         .unwrap_or_default()
 }
 
-/// The names of the workloads that ztunnel knows.
+/// The names of the workloads in ztunnel's configuration.
 fn workloads(config: &Value) -> BTreeSet<&str> {
     members(&config["workloads"])
         .into_iter()
@@ -60,7 +60,7 @@ fn workloads(config: &Value) -> BTreeSet<&str> {
         .collect()
 }
 
-/// How many endpoints ztunnel knows of the service.
+/// The number of the service's endpoints in ztunnel's configuration.
 fn endpoints(config: &Value) -> usize {
     let services = members(&config["services"]).into_iter();
     let web = services.filter(|service| service["hostname"] == "web.shop.svc.cluster.local");
@@ -75,22 +75,22 @@ async fn a_real_ztunnel_forwards_only_allowed_connections() -> Result<()> {
         return Ok(());
     }
     let Some(program) = istio::ztunnel() else {
-        navarch_testkit::skip::skip_test("NAVARCH_ZTUNNEL names no ztunnel that was built");
+        navarch_testkit::skip::skip_test("NAVARCH_ZTUNNEL is not set to a built ztunnel");
         return Ok(());
     };
     let mut node = Node::start(program).await?;
-    knows_the_mesh(&node).await?;
+    has_the_whole_mesh(&node).await?;
     tunnels_with_mutual_tls(&node).await?;
-    obeys_policies(&node).await?;
+    enforces_policies(&node).await?;
     loses_no_requests_while_a_policy_is_edited(&node).await?;
     loses_no_requests_while_a_pod_is_deleted(&mut node).await?;
     loses_no_requests_while_the_control_plane_is_down(&mut node).await?;
     goes_through_a_waypoint(&mut node).await?;
-    asks_on_demand(node).await
+    subscribes_on_demand(node).await
 }
 
-/// All workloads, the service and the certificates of its own node are there.
-async fn knows_the_mesh(node: &Node) -> Result<()> {
+/// ztunnel has all workloads, the service, and the certificates of its own node.
+async fn has_the_whole_mesh(node: &Node) -> Result<()> {
     until("both endpoints are known", async || {
         node.ztunnel
             .config()
@@ -122,7 +122,7 @@ async fn knows_the_mesh(node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// By address, by name, to either endpoint, and not a word in clear.
+/// By address and by name, to both endpoints, and never in plain text.
 async fn tunnels_with_mutual_tls(node: &Node) -> Result<()> {
     node.wait_served("client", true, "at first").await;
     let mut answered = BTreeSet::new();
@@ -141,13 +141,13 @@ async fn tunnels_with_mutual_tls(node: &Node) -> Result<()> {
     let web = node.address("web-one")?;
     let sniffer = Sniffer::start()?;
     let by = node
-        .ask("client", &web.to_string(), &format!("/?{SECRET}"))
+        .ask("client", &web.to_string(), &format!("/?{REQUEST_MARKER}"))
         .await?;
     ensure!(by == "web-one", "{by}");
-    let seen = sniffer.stop(node.address("client")?, web, SECRET);
+    let seen = sniffer.stop(node.address("client")?, web, REQUEST_MARKER);
     ensure!(
         seen.frames > 0 && seen.clear == 0,
-        "nothing in clear between the pods: {seen:?}"
+        "no plain text between the pods: {seen:?}"
     );
 
     let between = |line: &Value, direction: &str| {
@@ -168,7 +168,7 @@ async fn tunnels_with_mutual_tls(node: &Node) -> Result<()> {
 }
 
 /// STRICT, DENY and ALLOW.
-async fn obeys_policies(node: &Node) -> Result<()> {
+async fn enforces_policies(node: &Node) -> Result<()> {
     let web = node.address("web-one")?;
     let plain = async || {
         node.world
@@ -179,7 +179,7 @@ async fn obeys_policies(node: &Node) -> Result<()> {
 
     ensure!(
         plain().await,
-        "plain text is let in where nothing is said: {}",
+        "plain text is accepted without a policy: {}",
         node.output()
     );
 
@@ -192,7 +192,7 @@ async fn obeys_policies(node: &Node) -> Result<()> {
     until("plain text is refused", async || !plain().await).await;
     ensure!(
         node.is_served("client").await && node.is_served("stranger").await,
-        "mutual TLS goes on"
+        "mutual TLS is accepted as before"
     );
 
     let deny = authorization("deny", "DENY", &["stranger"]);
@@ -201,7 +201,7 @@ async fn obeys_policies(node: &Node) -> Result<()> {
     node.wait_served("stranger", false, "DENY").await;
     ensure!(
         node.is_served("client").await,
-        "it is for the stranger alone: {}",
+        "the DENY policy matches the stranger only: {}",
         node.output()
     );
 
@@ -217,7 +217,7 @@ async fn obeys_policies(node: &Node) -> Result<()> {
     .await;
     ensure!(
         !node.is_served("stranger").await,
-        "ALLOW is for the client alone: {}",
+        "the ALLOW policy matches the client only: {}",
         node.output()
     );
     ensure!(node.is_served("client").await, "ALLOW: {}", node.output());
@@ -227,7 +227,7 @@ async fn obeys_policies(node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// The names of the policies that ztunnel knows.
+/// The names of the policies in ztunnel's configuration.
 async fn policies(node: &Node) -> BTreeSet<String> {
     let config = node.ztunnel.config().await.unwrap_or_default();
     let names = members(&config["policies"])
@@ -236,7 +236,7 @@ async fn policies(node: &Node) -> BTreeSet<String> {
     names.map(str::to_owned).collect()
 }
 
-/// The client's requests while something is done: none may fail.
+/// Sends the client's requests during an action; none may fail.
 async fn no_request_is_lost<T>(
     node: &Node,
     load: Duration,
@@ -248,7 +248,7 @@ async fn no_request_is_lost<T>(
     done
 }
 
-/// Requests were made, and none has failed.
+/// Fails unless there were requests and all succeeded.
 fn none_is_lost(node: &Node, outcome: &Value) -> Result<()> {
     let is_whole = outcome["ok"].as_u64() > Some(100) && outcome["failed"] == 0;
     ensure!(is_whole, "requests were lost: {outcome}\n{}", node.output());
@@ -256,7 +256,7 @@ fn none_is_lost(node: &Node, outcome: &Value) -> Result<()> {
     Ok(())
 }
 
-/// The stranger is let in and kept out again, and the client notices nothing.
+/// A policy alternately allows and denies the stranger; the client's requests must not be affected.
 async fn loses_no_requests_while_a_policy_is_edited(node: &Node) -> Result<()> {
     no_request_is_lost(node, LOAD, async {
         for _ in 0..3 {
@@ -275,7 +275,7 @@ async fn loses_no_requests_while_a_policy_is_edited(node: &Node) -> Result<()> {
     .await
 }
 
-/// One of the two pods of the service goes.
+/// One of the two pods of the service is deleted.
 async fn loses_no_requests_while_a_pod_is_deleted(node: &mut Node) -> Result<()> {
     let going = async {
         node.put(&node.without_web_two()?).await?;
@@ -296,7 +296,7 @@ async fn loses_no_requests_while_a_pod_is_deleted(node: &mut Node) -> Result<()>
     Ok(())
 }
 
-/// The control plane goes and comes back; what it says then is heard.
+/// The control plane is stopped and restarted; changes after that must take effect.
 async fn loses_no_requests_while_the_control_plane_is_down(node: &mut Node) -> Result<()> {
     let order =
         json!({"op": "load", "host": SERVICE, "path": "/", "millis": (AWAY + LOAD).as_millis()});
@@ -315,7 +315,7 @@ async fn loses_no_requests_while_the_control_plane_is_down(node: &mut Node) -> R
     Ok(())
 }
 
-/// The service is put behind a waypoint, a stock Envoy, which refuses one path.
+/// The service gets a waypoint, a stock Envoy, which denies one path.
 async fn goes_through_a_waypoint(node: &mut Node) -> Result<()> {
     for object in waypoint(&node.world)? {
         node.put(&object).await?;
@@ -347,7 +347,8 @@ async fn goes_through_a_waypoint(node: &mut Node) -> Result<()> {
     })
     .await;
 
-    // The pod sees the waypoint's identity: it lets that in alone, and nobody goes around it.
+    // The pod sees the waypoint's identity: its policy allows only that, so that clients cannot
+    // bypass the waypoint.
     let only = authorization("only", "ALLOW", &["way"]);
     node.put(&only).await?;
     let web = node.address("web-one")?.to_string();
@@ -392,8 +393,8 @@ async fn goes_through_a_waypoint(node: &mut Node) -> Result<()> {
     .await
 }
 
-/// A ztunnel that asks for what it needs alone gets that, and all policies.
-async fn asks_on_demand(node: Node) -> Result<()> {
+/// An on-demand ztunnel gets the resources to which it subscribes, and all policies.
+async fn subscribes_on_demand(node: Node) -> Result<()> {
     let node = node.replace_ztunnel(Asks::OnDemand).await?;
     node.wait_served("client", true, "on demand").await;
     node.put(&authorization("deny", "DENY", &["stranger"]))

@@ -1,4 +1,4 @@
-//! istio-cni's side of the ZDS socket: it gives ztunnel the pods of the node, each with a file
+//! istio-cni's side of the ZDS socket: it sends ztunnel the pods of the node, each with a file
 //! descriptor of its network namespace.
 
 use std::fs::File;
@@ -16,7 +16,7 @@ use rustix::net::{
     SocketFlags, SocketType, accept_with, bind, listen, recv, sendmsg, socket_with,
 };
 
-/// How long ztunnel may take to connect, and to answer.
+/// How long ztunnel may take to connect, and to respond.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// `istio.workload.zds.WorkloadInfo`.
@@ -30,7 +30,7 @@ struct WorkloadInfo {
     service_account: String,
 }
 
-/// A pod that ztunnel is to take on; a file descriptor of its namespace goes with it.
+/// Adds a pod; the message carries a file descriptor of its network namespace.
 #[derive(Clone, PartialEq, prost::Message)]
 struct AddWorkload {
     #[prost(string, tag = "1")]
@@ -39,14 +39,14 @@ struct AddWorkload {
     workload_info: Option<WorkloadInfo>,
 }
 
-/// A pod that is gone.
+/// Removes a pod.
 #[derive(Clone, PartialEq, prost::Message)]
 struct DelWorkload {
     #[prost(string, tag = "2")]
     uid: String,
 }
 
-/// All pods have been told.
+/// All existing pods have been sent.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 struct SnapshotSent {}
 
@@ -60,21 +60,21 @@ enum Payload {
     SnapshotSent(SnapshotSent),
 }
 
-/// What the CNI says.
+/// A message to ztunnel.
 #[derive(Clone, PartialEq, prost::Message)]
 struct WorkloadRequest {
     #[prost(oneof = "Payload", tags = "1, 2, 3")]
     payload: Option<Payload>,
 }
 
-/// That ztunnel has done it, or why not.
+/// Whether ztunnel succeeded: the error is empty then.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Ack {
     #[prost(string, tag = "1")]
     error: String,
 }
 
-/// What ztunnel says.
+/// A message from ztunnel.
 #[derive(Clone, PartialEq, prost::Message)]
 struct WorkloadResponse {
     #[prost(message, optional, tag = "1")]
@@ -84,11 +84,11 @@ struct WorkloadResponse {
 /// A pod of the node.
 #[derive(Clone, Debug)]
 pub(crate) struct Enrolled {
-    /// Its name, which is its UID here, too.
+    /// Its name, which is also its UID here.
     pub(crate) name: String,
     pub(crate) namespace: &'static str,
     pub(crate) account: String,
-    /// Its namespace of the network.
+    /// Its network namespace.
     pub(crate) space: String,
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct Cni {
 }
 
 impl Cni {
-    /// Listens where ztunnel will ask.
+    /// Creates the socket to which ztunnel will connect.
     pub(crate) fn listen(path: &Path) -> Result<Self> {
         let listener = socket_with(
             AddressFamily::UNIX,
@@ -116,13 +116,13 @@ impl Cni {
         })
     }
 
-    /// Waits for ztunnel, and tells it of all pods.
+    /// Waits for ztunnel's connection, and sends all pods.
     pub(crate) fn enroll(&mut self, pods: &[Enrolled]) -> Result<()> {
         let connection =
             accept_with(&self.listener, SocketFlags::CLOEXEC).context("ztunnel did not connect")?;
         set_socket_timeout(&connection, Timeout::Recv, Some(TIMEOUT))?;
         self.connection = Some(connection);
-        ensure!(!self.receive()?.is_empty(), "ztunnel says who it is first");
+        ensure!(!self.receive()?.is_empty(), "ztunnel sends its hello first");
 
         for pod in pods {
             let info = WorkloadInfo {
@@ -135,16 +135,16 @@ impl Cni {
                 uid: pod.name.clone(),
                 workload_info: Some(info),
             };
-            self.say(Payload::Add(add), Some(namespace.as_fd()))
+            self.send_and_wait(Payload::Add(add), Some(namespace.as_fd()))
                 .with_context(|| pod.name.clone())?;
         }
 
-        self.say(Payload::SnapshotSent(SnapshotSent {}), None)
+        self.send_and_wait(Payload::SnapshotSent(SnapshotSent {}), None)
     }
 
-    /// Tells it that a pod is gone.
+    /// Removes a pod.
     pub(crate) fn remove(&self, name: &str) -> Result<()> {
-        self.say(
+        self.send_and_wait(
             Payload::Del(DelWorkload {
                 uid: name.to_owned(),
             }),
@@ -152,8 +152,8 @@ impl Cni {
         )
     }
 
-    /// Says something and waits until ztunnel has done it.
-    fn say(&self, payload: Payload, namespace: Option<BorrowedFd<'_>>) -> Result<()> {
+    /// Sends a message and waits for the acknowledgement.
+    fn send_and_wait(&self, payload: Payload, namespace: Option<BorrowedFd<'_>>) -> Result<()> {
         let bytes = WorkloadRequest {
             payload: Some(payload),
         }
@@ -165,7 +165,7 @@ impl Cni {
         if !files.is_empty() {
             ensure!(
                 control.push(SendAncillaryMessage::ScmRights(&files)),
-                "no room for a file descriptor"
+                "the control message has no room for a file descriptor"
             );
         }
 
@@ -184,11 +184,11 @@ impl Cni {
         Ok(())
     }
 
-    /// The next that ztunnel says.
+    /// Receives the next message.
     fn receive(&self) -> Result<Vec<u8>> {
         let mut buffer = [0_u8; 4096];
         let (_, length) = recv(self.connection()?, &mut buffer[..], RecvFlags::empty())
-            .context("ztunnel is silent")?;
+            .context("ztunnel sent no message")?;
         Ok(buffer[..length].to_vec())
     }
 

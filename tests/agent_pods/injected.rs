@@ -1,4 +1,4 @@
-//! A pod that runs as injection has written it: what the kubelet would make of its spec.
+//! A pod that runs as its injected spec demands, in place of a kubelet.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use crate::pod::{Launch, PORT, PodInputs};
 use crate::world::World;
-use crate::{LONG, SECRET, missing};
+use crate::{LONG, REQUEST_MARKER, missing};
 
-/// The pod as its user writes it.
+/// The pod before injection.
 fn written(envoy: &std::path::Path) -> Value {
     let config = json!({
         "binaryPath": envoy,
@@ -52,7 +52,7 @@ fn injected(pod: &Value) -> Result<Value> {
     let injection = injector.inject(&request)?;
     Ok(crate::default::patched(
         pod,
-        injection.patch().context("it is injected")?,
+        injection.patch().context("the pod is injected")?,
     ))
 }
 
@@ -67,7 +67,7 @@ fn container<'a>(pod: &'a Value, name: &str) -> Result<&'a Value> {
         .with_context(|| format!("no container {name}"))
 }
 
-/// A quantity of processors or memory as the downward API gives it by the divisor 1.
+/// A resource quantity as the downward API returns it with divisor 1.
 fn quantity(text: &str) -> Result<String> {
     let split = text
         .find(|sign: char| !sign.is_ascii_digit())
@@ -79,7 +79,7 @@ fn quantity(text: &str) -> Result<String> {
         "m" => number.div_ceil(1000),
         "Mi" => number << 20,
         "Gi" => number << 30,
-        other => bail!("{other} is no unit of a limit"),
+        other => bail!("unknown unit {other} in a limit"),
     }
     .to_string())
 }
@@ -125,7 +125,7 @@ fn environment(
     Ok(all)
 }
 
-/// The arguments of a container, with the values of `$(NAME)`.
+/// The arguments of a container, with `$(NAME)` expanded.
 fn arguments(container: &Value, environment: &[(String, String)]) -> Vec<String> {
     let expand = |text: &str| {
         let known = environment.iter();
@@ -142,7 +142,7 @@ fn arguments(container: &Value, environment: &[(String, String)]) -> Vec<String>
         .collect()
 }
 
-/// The files of a container: what its volumes hold, where it mounts them.
+/// The files of a container: the contents of its volumes, at their mount paths.
 fn files(
     pod: &Value,
     container: &Value,
@@ -209,7 +209,7 @@ fn files(
     Ok(files)
 }
 
-/// How the spec of a pod has its proxy started.
+/// How to start the proxy of an injected pod.
 pub(crate) fn launch(pod: &Value, inputs: PodInputs) -> Result<Launch> {
     let init = container(pod, "istio-init")?;
     let init_env = environment(pod, init, &inputs)?;
@@ -253,8 +253,8 @@ async fn an_injected_pod_runs() -> Result<()> {
     client.wait_ready().await?;
     web.wait_ready().await?;
 
-    // The probe that injection has rewritten reaches the application by way of the agent; the
-    // written one is no longer to be had in plain text.
+    // The probe rewritten by injection reaches the application through the agent; the original path
+    // is no longer reachable in plain text.
     let probe = &container(&pod, "app")?["readinessProbe"]["httpGet"];
     let port = probe["port"]
         .as_u64()
@@ -267,23 +267,25 @@ async fn an_injected_pod_runs() -> Result<()> {
     ensure!(answer.status == 200, "{answer:?}");
     ensure!(
         world.plain(web.ip, PORT, "/well").await.is_err(),
-        "in plain text nothing is served"
+        "plain text is rejected"
     );
 
-    // It is served and serves by mutual TLS: nothing that is said is seen on the wire.
+    // The pod uses mutual TLS as client and as server: the marker must not be visible on the wire.
     let sniffer = navarch_testkit::sniffer::Sniffer::start()?;
-    let answer = client.get("web.shop", &format!("/open?{SECRET}")).await?;
+    let answer = client
+        .get("web.shop", &format!("/open?{REQUEST_MARKER}"))
+        .await?;
     let body = answer["body"].as_str().unwrap_or_default();
     ensure!(
         answer["status"] == 200 && body.contains("spiffe://cluster.local/ns/shop/sa/client"),
         "{answer}"
     );
 
-    let seen = sniffer.stop(client.ip, web.ip, SECRET);
+    let seen = sniffer.stop(client.ip, web.ip, REQUEST_MARKER);
     ensure!(seen.frames > 0 && seen.clear == 0, "{seen:?}");
 
-    // Its own requests are captured, too, its names are answered by the agent, and it is who its
-    // service account says.
+    // Its outbound requests are captured, the agent answers its DNS queries, and it has the
+    // identity of its service account.
     let answer = web
         .app(&json!({"op": "resolve", "name": "api.outside.example"}))
         .await?;
@@ -297,7 +299,7 @@ async fn an_injected_pod_runs() -> Result<()> {
     );
     ensure!(
         web.terminate(std::time::Duration::from_secs(15)).await?,
-        "the agent ends when told to"
+        "the agent exits on SIGTERM"
     );
 
     Ok(())

@@ -1,5 +1,5 @@
-//! A machine outside of the cluster, with what `istioctl x workload entry configure` writes for it
-//! at the places where Istio's documentation puts that, captured and started as Istio's packages
+//! A machine outside of the cluster, with the files of `istioctl x workload entry configure` at the
+//! paths in Istio's documentation. Traffic is captured, and the agent started, as Istio's packages
 //! for machines do it.
 
 use anyhow::{Result, ensure};
@@ -10,7 +10,7 @@ use crate::pod::{Launch, PORT, PROXY, PodInputs};
 use crate::world::World;
 use crate::{LONG, missing};
 
-/// What is in the cluster for the machine: its account, its group, and a service that selects it.
+/// The machine's objects in the cluster: its account, its group, and a service that selects it.
 fn objects() -> [Value; 4] {
     let networking = |kind: &str, spec: Value| {
         json!({
@@ -35,8 +35,8 @@ fn objects() -> [Value; 4] {
                 "ports": [{ "number": PORT, "name": "http", "protocol": "HTTP" }],
             }),
         ),
-        // A connection made before the machine's Envoy has the listener of the service stays a
-        // stream of bytes for as long as it lasts.
+        // Envoy treats a connection as opaque TCP if it was opened before Envoy had the listener of
+        // the service.
         networking(
             "DestinationRule",
             json!({
@@ -47,7 +47,7 @@ fn objects() -> [Value; 4] {
     ]
 }
 
-/// The files of istioctl for that group, and what Istio's start script makes of them.
+/// istioctl's files for that group, with the settings that Istio's start script adds.
 fn launch(inputs: PodInputs) -> Result<Launch> {
     let PodInputs {
         ip,
@@ -78,7 +78,7 @@ fn launch(inputs: PodInputs) -> Result<Launch> {
         ("TRUST_DOMAIN", "cluster.local".to_owned()),
     ];
 
-    // mesh.yaml: the mesh config's own, and what the group adds. Where Envoy is, is this test's.
+    // mesh.yaml: the mesh config and the group's settings. The path of Envoy is this test's.
     let config = json!({ "defaultConfig": {
         "discoveryAddress": "istiod.istio-system.svc:15012", "binaryPath": envoy, "concurrency": 1,
         "terminationDrainDuration": "1s", "proxyMetadata": metadata.clone().into_iter().collect::<std::collections::BTreeMap<_, _>>(),
@@ -104,7 +104,7 @@ fn launch(inputs: PodInputs) -> Result<Launch> {
         .map(|(name, value)| (name.to_owned(), value))
         .collect();
 
-    // What istio-start.sh adds.
+    // Settings that istio-start.sh adds.
     let started = [
         ("CA_ADDR", "istiod.istio-system.svc:15012".to_owned()),
         ("INSTANCE_IP", ip.to_string()),
@@ -115,7 +115,7 @@ fn launch(inputs: PodInputs) -> Result<Launch> {
             "PROXY_CONFIG",
             "serviceCluster: machines.shop\ncontrolPlaneAuthPolicy: MUTUAL_TLS\n".to_owned(),
         ),
-        // There is no metadata server to ask.
+        // No metadata server is reachable.
         ("CLOUD_PLATFORM", "none".to_owned()),
     ];
 
@@ -138,7 +138,7 @@ fn launch(inputs: PodInputs) -> Result<Launch> {
     })
 }
 
-/// What an entry says of the machine's health.
+/// The machine's health in a WorkloadEntry.
 fn health(entry: &Value) -> Option<&str> {
     let conditions = entry["status"]["conditions"].as_array()?;
     conditions
@@ -186,13 +186,12 @@ async fn a_machine_joins_by_the_files_of_istioctl() -> Result<()> {
         "{found}"
     );
 
-    until(
-        "its certificate is written for the next start",
-        async || machine.has("etc/certs/cert-chain.pem"),
-    )
+    until("its certificate is stored for the next start", async || {
+        machine.has("etc/certs/cert-chain.pem")
+    })
     .await;
 
-    // It is a part of the mesh, either way, and strict mutual TLS is everywhere.
+    // The machine can be called and can call services, with mutual TLS in mode STRICT everywhere.
     let fetch = async || {
         client
             .get("machines.example", "/open")
@@ -200,8 +199,8 @@ async fn a_machine_joins_by_the_files_of_istioctl() -> Result<()> {
             .unwrap_or_default()
     };
 
-    // Its Envoy takes what comes for a stream of bytes, which tells the app nobody's name, until it
-    // has the listener of the service.
+    // Until Envoy has the listener of the service, inbound traffic is opaque TCP, and the
+    // application does not see the client's identity.
     until("it is asked, and told by whom", async || {
         let answer = fetch().await;
         let body = answer["body"].as_str().unwrap_or_default();
@@ -215,7 +214,7 @@ async fn a_machine_joins_by_the_files_of_istioctl() -> Result<()> {
         answer["body"]
             .as_str()
             .is_some_and(|body| body.contains("sa/machine")),
-        "its names are answered: {answer}"
+        "its DNS queries are answered: {answer}"
     );
 
     machine.stop_app()?;

@@ -7,16 +7,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, ensure};
 
-/// A bridge in this namespace and what hangs on it. All is removed when dropped.
+/// A bridge in this network namespace and the namespaces connected to it. All are removed when
+/// dropped.
 pub(crate) struct Net {
-    /// What all names begin with.
+    /// The prefix of all names.
     prefix: String,
-    /// The first three parts of all addresses.
+    /// The first three bytes of all addresses.
     network: [u8; 3],
     names: Vec<String>,
 }
 
-/// How many bridges this process has had: several may be there at once.
+/// The number of bridges this process has created; several may exist at once.
 static BRIDGES: AtomicU32 = AtomicU32::new(0);
 
 /// Runs `ip`.
@@ -34,7 +35,7 @@ fn ip(arguments: &str) -> Result<()> {
 }
 
 impl Net {
-    /// A bridge with an address of its own.
+    /// Creates a bridge with an address.
     pub(crate) fn new() -> Result<Self> {
         sweep();
         let pid = std::process::id();
@@ -67,7 +68,8 @@ impl Net {
         Ipv4Addr::new(first, second, third, last)
     }
 
-    /// A namespace with an address; names are resolved by `resolver`, but for these hosts.
+    /// Creates a namespace with an address. Its DNS resolver is `resolver`; `hosts` are in its
+    /// `/etc/hosts`.
     pub(crate) fn namespace(
         &mut self,
         name: &str,
@@ -106,12 +108,12 @@ impl Net {
     }
 }
 
-/// Where `ip netns exec` finds a namespace's own files of `/etc`.
+/// The directory that `ip netns exec` mounts over `/etc`.
 fn etc(space: &str) -> PathBuf {
     Path::new("/etc/netns").join(space)
 }
 
-/// Removes what tests left behind that were killed.
+/// Removes namespaces and bridges of tests that were killed.
 fn sweep() {
     let Ok(spaces) = std::fs::read_dir("/run/netns") else {
         return;

@@ -1,4 +1,4 @@
-//! A node in ambient mode: pods without proxies, whose traffic a real ztunnel carries.
+//! A node in ambient mode: pods without sidecars, whose traffic a real ztunnel forwards.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -15,14 +15,15 @@ use crate::pod::{PORT, tell};
 use crate::world::{self, SERVICE, Variables, World, object};
 use crate::ztunnel::{Asks, Ztunnel, ZtunnelConfig, capture};
 
-/// The pods, with the application that they are and their service account.
+/// The pods, with their application and service account.
 const PODS: [(&str, &str, &str); 4] = [
     ("client", "client", "client"),
     ("stranger", "stranger", "stranger"),
     ("web-one", "web", "web"),
     ("web-two", "web", "web"),
 ];
-/// The control plane's own settings. Gateways have no Deployments, for nobody would run them.
+/// Settings of the control plane. It creates no Deployments for gateways, since no kubelet would
+/// run them.
 const VARIABLES: Variables = &[
     ("PILOT_ENABLE_AMBIENT", "true"),
     ("CA_TRUSTED_NODE_ACCOUNTS", "istio-system/ztunnel"),
@@ -37,14 +38,14 @@ struct App {
     _guard: Guard,
 }
 
-/// The node. Everything ends with it.
+/// The node. Dropping it stops everything.
 pub(crate) struct Node {
-    /// Ended before the namespaces are.
+    /// Stopped before the namespaces are removed.
     pub(crate) ztunnel: Ztunnel,
     apps: BTreeMap<&'static str, App>,
     pub(crate) world: World,
     program: PathBuf,
-    /// ztunnel's namespace of the network.
+    /// ztunnel's network namespace.
     space: String,
 }
 
@@ -74,7 +75,7 @@ impl Node {
         })
     }
 
-    /// Puts another ztunnel in its place, which knows the pods that are there.
+    /// Replaces ztunnel by another one, which gets the existing pods.
     pub(crate) async fn replace_ztunnel(self, asks: Asks) -> Result<Self> {
         let Self {
             ztunnel,
@@ -94,22 +95,22 @@ impl Node {
         })
     }
 
-    /// Where the application of a pod takes orders.
+    /// The command socket of a pod's application.
     pub(crate) fn socket(&self, name: &str) -> Result<PathBuf> {
         Ok(self
             .apps
             .get(name)
-            .context("a pod of the node")?
+            .context("the node has no such pod")?
             .socket
             .clone())
     }
 
-    /// Has the application of a pod do something.
+    /// Sends a command to the application of a pod.
     pub(crate) async fn app(&self, name: &str, order: &Value) -> Result<Value> {
         tell(&self.socket(name)?, order).await
     }
 
-    /// The name of the pod that answers another.
+    /// Sends a request from a pod, and returns the name of the pod that responds.
     pub(crate) async fn ask(&self, from: &str, host: &str, path: &str) -> Result<String> {
         let answer = self
             .app(from, &json!({"op": "get", "host": host, "path": path}))
@@ -119,12 +120,12 @@ impl Node {
         Ok(body.split(' ').next().unwrap_or_default().to_owned())
     }
 
-    /// Whether a pod is answered by the service.
+    /// Whether the service responds to a pod.
     pub(crate) async fn is_served(&self, from: &str) -> bool {
         self.ask(from, SERVICE, "/").await.is_ok()
     }
 
-    /// Waits until a pod is answered by the service, or is not any more.
+    /// Waits until the service responds to a pod, or no longer does.
     pub(crate) async fn wait_served(&self, from: &str, served: bool, why: &str) {
         until(&format!("{why}: {from} is served: {served}"), async || {
             self.is_served(from).await == served
@@ -132,17 +133,17 @@ impl Node {
         .await;
     }
 
-    /// Puts an object there.
+    /// Creates or replaces an object.
     pub(crate) async fn put(&self, object: &Value) -> Result<()> {
         self.world.writer().put(object).await
     }
 
-    /// The endpoints of the service without one of them.
+    /// The EndpointSlice of the service without its second pod.
     pub(crate) fn without_web_two(&self) -> Result<Value> {
         endpoints(&self.world, &["web-one"])
     }
 
-    /// Takes a pod of the service out of the cluster; it runs on.
+    /// Deletes the second pod of the service from the cluster; its application keeps running.
     pub(crate) async fn delete_web_two(&self) -> Result<()> {
         self.world
             .writer()
@@ -150,7 +151,7 @@ impl Node {
             .await
     }
 
-    /// Ends its application; the CNI tells ztunnel that the pod is gone.
+    /// Stops that application; the CNI removes the pod from ztunnel.
     pub(crate) fn remove_web_two(&mut self) -> Result<()> {
         self.apps.remove("web-two");
         self.ztunnel.remove("web-two-1")
@@ -161,7 +162,7 @@ impl Node {
         self.world.address(name)
     }
 
-    /// What ztunnel, and then the control plane, have printed last.
+    /// The end of the output of ztunnel and the control plane.
     pub(crate) fn output(&self) -> String {
         [self.ztunnel.output(), self.world.output()]
             .map(|text| last(&text, 6000).to_owned())
@@ -174,7 +175,7 @@ fn last(text: &str, bytes: usize) -> &str {
     text.get(text.len().saturating_sub(bytes)..).unwrap_or(text)
 }
 
-/// The application of a pod, captured for ztunnel.
+/// Starts the application of a pod, with traffic captured for ztunnel.
 fn start_app(world: &mut World, name: &'static str) -> Result<App> {
     let space = world.space(name)?;
     capture(&space)?;
@@ -206,7 +207,7 @@ fn start_app(world: &mut World, name: &'static str) -> Result<App> {
     })
 }
 
-/// A ztunnel for the pods that are there.
+/// Starts a ztunnel with the existing pods.
 async fn start_ztunnel(
     world: &World,
     space: &str,
@@ -243,7 +244,7 @@ async fn start_ztunnel(
     tokio::task::block_in_place(|| Ztunnel::start(&config))
 }
 
-/// Has the API server know the kinds of the Gateway API that waypoints are made of.
+/// Installs the CRDs of the Gateway API that waypoints need.
 fn define_gateways(world: &World) -> Result<()> {
     for (kind, plural, scope) in [
         ("GatewayClass", "gatewayclasses", "Cluster"),
@@ -267,7 +268,7 @@ fn define_gateways(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// A pod as the kubelet and the CNI leave it.
+/// A pod after the kubelet and the CNI have started it.
 fn pod(name: &str, app: &str, account: &str, ip: Ipv4Addr) -> Value {
     let namespace = if app == "ztunnel" {
         "istio-system"
@@ -290,7 +291,7 @@ fn endpoints(world: &World, pods: &[&'static str]) -> Result<Value> {
     Ok(world::endpoint_slice("web", PORT, &pods))
 }
 
-/// The service; behind the waypoint, if so said.
+/// The service, with the waypoint's label if `waypoint` is set.
 pub(crate) fn service(waypoint: bool) -> Value {
     let mut service = world::service();
     if waypoint {
@@ -299,7 +300,7 @@ pub(crate) fn service(waypoint: bool) -> Value {
     service
 }
 
-/// The objects that are there at first.
+/// The initial objects.
 fn objects(world: &World) -> Result<Vec<Value>> {
     let namespace = |name: &str, labels: Value| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}});
     let account = |namespace: &str, name: &str| json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}});
@@ -320,7 +321,7 @@ fn objects(world: &World) -> Result<Vec<Value>> {
     Ok(all)
 }
 
-/// A waypoint's Gateway, with what would be deployed for it.
+/// A waypoint's Gateway, with the objects that its deployment would create.
 pub(crate) fn waypoint(world: &World) -> Result<Vec<Value>> {
     let labels = json!({
         "gateway.networking.k8s.io/gateway-name": "way", "gateway.networking.k8s.io/gateway-class-name": "istio-waypoint",

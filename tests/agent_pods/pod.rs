@@ -15,17 +15,17 @@ use tokio::time::Instant;
 pub(crate) const PROXY: u32 = 1337;
 /// The port of every application.
 pub(crate) const PORT: u16 = 8080;
-/// How long anything may take.
+/// Timeout of each step.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What tells pods apart.
+/// The kind of a pod.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PodKind {
     /// An application behind a sidecar.
     Sidecar {
-        /// Further flags of istio-iptables.
+        /// Additional flags of istio-iptables.
         capture: &'static [&'static str],
-        /// How long its certificates hold.
+        /// The validity of its certificates.
         lifetime: &'static str,
     },
     Gateway,
@@ -33,44 +33,43 @@ pub(crate) enum PodKind {
     Waypoint,
 }
 
-/// What a pod is made of.
+/// The settings of a pod.
 pub(crate) struct PodConfig<'a> {
-    /// Its namespace of the network.
+    /// Its network namespace.
     pub(crate) space: String,
-    /// Its name, which is its service account's and its application's, too.
+    /// Its name, which is also the name of its service account and application.
     pub(crate) name: &'a str,
     pub(crate) ip: Ipv4Addr,
-    /// Its folder, in place of `/`.
+    /// The directory in place of `/`.
     pub(crate) folder: PathBuf,
-    /// Where the agent and Envoy are, for its user to run.
+    /// The directory of the agent and Envoy, which its user can read.
     pub(crate) programs: &'a Path,
-    /// How its proxy is started.
+    /// How to start its proxy.
     pub(crate) launch: Launch,
 }
 
-/// Variables with their values.
+/// Environment variables.
 pub(crate) type Environment = Vec<(String, String)>;
 
-/// How a pod's proxy is started.
+/// How to start a pod's proxy.
 pub(crate) struct Launch {
-    /// The arguments of the agent that captures traffic, with its environment; none where nothing
-    /// is captured.
+    /// Arguments and environment of the agent's traffic capture; `None` if traffic is not captured.
     pub(crate) capture: Option<(Vec<String>, Environment)>,
     /// The arguments of the agent.
     pub(crate) args: Vec<String>,
     pub(crate) env: Environment,
     /// The user and group that it runs as.
     pub(crate) user: (u32, u32),
-    /// Flags of `setpriv` for what it may do besides.
+    /// Flags of `setpriv` that grant further capabilities.
     pub(crate) rights: &'static [&'static str],
-    /// What it finds in its file system, by path; `None` is an empty folder.
+    /// The files in its file system by path; `None` is an empty directory.
     pub(crate) files: Vec<(String, Option<String>)>,
 }
 
-/// What Kubernetes would tell a pod.
+/// The values that Kubernetes would provide to a pod.
 pub(crate) struct PodInputs {
     pub(crate) ip: Ipv4Addr,
-    /// Where Envoy is.
+    /// The path of Envoy.
     pub(crate) envoy: PathBuf,
     /// The token of its service account.
     pub(crate) token: String,
@@ -79,7 +78,7 @@ pub(crate) struct PodInputs {
 }
 
 impl Launch {
-    /// As the test has it: by hand.
+    /// The configuration of this test, without injection.
     pub(crate) fn by_hand(name: &str, kind: PodKind, inputs: PodInputs) -> Self {
         let PodInputs {
             ip,
@@ -136,19 +135,19 @@ impl Launch {
             )),
             env,
             user: (PROXY, PROXY),
-            // Who reads what the rules log needs a right that proxies have not.
+            // Reading the kernel's log of the rules needs a capability that proxies do not have.
             rights: &["--inh-caps=+net_admin", "--ambient-caps=+net_admin"],
             files: files.map(|(path, text)| (path.to_owned(), text)).to_vec(),
         }
     }
 }
 
-/// What of a certificate is looked at.
+/// The checked fields of a certificate.
 #[derive(Clone, Debug)]
 pub(crate) struct Certificate {
     /// Its serial number.
     pub(crate) serial: String,
-    /// Until when it holds.
+    /// The end of its validity.
     pub(crate) expiry: jiff::Timestamp,
 }
 
@@ -162,7 +161,7 @@ pub(crate) struct Pod {
     _guard: navarch_testkit::guard::Guard,
 }
 
-/// A command in a pod's namespace.
+/// Runs a command in a pod's network namespace.
 fn within(space: &str, folder: &Path) -> Command {
     let mut command = Command::new("ip");
     command
@@ -195,8 +194,8 @@ impl Pod {
 
         prepare(&folder, &launch)?;
 
-        // A file of that name, as in Istio's proxy image: a symbolic link would be taken for the
-        // program that it leads to.
+        // The program has the same name as in Istio's proxy image. It is a hard link, as the
+        // program would see the target's name of a symbolic link.
         let program = folder.join("pilot-agent");
         std::fs::hard_link(programs.join("pilot-agent"), &program)?;
         if let Some((args, env)) = &launch.capture {
@@ -253,7 +252,7 @@ impl Pod {
         })
     }
 
-    /// What the agent and Envoy have said.
+    /// The output of the agent and Envoy.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder.join("agent.log")).unwrap_or_default()
     }
@@ -265,7 +264,7 @@ impl Pod {
         bail!("{}: {what}\n{}", self.name, log.get(from..).unwrap_or(&log))
     }
 
-    /// Waits until the agent says that Envoy is ready.
+    /// Waits until the agent reports that Envoy is ready.
     pub(crate) async fn wait_ready(&self) -> Result<()> {
         let end = Instant::now() + TIMEOUT;
         let address = SocketAddr::from((self.ip, 15021));
@@ -285,7 +284,7 @@ impl Pod {
         }
     }
 
-    /// Waits until the agent is connected to the control plane again after it was away.
+    /// Waits until the agent has reconnected to the control plane.
     pub(crate) async fn wait_connected(&self) -> Result<()> {
         let end = Instant::now() + TIMEOUT;
 
@@ -310,7 +309,7 @@ impl Pod {
         }
     }
 
-    /// A page of Envoy's admin interface, got from within.
+    /// Requests a page of Envoy's admin interface, from within the pod.
     async fn admin(&self, path: &str) -> Result<String> {
         let space = format!("{}", self.folder.join("space").display());
         let space = std::fs::read_to_string(space)?;
@@ -324,7 +323,7 @@ impl Pod {
         Ok(String::from_utf8_lossy(&output.await??.stdout).into_owned())
     }
 
-    /// The workload's certificate as Envoy has it.
+    /// The workload's certificate in Envoy.
     pub(crate) async fn certificate(&self) -> Result<Certificate> {
         let page: Value = serde_json::from_str(&self.admin("/certs").await?)?;
         let all = page["certificates"].as_array().cloned().unwrap_or_default();
@@ -348,37 +347,37 @@ impl Pod {
         certificate.with_context(|| format!("no certificate of its own: {page}"))
     }
 
-    /// Has the application do something.
+    /// Sends a command to the application.
     pub(crate) async fn app(&self, order: &Value) -> Result<Value> {
         tell(&self.folder.join("app"), order).await
     }
 
-    /// Has the application get a page.
+    /// Lets the application request a page.
     pub(crate) async fn get(&self, host: &str, path: &str) -> Result<Value> {
         self.app(&json!({"op": "get", "host": host, "path": path}))
             .await
     }
 
-    /// Whether a file is there, by its path in the pod.
+    /// Whether a file exists, by its path in the pod.
     pub(crate) fn has(&self, path: &str) -> bool {
         self.folder.join(path).exists()
     }
 
-    /// Ends the application.
+    /// Stops the application.
     pub(crate) fn stop_app(&mut self) -> Result<()> {
-        let mut app = self.app.take().context("it has an application")?;
+        let mut app = self.app.take().context("the application is running")?;
         app.kill()?;
         app.wait()?;
         Ok(())
     }
 
-    /// Asks the agent to end; says whether it did.
+    /// Sends SIGTERM to the agent, and returns whether it exited in time.
     pub(crate) async fn terminate(&self, patience: Duration) -> Result<bool> {
         let pid = self.agent.lock().unwrap().id();
         let status = Command::new("kill")
             .args(["-TERM", &pid.to_string()])
             .status()?;
-        ensure!(status.success(), "the agent cannot be told to end");
+        ensure!(status.success(), "SIGTERM cannot be sent to the agent");
         let end = Instant::now() + patience;
         while Instant::now() < end {
             if self.agent.lock().unwrap().try_wait()?.is_some() {
@@ -390,7 +389,7 @@ impl Pod {
     }
 }
 
-/// Has an application do something, by its socket.
+/// Sends a command to an application by its socket.
 pub(crate) async fn tell(socket: &Path, order: &Value) -> Result<Value> {
     let stream = UnixStream::connect(socket)
         .await
@@ -401,11 +400,11 @@ pub(crate) async fn tell(socket: &Path, order: &Value) -> Result<Value> {
         .lines()
         .next_line()
         .await?
-        .context("the application is gone")?;
+        .context("the application does not accept connections")?;
     Ok(serde_json::from_str(&line)?)
 }
 
-/// The files of a pod: token, root, labels.
+/// Writes the files of a pod: token, root, labels.
 fn prepare(folder: &Path, launch: &Launch) -> Result<()> {
     for (path, text) in &launch.files {
         let path = folder.join(path);
@@ -424,7 +423,7 @@ fn prepare(folder: &Path, launch: &Launch) -> Result<()> {
         .status()?;
     ensure!(
         status.success(),
-        "{} cannot be given away",
+        "cannot change the owner of {}",
         folder.display()
     );
 
@@ -454,7 +453,7 @@ fn capture(
     Ok(())
 }
 
-/// The environment of an agent, as the injector writes it.
+/// The environment of an agent, as the injector sets it.
 fn variables(name: &str, ip: Ipv4Addr, envoy: &Path) -> Vec<(String, String)> {
     let config = json!({
         "discoveryAddress": "istiod.istio-system.svc:15012",

@@ -1,4 +1,4 @@
-//! Rules in a namespace of their own: applied, applied again, exchanged, taken away.
+//! iptables and nftables rules in a network namespace: applied, applied again, replaced, removed.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 
 use crate::net::Net;
 
-/// A program within a namespace; what it prints.
+/// Runs a program in a namespace and returns its output.
 fn run(space: &str, program: &str, arguments: &str) -> Result<String> {
     let mut command = Command::new("ip");
     command
@@ -23,8 +23,8 @@ fn run(space: &str, program: &str, arguments: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The kernel's rules without their counters, in small letters.
-fn standing(space: &str) -> Result<String> {
+/// The kernel's rules without counters, in lower case.
+fn kernel_rules(space: &str) -> Result<String> {
     Ok(run(space, "nft", "-s list ruleset")?.to_lowercase())
 }
 
@@ -63,25 +63,28 @@ fn rules_can_be_reapplied_replaced_and_removed() -> Result<()> {
         let all =
             "-m TPROXY -d 15020 -x 10.9.0.0/16,2001:db8::/32 -k eth9 --redirect-dns --drop-invalid";
         agent(&format!("{tool} {all} --iptables-trace-logging"))?;
-        let traced = standing(&space)?;
+        let traced = kernel_rules(&space)?;
         ensure!(
             traced.contains("log prefix") && traced.contains("tproxy"),
             "{traced}"
         );
 
         agent(&format!("{tool} {all} --reconcile"))?;
-        let first = standing(&space)?;
+        let first = kernel_rules(&space)?;
         ensure!(
             !first.contains("log prefix") && first.contains("ip6"),
             "exchanged: {first}"
         );
         agent(&format!("{tool} {all} --reconcile"))?;
-        ensure!(standing(&space)? == first, "twice is once");
+        ensure!(
+            kernel_rules(&space)? == first,
+            "applying twice changes the rules"
+        );
 
         let mode = if tool == "--native-nftables" {
-            // Tables that are not needed any more go with the next ones.
+            // Tables that the next rules do not need are removed.
             agent(&format!("{tool} -m REDIRECT"))?;
-            let redirected = standing(&space)?;
+            let redirected = kernel_rules(&space)?;
             ensure!(
                 redirected.contains("redirect") && !redirected.contains("tproxy"),
                 "left over: {redirected}"
@@ -92,7 +95,7 @@ fn rules_can_be_reapplied_replaced_and_removed() -> Result<()> {
         };
 
         agent(&format!("{tool} {mode} --cleanup-only"))?;
-        let left = standing(&space)?;
+        let left = kernel_rules(&space)?;
         ensure!(
             ["istio", "eth9"].iter().all(|word| !left.contains(word)),
             "{left}"

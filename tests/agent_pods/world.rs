@@ -1,4 +1,4 @@
-//! The mesh around the pods: an API server, the control plane on it, the objects, a resolver.
+//! The mesh of the pods: an API server, the control plane, the objects, a resolver.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
@@ -21,15 +21,14 @@ use tokio::time::Instant;
 use crate::net::Net;
 use crate::pod::{Launch, PORT, Pod, PodConfig, PodInputs, PodKind};
 
-/// Variables of the control plane's environment, with their values.
+/// Environment variables of the control plane.
 pub(crate) type Variables = &'static [(&'static str, &'static str)];
 
-/// The last parts of the addresses of pods, by name.
+/// The last byte of the addresses of pods, by name.
 const PODS: [(&str, u8); 3] = [("client", 11), ("web", 12), ("gateway", 13)];
-/// A machine that is no pod.
+/// A virtual machine.
 const MACHINE: &str = "machine";
-/// The last parts of the addresses of whatever else there is, by name: the machine, and what is in
-/// ambient mode.
+/// The last byte of all other addresses, by name: the machine, and the pods in ambient mode.
 const OTHERS: [(&str, u8); 6] = [
     (MACHINE, 14),
     ("web-one", 15),
@@ -40,16 +39,16 @@ const OTHERS: [(&str, u8); 6] = [
 ];
 /// The address of the service `web`.
 pub(crate) const SERVICE: &str = "10.96.7.7";
-/// How long the control plane may take for anything.
+/// Timeout of each step of the control plane.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The mesh. Everything ends with it.
+/// The mesh. Dropping it stops everything.
 pub(crate) struct World {
     navarch: Option<Navarch>,
     variables: Variables,
     cluster: Cluster,
     writer: Writer,
-    /// The root that namespaces are told.
+    /// The root certificate in the namespaces' ConfigMaps.
     root: String,
     net: Net,
     folder: TempDir,
@@ -57,7 +56,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Starts the API server with the objects of pods with sidecars, and the control plane on it.
+    /// Starts the API server with the objects for pods with sidecars, and the control plane.
     pub(crate) async fn start() -> Result<Self> {
         let world = Self::empty(&[("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", "1s")]).await?;
         for object in world.objects() {
@@ -67,15 +66,15 @@ impl World {
         world.with_control_plane().await
     }
 
-    /// Starts the API server; the control plane will have these variables.
+    /// Starts the API server; `variables` are for the control plane.
     pub(crate) async fn empty(variables: Variables) -> Result<Self> {
         let net = Net::new()?;
         let folder = tempfile::tempdir()?;
 
-        // Pods' users walk through it.
+        // The pods' users need to traverse it.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
 
-        // Where they are built may be nobody else's to read.
+        // The pods' users may not be allowed to read the build directory.
         let beside = |name: &str| Path::new(env!("CARGO_BIN_EXE_navarch")).with_file_name(name);
         let agent = beside("pilot-agent");
         let pod = beside("pod");
@@ -92,7 +91,7 @@ impl World {
             (pod, "pod"),
             (navarch_testkit::envoy::program(), "envoy"),
         ] {
-            // A link to a link would lead to where the pods' users may not go.
+            // A link must not lead to another link in a directory that the pods' users cannot read.
             let from = std::fs::canonicalize(from)?;
             let to = folder.path().join(name);
             std::fs::hard_link(&from, &to).or_else(|_| std::fs::copy(&from, &to).map(drop))?;
@@ -117,14 +116,14 @@ impl World {
         })
     }
 
-    /// Starts the control plane, and waits until it has told the namespace its root.
+    /// Starts the control plane, and waits until it has published its root in the namespace.
     pub(crate) async fn with_control_plane(mut self) -> Result<Self> {
         self.start_control_plane().await?;
         self.root = self.published_root().await?;
         Ok(self)
     }
 
-    /// Starts the control plane on the API server.
+    /// Starts the control plane with the API server.
     async fn start_control_plane(&mut self) -> Result<()> {
         let secure = format!(
             "--secure-grpc-addr={}",
@@ -139,7 +138,7 @@ impl World {
         Ok(())
     }
 
-    /// The root of the mesh, as the control plane tells it to the pods' namespace.
+    /// The root of the mesh in the ConfigMap of the pods' namespace.
     async fn published_root(&self) -> Result<String> {
         let end = Instant::now() + TIMEOUT;
 
@@ -155,7 +154,7 @@ impl World {
                 Ok(Some(root)) => return Ok(root.to_owned()),
                 Ok(None) | Err(_) => ensure!(
                     Instant::now() < end,
-                    "no namespace is told the root: {found:?}"
+                    "the root was not published: {found:?}"
                 ),
             }
 
@@ -163,7 +162,7 @@ impl World {
         }
     }
 
-    /// Ends the control plane, and starts it again after a while.
+    /// Stops the control plane, and starts it again after a while.
     pub(crate) async fn restart_control_plane(&mut self, away: Duration) -> Result<()> {
         self.navarch.take().context("it runs")?.stop().await?;
         tokio::time::sleep(away).await;
@@ -187,12 +186,12 @@ impl World {
         self.start_pod(MACHINE, token, launch)
     }
 
-    /// What writes objects.
+    /// The writer of objects.
     pub(crate) fn writer(&self) -> &Writer {
         &self.writer
     }
 
-    /// The API server that the control plane reads.
+    /// The API server.
     pub(crate) fn cluster(&self) -> &Cluster {
         &self.cluster
     }
@@ -202,7 +201,7 @@ impl World {
         &self.root
     }
 
-    /// Where pods' programs and folders are.
+    /// The directory of the pods' programs and files.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -213,11 +212,11 @@ impl World {
             .iter()
             .chain(&OTHERS)
             .find(|(pod, _)| *pod == name)
-            .context("a pod of the mesh")?;
+            .context("the mesh has no such pod")?;
         Ok(self.net.address(*last))
     }
 
-    /// The namespace of the network of a pod, made with what it knows of names.
+    /// Creates the network namespace of a pod, with its resolver and hosts.
     pub(crate) fn space(&mut self, name: &str) -> Result<String> {
         let [.., last] = self.address(name)?.octets();
         let hosts = format!("{} istiod.istio-system.svc\n", self.net.address(1));
@@ -228,13 +227,13 @@ impl World {
         self.net.namespace(name, last, &hosts, &resolver)
     }
 
-    /// Starts a pod of the mesh as its injected spec says.
+    /// Starts a pod of the mesh as its injected spec demands.
     pub(crate) async fn injected(&mut self, name: &str, pod: &Value) -> Result<Pod> {
         let token = self.pods_token(name).await?;
         self.start_pod(name, token, |inputs| crate::injected::launch(pod, inputs))
     }
 
-    /// Where pods find Envoy.
+    /// The path of Envoy for pods.
     pub(crate) fn envoy(&self) -> PathBuf {
         self.folder.path().join("envoy")
     }
@@ -268,8 +267,8 @@ impl World {
         })
     }
 
-    /// A token as the kubelet puts it into a pod: the API server's, of the pod's account, for the
-    /// CA, bound to the pod.
+    /// A token as the kubelet mounts it: issued by the API server for the pod's account and the CA,
+    /// bound to the pod.
     async fn pods_token(&self, name: &str) -> Result<String> {
         let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": format!("{name}-1")});
         self.token("shop", name, json!({"boundObjectRef": bound}))
@@ -298,7 +297,7 @@ impl World {
             .to_owned())
     }
 
-    /// A request from outside of the mesh.
+    /// A plain-text request from outside of the mesh.
     pub(crate) async fn plain(&self, ip: Ipv4Addr, port: u16, path: &str) -> Result<Reply> {
         client::get(
             SocketAddr::new(IpAddr::V4(ip), port),
@@ -309,7 +308,7 @@ impl World {
         .await
     }
 
-    /// What the control plane has printed.
+    /// The output of the control plane.
     pub(crate) fn output(&self) -> String {
         self.navarch
             .as_ref()
@@ -317,17 +316,17 @@ impl World {
             .unwrap_or_default()
     }
 
-    /// Lets everybody ask `web` for `/open`.
+    /// Allows all clients to request `/open` of `web`.
     pub(crate) async fn allow_open(&self) -> Result<()> {
         self.write_policy("/open").await
     }
 
-    /// Lets nobody ask for it.
+    /// Denies `/open` to all clients.
     pub(crate) async fn forbid_open(&self) -> Result<()> {
         self.write_policy("/closed").await
     }
 
-    /// The policy of `web`.
+    /// Writes the AuthorizationPolicy of `web`.
     async fn write_policy(&self, open: &str) -> Result<()> {
         let rules = json!([
             {"to": [{"operation": {"paths": [open]}}]},
@@ -346,7 +345,7 @@ impl World {
             .await
     }
 
-    /// The objects that do not change.
+    /// The objects that stay the same.
     fn objects(&self) -> Vec<Value> {
         let mut all = vec![
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}}),
@@ -376,7 +375,7 @@ impl World {
         all.extend([
             service(),
             endpoint_slice("web", PORT, &[("web", web)]),
-            // Connections are made anew all the time, each with the certificate of the moment.
+            // Connections are not reused, so each uses the current certificate.
             networking(
                 "DestinationRule",
                 "web",
@@ -408,7 +407,7 @@ pub(crate) fn service() -> Value {
     object("v1", "Service", "shop", "web", "spec", spec)
 }
 
-/// A ready pod of a service account, by namespace and name, with what else its metadata has.
+/// A ready pod of a service account, by namespace and name, with further metadata.
 pub(crate) fn pod(
     (namespace, name): (&str, &str),
     account: &str,
@@ -426,7 +425,7 @@ pub(crate) fn pod(
     pod
 }
 
-/// The endpoints of a service at a port: pods by name and address.
+/// The EndpointSlice of a service with a port: pods by name and address.
 pub(crate) fn endpoint_slice(service: &str, port: u16, pods: &[(&str, Ipv4Addr)]) -> Value {
     let endpoint = |(name, ip): &(&str, Ipv4Addr)| {
         let pod = json!({"kind": "Pod", "name": format!("{name}-1"), "namespace": "shop"});
@@ -451,10 +450,10 @@ pub(crate) fn object(
     json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}, field: value})
 }
 
-/// The resolver of the world outside: it knows one name.
+/// A DNS resolver for the world outside, with a single name.
 async fn resolver(ip: Ipv4Addr) -> Result<JoinSet<()>> {
     let socket = UdpSocket::bind((ip, 53)).await?;
-    ensure!(socket.local_addr()?.port() == 53, "the port of resolvers");
+    ensure!(socket.local_addr()?.port() == 53, "DNS uses port 53");
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         let mut buffer = vec![0; 4096];

@@ -1,5 +1,5 @@
-//! A real ztunnel, shared by the pods of a node: it listens in their network namespaces, which the
-//! CNI's socket names.
+//! A real ztunnel, shared by the pods of a node: it listens in their network namespaces, which it
+//! gets through the CNI's socket.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -12,24 +12,24 @@ use serde_json::Value;
 
 use crate::cni::{Cni, Enrolled};
 
-/// The mark of packets that ztunnel sends itself.
+/// The mark of ztunnel's own packets.
 const MARK: &str = "0x539/0xfff";
-/// The mark of connections that it makes to a pod's application in its client's name.
+/// The mark of connections that ztunnel opens to an application with the client's source address.
 const IN_NAME_OF_CLIENT: &str = "0x111/0xfff";
 
-/// Whether it asks for all of the mesh at once, or for what is needed when it is.
+/// Whether it subscribes to the whole mesh, or on demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asks {
     ForAll,
     OnDemand,
 }
 
-/// What ztunnel is told by its pod.
+/// The settings of ztunnel's pod.
 pub(crate) struct ZtunnelConfig<'a> {
     pub(crate) program: &'a Path,
-    /// Its namespace of the network.
+    /// Its network namespace.
     pub(crate) space: &'a str,
-    /// The folder for its files.
+    /// The directory of its files.
     pub(crate) folder: &'a Path,
     pub(crate) ip: Ipv4Addr,
     /// The token of its service account.
@@ -50,7 +50,7 @@ pub(crate) struct Ztunnel {
 }
 
 impl Ztunnel {
-    /// Starts it, and has it take on the pods.
+    /// Starts it, and sends it the pods.
     pub(crate) fn start(config: &ZtunnelConfig<'_>) -> Result<Self> {
         let ZtunnelConfig {
             program,
@@ -89,7 +89,8 @@ impl Ztunnel {
             ("IPV6_ENABLED", "false".to_owned()),
             ("ZTUNNEL_WORKER_THREADS", "1".to_owned()),
             ("XDS_ON_DEMAND", on_demand.to_string()),
-            // It cannot answer for names that it has not asked for.
+            // On demand, ztunnel has only names that were used before, so it cannot answer DNS
+            // queries.
             ("ISTIO_META_DNS_CAPTURE", (!on_demand).to_string()),
         ];
 
@@ -130,12 +131,12 @@ impl Ztunnel {
         })
     }
 
-    /// Tells it that a pod is gone.
+    /// Removes a pod.
     pub(crate) fn remove(&self, pod: &str) -> Result<()> {
         tokio::task::block_in_place(|| self.cni.remove(pod))
     }
 
-    /// What it knows: `workloads`, `services`, `policies`, `certificates`.
+    /// Its configuration: `workloads`, `services`, `policies`, `certificates`.
     pub(crate) async fn config(&self) -> Result<Value> {
         let space = self.space.clone();
         let output = tokio::task::spawn_blocking(move || {
@@ -158,7 +159,7 @@ impl Ztunnel {
         serde_json::from_slice(&output.stdout).with_context(|| self.output())
     }
 
-    /// The lines of its access log.
+    /// The entries of its access log.
     pub(crate) fn connections(&self) -> Vec<Value> {
         let log = self.process.output();
         let lines = log
@@ -167,15 +168,15 @@ impl Ztunnel {
         lines.filter(|line| line["scope"] == "access").collect()
     }
 
-    /// What it has printed.
+    /// Its output.
     pub(crate) fn output(&self) -> String {
         self.process.output()
     }
 }
 
-/// Captures the traffic of a pod for ztunnel, as Istio's CNI plugin does: what the pod sends goes
-/// to 15001, its queries of names to 15053, what comes in without a tunnel to 15006; answers to
-/// connections in a client's name stay within the pod.
+/// Captures the traffic of a pod for ztunnel, as Istio's CNI plugin does: outbound connections go
+/// to 15001, DNS queries to 15053, inbound connections without a tunnel to 15006; responses on
+/// connections with the client's source address stay within the pod.
 pub(crate) fn capture(space: &str) -> Result<()> {
     let mangle = format!(
         "*mangle

@@ -1,4 +1,4 @@
-//! `navarch doctor` against several replicas, as they would be where something is wrong.
+//! `navarch doctor` with several replicas that report faults.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -16,10 +16,10 @@ use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::live::sidecars;
-use crate::proxy::Manner;
+use crate::proxy::Reaction;
 use crate::{command_output as text_of, json as json_output};
 
-/// What a healthy replica says.
+/// The report of a healthy replica.
 fn well() -> Health {
     Health {
         version: "0.1.0".to_owned(),
@@ -29,7 +29,7 @@ fn well() -> Health {
     }
 }
 
-/// A replica that says this, its clock so far ahead; it goes when dropped.
+/// A fake replica with this report, and a clock that is ahead by so much. It stops when dropped.
 struct Replica {
     address: SocketAddr,
     task: JoinHandle<()>,
@@ -47,7 +47,11 @@ async fn replica(health: Health, ahead: i64) -> Replica {
     let address = listener.local_addr().unwrap();
     let say = move |Query(query): Query<Value>| {
         let mut health = health.clone();
-        assert_eq!(query, json!({ "whole": "true" }), "all is asked for");
+        assert_eq!(
+            query,
+            json!({ "whole": "true" }),
+            "the doctor requests the whole report"
+        );
         health.now = (Timestamp::now() + SignedDuration::from_secs(ahead)).to_string();
         async move { Json(health) }
     };
@@ -58,7 +62,7 @@ async fn replica(health: Health, ahead: i64) -> Replica {
     }
 }
 
-/// What the doctor says of them, and the exit code.
+/// The doctor's report on the replicas, and the exit code.
 async fn examined(replicas: &[Replica]) -> (Value, i32) {
     let mut words = vec!["doctor".to_owned()];
     words.extend(
@@ -71,7 +75,7 @@ async fn examined(replicas: &[Replica]) -> (Value, i32) {
         .unwrap()
 }
 
-/// The findings of one replica.
+/// The findings on one replica.
 fn findings(all: &Value, at: usize) -> Vec<String> {
     let found = all[at]["health"]["findings"].as_array().unwrap();
     found
@@ -149,7 +153,7 @@ async fn doctor_reports_certificates_and_limits_with_links() {
     )
     .await
     .unwrap();
-    let _sidecars = sidecars(&navarch, &[Manner::Takes]).await;
+    let _sidecars = sidecars(&navarch, &[Reaction::Accept]).await;
     let words = [
         "doctor".to_owned(),
         format!("--address={}", navarch.monitoring),
@@ -185,14 +189,15 @@ async fn doctor_reports_certificates_and_limits_with_links() {
     let digest = health["configuration"].as_str().unwrap().to_owned();
     assert_eq!(digest.len(), 64);
 
-    // The page asks often, and is not told what costs more.
+    // The page polls often, so its request leaves out the expensive parts.
     let page = client::get(navarch.monitoring, "localhost", "/debug/doctor", &[])
         .await
         .unwrap();
     let page: Value = serde_json::from_str(&page.body).unwrap();
     assert_eq!(page["configuration"], "");
 
-    // An edit is another configuration; a finding names the page that explains it.
+    // An edit changes the digest of the configuration; the finding on the invalid file names the
+    // page that explains it.
     std::fs::write(
         folder.path().join("more.yaml"),
         "kind: VirtualService\napiVersion: networking.istio.io/v1\n",

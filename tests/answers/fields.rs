@@ -1,13 +1,13 @@
-//! Which fields of objects made a resource (`navarch why proxy`).
+//! The fields of objects that affect a resource (`navarch why proxy`).
 
 use navarch_testkit::wait::{until_some, wanted};
 use serde_json::{Value, json};
 
 use crate::edited;
 use crate::live::{run_command, sidecars, start};
-use crate::proxy::Manner;
+use crate::proxy::Reaction;
 
-/// Objects of which a part counts for one resource and another for the next.
+/// Objects with fields that affect different resources.
 const MORE: &str = r#"
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
@@ -31,7 +31,7 @@ spec:
     patch: {operation: MERGE, value: {connect_timeout: 8s}}
 "#;
 
-/// What is known of an object's fields in an answer.
+/// The reported fields of an object.
 fn field<'a>(why: &'a Value, object: &str) -> &'a Value {
     let all = why["resources"][0]["objects"]
         .as_array()
@@ -44,7 +44,7 @@ fn field<'a>(why: &'a Value, object: &str) -> &'a Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn why_lists_exactly_the_fields_that_affect_a_resource() {
     let (folder, navarch) = start().await;
-    let _sidecars = sidecars(&navarch, &[Manner::Takes]).await;
+    let _sidecars = sidecars(&navarch, &[Reaction::Accept]).await;
     let routes = "  http:\n    - match: [{headers: {x-canary: {exact: \"1\"}}}]\n      route: [{destination: {host: reviews, subset: v2}}]\n";
     let never =
         "    - name: never\n      route: [{destination: {host: reviews, subset: v1}}]\n---\n";
@@ -58,7 +58,7 @@ async fn why_lists_exactly_the_fields_that_affect_a_resource() {
     let proxy = "web-0.bookshop";
     let cluster = |port: u32, subset: &str, host: &str| format!("outbound|{port}|{subset}|{host}");
 
-    // Fields are unknown as long as the proxy does not hold the latest version of the resource.
+    // The fields are unknown until the proxy has the latest version of the resource.
     let why = async |resource: String, kind: &str| {
         let words = ["why", "proxy", proxy, resource.as_str(), "--type", kind].map(str::to_owned);
         until_some("the fields are known", async || {
@@ -72,8 +72,8 @@ async fn why_lists_exactly_the_fields_that_affect_a_resource() {
         .await
     };
 
-    // The edit has come once a try of its last object knows it; what is shown may be a moment
-    // behind.
+    // The edit is applied once the server can compute the fields of its last object; until then the
+    // response may be that of the previous version.
     let partner = cluster(9443, "", "partner.example.com");
     let response = until_some("the fields of the last object are known", async || {
         let page = format!(
@@ -119,10 +119,10 @@ async fn why_lists_exactly_the_fields_that_affect_a_resource() {
     assert_eq!(
         field(&response, "EnvoyFilter bookshop/tuned"),
         "noEffect",
-        "its patches are for other clusters"
+        "its patches select other clusters"
     );
 
-    // The route behind the one that takes everything counts for nothing.
+    // The route behind a catch-all route has no effect.
     let response = why("9080".to_owned(), "rds").await;
     let fields = json!({ "fields": ["spec.hosts[0]", "spec.http[0]", "spec.http[split]"] });
     assert_eq!(field(&response, "VirtualService bookshop/reviews"), &fields);
@@ -145,7 +145,7 @@ async fn why_lists_exactly_the_fields_that_affect_a_resource() {
         "{text}"
     );
 
-    // Whoever does not ask for fields has nothing tried.
+    // Without `fields` in the request, the server computes no fields.
     let page = navarch
         .page(&format!(
             "/debug/why/proxy?proxy={proxy}&resource=9080&type=rds"

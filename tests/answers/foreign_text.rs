@@ -1,5 +1,5 @@
-//! Text that clients choose, in everything that operators read: it cannot forge a line of the log,
-//! move the cursor of a terminal, or add to a suggested command.
+//! Text chosen by clients, everywhere operators read it: it can neither forge log lines, nor
+//! control a terminal, nor extend a suggested command.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -21,11 +21,11 @@ use crate::command_output;
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const NODE_ID: &str = "sidecar~10.0.0.9~web-1.shop~shop.svc.cluster.local";
 
-/// Clears a terminal, sets its title, reverses the direction of text, and starts a line.
+/// Clears a terminal, sets its title, reverses the direction of text, and starts a new line.
 const HOSTILE: &str =
     "\u{1b}[2J\u{1b}]0;title\u{7}\u{9b}31m\u{202e}\r\n2026-11-27T00:00:00Z ERROR forged";
 
-/// An open stream, and what it has received first.
+/// An open stream, and its first response.
 struct Stream {
     requests: mpsc::Sender<DeltaDiscoveryRequest>,
     responses: Streaming<DeltaDiscoveryResponse>,
@@ -76,7 +76,7 @@ async fn subscribe(
     })
 }
 
-/// Whether a text has nothing that a terminal would obey, but line breaks and tabs.
+/// Whether a text has no control characters for terminals except line breaks and tabs.
 fn is_harmless(text: &str) -> bool {
     let is_hostile = |character: char| {
         (character.is_control() && character != '\n' && character != '\t')
@@ -92,7 +92,7 @@ async fn text_of_clients_does_not_reach_logs_and_terminals_as_it_is() {
     let server = Navarch::start(program, &bookshop, &[]).await.unwrap();
     let xds = server.addresses().xds;
 
-    // What is shown of a node is checked where it enters.
+    // The fields of a node that are displayed are validated when the stream starts.
     let long = "x".repeat(2000);
     for (id, cluster, metadata) in [
         (
@@ -120,7 +120,7 @@ async fn text_of_clients_does_not_reach_logs_and_terminals_as_it_is() {
         );
     }
 
-    // A rejection has any text.
+    // The message of a NACK may be any text.
     let open = subscribe(xds, NODE_ID, "web.shop", &[("ISTIO_VERSION", "1.31.0")]);
     let stream = open.await.unwrap();
     let rejection = DeltaDiscoveryRequest {

@@ -1,4 +1,4 @@
-//! What a running control plane says of changes.
+//! Commands about changes with a running control plane.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use navarch_testkit::wait::until;
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
-use crate::proxy::{self, Manner, Sidecar, connect};
+use crate::proxy::{self, Reaction, Sidecar, connect};
 use crate::{bookshop, command_output, edited, json};
 
-/// Who has taken the rule of the reviews.
+/// The command for the state of the reviews' VirtualService.
 const APPLIED: [&str; 5] = ["applied", "vs", "reviews", "-n", "bookshop"];
 
 /// A control plane on a copy of the sample mesh.
@@ -28,7 +28,7 @@ pub(crate) async fn start() -> (TempDir, Navarch) {
     (folder, navarch)
 }
 
-/// The same, which knows and authenticates this number of sidecars.
+/// The same with authentication and the pods of so many sidecars.
 pub(crate) async fn start_with_identities(count: usize) -> (TempDir, Navarch) {
     let folder = bookshop();
     let pods: String = (0..count)
@@ -62,8 +62,7 @@ pub(crate) async fn run_command(navarch: &Navarch, arguments: &[&str]) -> (serde
         .unwrap()
 }
 
-/// Runs a command again and again until what it says, with its exit code, is as wanted. Gives what
-/// it said then.
+/// Repeats a command until its output and exit code are as wanted, and returns the output.
 async fn run_command_until(
     navarch: &Navarch,
     arguments: &[&str],
@@ -83,8 +82,8 @@ async fn run_command_until(
     }
 }
 
-/// Waits until an object is acknowledged by this number of proxies.
-async fn taken_by(navarch: &Navarch, count: u64) -> serde_json::Value {
+/// Waits until so many proxies have acknowledged an object.
+async fn acknowledged_by(navarch: &Navarch, count: u64) -> serde_json::Value {
     let applied = run_command_until(navarch, &APPLIED, |output, _| {
         output["replicas"][0]["applied"]["taken"] == count
     })
@@ -93,9 +92,9 @@ async fn taken_by(navarch: &Navarch, count: u64) -> serde_json::Value {
 }
 
 /// Sidecars of the sample mesh.
-pub(crate) async fn sidecars(navarch: &Navarch, manners: &[Manner]) -> Vec<Sidecar> {
+pub(crate) async fn sidecars(navarch: &Navarch, reactions: &[Reaction]) -> Vec<Sidecar> {
     let mut all = Vec::new();
-    for (n, manner) in manners.iter().enumerate() {
+    for (n, reaction) in reactions.iter().enumerate() {
         let pod = format!("web-{n}");
         let ip = ip_of(n);
         all.push(
@@ -103,7 +102,7 @@ pub(crate) async fn sidecars(navarch: &Navarch, manners: &[Manner]) -> Vec<Sidec
                 navarch.xds,
                 (&pod, "bookshop", &ip),
                 &[("app", "web")],
-                *manner,
+                *reaction,
             )
             .await,
         );
@@ -111,8 +110,9 @@ pub(crate) async fn sidecars(navarch: &Navarch, manners: &[Manner]) -> Vec<Sidec
     all
 }
 
-/// Waits until each sidecar has its routes: one that has not subscribed to them yet has acknowledged
-/// all that it was sent, and one that has accepted none is not believed when it rejects some.
+/// Waits until each sidecar has its routes. Before that, a sidecar counts as up to date although it
+/// lacks the VirtualService; and NACKs of a sidecar that never accepted a response are not charged
+/// to objects.
 async fn have_routes(sidecars: &[Sidecar]) {
     until("each has its routes", async || {
         sidecars.iter().all(|sidecar| sidecar.routes_by("|v2|"))
@@ -120,7 +120,7 @@ async fn have_routes(sidecars: &[Sidecar]) {
     .await;
 }
 
-/// Changes the split of the reviews.
+/// Changes the weights of the reviews' routes.
 fn edit(folder: &TempDir, weight: u32) {
     let text = edited(
         "reviews-routing.yaml",
@@ -132,16 +132,16 @@ fn edit(folder: &TempDir, weight: u32) {
 #[tokio::test(flavor = "multi_thread")]
 async fn applied_reports_exactly_which_proxies_acknowledged() {
     let (folder, navarch) = start().await;
-    let mut manners = vec![Manner::Takes; 5];
-    manners.push(Manner::Ignores);
-    let sidecars = sidecars(&navarch, &manners).await;
+    let mut reactions = vec![Reaction::Accept; 5];
+    reactions.push(Reaction::Ignore);
+    let sidecars = sidecars(&navarch, &reactions).await;
 
-    // The one that ignores would take the edit for its first.
+    // A sidecar that ignores later responses accepts its first one, so the edit must come after it.
     have_routes(&sidecars).await;
-    taken_by(&navarch, 6).await;
+    acknowledged_by(&navarch, 6).await;
     edit(&folder, 70);
 
-    let applied = taken_by(&navarch, 5).await;
+    let applied = acknowledged_by(&navarch, 5).await;
     assert_eq!(
         (
             &applied["reached"],
@@ -185,7 +185,7 @@ async fn applied_reports_exactly_which_proxies_acknowledged() {
         5
     );
 
-    // A change of something else that the proxy has not taken either is not this object's.
+    // Another change that the proxy did not acknowledge must not count for this object.
     let (rule, code) = run_command(
         &navarch,
         &["applied", "serviceentry", "bank", "-n", "bookshop"],
@@ -197,7 +197,7 @@ async fn applied_reports_exactly_which_proxies_acknowledged() {
         "{rule}"
     );
 
-    // A replica that gives no answer is not left out.
+    // A replica that does not respond is reported.
     let dead = [
         "applied",
         "vs",
@@ -219,8 +219,8 @@ async fn applied_reports_exactly_which_proxies_acknowledged() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_live_plan_covers_connected_proxies_and_changes_nothing() {
     let (folder, navarch) = start().await;
-    let _sidecars = sidecars(&navarch, &[Manner::Takes; 3]).await;
-    taken_by(&navarch, 3).await;
+    let _sidecars = sidecars(&navarch, &[Reaction::Accept; 3]).await;
+    acknowledged_by(&navarch, 3).await;
     let change = folder.path().join("change.txt");
     std::fs::write(
         &change,
@@ -241,10 +241,10 @@ async fn a_live_plan_covers_connected_proxies_and_changes_nothing() {
     assert_eq!(
         navarch.page("/debug/push_status").await.unwrap(),
         pushes,
-        "nothing was pushed"
+        "the plan pushed no resource"
     );
 
-    // No page of another site can send one: its type is not one that forms have.
+    // Pages of other sites cannot send such a request: forms cannot set its content type.
     let host = navarch.monitoring;
     let form = spawn_blocking(move || {
         let output = std::process::Command::new("curl")
@@ -270,8 +270,8 @@ async fn a_live_plan_covers_connected_proxies_and_changes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_objects_behind_a_resource_and_a_push_are_named() {
     let (folder, navarch) = start().await;
-    let _sidecars = sidecars(&navarch, &[Manner::Takes]).await;
-    taken_by(&navarch, 1).await;
+    let _sidecars = sidecars(&navarch, &[Reaction::Accept]).await;
+    acknowledged_by(&navarch, 1).await;
     let (why, code) = run_command(
         &navarch,
         &["why", "proxy", "web-0.bookshop", "9080", "--type", "rds"],
@@ -297,8 +297,8 @@ async fn the_objects_behind_a_resource_and_a_push_are_named() {
 
     let mut pushed = serde_json::Value::Null;
 
-    // What the sidecar still subscribes to is a cause of the same push: then the next edit is
-    // looked at.
+    // If the sidecar changed its subscription meanwhile, the push has that cause, too: then try
+    // another edit.
     for weight in 40..50 {
         let before = pushed["at"].clone();
         edit(&folder, weight);
@@ -318,7 +318,7 @@ async fn the_objects_behind_a_resource_and_a_push_are_named() {
     assert_eq!(
         pushed["causes"],
         serde_json::json!(["VirtualService bookshop/reviews"]),
-        "the rule is as it was"
+        "the rule is unchanged"
     );
 
     assert_eq!(
@@ -347,17 +347,17 @@ async fn the_objects_behind_a_resource_and_a_push_are_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_reason_for_which_a_request_fails_is_found() {
     let (folder, navarch) = start().await;
-    let _sidecars = sidecars(&navarch, &[Manner::Takes]).await;
+    let _sidecars = sidecars(&navarch, &[Reaction::Accept]).await;
     let _catalog = connect(
         navarch.xds,
         ("catalog-v1-1", "bookshop", "127.0.10.21"),
         &[("app", "catalog")],
-        Manner::Takes,
+        Reaction::Accept,
     )
     .await;
-    taken_by(&navarch, 2).await;
+    acknowledged_by(&navarch, 2).await;
 
-    // Listeners may be on their way.
+    // The listeners may not have arrived yet.
     let question = ["why", "not", "web-0.bookshop", "catalog:9080/"];
     run_command_until(&navarch, &question, |fine, code| {
         code == 0 && fine["reason"].is_null()
@@ -392,24 +392,24 @@ async fn the_first_reason_for_which_a_request_fails_is_found() {
             .await
             .1,
         0,
-        "other paths are free"
+        "other paths are allowed"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn applied_covers_many_proxies_in_one_request() {
     let (folder, navarch) = start().await;
-    let _sidecars = sidecars(&navarch, &[Manner::Takes; 300]).await;
-    taken_by(&navarch, 300).await;
+    let _sidecars = sidecars(&navarch, &[Reaction::Accept; 300]).await;
+    acknowledged_by(&navarch, 300).await;
     edit(&folder, 30);
     let begin = Instant::now();
-    let applied = taken_by(&navarch, 300).await;
+    let applied = acknowledged_by(&navarch, 300).await;
     let waited = begin.elapsed();
     let requested_at = Instant::now();
 
     let _ = run_command(&navarch, &["applied", "vs", "reviews", "-n", "bookshop"]).await;
     println!(
-        "300 proxies: all have taken an edit after {waited:?}; one answer takes {:?}",
+        "300 proxies: all have acknowledged an edit after {waited:?}; one query takes {:?}",
         requested_at.elapsed()
     );
     assert_eq!(
@@ -425,10 +425,10 @@ async fn applied_covers_many_proxies_in_one_request() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rejection_by_one_of_many_proxies_is_reported_without_quarantine() {
     let (folder, navarch) = start_with_identities(3).await;
-    let refuses = Manner::Refuses("canary-host", "I do not know canary-host");
-    let sidecars = sidecars(&navarch, &[Manner::Takes, Manner::Takes, refuses]).await;
+    let refuses = Reaction::Reject("canary-host", "I do not know canary-host");
+    let sidecars = sidecars(&navarch, &[Reaction::Accept, Reaction::Accept, refuses]).await;
     have_routes(&sidecars).await;
-    taken_by(&navarch, 3).await;
+    acknowledged_by(&navarch, 3).await;
     let split = edited(
         "reviews-routing.yaml",
         &[
@@ -455,11 +455,11 @@ async fn a_rejection_by_one_of_many_proxies_is_reported_without_quarantine() {
     assert_eq!(
         applied["quarantined"],
         serde_json::Value::Null,
-        "one of three takes nothing from the others"
+        "a NACK by one of three does not affect the others"
     );
 
-    // While other versions are tried on a proxy to find the object, its last response is one that
-    // it accepted.
+    // While the control plane tries other versions on a proxy to find the rejected object, the
+    // proxy's last response is an accepted one.
     let end = Instant::now() + Duration::from_secs(20);
     let text = loop {
         let address = navarch.monitoring.to_string();
@@ -486,10 +486,10 @@ async fn a_rejection_by_one_of_many_proxies_is_reported_without_quarantine() {
 #[tokio::test(flavor = "multi_thread")]
 async fn rejected_objects_are_quarantined_until_the_next_edit() {
     let (folder, navarch) = start_with_identities(2).await;
-    let refuses = Manner::Refuses("canary-host", "I do not know canary-host");
+    let refuses = Reaction::Reject("canary-host", "I do not know canary-host");
     let sidecars = sidecars(&navarch, &[refuses, refuses]).await;
     have_routes(&sidecars).await;
-    taken_by(&navarch, 2).await;
+    acknowledged_by(&navarch, 2).await;
     let text = edited(
         "reviews-routing.yaml",
         &[(
@@ -528,9 +528,9 @@ async fn rejected_objects_are_quarantined_until_the_next_edit() {
         "{text}"
     );
     edit(&folder, 60);
-    taken_by(&navarch, 2).await;
+    acknowledged_by(&navarch, 2).await;
 
-    // The edit ends it.
+    // The edit ends the quarantine.
     run_command_until(&navarch, &APPLIED, |_, code| code == 0).await;
     let (health, code) = run_command(&navarch, &["doctor"]).await;
     assert_eq!(
@@ -540,7 +540,7 @@ async fn rejected_objects_are_quarantined_until_the_next_edit() {
     );
 }
 
-/// A rule of the reviews that the sidecars of these tests refuse.
+/// A rule of the reviews that these sidecars reject.
 fn refused_rule() -> String {
     let headers = "    - name: split\n      headers: {request: {set: {x: canary-host}}}\n";
     edited("reviews-routing.yaml", &[("    - name: split\n", headers)])
@@ -548,9 +548,9 @@ fn refused_rule() -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rejections_of_the_first_response_and_without_identity_are_reported_only() {
-    let refuses = Manner::Refuses("canary-host", "I do not know canary-host");
+    let refuses = Reaction::Reject("canary-host", "I do not know canary-host");
 
-    // A proxy that has accepted nothing yet could blame anything.
+    // A proxy that has never accepted a response could blame any object.
     let (folder, navarch) = start_with_identities(2).await;
     std::fs::write(folder.path().join("reviews-routing.yaml"), refused_rule()).unwrap();
     until("the rule is read", async || {
@@ -573,10 +573,11 @@ async fn rejections_of_the_first_response_and_without_identity_are_reported_only
     let applied = applied.await["replicas"][0]["applied"].clone();
     assert!(applied["quarantined"].is_null(), "{applied}");
 
-    // Nor do clients in plain text count, however many and whatever they have accepted.
+    // Clients without authentication do not count, no matter how many they are or what they
+    // accepted before.
     let (folder, navarch) = start().await;
     let _plain = sidecars(&navarch, &[refuses, refuses]).await;
-    taken_by(&navarch, 2).await;
+    acknowledged_by(&navarch, 2).await;
     std::fs::write(folder.path().join("reviews-routing.yaml"), refused_rule()).unwrap();
     let applied = run_command_until(&navarch, &APPLIED, |output, code| {
         code == 4 && output["replicas"][0]["applied"]["refused"] == 2

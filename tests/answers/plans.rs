@@ -1,4 +1,4 @@
-//! What a plan says, offline.
+//! The output of `navarch plan` without a control plane.
 
 use std::fmt::Write as _;
 use std::time::Instant;
@@ -49,7 +49,7 @@ fn plan_describes_a_changed_split_and_applies_nothing() {
 
     assert!(plan["bytes"].as_u64().unwrap() > 1000, "{plan}");
 
-    // With what is asked for by --fail-on, and the same as is there already.
+    // `--fail-on` fails if the change has such an effect; a plan of an unchanged object has none.
     assert_eq!(
         command_output(&[&arguments[..], &["--fail-on", "traffic"]].concat()).1,
         3
@@ -98,7 +98,7 @@ fn plan_rejects_invalid_objects_and_evaluates_the_rest() {
         "{bad}"
     );
 
-    // The subset that nobody defines is warned of, and its traffic is lost.
+    // The undefined subset is reported as a warning, and as lost traffic.
     assert!(objects[0]["warnings"].to_string().contains("v3"), "{plan}");
     let after = plan["traffic"][0]["after"].as_str().unwrap();
     assert!(
@@ -128,7 +128,7 @@ fn plan_reports_new_services_and_removed_objects() {
 
     assert_eq!(
         plan["types"]["eds"]["added"], 1,
-        "its endpoints are asked for: {plan}"
+        "the cluster's endpoints are part of the plan: {plan}"
     );
     let traffic = plan["traffic"].as_array().unwrap();
     let change = traffic
@@ -171,7 +171,7 @@ fn plan_predicts_rejections_and_omitted_configuration() {
     );
 }
 
-/// 5,000 services, 100 of them with two pods each, and a VirtualService of one of them.
+/// 5,000 services, 100 of them with two pods each, and a VirtualService for one of them.
 #[test]
 fn a_plan_on_five_thousand_services_is_made_in_reasonable_time() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Simulated sidecars that take, refuse or ignore what they are sent.
+//! Simulated sidecars that accept, reject or ignore responses.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -21,26 +21,27 @@ use tonic::transport::{Endpoint, Uri};
 
 use crate::issuer::Issuer;
 
-/// What becomes of responses.
+/// A sidecar's reaction to responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Manner {
-    /// They are taken.
-    Takes,
-    /// Those that hold this text, all where it is empty, are refused with these words.
-    Refuses(&'static str, &'static str),
-    /// All after the first of each type are left unanswered.
-    Ignores,
+pub(crate) enum Reaction {
+    /// Acknowledges all.
+    Accept,
+    /// Rejects responses that contain the first text (all if it is empty), with the second one as
+    /// error.
+    Reject(&'static str, &'static str),
+    /// Ignores all responses after the first of each type.
+    Ignore,
 }
 
-/// A sidecar. It goes when dropped.
+/// A sidecar. It disconnects when dropped.
 pub(crate) struct Sidecar {
     task: JoinHandle<()>,
-    /// The route that it was sent last.
+    /// The last route configuration that it received.
     route: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Sidecar {
-    /// Whether the route that it was sent last holds this text.
+    /// Whether the last route configuration contains this text.
     pub(crate) fn routes_by(&self, text: &str) -> bool {
         self.route
             .lock()
@@ -55,16 +56,18 @@ impl Drop for Sidecar {
     }
 }
 
-/// The types that it asks for: clusters, listeners, and a route by name.
+/// The types to which it subscribes: clusters, listeners, and a route configuration by name.
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const LDS: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
 const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
 const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 
-/// The issuer of the sidecars' tokens, which only control planes of [`identities`] look at.
+/// The issuer of the sidecars' tokens. Only control planes with the settings of [`identities`]
+/// validate them.
 static ISSUER: LazyLock<Issuer> = LazyLock::new(Issuer::new);
 
-/// The variables of a control plane that authenticates the sidecars, although they use plain text.
+/// Environment variables of a control plane that authenticates the sidecars, although they use
+/// plain text.
 pub(crate) fn identities() -> [(&'static str, String); 2] {
     [
         ("XDS_AUTH_PLAINTEXT", "true".to_owned()),
@@ -72,7 +75,7 @@ pub(crate) fn identities() -> [(&'static str, String); 2] {
     ]
 }
 
-/// The pod of a sidecar, as the registry knows it.
+/// The pod of a sidecar.
 pub(crate) fn pod(name: &str, namespace: &str, ip: &str) -> String {
     let ip = source(ip);
     format!(
@@ -82,7 +85,7 @@ pub(crate) fn pod(name: &str, namespace: &str, ip: &str) -> String {
     )
 }
 
-/// The address that a sidecar connects from: one of the loopback device for each.
+/// The source address of a sidecar's connection: each has its own loopback address.
 fn source(ip: &str) -> IpAddr {
     let own = ip
         .strip_prefix("10.7.")
@@ -90,7 +93,7 @@ fn source(ip: &str) -> IpAddr {
     own.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
 }
 
-/// Connects from an address.
+/// Connects from a source address.
 #[derive(Clone, Copy)]
 struct Connector {
     from: IpAddr,
@@ -133,7 +136,7 @@ pub(crate) async fn connect(
     server: SocketAddr,
     (pod, namespace, ip): (&str, &str, &str),
     labels: &[(&str, &str)],
-    manner: Manner,
+    reaction: Reaction,
 ) -> Sidecar {
     let connector = Connector {
         from: source(ip),
@@ -210,16 +213,16 @@ pub(crate) async fn connect(
 
     let route = Arc::<Mutex<Vec<u8>>>::default();
     Sidecar {
-        task: tokio::spawn(answer(responses, requests, manner, route.clone())),
+        task: tokio::spawn(answer(responses, requests, reaction, route.clone())),
         route,
     }
 }
 
-/// Answers until the stream ends.
+/// Handles responses until the stream ends.
 async fn answer(
     mut responses: Streaming<DeltaDiscoveryResponse>,
     requests: mpsc::Sender<DeltaDiscoveryRequest>,
-    manner: Manner,
+    reaction: Reaction,
     route: Arc<Mutex<Vec<u8>>>,
 ) {
     let mut seen = std::collections::BTreeSet::new();
@@ -249,14 +252,14 @@ async fn answer(
             })
         };
 
-        let error = match manner {
-            Manner::Ignores if !is_first => continue,
-            Manner::Refuses(text, words) if holds(text) => Some(Status {
+        let error = match reaction {
+            Reaction::Ignore if !is_first => continue,
+            Reaction::Reject(text, words) if holds(text) => Some(Status {
                 code: 13,
                 message: words.to_owned(),
                 ..Status::default()
             }),
-            Manner::Takes | Manner::Refuses(..) | Manner::Ignores => None,
+            Reaction::Accept | Reaction::Reject(..) | Reaction::Ignore => None,
         };
 
         let answer = DeltaDiscoveryRequest {

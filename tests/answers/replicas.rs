@@ -1,4 +1,4 @@
-//! Plans over several control planes, each of which knows its own proxies.
+//! Plans over several control planes, each of which has only its own proxies.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
 use crate::live::{run_command, start};
-use crate::proxy::{Manner, Sidecar, connect};
+use crate::proxy::{Reaction, Sidecar, connect};
 use crate::{edited, json as json_output};
 
-/// Sidecars of a workload that are connected to this control plane.
+/// Sidecars of a workload, connected to this control plane.
 async fn connected(navarch: &Navarch, names: &[&str], at: u8) -> Vec<Sidecar> {
     let mut all = Vec::new();
 
@@ -21,7 +21,7 @@ async fn connected(navarch: &Navarch, names: &[&str], at: u8) -> Vec<Sidecar> {
                 navarch.xds,
                 (name, "bookshop", &ip),
                 &[("app", "web")],
-                Manner::Takes,
+                Reaction::Accept,
             )
             .await,
         );
@@ -106,7 +106,7 @@ async fn a_plan_counts_the_proxies_of_all_replicas_and_each_resource_once() {
     assert_eq!(
         (resources.len(), &resources[0]["proxies"]),
         (1, &json!(5)),
-        "all have it in one form: {all}"
+        "the change is the same for all proxies: {all}"
     );
 
     assert!(
@@ -133,7 +133,7 @@ async fn a_plan_counts_the_proxies_of_all_replicas_and_each_resource_once() {
     assert_eq!(
         twice(&all) * 3,
         twice(&alone) * 5,
-        "bytes add up: {all} {alone}"
+        "the bytes of the replicas add up: {all} {alone}"
     );
     let [of_one, of_all] = [&alone, &all].map(|plan| plan["traffic"].as_array().unwrap().len());
     assert_eq!(of_one, of_all, "a request is listed once: {all}");

@@ -1,4 +1,4 @@
-//! Changes that reach proxies in stages, of a running control plane with simulated sidecars.
+//! Staged rollouts by a running control plane to simulated sidecars.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
@@ -11,12 +11,13 @@ use tempfile::TempDir;
 
 use crate::edited;
 use crate::live::{run_command, sidecars, start, start_with_identities};
-use crate::proxy::{Manner, Sidecar};
+use crate::proxy::{Reaction, Sidecar};
 
-/// The object, as commands take it.
+/// The object's name in commands.
 const REVIEWS: [&str; 4] = ["vs", "reviews", "-n", "bookshop"];
 
-/// Writes the rule of the reviews so that it marks requests, with annotations.
+/// Writes the VirtualService of the reviews so that it adds a request header with `mark`, with
+/// annotations.
 fn write(folder: &Path, mark: &str, annotations: &str) {
     let split = format!("    - name: split\n      headers: {{request: {{set: {{x: {mark}}}}}}}\n");
     let with = format!("  name: reviews\n  annotations: {{{annotations}}}\n");
@@ -38,8 +39,12 @@ fn count(sidecars: &[Sidecar], mark: &str) -> usize {
         .count()
 }
 
-/// Waits until the rollout of the reviews is so; gives it, and the exit code.
-async fn stands(navarch: &Navarch, what: &str, is_so: impl Fn(&Value) -> bool) -> (Value, i32) {
+/// Waits until the rollout of the reviews meets a condition, and returns it with the exit code.
+async fn wait_for_rollout(
+    navarch: &Navarch,
+    what: &str,
+    is_so: impl Fn(&Value) -> bool,
+) -> (Value, i32) {
     until_some(what, async || {
         let (status, code) =
             run_command(navarch, &[&["rollout", "status"][..], &REVIEWS].concat()).await;
@@ -53,32 +58,32 @@ async fn stands(navarch: &Navarch, what: &str, is_so: impl Fn(&Value) -> bool) -
     .await
 }
 
-async fn settled(sidecars: &[Sidecar], mark: &str, expected: usize) {
+async fn wait_for_mark(sidecars: &[Sidecar], mark: &str, expected: usize) {
     until_some(&format!("{expected} route by {mark}"), async || {
         wanted(count(sidecars, mark), |now| *now == expected)
     })
     .await;
 }
 
-async fn order(navarch: &Navarch, order: &str) -> (Value, i32) {
+async fn send_command(navarch: &Navarch, order: &str) -> (Value, i32) {
     run_command(navarch, &[&["rollout", order][..], &REVIEWS].concat()).await
 }
 
-/// A mesh of this number of sidecars of one workload that all route by `first`.
-async fn mesh(manners: &[Manner]) -> (TempDir, Navarch, Vec<Sidecar>) {
+/// Starts a control plane with sidecars of one workload; all have the mark `first-mark`.
+async fn mesh(reactions: &[Reaction]) -> (TempDir, Navarch, Vec<Sidecar>) {
     let (folder, navarch) = start().await;
-    on(folder, navarch, manners).await
+    on(folder, navarch, reactions).await
 }
 
-/// The same of a control plane.
+/// The same with a given control plane.
 async fn on(
     folder: TempDir,
     navarch: Navarch,
-    manners: &[Manner],
+    reactions: &[Reaction],
 ) -> (TempDir, Navarch, Vec<Sidecar>) {
-    let sidecars = sidecars(&navarch, manners).await;
+    let sidecars = sidecars(&navarch, reactions).await;
     write(folder.path(), "first-mark", "");
-    settled(&sidecars, "first-mark", manners.len()).await;
+    wait_for_mark(&sidecars, "first-mark", reactions.len()).await;
     (folder, navarch, sidecars)
 }
 
@@ -88,7 +93,7 @@ async fn on(
     reason = "one sequence of steps in their order"
 )]
 async fn a_rollout_advances_by_stage_and_can_be_aborted() {
-    let (folder, navarch, sidecars) = mesh(&[Manner::Takes; 40]).await;
+    let (folder, navarch, sidecars) = mesh(&[Reaction::Accept; 40]).await;
     write(
         folder.path(),
         "second-mark",
@@ -103,7 +108,7 @@ async fn a_rollout_advances_by_stage_and_can_be_aborted() {
         }
     };
 
-    let (first, code) = stands(&navarch, "the first stage", taken(1)).await;
+    let (first, code) = wait_for_rollout(&navarch, "the first stage", taken(1)).await;
     let share = usize::try_from(first["reached"].as_u64().unwrap()).unwrap();
     assert_eq!(
         (code, &first["state"], &first["stages"]),
@@ -133,48 +138,48 @@ async fn a_rollout_advances_by_stage_and_can_be_aborted() {
         "{metrics}"
     );
 
-    // What is paused goes on by an order, and those who had it keep it.
-    let (paused, code) = order(&navarch, "pause").await;
+    // A paused rollout continues on a command; proxies that have the new version keep it.
+    let (paused, code) = send_command(&navarch, "pause").await;
     assert_eq!(
         (code, &paused["rollouts"][0]["state"]),
         (0, &"paused".into()),
         "{paused}"
     );
-    assert_eq!(order(&navarch, "promote").await.1, 0);
+    assert_eq!(send_command(&navarch, "promote").await.1, 0);
 
-    let (second, _) = stands(&navarch, "the second stage", taken(2)).await;
+    let (second, _) = wait_for_rollout(&navarch, "the second stage", taken(2)).await;
     assert!(
         second["reached"].as_u64() > first["reached"].as_u64(),
         "{second}"
     );
     assert!(early.iter().all(|n| sidecars[*n].routes_by("second-mark")));
-    assert_eq!(order(&navarch, "promote").await.1, 0);
-    settled(&sidecars, "second-mark", 40).await;
+    assert_eq!(send_command(&navarch, "promote").await.1, 0);
+    wait_for_mark(&sidecars, "second-mark", 40).await;
 
-    assert_eq!(order(&navarch, "promote").await.1, 0);
-    let (_, code) = stands(&navarch, "complete", Value::is_null).await;
+    assert_eq!(send_command(&navarch, "promote").await.1, 0);
+    let (_, code) = wait_for_rollout(&navarch, "complete", Value::is_null).await;
     assert_eq!(code, 0);
     assert_eq!(
-        order(&navarch, "promote").await.1,
+        send_command(&navarch, "promote").await.1,
         5,
-        "nothing is left to be promoted"
+        "no rollout is left to promote"
     );
 
-    // An abort lasts until the next edit, though the file is read again.
+    // An abort lasts until the next edit: reading the unchanged object again starts no rollout.
     write(
         folder.path(),
         "third-mark",
         "navarch.io/rollout: '20%', navarch.io/rollout-pause: 1h",
     );
-    stands(&navarch, "the first stage", taken(1)).await;
-    let (aborted, code) = order(&navarch, "abort").await;
+    wait_for_rollout(&navarch, "the first stage", taken(1)).await;
+    let (aborted, code) = send_command(&navarch, "abort").await;
 
     assert_eq!(
         (code, &aborted["rollouts"][0]["state"]),
         (0, &"stopped".into()),
         "{aborted}"
     );
-    settled(&sidecars, "second-mark", 40).await;
+    wait_for_mark(&sidecars, "second-mark", 40).await;
     write(
         folder.path(),
         "third-mark",
@@ -182,7 +187,8 @@ async fn a_rollout_advances_by_stage_and_can_be_aborted() {
     );
 
     std::fs::write(folder.path().join("other.yaml"), "# read again\n").unwrap();
-    let (stopped, code) = stands(&navarch, "stopped", |one| one["state"] == "stopped").await;
+    let (stopped, code) =
+        wait_for_rollout(&navarch, "stopped", |one| one["state"] == "stopped").await;
     assert_eq!(
         (code, &stopped["reason"], count(&sidecars, "third-mark")),
         (4, &"aborted by an operator".into(), 0)
@@ -202,7 +208,7 @@ async fn a_rollout_advances_by_stage_and_can_be_aborted() {
     let (text, code) = tokio::task::spawn_blocking(promote).await.unwrap();
     assert!(
         code == 1 && text.contains("was stopped"),
-        "what was aborted is not promoted: {text}"
+        "an aborted rollout cannot be promoted: {text}"
     );
     write(
         folder.path(),
@@ -210,15 +216,20 @@ async fn a_rollout_advances_by_stage_and_can_be_aborted() {
         "navarch.io/rollout: '20%', navarch.io/rollout-pause: 0s",
     );
 
-    settled(&sidecars, "fourth-mark", 40).await;
-    assert_eq!(stands(&navarch, "complete", Value::is_null).await.1, 0);
+    wait_for_mark(&sidecars, "fourth-mark", 40).await;
+    assert_eq!(
+        wait_for_rollout(&navarch, "complete", Value::is_null)
+            .await
+            .1,
+        0
+    );
     let waits = ["rollout", "status", "--wait", "--timeout", "5s"];
     assert_eq!(run_command(&navarch, &waits).await.1, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rejection_in_a_stage_rolls_back_without_quarantine() {
-    let refuses = Manner::Refuses("bad-mark", "I do not know bad-mark");
+    let refuses = Reaction::Reject("bad-mark", "I do not know bad-mark");
     let (folder, navarch) = start_with_identities(20).await;
     let (folder, navarch, sidecars) = on(folder, navarch, &[refuses; 20]).await;
     write(
@@ -226,7 +237,8 @@ async fn a_rejection_in_a_stage_rolls_back_without_quarantine() {
         "bad-mark",
         "navarch.io/rollout: '10%', navarch.io/rollout-pause: 1h",
     );
-    let (stopped, code) = stands(&navarch, "stopped", |one| one["state"] == "stopped").await;
+    let (stopped, code) =
+        wait_for_rollout(&navarch, "stopped", |one| one["state"] == "stopped").await;
     assert_eq!(code, 4);
 
     assert!(
@@ -237,7 +249,7 @@ async fn a_rejection_in_a_stage_rolls_back_without_quarantine() {
         "{stopped}"
     );
 
-    settled(&sidecars, "first-mark", 20).await;
+    wait_for_mark(&sidecars, "first-mark", 20).await;
     let (applied, code) = run_command(&navarch, &[&["applied"][..], &REVIEWS].concat()).await;
     let applied = &applied["replicas"][0]["applied"];
     let reported = (
@@ -258,39 +270,44 @@ async fn a_rejection_in_a_stage_rolls_back_without_quarantine() {
         "{health}"
     );
 
-    // One that refused before does not stop what comes after.
+    // A proxy that rejected an earlier version does not stop the rollout of the next version.
     write(
         folder.path(),
         "good-mark",
         "navarch.io/rollout: '10%', navarch.io/rollout-pause: 0s",
     );
-    settled(&sidecars, "good-mark", 20).await;
-    assert_eq!(stands(&navarch, "complete", Value::is_null).await.1, 0);
+    wait_for_mark(&sidecars, "good-mark", 20).await;
+    assert_eq!(
+        wait_for_rollout(&navarch, "complete", Value::is_null)
+            .await
+            .1,
+        0
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rejections_without_identity_hold_a_rollout_and_do_not_stop_it() {
-    let refuses = Manner::Refuses("bad-mark", "I do not know bad-mark");
+    let refuses = Reaction::Reject("bad-mark", "I do not know bad-mark");
     let (folder, navarch, sidecars) = mesh(&[refuses; 4]).await;
     write(
         folder.path(),
         "bad-mark",
         "navarch.io/rollout: '50%', navarch.io/rollout-pause: 0s",
     );
-    let (held, code) = stands(&navarch, "held", |one| {
+    let (held, code) = wait_for_rollout(&navarch, "held", |one| {
         one["reason"]
             .as_str()
             .is_some_and(|why| why.contains("this alone does not stop it"))
     })
     .await;
     assert_eq!((code, &held["state"]), (3, &"rolling".into()), "{held}");
-    assert_eq!(order(&navarch, "abort").await.1, 0);
-    settled(&sidecars, "first-mark", 4).await;
+    assert_eq!(send_command(&navarch, "abort").await.1, 0);
+    wait_for_mark(&sidecars, "first-mark", 4).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_namespace_with_many_paused_rollouts_stops_no_other() {
-    let (folder, navarch, sidecars) = mesh(&[Manner::Takes; 4]).await;
+    let (folder, navarch, sidecars) = mesh(&[Reaction::Accept; 4]).await;
     let hold = |number: usize, timeout: u32| {
         format!(
             "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: v{number}, namespace: evil, \
@@ -320,23 +337,23 @@ async fn a_namespace_with_many_paused_rollouts_stops_no_other() {
         "second-mark",
         "navarch.io/rollout: '50%', navarch.io/rollout-pause: 0s",
     );
-    settled(&sidecars, "second-mark", 4).await;
+    wait_for_mark(&sidecars, "second-mark", 4).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unresponsive_proxy_holds_a_rollout() {
-    let mut manners = vec![Manner::Takes; 10];
-    manners[3] = Manner::Ignores;
+    let mut reactions = vec![Reaction::Accept; 10];
+    reactions[3] = Reaction::Ignore;
     let (folder, navarch) = start().await;
-    let sidecars = sidecars(&navarch, &manners).await;
-    settled(&sidecars, "split", 10).await;
+    let sidecars = sidecars(&navarch, &reactions).await;
+    wait_for_mark(&sidecars, "split", 10).await;
     write(
         folder.path(),
         "new-mark",
         "navarch.io/rollout: '100%', navarch.io/rollout-pause: 0s",
     );
 
-    let (waits, code) = stands(&navarch, "pending", |one| one["taken"] == 9).await;
+    let (waits, code) = wait_for_rollout(&navarch, "pending", |one| one["taken"] == 9).await;
     assert_eq!(
         (code, &waits["pendingProxies"]),
         (3, &serde_json::json!(["web-3.bookshop"])),
@@ -353,10 +370,15 @@ async fn an_unresponsive_proxy_holds_a_rollout() {
         0
     );
 
-    assert_eq!(stands(&navarch, "complete", Value::is_null).await.1, 0);
+    assert_eq!(
+        wait_for_rollout(&navarch, "complete", Value::is_null)
+            .await
+            .1,
+        0
+    );
 }
 
-/// Answers queries with an empty vector after this number of queries.
+/// A fake Prometheus whose queries return a value `holds` times, then an empty vector.
 fn prometheus(holds: usize) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -404,20 +426,20 @@ async fn a_failing_query_rolls_a_change_back() {
     let navarch = Navarch::start_at(program, folder.path(), &flags, &variables, Addresses::ANY)
         .await
         .unwrap();
-    let sidecars = sidecars(&navarch, &[Manner::Takes; 10]).await;
-    settled(&sidecars, "split", 10).await;
+    let sidecars = sidecars(&navarch, &[Reaction::Accept; 10]).await;
+    wait_for_mark(&sidecars, "split", 10).await;
 
-    // The mesh's own stages hold for objects that say nothing.
+    // The mesh-wide stages apply to objects without annotations.
     write(folder.path(), "first-mark", "");
-    settled(&sidecars, "first-mark", 10).await;
-    stands(&navarch, "complete", Value::is_null).await;
+    wait_for_mark(&sidecars, "first-mark", 10).await;
+    wait_for_rollout(&navarch, "complete", Value::is_null).await;
     write(
         folder.path(),
         "second-mark",
         "navarch.io/rollout-query: up > 0",
     );
 
-    let (stopped, _) = stands(&navarch, "stopped", |one| one["state"] == "stopped").await;
+    let (stopped, _) = wait_for_rollout(&navarch, "stopped", |one| one["state"] == "stopped").await;
     assert!(
         stopped["reason"]
             .as_str()
@@ -426,7 +448,7 @@ async fn a_failing_query_rolls_a_change_back() {
         "{stopped}"
     );
 
-    settled(&sidecars, "first-mark", 10).await;
+    wait_for_mark(&sidecars, "first-mark", 10).await;
     assert!(
         navarch.output().contains("stage=2") || navarch.output().contains("\"stage\":2"),
         "{}",

@@ -1,4 +1,4 @@
-//! What people see on a terminal, and what pipes get.
+//! The output of `navarch plan` on a terminal and in a pipe.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use navarch_testkit::skip::skip;
 
 use crate::{edited, sample};
 
-/// What a plan prints on a terminal, or in a pipe.
+/// The output of a plan on a terminal, or in a pipe.
 fn printed(on_terminal: bool, environment: &[(&str, &str)]) -> String {
     let change = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
     std::fs::write(
@@ -46,7 +46,7 @@ fn printed(on_terminal: bool, environment: &[(&str, &str)]) -> String {
 #[test]
 fn colours_are_for_terminals_and_no_color_takes_them_away() {
     if Command::new("script").arg("--version").output().is_err() {
-        return skip("there is no script (util-linux)");
+        return skip("`script` (util-linux) is not installed");
     }
 
     let green = "\u{1b}[32m      +  ";

@@ -1,5 +1,5 @@
-//! The trace of a change as an OpenTelemetry collector gets it. The collector reads the published
-//! messages, not those that Navarch writes.
+//! The trace of a change as an OpenTelemetry collector receives it. The collector decodes the
+//! published messages of `opentelemetry-proto`, not those of Navarch's encoder.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -27,14 +27,14 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status};
 
 use crate::live::sidecars;
-use crate::proxy::Manner;
+use crate::proxy::Reaction;
 use crate::{bookshop, edited};
 
-/// What a collector has got: requests with the header `x-key`.
+/// The requests that a collector received, with the header `x-key`.
 #[derive(Clone, Default)]
 struct ReceivedTraces(Arc<Mutex<Vec<(String, ExportTraceServiceRequest)>>>);
 
-/// A collector. It goes when dropped.
+/// A collector. It stops when dropped.
 struct Collector {
     got: ReceivedTraces,
     address: SocketAddr,
@@ -65,7 +65,7 @@ impl TraceService for ReceivedTraces {
 }
 
 impl Collector {
-    /// One of gRPC.
+    /// A collector with gRPC.
     async fn grpc() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let got = ReceivedTraces::default();
@@ -104,7 +104,7 @@ impl Collector {
         Self { got, address, task }
     }
 
-    /// The spans of the trace about an object of which this is so, once it is there.
+    /// The spans of the trace about an object that meets a condition, once it has arrived.
     async fn trace_of(&self, name: &str, is_it: impl Fn(&Span) -> bool) -> Vec<Span> {
         let root = || {
             self.spans()
@@ -128,7 +128,7 @@ impl Collector {
         scopes.flat_map(|scope| scope.spans.clone()).collect()
     }
 
-    /// What the first request says of the process, and its key.
+    /// The resource attributes in the first request, and its key.
     fn process(&self) -> (String, BTreeMap<String, String>) {
         let got = self.got.0.lock();
         let (key, request) = got.first().unwrap();
@@ -154,7 +154,7 @@ fn value(attribute: &KeyValue) -> String {
     }
 }
 
-/// An attribute of a span as text; nothing where it has none.
+/// An attribute of a span as text; empty without it.
 fn text(span: &Span, key: &str) -> String {
     span.attributes
         .iter()
@@ -163,7 +163,7 @@ fn text(span: &Span, key: &str) -> String {
         .unwrap_or_default()
 }
 
-/// A control plane on a copy of the sample mesh, with these variables.
+/// A control plane with a copy of the sample mesh and these environment variables.
 async fn start(variables: &[(&str, &str)]) -> (TempDir, Navarch) {
     let folder = bookshop();
     let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
@@ -173,7 +173,7 @@ async fn start(variables: &[(&str, &str)]) -> (TempDir, Navarch) {
     (folder, started.unwrap())
 }
 
-/// Changes the split of the reviews.
+/// Changes the weights of the reviews' routes.
 fn edit(folder: &TempDir, weight: u32) {
     let text = edited(
         "reviews-routing.yaml",
@@ -182,13 +182,13 @@ fn edit(folder: &TempDir, weight: u32) {
     std::fs::write(folder.path().join("reviews-routing.yaml"), text).unwrap();
 }
 
-/// Edits once two proxies have their routes, and gives the trace of it.
+/// Edits the mesh once two proxies have their routes, and returns the trace of the edit.
 async fn trace_of_an_edit(
     collector: &Collector,
     variables: &[(&str, &str)],
 ) -> (Vec<Span>, Navarch) {
     let (folder, navarch) = start(variables).await;
-    let proxies = sidecars(&navarch, &[Manner::Takes; 2]).await;
+    let proxies = sidecars(&navarch, &[Reaction::Accept; 2]).await;
     until("each has its routes", async || {
         proxies.iter().all(|sidecar| sidecar.routes_by("|v2|"))
     })
@@ -200,7 +200,7 @@ async fn trace_of_an_edit(
     (spans, navarch)
 }
 
-/// That a trace tells of the whole way of one edit, to both proxies.
+/// A trace covers the whole path of one edit, to both proxies.
 fn check(spans: &[Span]) {
     let named = |name: &str| {
         spans
@@ -283,7 +283,7 @@ fn check(spans: &[Span]) {
     );
 }
 
-/// Lines of the metrics that begin so.
+/// The lines of the metrics with this prefix.
 async fn metric(navarch: &Navarch, name: &str) -> Vec<String> {
     let metrics = navarch_testkit::client::get(navarch.monitoring, "navarch", "/metrics", &[])
         .await
@@ -382,8 +382,8 @@ async fn a_trace_has_the_proxys_rejection_message() {
     let proxies = sidecars(
         &navarch,
         &[
-            Manner::Takes,
-            Manner::Refuses("rejected-header", "no such header"),
+            Reaction::Accept,
+            Reaction::Reject("rejected-header", "no such header"),
         ],
     )
     .await;
@@ -436,7 +436,7 @@ async fn an_unavailable_trace_collector_loses_only_spans() {
     ];
 
     let (folder, navarch) = start(&variables).await;
-    let proxies = sidecars(&navarch, &[Manner::Takes; 2]).await;
+    let proxies = sidecars(&navarch, &[Reaction::Accept; 2]).await;
     until("each has its routes", async || {
         proxies.iter().all(|sidecar| sidecar.routes_by("|v2|"))
     })

@@ -1,5 +1,5 @@
-//! What navarch answers before, during and after changes of a mesh on a real node: a plan, a change
-//! in stages, one that Envoys refuse.
+//! Navarch's commands before, during and after changes of a mesh on a real node: a plan, a staged
+//! rollout, and a change that Envoys reject.
 
 use std::path::Path;
 
@@ -13,10 +13,10 @@ use crate::asked::{run_navarch, storefront};
 
 /// The sidecars of the bookshop.
 const SIDECARS: usize = 5;
-/// A filter that no Envoy has.
+/// A filter that Envoy does not have.
 const UNKNOWN: &str = "no.such.Filter";
 
-/// The VirtualService of the reviews, with this percentage for the new ones and annotations.
+/// The VirtualService of the reviews, with this weight for the new version, and annotations.
 fn reviews(mesh: &Mesh, new: u32, annotations: &Value) -> Result<Value> {
     let now = mesh
         .node
@@ -26,7 +26,7 @@ fn reviews(mesh: &Mesh, new: u32, annotations: &Value) -> Result<Value> {
     let split = rules
         .iter_mut()
         .find(|rule| rule["name"] == "split")
-        .context("the rule that splits")?;
+        .context("the VirtualService has two weights")?;
     (split["route"][0]["weight"], split["route"][1]["weight"]) = (json!(100 - new), json!(new));
     Ok(json!({
         "apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
@@ -35,11 +35,11 @@ fn reviews(mesh: &Mesh, new: u32, annotations: &Value) -> Result<Value> {
     }))
 }
 
-/// Each answer, with sidecars and a kubelet that are real.
+/// Runs each command with real sidecars and a real kubelet.
 pub(crate) async fn plan_rollout_why_and_quarantine_work_on_a_real_node(mesh: &Mesh) -> Result<()> {
     let folder = tempfile::tempdir()?;
     a_plan_shows_changed_routes_of_requests(mesh, folder.path())?;
-    a_change_goes_in_stages(mesh).await?;
+    a_change_is_rolled_out_in_stages(mesh).await?;
     why_lists_the_source_objects_of_a_route(mesh).await?;
     objects_rejected_by_envoys_are_quarantined(mesh).await?;
     all_is_packed(mesh, folder.path())
@@ -62,14 +62,14 @@ fn a_plan_shows_changed_routes_of_requests(mesh: &Mesh, folder: &Path) -> Result
         .get(pods::NAMESPACE, &["virtualservice", "reviews"])?;
     ensure!(
         *generation == now["metadata"]["generation"],
-        "nothing is applied: {way}"
+        "the plan changes no route: {way}"
     );
 
     Ok(())
 }
 
-/// kubectl waits for what `navarch rollout` says.
-async fn a_change_goes_in_stages(mesh: &Mesh) -> Result<()> {
+/// `kubectl wait` waits for the status of `navarch rollout`.
+async fn a_change_is_rolled_out_in_stages(mesh: &Mesh) -> Result<()> {
     let stages = json!({ "navarch.io/rollout": "50%,100%", "navarch.io/rollout-pause": "1s" });
     mesh.apply(&[reviews(mesh, 50, &stages)?])?;
     let object = ["vs", "reviews", "-n", pods::NAMESPACE];
@@ -110,7 +110,7 @@ async fn why_lists_the_source_objects_of_a_route(mesh: &Mesh) -> Result<()> {
         "{why}"
     );
     until(
-        "the last push of the pod is taken, and has its cause",
+        "the last push of the pod is acknowledged, with its cause",
         async || {
             run_navarch(mesh, &["why", "push", &pod]).is_ok_and(|(why, _)| {
                 let of_rule = |push: &&Value| {
@@ -131,7 +131,7 @@ async fn why_lists_the_source_objects_of_a_route(mesh: &Mesh) -> Result<()> {
     Ok(())
 }
 
-/// The object says itself what Envoys said of it, by a condition and an Event, and the rest flows.
+/// The object's status and an Event contain Envoy's error, and other changes still reach proxies.
 async fn objects_rejected_by_envoys_are_quarantined(mesh: &Mesh) -> Result<()> {
     let filter = json!({
         "@type": "type.googleapis.com/xds.type.v3.TypedStruct", "type_url": format!("type.googleapis.com/{UNKNOWN}"), "value": {},
@@ -193,7 +193,7 @@ async fn objects_rejected_by_envoys_are_quarantined(mesh: &Mesh) -> Result<()> {
         ],
     )?;
 
-    ensure!(code == 0, "the rest flows: {applied}");
+    ensure!(code == 0, "other objects are still applied: {applied}");
     mesh.apply(&[reviews(mesh, 10, &json!({ "navarch.io/rollout": "off" }))?])?;
     mesh.node
         .kubectl(&[&namespaced[..], &["delete", "envoyfilter", "refused"]].concat())

@@ -1,5 +1,4 @@
-//! Commands that ask the control plane, as somebody types them who has a kubeconfig and nothing
-//! else.
+//! Commands against the control plane, as users run them who have a kubeconfig and no address.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -13,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::program;
 
-/// A command with a kubeconfig in the environment, and no home.
+/// A command with a kubeconfig in the environment, and no home directory.
 fn command(program: &Path, kubeconfig: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
     command
@@ -25,31 +24,31 @@ fn command(program: &Path, kubeconfig: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// What navarch answers as JSON, with its exit code.
+/// The JSON output of navarch, with its exit code.
 pub(crate) fn run_navarch(mesh: &Mesh, arguments: &[&str]) -> Result<(Value, i32)> {
     let all = [arguments, &["-o", "json"]].concat();
     read(&command(&program("navarch"), &mesh.node.kubeconfig(), &all).output()?)
 }
 
-/// An answer in JSON with the exit code.
+/// The JSON in a command's output, with its exit code.
 fn read(output: &Output) -> Result<(Value, i32)> {
     let stderr = String::from_utf8_lossy(&output.stderr);
     let value = serde_json::from_slice(&output.stdout).with_context(|| stderr.into_owned())?;
     Ok((value, output.status.code().unwrap_or(-1)))
 }
 
-/// The name of the first pod that a selector finds.
+/// The name of the first pod that matches a selector.
 pub(crate) fn pod_of(mesh: &Mesh, namespace: &str, selector: &str) -> Result<String> {
     let list = mesh
         .node
         .get(namespace, &["pods", "--selector", selector])?;
     let name = list["items"][0]["metadata"]["name"]
         .as_str()
-        .with_context(|| format!("no pod of {selector}"))?;
+        .with_context(|| format!("no pod matches {selector}"))?;
     Ok(name.to_owned())
 }
 
-/// The storefront's pod, as commands name it.
+/// The storefront's pod in the form that commands accept.
 pub(crate) fn storefront(mesh: &Mesh) -> Result<String> {
     Ok(format!(
         "{}.{}",
@@ -58,7 +57,7 @@ pub(crate) fn storefront(mesh: &Mesh) -> Result<String> {
     ))
 }
 
-/// What navarch says where it fails.
+/// The error of a navarch command that must fail.
 fn refused(kubeconfig: &Path, arguments: &[&str]) -> Result<String> {
     let output = command(&program("navarch"), kubeconfig, arguments).output()?;
     ensure!(
@@ -68,18 +67,18 @@ fn refused(kubeconfig: &Path, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Without an address, commands find the control plane by the kubeconfig and reach it by
-/// port-forward, also as a plugin of kubectl.
+/// Without an address, commands find the control plane through the kubeconfig and reach it by
+/// port-forward, also as a kubectl plugin.
 pub(crate) async fn commands_find_the_control_plane_by_the_kubeconfig(mesh: &Mesh) -> Result<()> {
     let (health, _) = run_navarch(mesh, &["doctor"])?;
     let address = health[0]["address"].as_str().context("an address")?;
     ensure!(
         address.starts_with("istiod-") && address.ends_with(".istio-system"),
-        "a pod answers: {health}"
+        "the doctor reaches a pod: {health}"
     );
     ensure!(
         health[0]["health"].is_object(),
-        "it says how it is: {health}"
+        "the doctor reports its health: {health}"
     );
 
     let kube = cluster::programs()?;
@@ -150,7 +149,7 @@ pub(crate) async fn commands_find_the_control_plane_by_the_kubeconfig(mesh: &Mes
     errors_of_commands_name_the_missing_permission_or_pod(mesh, folder.path())
 }
 
-/// The error for what is missing says what to do next: rights, pods, the API server.
+/// Errors name the next step for the missing part: rights, pods, the API server.
 fn errors_of_commands_name_the_missing_permission_or_pod(mesh: &Mesh, folder: &Path) -> Result<()> {
     let kubeconfig = mesh.node.kubeconfig();
     let error = refused(&kubeconfig, &["doctor", "--istioNamespace", "default"])?;
@@ -210,7 +209,7 @@ fn errors_of_commands_name_the_missing_permission_or_pod(mesh: &Mesh, folder: &P
     Ok(())
 }
 
-/// A kubeconfig for a new service account of the control plane's namespace.
+/// A kubeconfig for a new service account in the control plane's namespace.
 fn kubeconfig_of(mesh: &Mesh, folder: &Path, account: &str) -> Result<PathBuf> {
     let namespace = ["--namespace", mesh::NAMESPACE];
     mesh.node
@@ -228,7 +227,7 @@ fn kubeconfig_of(mesh: &Mesh, folder: &Path, account: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// With two replicas `applied` asks both: each knows its own proxies.
+/// With two replicas `applied` queries both: each has only its own proxies.
 pub(crate) fn applied_queries_every_replica(mesh: &Mesh) -> Result<()> {
     let arguments = [
         "applied",
@@ -241,6 +240,6 @@ pub(crate) fn applied_queries_every_replica(mesh: &Mesh) -> Result<()> {
     ];
     let (applied, code) = run_navarch(mesh, &arguments)?;
     let replicas = applied["replicas"].as_array().context("replicas")?;
-    ensure!(code == 0 && replicas.len() == 2, "both answer: {applied}");
+    ensure!(code == 0 && replicas.len() == 2, "both respond: {applied}");
     Ok(())
 }

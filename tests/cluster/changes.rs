@@ -1,5 +1,5 @@
-//! Changes of the mesh under traffic: pods come and go, the control plane does, the API server
-//! does. Nothing is lost.
+//! Changes of the mesh under traffic: pods, the control plane and the API server are restarted. No
+//! request may fail.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use crate::traffic::{all_see, split};
 use crate::watched::Watched;
 use crate::{root, seconds};
 
-/// How long clients are watched after a change that is over.
+/// How long clients keep counting after a change.
 pub(crate) const AFTER: Duration = Duration::from_secs(2);
-/// The control plane that proxies ask by default.
+/// The default control plane of proxies.
 const USUAL: &str = "istiod.istio-system.svc:15012";
 /// The namespaces whose pods carry the traffic.
 const SERVING: [&str; 2] = [pods::NAMESPACE, pods::GATEWAY];
 
-/// Waits until all Deployments of a namespace are rolled out and no pod of it is about to end.
+/// Waits until all Deployments of a namespace are rolled out and none of its pods is terminating.
 pub(crate) async fn settled(mesh: &Mesh, namespace: &str) -> Result<()> {
     mesh.rolled_out(namespace)?;
     wait::until(&format!("no pod of {namespace} ends any more"), || async {
@@ -35,14 +35,14 @@ pub(crate) async fn settled(mesh: &Mesh, namespace: &str) -> Result<()> {
     Ok(())
 }
 
-/// Starts the pods of some Deployments anew, one after the other as their strategy has it.
+/// Restarts the pods of some Deployments by a rolling update.
 pub(crate) async fn restart(mesh: &Mesh, namespace: &str, deployments: &[&str]) -> Result<()> {
     let arguments = ["--namespace", namespace, "rollout", "restart", "deployment"];
     mesh.node.kubectl(&[&arguments[..], deployments].concat())?;
     settled(mesh, namespace).await
 }
 
-/// All pods of the bookshop and of the gateway are replaced.
+/// Replaces all pods of the bookshop and of the gateway.
 pub(crate) async fn rolling_restart(mesh: &Mesh, watched: &mut Watched) -> Result<()> {
     for namespace in SERVING {
         restart(mesh, namespace, &[]).await?;
@@ -50,7 +50,7 @@ pub(crate) async fn rolling_restart(mesh: &Mesh, watched: &mut Watched) -> Resul
     watched.count_lost("rolling restart", seconds(2)).await
 }
 
-/// A Deployment goes from one pod to five and back.
+/// Scales a Deployment from one pod to five and back.
 pub(crate) async fn scale_up_and_down(mesh: &Mesh, watched: &mut Watched) -> Result<()> {
     for replicas in ["1", "5", "1"] {
         let replicas = format!("--replicas={replicas}");
@@ -66,8 +66,8 @@ pub(crate) async fn scale_up_and_down(mesh: &Mesh, watched: &mut Watched) -> Res
     watched.count_lost("scaled 1, 5, 1", seconds(2)).await
 }
 
-/// The replica that leads, by the lock of the namespaces' roots: a ConfigMap, as istiod has it, or
-/// a Lease.
+/// The leading replica, read from the lock for the namespaces' roots: a ConfigMap, as with istiod,
+/// or a Lease.
 fn leader(mesh: &Mesh) -> Result<String> {
     let lock = |kind| {
         mesh.node.get(
@@ -80,7 +80,7 @@ fn leader(mesh: &Mesh) -> Result<String> {
             let record =
                 lock["metadata"]["annotations"]["control-plane.alpha.kubernetes.io/leader"]
                     .as_str();
-            serde_json::from_str::<Value>(record.context("no record of who leads")?)?["holderIdentity"].clone()
+            serde_json::from_str::<Value>(record.context("the lock has no leader record")?)?["holderIdentity"].clone()
         }
         Err(_) => lock("lease")?["spec"]["holderIdentity"].clone(),
     };
@@ -88,7 +88,7 @@ fn leader(mesh: &Mesh) -> Result<String> {
     Ok(holder.context("nobody leads")?.to_owned())
 }
 
-/// Of two replicas the one that leads is killed; gives its name. The other one serves at once.
+/// Kills the leading replica of two, and returns its name. The other one must serve at once.
 pub(crate) async fn a_leader_is_killed(mesh: &Mesh, watched: &mut Watched) -> Result<String> {
     mesh.install("navarch", &["replicaCount=2"])?;
     let before = leader(mesh)?;
@@ -101,7 +101,7 @@ pub(crate) async fn a_leader_is_killed(mesh: &Mesh, watched: &mut Watched) -> Re
         "--grace-period=0",
         "--force",
     ])?;
-    // Its webhook is asked until the API server knows that it is gone.
+    // The API server may still call the killed replica's webhook, so repeat the change.
     wait::until("the change is taken", || async { split(mesh, 100).is_ok() }).await;
     all_see(mesh, "v2").await?;
     mesh.rolled_out(mesh::NAMESPACE)?;
@@ -109,8 +109,7 @@ pub(crate) async fn a_leader_is_killed(mesh: &Mesh, watched: &mut Watched) -> Re
     Ok(before)
 }
 
-/// Another replica leads than the one that was killed: the lock has run out, of which nobody else
-/// knows.
+/// Waits until another replica than the killed one leads: that takes until the lock expires.
 pub(crate) async fn another_leads(mesh: &Mesh, before: &str) {
     wait::until("another replica leads", || async {
         leader(mesh).is_ok_and(|now| now != before)
@@ -118,7 +117,7 @@ pub(crate) async fn another_leads(mesh: &Mesh, before: &str) {
     .await;
 }
 
-/// How often containers of the control plane have started again.
+/// The number of restarts of the control plane's containers.
 fn restarts(mesh: &Mesh) -> Result<u64> {
     let list = mesh
         .node
@@ -133,8 +132,8 @@ fn restarts(mesh: &Mesh) -> Result<u64> {
         .sum())
 }
 
-/// The API server is killed and comes back. The control plane goes on with what it knows, and then
-/// with what is new.
+/// The API server is killed and restarted. Meanwhile the control plane serves its last state; then
+/// it reads new changes.
 pub(crate) async fn the_api_server_is_away(mesh: &Mesh, watched: &mut Watched) -> Result<()> {
     mesh.node.kill("apiserver")?;
     wait::until("the API server is away", || async {
@@ -144,7 +143,7 @@ pub(crate) async fn the_api_server_is_away(mesh: &Mesh, watched: &mut Watched) -
     watched.count_lost("API server away", seconds(10)).await?;
     ensure!(
         mesh.node.kubectl(&["get", "namespaces"]).is_err(),
-        "the API server is away still"
+        "the API server is still down"
     );
 
     mesh.node.restart("apiserver")?;
@@ -154,19 +153,19 @@ pub(crate) async fn the_api_server_is_away(mesh: &Mesh, watched: &mut Watched) -
     .await;
     split(mesh, 0)?;
     all_see(mesh, "v1").await?;
-    ensure!(restarts(mesh)? == 0, "the control plane stayed");
+    ensure!(restarts(mesh)? == 0, "the control plane was not restarted");
 
     watched.count_lost("API server back", AFTER).await
 }
 
-/// The image of the sidecar of the first pod that a selector finds.
+/// The sidecar image of the first pod that matches a selector.
 fn sidecar(mesh: &Mesh, selector: &str) -> Result<Value> {
     let list = mesh
         .node
         .get(pods::NAMESPACE, &["pods", "--selector", selector])?;
     let containers = list["items"][0]["spec"]["initContainers"]
         .as_array()
-        .context("a pod with a sidecar")?;
+        .context("no pod with a sidecar")?;
     containers
         .iter()
         .find(|container| container["name"] == "istio-proxy")
@@ -174,7 +173,7 @@ fn sidecar(mesh: &Mesh, selector: &str) -> Result<Value> {
         .context("a sidecar")
 }
 
-/// `helm upgrade` to images of another tag; then pods are started anew with the new proxy.
+/// `helm upgrade` to images with another tag; then pods are restarted with the new proxy.
 pub(crate) async fn an_upgrade(mesh: &Mesh, watched: &mut Watched) -> Result<()> {
     for image in ["localhost/navarch", "localhost/navarch-proxy"] {
         mesh.node
@@ -201,8 +200,7 @@ pub(crate) async fn an_upgrade(mesh: &Mesh, watched: &mut Watched) -> Result<()>
     watched.count_lost("new sidecars", AFTER).await
 }
 
-/// The control plane that the sidecar of the catalog is told to ask; nothing is told where it is
-/// the usual one.
+/// The control plane address of the catalog's sidecar; empty if it is the default.
 fn asks(mesh: &Mesh) -> Result<String> {
     let proxy = sidecar(mesh, "app=catalog")?;
     let env = proxy["env"].as_array().context("variables")?;
@@ -217,7 +215,7 @@ fn asks(mesh: &Mesh) -> Result<String> {
         .to_owned())
 }
 
-/// Sets labels of the bookshop's namespace, and starts the catalog anew under them.
+/// Sets labels of the bookshop's namespace, and restarts the catalog.
 async fn relabel(mesh: &Mesh, labels: [&str; 2]) -> Result<()> {
     let arguments = [
         "label",
@@ -231,8 +229,8 @@ async fn relabel(mesh: &Mesh, labels: [&str; 2]) -> Result<()> {
     restart(mesh, pods::NAMESPACE, &["catalog-v1"]).await
 }
 
-/// A second control plane by revision takes pods over, by its name and by a tag, and gives them
-/// back.
+/// A second revision of the control plane takes over pods, first by its name, then by a tag, and
+/// gives them back.
 pub(crate) async fn a_canary_by_revision_and_tag(mesh: &Mesh, watched: &mut Watched) -> Result<()> {
     mesh.install(
         "navarch-canary",
@@ -252,7 +250,7 @@ pub(crate) async fn a_canary_by_revision_and_tag(mesh: &Mesh, watched: &mut Watc
         let address = asks(mesh)?;
         ensure!(
             address == wanted,
-            "{labels:?}: {address} is asked and not {wanted}"
+            "{labels:?}: the sidecar connects to {address} instead of {wanted}"
         );
         tags::a_tag_is_listed(mesh, labels == by_tag)?;
         watched
@@ -266,8 +264,8 @@ pub(crate) async fn a_canary_by_revision_and_tag(mesh: &Mesh, watched: &mut Watc
     watched.count_lost("canary gone", AFTER).await
 }
 
-/// The node ends with everything on it and comes back. What ran runs again, and from then on
-/// nothing is lost.
+/// The node is stopped with everything on it, and started again. All pods must come back, and from
+/// then on no request may fail.
 pub(crate) async fn the_node_is_started_again(
     mesh: &mut Mesh,
     watched: &mut Watched,
@@ -285,7 +283,7 @@ pub(crate) async fn the_node_is_started_again(
         .await?;
     split(mesh, 100)?;
     all_see(mesh, "v2").await?;
-    // Once more in full, with what the node has kept.
+    // Apply everything again: the node kept its state.
     mesh.bookshop(root())?;
     watched.count_lost("applied again", AFTER).await
 }

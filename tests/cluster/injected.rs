@@ -1,11 +1,11 @@
-//! What the kubelet makes of injected pods.
+//! Injected pods as the kubelet runs them.
 
 use anyhow::{Context, Result, ensure};
 use navarch_testkit::bookshop::pods;
 use navarch_testkit::mesh::Mesh;
 use serde_json::{Value, json};
 
-/// The containers of a list that have a name.
+/// The containers with a name in a list.
 fn named<'a>(pod: &'a Value, list: &str, name: &str) -> Option<&'a Value> {
     pod["spec"][list]
         .as_array()?
@@ -13,8 +13,7 @@ fn named<'a>(pod: &'a Value, list: &str, name: &str) -> Option<&'a Value> {
         .find(|container| container["name"] == name)
 }
 
-/// Pods are injected with native sidecars, and ready by probes that go through the agent; exec and
-/// logs work.
+/// Pods have native sidecars, probes go through the agent, and exec and logs work.
 pub(crate) fn pods_are_as_a_kubelet_runs_them(mesh: &Mesh) -> Result<()> {
     let list = mesh.node.get(pods::NAMESPACE, &["pods"])?;
     let list = list["items"].as_array().context("a list")?;
@@ -28,13 +27,13 @@ pub(crate) fn pods_are_as_a_kubelet_runs_them(mesh: &Mesh) -> Result<()> {
         let name = &pod["metadata"]["name"];
         ensure!(
             named(pod, "initContainers", "istio-init").is_some(),
-            "{name}: nothing captures its traffic"
+            "{name}: its traffic is not captured"
         );
         let proxy = named(pod, "initContainers", "istio-proxy")
             .with_context(|| format!("{name}: no native sidecar"))?;
         ensure!(
             proxy["restartPolicy"] == "Always",
-            "{name}: the sidecar is one that pods wait for: {proxy}"
+            "{name}: the sidecar is not a native one: {proxy}"
         );
 
         ensure!(
@@ -52,7 +51,7 @@ pub(crate) fn pods_are_as_a_kubelet_runs_them(mesh: &Mesh) -> Result<()> {
             let http_get = &app[probe]["httpGet"];
             ensure!(
                 http_get["path"] == path && http_get["port"] == 15020,
-                "{name}: {probe} is not the agent's: {http_get}"
+                "{name}: {probe} does not go to the agent: {http_get}"
             );
         }
 
@@ -60,7 +59,7 @@ pub(crate) fn pods_are_as_a_kubelet_runs_them(mesh: &Mesh) -> Result<()> {
             for status in pod["status"][list].as_array().context("statuses")? {
                 ensure!(
                     status["restartCount"] == 0,
-                    "{name}: a container started again: {status}"
+                    "{name}: a container was restarted: {status}"
                 );
             }
         }
@@ -101,7 +100,7 @@ pub(crate) fn pods_are_as_a_kubelet_runs_them(mesh: &Mesh) -> Result<()> {
     Ok(())
 }
 
-/// A Job in the mesh is complete when its work is done: its sidecar is told to end then.
+/// A Job in the mesh completes: the kubelet stops its native sidecar after the application exits.
 pub(crate) fn a_job_ends_although_it_has_a_sidecar(mesh: &Mesh) -> Result<()> {
     let container = json!({
         "name": "app",
@@ -130,7 +129,7 @@ pub(crate) fn a_job_ends_although_it_has_a_sidecar(mesh: &Mesh) -> Result<()> {
     let output = kubectl(&["logs", "job/reader", "--container=app"])?;
     ensure!(
         output.contains("\"catalog: catalog\":20"),
-        "20 answers were wanted: {output}"
+        "expected 20 responses: {output}"
     );
     kubectl(&["delete", "job", "reader"])?;
 

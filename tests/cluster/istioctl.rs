@@ -1,5 +1,4 @@
-//! istioctl with Navarch in istiod's place: what people type to see what their mesh does, and what
-//! it tells them.
+//! istioctl with Navarch in istiod's place: the commands that users run to inspect their mesh.
 
 #[path = "istioctl/analysis.rs"]
 mod analysis;
@@ -23,26 +22,25 @@ use serde_json::{Value, json};
 
 use crate::asked::{pod_of, storefront};
 
-/// The proxies of the bookshop, and its gateway.
+/// The proxies of the bookshop, with its gateway.
 const PROXIES: usize = 6;
-/// What an Envoy and its agent ask for.
+/// The subscriptions of an Envoy and its agent.
 const TYPES: [&str; 2] = ["5", "(CDS,LDS,EDS,RDS,PCDS)"];
 
-/// istioctl on a mesh.
+/// istioctl with a mesh.
 struct Tool<'a> {
     program: Istioctl,
     mesh: &'a Mesh,
     kubeconfig: PathBuf,
     /// The control plane's pod.
     istiod: String,
-    /// What the control plane's program says that it is: version and commit.
+    /// Version and commit of the control plane's program.
     version: String,
-    /// A pod of the mesh, as istioctl names it.
+    /// A pod of the mesh in istioctl's form.
     pod: String,
 }
 
-/// Everything that istioctl asks of a control plane, its proxies and the cluster is answered as
-/// istiod's is.
+/// All commands that query a control plane, its proxies or the cluster work as with istiod.
 pub(crate) async fn istioctl_sees_an_istiod(mesh: &Mesh) -> Result<()> {
     let Some(program) = istioctl() else {
         skip_test(NO_ISTIOCTL);
@@ -67,7 +65,7 @@ pub(crate) async fn istioctl_sees_an_istiod(mesh: &Mesh) -> Result<()> {
         pod,
     };
 
-    // A proxy or a tool that has just gone may still be counted.
+    // A proxy or tool that has just disconnected may still be counted.
     until("all proxies and no others are connected", || async {
         let version = tool
             .program
@@ -92,7 +90,7 @@ pub(crate) async fn istioctl_sees_an_istiod(mesh: &Mesh) -> Result<()> {
     report::all_pages_are_collected(&tool)
 }
 
-/// `x internal-debug --all` tells the answers of two replicas apart.
+/// `x internal-debug --all` lists the responses of two replicas separately.
 pub(crate) fn every_replica_answers(mesh: &Mesh) -> Result<()> {
     let Some(program) = istioctl() else {
         return Ok(());
@@ -106,19 +104,18 @@ pub(crate) fn every_replica_answers(mesh: &Mesh) -> Result<()> {
         replicas
             .as_object()
             .is_some_and(|replicas| replicas.len() == 2),
-        "both answer: {shown}"
+        "both respond: {shown}"
     );
     Ok(())
 }
 
 impl Tool<'_> {
-    /// What a command prints.
+    /// Runs a command and returns its output.
     fn run(&self, words: &[&str]) -> Result<String> {
         self.program.run(&self.kubeconfig, words)
     }
 
-    /// Fails unless what a command prints has all of these lines, without regard to the spaces in
-    /// them.
+    /// Fails unless the output of a command has all of these lines, ignoring spaces.
     fn shows(&self, words: &[&str], wanted: &[&str]) -> Result<String> {
         let shown = self.run(words)?;
         let lines: Vec<String> = shown
@@ -178,7 +175,7 @@ impl Tool<'_> {
         let replicas: Value = serde_json::from_str(&debug).with_context(|| debug.clone())?;
         ensure!(
             replicas[&self.istiod].is_array(),
-            "each replica answers: {debug}"
+            "each replica responds: {debug}"
         );
 
         let clusters = self.run(&["remote-clusters"])?;
@@ -274,13 +271,13 @@ impl Tool<'_> {
         let debug = log(&["--level", "http:debug"])?;
         ensure!(debug.contains("http: debug"), "{debug}");
 
-        // What it was is in the values of the injector.
+        // The initial level is in the values of the injector.
         let reset = log(&["--reset"])?;
         ensure!(reset.contains("http: warning"), "{reset}");
         Ok(())
     }
 
-    /// `proxy-config all`, whose rows begin with their kind, and `proxy-config ecds`.
+    /// `proxy-config all`, whose rows begin with the resource type, and `proxy-config ecds`.
     fn all_the_configuration_of_a_proxy(&self) -> Result<()> {
         let all = self.run(&["proxy-config", "all", &self.pod])?;
         let names: Vec<&str> = all
@@ -305,7 +302,7 @@ impl Tool<'_> {
             );
         }
 
-        // Envoy has no such section before it was told of an extension.
+        // Envoy has this section only after it has received an extension.
         let shown = self
             .program
             .on(&self.kubeconfig, &["proxy-config", "ecds", &self.pod])?
@@ -319,7 +316,7 @@ impl Tool<'_> {
         Ok(())
     }
 
-    /// `x describe`: what holds for a pod and for a Service.
+    /// `x describe` for a pod and for a Service.
     fn a_pod_and_its_services(&self) -> Result<()> {
         let namespace = ["--namespace", pods::NAMESPACE];
         let reviews = pod_of(self.mesh, pods::NAMESPACE, "app=reviews,version=v1")?;
@@ -414,7 +411,7 @@ impl Tool<'_> {
         Ok(())
     }
 
-    /// `admin log`, by ControlZ.
+    /// `admin log`, through ControlZ.
     fn the_levels_of_the_log(&self) -> Result<()> {
         let log = |arguments: &[&str]| self.run(&[&["admin", "log"], arguments].concat());
         let level = |scope: &str| -> Result<String> {
@@ -461,15 +458,15 @@ impl Tool<'_> {
 
         ensure!(
             !unknown.status.success(),
-            "there is no such scope: {unknown:?}"
+            "the scope does not exist: {unknown:?}"
         );
 
         Ok(())
     }
 }
 
-/// How many proxies a page of their states lists; tools that ask are among them, and have no
-/// clusters.
+/// The number of proxies on a page of proxy states. Tools that are connected have no clusters, and
+/// are not counted.
 fn count_proxies(page: &Value) -> usize {
     page.as_array()
         .into_iter()
@@ -478,7 +475,7 @@ fn count_proxies(page: &Value) -> usize {
         .count()
 }
 
-/// Whether a route is told to be of the VirtualService of the reviews.
+/// Whether a route names the VirtualService of the reviews.
 fn has_virtual_service(line: &str) -> bool {
     line.trim_end()
         .ends_with(&format!("reviews.{}", pods::NAMESPACE))

@@ -1,5 +1,5 @@
-//! Who holds the locks of controllers, as the API server tells it: one at a time, in whichever
-//! form.
+//! The holders of the controllers' locks, as the API server stores them: at most one per lock, as
+//! Lease or ConfigMap.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,33 +18,33 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-/// The annotation of ConfigMaps that are locks.
+/// The annotation of ConfigMaps that are leader election locks.
 const RECORD: &str = "control-plane.alpha.kubernetes.io/leader";
 
-/// What a lock says.
+/// The content of a lock.
 #[derive(Clone, Debug, PartialEq)]
 struct Held {
-    /// Empty where it was given back.
+    /// Empty if the lock was released.
     holder: String,
     /// When the holder took it.
     since: Timestamp,
-    /// When it runs out unless it is renewed.
+    /// When it expires unless it is renewed.
     until: Timestamp,
 }
 
-/// What was seen of all locks.
+/// The observed history of all locks.
 #[derive(Debug, Default)]
 struct Seen {
     /// By name and form.
     locks: BTreeMap<(String, &'static str), Held>,
-    /// Who took which lock over from whom.
+    /// Changes of holders.
     changes: Vec<String>,
-    /// Where two held one lock.
+    /// Locks with two holders at once.
     faults: Vec<String>,
 }
 
 impl Seen {
-    /// Takes a new version of a lock.
+    /// Adds a new version of a lock.
     fn take(&mut self, name: &str, form: &'static str, now: Timestamp, held: &Held) {
         let before = self.locks.insert((name.to_owned(), form), held.clone());
         if held.holder.is_empty() {
@@ -78,7 +78,7 @@ impl Seen {
     }
 }
 
-/// What a Lease or a ConfigMap says of who holds it; nothing where it is no lock.
+/// The content of a Lease or a ConfigMap; `None` if it is not a lock.
 fn read(object: &DynamicObject, form: &str) -> Option<Held> {
     let record: Value = match form {
         "Lease" => object.data.get("spec")?.clone(),
@@ -102,10 +102,10 @@ fn read(object: &DynamicObject, form: &str) -> Option<Held> {
     })
 }
 
-/// A watch of all locks, from its start on.
+/// A watch of all locks.
 pub(crate) struct Locks {
     seen: Arc<Mutex<Seen>>,
-    /// End when dropped.
+    /// Dropping the tasks ends the watches.
     _watches: JoinSet<()>,
 }
 
@@ -152,7 +152,7 @@ impl Locks {
         })
     }
 
-    /// The locks that are held by a pod whose name begins so.
+    /// The locks held by pods with this name prefix.
     pub(crate) fn of(&self, pod: &str) -> Vec<String> {
         let seen = self.seen.lock();
         let held = seen
@@ -163,7 +163,7 @@ impl Locks {
             .collect()
     }
 
-    /// Who took locks over; fails where two held one.
+    /// The changes of holders; fails if a lock had two holders.
     pub(crate) fn verdict(&self) -> Result<Vec<String>> {
         let seen = self.seen.lock();
         ensure!(seen.faults.is_empty(), "{}", seen.faults.join("\n"));
@@ -204,7 +204,7 @@ fn two_holders_of_one_lock_are_detected() {
     assert_eq!(
         faults(&[("Lease", held("a", -90, -60)), ("Lease", held("b", 0, 9))]),
         0,
-        "it had run out"
+        "the lock had expired"
     );
     assert_eq!(
         faults(&[("Lease", held("a", -9, 9)), ("Lease", held("b", 0, 9))]),

@@ -1,8 +1,8 @@
-//! Istio's own chart with istiod, of which the image alone is swapped for Navarch's and back, under
+//! Istio's own chart with istiod, whose image alone is replaced by Navarch's and back, under
 //! traffic.
 //!
-//! The sidecars are stock Envoys, so Istio's own filters are off: by variables and values that both
-//! control planes obey.
+//! The sidecars are stock Envoys, so Istio's own filters are disabled by settings that both control
+//! planes support.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -26,11 +26,11 @@ use crate::{program, root};
 const ISTIOD: &str = "localhost/pilot:test";
 const NAVARCH: &str = "localhost/navarch:test";
 
-/// istiod and its charts, as `scripts/istiod` makes them.
+/// The directory with istiod and its charts, as `scripts/istiod` builds them.
 pub(crate) struct Istiod(PathBuf);
 
 impl Istiod {
-    /// Where `NAVARCH_ISTIOD` says, or among the tools.
+    /// From `NAVARCH_ISTIOD`, or from the tools' directory.
     pub(crate) fn find() -> Option<Self> {
         navarch_testkit::istio::istiod().map(Self)
     }
@@ -40,7 +40,7 @@ impl Istiod {
         self.0.join("charts").join(name)
     }
 
-    /// The image of it, as Istio's own starts it.
+    /// Builds its image with the entry point of Istio's own.
     fn image(&self, out: &Path) -> Result<PathBuf> {
         let files = out.join("pilot");
         let archive = out.join("pilot.tar");
@@ -135,7 +135,7 @@ fn certificates(mesh: &Mesh) -> Result<BTreeMap<String, BTreeSet<String>>> {
     Ok(serials)
 }
 
-/// The objects that hold the mesh's root.
+/// The objects that contain the mesh's root.
 fn root_of_trust(mesh: &Mesh) -> Result<[Value; 3]> {
     let key = mesh
         .node
@@ -151,7 +151,7 @@ fn root_of_trust(mesh: &Mesh) -> Result<[Value; 3]> {
     Ok([key["data"].clone(), map["data"].clone(), hook])
 }
 
-/// The pod of the control plane, of which there is one.
+/// The only pod of the control plane, and its image.
 fn control_plane(mesh: &Mesh) -> Result<(String, String)> {
     let list = mesh
         .node
@@ -167,7 +167,7 @@ fn control_plane(mesh: &Mesh) -> Result<(String, String)> {
     ))
 }
 
-/// A mesh of which the control plane is swapped.
+/// A mesh whose control plane is replaced.
 struct Swapped<'a> {
     istiod: &'a Istiod,
     mesh: Mesh,
@@ -177,8 +177,8 @@ struct Swapped<'a> {
 }
 
 impl Swapped<'_> {
-    /// Swaps the image. The proxies stay, with their certificates; what is edited afterwards
-    /// reaches them, and new pods come up.
+    /// Replaces the image. The proxies keep running with their certificates; later edits reach
+    /// them, and new pods start.
     async fn swap(
         &mut self,
         image: &str,
@@ -190,7 +190,7 @@ impl Swapped<'_> {
         self.istiod.install(&self.mesh, image)?;
         settled(&self.mesh, mesh::NAMESPACE).await?;
         let (pod, runs) = control_plane(&self.mesh)?;
-        ensure!(runs == image, "{pod} runs {runs}");
+        ensure!(runs == image, "{pod} runs {runs} instead of {image}");
         self.watched
             .count_lost(&format!("swapped for {image}"), AFTER)
             .await?;
@@ -203,10 +203,10 @@ impl Swapped<'_> {
         let after = certificates(&self.mesh)?;
         ensure!(
             before == after,
-            "certificates were issued anew: {before:?} became {after:?}"
+            "certificates were issued again: {before:?} became {after:?}"
         );
 
-        ensure!(trust == root_of_trust(&self.mesh)?, "the root is another");
+        ensure!(trust == root_of_trust(&self.mesh)?, "the root has changed");
         restart(&self.mesh, pods::NAMESPACE, &[restarted]).await?;
         self.watched
             .count_lost(&format!("{restarted} anew under {image}"), AFTER)

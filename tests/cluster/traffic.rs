@@ -1,4 +1,4 @@
-//! What requests meet: routes, faults, policies, and who can read along.
+//! Requests through the mesh: routes, faults, policies, encryption.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::Ipv4Addr;
@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 
 use crate::program;
 
-/// What is never to be seen on the wire.
+/// Sent in requests; must never be visible on the wire.
 const SECRET: &str = "the-word-that-nobody-may-read";
 
-/// Moves the gateway's readers: this percentage sees the new reviews.
+/// Splits the gateway's traffic: this percentage goes to the new reviews.
 pub(crate) fn split(mesh: &Mesh, new: u32) -> Result<()> {
     let mut routes = mesh
         .node
@@ -38,7 +38,7 @@ pub(crate) fn split(mesh: &Mesh, new: u32) -> Result<()> {
     mesh.node.kubectl(&arguments).map(drop)
 }
 
-/// Waits until all readers at the gateway see this version of the reviews.
+/// Waits until all requests at the gateway reach this version of the reviews.
 pub(crate) async fn all_see(mesh: &Mesh, version: &str) -> Result<()> {
     let gateway = mesh.service(pods::GATEWAY, pods::GATEWAY, 80)?;
     let expected = format!("reviews {version}");
@@ -50,7 +50,7 @@ pub(crate) async fn all_see(mesh: &Mesh, version: &str) -> Result<()> {
     Ok(())
 }
 
-/// Hosts, paths and weights of the gateway's VirtualService; an edit of the weights.
+/// Hosts, paths and weights of the gateway's VirtualService, and an edit of the weights.
 pub(crate) async fn the_shop_is_reached_through_the_gateway(mesh: &Mesh) -> Result<()> {
     let gateway = mesh.service(pods::GATEWAY, pods::GATEWAY, 80)?;
     let reviews = bookshop::ask(gateway, pods::HOST, "/reviews", 200).await?;
@@ -58,13 +58,14 @@ pub(crate) async fn the_shop_is_reached_through_the_gateway(mesh: &Mesh) -> Resu
     let new = reviews.get("reviews v2").copied();
     ensure!(
         old.unwrap_or(0) + new.unwrap_or(0) == 200,
-        "all are answered: {reviews:?}"
+        "all requests succeed: {reviews:?}"
     );
 
-    // 20 are expected; fewer than 3 or more than 44 come once in a hundred thousand runs.
+    // The expected number is 20; fewer than 3 or more than 44 occur once in a hundred thousand
+    // runs.
     ensure!(
         (3..=44).contains(&new.unwrap_or(0)),
-        "one of ten sees the new reviews: {reviews:?}"
+        "about one of ten requests reaches the new reviews: {reviews:?}"
     );
     let others = [("/catalog/1", "catalog"), ("/", "storefront")];
 
@@ -90,7 +91,7 @@ pub(crate) async fn the_shop_is_reached_through_the_gateway(mesh: &Mesh) -> Resu
     let stranger = client::get(gateway, "other.example.com", "/", &[]).await?;
     ensure!(
         stranger.status == 404,
-        "a host that nobody serves: {}",
+        "an unknown host: {}",
         stranger.status
     );
 
@@ -99,7 +100,7 @@ pub(crate) async fn the_shop_is_reached_through_the_gateway(mesh: &Mesh) -> Resu
     split(mesh, 10)
 }
 
-/// What came of requests from a pod, failures too.
+/// The results of requests from a pod, including failures.
 fn ask_from(
     mesh: &Mesh,
     namespace: &str,
@@ -123,7 +124,7 @@ fn ask_from(
     )?)
 }
 
-/// Waits until all of some requests from a pod are as wanted.
+/// Waits until some requests from a pod all have the wanted results.
 async fn until_answered(
     mesh: &Mesh,
     from: (&str, &str),
@@ -190,7 +191,10 @@ pub(crate) async fn a_fault_and_a_policy_are_obeyed(mesh: &Mesh) -> Result<()> {
     };
     wait::until("the gateway is denied the catalog", || all("403 Forbidden")).await;
     let others = ask_from(mesh, reader.0, reader.1, 10, target)?;
-    ensure!(others["failed"] == 0, "others are not denied it: {others}");
+    ensure!(
+        others["failed"] == 0,
+        "other clients are not denied: {others}"
+    );
     mesh.node.kubectl(
         &[
             &namespace[..],
@@ -203,7 +207,7 @@ pub(crate) async fn a_fault_and_a_policy_are_obeyed(mesh: &Mesh) -> Result<()> {
     Ok(())
 }
 
-/// The address of the only pod that a selector finds.
+/// The address of the only pod that matches a selector.
 fn pod_of(mesh: &Mesh, namespace: &str, selector: &str) -> Result<Ipv4Addr> {
     let list = mesh
         .node
@@ -214,7 +218,7 @@ fn pod_of(mesh: &Mesh, namespace: &str, selector: &str) -> Result<Ipv4Addr> {
     Ok(ip.parse()?)
 }
 
-/// What passes between two pods while something is done.
+/// Captures the traffic between two pods during an action.
 fn seen_between(
     mesh: &Mesh,
     one: Ipv4Addr,
@@ -235,11 +239,11 @@ fn seen_between(
     output.read_to_string(&mut printed)?;
     sniffer.wait()?;
     done?;
-    serde_json::from_str(&printed).with_context(|| format!("sniff said {printed:?}"))
+    serde_json::from_str(&printed).with_context(|| format!("sniff printed {printed:?}"))
 }
 
-/// Between sidecars nobody can read along; a client without one can be read until STRICT keeps it
-/// out.
+/// Traffic between sidecars is encrypted; a client without a sidecar uses plain text until STRICT
+/// rejects it.
 pub(crate) async fn pods_communicate_encrypted(mesh: &Mesh) -> Result<()> {
     let storefront = pod_of(mesh, pods::NAMESPACE, "app=storefront")?;
     let target = format!("storefront.{}:9080/storefront/{SECRET}", pods::NAMESPACE);
@@ -269,7 +273,7 @@ pub(crate) async fn pods_communicate_encrypted(mesh: &Mesh) -> Result<()> {
         "between sidecars: {seen:?}"
     );
 
-    // What would be seen if it were to be seen.
+    // A check of the method: plain text is recognized as such.
     let seen = watch(outside)?;
     ensure!(seen.clear > 0, "from a client without a sidecar: {seen:?}");
     mesh.apply(&[json!({

@@ -1,4 +1,4 @@
-//! Clients that ask all the time while the mesh is changed.
+//! Clients that send requests continuously while the mesh changes.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use navarch_testkit::bookshop::pods;
 use navarch_testkit::mesh::Mesh;
 use navarch_testkit::watched;
 
-/// Requests a second to each target.
+/// Requests per second to each target.
 const RATE: u32 = 20;
-/// Longer than clients wait for a response: REQUEST_TIMEOUT of testkit's program `workload`.
+/// Longer than the timeout of clients' requests: REQUEST_TIMEOUT of testkit's program `workload`.
 const GIVEN_UP: Duration = Duration::from_secs(11);
-/// A client in the mesh, and one outside of it.
+/// A client in the mesh, and one outside.
 const CLIENTS: [(&str, &str); 2] = [(pods::NAMESPACE, "shopper"), (pods::OUTSIDE, "visitor")];
 
-/// A client in the mesh, which asks the services, and one outside, which asks the gateway.
+/// A client in the mesh, which calls the services, and one outside, which calls the gateway.
 pub(crate) struct Watched(watched::Watched);
 
-/// What each client asks.
+/// The URLs that each client requests.
 fn targets(name: &str) -> Vec<String> {
     if name == "shopper" {
-        // Counted by the host that is asked.
+        // Counted by host.
         return ["reviews", "catalog", "storefront"]
             .map(|service| format!("{service}:9080/{service}/"))
             .to_vec();
@@ -29,7 +29,7 @@ fn targets(name: &str) -> Vec<String> {
 }
 
 impl Watched {
-    /// Starts them, and waits until they are answered.
+    /// Starts them, and waits until requests succeed.
     pub(crate) async fn start(mesh: &Mesh) -> Result<Self> {
         let mut all = watched::Watched::default();
         for (namespace, name) in CLIENTS {
@@ -44,12 +44,12 @@ impl Watched {
         Ok(watched)
     }
 
-    /// Finds them on a node that was started again. What they lost while it started does not count.
+    /// Finds them on a restarted node. Requests that failed during its start do not count.
     pub(crate) async fn find_again(&mut self, mesh: &Mesh) -> Result<()> {
         for (namespace, name) in CLIENTS {
             mesh.ready(namespace, name)?;
         }
-        // By then all requests that were made too early have an outcome.
+        // By then every request from before the start has failed or succeeded.
         tokio::time::sleep(GIVEN_UP).await;
         for (namespace, name) in CLIENTS {
             self.0
@@ -59,12 +59,12 @@ impl Watched {
         Ok(())
     }
 
-    /// Goes on for a while, and notes what was lost since the last time.
+    /// Waits for a while, and notes the requests that failed since the last call.
     pub(crate) async fn count_lost(&mut self, what: &str, during: Duration) -> Result<()> {
         self.0.count_lost(what, during).await.map(drop)
     }
 
-    /// Fails when anything was lost.
+    /// Fails if any request failed.
     pub(crate) fn verdict(&self) -> Result<()> {
         self.0.verdict()
     }

@@ -1,5 +1,5 @@
-//! `istioctl remote-clusters` on one of two clusters that read each other, where `scripts/istioctl`
-//! has built istioctl.
+//! `istioctl remote-clusters` with two clusters that read each other, if `scripts/istioctl` has
+//! built istioctl.
 
 use anyhow::{Result, ensure};
 use navarch_testkit::skip::skip_test;
@@ -7,7 +7,8 @@ use navarch_testkit::{istio, joined, mesh};
 
 use crate::pair::Pair;
 
-/// On each node istioctl lists its own cluster, which has no Secret, and the other one, as synced.
+/// On each node istioctl lists its own cluster, without a Secret, and the other one, both as
+/// synced.
 pub(crate) fn remote_clusters(pair: &Pair) -> Result<()> {
     let Some(program) = istio::istioctl() else {
         skip_test(istio::NO_ISTIOCTL);

@@ -1,4 +1,4 @@
-//! Two nodes, joined by a wire.
+//! Two nodes with a network link.
 
 use std::fmt;
 use std::path::Path;
@@ -15,12 +15,12 @@ use crate::{program, root};
 
 /// The gateway between the networks: a release, its Deployment and its Service.
 pub(crate) const GATEWAY: &str = "istio-eastwestgateway";
-/// How long pods that are to go may stay.
+/// How long terminating pods may take to disappear.
 const LEAVING: Duration = Duration::from_secs(60);
-/// The pause between two looks.
+/// The interval of polling.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What the control planes of both sides say, when it is asked for.
+/// The status of both control planes, computed when a failure prints it.
 struct PairStatus<'a>(&'a Pair);
 
 impl fmt::Debug for PairStatus<'_> {
@@ -30,20 +30,20 @@ impl fmt::Debug for PairStatus<'_> {
 }
 
 pub(crate) struct Side {
-    /// Its name, that of its region, and the first part of its network's.
+    /// Its name, which is also the name of its region and the prefix of its network's name.
     pub(crate) name: &'static str,
-    /// What runs there.
+    /// The mesh in its cluster.
     pub(crate) mesh: Mesh,
 }
 
-/// Both.
+/// Both sides.
 pub(crate) struct Pair {
     pub(crate) west: Side,
     pub(crate) east: Side,
 }
 
 impl Pair {
-    /// Starts them side by side, and joins them by a wire.
+    /// Starts both in parallel, and links their networks.
     pub(crate) fn start() -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let images = mesh::images(root(), &program("navarch"), folder.path())?;
@@ -73,7 +73,7 @@ impl Pair {
         [&self.west, &self.east]
     }
 
-    /// Does something in both at the same time.
+    /// Runs something on both sides in parallel.
     pub(crate) fn in_both(&self, work: impl Fn(&Side) -> Result<()> + Sync) -> Result<()> {
         std::thread::scope(|scope| {
             let west = scope.spawn(|| work(&self.west));
@@ -83,8 +83,8 @@ impl Pair {
         })
     }
 
-    /// Waits until something is so; in the text of the failure is what the control planes said
-    /// last.
+    /// Waits until a condition holds; the failure's text contains the last log lines of the control
+    /// planes.
     pub(crate) async fn until(&self, what: &str, condition: impl AsyncFn() -> bool) {
         let look = async || {
             if condition().await {
@@ -96,7 +96,7 @@ impl Pair {
         until_some(what, look).await;
     }
 
-    /// What the control planes said last.
+    /// The last log lines of the control planes.
     fn logs(&self) -> String {
         let logs = self.sides().map(|side| {
             let log = side.kubectl(mesh::NAMESPACE, &["logs", "deployment/istiod", "--tail=40"]);
@@ -109,12 +109,12 @@ impl Pair {
         logs.join("\n")
     }
 
-    /// Waits until the control plane of a side has this line among its metrics.
+    /// Waits until the metrics of a side's control plane contain this line.
     pub(crate) async fn counts(&self, side: &Side, wanted: &str) {
         self.until(
             &format!("the control plane of {} says {wanted}", side.name),
             async || {
-                // While it is started anew nobody answers.
+                // The port does not respond while the control plane restarts.
                 side.page("/metrics")
                     .await
                     .is_ok_and(|page| page.lines().any(|line| line == wanted))
@@ -145,8 +145,8 @@ impl Side {
             .kubectl(&[&["--namespace", namespace], arguments].concat())
     }
 
-    /// The namespace of the control plane with its network and, maybe, annotations, and the node
-    /// with its region.
+    /// Labels the control plane's namespace with its network, and the node with its region; sets
+    /// annotations, if any.
     pub(crate) fn place(&self, annotations: &Value) -> Result<()> {
         let metadata = json!({
             "name": mesh::NAMESPACE,
@@ -162,7 +162,7 @@ impl Side {
             .map(drop)
     }
 
-    /// Installs the chart with what every cluster of the mesh has, and more.
+    /// Installs the chart with the values of every cluster of the mesh, and these.
     pub(crate) fn install(&self, set: &[String]) -> Result<()> {
         let mut values = vec![
             "global.meshID=mesh".to_owned(),
@@ -174,7 +174,7 @@ impl Side {
         self.mesh.install("navarch", &values)
     }
 
-    /// Starts the gateway between the networks, which lets through what is for a service.
+    /// Starts the gateway between the networks, which forwards TLS by SNI to services.
     pub(crate) fn gateway(&self) -> Result<()> {
         self.mesh.network_gateway(GATEWAY, &self.network())?;
         self.mesh.apply(&[json!({
@@ -192,7 +192,7 @@ impl Side {
         })])
     }
 
-    /// Scales a Deployment, and waits until no pod of its namespace ends any more.
+    /// Scales a Deployment, and waits until no pod of its namespace is terminating.
     pub(crate) fn scale(&self, namespace: &str, deployment: &str, replicas: u32) -> Result<()> {
         let deployment = format!("deployment/{deployment}");
         let replicas = format!("--replicas={replicas}");
@@ -200,7 +200,8 @@ impl Side {
         self.settled(namespace)
     }
 
-    /// Waits until all Deployments of a namespace are rolled out and no pod of it is about to end.
+    /// Waits until all Deployments of a namespace are rolled out and none of its pods is
+    /// terminating.
     pub(crate) fn settled(&self, namespace: &str) -> Result<()> {
         self.mesh.rolled_out(namespace)?;
         let end = Instant::now() + LEAVING;
@@ -215,13 +216,13 @@ impl Side {
             }
             ensure!(
                 Instant::now() < end,
-                "pods of {namespace} end for {LEAVING:?}"
+                "pods of {namespace} are still terminating after {LEAVING:?}"
             );
             std::thread::sleep(POLL_INTERVAL);
         }
     }
 
-    /// What the control plane answers on a page of its monitoring port.
+    /// A page of the control plane's monitoring port.
     pub(crate) async fn page(&self, path: &str) -> Result<String> {
         let address = self.mesh.service(mesh::NAMESPACE, "istiod", 15014)?;
         Ok(navarch_testkit::client::get(address, "istiod", path, &[])
@@ -229,7 +230,7 @@ impl Side {
             .body)
     }
 
-    /// Gives its control plane the Secret by which it reads another cluster, with a token of that
+    /// Creates the Secret by which its control plane reads another cluster, with a token of that
     /// name.
     pub(crate) async fn reads(&self, other: &Side, token: &str) -> Result<()> {
         let secret = joined::remote_secret(&other.mesh.node, other.name, token).await?;

@@ -1,4 +1,4 @@
-//! Two control planes, each with a cluster of its own, which read each other's.
+//! Two control planes, each in its own cluster, which read each other's cluster.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::Stdio;
@@ -14,19 +14,20 @@ use crate::pair::{Pair, Side};
 use crate::program;
 use crate::shop::{self, NAMESPACE, Shop};
 
-/// What is never to be seen on the wire.
+/// Sent in requests; must never be visible on the wire.
 const SECRET: &str = "the-word-that-nobody-may-read";
-/// What is said when the other cluster was read.
+/// Logged when the other cluster is synced.
 const SYNCED: &str =
     r#"istiod_remote_cluster_sync_status{cluster="east",cluster_type="remote",status="synced"} 1"#;
-/// What is said when it could not be read in time.
+/// Logged when the other cluster could not be read before the timeout.
 const LATE: &str =
     r#"istiod_remote_cluster_sync_status{cluster="east",cluster_type="remote",status="timeout"} 1"#;
-/// The first token by which the other cluster is read, as `istioctl create-remote-secret` names its
-/// Secret.
+/// The first token for reading the other cluster; `istioctl create-remote-secret` uses this name
+/// for its Secret.
 const TOKEN: &str = "istio-reader-service-account-istio-remote-secret-token";
 
-/// A control plane and a gateway in each, of one root; each has the Secret of the other.
+/// Installs a control plane and a gateway in each cluster, with a common root and the Secret of the
+/// other cluster.
 pub(crate) async fn install(pair: &Pair) -> Result<()> {
     for (side, authority) in pair.sides().into_iter().zip(joined::authorities(2)?) {
         side.place(&json!({}))?;
@@ -54,7 +55,7 @@ pub(crate) async fn install(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// What passes between the two nodes while something is done.
+/// Captures the traffic between the two nodes during an action.
 fn seen_on_the_wire(pair: &Pair, work: impl Fn() -> Result<()>) -> Result<Seen> {
     let one = pair.west.mesh.node.address()?;
     let other = pair.east.mesh.node.address()?;
@@ -72,7 +73,7 @@ fn seen_on_the_wire(pair: &Pair, work: impl Fn() -> Result<()>) -> Result<Seen> 
     output.read_to_string(&mut printed)?;
     sniffer.wait()?;
     done?;
-    serde_json::from_str(&printed).with_context(|| format!("sniff said {printed:?}"))
+    serde_json::from_str(&printed).with_context(|| format!("sniff printed {printed:?}"))
 }
 
 /// The address of the only pod of the service in a cluster.
@@ -87,8 +88,8 @@ fn pod_of(side: &Side) -> Result<String> {
         .to_owned())
 }
 
-/// Pods of the other network cannot be reached, and yet both clusters answer in both; nobody can
-/// read along.
+/// Pods of the other network cannot be reached directly, yet clients of both clusters get responses
+/// from both, and the traffic between them is encrypted.
 pub(crate) async fn requests_go_through_the_gateways_with_mutual_tls(
     pair: &Pair,
     shop: &mut Shop,
@@ -124,8 +125,9 @@ pub(crate) async fn requests_go_through_the_gateways_with_mutual_tls(
     Ok(())
 }
 
-/// The other cluster's API server cannot be reached, also not by a control plane that starts then;
-/// then nothing of that cluster can be. What is known serves on, and what is local.
+/// First the other cluster's API server is unreachable, also for a control plane that restarts
+/// meanwhile; then the whole cluster is. Clients keep using the known endpoints, then the local
+/// ones.
 pub(crate) async fn the_other_cluster_is_cut_off(pair: &Pair, shop: &mut Shop) -> Result<()> {
     let node = &pair.west.mesh.node;
     joined::cut(node, Cut::Api, false)?;
@@ -150,8 +152,8 @@ pub(crate) async fn the_other_cluster_is_cut_off(pair: &Pair, shop: &mut Shop) -
     shop.fails_over(pair, &pair.west, &pair.east).await
 }
 
-/// Another token takes the first one's place while requests go to the other cluster; what comes
-/// about there then is seen. Then the Secret goes.
+/// A new token replaces the first one while requests go to the other cluster; changes there still
+/// arrive. Then the Secret is deleted.
 pub(crate) async fn the_secret_is_rotated_and_removed(pair: &Pair, shop: &mut Shop) -> Result<()> {
     let west = &pair.west;
     let east = &pair.east;
@@ -163,7 +165,7 @@ pub(crate) async fn the_secret_is_rotated_and_removed(pair: &Pair, shop: &mut Sh
     shop.answered("another token", [(west, &[east]), (east, &[east])])
         .await?;
 
-    // A client knows a service by its own cluster's DNS.
+    // A client resolves a service in its own cluster's DNS, so the Service must exist in both.
     let news = |side: &Side| pods::with_response(NAMESPACE, "news", side.name);
     let is_service = |object: &Value| object["kind"] == "Service";
     west.mesh.apply(
@@ -191,7 +193,7 @@ pub(crate) async fn the_secret_is_rotated_and_removed(pair: &Pair, shop: &mut Sh
     pair.counts(west, r#"istiod_managed_clusters{cluster_type="remote"} 0"#)
         .await;
     pair.until(
-        "a cluster without a Secret is no part of the mesh",
+        "without its Secret, the cluster is not part of the mesh",
         async || shop::ask(west, 5, "news:9080/news/").is_ok_and(|tally| tally["failed"] == 5),
     )
     .await;

@@ -1,5 +1,5 @@
-//! One control plane for both clusters: that of the other one goes, and the one that stays controls
-//! it through its gateway.
+//! One control plane for both clusters: the other cluster's control plane is removed, and the
+//! remaining one serves its pods through its gateway.
 
 use anyhow::{Result, ensure};
 use navarch_testkit::mesh;
@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use crate::pair::{GATEWAY, Pair, Side};
 use crate::shop::{NAMESPACE, Shop};
 
-/// The port and the host of the control plane that the gateway passes on, for proxies and for the
+/// The ports and the host of the control plane that the gateway forwards, for proxies and for the
 /// API server.
 const PORTS: [(&str, u16, u16); 2] = [
     ("tls-istiod", 15012, 15012),
     ("tls-istiodwebhook", 15017, 443),
 ];
 
-/// Lets the control plane be reached through the gateway.
+/// Exposes the control plane through the gateway.
 fn expose(side: &Side) -> Result<()> {
     let host = format!("istiod.{}.svc.cluster.local", mesh::NAMESPACE);
     let metadata = json!({"name": "istiod-gateway", "namespace": mesh::NAMESPACE});
@@ -54,13 +54,14 @@ fn roots(side: &Side) -> Result<String> {
     )
 }
 
-/// The control plane of the east goes, and that of the west takes its pods over while they serve.
+/// The control plane in the east is removed, and the one in the west takes over its pods while they
+/// serve.
 pub(crate) async fn one_control_plane_for_both(pair: &Pair, shop: &mut Shop) -> Result<()> {
     let west = &pair.west;
     let east = &pair.east;
     east.mesh.uninstall("navarch")?;
 
-    // It writes the roots anew as long as it runs.
+    // It would restore the roots as long as it runs.
     east.settled(mesh::NAMESPACE)?;
     east.kubectl(
         mesh::NAMESPACE,
@@ -92,7 +93,7 @@ pub(crate) async fn one_control_plane_for_both(pair: &Pair, shop: &mut Shop) -> 
     .await;
     ensure!(
         roots(east)? == roots(west)?,
-        "the roots of the remote cluster are others"
+        "the roots of the remote cluster differ"
     );
 
     pair.until("the remote cluster's webhook has a CA", async || {
@@ -125,7 +126,7 @@ pub(crate) async fn one_control_plane_for_both(pair: &Pair, shop: &mut Shop) -> 
     shop.all_local(pair, "injected from afar").await
 }
 
-/// The pods that a selector finds say that they are of their own cluster and network.
+/// Fails unless the pods of a selector have the ids of their own cluster and network.
 fn belongs_to(side: &Side, selector: &str) -> Result<()> {
     let list = side
         .mesh
@@ -133,7 +134,7 @@ fn belongs_to(side: &Side, selector: &str) -> Result<()> {
         .get(NAMESPACE, &["pods", "--selector", selector])?;
     let spec = &list["items"][0]["spec"];
 
-    // A native sidecar: the control plane knows the nodes of the remote cluster.
+    // Native sidecars are injected only if the control plane reads the nodes of the remote cluster.
     let containers = spec["initContainers"]
         .as_array()
         .cloned()

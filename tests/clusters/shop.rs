@@ -1,4 +1,4 @@
-//! A service with a pod in each cluster, and a client in each that asks it all the time.
+//! A service with a pod in each cluster, and a client in each that sends requests continuously.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use crate::pair::{Pair, Side};
 
 pub(crate) const NAMESPACE: &str = "shop";
 const SERVICE: &str = "reviews";
-/// Requests a second of each client.
+/// Requests per second of each client.
 const RATE: u32 = 20;
-/// How long a change may take until clients see it.
+/// How long a change may take to affect clients.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How long clients are watched after a change that is over.
+/// How long clients keep counting after a change.
 const AFTER: Duration = Duration::from_secs(1);
 
-/// The clients that ask.
+/// The clients.
 pub(crate) struct Shop(Watched);
 
 impl Shop {
-    /// Brings service and clients, and waits until they are answered.
+    /// Creates service and clients, and waits until requests succeed.
     pub(crate) async fn open(pair: &Pair) -> Result<Self> {
         pair.in_both(|side| {
             let labels = json!({"istio-injection": "enabled"});
@@ -54,13 +54,13 @@ impl Shop {
         Ok(shop)
     }
 
-    /// Notes what was lost since the last time.
+    /// Notes the requests that failed since the last call.
     pub(crate) async fn count(&mut self, what: &str) -> Result<()> {
         self.0.count_lost(what, AFTER).await.map(drop)
     }
 
-    /// Waits until the client of each side is answered by just these; what is lost meanwhile
-    /// counts.
+    /// Waits until the client of each side gets responses from exactly these pods; failures
+    /// meanwhile count.
     pub(crate) async fn answered(
         &mut self,
         what: &str,
@@ -91,7 +91,7 @@ impl Shop {
         }
     }
 
-    /// Endpoints of the client's own region go before others, in both clusters.
+    /// With locality load balancing, clients prefer endpoints of their own region.
     pub(crate) async fn stay_local(&mut self, pair: &Pair) -> Result<()> {
         let outliers =
             json!({"consecutive5xxErrors": 3, "interval": "1s", "baseEjectionTime": "3s"});
@@ -106,7 +106,7 @@ impl Shop {
         self.all_local(pair, "the own region first").await
     }
 
-    /// Waits until each client is answered in its own cluster.
+    /// Waits until each client gets all responses from its own cluster.
     pub(crate) async fn all_local(&mut self, pair: &Pair, what: &str) -> Result<()> {
         self.answered(
             what,
@@ -115,7 +115,7 @@ impl Shop {
         .await
     }
 
-    /// The pods of one side go: the other answers; they come back: they answer.
+    /// The pods of one side are deleted: the other side responds. They return: they respond again.
     pub(crate) async fn fails_over(&mut self, pair: &Pair, from: &Side, to: &Side) -> Result<()> {
         from.scale(NAMESPACE, "reviews-v1", 0)?;
         self.answered(
@@ -128,13 +128,13 @@ impl Shop {
             .await
     }
 
-    /// Fails when anything was lost.
+    /// Fails if any request failed.
     pub(crate) fn verdict(&self) -> Result<()> {
         self.0.verdict()
     }
 }
 
-/// What came of requests from the client of a side to a target.
+/// The results of requests from the client of a side to a target.
 pub(crate) fn ask(side: &Side, count: usize, target: &str) -> Result<Value> {
     let place = [
         "exec",
@@ -147,5 +147,5 @@ pub(crate) fn ask(side: &Side, count: usize, target: &str) -> Result<Value> {
         target,
     ];
     let output = side.kubectl(NAMESPACE, &place)?;
-    serde_json::from_str(&output).with_context(|| format!("try said {output:?}"))
+    serde_json::from_str(&output).with_context(|| format!("try printed {output:?}"))
 }

@@ -1,4 +1,4 @@
-//! The fields of the Gateway API's kinds, by its CustomResourceDefinitions.
+//! Every field of the Gateway API's kinds, by their CustomResourceDefinitions.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use navarch::api::decode::{Outcome, decode_value};
 use navarch::api::yaml::{self, Schema};
 use serde_json::{Value, json};
 
-/// The kinds that Navarch does not read.
+/// Kinds that Navarch ignores.
 const IGNORED: [&str; 2] = ["UDPRoute", "XMesh"];
 
 #[test]
@@ -73,7 +73,7 @@ fn check(object: &Value) -> Result<()> {
     Ok(())
 }
 
-/// An object of a version with every field of its spec.
+/// An object of a version with every field of its spec set.
 fn object(spec: &Value, version: &Value) -> Value {
     let mut metadata = json!({ "name": "every-field" });
     if spec["scope"] == "Namespaced" {
@@ -88,7 +88,7 @@ fn object(spec: &Value, version: &Value) -> Value {
     })
 }
 
-/// A value of a schema; of an object, with all its fields.
+/// A value of a schema; objects have all fields set.
 fn value(schema: &Value) -> Value {
     if let Some(first) = schema["enum"]
         .as_array()
@@ -111,7 +111,7 @@ fn value(schema: &Value) -> Value {
         Some("array") => json!([value(&schema["items"])]),
         Some("integer" | "number") => json!(schema["minimum"].as_i64().unwrap_or_default().max(1)),
         Some("boolean") => json!(true),
-        // Durations are the only texts whose form is read.
+        // Durations are the only strings whose format is validated.
         _ => json!("1s"),
     }
 }

@@ -1,5 +1,5 @@
-//! A stock Envoy takes all that Navarch makes for it: every parity case and every proxy of it, fed
-//! to one process.
+//! A stock Envoy accepts every resource that Navarch generates: all proxies of all parity cases,
+//! sent to one Envoy process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -37,22 +37,21 @@ use super::case::{Case, CaseProxy};
 use super::deliberate::{REFUSED_HERE, deliberate};
 use super::{input, secrets};
 
-/// What Envoy says of files and folders that a case names and this machine lacks: that is of the
-/// machine, not of what is sent.
+/// Envoy's errors about files and directories that a case names and this machine lacks. They depend
+/// on the machine, not on the resource.
 const NOT_HERE: [&str; 3] = [
     "Invalid path: /",
     "unable to open file '/",
     "cannot bind '/",
 ];
 
-/// How many proxies of the cases there are at the least that are no applications with gRPC.
+/// The minimum number of proxies in the cases, without proxyless gRPC applications.
 const MIN_PROXIES: usize = 250;
 
 /// Everything one proxy gets, by type and name.
 pub(crate) type Snapshot = BTreeMap<(ResourceType, ResourceName), Bytes>;
 
-/// Serves whatever snapshot is set, to whoever asks. A change of the mesh config tells that another
-/// is set.
+/// Serves the current snapshot to all clients. A change of the mesh config signals a new snapshot.
 #[derive(Default)]
 struct Replay(Mutex<Arc<Snapshot>>);
 
@@ -76,14 +75,14 @@ impl Translator for Replay {
     }
 }
 
-/// Takes no pushes.
+/// Discards pushes.
 struct Ignore;
 
 impl Sink for Ignore {
     fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
 }
 
-/// The server that feeds Envoy.
+/// The server for Envoy.
 pub(crate) struct Feeder {
     push: PushHandle,
     replay: Arc<Replay>,
@@ -91,12 +90,13 @@ pub(crate) struct Feeder {
     address: SocketAddr,
     drain: CancellationToken,
     turn: i32,
-    /// What was refused when the last feed ended: it stands until an answer of its type is taken.
+    /// Resources that were rejected at the end of the last feed: the error remains until a response
+    /// of that type is accepted.
     stale: Vec<String>,
 }
 
 impl Feeder {
-    /// A server, and an Envoy that gets all from it.
+    /// Starts a server, and an Envoy that connects to it.
     pub(crate) async fn with_envoy() -> Result<(Self, Envoy)> {
         let feeder = Self::start().await?;
         let config = EnvoyConfig {
@@ -114,7 +114,7 @@ impl Feeder {
         Ok((feeder, envoy))
     }
 
-    /// Lets Envoy go.
+    /// Ends Envoy's streams.
     pub(crate) fn end(&self) {
         self.drain.cancel();
     }
@@ -149,7 +149,7 @@ impl Feeder {
         })
     }
 
-    /// The extensions that the connected Envoy says it has.
+    /// The extensions in the connected Envoy's node.
     pub(crate) async fn extensions(&self) -> Result<Arc<BTreeSet<Arc<str>>>> {
         let end = Instant::now() + Duration::from_secs(10);
         loop {
@@ -165,9 +165,10 @@ impl Feeder {
         }
     }
 
-    /// Feeds a snapshot, waits until Envoy has answered all of it, and gives what it refused.
+    /// Sends a snapshot, waits until Envoy has responded to all of it, and returns the rejected
+    /// resources.
     pub(crate) async fn feed(&mut self, snapshot: Snapshot) -> Result<Vec<String>> {
-        // Nothing at all is always taken, and ends the errors of earlier answers.
+        // The empty snapshot is always accepted, and clears the errors of earlier responses.
         let is_nothing = snapshot.is_empty();
         let follow: Vec<(ResourceType, ResourceName)> = snapshot
             .keys()
@@ -183,13 +184,13 @@ impl Feeder {
         };
         self.push.change(vec![Change::Mesh(Arc::new(mesh))]).await?;
 
-        // The look queues behind the push, so all collections are out when it returns.
+        // `inspect` is queued behind the push, so all collections are sent when it returns.
         self.push.inspect(|_| ()).await?;
         let end = Instant::now() + Duration::from_secs(20);
 
         loop {
             let Some(info) = self.connections.list().into_iter().next() else {
-                anyhow::bail!("Envoy is gone")
+                anyhow::bail!("Envoy has disconnected")
             };
 
             let all: Vec<String> = info
@@ -210,7 +211,7 @@ impl Feeder {
                 .cloned()
                 .collect();
 
-            // What follows from a refused cluster or listener is never asked for.
+            // Envoy does not subscribe to the resources of a rejected cluster or listener.
             let is_subscribed = |(kind, name): &(ResourceType, ResourceName)| {
                 info.types
                     .iter()
@@ -228,7 +229,7 @@ impl Feeder {
 
             ensure!(
                 Instant::now() < end,
-                "Envoy does not answer, or not ask for all of {follow:?}: {:?}",
+                "Envoy does not respond, or did not subscribe to all of {follow:?}: {:?}",
                 info.types
             );
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -236,7 +237,7 @@ impl Feeder {
     }
 }
 
-/// All that a proxy of a case gets when it has a stock Envoy's extensions.
+/// The resources of a proxy of a case, with a stock Envoy's extensions.
 fn translate(
     case: &Case,
     proxy: &CaseProxy,
@@ -253,7 +254,7 @@ fn translate(
     Ok(all_of(settings, changes, node, codec)?.0)
 }
 
-/// All that a proxy gets in a mesh, and the remarks about what it does not get.
+/// All resources of a proxy in a mesh, and the remarks about omitted ones.
 pub(crate) fn all_of(
     settings: Settings,
     changes: Vec<Change>,
@@ -348,7 +349,8 @@ fn gather(
 async fn a_stock_envoy_takes_every_parity_case() -> Result<()> {
     let _turn = ONE_AT_A_TIME.lock().await;
 
-    // Listeners of cases are at all addresses of the machine; other tests have these ports at some.
+    // Listeners of cases bind all addresses of the machine; other tests use these ports on some
+    // addresses.
     let _ports = ports::take(&[8_080, 8_090, 9_080]).await?;
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity");
     let filter = std::env::var("PARITY").unwrap_or_default();
@@ -363,7 +365,7 @@ async fn a_stock_envoy_takes_every_parity_case() -> Result<()> {
         .iter()
         .filter(|case| case.name.contains(&filter))
     {
-        // What applications with gRPC get is not for Envoy.
+        // Resources of proxyless gRPC applications are not for Envoy.
         for proxy in case.proxies.iter().filter(|proxy| !proxy.is_grpc()) {
             let snapshot = translate(case, proxy, &extensions, &codec)?;
             let mut rejections = feeder
@@ -371,8 +373,8 @@ async fn a_stock_envoy_takes_every_parity_case() -> Result<()> {
                 .await
                 .with_context(|| format!("{} {}", case.name, proxy.name))?;
 
-            // A later answer of a type hides an earlier refusal from the stream's state, but not
-            // from Envoy's counter.
+            // A later response of a type hides an earlier rejection in the stream's state, but not
+            // in Envoy's counter.
             let count = envoy.stats().await?.rejected();
             if count > counted && rejections.is_empty() {
                 let output = envoy.output();
@@ -382,7 +384,7 @@ async fn a_stock_envoy_takes_every_parity_case() -> Result<()> {
                     .find(|line| line.contains(" rejected: "))
                     .unwrap_or_default();
                 rejections.push(format!(
-                    "an update was rejected, and a later one of its type taken: {logged}"
+                    "an update was rejected, and a later one of its type accepted: {logged}"
                 ));
             }
 
@@ -393,7 +395,7 @@ async fn a_stock_envoy_takes_every_parity_case() -> Result<()> {
                 refused.insert(line, rejections);
             }
 
-            // Nothing of one case is left when the next one comes.
+            // Remove all resources before the next case.
             feeder.feed(Snapshot::new()).await?;
         }
     }
@@ -411,6 +413,6 @@ async fn a_stock_envoy_takes_every_parity_case() -> Result<()> {
 
     let is_here = |rejection: &String| !NOT_HERE.iter().any(|text| rejection.contains(text));
     refused.retain(|line, rejections| !known.contains(line) && rejections.iter().any(is_here));
-    ensure!(refused.is_empty(), "Envoy refuses: {refused:#?}");
+    ensure!(refused.is_empty(), "Envoy rejects: {refused:#?}");
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! What validation lets pass and Envoy would refuse: Navarch leaves out that part, says whose it
-//! is, and Envoy takes the rest.
+//! Configuration that validation accepts and Envoy would reject: Navarch omits that part and
+//! reports its object, and Envoy accepts the rest.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use serde_json::json;
 use super::ONE_AT_A_TIME;
 use super::accepts::{Feeder, Snapshot, all_of};
 
-/// The mesh that every case is put into, and the cases.
+/// The base mesh, and the cases.
 ///
-/// A case begins with `# case: <name>`; a line `# remark: <text>` is a part of the remark about it,
+/// A case begins with `# case: <name>`; a line `# remark: <text>` is a part of the expected remark,
 /// or `none`. A line `# mesh:` is a line of mesh config.
 const CASES: &str = include_str!("testdata/hostile.yaml");
 
@@ -50,8 +50,7 @@ fn cases() -> (String, Vec<Hostile>) {
     (base, parts.map(read).collect())
 }
 
-/// The changes that make the world of a case. All of it must be valid to istiod, or it would never
-/// come so far.
+/// The objects of a case as changes. All must be valid for istiod, or it would not store them.
 fn state(base: &str, case: &Hostile) -> Result<Vec<Change>> {
     let mesh = MeshConfig::istio_defaults().apply(&case.mesh)?.value;
     let mut changes = vec![Change::Mesh(Arc::new(mesh))];
@@ -79,7 +78,7 @@ fn state(base: &str, case: &Hostile) -> Result<Vec<Change>> {
 }
 
 fn proxy(kind: &str, extensions: &Arc<BTreeSet<Arc<str>>>) -> Result<Proxy> {
-    // The gateway serves nothing itself, so its ports are those of its Gateways.
+    // The gateway serves no traffic here, so it can have the ports of its Gateways.
     let ip = if kind == "router" {
         "10.1.0.9"
     } else {
@@ -137,7 +136,7 @@ async fn configuration_that_envoy_would_reject_is_omitted_and_reported() -> Resu
             let count = envoy.stats().await?.rejected();
             if !refused.is_empty() || count > counted {
                 wrong.push(format!(
-                    "{} {kind}: Envoy refuses it: {refused:?}",
+                    "{} {kind}: Envoy rejects it: {refused:?}",
                     case.name
                 ));
             }
@@ -160,7 +159,7 @@ async fn configuration_that_envoy_would_reject_is_omitted_and_reported() -> Resu
 
         if !unreported.is_empty() {
             wrong.push(format!(
-                "{}: not said: {unreported:?}; said: {reported:?}",
+                "{}: missing remarks: {unreported:?}; remarks: {reported:?}",
                 case.name
             ));
         }

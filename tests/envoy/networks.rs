@@ -1,5 +1,5 @@
-//! A stock Envoy takes what gateways between the networks of an ambient mesh get, and what
-//! waypoints and ingress gateways get that send to other networks.
+//! A stock Envoy accepts the configuration of gateways between the networks of an ambient mesh, and
+//! of waypoints and ingress gateways that send to other networks.
 
 use std::sync::Arc;
 
@@ -16,8 +16,7 @@ use serde_json::json;
 use super::ONE_AT_A_TIME;
 use super::accepts::{Feeder, all_of};
 
-/// Who connects: the type of node, its label, its controller, and names of resources that it must
-/// get.
+/// The proxies: type of node, label, controller, and names of resources that they must get.
 const PROXIES: [(&str, &str, &str, &[&str]); 3] = [
     (
         "waypoint",
@@ -39,7 +38,7 @@ const PROXIES: [(&str, &str, &str, &[&str]); 3] = [
     ),
 ];
 
-/// A mesh of which all of them serve something.
+/// A mesh with services for all of them.
 fn state() -> Result<Vec<Change>> {
     let mesh =
         "serviceScopeConfigs: [{servicesSelector: {matchLabels: {far: 'yes'}}, scope: GLOBAL}]";
@@ -118,7 +117,7 @@ async fn a_stock_envoy_joins_networks() -> Result<()> {
             .feed(snapshot)
             .await
             .with_context(|| app.to_owned())?;
-        ensure!(refused.is_empty(), "{app}: Envoy refuses {refused:?}");
+        ensure!(refused.is_empty(), "{app}: Envoy rejects {refused:?}");
         ensure!(
             envoy.stats().await?.rejected() == 0,
             "{app}: {}",

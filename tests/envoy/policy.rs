@@ -1,4 +1,4 @@
-//! Policies at a real gateway: who is let in, which tokens are believed, whom else is asked.
+//! Policies at a real gateway: allowed clients, accepted tokens, external authorizers.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -23,7 +23,7 @@ use super::past::refuses;
 /// The host of the shop.
 pub(crate) const SHOP: &str = "shop.example.com";
 
-/// Whom CUSTOM asks.
+/// The external authorizer of CUSTOM policies.
 const JUDGE: SocketAddr = SocketAddr::new(
     std::net::IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 10, 61)),
     8061,
@@ -63,7 +63,7 @@ pub(crate) async fn open_with(policies: &str, config: &str) -> Result<(Bookshop,
     Ok((shop, navarch, gateway))
 }
 
-/// A policy of a kind for the gateway.
+/// A policy of a kind that selects the gateway.
 pub(crate) fn policy(kind: &str, name: &str, spec: &str) -> String {
     format!(
         "apiVersion: security.istio.io/v1\nkind: {kind}\nmetadata: {{name: {name}, namespace: istio-system}}\n\
@@ -71,7 +71,7 @@ pub(crate) fn policy(kind: &str, name: &str, spec: &str) -> String {
     )
 }
 
-/// The body of a request's answer, asked for until it has the wanted status.
+/// Repeats a request until it has the wanted status, and returns the response's body.
 pub(crate) async fn until_status(
     status: u16,
     host: &str,
@@ -87,10 +87,10 @@ pub(crate) async fn until_status(
                 .is_ok_and(|reply| reply.status.as_u16() == status)
         })
     });
-    reply.await.expect("what is wanted is an answer").body
+    reply.await.expect("the wanted response exists").body
 }
 
-/// Someone who issues tokens: the private key, and the set of keys that proves them.
+/// A token issuer: its private key, and the key set for validation.
 pub(crate) struct Issuer {
     /// The private key.
     key: EncodingKey,
@@ -99,7 +99,7 @@ pub(crate) struct Issuer {
 }
 
 impl Issuer {
-    /// With a new key on the curve P-256.
+    /// Creates a new key on the curve P-256.
     pub(crate) fn new() -> Result<Self> {
         let pair = rcgen::KeyPair::generate()?;
         let key = EncodingKey::from_ec_der(&pair.serialize_der());
@@ -125,7 +125,7 @@ impl Issuer {
     }
 }
 
-/// Claims that hold for an hour.
+/// Claims that are valid for an hour.
 pub(crate) fn claims(issuer: &str, group: &str) -> Value {
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -147,7 +147,7 @@ async fn authorization_policies_let_in_and_refuse() -> Result<()> {
 
     until_status(200, SHOP, "/catalog", &[]).await;
 
-    // CVE-2021-39155 and -39156: case, ports and fragments lead around nothing.
+    // CVE-2021-39155 and -39156: case, ports and fragments must not bypass the policy.
     for host in ["Shop.Example.COM", "shop.example.com:18080"] {
         let reply = client::get(GATEWAY, host, "/reviews", &[]).await;
         let refused = reply
@@ -206,11 +206,11 @@ async fn tokens_are_required_and_their_claims_choose_routes() -> Result<()> {
     let forged = stranger.token(&claims("https://issuer.example", "readers"))?;
     until_status(401, SHOP, "/catalog", &[("authorization", &forged)]).await;
 
-    // CVE-2026-31837: keys that cannot be fetched prove nothing.
+    // CVE-2026-31837: if the keys cannot be fetched, no token is accepted.
     let lost = issuer.token(&claims("https://lost.example", "readers"))?;
     until_status(401, SHOP, "/catalog", &[("authorization", &lost)]).await;
 
-    // CVE-2022-23635: a payload of null is refused, and nobody falls over it.
+    // CVE-2022-23635: a token whose payload is `null` is rejected, without a crash.
     let null = issuer.token(&Value::Null)?;
     until_status(401, SHOP, "/catalog", &[("authorization", &null)]).await;
     until_status(200, SHOP, "/catalog", &[("authorization", &ada)]).await;
@@ -274,7 +274,7 @@ async fn an_extension_provider_decides() -> Result<()> {
     judge.abort();
     until_status(403, SHOP, "/catalog", &[("x-name", "ada")]).await;
 
-    // A provider that nobody declared refuses all that the rules match.
+    // A provider that is not declared denies all requests that the rules match.
     shop.edit(
         "policies.yaml",
         "name: judge}\n  rules",

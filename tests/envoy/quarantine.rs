@@ -1,5 +1,5 @@
-//! What an object breaks at a real Envoy is charged to that object: it is out of force until it is
-//! edited, and the rest flows.
+//! An object that a real Envoy rejects is quarantined until it is edited, and all other changes are
+//! still applied.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::ONE_AT_A_TIME;
 use super::issuer::Issuer;
 
-/// How long what follows an edit may take.
+/// How long an edit may take to have its effects.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// An EnvoyFilter that puts an HTTP filter before the router of outbound listeners.
@@ -35,7 +35,7 @@ pub(crate) fn lua(script: &str) -> String {
     )
 }
 
-/// What is quarantined: objects, and what Envoy said.
+/// The quarantined objects, each with Envoy's error.
 pub(crate) async fn quarantined(navarch: &Navarch) -> Result<Vec<(String, String)>> {
     let page: Value = serde_json::from_str(&navarch.page("/debug/push_status").await?)?;
     let all = page["quarantined"].as_array().context("a list")?.clone();
@@ -46,7 +46,7 @@ pub(crate) async fn quarantined(navarch: &Navarch) -> Result<Vec<(String, String
         .collect())
 }
 
-/// Waits until just these objects are quarantined; gives what Envoy said.
+/// Waits until exactly these objects are quarantined, and returns Envoy's errors.
 async fn wait_for(navarch: &Navarch, objects: &[&str]) -> Vec<String> {
     let what = format!("{objects:?} are quarantined");
     let found = until_some(&what, async || {
@@ -66,12 +66,12 @@ async fn wait_for(navarch: &Navarch, objects: &[&str]) -> Vec<String> {
     found.await.into_iter().map(|(_, reason)| reason).collect()
 }
 
-/// The pod of the sidecar: only what it rejects counts.
+/// The pod of the sidecar: only rejections by authenticated proxies count.
 const SHOPPER: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: shopper-1, namespace: bookshop, labels: {app: shopper}}\n\
     spec: {serviceAccountName: shopper, containers: [{name: app, image: app}]}\n\
     status: {phase: Running, podIP: 127.0.0.1, podIPs: [{ip: 127.0.0.1}], conditions: [{type: Ready, status: \"True\"}]}\n";
 
-/// The bookshop with a control plane and a real sidecar, whose requests to reviews all go to v1.
+/// The bookshop with a control plane and a real sidecar; all requests to reviews go to v1.
 pub(crate) async fn open(protocol: AdsProtocol) -> Result<(Bookshop, Navarch, Envoy)> {
     let shop = Bookshop::open(Path::new(env!("CARGO_MANIFEST_DIR"))).await?;
     shop.write("shopper.yaml", SHOPPER)?;
@@ -95,7 +95,7 @@ pub(crate) async fn open(protocol: AdsProtocol) -> Result<(Bookshop, Navarch, En
     Ok((shop, navarch, sidecar))
 }
 
-/// Waits until requests for the reviews are answered so.
+/// Waits until requests for the reviews get this response.
 pub(crate) async fn answered(wanted: &str) {
     bookshop::answered("the sidecar obeys", "reviews", "/", wanted).await;
 }
@@ -107,7 +107,7 @@ async fn bad_filters_scripts_and_expressions_are_out_of_force_and_the_rest_flows
     for protocol in [AdsProtocol::Delta, AdsProtocol::StateOfTheWorld] {
         let (shop, navarch, sidecar) = open(protocol).await?;
 
-        // A filter that this Envoy does not have. What else is edited then is obeyed.
+        // A filter that this Envoy does not have. Other edits at the same time must be applied.
         let unknown = "{'@type': type.googleapis.com/xds.type.v3.TypedStruct, type_url: type.googleapis.com/no.such.Filter, value: {}}";
         shop.write("filter.yaml", &filter("no-such-filter", unknown))?;
         let reasons = wait_for(&navarch, &["EnvoyFilter bookshop/no-such-filter"]).await;
@@ -137,8 +137,8 @@ async fn bad_filters_scripts_and_expressions_are_out_of_force_and_the_rest_flows
             navarch.output()
         );
 
-        // A script that fails when it is loaded, beside one that does not, in one edit: it is found
-        // which.
+        // An edit adds two scripts, one of which fails when it is loaded. Only that one is
+        // quarantined.
         let two = [
             filter("fine", &lua("function envoy_on_request(h) end")),
             filter("boom", &lua("error(\"boom\")")),
@@ -153,12 +153,12 @@ async fn bad_filters_scripts_and_expressions_are_out_of_force_and_the_rest_flows
         let config = sidecar.config_dump().await?.to_string();
         ensure!(
             config.contains("\"fine\"") && !config.contains("\"boom\""),
-            "the good one is there"
+            "the valid script is in force"
         );
 
         answered("reviews v2").await;
 
-        // The next edit ends it.
+        // The next edit ends the quarantine.
         shop.write(
             "filter.yaml",
             &filter("boom", &lua("function envoy_on_request(h) end")),
@@ -172,7 +172,7 @@ async fn bad_filters_scripts_and_expressions_are_out_of_force_and_the_rest_flows
             .to_string()
             .contains("\"boom\"")
         {
-            ensure!(Instant::now() < end, "the mended one is there");
+            ensure!(Instant::now() < end, "the corrected script is in force");
         }
 
         expressions_are_charged(&shop, &navarch).await?;
@@ -181,8 +181,8 @@ async fn bad_filters_scripts_and_expressions_are_out_of_force_and_the_rest_flows
     Ok(())
 }
 
-/// An expression that is too large for this Envoy, in the place of a rule that was good: that one
-/// stays.
+/// A regular expression that is too large for this Envoy replaces a valid rule: the valid rule
+/// stays in force.
 async fn expressions_are_charged(shop: &Bookshop, navarch: &Navarch) -> Result<()> {
     let rule = std::fs::read_to_string(shop.file("reviews-routing.yaml"))?;
     let large = rule.replace(

@@ -1,4 +1,4 @@
-//! Requests of many kinds through a sidecar and a gateway: each does what the rule for it says.
+//! Requests of many kinds through a sidecar and a gateway; each rule has its effect.
 
 #[path = "requests/client.rs"]
 mod client;
@@ -21,10 +21,10 @@ use tokio::time::Instant;
 use self::upstream::Upstream;
 use super::ONE_AT_A_TIME;
 
-/// The service that most rules are for.
+/// The destination of most rules.
 const WEB: &str = "web.shop.svc.cluster.local";
 
-/// Where each of the two proxies takes what.
+/// The listeners of one of the two proxies.
 struct ProxyPorts {
     name: &'static str,
     http: SocketAddr,
@@ -72,7 +72,7 @@ async fn envoy(kind: &str, pod: &str, ip: &str, metadata: Value, xds: SocketAddr
     Ok(envoy)
 }
 
-/// Asks until an answer is as wanted.
+/// Repeats a request until the response is as wanted.
 async fn until(
     address: SocketAddr,
     host: &str,
@@ -84,10 +84,10 @@ async fn until(
         let reply = get(address, host, path, &[]).await;
         wanted(reply, |reply| reply.as_ref().is_ok_and(&is_wanted))
     });
-    reply.await.expect("what is wanted is an answer")
+    reply.await.expect("the wanted response exists")
 }
 
-/// A header of an answer.
+/// A header of a response.
 fn header<'a>(reply: &'a Reply, name: &str) -> &'a str {
     reply
         .headers
@@ -96,7 +96,7 @@ fn header<'a>(reply: &'a Reply, name: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-/// Who answers how often.
+/// How often each upstream responds.
 async fn spread(
     door: &ProxyPorts,
     host: &str,
@@ -165,7 +165,7 @@ async fn requests_do_what_their_rules_say_at_sidecar_and_gateway() -> Result<()>
         let rejected = envoy.stats().await?.rejected();
         ensure!(
             rejected == 0,
-            "{rejected} updates were refused:\n{}",
+            "{rejected} updates were rejected:\n{}",
             envoy.output()
         );
     }
@@ -224,7 +224,7 @@ async fn troubles(door: &ProxyPorts, shadow: &Upstream) -> Result<()> {
     let start = Instant::now();
     ensure!(
         get(door.http, WEB, "/delay", &[]).await?.status == 200,
-        "delayed, not refused"
+        "the request is delayed and succeeds"
     );
     ensure!(
         start.elapsed() >= Duration::from_millis(290),
@@ -234,7 +234,7 @@ async fn troubles(door: &ProxyPorts, shadow: &Upstream) -> Result<()> {
 
     for _ in 0..4 {
         let flaky = get(door.http, WEB, "/flaky", &[]).await?;
-        ensure!(flaky.status == 200, "tried again: {flaky:?}");
+        ensure!(flaky.status == 200, "the request is retried: {flaky:?}");
     }
 
     let slow = get(door.http, WEB, "/slow", &[]).await?;
@@ -242,19 +242,19 @@ async fn troubles(door: &ProxyPorts, shadow: &Upstream) -> Result<()> {
     let before = shadow.served();
     ensure!(
         get(door.http, WEB, "/mirror", &[]).await?.body == "one",
-        "the mirror does not answer"
+        "the response is not the mirror's"
     );
     let end = Instant::now() + Duration::from_secs(5);
 
     while shadow.served() == before {
-        ensure!(Instant::now() < end, "nothing is mirrored");
+        ensure!(Instant::now() < end, "no request is mirrored");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 
     Ok(())
 }
 
-/// Redirects, rewrites, CORS, answers without an upstream.
+/// Redirects, rewrites, CORS, direct responses.
 async fn changes(door: &ProxyPorts) -> Result<()> {
     let moved = get(door.http, WEB, "/old/page", &[]).await?;
     ensure!(
@@ -331,17 +331,20 @@ async fn connections(door: &ProxyPorts) -> Result<()> {
         .context("TLS to b")
 }
 
-/// While the own region serves, nobody else is asked; when it is gone, the other one is.
+/// All requests go to the client's own region while it has endpoints; afterwards to the other one.
 async fn failover(door: &ProxyPorts, near: Upstream) -> Result<()> {
     const NEAR: &str = "near.shop.svc.cluster.local";
     let answers = spread(door, NEAR, "/", &[], 20).await?;
     ensure!(
         answers.get("near") == Some(&20),
-        "the own region serves: {answers:?}"
+        "all responses come from the own region: {answers:?}"
     );
     drop(near);
     until(door.http, NEAR, "/", |reply| reply.body == "far").await;
     let answers = spread(door, NEAR, "/", &[], 20).await?;
-    ensure!(answers.get("far") == Some(&20), "and stays: {answers:?}");
+    ensure!(
+        answers.get("far") == Some(&20),
+        "all responses come from the other region: {answers:?}"
+    );
     Ok(())
 }

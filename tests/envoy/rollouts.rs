@@ -1,5 +1,5 @@
-//! Changes that reach a real Envoy in stages: it gets what it takes, and what it refuses goes back
-//! by itself.
+//! Staged rollouts to a real Envoy: accepted changes advance, rejected ones are rolled back
+//! automatically.
 
 use anyhow::{Result, ensure};
 use navarch_testkit::envoy::AdsProtocol;
@@ -10,8 +10,12 @@ use serde_json::Value;
 use super::ONE_AT_A_TIME;
 use super::quarantine::{answered, filter, lua, open, quarantined};
 
-/// Waits until the rollouts stand so.
-async fn stand(navarch: &Navarch, what: &str, is_so: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+/// Waits until the rollouts meet a condition.
+async fn wait_for_rollouts(
+    navarch: &Navarch,
+    what: &str,
+    is_so: impl Fn(&[Value]) -> bool,
+) -> Vec<Value> {
     until_some(what, async || {
         let page = navarch.page("/debug/rollout").await.unwrap_or_default();
         let page: Value = serde_json::from_str(&page).unwrap_or_default();
@@ -25,7 +29,7 @@ async fn stand(navarch: &Navarch, what: &str, is_so: impl Fn(&[Value]) -> bool) 
     .await
 }
 
-/// An object that asks for stages.
+/// An object with the annotations of a rollout.
 fn staged(object: &str, pause: &str) -> String {
     let annotations = format!(
         "annotations: {{navarch.io/rollout: '10%,100%', navarch.io/rollout-pause: {pause}}}, name:"
@@ -40,15 +44,15 @@ async fn an_envoy_keeps_accepted_changes_and_reverts_rejected_ones() -> Result<(
     for protocol in [AdsProtocol::Delta, AdsProtocol::StateOfTheWorld] {
         let (shop, navarch, sidecar) = open(protocol).await?;
 
-        // The only proxy of its workload is in the first stage. It refuses the filter, and loses it
-        // again.
+        // The only proxy of its workload is in the first stage. It rejects the filter, and gets the
+        // previous version again.
         let unknown = "{'@type': type.googleapis.com/xds.type.v3.TypedStruct, type_url: type.googleapis.com/no.such.Filter, value: {}}";
         shop.write(
             "filter.yaml",
             &staged(&filter("no-such-filter", unknown), "1h"),
         )?;
         let is_stopped = |all: &[Value]| all.iter().any(|one| one["state"] == "stopped");
-        let all = stand(&navarch, "stopped", is_stopped).await;
+        let all = wait_for_rollouts(&navarch, "stopped", is_stopped).await;
         let reason = all[0]["reason"].as_str().unwrap_or_default();
 
         ensure!(
@@ -57,10 +61,10 @@ async fn an_envoy_keeps_accepted_changes_and_reverts_rejected_ones() -> Result<(
         );
         ensure!(
             quarantined(&navarch).await?.is_empty(),
-            "nothing is left to be quarantined"
+            "no object is quarantined"
         );
 
-        // It takes what others change.
+        // Other changes still reach it.
         shop.edit("reviews-routing.yaml", "weight: 100", "weight: 0")?;
         shop.edit(
             "reviews-routing.yaml",
@@ -71,7 +75,7 @@ async fn an_envoy_keeps_accepted_changes_and_reverts_rejected_ones() -> Result<(
 
         ensure!(quarantined(&navarch).await?.is_empty(), "nor later");
 
-        // The mended one goes through both stages.
+        // The corrected object passes both stages.
         shop.write(
             "filter.yaml",
             &staged(
@@ -80,14 +84,15 @@ async fn an_envoy_keeps_accepted_changes_and_reverts_rejected_ones() -> Result<(
             ),
         )?;
 
-        stand(&navarch, "complete", <[Value]>::is_empty).await;
+        wait_for_rollouts(&navarch, "complete", <[Value]>::is_empty).await;
         let config = sidecar.config_dump().await?.to_string();
         ensure!(
             config.contains("\"fine\"") && !config.contains("no-such-filter"),
-            "the good one is there"
+            "the corrected script is in force"
         );
 
-        // A route in stages: requests follow it, and go back when it is aborted.
+        // A route in stages: requests follow it, and return to the previous route when the rollout
+        // is aborted.
         let rule = std::fs::read_to_string(shop.file("reviews-routing.yaml"))?;
         let (head, rule) = rule.split_at(rule.find("kind: VirtualService").unwrap_or_default());
         let with = "  name: reviews\n  annotations: {navarch.io/rollout: '10%,100%', navarch.io/rollout-pause: 1h}\n";
@@ -102,7 +107,7 @@ async fn an_envoy_keeps_accepted_changes_and_reverts_rejected_ones() -> Result<(
         shop.write("reviews-routing.yaml", &format!("{head}{back}"))?;
 
         answered("reviews v1").await;
-        let all = stand(&navarch, "taken", |all| {
+        let all = wait_for_rollouts(&navarch, "taken", |all| {
             all.iter().any(|one| one["taken"] == 1)
         })
         .await;
@@ -124,7 +129,7 @@ async fn an_envoy_keeps_accepted_changes_and_reverts_rejected_ones() -> Result<(
             &url,
         ]);
 
-        ensure!(curl.status().await?.success(), "the order is taken");
+        ensure!(curl.status().await?.success(), "the command succeeds");
         answered("reviews v2").await;
     }
 

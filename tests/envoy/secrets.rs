@@ -1,5 +1,5 @@
-//! Secrets for an Envoy that only has to take its configuration: one certificate under every name,
-//! as its agent would.
+//! An SDS server in place of the agent: one certificate under every name, enough for Envoy to
+//! accept its configuration.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -19,11 +19,11 @@ use tokio::net::TcpListener;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
-/// A certificate that belongs to nobody.
+/// A certificate for testing.
 const CERTIFICATE: &str = include_str!("testdata/cert.pem");
 const KEY: &str = include_str!("testdata/key.pem");
 
-/// The secret of a name: roots where the name says so, else a key pair.
+/// The secret with a name: a validation context if the name is one of roots, else a key pair.
 pub(crate) fn secret(name: &str) -> Secret {
     let text = |text: &str| {
         Some(DataSource {
@@ -56,7 +56,7 @@ pub(crate) fn secret(name: &str) -> Secret {
 
 struct Secrets;
 
-/// Answers of a stream.
+/// The responses of a stream.
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
@@ -69,7 +69,7 @@ impl SecretDiscoveryService for Secrets {
         _: Request<Streaming<DeltaDiscoveryRequest>>,
     ) -> Result<Response<Self::DeltaSecretsStream>, Status> {
         Err(Status::unimplemented(
-            "Envoy asks the agent in the other protocol",
+            "Envoy uses the state-of-the-world protocol with the agent",
         ))
     }
 
@@ -103,7 +103,7 @@ impl SecretDiscoveryService for Secrets {
     }
 }
 
-/// Serves on loopback for as long as the test's runtime lives.
+/// Serves on loopback until the test's runtime ends.
 pub(crate) async fn serve() -> Result<SocketAddr> {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
     let address = listener.local_addr()?;

@@ -20,7 +20,7 @@ fn program() -> &'static Path {
 /// The sample mesh under Navarch.
 async fn open() -> Result<(Bookshop, Navarch)> {
     let shop = Bookshop::open(Path::new(env!("CARGO_MANIFEST_DIR"))).await?;
-    // Some end it and start another where it was: nobody else may have got its ports by then.
+    // Some tests restart it at the same addresses: no other program may get its ports meanwhile.
     let at = Addresses::free()?;
     let navarch = Navarch::start_at(program(), shop.folder(), &shop.flags(), &[], at).await?;
     Ok((shop, navarch))
@@ -30,7 +30,7 @@ async fn nothing_refused(envoy: &Envoy) -> Result<()> {
     let rejected = envoy.stats().await?.rejected();
     ensure!(
         rejected == 0,
-        "{rejected} updates were refused:\n{}",
+        "{rejected} updates were rejected:\n{}",
         envoy.output()
     );
     Ok(())
@@ -71,14 +71,14 @@ async fn requests_follow_the_files_in_both_protocols_and_forms_of_routes() -> Re
                 == 404,
             "no such host"
         );
-        // Edit: everyone to v2, at the gateway and inside.
+        // Edit: all requests to v2, at the gateway and in the mesh.
         shop.edit("gateway.yaml", "weight: 90", "weight: 0")?;
         shop.edit("gateway.yaml", "weight: 10", "weight: 100")?;
         answered("edited split", "shop.example.com", "/reviews", "reviews v2").await;
         shop.edit("reviews-routing.yaml", "weight: 90", "weight: 100")?;
         shop.edit("reviews-routing.yaml", "weight: 10\n", "weight: 0\n")?;
         answered("edited split inside", "reviews", "/", "reviews v1").await;
-        // Add: a fault for one path. Delete: the whole file.
+        // Create a fault for one path; delete the file again.
         let fault = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata:\n  name: storefront-2\n  namespace: bookshop\n\
                      spec:\n  hosts: [teapot.example.com]\n  gateways: [bookshop]\n  http:\n  - directResponse:\n      status: 418\n";
         shop.write("teapot.yaml", fault)?;
@@ -93,7 +93,10 @@ async fn requests_follow_the_files_in_both_protocols_and_forms_of_routes() -> Re
             .status
             != 418
         {
-            ensure!(Instant::now() < end, "the added VirtualService counts");
+            ensure!(
+                Instant::now() < end,
+                "the added VirtualService takes effect"
+            );
         }
         std::fs::remove_file(shop.file("teapot.yaml"))?;
         while client::get(GATEWAY, "teapot.example.com", "/", &[])
@@ -101,7 +104,10 @@ async fn requests_follow_the_files_in_both_protocols_and_forms_of_routes() -> Re
             .status
             != 404
         {
-            ensure!(Instant::now() < end, "the deleted VirtualService is gone");
+            ensure!(
+                Instant::now() < end,
+                "the deleted VirtualService has no effect"
+            );
         }
         nothing_refused(&gateway).await?;
         nothing_refused(&sidecar).await?;
@@ -156,7 +162,7 @@ fn is_counted(metrics: &str) -> Result<()> {
 
     ensure!(
         !metrics.contains("pilot_total_xds_rejects{"),
-        "nothing was refused:\n{metrics}"
+        "no update was rejected:\n{metrics}"
     );
 
     Ok(())
@@ -199,7 +205,7 @@ async fn restarts_and_a_broken_file_lose_no_traffic() -> Result<()> {
     gateway.wait_ready().await?;
     answered("pages", "shop.example.com", "/", "storefront").await;
 
-    // A broken file: the last good version stays, and navarch names file and line.
+    // An invalid file: the last valid version stays in force, and navarch reports file and line.
     let good = std::fs::read_to_string(shop.file("gateway.yaml"))?;
     shop.write(
         "gateway.yaml",
@@ -212,7 +218,7 @@ async fn restarts_and_a_broken_file_lose_no_traffic() -> Result<()> {
         .await?
         .contains("gateway.yaml:")
     {
-        ensure!(Instant::now() < end, "navarch names the broken file");
+        ensure!(Instant::now() < end, "navarch reports the invalid file");
     }
     answered("broken file", "shop.example.com", "/", "storefront").await;
     shop.write(
@@ -227,13 +233,16 @@ async fn restarts_and_a_broken_file_lose_no_traffic() -> Result<()> {
         if answers.keys().all(|who| who.starts_with("catalog")) {
             break;
         }
-        ensure!(Instant::now() < end, "the mended file counts: {answers:?}");
+        ensure!(
+            Instant::now() < end,
+            "the corrected file takes effect: {answers:?}"
+        );
     }
 
     shop.write("gateway.yaml", &good)?;
     answered("back again", "shop.example.com", "/", "storefront").await;
 
-    // Navarch goes: Envoy serves on. Navarch comes back: edits count again.
+    // Navarch is stopped: Envoy keeps serving. Navarch restarts: edits take effect again.
     let addresses = navarch.addresses();
     ensure!(navarch.stop().await?, "navarch ends when asked to");
     answered("without navarch", "shop.example.com", "/", "storefront").await;
@@ -250,7 +259,7 @@ async fn restarts_and_a_broken_file_lose_no_traffic() -> Result<()> {
     )
     .await;
 
-    // Envoy goes and comes back.
+    // Envoy is restarted.
     drop(gateway);
     let mut gateway = bookshop::gateway(navarch.xds, AdsProtocol::Delta).await?;
     gateway.wait_ready().await?;

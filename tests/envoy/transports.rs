@@ -1,5 +1,5 @@
-//! A stock Envoy takes what only settings of the control plane bring: QUIC, and TLS that is held to
-//! a policy.
+//! A stock Envoy accepts configuration that depends on the control plane's settings: QUIC, and TLS
+//! with a compliance policy.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use serde_json::json;
 use super::ONE_AT_A_TIME;
 use super::accepts::{Feeder, Snapshot, all_of};
 
-/// A gateway with HTTPS in two modes, on a port that its service has for UDP as well, and a service
-/// behind it that is reached over TLS.
+/// A gateway with HTTPS in two modes, whose service has the port for UDP as well, and a service
+/// that is reached over TLS.
 const EDGE: &str = "
 apiVersion: v1
 kind: Service
@@ -53,7 +53,7 @@ metadata: {name: web, namespace: default}
 spec: {hosts: ['*.example'], gateways: [edge], http: [{route: [{destination: {host: web.example}}]}]}
 ";
 
-/// The gateway's config under settings, and that of a sidecar.
+/// The snapshots of the gateway and of a sidecar with these settings.
 fn snapshots(
     settings: &Settings,
     feeder_extensions: &Arc<std::collections::BTreeSet<Arc<str>>>,
@@ -109,7 +109,10 @@ async fn a_stock_envoy_serves_quic_and_holds_tls_to_each_policy() -> Result<()> 
             ResourceType::Listener,
             ResourceName::new("udp_0.0.0.0_8443"),
         );
-        ensure!(gateway.contains_key(&udp), "there is QUIC to be tried");
+        ensure!(
+            gateway.contains_key(&udp),
+            "the gateway has a QUIC listener"
+        );
 
         for (kind, snapshot) in [("router", gateway), ("sidecar", sidecar)] {
             let refused = feeder
@@ -119,7 +122,7 @@ async fn a_stock_envoy_serves_quic_and_holds_tls_to_each_policy() -> Result<()> 
             let count = envoy.stats().await?.rejected();
             ensure!(
                 refused.is_empty() && count == counted,
-                "{policy:?} {kind}: Envoy refuses it: {refused:?}"
+                "{policy:?} {kind}: Envoy rejects it: {refused:?}"
             );
             counted = count;
             feeder.feed(Snapshot::new()).await?;

@@ -1,4 +1,5 @@
-//! A10: the agent's status port (15020), which every pod can reach, while others keep it busy.
+//! The agent's status port (15020), which every pod can reach, while attackers hold connections to
+//! it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,10 +19,10 @@ use crate::report::rejected;
 use crate::series::Series;
 use crate::server::Server;
 
-/// How long a kubelet waits for a probe by default.
-const PROBE: Duration = Duration::from_secs(1);
-/// How long each attack lasts.
-const DURING: Duration = Duration::from_secs(6);
+/// A kubelet's default timeout of probes.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+/// The duration of each attack.
+const ATTACK_DURATION: Duration = Duration::from_secs(6);
 
 #[test]
 fn kubelet_and_loopback_reach_the_agent_while_others_hold_its_port() -> Result<()> {
@@ -31,12 +32,12 @@ fn kubelet_and_loopback_reach_the_agent_while_others_hold_its_port() -> Result<(
     )
 }
 
-/// What an attacker does with a connection.
+/// The behaviour of an attacker's connection.
 #[derive(Clone, Copy)]
 enum AttackKind {
-    /// Nothing at all.
+    /// It sends nothing.
     Silent,
-    /// Asks for a large page, and does not read it.
+    /// It requests large pages and does not read them.
     Slow,
 }
 
@@ -52,7 +53,7 @@ async fn probes() -> Result<()> {
         let series = [Arc::new(Series::default()), Arc::new(Series::default())];
         let mut kubelet = JoinSet::new();
 
-        // The kubelet from its node, the application from its pod.
+        // The kubelet connects from its node, the application from its own pod.
         for (from, series) in [client(5, 1), [127, 0, 0, 1].into()]
             .into_iter()
             .zip(series.clone())
@@ -65,31 +66,31 @@ async fn probes() -> Result<()> {
                 {
                     ticks.tick().await;
                     let question = series.ask();
-                    let answer = timeout(PROBE, page(from, port, path, &[])).await;
+                    let answer = timeout(PROBE_TIMEOUT, page(from, port, path, &[])).await;
                     question.end(match answer {
                         Ok(Ok((200, _))) => Ok(()),
                         Ok(Ok((status, body))) => Err(anyhow::anyhow!("{path}: {status} {body}")),
                         Ok(Err(error)) => Err(error),
-                        Err(_) => Err(anyhow::anyhow!("{path}: no answer in {PROBE:?}")),
+                        Err(_) => Err(anyhow::anyhow!("{path}: no response in {PROBE_TIMEOUT:?}")),
                     });
                 }
             });
         }
 
         let from = Instant::now();
-        Attack::start(move || hold(port, habit, DURING))
+        Attack::start(move || hold(port, habit, ATTACK_DURATION))
             .end()
             .await?;
         let to = Instant::now();
 
         for (who, series) in ["kubelet", "loopback"].iter().zip(&series) {
             ensure!(
-                series.settled(to, to + PROBE * 10).await,
-                "{name}: {who} has no answer"
+                series.settled(to, to + PROBE_TIMEOUT * 10).await,
+                "{name}: {who} gets no response"
             );
             let met = series.between(from, to);
             println!(
-                "A10, {name}: {who}: p99 of {} is {:?}, {} failed",
+                "agent, {name}: {who}: p99 of {} is {:?}, {} failed",
                 met.count,
                 met.p99,
                 met.failed.len()
@@ -105,14 +106,14 @@ async fn probes() -> Result<()> {
         let (_, metrics) = page(client(6, 1), port, "/stats/prometheus", &[]).await?;
         ensure!(
             rejected(&metrics, "status")? > before,
-            "{name}: nobody is counted as turned away"
+            "{name}: the metrics count no rejected connection"
         );
     }
 
     Ok(())
 }
 
-/// 200 connections from one address, opened again when they are closed.
+/// Opens 200 connections from one address, and reopens those that the agent closes.
 async fn hold(to: SocketAddr, habit: AttackKind, time: Duration) -> Result<String> {
     let end = Instant::now() + time;
     let mut attackers = JoinSet::new();
@@ -128,7 +129,7 @@ async fn hold(to: SocketAddr, habit: AttackKind, time: Duration) -> Result<Strin
     Ok(String::new())
 }
 
-/// One connection, until the agent ends it.
+/// One connection, until the agent closes it.
 async fn connection(to: SocketAddr, habit: AttackKind) -> Result<()> {
     let socket = TcpSocket::new_v4()?;
     socket.set_recv_buffer_size(4096)?;
@@ -138,7 +139,7 @@ async fn connection(to: SocketAddr, habit: AttackKind) -> Result<()> {
         let request = "GET /stats/prometheus HTTP/1.1\r\nhost: a\r\n\r\n".repeat(20);
         stream.write_all(request.as_bytes()).await?;
         loop {
-            // A byte now and then, so that it looks alive.
+            // Read a byte now and then, so that the connection is not idle.
             sleep(Duration::from_millis(500)).await;
             if stream.read(&mut [0]).await? == 0 {
                 return Ok(());

@@ -1,5 +1,5 @@
-//! A3 and A4: nothing that a client writes reaches the API server before it is judged, and who
-//! knows nothing learns nothing.
+//! Requests to the API server that attackers could cause: tokens and names of workloads are
+//! validated first, and unauthenticated clients cannot find out which workloads exist.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,16 +26,16 @@ use crate::others::{certificate, page};
 use crate::plane::{HTTP, HTTPS, MONITORING, SECURE, XDS, program};
 use crate::series::Series;
 
-/// How long each attack lasts.
-const DURING: Duration = Duration::from_secs(5);
-/// Token reviews that random tokens of the right shape may cause in that time, at the most.
-const REVIEWS: usize = 2_000;
+/// The duration of each attack.
+const ATTACK_DURATION: Duration = Duration::from_secs(5);
+/// Maximum number of TokenReviews in that time for random tokens that look valid.
+const MAX_REVIEWS: usize = 2_000;
 
-/// A cluster that notes what is asked about tokens and workloads, and a control plane on it.
+/// A cluster with an audit log of requests about tokens and workloads, and a control plane.
 struct World {
     cluster: Cluster,
     navarch: Navarch,
-    /// The API server's record.
+    /// The API server's audit log.
     audit: PathBuf,
     _folder: TempDir,
 }
@@ -119,8 +119,7 @@ impl World {
             .to_owned())
     }
 
-    /// What was asked about a resource, as verb and URI; watches that were there from the start are
-    /// left out.
+    /// The requests about a resource, as verb and URI, without the watches opened at the start.
     fn requests(&self, resource: &str) -> Vec<String> {
         let log = std::fs::read_to_string(&self.audit).unwrap_or_default();
         let events = log
@@ -152,7 +151,7 @@ async fn strangers() -> Result<()> {
     tokens_are_looked_at_first(&world, &good, csr).await
 }
 
-/// Something that looks like a token of this cluster, but for its signature, over these claims.
+/// A token with the form of this cluster's tokens and these claims, but an invalid signature.
 fn forged(real: &str, over: &Value) -> String {
     let mut parts = real.split('.');
     let header = parts.next().unwrap();
@@ -170,7 +169,7 @@ fn forged(real: &str, over: &Value) -> String {
     )
 }
 
-/// A3: tokens that cannot be good, and tokens that might.
+/// Tokens that are recognizably invalid cause no TokenReview, others only a limited number.
 async fn tokens_are_looked_at_first(world: &World, good: &str, csr: String) -> Result<()> {
     let files = usage(world.navarch.pid())?.files;
     let real = good.to_owned();
@@ -208,7 +207,7 @@ async fn tokens_are_looked_at_first(world: &World, good: &str, csr: String) -> R
         ),
         (
             "forged",
-            REVIEWS,
+            MAX_REVIEWS,
             Box::new(move |number| forged(&real, &json!({"jti": number.to_string()}))),
         ),
     ];
@@ -224,7 +223,8 @@ async fn tokens_are_looked_at_first(world: &World, good: &str, csr: String) -> R
         ));
 
         let from = Instant::now();
-        let mut attack = Box::pin(Attack::start(move || ask_with_tokens(make, DURING)).end());
+        let mut attack =
+            Box::pin(Attack::start(move || ask_with_tokens(make, ATTACK_DURATION)).end());
         let mut most_files = files;
         let outcome = loop {
             tokio::select! {
@@ -236,12 +236,12 @@ async fn tokens_are_looked_at_first(world: &World, good: &str, csr: String) -> R
         let to = Instant::now();
         ensure!(
             series.settled(to, to + Duration::from_secs(20)).await,
-            "{kind}: workloads have no answer"
+            "{kind}: workloads get no response"
         );
         let met = series.between(from, to);
         let reviews = world.requests("tokenreviews").len() - before;
         println!(
-            "A3, {kind}: {outcome}; {reviews} token reviews; {files} files before, {most_files} at the most; a certificate: p99 of {} is {:?}, {} failed",
+            "tokens, {kind}: {outcome}; {reviews} token reviews; {files} files before, at most {most_files}; a certificate: p99 of {} is {:?}, {} failed",
             met.count,
             met.p99,
             met.failed.len()
@@ -249,7 +249,7 @@ async fn tokens_are_looked_at_first(world: &World, good: &str, csr: String) -> R
 
         ensure!(met.count > 3 && met.failed.is_empty(), "{kind}: {met:?}");
 
-        // One that was good before may be asked about again.
+        // The token of the well-behaved workloads may be reviewed again.
         ensure!(reviews <= most + 5, "{kind}: {reviews} token reviews");
         ensure!(
             most_files < files + 1_000,
@@ -260,7 +260,7 @@ async fn tokens_are_looked_at_first(world: &World, good: &str, csr: String) -> R
     Ok(())
 }
 
-/// Asks for a certificate four times a second, each time as another workload.
+/// Requests a certificate four times per second, each time as another workload.
 async fn ask_for_certificates(series: Arc<Series>, token: String, csr: String) {
     let mut ticks = interval(Duration::from_millis(250));
     for number in 0_usize.. {
@@ -275,8 +275,8 @@ async fn ask_for_certificates(series: Arc<Series>, token: String, csr: String) {
     }
 }
 
-/// Asks for certificates and debug pages with other tokens all the time; over few connections, with
-/// many calls.
+/// Requests certificates and debug pages with ever new tokens, with many calls over few
+/// connections.
 async fn ask_with_tokens(
     make: Box<dyn Fn(usize) -> String + Send + Sync>,
     time: Duration,
@@ -303,11 +303,11 @@ async fn ask_with_tokens(
     }
 
     let sent: usize = attackers.join_all().await.into_iter().sum();
-    ensure!(sent > 200, "only {sent} were asked");
+    ensure!(sent > 200, "only {sent} requests were sent");
     Ok(format!("{sent} tokens"))
 }
 
-/// Four calls of the CA on one connection at once, and one of a debug page.
+/// Four concurrent calls of the CA on one connection, and one of a debug page.
 async fn ask_once(make: &(dyn Fn(usize) -> String + Send + Sync), number: usize) -> Result<()> {
     let mut connection = Connection::to_xds(client(66, 10), true).await?;
     let request = framed(&IstioCertificateRequest {
@@ -349,7 +349,7 @@ async fn ask_once(make: &(dyn Fn(usize) -> String + Send + Sync), number: usize)
     Ok(())
 }
 
-/// What a proxy is told that says of itself to be a WorkloadEntry.
+/// The error for a proxy whose metadata names a WorkloadEntry.
 async fn answer(tls: bool, token: Option<&str>, metadata: &[(&str, &str)]) -> Result<String> {
     let mut connection = Connection::to_xds(client(66, 11), tls).await?;
     let mut call = connection.call(DELTA, token).await?;
@@ -361,11 +361,11 @@ async fn answer(tls: bool, token: Option<&str>, metadata: &[(&str, &str)]) -> Re
     call.send(framed(&hello)).await?;
     timeout(Duration::from_secs(10), call.ended())
         .await
-        .context("the stream goes on")
+        .context("the stream stays open")
 }
 
-/// A4: names of workloads are checked before the API server is asked, and strangers cannot tell
-/// which there are.
+/// Names of workloads are validated before the API server is queried, and unauthenticated clients
+/// get the same error for existing and unknown workloads.
 async fn entries_are_not_looked_for(world: &World) -> Result<()> {
     let entry = json!({
         "apiVersion": "networking.istio.io/v1", "kind": "WorkloadEntry", "metadata": {"name": "there", "namespace": "shop"},
@@ -407,12 +407,12 @@ async fn entries_are_not_looked_for(world: &World) -> Result<()> {
     let after = requests();
     ensure!(
         after == before,
-        "the API server was asked: {:?}",
+        "the API server got requests: {:?}",
         &after[before.len()..]
     );
 
-    // In plain text nobody has an identity: nobody is told what there is, and the API server is not
-    // asked.
+    // Plain-text clients have no identity: the error must not depend on whether the workload
+    // exists, and must cause no request to the API server.
     let there = answer(false, None, &[("WORKLOAD_ENTRY", "there")]).await?;
     let absent = answer(false, None, &[("WORKLOAD_ENTRY", "absent")]).await?;
     ensure!(
@@ -423,7 +423,7 @@ async fn entries_are_not_looked_for(world: &World) -> Result<()> {
     let after = requests();
     ensure!(
         after == before,
-        "the API server was asked: {:?}",
+        "the API server got requests: {:?}",
         &after[before.len()..]
     );
 

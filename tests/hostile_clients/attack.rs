@@ -1,4 +1,4 @@
-//! An attacker: a thread of low priority, since its processor time would be spent elsewhere.
+//! An attacker: a thread of low priority, as a real attacker would not use the server's CPU.
 
 use std::future::Future;
 use std::process::{Command, Stdio};
@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 use tokio::sync::oneshot;
 
-/// An attack under way. It says what became of it.
+/// A running attack, which returns a note about its outcome.
 pub(crate) struct Attack(oneshot::Receiver<Result<String>>);
 
 impl Attack {
-    /// Begins.
+    /// Starts the attack.
     pub(crate) fn start<F>(attack: impl FnOnce() -> F + Send + 'static) -> Self
     where
         F: Future<Output = Result<String>>,
@@ -33,7 +33,7 @@ impl Attack {
         Self(receiver)
     }
 
-    /// Waits for its end.
+    /// Waits until the attack ends.
     pub(crate) async fn end(self) -> Result<String> {
         self.0.await.context("the attacker panicked")?
     }

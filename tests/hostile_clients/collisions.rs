@@ -1,10 +1,10 @@
-//! Names that rustc-hash 2, which has no key, maps to one hash.
+//! Names with the same hash in rustc-hash 2, whose hash has no key.
 
-/// The constants of its hash of strings.
+/// The constants of its string hash.
 const SEED: u64 = 0x243f_6a88_85a3_08d3;
 const PREVENT_TRIVIAL: u64 = 0xa409_3822_299f_31d0;
 
-/// Both halves of a product.
+/// Folds the 128-bit product of two numbers.
 fn folded(one: u64, other: u64) -> u64 {
     let full = u128::from(one) * u128::from(other);
     let [low, high] =
@@ -12,7 +12,7 @@ fn folded(one: u64, other: u64) -> u64 {
     low ^ high
 }
 
-/// The first 16 bytes of all names, and the 8 bytes that cancel what they make of the state.
+/// The first 16 bytes of all names, and 8 bytes that cancel their effect on the hash's state.
 fn head() -> ([u8; 16], [u8; 8]) {
     let alphabet = b"abcdefghijklmnopqrstuvwxyz0123456789|.-_";
     for number in 0..alphabet.len().pow(3) {
@@ -25,10 +25,10 @@ fn head() -> ([u8; 16], [u8; 8]) {
             return (first, cancel);
         }
     }
-    panic!("no head makes a product that can be printed");
+    panic!("no prefix gives printable bytes");
 }
 
-/// So many names of one hash.
+/// So many names with the same hash.
 pub(crate) fn names(count: usize) -> Vec<String> {
     let (first, cancel) = head();
     let name = |number: usize| {

@@ -1,4 +1,4 @@
-//! Attacks by connections that are there and say nothing, or take nothing.
+//! Attacks by connections that send nothing, or read nothing.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::grpc::Connection;
 use crate::network::{client, connect, connect_tls, tls_config};
 use crate::plane::{HTTP, HTTPS, MONITORING, SECURE};
 
-/// How long an attacker waits before it opens a connection again that was closed.
+/// How long an attacker waits before it reopens a closed connection.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What became of connections.
+/// Counts the outcomes of connections.
 #[derive(Default)]
 struct Tally {
     opened: AtomicUsize,
@@ -35,7 +35,7 @@ impl Tally {
     }
 }
 
-/// Keeps this number of connections open until the end: each is opened again when it was closed.
+/// Keeps this number of connections open until the end, by reopening closed ones.
 async fn keep<F>(
     count: usize,
     end: Instant,
@@ -65,14 +65,14 @@ where
 
     attackers.join_all().await;
     let opened = tally.opened.load(Ordering::SeqCst);
-    ensure!(opened >= count, "only {opened} of {count} were opened");
+    ensure!(opened >= count, "only {opened} of {count} could be opened");
     Ok(tally.summary())
 }
 
-/// A2: 600 HTTP/2 connections to the webhook port that do nothing but answer pings; it takes some
-/// time to open them.
+/// 600 HTTP/2 connections to the webhook port that only respond to pings; opening them takes some
+/// time.
 pub(crate) async fn idle(time: Duration) -> Result<String> {
-    // A few at a time, so that the port is full soon and not the processor.
+    // Limit concurrent handshakes, so that the port's limit is reached before the CPU's.
     let few = Arc::new(Semaphore::new(64));
     keep(600, Instant::now() + time * 2, move || {
         let few = few.clone();
@@ -89,7 +89,7 @@ pub(crate) async fn idle(time: Duration) -> Result<String> {
     .await
 }
 
-/// A2: 64 callers of the webhook port that announce 6 MiB and send nothing.
+/// 64 requests to the webhook port that announce a body of 6 MiB and send none of it.
 pub(crate) async fn announced(time: Duration) -> Result<String> {
     keep(64, Instant::now() + time, || async {
         let mut stream = connect_tls(client(66, 6), HTTPS, tls_config("http/1.1")).await?;
@@ -103,7 +103,7 @@ pub(crate) async fn announced(time: Duration) -> Result<String> {
     .await
 }
 
-/// A9: 2,000 connections to the TLS port of xDS whose handshake never begins.
+/// 2,000 connections to the TLS port of xDS without a handshake.
 pub(crate) async fn silent(time: Duration) -> Result<String> {
     keep(2_000, Instant::now() + time, || async {
         let mut stream = connect(client(66, 7), SECURE).await?;
@@ -113,7 +113,7 @@ pub(crate) async fn silent(time: Duration) -> Result<String> {
     .await
 }
 
-/// A16: 600 connections to each of the two HTTP ports, more than these take, that ask for much and
+/// 600 connections to each of the two HTTP ports, which is above their limit, that request much and
 /// read nothing.
 pub(crate) async fn slow_readers(time: Duration) -> Result<String> {
     let end = Instant::now() + time;
@@ -122,7 +122,7 @@ pub(crate) async fn slow_readers(time: Duration) -> Result<String> {
     Ok(format!("http: {}; monitoring: {}", http?, monitoring?))
 }
 
-/// Asks for the largest pages again and again, without reading them.
+/// Requests the largest pages again and again without reading them.
 async fn ask_and_wait(from: Ipv4Addr, to: SocketAddr, end: Instant) -> Result<()> {
     let socket = TcpSocket::new_v4()?;
     socket.set_recv_buffer_size(4096)?;

@@ -1,5 +1,5 @@
-//! A11 and CVE-2026-31838: who may see debug pages and give the CA orders, and whom a browser may
-//! be made to ask.
+//! Access to debug pages and to commands for the CA, and protection against requests from browsers
+//! on behalf of other sites (CVE-2026-31838).
 
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -17,7 +17,7 @@ fn the_ca_takes_no_orders_from_workloads_and_no_page_is_shown_to_other_sites() -
 async fn orders_and_sites() -> Result<()> {
     let plane = Plane::start().await?;
 
-    // Workloads of the control plane's own namespace may look, as in istiod.
+    // Workloads of the control plane's own namespace may read the page, as in istiod.
     let gateway = plane
         .issuer
         .token(json!({"sub": "system:serviceaccount:istio-system:ingressgateway"}));
@@ -36,7 +36,7 @@ async fn orders_and_sites() -> Result<()> {
             );
         }
 
-        // On the same machine all may look, but a site whose name leads here is a stranger (DNS
+        // From the same machine all pages are open, except for requests with another host name (DNS
         // rebinding).
         for (host, wanted) in [
             ("localhost", 200),
@@ -60,9 +60,9 @@ async fn orders_and_sites() -> Result<()> {
     let state: serde_json::Value = serde_json::from_str(&state)?;
     ensure!(
         state["phase"] == "settled" || state["phase"].is_null(),
-        "the CA goes on as before: {state}"
+        "the CA's state is unchanged: {state}"
     );
-    ensure!(plane.navarch.is_ready().await, "it is ready");
+    ensure!(plane.navarch.is_ready().await, "it is still ready");
 
     Ok(())
 }
@@ -124,8 +124,8 @@ async fn pages() -> Result<()> {
         }
     }
 
-    // A plan is asked for by POST, by the same people; what a form of another site can send is
-    // none.
+    // Plans are requested by POST, with the same rights. Forms of other sites cannot send a valid
+    // request.
     for (token, wanted) in [
         (None, 401),
         (Some("nonsense"), 401),

@@ -1,4 +1,4 @@
-//! Attacks by objects and files in the folder of the configuration.
+//! Attacks by objects and files in the configuration directory.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -8,11 +8,10 @@ use anyhow::Result;
 use nix::sys::stat::Mode;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// How many hosts the large object has.
+/// The number of hosts of the large object.
 const HOSTS: usize = 6_000;
 
-/// N1: a ServiceEntry of many hosts that a user of one namespace keeps for it, and edits of one
-/// host.
+/// A ServiceEntry of many hosts that is exported to one namespace only, and edits of one host.
 pub(crate) async fn many_hosts(folder: PathBuf, time: Duration) -> Result<String> {
     let end = Instant::now() + time;
     let draft = folder.with_extension("hosts");
@@ -43,7 +42,7 @@ pub(crate) async fn many_hosts(folder: PathBuf, time: Duration) -> Result<String
     Ok(format!("{HOSTS} hosts, written {edits} times"))
 }
 
-/// N2: a link to a device that never ends.
+/// A symbolic link to a device that never ends.
 pub(crate) async fn device(folder: PathBuf, time: Duration) -> Result<String> {
     let end = Instant::now() + time;
     let link = folder.join("zero.yaml");
@@ -53,7 +52,7 @@ pub(crate) async fn device(folder: PathBuf, time: Duration) -> Result<String> {
     Ok("a link to /dev/zero".to_owned())
 }
 
-/// N3: a FIFO that nobody writes to. It stays, so that the server is told to end while it is there.
+/// A FIFO without a writer. It stays, so that the server must also exit while it exists.
 pub(crate) async fn fifo(folder: PathBuf, time: Duration) -> Result<String> {
     let end = Instant::now() + time;
     nix::unistd::mkfifo(&folder.join("fifo.yaml"), Mode::S_IRWXU)?;

@@ -1,4 +1,4 @@
-//! gRPC calls whose every frame is the caller's own choice.
+//! gRPC calls whose caller chooses every frame.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -16,14 +16,14 @@ use tokio::time::timeout;
 use crate::network::{Io, connect, connect_tls, tls_config};
 use crate::plane;
 
-/// The method that proxies call.
+/// The path of the delta ADS method.
 pub(crate) const DELTA: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
-/// Types of resources.
+/// Type URLs.
 pub(crate) const CLUSTERS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 pub(crate) const ENDPOINTS: &str =
     "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
-/// How long an attacker waits for anything.
+/// An attacker's timeout.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An HTTP/2 connection; closed when dropped.
@@ -33,7 +33,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// On a stream of bytes.
+    /// Starts HTTP/2 on a byte stream.
     pub(crate) async fn on(stream: impl Io + 'static) -> Result<Self> {
         let mut builder = h2::client::Builder::new();
         builder
@@ -44,7 +44,7 @@ impl Connection {
         Ok(Self { requests, driver })
     }
 
-    /// To the plaintext or the TLS port of xDS.
+    /// Connects to the plain-text or the TLS port of xDS.
     pub(crate) async fn to_xds(from: Ipv4Addr, tls: bool) -> Result<Self> {
         match tls {
             true => Self::tls(from, plane::SECURE).await,
@@ -52,7 +52,7 @@ impl Connection {
         }
     }
 
-    /// Over TLS.
+    /// Connects with TLS.
     pub(crate) async fn tls(from: Ipv4Addr, to: SocketAddr) -> Result<Self> {
         Self::on(timeout(TIMEOUT, connect_tls(from, to, tls_config("h2"))).await??).await
     }
@@ -84,20 +84,20 @@ impl Drop for Connection {
     }
 }
 
-/// A call under way; reset when dropped.
+/// An open call; reset when dropped.
 pub(crate) struct Call {
     body: SendStream<Bytes>,
     answer: Answer,
 }
 
-/// What comes back.
+/// The state of the response.
 enum Answer {
     Awaited(ResponseFuture),
     Begun(RecvStream),
 }
 
 impl Call {
-    /// Sends bytes as the server takes them.
+    /// Sends bytes as fast as flow control permits.
     pub(crate) async fn send(&mut self, mut bytes: Bytes) -> Result<()> {
         while !bytes.is_empty() {
             self.body.reserve_capacity(bytes.len());
@@ -113,7 +113,7 @@ impl Call {
         Ok(())
     }
 
-    /// The next bytes of the answer; none at its end.
+    /// The next bytes of the response; `None` at its end.
     pub(crate) async fn receive(&mut self) -> Result<Option<Bytes>> {
         if let Answer::Awaited(response) = &mut self.answer {
             self.answer = Answer::Begun(response.await?.into_body());
@@ -128,7 +128,7 @@ impl Call {
         Ok(Some(bytes))
     }
 
-    /// Waits for the end of the call, whatever it is; the status where there is one.
+    /// Waits for the end of the call, and returns the gRPC status if there is one.
     pub(crate) async fn ended(&mut self) -> String {
         loop {
             match self.receive().await {
@@ -147,7 +147,7 @@ impl Call {
         )
     }
 
-    /// Waits for one whole message.
+    /// Waits for one complete message.
     pub(crate) async fn message(&mut self) -> Result<()> {
         let mut length = None;
         let mut came = BytesMut::new();
@@ -166,7 +166,7 @@ impl Call {
     }
 }
 
-/// A message as it goes on the wire.
+/// A message with its gRPC prefix.
 pub(crate) fn framed(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
     let mut bytes = BytesMut::with_capacity(length + 5);
@@ -176,7 +176,7 @@ pub(crate) fn framed(message: &impl Message) -> Bytes {
     bytes.freeze()
 }
 
-/// A sidecar of service account `account` in namespace `shop`, with further metadata.
+/// A sidecar with a service account in the namespace `shop`, and further metadata.
 pub(crate) fn node(pod: &str, account: &str, metadata: &[(&str, &str)]) -> Node {
     let text = |text: &str| prost_types::Value {
         kind: Some(Kind::StringValue(text.to_owned())),

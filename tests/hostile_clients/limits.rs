@@ -1,4 +1,4 @@
-//! What the machine has too little of: room on the disk, and open files.
+//! Exhausted resources of the machine: disk space and file descriptors.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -19,14 +19,14 @@ use crate::plane::{HTTP, Plane, XDS, program};
 /// How long recovery may take on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Waits until something is so; says how long that took.
+/// Waits until a condition holds, and returns how long that took.
 async fn until<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) -> Duration {
     let begun = Instant::now();
     wait::until_within(TIMEOUT, what, holds).await;
     begun.elapsed()
 }
 
-/// Runs `navarch ca` on the server's own machine; what it prints, and whether it succeeded.
+/// Runs `navarch ca` on the server's machine; returns its output, and whether it succeeded.
 fn ca(plane: &Plane, words: &[&str]) -> Result<(bool, String)> {
     let mut command = Command::new(program());
     command
@@ -47,14 +47,13 @@ fn a_full_disk_keeps_the_root_that_signs_until_there_is_room() -> Result<()> {
 }
 
 async fn full_disk() -> Result<()> {
-    // A small disk of its own, which nobody outside sees: mounts are the test's own, as the network
-    // is.
+    // A small file system, visible only in the test's own mount namespace.
     let disk = tempfile::tempdir()?;
     let mounted = Command::new("mount")
         .args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"])
         .arg(disk.path())
         .status()?;
-    ensure!(mounted.success(), "no disk could be mounted");
+    ensure!(mounted.success(), "the file system could not be mounted");
 
     let plane = Plane::start_in(
         Some(disk.path().join("state")),
@@ -69,7 +68,7 @@ async fn full_disk() -> Result<()> {
     let key = file("ca-key.pem");
     ensure!(
         root.contains("BEGIN CERTIFICATE") && key.contains("PRIVATE KEY"),
-        "there is a root"
+        "the root is stored"
     );
 
     let ballast = disk.path().join("ballast");
@@ -81,40 +80,40 @@ async fn full_disk() -> Result<()> {
     let (good, output) = ca(&plane, &["rotate"])?;
     ensure!(
         !good && output.contains("No space left on device"),
-        "a root that cannot be kept is not begun: {output}"
+        "a root that cannot be stored is not started: {output}"
     );
 
     certificate(client(4, 1), &token, csr.clone())
         .await
-        .context("certificates go on")?;
-    ensure!(plane.navarch.is_ready().await, "it is ready still");
+        .context("certificates are still issued")?;
+    ensure!(plane.navarch.is_ready().await, "it is still ready");
     ensure!(
         (file("ca-cert.pem"), file("ca-key.pem")) == (root.clone(), key),
-        "what was kept is as it was"
+        "the stored root is unchanged"
     );
 
     drop(full);
     std::fs::remove_file(&ballast)?;
     let begun = Instant::now();
     let (good, output) = ca(&plane, &["rotate"])?;
-    ensure!(good, "there is room: {output}");
+    ensure!(good, "the rotation works with free space: {output}");
     let rotated = until("another root signs", async || file("ca-cert.pem") != root).await;
     println!(
-        "chaos: disk full: rotation refused, certificates went on; another root signs {rotated:?} after there is room"
+        "chaos: disk full: rotation refused, certificates were still issued; a new root signs {rotated:?} after space is free"
     );
 
     certificate(client(4, 1), &token, csr)
         .await
-        .context("certificates go on")?;
+        .context("certificates are still issued")?;
     let kept = file("ca-cert.pem");
     let plane = plane.restart().await?;
     ensure!(
         file("ca-cert.pem") == kept,
-        "what is kept now holds after a restart"
+        "the new root is loaded after a restart"
     );
 
     ensure!(begun.elapsed() < TIMEOUT * 2, "recovered");
-    ensure!(plane.navarch.stop().await?, "ends when asked to");
+    ensure!(plane.navarch.stop().await?, "navarch exits on SIGTERM");
     Ok(())
 }
 
@@ -132,8 +131,8 @@ fn open_files_at_their_limit_lose_nothing() -> Result<()> {
 }
 
 async fn open_files() -> Result<()> {
-    // The server takes the limit over; the test itself needs more, and has raised the soft limit
-    // only afterwards.
+    // The server inherits the limit. The test itself needs more files, so it raises its own soft
+    // limit after starting the server.
     let (soft, hard) = nix::sys::resource::getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, 160, hard)?;
     let plane = Plane::start().await;
@@ -169,7 +168,7 @@ async fn open_files() -> Result<()> {
     })
     .await;
 
-    // Many clients from many addresses, so that no share of one of them keeps files free.
+    // Many clients with many addresses, so that per-address limits keep no files free.
     let mut open = JoinSet::new();
 
     for number in 0..600 {
@@ -211,7 +210,7 @@ async fn open_files() -> Result<()> {
     })
     .await;
     println!(
-        "chaos: {files} of 160 files open: a change is in force {read:?}, all is well {:?} after they are free",
+        "chaos: {files} of 160 files open: a change takes effect {read:?}, all checks pass {:?} after they are closed",
         begun.elapsed()
     );
 
@@ -228,9 +227,9 @@ async fn open_files() -> Result<()> {
 
     ensure!(
         !state.to_string().contains("before.example"),
-        "the old version is gone"
+        "the previous version is no longer in force"
     );
-    ensure!(plane.navarch.stop().await?, "ends when asked to");
+    ensure!(plane.navarch.stop().await?, "navarch exits on SIGTERM");
 
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A network of the test's own, and connections from any address of it.
+//! A network namespace for the test, and connections from any address in it.
 
 use std::future::Future;
 use std::io;
@@ -22,16 +22,17 @@ use tonic::transport::{Channel, Endpoint, Uri};
 
 use super::any_certificate;
 
-/// Says that the process is in its own network already.
+/// Set if the process is already in the network namespace.
 const INSIDE: &str = "NAVARCH_TEST_NETWORK";
-/// Makes the network: an address of the server, all others of 10.77.0.0/16 for clients, and the
-/// route that kube-apiserver finds its own address by.
+/// Sets up the network: the server's address, 10.77.0.0/16 for clients, and a default route, by
+/// which kube-apiserver finds its own address.
 const SCRIPT: &str = r#"ip link set lo up && ip addr add 10.77.0.1/16 dev lo && ip route add default dev lo && exec "$@""#;
 
-/// Where the server is.
+/// The server's address.
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 
-/// Runs a test of this binary: again and in a network of its own at first, and then for real.
+/// Runs a test of this binary: the first time again in a new network namespace, the second time for
+/// real.
 pub(crate) fn run<F: Future<Output = Result<()>>>(
     test: &str,
     body: impl FnOnce() -> F,
@@ -72,7 +73,7 @@ pub(crate) fn run<F: Future<Output = Result<()>>>(
     let good = if std::env::args().any(|argument| argument == "--nocapture") {
         command.status().context("cannot run unshare")?.success()
     } else {
-        // Printed here, so that it is shown when the test fails.
+        // Printed by this process, so that the test harness shows the output of a failed test.
         let output = command.output().context("cannot run unshare")?;
         println!(
             "{}{}",
@@ -87,16 +88,16 @@ pub(crate) fn run<F: Future<Output = Result<()>>>(
         output.status.success()
     };
 
-    ensure!(good, "{test} failed in its network");
+    ensure!(good, "{test} failed in its network namespace");
     Ok(())
 }
 
-/// The client of this number in a group of clients.
+/// The address of a client in a group of clients.
 pub(crate) fn client(group: u8, number: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 77, group, u8::try_from(number % 250).unwrap() + 1)
 }
 
-/// A connection from an address.
+/// Connects from an address.
 pub(crate) async fn connect(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::from((from, 0)))?;
@@ -105,14 +106,14 @@ pub(crate) async fn connect(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStr
     Ok(stream)
 }
 
-/// TLS that believes any server, with this protocol.
+/// A TLS configuration that accepts any server certificate, with this ALPN protocol.
 pub(crate) fn tls_config(protocol: &str) -> Arc<ClientConfig> {
     let mut config = any_certificate::client_config();
     config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
     Arc::new(config)
 }
 
-/// A TLS connection from an address.
+/// Connects with TLS from an address.
 pub(crate) async fn connect_tls(
     from: Ipv4Addr,
     to: SocketAddr,
@@ -123,7 +124,7 @@ pub(crate) async fn connect_tls(
     TlsConnector::from(config).connect(name, stream).await
 }
 
-/// A stream of bytes, in clear or not.
+/// A byte stream, plain or TLS.
 pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
@@ -157,7 +158,7 @@ impl tonic::codegen::Service<Uri> for Connector {
     }
 }
 
-/// A gRPC connection from an address.
+/// A gRPC channel from an address.
 pub(crate) async fn channel(
     from: Ipv4Addr,
     to: SocketAddr,

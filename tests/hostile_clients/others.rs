@@ -1,4 +1,4 @@
-//! The others that behave: an API server with pods to be injected, workloads that want
+//! Well-behaved clients: an API server that sends pods for injection, workloads that request
 //! certificates, kubelet and Prometheus.
 
 use std::net::Ipv4Addr;
@@ -23,18 +23,17 @@ use crate::network::{self, channel, connect, connect_tls, tls_config};
 use crate::plane::{self, HTTP, HTTPS, MONITORING};
 use crate::series::Series;
 
-/// How long an API server waits for a webhook at most; workloads and kubelets have no more patience
-/// here.
+/// The maximum timeout of webhooks at an API server; workloads and kubelets use the same here.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs a question with an end.
+/// Runs a request with a timeout.
 async fn within(what: impl Future<Output = Result<()>>) -> Result<()> {
     timeout(TIMEOUT, what)
         .await
-        .with_context(|| format!("no answer in {TIMEOUT:?}"))?
+        .with_context(|| format!("no response in {TIMEOUT:?}"))?
 }
 
-/// A review of a pod.
+/// An AdmissionReview of a pod.
 fn review() -> Bytes {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "shop", "labels": {"app": "p"}},
@@ -49,7 +48,7 @@ fn review() -> Bytes {
         .into()
 }
 
-/// A connection of an API server.
+/// Opens a connection as an API server.
 async fn open(from: Ipv4Addr) -> Result<SendRequest<Full<Bytes>>> {
     let stream = connect_tls(from, HTTPS, tls_config("h2")).await?;
     let (client, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
@@ -57,7 +56,7 @@ async fn open(from: Ipv4Addr) -> Result<SendRequest<Full<Bytes>>> {
     Ok(client)
 }
 
-/// Has a pod injected.
+/// Posts a pod to the injection webhook.
 async fn inject(mut client: SendRequest<Full<Bytes>>) -> Result<()> {
     let request =
         Request::post(format!("https://{HTTPS}/inject")).header("content-type", "application/json");
@@ -74,7 +73,7 @@ async fn inject(mut client: SendRequest<Full<Bytes>>) -> Result<()> {
     Ok(())
 }
 
-/// Waits until pods are injected.
+/// Waits until injection works.
 pub(crate) async fn injection_is_on() -> Result<()> {
     let end = tokio::time::Instant::now() + Duration::from_secs(20);
     while let Err(error) = within(async { inject(open(network::client(3, 1)).await?).await }).await
@@ -85,8 +84,7 @@ pub(crate) async fn injection_is_on() -> Result<()> {
     Ok(())
 }
 
-/// Twenty pods a second; each fourth comes over a connection of its own, the others over one that
-/// stays.
+/// Twenty pods per second; every fourth uses a new connection, the others a persistent one.
 pub(crate) async fn create_pods(series: Arc<Series>) -> Result<()> {
     let from = network::client(3, 1);
     let mut kept = open(from).await?;
@@ -119,7 +117,7 @@ pub(crate) async fn create_pods(series: Arc<Series>) -> Result<()> {
     Ok(())
 }
 
-/// Two certificates a second, each for another workload and over a connection of its own.
+/// Two certificates per second, each for another workload and on a new connection.
 pub(crate) async fn sign(issuer: &Issuer, series: Arc<Series>) -> Result<()> {
     let csr = CertificateParams::default()
         .serialize_request(&KeyPair::generate()?)?
@@ -143,7 +141,7 @@ pub(crate) async fn sign(issuer: &Issuer, series: Arc<Series>) -> Result<()> {
     Ok(())
 }
 
-/// Gets a certificate.
+/// Requests a certificate.
 pub(crate) async fn certificate(from: Ipv4Addr, token: &str, csr: String) -> Result<()> {
     let channel = channel(from, plane::SECURE, true).await?;
     let mut request = tonic::Request::new(IstioCertificateRequest {
@@ -161,7 +159,7 @@ pub(crate) async fn certificate(from: Ipv4Addr, token: &str, csr: String) -> Res
     Ok(())
 }
 
-/// Status and body of a page, asked for from an address.
+/// Status and body of a page, requested from an address.
 pub(crate) async fn page(
     from: Ipv4Addr,
     to: std::net::SocketAddr,
@@ -202,8 +200,7 @@ pub(crate) async fn send(
     Ok((status, String::from_utf8_lossy(&body).into_owned()))
 }
 
-/// A kubelet asks whether the server is ready, five times a second; each tenth time Prometheus
-/// scrapes it.
+/// A kubelet's readiness probe, five times per second; every tenth time a scrape by Prometheus.
 pub(crate) async fn probe(series: Arc<Series>) {
     let mut probes = JoinSet::new();
     let mut ticks = interval(Duration::from_millis(200));

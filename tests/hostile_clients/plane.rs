@@ -1,5 +1,5 @@
-//! The control plane under attack: all ports at Istio's numbers, configuration in a folder,
-//! injection on.
+//! The control plane under attack: Istio's port numbers, configuration in a directory, injection
+//! enabled.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -37,7 +37,7 @@ pub(crate) fn program() -> PathBuf {
 /// A running control plane.
 pub(crate) struct Plane {
     pub(crate) navarch: Navarch,
-    /// Whose tokens it believes.
+    /// The issuer of accepted tokens.
     pub(crate) issuer: Issuer,
     folder: TempDir,
     state: PathBuf,
@@ -45,12 +45,12 @@ pub(crate) struct Plane {
 }
 
 impl Plane {
-    /// Starts with no configuration at all.
+    /// Starts without configuration.
     pub(crate) async fn start() -> Result<Self> {
         Self::start_in(None, &[]).await
     }
 
-    /// Starts with its state in a folder, where one is given, and with further variables.
+    /// Starts with its state in a directory, if one is given, and with further variables.
     pub(crate) async fn start_in(
         state: Option<PathBuf>,
         variables: &[(&str, &str)],
@@ -63,7 +63,7 @@ impl Plane {
         std::fs::write(folder.path().join("var/lib/istio/inject/config"), "")?;
         std::fs::write(folder.path().join("var/lib/istio/inject/values"), "{}")?;
 
-        // Injection is configured below the folder that it starts in.
+        // Injection is configured below the working directory.
         let script = folder.path().join("navarch");
         let text = format!(
             "#!/bin/sh\ncd '{}' && exec '{}' \"$@\"\n",
@@ -82,7 +82,7 @@ impl Plane {
         Self::launch(folder, state, Issuer::new(), variables).await
     }
 
-    /// Starts, with what may be of the time before.
+    /// Starts with existing state, if any.
     async fn launch(
         folder: TempDir,
         state: PathBuf,
@@ -98,7 +98,7 @@ impl Plane {
         let mesh = folder.path().join("mesh");
         let rule = issuer.rule();
 
-        // Limits that attacks reach in seconds, whatever the machine's own are.
+        // Limits that attacks reach within seconds on any machine.
         let mut environment = vec![
             ("JWT_RULE", rule.as_str()),
             ("NAVARCH_CLIENT_MEMORY", "96Mi"),
@@ -112,7 +112,8 @@ impl Plane {
                 .map(|(name, value)| (name.as_str(), value.as_str())),
         );
 
-        // Every address of the machine, loopback too: who is on the machine itself may do more.
+        // Listen on every address, including loopback: clients on the same machine have more
+        // rights.
         let any = |address: SocketAddr| SocketAddr::from(([0, 0, 0, 0], address.port()));
         let at = Addresses {
             xds: XDS,
@@ -131,7 +132,7 @@ impl Plane {
         })
     }
 
-    /// Ends, and starts again with the same state.
+    /// Stops, and starts again with the same state.
     pub(crate) async fn restart(self) -> Result<Self> {
         let Self {
             navarch,
@@ -140,21 +141,21 @@ impl Plane {
             state,
             variables,
         } = self;
-        ensure!(navarch.stop().await?, "ends when asked to");
+        ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
         Self::launch(folder, state, issuer, variables).await
     }
 
-    /// The debug port, as seen on the server's own machine.
+    /// The debug port's loopback address.
     pub(crate) fn local_http(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.navarch.http.port()))
     }
 
-    /// The folder of its configuration.
+    /// The configuration directory.
     pub(crate) fn mesh(&self) -> PathBuf {
         self.folder.path().join("mesh")
     }
 
-    /// A folder beside it.
+    /// The directory that contains it.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }

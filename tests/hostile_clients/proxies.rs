@@ -1,5 +1,5 @@
-//! Proxies that behave: fifty with long-lived streams on a marker whose changes are timed, and new
-//! ones all the time.
+//! Well-behaved proxies: fifty with permanent streams on an object whose changes are timed, and new
+//! proxies all the time.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -26,27 +26,27 @@ use crate::network::{self, channel};
 use crate::plane::{self, Plane};
 use crate::series::{Question, Series};
 
-/// How many proxies have long-lived streams; each fifth is on the plaintext port.
+/// Proxies with permanent streams; every fifth uses the plain-text port.
 pub(crate) const PROXIES: usize = 50;
 /// The cluster of the marker.
 const MARKER: &str = "outbound|80||marker.example";
-/// How long an answer may take before a new proxy gives up.
+/// How long a new proxy waits for a response.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An object that changes all the time.
 pub(crate) struct Marker {
-    /// Where it is written, and where it is prepared.
+    /// Its file, and the temporary file for atomic writes.
     file: PathBuf,
     draft: PathBuf,
     number: AtomicU32,
-    /// The changes that each proxy has not seen yet.
+    /// The changes that each proxy has not received yet.
     pending: Vec<Mutex<VecDeque<(u32, Question)>>>,
-    /// How long changes took to each proxy.
+    /// The latency of changes per proxy.
     series: Arc<Series>,
 }
 
 impl Marker {
-    /// Not written yet.
+    /// Creates the object without writing it.
     pub(crate) fn new(plane: &Plane, series: Arc<Series>) -> Self {
         let pending = (0..PROXIES).map(|_| Mutex::default()).collect();
         let file = plane.mesh().join("marker.yaml");
@@ -75,7 +75,7 @@ impl Marker {
         Ok(std::fs::rename(&self.draft, &self.file)?)
     }
 
-    /// A proxy has seen a version, and so all changes up to it.
+    /// A proxy has received a version, and with it all earlier ones.
     fn seen(&self, proxy: usize, number: u32) {
         let mut pending = self.pending[proxy].lock();
         while pending
@@ -88,7 +88,7 @@ impl Marker {
     }
 }
 
-/// The version of the marker in a response, if it is there.
+/// The version of the object in a response, if it contains the object.
 fn version(response: &DeltaDiscoveryResponse) -> Result<Option<u32>> {
     for resource in response
         .resources
@@ -127,7 +127,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// Opens one and subscribes to a type and names.
+    /// Opens a stream and subscribes to a type and names.
     async fn open(
         from: Ipv4Addr,
         pod: &str,
@@ -173,7 +173,7 @@ impl Stream {
         })
     }
 
-    /// The next response, acknowledged.
+    /// Receives and acknowledges the next response.
     async fn next(&mut self) -> Result<DeltaDiscoveryResponse> {
         let response = self
             .responses
@@ -193,7 +193,7 @@ impl Stream {
     }
 }
 
-/// A proxy that stays, and counts it as a loss when it cannot.
+/// A proxy with a permanent stream; losing the stream counts as a failure.
 pub(crate) async fn stay(number: usize, token: String, marker: Arc<Marker>) {
     let token = (!number.is_multiple_of(5)).then_some(token);
     let from = network::client(1, number);
@@ -213,13 +213,13 @@ pub(crate) async fn stay(number: usize, token: String, marker: Arc<Marker>) {
         let lost: Result<()> = follow.await;
         marker.series.lost(format!(
             "{pod} lost its stream: {:#}",
-            lost.expect_err("it goes on for ever")
+            lost.expect_err("the loop ends only with an error")
         ));
         sleep(Duration::from_millis(500)).await;
     }
 }
 
-/// New proxies, two a second, by turns with a token and in plain text.
+/// New proxies, two per second, alternating between a token and plain text.
 pub(crate) async fn come(token: String, series: Arc<Series>) {
     let mut comers = tokio::task::JoinSet::new();
 

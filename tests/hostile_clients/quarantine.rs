@@ -1,4 +1,5 @@
-//! Clients that reject the configuration of others, to take it away from honest proxies.
+//! Clients that reject the configuration of others, in order to have it quarantined for honest
+//! proxies.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -25,7 +26,7 @@ use crate::others;
 use crate::plane::{self, Plane};
 
 const LISTENERS: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
-/// What a NACK of an attacker holds.
+/// The message of an attacker's NACK.
 const NOISE: &str = "no\n2026-01-01T00:00:00Z ERROR forged\u{1b}[2J";
 
 /// A proxy.
@@ -38,13 +39,13 @@ struct Client<'a> {
     account: &'a str,
     at: Ipv4Addr,
     labels: &'a [(&'a str, &'a str)],
-    /// Whether it proves who it is.
+    /// Whether it authenticates.
     is_proved: bool,
-    /// It rejects responses while they hold this text, after the first of their type if it is
-    /// patient.
+    /// It rejects responses that contain this text; if it is patient, only after it has accepted
+    /// the first response of the type.
     rejects: Option<&'a str>,
     is_patient: bool,
-    /// How long it takes for an answer.
+    /// The delay before it responds.
     delay: Duration,
 }
 
@@ -65,12 +66,12 @@ impl Default for Client<'_> {
     }
 }
 
-/// A connected proxy. It goes when dropped.
+/// A connected proxy. It disconnects when dropped.
 struct Connected {
     task: JoinHandle<()>,
-    /// The names of its resources; those of listeners with a Lua filter a second time.
+    /// The names of its resources. Listeners with a Lua filter are added a second time.
     has: Arc<Mutex<BTreeSet<String>>>,
-    /// How many responses it has rejected.
+    /// The number of responses that it has rejected.
     rejections: Arc<Mutex<usize>>,
 }
 
@@ -92,7 +93,7 @@ impl Connected {
 }
 
 impl Client<'_> {
-    /// The pod that the registry knows.
+    /// The pod of the client.
     fn pod(&self) -> String {
         let Self {
             namespace,
@@ -239,7 +240,7 @@ impl Client<'_> {
     }
 }
 
-/// Whether a resource of a response has this text in its name or bytes.
+/// Whether a resource of a response has this text in its name or content.
 fn holds(response: &DeltaDiscoveryResponse, text: &str) -> bool {
     response
         .resources
@@ -255,7 +256,7 @@ fn contains(one: &navarch_proto::envoy::service::discovery::v3::Resource, text: 
     })
 }
 
-/// The subsets of the reviews, with a mark that changes.
+/// The subsets of the reviews, the last one named by `mark`.
 fn subsets(mark: &str) -> String {
     format!(
         "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: reviews, namespace: bookshop}}\n\
@@ -300,7 +301,7 @@ fn nobody_takes_the_configuration_of_others_from_honest_proxies() -> Result<()> 
     )
 }
 
-/// How often proxies rejected an object that stayed in force.
+/// The number of logged rejections that did not lead to a quarantine.
 fn kept(plane: &Plane) -> usize {
     plane
         .navarch
@@ -371,8 +372,9 @@ async fn attacks() -> Result<()> {
     })
     .await;
 
-    // A stream without an identity, of a kind of its own; the same with an identity of another
-    // namespace, which has accepted nothing; and many that claim to be gateways.
+    // The attackers: a gateway without authentication; a gateway with the identity of another
+    // namespace that has accepted no response; and several unauthenticated proxies that claim to be
+    // the ingress gateway.
     let claimed = Client {
         namespace: "istio-system",
         pod: "ingress-9",
@@ -412,8 +414,8 @@ async fn attacks() -> Result<()> {
     })
     .await;
 
-    // Patient ones accept first, and reject the edit of the owner at once: with an identity, and
-    // without.
+    // Patient attackers accept the first responses, and reject the next edit of the owner at once:
+    // some authenticate, one does not.
     let patient: Vec<Client<'_>> = of_evil
         .iter()
         .map(|one| Client {
@@ -449,16 +451,22 @@ async fn attacks() -> Result<()> {
         "{}",
         plane.navarch.output()
     );
-    ensure!(edge.has("with the filter"), "the firewall is there");
+    ensure!(
+        edge.has("with the filter"),
+        "the firewall is still in force"
+    );
 
     honest_rejections_count(&plane, &proxies).await?;
-    ensure!(edge.has("with the filter"), "the firewall is there");
-    ensure!(plane.navarch.stop().await?, "ends when asked to");
+    ensure!(
+        edge.has("with the filter"),
+        "the firewall is still in force"
+    );
+    ensure!(plane.navarch.stop().await?, "navarch exits on SIGTERM");
     Ok(())
 }
 
-/// The only proxy of a namespace that rejects its own object is believed, and heard at once. An
-/// operator can end that.
+/// The only proxy of a namespace rejects an object of its own namespace: the object is quarantined
+/// at once. An operator can release it.
 async fn honest_rejections_count(plane: &Plane, others: &[Connected]) -> Result<()> {
     let toys = Client {
         namespace: "toys",
@@ -520,11 +528,11 @@ async fn honest_rejections_count(plane: &Plane, others: &[Connected]) -> Result<
         !output
             .lines()
             .any(|line| line.starts_with("2026-01-01T00:00:00Z ERROR forged")),
-        "no line is forged: {output}"
+        "the log contains a forged line: {output}"
     );
     ensure!(
         others.iter().all(|proxy| proxy.has("|v3|")),
-        "others keep theirs"
+        "other proxies keep their configuration"
     );
 
     let before = proxy.rejected();
@@ -542,7 +550,7 @@ async fn honest_rejections_count(plane: &Plane, others: &[Connected]) -> Result<
     until("it is edited", async || proxy.has("|mended|")).await;
     ensure!(
         quarantined().await?.is_empty(),
-        "and was not quarantined again"
+        "the edited object is not quarantined"
     );
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What attacks did to others: a row each, and what is too much.
+//! The effects of attacks on well-behaved clients, one row per attack, and their limits.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -17,38 +17,38 @@ use crate::plane::Plane;
 use crate::proxies::{self, Marker, PROXIES};
 use crate::series::{Series, Summary};
 
-/// A client that waits longer starves. Shorter waits are for the table and docs/benchmarks.md: in a
-/// debug build, on cores that attackers and other tests use as well, they depend on the machine.
-const STARVED: Duration = Duration::from_secs(15);
-/// How much more memory than before all attacks may be held some time after one: the allocator
-/// keeps what one thread allocated and another freed until the first comes to it.
-const KEPT_KB: u64 = 160 << 10;
-/// The same some time after the last.
-const LEFT_KB: u64 = 96 << 10;
-/// How long memory is waited for: what ended streams needed is freed after ten seconds, or 50 times
-/// what the last freeing took.
+/// The maximum latency. Smaller latencies are only reported (docs/benchmarks.md): in a debug build,
+/// on cores that attackers and other tests also use, they depend on the machine.
+const MAX_LATENCY: Duration = Duration::from_secs(15);
+/// The maximum increase of memory some time after an attack: the allocator keeps memory that one
+/// thread allocated and another freed until the first thread allocates again.
+const MAX_INCREASE_KB: u64 = 160 << 10;
+/// The maximum increase of memory some time after the last attack.
+const MAX_FINAL_INCREASE_KB: u64 = 96 << 10;
+/// How long to wait until memory decreases: the memory of closed streams is freed after ten
+/// seconds, or after 50 times the duration of the last clean-up.
 const SETTLE_TIMEOUT: Duration = Duration::from_mins(1);
-/// Beyond this the server is killed, so that the machine survives.
-const MOST_KB: u64 = 3 << 20;
-/// How long clients are waited for after an attack; if they have no answer then, there is no point
-/// in further attacks.
-const RECOVERED: Duration = Duration::from_secs(45);
-/// How often the marker changes.
-const CHANGES: Duration = Duration::from_millis(250);
+/// The server is killed if it uses more, so that the machine survives.
+const KILL_KB: u64 = 3 << 20;
+/// How long to wait for clients after an attack. If they get no response until then, further
+/// attacks are not run.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(45);
+/// The interval of changes of the watched object.
+const CHANGE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What an attack may do, beside the waits that are the same for all.
+/// The effects that an attack may have, besides the limit of latency.
 #[derive(Clone, Copy)]
 pub(crate) struct Expect {
-    /// The port that counts who was turned away.
+    /// The port whose metrics must count rejected connections.
     pub(crate) rejected: Option<&'static str>,
-    /// How much more memory than before there may be at the most.
+    /// The maximum increase of memory during the attack.
     pub(crate) peak_kb: Option<u64>,
-    /// By how many bytes the page of metrics may grow.
+    /// The maximum growth of the metrics page in bytes.
     pub(crate) metrics_growth: Option<usize>,
 }
 
 impl Expect {
-    /// Nothing special.
+    /// The defaults.
     pub(crate) fn nothing() -> Self {
         Self {
             rejected: None,
@@ -57,7 +57,7 @@ impl Expect {
         }
     }
 
-    /// Somebody is turned away at this port.
+    /// Connections must be rejected at this port.
     pub(crate) fn rejected(port: &'static str) -> Self {
         Self {
             rejected: Some(port),
@@ -66,10 +66,10 @@ impl Expect {
     }
 }
 
-/// The sorts of well-behaved clients.
+/// The kinds of well-behaved clients.
 const SORTS: [&str; 5] = ["change", "new proxy", "pod", "certificate", "ready"];
 
-/// One attack and its effect.
+/// The effects of one attack.
 struct Row {
     attack: &'static str,
     waits: [Summary; SORTS.len()],
@@ -78,7 +78,7 @@ struct Row {
     note: String,
 }
 
-/// Well-behaved clients at work, and what was measured of them.
+/// The running well-behaved clients, and the measurements.
 pub(crate) struct Report {
     plane: Arc<Plane>,
     series: [Arc<Series>; SORTS.len()],
@@ -91,7 +91,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Starts all clients, and waits until each has been served.
+    /// Starts all clients, and waits until each has got a response.
     pub(crate) async fn start(plane: Arc<Plane>) -> Result<Self> {
         let series: [Arc<Series>; SORTS.len()] = Default::default();
         let [changes, new, pods, certificates, ready] = series.clone();
@@ -106,7 +106,7 @@ impl Report {
 
         clients.spawn(async move {
             loop {
-                sleep(CHANGES).await;
+                sleep(CHANGE_INTERVAL).await;
                 marker.change().expect("the marker can be written");
             }
         });
@@ -115,7 +115,7 @@ impl Report {
         clients.spawn(async move {
             others::create_pods(pods)
                 .await
-                .expect("pods can be created")
+                .expect("the well-behaved API server can connect")
         });
         let signing = plane.clone();
         clients.spawn(async move {
@@ -141,7 +141,7 @@ impl Report {
 
     /// Measures without an attack.
     pub(crate) async fn before(&mut self, time: Duration) -> Result<()> {
-        // The streams open first, all at once.
+        // Wait until all permanent streams are open.
         sleep(Duration::from_secs(1)).await;
         ensure!(
             self.settled(Instant::now()).await,
@@ -165,7 +165,7 @@ impl Report {
         Ok(())
     }
 
-    /// Measures while an attack lasts, and after it.
+    /// Measures during an attack, and after it.
     pub(crate) async fn during<F>(
         &mut self,
         name: &'static str,
@@ -201,19 +201,19 @@ impl Report {
             });
             self.print();
             bail!(
-                "{name}: clients have no answer {RECOVERED:?} later\n{}\n{}",
+                "{name}: clients get no response {RECOVERY_TIMEOUT:?} later\n{}\n{}",
                 self.faults.join("\n"),
                 self.log()
             );
         }
 
-        let after = self.memory_within(KEPT_KB).await?;
+        let after = self.memory_within(MAX_INCREASE_KB).await?;
         self.judge_waits(name, &waits);
         let mut fault = |what: String| self.faults.push(format!("{name}: {what}"));
 
-        if after > self.memory_kb + KEPT_KB {
+        if after > self.memory_kb + MAX_INCREASE_KB {
             fault(format!(
-                "{after} kB are left of memory, {} kB were used before all attacks",
+                "{after} kB are used afterwards, {} kB were used before all attacks",
                 self.memory_kb
             ));
         }
@@ -222,7 +222,7 @@ impl Report {
             && peak > memory_before + most
         {
             fault(format!(
-                "{peak} kB of memory at the most, {memory_before} kB before"
+                "at most {peak} kB of memory, {memory_before} kB before"
             ));
         }
 
@@ -250,7 +250,7 @@ impl Report {
             .saturating_sub(rejected);
         if let (Some(port), 0) = (expect.rejected, rejected) {
             self.faults.push(format!(
-                "{name}: navarch_rejected_total counts nobody at {port}"
+                "{name}: navarch_rejected_total counts no connection at {port}"
             ));
         }
 
@@ -265,7 +265,7 @@ impl Report {
         Ok(())
     }
 
-    /// What the clients met with in some time, once all is answered.
+    /// The latency of clients in an interval, once all requests have ended, and whether they have.
     async fn waits(&self, from: Instant, to: Instant) -> ([Summary; SORTS.len()], bool) {
         let is_settled = self.settled(to).await;
         (
@@ -276,9 +276,9 @@ impl Report {
         )
     }
 
-    /// Waits until all is answered; whether it is.
+    /// Waits until all requests from before a moment have ended, and returns whether they have.
     async fn settled(&self, before: Instant) -> bool {
-        let end = Instant::now() + RECOVERED;
+        let end = Instant::now() + RECOVERY_TIMEOUT;
         let mut all = true;
         for series in &self.series {
             all &= series.settled(before, end).await;
@@ -286,7 +286,7 @@ impl Report {
         all
     }
 
-    /// Notes the clients that failed, and those that starved.
+    /// Records the clients that failed or exceeded the maximum latency.
     fn judge_waits(&mut self, attack: &str, waits: &[Summary; SORTS.len()]) {
         for (sort, during) in SORTS.iter().zip(waits) {
             if let Some(first) = during.failed.first() {
@@ -295,7 +295,7 @@ impl Report {
                     during.failed.len()
                 ));
             }
-            if during.count == 0 || during.p99 > STARVED {
+            if during.count == 0 || during.p99 > MAX_LATENCY {
                 let count = during.count;
                 let now = during.p99;
                 self.faults
@@ -304,21 +304,21 @@ impl Report {
         }
     }
 
-    /// How many were turned away at a port.
+    /// The number of rejected connections at a port.
     async fn rejected(&self, port: Option<&str>) -> Result<u64> {
         let Some(port) = port else { return Ok(0) };
         rejected(&self.plane.navarch.metrics().await?, port)
     }
 
-    /// The last of the server's log.
+    /// The end of the server's log.
     fn log(&self) -> String {
         let output = self.plane.navarch.output();
         let lines: Vec<&str> = output.lines().rev().take(40).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
     }
 
-    /// The memory, once it is no more than `more_kb` above what it was before all attacks, or does
-    /// not become so in time.
+    /// The memory, once it is at most `more_kb` above the value before all attacks, or after the
+    /// timeout.
     async fn memory_within(&self, more_kb: u64) -> Result<u64> {
         let end = Instant::now() + SETTLE_TIMEOUT;
         loop {
@@ -378,13 +378,13 @@ impl Report {
         println!("{table}");
     }
 
-    /// Fails when there was too much of anything.
+    /// Fails if a limit was exceeded.
     pub(crate) async fn judge(&mut self) -> Result<()> {
         ensure!(!self.rows.is_empty(), "NAVARCH_ATTACKS names no attack");
-        let after = self.memory_within(LEFT_KB).await?;
-        if after > self.memory_kb + LEFT_KB {
+        let after = self.memory_within(MAX_FINAL_INCREASE_KB).await?;
+        if after > self.memory_kb + MAX_FINAL_INCREASE_KB {
             self.faults.push(format!(
-                "{after} kB are left after all attacks, {} kB were used before",
+                "{after} kB are used after all attacks, {} kB were used before",
                 self.memory_kb
             ));
         }
@@ -398,7 +398,7 @@ impl Report {
     }
 }
 
-/// How many were turned away at a port, for any reason.
+/// The number of rejected connections at a port, for any reason.
 pub(crate) fn rejected(metrics: &str, port: &str) -> Result<u64> {
     let label = format!("port=\"{port}\"");
     let lines = metrics
@@ -415,11 +415,11 @@ pub(crate) fn rejected(metrics: &str, port: &str) -> Result<u64> {
         .sum()
 }
 
-/// Follows the memory of the server, and kills it before the machine runs out of it.
+/// Samples the server's memory, and kills it before the machine runs out of memory.
 async fn watch(pid: u32, peak_kb: Arc<AtomicU64>) {
     while let Ok(now) = usage(pid) {
         peak_kb.fetch_max(now.anon_kb, Ordering::SeqCst);
-        if now.anon_kb > MOST_KB {
+        if now.anon_kb > KILL_KB {
             println!("killed with {} kB", now.anon_kb);
             drop(
                 std::process::Command::new("kill")

@@ -1,4 +1,4 @@
-//! How long well-behaved clients waited, and what was refused to them.
+//! Latencies and failures of well-behaved clients.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,21 +7,21 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
-/// What one sort of client asked.
+/// The requests of one kind of client.
 #[derive(Default)]
 pub(crate) struct Series(Mutex<Requests>);
 
 #[derive(Default)]
 struct Requests {
-    /// What is under way, by number.
+    /// Open requests, by number.
     open: BTreeMap<u64, Instant>,
-    /// When it began, and how it ended.
+    /// The start of each request, and its outcome.
     ended: Vec<(Instant, Result<Duration, String>)>,
-    /// How many there were.
+    /// The number of requests.
     count: u64,
 }
 
-/// One question under way; dropped, it counts as given up.
+/// One open request. If it is dropped, it counts as cancelled.
 pub(crate) struct Question {
     series: Arc<Series>,
     number: u64,
@@ -30,7 +30,7 @@ pub(crate) struct Question {
 }
 
 impl Series {
-    /// A question that is asked now.
+    /// Starts a request.
     pub(crate) fn ask(self: &Arc<Self>) -> Question {
         let begun = Instant::now();
         let mut questions = self.0.lock();
@@ -45,13 +45,13 @@ impl Series {
         }
     }
 
-    /// Something was lost that should not have been.
+    /// Records a failure without a request.
     pub(crate) fn lost(&self, what: String) {
         self.0.lock().ended.push((Instant::now(), Err(what)));
     }
 
-    /// Waits until all is answered that was asked before a moment, at most until `end`; whether it
-    /// is.
+    /// Waits until all requests from before a moment have ended, at most until `end`; returns
+    /// whether they have.
     pub(crate) async fn settled(&self, before: Instant, end: Instant) -> bool {
         while self.0.lock().open.values().any(|begun| *begun < before) {
             if Instant::now() > end {
@@ -62,7 +62,7 @@ impl Series {
         true
     }
 
-    /// What was asked between two moments.
+    /// Summarizes the requests started between two moments.
     pub(crate) fn between(&self, from: Instant, to: Instant) -> Summary {
         let questions = self.0.lock();
         let mut summary = Summary::default();
@@ -99,14 +99,14 @@ impl Series {
     }
 }
 
-/// What a sort of client met with in some time.
+/// The requests of a kind of client in an interval.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Summary {
-    /// What was answered.
+    /// The number of successful requests.
     pub(crate) count: usize,
-    /// Of that, how long 99 of 100 waited at most.
+    /// The 99th percentile of their latency.
     pub(crate) p99: Duration,
-    /// What was not answered, and why.
+    /// The errors of failed requests.
     pub(crate) failed: Vec<String>,
 }
 
@@ -115,7 +115,7 @@ impl Question {
         self.answered = Ok(());
     }
 
-    /// It was answered, or why not.
+    /// Ends the request with a result.
     pub(crate) fn end(mut self, outcome: anyhow::Result<()>) {
         self.answered = outcome.map_err(|error| format!("{error:#}"));
     }

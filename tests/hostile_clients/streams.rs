@@ -1,4 +1,4 @@
-//! Attacks by what is said on streams of xDS.
+//! Attacks by messages on xDS streams.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ fn subscription(names: Vec<String>, without: Vec<String>) -> Bytes {
     })
 }
 
-/// A1: one message of 50,000 names of one hash in plain text, and one of 20,000 from a workload
-/// with a token.
+/// Subscriptions to names with equal hashes: 50,000 names in one message in plain text, and 20,000
+/// from a workload with a token.
 pub(crate) async fn one_hash(token: String, time: Duration) -> Result<String> {
     let end = Instant::now() + time;
     let mut outcomes = Vec::new();
@@ -49,7 +49,7 @@ pub(crate) async fn one_hash(token: String, time: Duration) -> Result<String> {
     Ok(format!("plain: {}; token: {}", outcomes[0], outcomes[1]))
 }
 
-/// Changes between two sets of names as fast as they are answered; counts that.
+/// Switches between two sets of names as soon as the server responds, and counts the rounds.
 async fn alternate(token: Option<&str>, rounds: &mut usize) -> Result<()> {
     let set = |from: usize| {
         (from..from + 40_000)
@@ -70,7 +70,8 @@ async fn alternate(token: Option<&str>, rounds: &mut usize) -> Result<()> {
     Ok(())
 }
 
-/// A8: two streams that alternate, one with a token; each comes again when it is ended.
+/// Two streams with alternating subscriptions, one of them with a token; closed streams are
+/// reopened.
 pub(crate) async fn alternating(token: String, time: Duration) -> Result<String> {
     let end = Instant::now() + time;
     let mut attackers = JoinSet::new();
@@ -89,7 +90,7 @@ pub(crate) async fn alternating(token: String, time: Duration) -> Result<String>
     Ok(attackers.join_all().await.join("; "))
 }
 
-/// A5: 200 streams that end at once, each of an own version of 100 KiB.
+/// 200 streams that end at once, each with its own Istio version of 100 KiB.
 pub(crate) async fn long_versions(time: Duration) -> Result<String> {
     let end = Instant::now() + time;
     let mut answered = 0;
@@ -121,21 +122,21 @@ pub(crate) async fn long_versions(time: Duration) -> Result<String> {
     }
 
     sleep_until(end).await;
-    ensure!(answered + refused == 200, "not all were tried");
+    ensure!(answered + refused == 200, "not all streams were opened");
     Ok(format!("{answered} answered, {refused} refused"))
 }
 
-/// The first part of a message of `announced` bytes.
+/// The beginning of a message of `announced` bytes.
 fn half_message(announced: u32, sent: usize) -> Bytes {
     let mut bytes = BytesMut::with_capacity(sent + 5);
     bytes.put_u8(0);
     bytes.put_u32(announced);
-    // A field of unknown number and of text, which is as long as all the rest.
+    // An unknown length-delimited field that fills the rest of the message.
     bytes.put_bytes(0x7a, sent);
     bytes.freeze()
 }
 
-/// A6: 120 messages of almost 4 MiB that never end, from one client.
+/// 120 messages of almost 4 MiB from one client that are never finished.
 pub(crate) async fn half_messages(time: Duration) -> Result<String> {
     let end = Instant::now() + time;
     let half = half_message(4_000_000, 3_900_000);
@@ -163,13 +164,12 @@ pub(crate) async fn half_messages(time: Duration) -> Result<String> {
 
     sleep_until(end).await;
     Ok(format!(
-        "{} sent, {refused} refused or not taken in time",
+        "{} sent, {refused} rejected or not read in time",
         held.len()
     ))
 }
 
-/// A6: streams that say nothing, and messages of which a part comes: all are ended by the server
-/// within `most`.
+/// Silent streams, and streams with an unfinished message: the server must end each within `most`.
 pub(crate) async fn never_finished(most: Duration) -> Result<String> {
     let mut open = JoinSet::new();
 
@@ -186,9 +186,9 @@ pub(crate) async fn never_finished(most: Duration) -> Result<String> {
             let why = ended(&mut call, most).await;
             ensure!(
                 why.is_some(),
-                "a stream with {} is not ended in {most:?}",
+                "a stream with {} is still open after {most:?}",
                 if begun {
-                    "half a message"
+                    "an unfinished message"
                 } else {
                     "no message"
                 }
@@ -208,11 +208,11 @@ pub(crate) async fn never_finished(most: Duration) -> Result<String> {
 
     let [silent, begun] = longest;
     Ok(format!(
-        "streams without a message ended after {silent:?}, with half a message after {begun:?}"
+        "streams without a message ended after {silent:?}, with an unfinished message after {begun:?}"
     ))
 }
 
-/// Why the server ended a call within some time.
+/// The status with which the server ends a call within some time.
 async fn ended(call: &mut Call, most: Duration) -> Option<String> {
     timeout(most, call.ended()).await.ok()
 }

@@ -1,4 +1,4 @@
-//! The installation with which istiod's answers were recorded.
+//! The configuration with which istiod's responses were recorded.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ rootNamespace: istio-system
 trustDomain: cluster.local
 ";
 
-/// What an injector of it is made from, with what differs for one case.
+/// The injector's inputs, with the overrides of one case.
 pub(crate) fn inputs(config: &Value) -> InjectorInputs {
     let mesh = MeshConfig::istio_defaults().apply(MESH).unwrap().value;
     let further = json!({ "defaultConfig": config.get("mesh_default_config").cloned().unwrap_or_else(|| json!({})) });
@@ -33,7 +33,7 @@ pub(crate) fn inputs(config: &Value) -> InjectorInputs {
     }
 }
 
-/// Lays values over values, map by map.
+/// Overrides values, recursively in maps.
 pub(crate) fn lay(below: &mut Value, over: &Value) {
     match (below, over) {
         (Value::Object(below), Value::Object(over)) => {
@@ -50,7 +50,7 @@ pub(crate) fn lay(below: &mut Value, over: &Value) {
     }
 }
 
-/// A pod after a patch.
+/// The pod after a patch.
 pub(crate) fn patched(pod: &Value, patch: &Value) -> Value {
     let patch: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
     let mut pod = pod.clone();

@@ -1,4 +1,4 @@
-//! How two pods differ, path by path.
+//! The differences of two pods, with their paths.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ pub(crate) fn between(expected: &Value, actual: &Value) -> Vec<String> {
     found
 }
 
-/// Compares what stands at a path.
+/// Compares the values at a path.
 fn compare(at: &str, expected: &Value, actual: &Value, found: &mut Vec<String>) {
     match (expected, actual) {
         (Value::Object(expected), Value::Object(actual)) => {

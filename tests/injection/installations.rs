@@ -1,4 +1,4 @@
-//! Installations of all sorts.
+//! Random installations.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! Pods of all sorts.
+//! Random pods.
 
 use proptest::collection::{btree_map, vec};
 use proptest::option::of;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
-/// Annotations with values that are good, bad and hostile.
+/// Annotations with valid, invalid and malicious values.
 const ANNOTATIONS: [(&str, &[&str]); 41] = [
     ("sidecar.istio.io/inject", &["true", "false", "yes"]),
     (
@@ -170,7 +170,7 @@ fn some(
     })
 }
 
-/// What a probe or hook does.
+/// The action of a probe or hook.
 fn action() -> impl Strategy<Value = (String, Value)> {
     let port = prop_oneof![
         Just(json!("http")),
@@ -209,7 +209,7 @@ fn probe() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A container, but for its name.
+/// A container without its name.
 fn container() -> impl Strategy<Value = Value> {
     let env = btree_map("[A-C]", "[a-z\"\n]{1,4}", 0..4);
     let hook = action().prop_filter("hooks speak no gRPC", |(kind, _)| kind != "grpc");
@@ -239,7 +239,7 @@ fn container() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A proxy of the pod's own.
+/// A proxy container in the pod's own spec.
 fn own_proxy() -> impl Strategy<Value = Value> {
     (of(0..3_i64), any::<bool>()).prop_map(|(user, env)| {
         let mut proxy = json!({ "name": "istio-proxy", "image": "auto", "resources": { "limits": { "cpu": "3" } } });

@@ -1,5 +1,4 @@
-//! The installation of Istio's own chart, whose templates are then rendered in place of the
-//! built-in ones.
+//! The configuration of Istio's own chart, whose templates replace the built-in ones.
 
 use std::path::Path;
 
@@ -9,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::default;
 
-/// Templates, and the files of the chart in which they are.
+/// Templates, and their files in the chart.
 const TEMPLATES: [(&str, &str); 6] = [
     ("waypoint", "files/waypoint.yaml"),
     ("kube-gateway", "files/kube-gateway.yaml"),
@@ -19,11 +18,11 @@ const TEMPLATES: [(&str, &str); 6] = [
     ("grpc-simple", "files/grpc-simple.yaml"),
 ];
 
-/// What templates of the chart that is fetched have, and those of Istio 1.32 have not: this
-/// variable of containers.
+/// An environment variable of containers in the fetched chart's templates that Istio 1.32 does not
+/// have.
 const LATER: &str = "GOMAXPROCS";
 
-/// A pod without what a later Istio adds.
+/// A pod without the parts that a later Istio adds.
 pub(crate) fn without_later_parts(mut pod: Value) -> Value {
     for list in ["/spec/containers", "/spec/initContainers"] {
         let Some(containers) = pod.pointer_mut(list).and_then(Value::as_array_mut) else {
@@ -39,7 +38,7 @@ pub(crate) fn without_later_parts(mut pod: Value) -> Value {
     pod
 }
 
-/// What an injector of it is made from, with what differs for one case.
+/// The injector's inputs, with the overrides of one case.
 pub(crate) fn inputs(chart: &Path, config: &Value) -> InjectorInputs {
     let read = |file: &str| std::fs::read_to_string(chart.join(file)).unwrap();
     let all = parse(&read("values.yaml"), Schema::V1_1).unwrap();

@@ -1,5 +1,5 @@
-//! `navarch analyze` of a cluster: with files over it, by revision, with few rights, and of several
-//! clusters.
+//! `navarch analyze` of clusters: combined with files, by revision, with few rights, and several
+//! clusters at once.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{cluster, program};
 
-/// A VirtualService of a revision that needs a gateway and a Service, neither of which is there.
+/// A VirtualService of a revision that refers to a Gateway and a Service which do not exist.
 fn routes(name: &str, revision: &str) -> Value {
     json!({
         "apiVersion": "networking.istio.io/v1",
@@ -42,7 +42,7 @@ fn analyze(kubeconfig: &Path, flags: &[&str]) -> Result<Output> {
         .output()?)
 }
 
-/// The codes of the messages about an object, and its clusters.
+/// The codes of the findings about an object, and its clusters.
 fn codes(kubeconfig: &Path, origin: &str, flags: &[&str]) -> Result<Vec<String>> {
     let output = analyze(kubeconfig, &[&["-n", "shop", "-o", "json"], flags].concat())?;
     let found: Vec<Value> =
@@ -58,7 +58,7 @@ fn codes(kubeconfig: &Path, origin: &str, flags: &[&str]) -> Result<Vec<String>>
         .collect())
 }
 
-/// Lets an account read Services and Istio's kinds, and nothing else.
+/// Creates an account that may read only Services and Istio's kinds.
 async fn with_few_rights(cluster: &Cluster, writer: &Writer) -> Result<std::path::PathBuf> {
     let metadata = json!({"name": "reader", "namespace": "shop"});
     writer
@@ -114,17 +114,18 @@ async fn a_cluster_is_analyzed_with_files_over_it_and_with_the_clusters_beside_i
 
     ensure!(
         codes(&kubeconfig, other, &[])?.is_empty(),
-        "it is of another revision"
+        "objects of another revision are ignored"
     );
     ensure!(codes(&kubeconfig, other, &["--revision", "canary"])? == lacks_both);
     by_tag(&writer, &kubeconfig).await?;
     writer.put(&service(80)).await?;
     ensure!(
         codes(&kubeconfig, reviews, &[])? == ["IST0101", "IST0132"],
-        "the Service is there now"
+        "the Service exists now"
     );
 
-    // A file goes before what the cluster has, in the namespace that is reported.
+    // Files take precedence over objects of the cluster, and objects without a namespace are in the
+    // reported one.
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("entry.yaml");
     std::fs::write(
@@ -136,14 +137,14 @@ async fn a_cluster_is_analyzed_with_files_over_it_and_with_the_clusters_beside_i
     let file = file.display().to_string();
     ensure!(
         codes(&kubeconfig, reviews, &[&file])?.is_empty(),
-        "the gateway of the file is there"
+        "the file's Gateway is found"
     );
     ensure!(
         codes(&kubeconfig, reviews, &[])? == ["IST0101", "IST0132"],
-        "and nothing was applied"
+        "the file was applied to the cluster"
     );
 
-    // Exit codes: found, nothing found, no such namespace.
+    // Exit codes: findings, no findings, unknown namespace.
     let code = |flags: &[&str]| -> Result<_> {
         let output = analyze(&kubeconfig, flags)?;
         Ok((
@@ -172,7 +173,7 @@ async fn a_cluster_is_analyzed_with_files_over_it_and_with_the_clusters_beside_i
         "{stderr}"
     );
 
-    // What may not be read is said, and what needs it is left out.
+    // Denied kinds are reported, and analyzers that need them are skipped.
     let reader = with_few_rights(primary, &writer).await?;
     let output = analyze(&reader, &["-n", "istio-system"])?;
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -188,20 +189,21 @@ async fn a_cluster_is_analyzed_with_files_over_it_and_with_the_clusters_beside_i
     )?;
     ensure!(
         output.status.code() == Some(79),
-        "what it needs may be read: {output:?}"
+        "the analyzer's kinds may be read: {output:?}"
     );
 
     beside(primary, &writer).await
 }
 
-/// Objects of a revision are those that name it or one of its tags, whichever of them is asked for.
+/// An object belongs to a revision if its label is the revision or one of its tags, no matter which
+/// of them is the argument.
 async fn by_tag(writer: &Writer, kubeconfig: &Path) -> Result<()> {
     writer.put(&routes("tagged", "analyzed")).await?;
     let tagged = "VirtualService shop/tagged";
     let other = "VirtualService shop/other";
     ensure!(
         codes(kubeconfig, tagged, &["--revision", "canary"])?.is_empty(),
-        "no tag is of the revision"
+        "the revision has no tag"
     );
     let tag = json!({
         "apiVersion": "v1", "kind": "Service",
@@ -223,13 +225,13 @@ async fn by_tag(writer: &Writer, kubeconfig: &Path) -> Result<()> {
 
     ensure!(
         codes(kubeconfig, tagged, &[])?.is_empty(),
-        "it is none of the default revision's"
+        "the object is not of the default revision"
     );
 
     writer.delete(&tag).await
 }
 
-/// Services of one name are compared over clusters.
+/// Services of the same name in several clusters are compared.
 async fn beside(primary: &Cluster, writer: &Writer) -> Result<()> {
     let remote = Cluster::start().await?;
     let there = remote.writer().await?;
@@ -248,7 +250,7 @@ async fn beside(primary: &Cluster, writer: &Writer) -> Result<()> {
     let compared = ["--analyzer", "services.MultiClusterServiceAnalyzer"];
     let found = codes(&kubeconfig, "Service shop/web", &compared)?;
 
-    // That nothing is left to find must be seen without the Secret, which other tests would meet.
+    // Delete the Secret before the last check, so that a failure does not affect other tests.
     writer
         .delete(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": secret["metadata"]}))
         .await?;

@@ -1,5 +1,5 @@
-//! An API server that is paused or slow, a replica that is killed while a root is replaced, and a
-//! clock that is stepped: nothing is lost, and nothing is served that should not be.
+//! A paused or slow API server, a replica killed during a root rotation, and a stepped clock: no
+//! change is lost, and no wrong certificate is issued.
 
 use std::process::Command;
 use std::time::{Duration, SystemTime};
@@ -19,10 +19,10 @@ use super::client::{self, Proof};
 use super::edge::{self, Edge};
 use super::{cluster, program};
 
-/// How long certificates are good.
+/// The validity of certificates.
 const VALIDITY: Duration = Duration::from_hours(2);
 
-/// How long a replica that says nothing counts as there is a minute; and some.
+/// A silent replica counts as alive for a minute; this is longer.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -43,8 +43,8 @@ async fn a_paused_or_slow_api_server_loses_nothing() -> Result<()> {
     let gateway = edge::start_gateway(navarch.xds).await?;
     edge::expect("a", 201).await;
 
-    // Longer than a connection may be silent: watches are taken for dead, and new ones are not
-    // answered.
+    // Longer than the timeout of silent connections: watches are considered broken, and new ones
+    // get no response.
     cluster.freeze_api_server(true)?;
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(5) {
@@ -52,7 +52,10 @@ async fn a_paused_or_slow_api_server_loses_nothing() -> Result<()> {
             navarch.is_ready().await,
             "a paused API server does not make it unready"
         );
-        ensure!(edge::ask("a").await == 201, "what was read is served on");
+        ensure!(
+            edge::ask("a").await == 201,
+            "the last configuration is still served"
+        );
         sleep(Duration::from_millis(100)).await;
     }
 
@@ -61,7 +64,7 @@ async fn a_paused_or_slow_api_server_loses_nothing() -> Result<()> {
     edge.answer("a", 202).await?;
     edge::expect("a", 202).await;
     println!(
-        "chaos: API server paused for 5 s: in step {:?} after it goes on",
+        "chaos: API server paused for 5 s: up to date {:?} after it continues",
         thawed.elapsed()
     );
 
@@ -75,21 +78,21 @@ async fn a_paused_or_slow_api_server_loses_nothing() -> Result<()> {
     edge.writer.delete(&edge::answer("gone", 299)).await?;
     edge::expect("a", 206).await;
     println!(
-        "chaos: API server slow: in step after {:?}",
+        "chaos: API server slow: up to date after {:?}",
         slowed.elapsed()
     );
 
-    // One that starts now has to read everything so slowly.
+    // A replica that starts now must read all objects at that speed.
     let late = Navarch::start_on_kubernetes(program(), &kubeconfig, &[], &[]).await?;
     println!(
         "chaos: API server slow: another is ready after {:?}",
         slowed.elapsed()
     );
-    ensure!(late.stop().await?, "navarch ends when asked to");
+    ensure!(late.stop().await?, "navarch exits on SIGTERM");
     edge::expect("gone", 404).await;
 
     edge::nothing_refused(&gateway).await?;
-    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
     Ok(())
 }
 
@@ -135,7 +138,7 @@ impl Replica {
         ))
     }
 
-    /// Gets a certificate as a workload that trusts `roots` alone; the chain.
+    /// Requests a certificate as a workload that trusts only `roots`, and returns the chain.
     async fn certificate(&self, roots: &str, token: &str, csr: &str) -> Result<Vec<String>> {
         let proof = Proof::Token(token.to_owned());
         let channel = client::channel(self.navarch.secure(), roots, &proof);
@@ -154,13 +157,12 @@ impl Replica {
     }
 }
 
-/// Whether who trusts these roots trusts the leaf of a chain of a self-signed CA.
+/// Whether a client with these roots accepts the leaf of a chain of a self-signed CA.
 fn is_trusted(chain: &[String], roots: &str) -> Result<bool> {
     is_trusted_at(SystemTime::now(), chain, roots)
 }
 
-/// Whether who trusts these roots, and takes it for this time, trusts the leaf of a chain of a
-/// self-signed CA.
+/// Whether a client with these roots accepts the leaf of a chain of a self-signed CA at this time.
 fn is_trusted_at(time: SystemTime, chain: &[String], roots: &str) -> Result<bool> {
     let folder = tempfile::tempdir()?;
     let [file, leaf] = ["roots.pem", "leaf.pem"].map(|name| folder.path().join(name));
@@ -179,7 +181,7 @@ fn is_trusted_at(time: SystemTime, chain: &[String], roots: &str) -> Result<bool
     Ok(verify.output()?.status.success())
 }
 
-/// The roots that pods are given.
+/// The roots in the ConfigMap of pods.
 async fn published(writer: &Writer) -> Result<String> {
     let map = writer
         .get("/api/v1/namespaces/istio-system/configmaps/istio-ca-root-cert")
@@ -228,7 +230,10 @@ async fn one_of_two_replicas_is_killed_while_a_root_rotates() -> Result<()> {
 
     for replica in [&first, &second] {
         let chain = replica.certificate(&before, &token, &csr).await?;
-        ensure!(is_trusted(&chain, &before)?, "signed by the root");
+        ensure!(
+            is_trusted(&chain, &before)?,
+            "the chain is signed by the root"
+        );
     }
 
     let (good, text) = first.ca(&["rotate"])?;
@@ -237,12 +242,12 @@ async fn one_of_two_replicas_is_killed_while_a_root_rotates() -> Result<()> {
     let killed = Instant::now();
     let mut certificates = 0;
     let status = loop {
-        // Whatever is signed now is trusted by what pods have now.
+        // Every new certificate must be accepted by clients with the roots that pods have now.
         let roots = published(&edge.writer).await?;
         let chain = second
             .certificate(&roots, &token, &csr)
             .await
-            .context("certificates go on")?;
+            .context("certificates are still issued")?;
         let roots = roots + &published(&edge.writer).await?;
         ensure!(
             is_trusted(&chain, &roots)?,
@@ -252,7 +257,7 @@ async fn one_of_two_replicas_is_killed_while_a_root_rotates() -> Result<()> {
         let (good, text) = second.ca(&["status", "--json"])?;
         ensure!(good, "{text}");
         let status: Value = serde_json::from_str(&text)?;
-        // Before it has looked, it says that nothing is under way, though both roots may be
+        // Before the replica has read the state it reports no rotation, although both roots may be
         // published.
         if status["phase"] == "retiring"
             || (status["phase"] == "settled" && !roots.contains(before.trim()))
@@ -261,7 +266,7 @@ async fn one_of_two_replicas_is_killed_while_a_root_rotates() -> Result<()> {
         }
         ensure!(
             killed.elapsed() < TIMEOUT,
-            "the rotation stands: {text}\n{}",
+            "the rotation does not advance: {text}\n{}",
             second.navarch.output()
         );
         sleep(Duration::from_millis(500)).await;
@@ -276,10 +281,10 @@ async fn one_of_two_replicas_is_killed_while_a_root_rotates() -> Result<()> {
     let chain = second.certificate(&after, &token, &csr).await?;
     ensure!(
         is_trusted(&chain, &after)? && !is_trusted(&chain, &before)?,
-        "another root signs"
+        "the new root signs"
     );
 
-    // One that comes back has the same.
+    // A restarted replica uses the same root.
     let back = Replica::start(cluster, "first").await?;
     let again = back.certificate(&after, &token, &csr).await?;
     ensure!(
@@ -287,7 +292,7 @@ async fn one_of_two_replicas_is_killed_while_a_root_rotates() -> Result<()> {
         "it signs by the same root"
     );
     for replica in [second, back] {
-        ensure!(replica.navarch.stop().await?, "navarch ends when asked to");
+        ensure!(replica.navarch.stop().await?, "navarch exits on SIGTERM");
     }
 
     Ok(())
@@ -324,7 +329,7 @@ async fn the_clock_is_stepped_by_an_hour() -> Result<()> {
         ("LD_PRELOAD", library.to_str().context("a path")?),
         ("FAKETIME_TIMESTAMP_FILE", clock.to_str().context("a path")?),
         ("FAKETIME_CACHE_DURATION", "1"),
-        // Only the time of day is stepped, as by an operator or a wrong time server.
+        // Only the wall clock is stepped, as by an operator or a wrong time server.
         ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
         ("DONT_FAKE_MONOTONIC", "1"),
     ];
@@ -367,7 +372,7 @@ async fn the_clock_is_stepped_by_an_hour() -> Result<()> {
             Err(_) => SystemTime::now() - HOUR,
         };
 
-        // Until the clock is read anew, certificates are as before.
+        // Certificates change only when the server reads the clock again.
         edge::eventually("certificates are of its time", async || {
             let Ok(chain) = replica.certificate(&roots, &long, &csr).await else {
                 return false;
@@ -380,7 +385,7 @@ async fn the_clock_is_stepped_by_an_hour() -> Result<()> {
         let is_good = replica.certificate(&roots, &short, &csr).await.is_ok();
         ensure!(
             is_good == (seconds <= 0),
-            "a token of half an hour is good by its clock alone: {is_good}"
+            "a token of half an hour is accepted according to the server's clock: {is_good}"
         );
         edge.answer("a", status).await?;
         edge::expect("a", status).await;
@@ -392,7 +397,10 @@ async fn the_clock_is_stepped_by_an_hour() -> Result<()> {
                 .map(|(name, _)| name.clone())
                 .collect::<Vec<_>>()
         };
-        ensure!(names(&led) == names(&before), "it leads on: {led:?}");
+        ensure!(
+            names(&led) == names(&before),
+            "it keeps its leases: {led:?}"
+        );
 
         let renewed = async || {
             held().await.is_ok_and(|now| {
@@ -402,7 +410,7 @@ async fn the_clock_is_stepped_by_an_hour() -> Result<()> {
         edge::eventually("its leases are renewed", renewed).await;
         ensure!(published(&edge.writer).await? == roots, "the root stays");
         println!(
-            "chaos: clock stepped to {seconds:+} s: all in step after {:?}",
+            "chaos: clock stepped to {seconds:+} s: all up to date after {:?}",
             stepped.elapsed()
         );
     }
@@ -413,7 +421,7 @@ async fn the_clock_is_stepped_by_an_hour() -> Result<()> {
         "{}",
         replica.navarch.output()
     );
-    ensure!(replica.navarch.stop().await?, "navarch ends when asked to");
+    ensure!(replica.navarch.stop().await?, "navarch exits on SIGTERM");
 
     Ok(())
 }

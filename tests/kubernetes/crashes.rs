@@ -1,5 +1,4 @@
-//! What has crashed istiod on a cluster before, tried again. `docs/security-regressions.md` has the
-//! list.
+//! Situations in a cluster that crashed istiod; `docs/security-regressions.md` lists them.
 
 use anyhow::{Context, Result, ensure};
 use navarch_testkit::navarch::Navarch;
@@ -8,7 +7,7 @@ use serde_json::{Value, json};
 use super::edge::{self, Edge};
 use super::{cluster, program};
 
-/// istiod fell without prioritized elections, and with settings of that report.
+/// istiod crashed without prioritized leader election, with the settings of that report.
 #[tokio::test(flavor = "multi_thread")]
 async fn istio_36541_starts_without_prioritized_leader_election() -> Result<()> {
     let guard = cluster().await?;
@@ -44,12 +43,12 @@ async fn istio_36541_starts_without_prioritized_leader_election() -> Result<()> 
         "{}",
         navarch.output()
     );
-    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
 
     Ok(())
 }
 
-/// istiod fell when it might not read the ConfigMap of the mesh's configuration.
+/// istiod crashed when it was not allowed to read the mesh config's ConfigMap.
 #[tokio::test(flavor = "multi_thread")]
 async fn istio_59153_a_mesh_config_that_may_not_be_read_is_named() -> Result<()> {
     let guard = cluster().await?;
@@ -94,7 +93,7 @@ async fn istio_59153_a_mesh_config_that_may_not_be_read_is_named() -> Result<()>
     edge::eventually("what may not be read is named", named).await;
     ensure!(
         !navarch.is_ready().await,
-        "not ready on a mesh config that it does not know"
+        "not ready without the mesh config"
     );
 
     let all = [&others[..], &["configmaps"]].concat();
@@ -106,12 +105,12 @@ async fn istio_59153_a_mesh_config_that_may_not_be_read_is_named() -> Result<()>
         navarch.output()
     );
 
-    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
     Ok(())
 }
 
-/// istiod fell when a cluster went and its cache of responses was off. There is one cluster here:
-/// all of its Services go.
+/// istiod crashed when a cluster was removed while its XDS cache was disabled. Here all Services of
+/// the only cluster are deleted.
 #[tokio::test(flavor = "multi_thread")]
 async fn istio_45798_all_services_go_while_nothing_is_cached() -> Result<()> {
     let guard = cluster().await?;
@@ -172,6 +171,6 @@ async fn istio_45798_all_services_go_while_nothing_is_cached() -> Result<()> {
         navarch.output()
     );
 
-    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
     Ok(())
 }

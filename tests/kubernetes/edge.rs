@@ -1,5 +1,5 @@
-//! A gateway whose answers are written in a VirtualService: what is in force can be asked from
-//! outside.
+//! A gateway whose direct responses come from a VirtualService: a request from outside shows which
+//! configuration is in force.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use navarch_testkit::wait::{self, until_some, wanted};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-/// Writes what the gateway answers.
+/// Writes the gateway's responses.
 pub(crate) struct Edge {
-    /// Puts objects.
+    /// Writes objects.
     pub(crate) writer: Writer,
 }
 
-/// The Gateway: any host on the sample's port.
+/// The Gateway, for any host on the sample's port.
 pub(crate) fn gateway() -> Value {
     json!({
         "apiVersion": "networking.istio.io/v1", "kind": "Gateway", "metadata": {"name": "edge", "namespace": "edge"},
@@ -30,7 +30,7 @@ pub(crate) fn gateway() -> Value {
     })
 }
 
-/// A VirtualService that has the gateway answer for a host with a status.
+/// A VirtualService with a direct response of this status.
 pub(crate) fn answer(name: &str, status: u16) -> Value {
     json!({
         "apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": {"name": name, "namespace": "edge"},
@@ -41,8 +41,7 @@ pub(crate) fn answer(name: &str, status: u16) -> Value {
     })
 }
 
-/// The ConfigMap of mesh config. The gateway has no certificates, so nobody tries mutual TLS by
-/// itself.
+/// The ConfigMap of mesh config. The gateway has no certificates, so automatic mutual TLS is off.
 pub(crate) fn mesh(name: &str, text: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "istio-system"},
@@ -50,21 +49,21 @@ pub(crate) fn mesh(name: &str, text: &str) -> Value {
     })
 }
 
-/// Labels on an object.
+/// An object with a label.
 pub(crate) fn labelled(mut object: Value, key: &str, value: &str) -> Value {
     object["metadata"]["labels"] = json!({key: value});
     object
 }
 
 impl Edge {
-    /// Writes through a writer.
+    /// Uses this writer.
     pub(crate) async fn open(writer: Writer) -> Result<Self> {
         writer.put(&gateway()).await?;
         writer.put(&mesh("istio", "")).await?;
         Ok(Self { writer })
     }
 
-    /// Has the gateway answer for `<name>.example.com` with a status.
+    /// Sets the response's status for `<name>.example.com`.
     pub(crate) async fn answer(&self, name: &str, status: u16) -> Result<()> {
         self.writer.put(&answer(name, status)).await
     }
@@ -77,13 +76,13 @@ pub(crate) async fn start_gateway(xds: SocketAddr) -> Result<Envoy> {
     Ok(envoy)
 }
 
-/// What the gateway answers for `<name>.example.com`; 0 for no answer.
+/// The status of the gateway's response for `<name>.example.com`; 0 without a response.
 pub(crate) async fn ask(name: &str) -> u16 {
     let reply = client::get(GATEWAY, &format!("{name}.example.com"), "/", &[]).await;
     reply.map_or(0, |reply| reply.status.as_u16())
 }
 
-/// Waits until the gateway answers so; says how long it took.
+/// Waits until the gateway responds with this status, and returns how long that took.
 pub(crate) async fn expect(name: &str, status: u16) -> Duration {
     let begun = Instant::now();
     until_some(&format!("{name} answers {status}"), async || {
@@ -93,7 +92,7 @@ pub(crate) async fn expect(name: &str, status: u16) -> Duration {
     begun.elapsed()
 }
 
-/// Waits until a condition holds; says how long it took.
+/// Waits until a condition holds, and returns how long that took.
 pub(crate) async fn eventually<F: Future<Output = bool>>(
     what: &str,
     holds: impl Fn() -> F,
@@ -103,12 +102,12 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(
     begun.elapsed()
 }
 
-/// Fails when an Envoy has refused anything.
+/// Fails if an Envoy has rejected an update.
 pub(crate) async fn nothing_refused(envoy: &Envoy) -> Result<()> {
     let rejected = envoy.stats().await?.rejected();
     ensure!(
         rejected == 0,
-        "{rejected} updates were refused:\n{}",
+        "{rejected} updates were rejected:\n{}",
         envoy.output()
     );
     Ok(())

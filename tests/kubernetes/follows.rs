@@ -1,4 +1,4 @@
-//! What `kubectl` does is what Envoys do.
+//! Envoys apply changes made with `kubectl`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::edge::{self, Edge};
 use super::{cluster, program, root};
 
-/// Where a proxy stands with a type in `/debug/syncz`: the nonce that it has acknowledged.
+/// The nonce of a type that a proxy has acknowledged, from `/debug/syncz`.
 async fn acknowledged(navarch: &Navarch, proxy: &str, kind: &str) -> Result<Option<String>> {
     let all: Value = serde_json::from_str(&navarch.page("/debug/syncz").await?)?;
     let row = all
@@ -28,7 +28,7 @@ async fn acknowledged(navarch: &Navarch, proxy: &str, kind: &str) -> Result<Opti
         .map(str::to_owned))
 }
 
-/// Waits until an edit counts, and says how long it took.
+/// Waits until an edit takes effect, and prints how long that took.
 async fn eventually(what: &str, host: &str, path: &str, wanted: &str) {
     let took = bookshop::answered(what, host, path, wanted).await;
     println!("{what}: the tenth answer {took:?} after the end of kubectl");
@@ -67,12 +67,12 @@ async fn envoys_follow_kubectl() -> Result<()> {
     follow_entries_and_deletions(cluster, &bookshop::kubernetes::objects(root, machine)?).await?;
     edge::nothing_refused(&gateway).await?;
     edge::nothing_refused(&sidecar).await?;
-    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
 
     Ok(())
 }
 
-/// Edits of a VirtualService, and how long the gateway takes: from kubectl's end to the ACK.
+/// Edits of a VirtualService, and their latency: from the end of kubectl to the ACK.
 async fn follow_virtual_services(cluster: &Cluster, navarch: &Navarch) -> Result<()> {
     let text = std::fs::read_to_string(sample("gateway.yaml"))?;
     let mut times = Vec::new();
@@ -105,7 +105,7 @@ async fn follow_virtual_services(cluster: &Cluster, navarch: &Navarch) -> Result
     eventually("the edited Gateway", "store.example.com", "/", "storefront").await;
     cluster.apply(&text)?;
     eventually(
-        "the Gateway as it was",
+        "the original Gateway",
         "shop.example.com",
         "/",
         "storefront",
@@ -141,22 +141,16 @@ async fn follow_pods_and_slices(cluster: &Cluster) -> Result<()> {
 
     label("v9")?;
     eventually(
-        "no pod is of the subset",
+        "the subset has no pod",
         "reviews",
         "/",
         "503 Service Unavailable",
     )
     .await;
     label("v1")?;
-    eventually(
-        "the pod is of the subset again",
-        "reviews",
-        "/",
-        "reviews v1",
-    )
-    .await;
+    eventually("the subset has its pod again", "reviews", "/", "reviews v1").await;
 
-    // DestinationRule: what is called v1 is v2.
+    // DestinationRule: the subset v1 selects v2.
     let rule = routing
         .replace("weight: 90", "weight: 100")
         .replace("weight: 10\n", "weight: 0\n");
@@ -177,7 +171,7 @@ async fn follow_pods_and_slices(cluster: &Cluster) -> Result<()> {
     cluster.apply(&rule.replace("        version: v1", "        version: v2"))?;
     eventually("the DestinationRule again", "reviews", "/", "reviews v2").await;
 
-    // EndpointSlice: only the WorkloadEntry is left.
+    // EndpointSlice: only the WorkloadEntry remains.
     cluster.kubectl(
         &["delete", "-n", "bookshop", "endpointslice", "catalog-1"],
         "",
@@ -187,7 +181,7 @@ async fn follow_pods_and_slices(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A ServiceEntry that changes; a ServiceEntry and a Service that go.
+/// A ServiceEntry is changed; a ServiceEntry and a Service are deleted.
 async fn follow_entries_and_deletions(cluster: &Cluster, objects: &[Value]) -> Result<()> {
     let find = |kind: &str, name: &str| {
         objects
@@ -203,7 +197,7 @@ async fn follow_entries_and_deletions(cluster: &Cluster, objects: &[Value]) -> R
     cluster.apply(&bank.to_string())?;
     eventually("the edited ServiceEntry", "pay2.bank.example", "/", "bank").await;
 
-    // Service and Gateway: gone.
+    // Service and Gateway are deleted.
     cluster.kubectl(&["delete", "-n", "bookshop", "serviceentry", "bank"], "")?;
     let end = Instant::now() + Duration::from_secs(10);
     while client::get(SIDECAR, "pay2.bank.example", "/", &[])

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::browser::{browser, drive};
-use crate::proxy::{Manner, authorized, connect, identities, pod};
+use crate::proxy::{Reaction, authorized, connect, identities, pod};
 
 /// A namespace with a waypoint, a service behind it and one that is not, and the pods of two
 /// control planes.
@@ -106,14 +106,22 @@ async fn stages_replicas_and_ambient_mode_are_seen_in_a_browser() {
     let mut sidecars = Vec::new();
 
     for n in 0..5 {
-        let manner = if n == 4 {
-            Manner::Refuses("bad-mark", "no such header")
+        let reaction = if n == 4 {
+            Reaction::Reject("bad-mark", "no such header")
         } else {
-            Manner::Takes
+            Reaction::Accept
         };
         let pod = format!("web-{n}");
         let ip = format!("10.7.0.{}", n + 1);
-        sidecars.push(connect(navarch.xds, (&pod, "shop", &ip), &[("app", "web")], manner).await);
+        sidecars.push(
+            connect(
+                navarch.xds,
+                (&pod, "shop", &ip),
+                &[("app", "web")],
+                reaction,
+            )
+            .await,
+        );
     }
 
     let mut others = JoinSet::new();

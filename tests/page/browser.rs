@@ -11,7 +11,7 @@ use navarch_testkit::navarch::Navarch;
 use navarch_testkit::skip::skip;
 use serde_json::json;
 
-use crate::proxy::{Manner, connect};
+use crate::proxy::{Reaction, connect};
 use crate::{packages, root, start};
 
 /// How long the browser may take for everything.
@@ -42,14 +42,19 @@ async fn every_view_works_in_a_browser_by_keyboard_on_a_phone_and_in_the_dark() 
 
     gateway.wait_ready().await.unwrap();
     sidecar.wait_ready().await.unwrap();
-    let refuses = Manner::Refuses(
+    let refuses = Reaction::Reject(
         "canary",
         "Didn't find a registered implementation for name: 'canary'",
     );
     let mut others = Vec::new();
-    for (n, manner) in [Manner::Takes, Manner::Takes, Manner::Ignores, refuses]
-        .into_iter()
-        .enumerate()
+    for (n, reaction) in [
+        Reaction::Accept,
+        Reaction::Accept,
+        Reaction::Ignore,
+        refuses,
+    ]
+    .into_iter()
+    .enumerate()
     {
         let pod = format!("web-{n}");
         let ip = format!("10.7.0.{}", n + 1);
@@ -58,7 +63,7 @@ async fn every_view_works_in_a_browser_by_keyboard_on_a_phone_and_in_the_dark() 
                 navarch.xds,
                 (&pod, "bookshop", &ip),
                 &[("app", "web")],
-                manner,
+                reaction,
             )
             .await,
         );

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::browser::{browser, drive_at};
-use crate::proxy::{Manner, Sidecar, connect};
+use crate::proxy::{Reaction, Sidecar, connect};
 use crate::start;
 
 /// Two control planes with a sidecar each, and a dashboard of both.
@@ -32,7 +32,7 @@ impl Replicas {
                 navarch.xds,
                 (pod, "bookshop", ip),
                 &[("app", "web")],
-                Manner::Takes,
+                Reaction::Accept,
             )
             .await
         };

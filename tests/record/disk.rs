@@ -7,7 +7,7 @@ use std::process::Command;
 use navarch_testkit::skip::skip;
 use navarch_testkit::wait::until;
 
-use crate::proxy::Manner;
+use crate::proxy::Reaction;
 use crate::{bookshop, edit, replayed, says, segments, sidecars, start, text};
 
 /// How many bytes a record takes.
@@ -24,7 +24,7 @@ async fn the_recording_stays_within_its_size_and_remains_replayable() {
     let folder = bookshop();
     let record = tempfile::tempdir().unwrap();
     let navarch = start(folder.path(), record.path(), &["--record-max-size=1Mi"]).await;
-    let _proxies = sidecars(&navarch, &[Manner::Takes, Manner::Takes]).await;
+    let _proxies = sidecars(&navarch, &[Reaction::Accept, Reaction::Accept]).await;
     says(record.path(), "{\"took\":", 2).await;
 
     for weight in 0..60 {
@@ -81,7 +81,7 @@ async fn where_nothing_can_be_written_proxies_are_served() {
         navarch.output().contains("failed to write the recording")
     })
     .await;
-    let _proxies = sidecars(&navarch, &[Manner::Takes]).await;
+    let _proxies = sidecars(&navarch, &[Reaction::Accept]).await;
     until("a proxy is served", || async {
         navarch
             .page("/debug/syncz")
@@ -129,7 +129,7 @@ async fn a_full_disk_ends_the_record_and_not_the_service() {
     let folder = bookshop();
     let record = disk.0.path().join("record");
     let navarch = start(folder.path(), &record, &[]).await;
-    let _proxies = sidecars(&navarch, &[Manner::Takes]).await;
+    let _proxies = sidecars(&navarch, &[Reaction::Accept]).await;
     says(&record, "{\"took\":", 2).await;
 
     for weight in 21..27 {

@@ -6,7 +6,7 @@ use navarch_testkit::cluster::Cluster;
 use navarch_testkit::navarch::Navarch;
 use serde_json::json;
 
-use crate::proxy::Manner;
+use crate::proxy::Reaction;
 use crate::{program, replayed, says, sidecars, text};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -59,7 +59,7 @@ async fn a_mesh_of_an_api_server_is_played_as_it_was() {
     )
     .await
     .unwrap();
-    let _proxies = sidecars(&navarch, &[Manner::Takes, Manner::Takes]).await;
+    let _proxies = sidecars(&navarch, &[Reaction::Accept, Reaction::Accept]).await;
     says(record.path(), "{\"took\":", 3).await;
 
     for weight in [90, 80] {

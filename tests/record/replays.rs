@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use tempfile::TempDir;
 
-use crate::proxy::Manner;
+use crate::proxy::Reaction;
 use crate::{bookshop, command_output, edit, replayed, says, segments, sidecars, start, text};
 
 /// A Secret with a certificate, its key and a password, as kubectl leaves one, and a Gateway that
@@ -56,10 +56,15 @@ async fn recorded() -> (TempDir, Vec<String>) {
     let record = tempfile::tempdir().unwrap();
     let hidden = add_secret(folder.path());
     let navarch = start(folder.path(), record.path(), &[]).await;
-    let refuses = Manner::Refuses("v2|reviews", "no such weight");
+    let refuses = Reaction::Reject("v2|reviews", "no such weight");
     let mut proxies = sidecars(
         &navarch,
-        &[Manner::Takes, Manner::Takes, Manner::Takes, refuses],
+        &[
+            Reaction::Accept,
+            Reaction::Accept,
+            Reaction::Accept,
+            refuses,
+        ],
     )
     .await;
     says(record.path(), "{\"took\":", 4).await;

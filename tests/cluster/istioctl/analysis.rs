@@ -1,4 +1,4 @@
-//! What istioctl and navarch find wrong in the same cluster.
+//! istioctl and navarch report the same findings in one cluster.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use super::Tool;
 use crate::program;
 
-/// What is wrong: code, level, object, words.
+/// A finding: code, level, object, message.
 type Finding = [String; 4];
 
-/// The faults that are planted, each with the code by which it is told.
+/// Objects with faults, each with the expected code.
 fn faults() -> Vec<(Value, &'static str, &'static str)> {
     let metadata = |name: &str| json!({"name": name, "namespace": pods::NAMESPACE});
     let lost = json!({
@@ -41,7 +41,7 @@ fn faults() -> Vec<(Value, &'static str, &'static str)> {
     ]
 }
 
-/// Findings that were printed as JSON.
+/// Reads findings from JSON output.
 fn read(shown: &str) -> Result<BTreeSet<Finding>> {
     let all: Vec<Value> = serde_json::from_str(shown).with_context(|| shown.to_owned())?;
     let words = |one: &Value| {
@@ -51,8 +51,8 @@ fn read(shown: &str) -> Result<BTreeSet<Finding>> {
     Ok(all.iter().map(words).collect())
 }
 
-/// `istioctl analyze -A` and `navarch analyze -A` find the same, planted faults among it;
-/// `x precheck` finds nothing in the way.
+/// `istioctl analyze -A` and `navarch analyze -A` report the same findings, including the faults
+/// above; `x precheck` reports none that prevents an upgrade.
 pub(super) fn both_find_the_same(tool: &Tool<'_>) -> Result<()> {
     let faults = faults();
     let objects: Vec<Value> = faults.iter().map(|(object, ..)| object.clone()).collect();
@@ -70,14 +70,17 @@ pub(super) fn both_find_the_same(tool: &Tool<'_>) -> Result<()> {
     let adds: Vec<_> = ours.difference(&theirs).collect();
     ensure!(
         theirs == ours,
-        "not found by navarch: {lacks:?}; by it alone: {adds:?}"
+        "missing in navarch: {lacks:?}; only in navarch: {adds:?}"
     );
 
     for (_, code, object) in faults {
         let is_reported = theirs
             .iter()
             .any(|[known, _, origin, _]| known == code && origin == object);
-        ensure!(is_reported, "{code} of {object} is not told: {theirs:?}");
+        ensure!(
+            is_reported,
+            "{code} of {object} is not reported: {theirs:?}"
+        );
     }
 
     for object in objects {

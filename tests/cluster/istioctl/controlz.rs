@@ -1,4 +1,4 @@
-//! `istioctl dashboard controlz`: a way to the control plane's own pages.
+//! `istioctl dashboard controlz`: forwards the control plane's ControlZ pages.
 
 use std::process::Stdio;
 
@@ -9,7 +9,7 @@ use navarch_testkit::{mesh, wait};
 
 use super::Tool;
 
-/// The pages of ControlZ are reached at the place that the command prints, for as long as it runs.
+/// The pages of ControlZ are reachable at the printed address while the command runs.
 pub(super) async fn its_pages_are_forwarded(tool: &Tool<'_>) -> Result<()> {
     let pod = format!("{}.{}", tool.istiod, mesh::NAMESPACE);
     let mut command = tool.program.on(
@@ -47,7 +47,7 @@ pub(super) async fn its_pages_are_forwarded(tool: &Tool<'_>) -> Result<()> {
         .find_map(|line| line.strip_prefix("http://"))
         .context(printed.clone())?;
 
-    // It is at both addresses of this machine, or at the only one.
+    // The command listens on both loopback addresses, or on the only one.
     let port = place.rsplit(':').next().unwrap_or_default();
     let address = format!("127.0.0.1:{port}").parse()?;
     let process = web::get(address, place, "/procj", &[]).await?;
@@ -59,7 +59,7 @@ pub(super) async fn its_pages_are_forwarded(tool: &Tool<'_>) -> Result<()> {
     ensure!(web::get(address, place, "/scopez", &[]).await?.status == 200);
     ensure!(
         forwarded.stop(std::time::Duration::from_secs(10)).await?,
-        "it ends when it is told to"
+        "it exits on SIGTERM"
     );
 
     Ok(())

@@ -1,4 +1,4 @@
-//! `istioctl bug-report`: what it collects of a control plane.
+//! `istioctl bug-report`: the files that it collects from a control plane.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{PROXIES, Tool, count_proxies};
 
-/// The pages that it asks every istiod for. Of one that does not answer all of them it keeps none.
+/// The pages that it requests from every istiod. If one of them fails, it stores none.
 const PAGES: [&str; 20] = [
     "debug/adsz",
     "debug/ambientz",
@@ -34,12 +34,12 @@ const PAGES: [&str; 20] = [
     "metrics",
 ];
 
-/// A report of the control plane's namespace alone.
+/// Collects a report of the control plane's namespace only.
 fn collect(tool: &Tool<'_>, folder: &Path) -> Result<()> {
     let work = folder.join("work").display().to_string();
     let out = folder.display().to_string();
 
-    // With a time to begin at, only lines are kept whose time and level it can read.
+    // With a start time, it keeps only log lines whose time and level it can parse.
     let begin = (jiff::Timestamp::now() - jiff::SignedDuration::from_hours(24))
         .strftime("%Y-%m-%dT%H:%M:%SZ")
         .to_string();
@@ -79,7 +79,7 @@ fn collect(tool: &Tool<'_>, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Its archive has the log and all debug pages of the control plane's pod, and the versions of all.
+/// The archive has the log and all debug pages of the control plane's pod, and the versions.
 pub(super) fn all_pages_are_collected(tool: &Tool<'_>) -> Result<()> {
     let folder = tempfile::tempdir()?;
     collect(tool, folder.path())?;

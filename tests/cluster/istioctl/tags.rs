@@ -1,4 +1,4 @@
-//! Revision tags: those of the chart, and those that istioctl makes.
+//! Revision tags of the chart, and of istioctl.
 
 use anyhow::{Result, ensure};
 use navarch_testkit::bookshop::pods;
@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 
 use super::Tool;
 
-/// The namespace that goes by a tag of istioctl's.
+/// The namespace with the label of a tag that istioctl creates.
 const STAGE: &str = "stage";
 
-/// `tag list` names the tag of the canary with its revision, and the namespace that goes by it, if
-/// it does.
+/// `tag list` lists the canary's tag with its revision, and with the namespace that uses it, if one
+/// does.
 pub(crate) fn a_tag_is_listed(mesh: &Mesh, is_followed: bool) -> Result<()> {
     let Some(program) = istioctl() else {
         return Ok(());
@@ -25,7 +25,7 @@ pub(crate) fn a_tag_is_listed(mesh: &Mesh, is_followed: bool) -> Result<()> {
     Ok(())
 }
 
-/// `tag set` makes a tag by which pods are injected, and `tag remove` takes it away.
+/// `tag set` creates a tag by which pods are injected, and `tag remove` deletes it.
 pub(super) async fn a_tag_is_set_and_removed(tool: &Tool<'_>) -> Result<()> {
     let mesh = tool.mesh;
     let run = |words: &[&str]| tool.run(words);
@@ -61,7 +61,7 @@ pub(super) async fn a_tag_is_set_and_removed(tool: &Tool<'_>) -> Result<()> {
         .map(drop)
 }
 
-/// The proxy that a pod of the namespace would get.
+/// The proxy image that a new pod in the namespace would get.
 fn proxy(mesh: &Mesh) -> Result<Option<Value>> {
     let container = json!({"name": "app", "image": pods::IMAGE});
     let pod = json!({

@@ -1,4 +1,4 @@
-//! Clients that are more than one request and its answer.
+//! Clients for other protocols than a simple request and response.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
-/// How long an answer may take.
+/// Timeout of a response.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Upgrades a connection, and has its bytes come back.
+/// Upgrades a connection to a protocol that echoes its bytes.
 pub(crate) async fn web_socket(address: SocketAddr, host: &str) -> Result<()> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!(
@@ -33,7 +33,7 @@ pub(crate) async fn web_socket(address: SocketAddr, host: &str) -> Result<()> {
     Ok(())
 }
 
-/// Calls over HTTP/2 without TLS: the message comes back, and trailers after it.
+/// Calls an echo method over HTTP/2 without TLS, and checks its trailers.
 pub(crate) async fn grpc(address: SocketAddr, authority: &str) -> Result<()> {
     let stream = TcpStream::connect(address).await?;
     let (mut sender, connection) =
@@ -65,7 +65,7 @@ pub(crate) async fn grpc(address: SocketAddr, authority: &str) -> Result<()> {
     Ok(())
 }
 
-/// Connects, sends, and reads what is said in return, until it is as wanted.
+/// Connects, sends bytes, and reads until the response is as wanted.
 pub(crate) async fn first_words(address: SocketAddr, send: &[u8], wanted: &str) -> Result<()> {
     let end = Instant::now() + TIMEOUT;
     loop {
@@ -80,13 +80,13 @@ pub(crate) async fn first_words(address: SocketAddr, send: &[u8], wanted: &str) 
         }
         ensure!(
             Instant::now() < end,
-            "{address} said {received:?}, not {wanted}"
+            "{address} sent {received:?} instead of {wanted}"
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// How a TLS connection with a server's name begins.
+/// The TLS ClientHello with a server name.
 pub(crate) fn hello(name: &str) -> Result<Vec<u8>> {
     let provider = navarch_net::cryptography::provider();
     let config = rustls::ClientConfig::builder_with_provider(provider)
@@ -101,14 +101,14 @@ pub(crate) fn hello(name: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads until a text is there, or the connection ends.
+/// Reads until a text has arrived, or the connection ends.
 async fn read_until(stream: &mut TcpStream, end: &str) -> Result<String> {
     let mut read = Vec::new();
     loop {
         let mut buffer = [0; 1024];
         let count = timeout(TIMEOUT, stream.read(&mut buffer))
             .await
-            .context("nothing more came")??;
+            .context("no more bytes arrived")??;
         read.extend_from_slice(&buffer[..count]);
         let text = String::from_utf8_lossy(&read).into_owned();
         if count == 0 || text.contains(end) {

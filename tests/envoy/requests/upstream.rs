@@ -1,4 +1,4 @@
-//! Servers behind Envoy: one for everything that is HTTP, one for bytes.
+//! Servers behind Envoy: one for HTTP, one for TCP.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -17,19 +17,19 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// A body of an answer.
+/// A response's body.
 type Body = BoxBody<Bytes, Infallible>;
 
 /// A server with its connections. All end when it is dropped.
 pub(crate) struct Upstream {
-    /// Requests, or connections of bytes, that came.
+    /// The number of requests, or of TCP connections.
     served: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
 impl Upstream {
-    /// Starts a server of HTTP/1 and HTTP/2 that answers with its name, and does what the path asks
-    /// for: `/slow` takes a second and a half, `/flaky` fails every other time.
+    /// Starts an HTTP/1 and HTTP/2 server that responds with its name. Paths select a behaviour:
+    /// `/slow` takes 1.5 seconds, `/flaky` fails every other time.
     pub(crate) async fn http(name: &'static str, address: &str) -> Result<Self> {
         Self::start(address, move |stream, served| async move {
             let answer =
@@ -44,18 +44,18 @@ impl Upstream {
         .await
     }
 
-    /// Starts a server that says its name to whoever connects.
+    /// Starts a TCP server that sends its name on each connection.
     pub(crate) async fn bytes(name: &'static str, address: &str) -> Result<Self> {
         Self::start(address, move |mut stream, served| async move {
             served.fetch_add(1, Ordering::Relaxed);
             drop(stream.write_all(name.as_bytes()).await);
-            // Who goes first loses what is under way.
+            // Closing first could discard bytes in flight.
             drop(stream.read_to_end(&mut Vec::new()).await);
         })
         .await
     }
 
-    /// How many requests came.
+    /// The number of requests.
     pub(crate) fn served(&self) -> usize {
         self.served.load(Ordering::Relaxed)
     }
