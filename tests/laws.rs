@@ -1,10 +1,10 @@
-//! The laws of the engine, held against random meshes, by the real translator and by one that reads
-//! everything there is.
+//! Invariants of the engine for random meshes, with the real translator and with one that reads
+//! everything.
 //!
-//! What is built step by step equals what is built at once (law 5), in any order (law 3); a change
-//! is published to those whose resources it changes and to nobody else; proxies share nothing that
-//! would differ. `PROPTEST_CASES=<n>` runs more cases, `make laws` ten times as many with new
-//! seeds. Cases that have failed are kept in laws.proptest-regressions, and run first.
+//! An incremental result equals a fresh start, whatever the order of changes; a change is pushed
+//! exactly to the proxies whose resources it changes; proxies share resources unless these would
+//! differ. `PROPTEST_CASES=<n>` runs more cases, `make laws` ten times as many with new seeds.
+//! Failed cases are stored in laws.proptest-regressions, and run first.
 
 #![allow(
     clippy::disallowed_methods,
@@ -46,30 +46,30 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use universe::places;
 
-/// One thing that happens.
+/// A random event.
 #[derive(Clone, Debug)]
 enum Event {
-    /// An object is written: which place, which variant.
+    /// An object is written: slot and variant.
     Put(usize, u32),
-    /// An object is written again with another version.
+    /// An object is written again with another resource version.
     Rewrite(usize),
-    /// An object goes.
+    /// An object is deleted.
     Delete(usize),
     /// Another mesh config is read.
     Mesh(u8),
-    /// A proxy connects, anew if it was connected.
+    /// A proxy connects, or reconnects.
     Connect(usize),
-    /// A proxy goes.
+    /// A proxy disconnects.
     Disconnect(usize),
-    /// A proxy asks for what it was told of.
+    /// A proxy subscribes to the names in its resources.
     Follow(usize),
-    /// What was gathered is pushed.
+    /// The batched changes are pushed.
     Push,
 }
 
 fn cases(few: u32) -> ProptestConfig {
     let given = ProptestConfig::default();
-    // 256 is what stands there unless PROPTEST_CASES says otherwise.
+    // 256 is proptest's default, when PROPTEST_CASES is not set.
     let cases = if given.cases == 256 { few } else { given.cases };
     ProptestConfig {
         cases,
@@ -114,7 +114,7 @@ fn translators() -> [(&'static str, Arc<dyn Translator>); 2] {
     ]
 }
 
-/// What a proxy is shown that asks a fresh control plane for this.
+/// The collections of a proxy that connects to a new control plane with these subscriptions.
 fn fresh(
     state: &State,
     translator: &Arc<dyn Translator>,
@@ -126,7 +126,7 @@ fn fresh(
     mesh.shown(proxy)
 }
 
-/// All proxies on a mesh, each asking for all that it was told of.
+/// All proxies, connected and subscribed to the names in their resources.
 fn all_connected(state: &State, translator: &Arc<dyn Translator>) -> Mesh {
     let mut mesh = Mesh::on(state.changes(), translator);
     for proxy in 0..PROXIES {
@@ -136,7 +136,7 @@ fn all_connected(state: &State, translator: &Arc<dyn Translator>) -> Mesh {
     mesh
 }
 
-/// A mesh that walks through events.
+/// A mesh that processes events.
 struct Walk {
     mesh: Mesh,
     state: State,
@@ -276,7 +276,7 @@ proptest! {
                 prop_assert!(found.is_none(), "{}", found.unwrap_or_default());
                 differ.extend(KINDS.into_iter().filter(|kind| was.get(kind) != now.get(kind)).map(|kind| (proxy, kind)));
             }
-            prop_assert_eq!(pushed, differ, "{}: told is not what differs, by proxy and type", name);
+            prop_assert_eq!(pushed, differ, "{}: the pushed collections are not those that differ, by proxy and type", name);
         }
     }
 
@@ -290,7 +290,7 @@ proptest! {
             }).chain([mesh_config(mesh)]).collect();
         let mut mesh = Mesh::on(state.changes(), &translators()[1].1);
         prop_assert_eq!(mesh.mesh_state.apply(again), []);
-        // Gone and back within one batch is no change either.
+        // Deleting and recreating an object in one batch is no change either.
         let there_and_back: Vec<Change> = state.objects.iter().flat_map(|(place, object)| {
             [Change::Removed(place.reference()), Change::Put(object.clone())]
         }).collect();
@@ -311,7 +311,7 @@ proptest! {
     }
 }
 
-/// Puts things in an order that a number decides.
+/// Shuffles items, reproducibly for a seed.
 fn shuffle<T>(items: &mut [T], mut seed: u64) {
     for last in (1..items.len()).rev() {
         seed = seed
@@ -354,14 +354,14 @@ fn a_newer_version_of_equal_content_leaves_what_a_fresh_start_has() {
             );
         }
     }
-    assert!(sent > 0, "no object's version is sent");
+    assert!(sent > 0, "no resource contains an object's version");
 }
 
 #[test]
 fn every_generated_object_is_valid() {
     for place in places() {
         for variant in 0..2_000_u32 {
-            // Spread over all digits by which options are picked.
+            // Spread over all digits by which options are chosen.
             let _ = place.object(variant.wrapping_mul(2_654_435_761), 1);
         }
     }

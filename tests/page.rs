@@ -1,5 +1,4 @@
-//! The page for people at `/` of the monitoring port: who gets it, and what a real browser makes of
-//! it.
+//! The dashboard at `/` of the monitoring port: access to it, and its behaviour in a real browser.
 //!
 //! Needs the programs of `make tools`: Envoy, chromium, and the packages of `web/`.
 
@@ -41,11 +40,11 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Policies around the sample mesh: two more namespaces, callers by name, all modes of mutual TLS,
-/// and an object that is not valid.
+/// Policies for the sample mesh: two more namespaces, callers by name, all modes of mutual TLS, and
+/// an invalid object.
 const POLICIES: &str = include_str!("page/policies.yaml");
 
-/// A control plane with a CA on the sample mesh and these policies.
+/// A control plane with a CA, the sample mesh and these policies.
 async fn start() -> (TempDir, Navarch) {
     let folder = tempfile::tempdir().unwrap();
     let mesh = folder.path().join("mesh");
@@ -73,8 +72,8 @@ async fn start() -> (TempDir, Navarch) {
     (folder, navarch)
 }
 
-/// Starts `navarch dashboard` before some control planes, with its log in a folder; also where it
-/// is.
+/// Starts `navarch dashboard` for some control planes, with its log in a directory, and returns its
+/// address.
 async fn dashboard(planes: &[&Navarch], folder: &Path) -> (Process, SocketAddr) {
     let mut args = vec!["dashboard".to_owned()];
     args.extend(
@@ -99,7 +98,8 @@ async fn dashboard(planes: &[&Navarch], folder: &Path) -> (Process, SocketAddr) 
     (dashboard, own)
 }
 
-/// Where `scripts/web` has put the packages of `web/`; `None` where they are missing.
+/// The directory in which `scripts/web` has installed the packages of `web/`; `None` if they are
+/// missing.
 fn packages() -> Option<PathBuf> {
     let output = Command::new(root().join("scripts/web"))
         .arg("--tools")

@@ -1,11 +1,11 @@
-//! Parity: for the same input, what Navarch sends equals what istiod sent, but for what the ratchet
-//! file lists.
+//! Parity: for the same input, Navarch's resources equal istiod's, except for differences listed in
+//! the ratchet file.
 //!
-//! `PARITY=<text>` runs the cases whose name contains the text and prints their differences.
-//! `NAVARCH_PARITY_CASES=<dir>` runs those under a folder instead, without the ratchet;
+//! `PARITY=<text>` runs the cases whose names contain the text and prints their differences.
+//! `NAVARCH_PARITY_CASES=<dir>` runs the cases of another directory, without the ratchet;
 //! `NAVARCH_PARITY_REPORT=<file>` writes the outcome as JSON. `NAVARCH_PARITY_GOT=<name>` writes
-//! each answer that differs into a folder of that name in its case. `PARITY_UPDATE=1` writes the
-//! ratchet file anew. Differences that are meant stand in `parity/deliberate.txt`, with reasons.
+//! each response that differs into a directory of that name in its case. `PARITY_UPDATE=1` rewrites
+//! the ratchet file. Deliberate differences are listed in `parity/deliberate.txt`, with reasons.
 
 #![allow(
     clippy::disallowed_methods,
@@ -61,7 +61,7 @@ use navarch_proto::json::Codec;
 use navarch_testkit::skip;
 use serde_json::{Value, json};
 
-/// By case, proxy and type: the differences. A case that could not run has its reason instead.
+/// The differences by case, proxy and type. A case that could not run has the reason instead.
 type Outcome = BTreeMap<String, Result<BTreeMap<String, BTreeMap<String, Vec<String>>>, String>>;
 
 #[test]
@@ -125,7 +125,7 @@ fn route_tables_and_single_virtual_hosts_are_equivalent() {
     let apart: usize = apart.sum();
     assert!(
         apart > 100,
-        "only {apart} route configurations came in virtual hosts one by one"
+        "only {apart} route configurations used on-demand virtual hosts"
     );
 }
 
@@ -135,7 +135,7 @@ fn istiods_answers_are_as_envoy_demands() {
     let codec = Codec::new();
     let mut faults = Vec::new();
 
-    // What applications with gRPC get is not for Envoy.
+    // Resources of proxyless gRPC applications are not for Envoy.
     let proxies = cases
         .iter()
         .flat_map(|case| case.proxies.iter().map(move |proxy| (case, proxy)));
@@ -156,12 +156,11 @@ fn istiods_answers_are_as_envoy_demands() {
     assert!(faults.is_empty(), "{faults:#?}");
 }
 
-/// The cases that are run a second time by way of an API server: the first of every five, in the
-/// order of their names.
+/// Every fifth case, in the order of names, also runs with an API server.
 const SHARE: usize = 5;
 
-/// What a case holds that cannot run: kinds that no definitions are at hand for, addresses that are
-/// in none of the server's ranges, and a label that it refuses.
+/// Content that excludes a case: kinds without a CRD, addresses outside the server's ranges, and a
+/// label that it rejects.
 const UNDEFINED: [&str; 3] = [
     "gateway.networking.k8s.io/",
     "fd00:96::",
@@ -178,7 +177,7 @@ fn answers_are_the_same_by_way_of_an_api_server() {
             .is_some_and(|input| !UNDEFINED.iter().any(|part| input.contains(part)))
     });
 
-    // There is one API server.
+    // The test has one API server.
     all.retain(|case| case.remotes().is_empty());
     let share: Vec<&Case> = match &filter {
         Some(filter) => all
@@ -189,7 +188,7 @@ fn answers_are_the_same_by_way_of_an_api_server() {
     };
 
     if share.is_empty() {
-        // What the filter names needs another API server than the one that is started here.
+        // The filtered cases need an API server with other CRDs.
         let why = "no case that one API server has the definitions for";
         assert!(filter.is_some(), "{why}");
         return skip::skip(&format!("PARITY={filter:?} names {why}"));
@@ -201,7 +200,7 @@ fn answers_are_the_same_by_way_of_an_api_server() {
         let mut different = Vec::new();
 
         for case in &share {
-            // What came of files, whether or not that is what istiod sent.
+            // The responses with the same case read from files, whether or not they equal istiod's.
             let by_files = run::run(case, &codec).await.unwrap();
             let by_cluster = match cluster.run(case, &codec).await {
                 Ok(answers) => answers,
@@ -228,13 +227,13 @@ fn answers_are_the_same_by_way_of_an_api_server() {
 
         assert!(different.is_empty(), "{}", different.join("\n"));
         println!(
-            "{} cases answer the same by way of an API server",
+            "{} cases have the same result with an API server",
             share.len()
         );
     });
 }
 
-/// What stands in place of a proxy where objects are compared.
+/// Stands for the proxy where objects are compared.
 const OBJECTS: &str = "objects";
 
 async fn compare(
@@ -272,19 +271,19 @@ async fn compare(
     Ok(by_proxy)
 }
 
-/// Writes an answer that differs into its case, if that is asked for.
+/// Writes a response that differs into its case, if `NAVARCH_PARITY_GOT` is set.
 fn keep_answer(case: &Case, proxy: &str, kind: &str, answer: &[Value]) {
     let Some(name) = std::env::var_os("NAVARCH_PARITY_GOT") else {
         return;
     };
     let folder = case.folder.join(name).join(proxy);
-    std::fs::create_dir_all(&folder).expect("a folder in the case is made");
+    std::fs::create_dir_all(&folder).expect("the directory in the case is created");
     let resources: Vec<Value> = canon::resources(answer).into_values().collect();
     let text = serde_json::to_vec_pretty(&resources).expect("JSON");
-    std::fs::write(folder.join(format!("{kind}.json")), text).expect("the answer is written");
+    std::fs::write(folder.join(format!("{kind}.json")), text).expect("the response is written");
 }
 
-/// One line per difference that the ratchet may list: `<case> <proxy> <type>`, or `<case> error`.
+/// One line per difference for the ratchet: `<case> <proxy> <type>`, or `<case> error`.
 fn lines(outcome: &Outcome) -> BTreeSet<String> {
     let mut lines = BTreeSet::new();
     for (case, result) in outcome {
@@ -370,7 +369,7 @@ fn print_table(outcome: &Outcome) {
         );
     }
 
-    // Written past the test harness, which keeps to itself what a test prints that passes.
+    // Written directly to stderr, as the test harness hides the output of tests that pass.
     std::io::stderr().write_all(table.as_bytes()).unwrap();
 }
 

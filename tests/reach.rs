@@ -1,9 +1,9 @@
-//! What a change costs, counted in results computed anew and in what is looked at to find them: it
-//! must not grow with the mesh where nothing else of it changes.
+//! The cost of a change, as the number of computed results and of visited ones: it must not grow
+//! with unchanged parts of the mesh.
 //!
-//! What does grow: a new Service is a line in the index of all services, which every result that
-//! picks services by visibility rests on; those are computed anew, and cut off what rests on them
-//! where they come out equal.
+//! One cost does grow: a new Service changes the index of all services, on which every result that
+//! selects services by visibility depends; those are computed again, and if they are equal, results
+//! that depend on them are not.
 
 #![allow(
     clippy::disallowed_methods,
@@ -30,8 +30,8 @@ use navarch::push::engine::Settled;
 use navarch::push::mesh_state::Change;
 use world::{Size, destination_rule, mesh, pod, service, slice, virtual_service};
 
-/// A mesh of this number of services, two endpoints and ten rules of each sort, with two sidecars
-/// that are alike.
+/// A mesh of this number of services with two endpoints each, ten rules of each kind, and two
+/// identical sidecars.
 fn plane(services: usize) -> Plane {
     let mut plane = Plane::new(mesh(Size {
         services,
@@ -43,7 +43,7 @@ fn plane(services: usize) -> Plane {
     plane
 }
 
-/// What a change does to a small mesh and to a large one.
+/// Applies a change to a small mesh and to a large one.
 fn in_both(change: impl Fn() -> Vec<Change>) -> [Settled; 2] {
     [100, 1_000].map(|services| {
         let mut plane = plane(services);
@@ -51,13 +51,12 @@ fn in_both(change: impl Fn() -> Vec<Change>) -> [Settled; 2] {
     })
 }
 
-/// How many results more or less a change may compute in one mesh than in another: lists are cut by
-/// a hash whose key is another in each run, and where a cut is next to the change, one piece less
-/// is made anew.
+/// The permitted difference of computed results between two meshes: lists are cut into chunks by a
+/// hash with a random key, and a change next to a cut affects one chunk more or less.
 const CUTS: u64 = 2;
 
-/// A change costs the same in both, but for the pieces into which ten times as many resources are
-/// cut.
+/// The cost of a change is the same in both, except for visiting the chunks of ten times as many
+/// resources.
 fn assert_flat([small, large]: [Settled; 2], computed: u64) {
     assert!(
         large.computed.abs_diff(small.computed) <= CUTS,

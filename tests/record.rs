@@ -1,5 +1,5 @@
-//! `navarch discovery --record`, `navarch replay` and `navarch support-bundle`: what was done is
-//! done again, byte for byte.
+//! `navarch discovery --record`, `navarch replay` and `navarch support-bundle`: a replay computes
+//! the recorded pushes again, byte for byte.
 
 #![allow(
     clippy::disallowed_methods,
@@ -37,7 +37,7 @@ fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_navarch"))
 }
 
-/// What a command printed, and its exit code.
+/// The output of a command, and its exit code.
 fn command_output(arguments: &[&str]) -> (String, i32) {
     let mut command = Command::new("timeout");
     let output = command
@@ -52,7 +52,7 @@ fn command_output(arguments: &[&str]) -> (String, i32) {
     (text, output.status.code().unwrap())
 }
 
-/// The JSON that `navarch replay` prints of a record, and its exit code.
+/// The JSON output of `navarch replay` for a record, and its exit code.
 fn replayed(dir: &Path) -> (Value, i32) {
     let mut command = Command::new("timeout");
     command
@@ -67,7 +67,7 @@ fn replayed(dir: &Path) -> (Value, i32) {
     (value, output.status.code().unwrap())
 }
 
-/// A copy of the sample mesh to change.
+/// A copy of the sample mesh that a test may change.
 fn bookshop() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/samples/bookshop");
@@ -78,7 +78,7 @@ fn bookshop() -> TempDir {
     folder
 }
 
-/// Starts on a directory, and records.
+/// Starts with a directory, and records.
 async fn start(folder: &Path, record: &Path, more: &[&str]) -> Navarch {
     let mut flags = vec![
         "--registries=".to_owned(),
@@ -107,7 +107,7 @@ async fn sidecars(navarch: &Navarch, reactions: &[Reaction]) -> Vec<Sidecar> {
     all
 }
 
-/// Changes the split of the reviews, with some text beside.
+/// Changes the weights of the reviews' routes, and adds an annotation of `ballast` bytes.
 fn edit(folder: &Path, weight: u32, ballast: usize) {
     let sample =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/samples/bookshop/reviews-routing.yaml");
@@ -142,8 +142,8 @@ fn text(record: &Path) -> String {
         .collect()
 }
 
-/// Waits until a record says something so often.
-async fn says(record: &Path, what: &str, often: usize) {
+/// Waits until a record contains a text at least `often` times.
+async fn record_contains(record: &Path, what: &str, often: usize) {
     let place = record.to_owned();
     navarch_testkit::wait::until(&format!("{often} times {what} in the record"), || {
         let text = text(&place);

@@ -1,7 +1,7 @@
-//! The TLS port as strangers, proxies and openssl meet it: who gets in, what certificates say, who
-//! gets which secret.
+//! The TLS port, used by unauthenticated clients, proxies and openssl: access, the content of
+//! certificates, and the delivery of secrets.
 //!
-//! Needs `openssl`, as an independent judge of certificates and requests.
+//! Needs `openssl` as an independent check of certificates and requests.
 
 #![allow(
     clippy::disallowed_methods,
@@ -108,7 +108,10 @@ async fn an_openssl_request_gets_a_certificate_that_openssl_believes() -> Result
         }
         let chain = answer?.cert_chain;
         ensure!(chain.len() == 2, "leaf and root: {chain:?}");
-        ensure!(chain[1] == server.root(), "the root is the last");
+        ensure!(
+            chain[1] == server.root(),
+            "the root is the last certificate"
+        );
         let text = openssl::verified(server.folder(), &chain[0], &chain[1])?;
         ensure!(
             text.contains("URI:spiffe://cluster.local/ns/shop/sa/web"),
@@ -116,7 +119,7 @@ async fn an_openssl_request_gets_a_certificate_that_openssl_believes() -> Result
         );
         ensure!(
             !text.contains("evil.example"),
-            "names of the request do not count: {text}"
+            "the certificate has no names from the request: {text}"
         );
     }
 
@@ -153,7 +156,7 @@ async fn checks_can_be_made_stricter_and_laxer_and_secrets_stay_safe() -> Result
             .await?;
         ensure!(
             secrets.is_empty(),
-            "who is not checked gets no secrets: {}",
+            "unauthenticated clients get no secrets: {}",
             secrets.len()
         );
     }
@@ -245,7 +248,7 @@ async fn a_proxy_gets_the_secrets_of_its_own_namespace_by_token_or_certificate()
             secrets.len()
         );
 
-        // The node must be who the caller was proved to be.
+        // The namespace and account of the node must be those of the authenticated identity.
         for (namespace, account) in [("bank", "web"), ("shop", "admin")] {
             let refused = server
                 .secrets(proof, namespace, account, &["kubernetes://tls"])
@@ -255,7 +258,7 @@ async fn a_proxy_gets_the_secrets_of_its_own_namespace_by_token_or_certificate()
         }
     }
 
-    // In plain text nobody has an identity, so nobody gets anything.
+    // Plain-text clients have no identity, so they get no secrets.
     let secrets = server
         .plain_secrets(
             "shop",
@@ -277,7 +280,7 @@ async fn a_proxy_gets_the_secrets_of_its_own_namespace_by_token_or_certificate()
         let shown = server.page(page).await?;
         ensure!(
             !shown.contains("KEY-OF-SHOP") && !shown.contains("S0VZLU9GLVNIT1"),
-            "{page} shows a key"
+            "{page} contains a key"
         );
     }
 
@@ -297,7 +300,7 @@ async fn the_root_outlives_the_process() -> Result<()> {
         .await?;
     ensure!(
         secrets.len() == 1,
-        "a certificate of the time before counts"
+        "a certificate from before the restart is accepted"
     );
     Ok(())
 }
@@ -321,7 +324,7 @@ async fn cve_2022_41721_upgrades_to_http2_are_refused() -> Result<()> {
     let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n";
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
-    // That the connection is reset says it, too.
+    // A reset connection is a rejection, too.
     drop(tokio::time::timeout(Duration::from_secs(5), stream.read_to_end(&mut answer)).await?);
     ensure!(
         !String::from_utf8_lossy(&answer).contains("101"),

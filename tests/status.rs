@@ -1,5 +1,5 @@
-//! What is written back to a real Kubernetes API server, with the rights that deploy/ gives and no
-//! others.
+//! Objects and statuses that Navarch writes to a real Kubernetes API server, with only the rights
+//! of deploy/.
 //!
 //! Needs the programs of `make tools`. The tests share one cluster, and no two write to the same
 //! namespace.
@@ -60,15 +60,15 @@ use navarch_testkit::cluster::{Cluster, ClusterConfig};
 use navarch_testkit::wait::until;
 use serde_json::{Value, json};
 
-/// Where Navarch is deployed.
+/// The namespace of Navarch.
 const NAMESPACE: &str = "istio-system";
 
-/// A cluster with Navarch's manifests, which notes who was refused what.
+/// A cluster with Navarch's manifests and an audit log.
 struct Deployed {
     cluster: Cluster,
-    /// The API server's record of refused calls.
+    /// The API server's audit log.
     audit: PathBuf,
-    /// Holds the record.
+    /// The directory of the log.
     _folder: tempfile::TempDir,
 }
 
@@ -80,7 +80,7 @@ impl Deployed {
         deployed
     }
 
-    /// Starts a cluster that knows nothing of Navarch.
+    /// Starts a cluster without Navarch's manifests.
     async fn empty() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let policy = folder.path().join("policy.yaml");
@@ -109,7 +109,7 @@ impl Deployed {
         }
     }
 
-    /// Applies the definitions and the manifests as people do, checked by the server.
+    /// Applies CRDs and manifests with kubectl, validated by the server.
     fn apply(&self) {
         let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy");
         let apply = |file: &str| {
@@ -145,8 +145,8 @@ impl Deployed {
         self.forget_webhooks();
     }
 
-    /// Takes the webhooks away. There is no network of Services here: the API server would wait in
-    /// vain for each answer. tests/webhooks.rs has webhooks.
+    /// Deletes the webhook configurations. The cluster has no network for Services, so every call
+    /// of a webhook would time out. tests/webhooks.rs tests webhooks.
     fn forget_webhooks(&self) {
         for kind in [
             "mutatingwebhookconfigurations",
@@ -158,7 +158,7 @@ impl Deployed {
         }
     }
 
-    /// What Navarch's service account may do.
+    /// A client with the rights of Navarch's service account.
     async fn as_navarch(&self) -> status::Cluster {
         let kubeconfig = self
             .cluster
@@ -173,7 +173,7 @@ impl Deployed {
         status::Cluster(kube::Client::try_from(config).unwrap())
     }
 
-    /// An object as it is now; null when there is none.
+    /// An object; null if it does not exist.
     async fn get(&self, path: &str) -> Value {
         self.cluster
             .call("GET", path, "application/json", &Value::Null)
@@ -181,7 +181,7 @@ impl Deployed {
             .unwrap_or_default()
     }
 
-    /// The calls of service accounts whose path holds this.
+    /// The requests of service accounts whose path contains this.
     fn requests(&self, part: &str) -> Vec<String> {
         let log = std::fs::read_to_string(&self.audit).unwrap_or_default();
         let events = log
@@ -197,12 +197,12 @@ impl Deployed {
         uris.filter(|call| call.contains(part)).collect()
     }
 
-    /// The calls that service accounts were refused.
+    /// The requests of service accounts that were denied.
     fn refused(&self) -> Vec<String> {
         let log = std::fs::read_to_string(&self.audit).unwrap_or_default();
         assert!(
             log.contains("serviceaccount:istio-system:istiod"),
-            "nothing was noted"
+            "the audit log is empty"
         );
         let events = log
             .lines()

@@ -1,12 +1,12 @@
-//! Navarch refuses what istiod refuses, for the same fields, and warns of what it warns of.
+//! Navarch rejects the same objects as istiod, for the same fields, and warns about the same
+//! problems.
 //!
-//! `parity/validation.json` holds objects with istiod's answers. Every line of an answer must have
-//! its counterpart among the problems found here, and every problem found here its line there: it
-//! names the field that the line is about, and the values that the line quotes. What differs on
-//! purpose is in [`DIFFERENCES`].
+//! `parity/validation.json` contains objects with istiod's responses. Every line of a response must
+//! correspond to a problem found here, and vice versa: the problem names the field that the line is
+//! about, and the values that the line quotes. Deliberate differences are in [`DIFFERENCES`].
 //!
-//! `NAVARCH_VALIDATION_PARITY` names another file to be judged instead; a report by index is
-//! written to where `NAVARCH_VALIDATION_PARITY_REPORT` says.
+//! `NAVARCH_VALIDATION_PARITY` names another file to use; `NAVARCH_VALIDATION_PARITY_REPORT` a file
+//! for a report by index.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,26 +23,26 @@ use regex::Regex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// An object and what istiod says of it.
+/// An object and istiod's response.
 #[derive(Deserialize)]
 struct Case {
     object: Value,
-    /// Whether it is let in.
+    /// Whether it is admitted.
     allowed: bool,
-    /// Why not.
+    /// The errors.
     message: String,
-    /// What is doubtful.
+    /// The warnings.
     warnings: Vec<String>,
-    /// Where a valid object was altered to make this one.
+    /// The field at which a valid object was altered.
     #[serde(default)]
     change: String,
 }
 
-/// Cases by kind, name and change in which Navarch differs on purpose, with the reason. One that no
-/// longer differs fails the test.
+/// Deliberate differences by kind, name and change, with the reason. An entry that no longer
+/// differs fails the test.
 const DIFFERENCES: [(&str, &str, &str, &str); 0] = [];
 
-/// What istiod says, and the field that Navarch must name for it.
+/// istiod's errors, and the field that Navarch must name for each.
 const FAULTS: [(&str, &str); 84] = [
     (r"^EnvoyFilter exposes internal", r"^spec$"),
     (r"^using deprecated filter name", r"filter.name$"),
@@ -244,10 +244,10 @@ const FAULTS: [(&str, &str); 84] = [
     (r"^pluginName field must", r"pluginName$"),
 ];
 
-/// What of an answer is quoted: its values, and the names of fields.
+/// The quoted parts of a response: values, and names of fields.
 const QUOTED: &str = r#""((?:[^"\\]|\\.)*)"|`([^`]*)`|\b(\d+)\b"#;
 
-/// The expressions that lines are read with.
+/// The compiled expressions.
 struct Reader {
     /// [`FAULTS`].
     faults: Vec<(Regex, Regex)>,
@@ -256,7 +256,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Compiles all.
+    /// Compiles the expressions.
     fn new() -> Self {
         let regex = |text: &str| Regex::new(text).unwrap();
         Self {
@@ -268,7 +268,8 @@ impl Reader {
         }
     }
 
-    /// Whether a problem is what a line of istiod's says of an object that was altered at `change`.
+    /// Whether a problem corresponds to a line of istiod's response, for an object that was altered
+    /// at `change`.
     fn pairs(&self, line: &str, problem: &Problem, case: &Case) -> bool {
         let change = &case.change;
         let object = squeezed(&case.object.to_string());
@@ -280,8 +281,8 @@ impl Reader {
             return true;
         }
 
-        // A line that nobody has seen yet: the problem is about what was altered, and names the
-        // values of the object that the line names.
+        // A line that [`FAULTS`] does not list: the problem must be about the altered field, and
+        // quote the values of the object that the line quotes.
         let ours = squeezed(&problem.to_string());
         let is_named = |found: regex::Captures<'_>| {
             let value = found
@@ -297,7 +298,7 @@ impl Reader {
         is_near(&dotted(&problem.field), change) && self.quoted.captures_iter(line).all(is_named)
     }
 
-    /// Pairs istiod's lines with problems; returns what is left over on both sides.
+    /// Pairs istiod's lines with problems; returns the unpaired ones of both sides.
     fn unpaired(&self, lines: &[&str], problems: &[Problem], case: &Case) -> Vec<String> {
         let silent = lines.iter().filter(|line| {
             !problems
@@ -314,7 +315,7 @@ impl Reader {
     }
 }
 
-/// A text without what differs by the way of writing only.
+/// A text without differences of notation.
 fn squeezed(text: &str) -> String {
     text.chars()
         .filter(|letter| !matches!(letter, '_' | '\\' | '"' | '`'))
@@ -322,13 +323,13 @@ fn squeezed(text: &str) -> String {
         .to_lowercase()
 }
 
-/// A field as `change` has it.
+/// A field in the notation of `change`.
 fn dotted(field: &str) -> String {
     let field = field.replace('[', ".").replace(']', "");
     field.strip_prefix("spec.").unwrap_or(&field).to_owned()
 }
 
-/// Whether one field holds the other, or both are of one message.
+/// Whether one field contains the other, or both are in one message.
 fn is_near(a: &str, b: &str) -> bool {
     let within = |inner: &str, outer: &str| {
         inner
@@ -345,7 +346,7 @@ fn is_near(a: &str, b: &str) -> bool {
     a == "spec" || within(a, b) || within(b, a) || within(a, &parent(b)) || within(b, &parent(a))
 }
 
-/// The lines of istiod's answer.
+/// The lines of istiod's response.
 fn lines(message: &str) -> Vec<&str> {
     let message = message.trim_start_matches("configuration is invalid: ");
     if !message.contains(" occurred:\n") {
@@ -357,7 +358,7 @@ fn lines(message: &str) -> Vec<&str> {
         .collect()
 }
 
-/// What differs between istiod's answer and ours.
+/// The differences between istiod's response and Navarch's.
 fn differences(case: &Case, verdict: &Verdict, reader: &Reader) -> Vec<String> {
     if case.allowed != verdict.is_valid() {
         let found: Vec<String> = verdict.errors.iter().map(ToString::to_string).collect();
@@ -368,7 +369,7 @@ fn differences(case: &Case, verdict: &Verdict, reader: &Reader) -> Vec<String> {
     }
 
     if case.allowed {
-        // Fields that are unknown istiod says nothing of.
+        // istiod does not report unknown fields.
         let warned = verdict
             .warnings
             .iter()
@@ -383,7 +384,7 @@ fn differences(case: &Case, verdict: &Verdict, reader: &Reader) -> Vec<String> {
         return reader.unpaired(&lines(&case.message), &verdict.errors, case);
     }
 
-    // istiod does not say where; it is where the object was altered, or what is wrong within.
+    // istiod does not name the field; it must be the altered field, or a part of it.
     match verdict.errors.as_slice() {
         [one]
             if dotted(&one.field) == case.change
@@ -395,7 +396,7 @@ fn differences(case: &Case, verdict: &Verdict, reader: &Reader) -> Vec<String> {
     }
 }
 
-/// A file that an environment variable names.
+/// The file that an environment variable names.
 #[allow(
     clippy::disallowed_methods,
     reason = "the arguments of the test contain what it checks"
@@ -434,7 +435,7 @@ fn every_object_is_judged_as_istiod_judges_it() {
 
         match (meant, found.is_empty()) {
             (true, true) => wrong.push(format!(
-                "{kind} {name} ({}): equal now, strike it off the list",
+                "{kind} {name} ({}): equal now, remove it from the list",
                 case.change
             )),
             (false, false) => wrong.push(format!(
@@ -446,7 +447,7 @@ fn every_object_is_judged_as_istiod_judges_it() {
     }
 
     println!(
-        "{} of {} objects are judged as istiod judges them",
+        "{} of {} objects get istiod's verdict",
         cases.len() - wrong.len(),
         cases.len()
     );

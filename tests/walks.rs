@@ -1,4 +1,4 @@
-//! What becomes of requests: meaning, not bytes.
+//! Destinations of requests: tests of meaning, not of bytes.
 
 #![allow(
     clippy::indexing_slicing,
@@ -36,7 +36,7 @@ mod ztunnel;
 use mesh::Mesh;
 use navarch::walk::{Connection, Entry, HttpRequest, Outcome, Resources, Tls, Walk};
 
-/// Reviews in two versions, on nodes of two regions, ratings in one.
+/// A mesh with reviews in two versions, on nodes of two regions, and ratings in one.
 fn shop() -> Mesh {
     Mesh::default()
         .node("n1", "r1")
@@ -64,11 +64,11 @@ fn shop() -> Mesh {
         )
 }
 
-/// The subsets of reviews, as a rule of a namespace.
+/// A DestinationRule with the subsets of reviews.
 const SUBSETS: &str = "{host: reviews.shop.svc.cluster.local, subsets: [{name: v1, labels: {version: v1}}, \
                        {name: v2, labels: {version: v2}}]}";
 
-/// A request that a workload sends to a host, by the address of its service.
+/// A request of a workload to a host, at the address of its service.
 fn request(to: &str, host: &str, path: &str, headers: &[(&str, &str)]) -> Connection {
     let headers = headers
         .iter()
@@ -86,7 +86,7 @@ fn request(to: &str, host: &str, path: &str, headers: &[(&str, &str)]) -> Connec
     }
 }
 
-/// A connection of a workload whose bytes are not read.
+/// A connection of a workload with opaque content.
 fn bytes(to: &str) -> Connection {
     Connection {
         entry: Entry::Outbound,
@@ -97,7 +97,7 @@ fn bytes(to: &str) -> Connection {
     }
 }
 
-/// A connection of TLS with a server's name.
+/// A TLS connection with SNI.
 fn tls(to: &str, sni: &str) -> Connection {
     Connection {
         tls: Some(Tls {
@@ -384,12 +384,16 @@ fn patches_of_an_envoy_filter_change_where_requests_go() {
     assert_eq!(
         to("/broken").addresses().len(),
         2,
-        "a route without an action is left out"
+        "a route without an action is omitted"
     );
 
     let other = patched.sidecar("bank", "client");
     let walk = other.walk(&request("10.96.0.1:9080", "reviews.shop", "/admin", &[]));
-    assert_eq!(walk.addresses().len(), 2, "the filter is for its namespace");
+    assert_eq!(
+        walk.addresses().len(),
+        2,
+        "the filter applies to its own namespace only"
+    );
 }
 
 #[test]

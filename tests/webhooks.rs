@@ -1,5 +1,5 @@
-//! The webhooks on a real API server: the configurations of deploy/, the rights of deploy/, and
-//! what people see.
+//! The webhooks with a real API server: the configurations of deploy/, the rights of deploy/, and
+//! the messages that users see.
 //!
 //! Needs the programs of `make tools`.
 

@@ -112,7 +112,7 @@ async fn requests_follow_the_files_in_both_protocols_and_forms_of_routes() -> Re
         nothing_refused(&gateway).await?;
         nothing_refused(&sidecar).await?;
         is_counted(&navarch.metrics().await?)?;
-        ensure!(navarch.stop().await?, "navarch ends when asked to");
+        ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
     }
 
     Ok(())
@@ -193,7 +193,7 @@ async fn two_hundred_edits_in_a_burst_end_in_the_last_state() -> Result<()> {
     )
     .await;
     nothing_refused(&gateway).await?;
-    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
     Ok(())
 }
 
@@ -244,7 +244,7 @@ async fn restarts_and_a_broken_file_lose_no_traffic() -> Result<()> {
 
     // Navarch is stopped: Envoy keeps serving. Navarch restarts: edits take effect again.
     let addresses = navarch.addresses();
-    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
     answered("without navarch", "shop.example.com", "/", "storefront").await;
     let navarch =
         Navarch::start_at(program(), shop.folder(), &shop.flags(), &[], addresses).await?;
@@ -271,7 +271,7 @@ async fn restarts_and_a_broken_file_lose_no_traffic() -> Result<()> {
     )
     .await;
     nothing_refused(&gateway).await?;
-    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
     Ok(())
 }
 
@@ -290,7 +290,7 @@ async fn routes_change_their_form_in_place_and_requests_are_served_on() -> Resul
     let inside = std::fs::read_to_string(shop.file("reviews-routing.yaml"))?;
 
     for (round, form) in ["true", "false", "true"].into_iter().enumerate() {
-        ensure!(navarch.stop().await?, "navarch ends when asked to");
+        ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
         let environment = [("NAVARCH_FINE_GRAINED_ROUTES", form)];
         navarch = Navarch::start_at(
             program(),
@@ -345,6 +345,6 @@ async fn routes_change_their_form_in_place_and_requests_are_served_on() -> Resul
         nothing_refused(&sidecar).await?;
     }
 
-    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
     Ok(())
 }

@@ -204,7 +204,7 @@ async fn follow_entries_and_deletions(cluster: &Cluster, objects: &[Value]) -> R
         .await
         .is_ok_and(|reply| reply.body == "bank")
     {
-        ensure!(Instant::now() < end, "a deleted ServiceEntry is gone");
+        ensure!(Instant::now() < end, "a deleted ServiceEntry has no effect");
     }
     cluster.kubectl(&["delete", "-n", "bookshop", "service", "reviews"], "")?;
     let end = Instant::now() + Duration::from_secs(10);
@@ -214,10 +214,10 @@ async fn follow_entries_and_deletions(cluster: &Cluster, objects: &[Value]) -> R
         .status
         == 200
     {
-        ensure!(Instant::now() < end, "a deleted Service is gone");
+        ensure!(Instant::now() < end, "a deleted Service has no effect");
     }
 
-    // VirtualService: the host is nobody's any more. Gateway: nobody listens.
+    // Without the VirtualService the host is unknown; without the Gateway the port is closed.
     gone_once(cluster, "virtualservice", "storefront", async || {
         client::get(GATEWAY, "shop.example.com", "/", &[])
             .await
@@ -230,7 +230,7 @@ async fn follow_entries_and_deletions(cluster: &Cluster, objects: &[Value]) -> R
     .await
 }
 
-/// Deletes an object of the sample, and waits until that is seen.
+/// Deletes an object of the sample, and waits until that has its effect.
 async fn gone_once(
     cluster: &Cluster,
     kind: &str,
@@ -255,13 +255,13 @@ async fn gone_once(
     while !is_seen().await {
         ensure!(
             begun.elapsed() < Duration::from_secs(10),
-            "a deleted {kind} is gone"
+            "a deleted {kind} has no effect"
         );
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 
     println!(
-        "a deleted {kind} is gone {:?} after the end of kubectl",
+        "a deleted {kind} has no effect {:?} after kubectl's exit",
         begun.elapsed()
     );
 
@@ -277,7 +277,7 @@ fn sample(name: &str) -> PathBuf {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn endpoints_follow_pods_by_way_of_kubernetes_own_controller() -> Result<()> {
-    // Left alone by the other tests: the controller would put slices beside theirs.
+    // A separate cluster: the controller would add EndpointSlices beside those of the other tests.
     let config = ClusterConfig {
         controllers: vec!["endpointslice-controller".to_owned()],
         ..ClusterConfig::default()
@@ -304,7 +304,7 @@ async fn endpoints_follow_pods_by_way_of_kubernetes_own_controller() -> Result<(
         })
     };
 
-    // The controller passes over pods on nodes that it does not know.
+    // The controller ignores pods on unknown nodes.
     writer
         .put(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}))
         .await?;
@@ -352,7 +352,7 @@ async fn endpoints_follow_pods_by_way_of_kubernetes_own_controller() -> Result<(
     wait("10.1.0.1 10.1.0.2 10.1.0.3").await;
     writer.put(&pod(2, false)).await?;
     println!(
-        "a pod not ready: its endpoint out after {:?}",
+        "an unready pod: its endpoint is removed after {:?}",
         wait("10.1.0.1 10.1.0.3").await
     );
     writer.put(&pod(2, true)).await?;
@@ -360,7 +360,7 @@ async fn endpoints_follow_pods_by_way_of_kubernetes_own_controller() -> Result<(
 
     writer.delete(&pod(1, true)).await?;
     wait("10.1.0.2 10.1.0.3").await;
-    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
     Ok(())
 }
 
@@ -389,7 +389,7 @@ async fn kinds_may_come_and_go() -> Result<()> {
 
     edge::nothing_refused(&gateway).await?;
 
-    // Without any of the kinds it gets ready, too, and takes them up when they come.
+    // Without any CRD it becomes ready, too, and reads the kinds once their CRDs are created.
     cluster.kubectl(&["delete", "crd", "--all"], "")?;
     let navarch =
         Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &[]).await?;

@@ -1,6 +1,6 @@
-//! A remote cluster whose annotation `topology.istio.io/controlPlaneClusters` names this control
-//! plane's cluster gets the root certificates, and the caBundle in its injection webhooks. The CA
-//! itself may be in the cluster that configures the mesh.
+//! If the annotation `topology.istio.io/controlPlaneClusters` of a remote cluster names this
+//! control plane's cluster, it gets the root certificates, and the caBundle in its injection
+//! webhooks. The CA's Secret may be in the cluster that configures the mesh.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,19 +16,19 @@ use serde_json::{Value, json};
 
 use super::{cluster, program};
 
-/// Where the ClusterTrustBundle is.
+/// The path of the ClusterTrustBundle.
 const BUNDLE: &str =
     "/apis/certificates.k8s.io/v1beta1/clustertrustbundles/istio.io:istiod-ca:root-cert";
-/// What has an API server serve such bundles.
+/// Flags of an API server with ClusterTrustBundles.
 const BUNDLES: [&str; 2] = [
     "--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true",
     "--feature-gates=ClusterTrustBundle=true",
 ];
 
-/// What exports a Service of a remote cluster.
+/// The path of the ServiceExport of a remote cluster's Service.
 const EXPORT: &str = "/apis/multicluster.x-k8s.io/v1alpha1/namespaces/default/serviceexports/web";
 
-/// Defines ServiceExports in a cluster, and a Service that could be exported.
+/// Creates the CRD of ServiceExports, and a Service that could be exported.
 async fn defines_exports(cluster: &Cluster, writer: &Writer) -> Result<()> {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let definition = json!({
@@ -48,8 +48,8 @@ async fn defines_exports(cluster: &Cluster, writer: &Writer) -> Result<()> {
     writer.put(&service).await
 }
 
-/// A configuration of webhooks for a revision, as `istiodRemote.injectionURL` makes it, with one
-/// that is of somebody else.
+/// A webhook configuration for a revision, as `istiodRemote.injectionURL` creates it, and one that
+/// belongs to another program.
 fn configuration(kind: &str, name: &str, revision: &str) -> Value {
     let webhook = |name: &str| {
         json!({
@@ -69,7 +69,7 @@ fn configuration(kind: &str, name: &str, revision: &str) -> Value {
     })
 }
 
-/// The CAs in the webhooks of a configuration, in order; empty where there is none.
+/// The CAs in the webhooks of a configuration, in order; empty without a configuration.
 async fn authorities(writer: &Writer, plural: &str, name: &str) -> Result<Vec<String>> {
     let found = writer
         .get(&format!(
@@ -88,7 +88,7 @@ async fn authorities(writer: &Writer, plural: &str, name: &str) -> Result<Vec<St
     Ok(decoded.collect())
 }
 
-/// A remote cluster with webhooks, whose system namespace names those that lead there.
+/// A remote cluster with webhooks; `leaders` is the annotation of its system namespace.
 async fn remote(leaders: &str) -> Result<(Cluster, Writer)> {
     let api_server_flags = BUNDLES.map(str::to_owned).to_vec();
     let remote = Cluster::start_with(ClusterConfig {
@@ -126,14 +126,14 @@ fn secret(name: &str, remote: &Cluster) -> Result<Value> {
     }))
 }
 
-/// Starts Navarch on the primary cluster, with its ports.
+/// Starts Navarch with the primary cluster, and its ports.
 async fn start(primary: &Cluster, more: &[(&str, &str)]) -> Result<Navarch> {
     let flags = ["--secure-grpc-addr=127.0.0.1:0", "--https-addr=127.0.0.1:0"];
     let environment = [&[("EXTERNAL_ISTIOD", "true")], more].concat();
     Navarch::start_on_kubernetes(program(), &primary.admin_kubeconfig(), &flags, &environment).await
 }
 
-/// The text of a ConfigMap of a namespace.
+/// A text in a ConfigMap of a namespace.
 async fn text(writer: &Writer, map: &str, key: &str) -> String {
     let map = writer
         .get(&format!("/api/v1/namespaces/default/configmaps/{map}"))
@@ -181,7 +181,7 @@ async fn ca_roots_are_written_only_to_led_remote_clusters() -> Result<()> {
     })
     .await;
 
-    // An edit is undone; what is another revision's, and what checks objects, is left alone.
+    // Navarch reverts an edit; it does not change webhooks of another revision or validating ones.
     there
         .put(&configuration(
             "MutatingWebhookConfiguration",
@@ -207,7 +207,7 @@ async fn ca_roots_are_written_only_to_led_remote_clusters() -> Result<()> {
         );
     }
 
-    // The cluster that another control plane leads was read before.
+    // By now the cluster that another control plane leads has been read as well.
     ensure!(
         authorities(&elsewhere, "mutatingwebhookconfigurations", "injector").await?
             == [none(), none()]
@@ -220,7 +220,7 @@ async fn ca_roots_are_written_only_to_led_remote_clusters() -> Result<()> {
 
     ensure!(
         there.get(BUNDLE).await.is_err(),
-        "roots in ConfigMaps are in no ClusterTrustBundle"
+        "with roots in ConfigMaps there is no ClusterTrustBundle"
     );
     navarch.stop().await?;
 
@@ -242,7 +242,7 @@ async fn ca_roots_are_written_only_to_led_remote_clusters() -> Result<()> {
     .await;
     ensure!(
         elsewhere.get(BUNDLE).await.is_err(),
-        "another's cluster has none"
+        "a cluster that another control plane leads has none"
     );
     wait::until("its Services are exported all the same", || async {
         elsewhere.get(EXPORT).await.is_ok()
@@ -253,7 +253,7 @@ async fn ca_roots_are_written_only_to_led_remote_clusters() -> Result<()> {
     here.delete(&secret("other", &other)?).await
 }
 
-/// A new CA, and the Secret that holds it as users make it.
+/// A new CA, and its `cacerts` Secret.
 fn plugged_in() -> Result<(Bundle, Value)> {
     let ca = Bundle::self_signed(
         "cluster.local",
@@ -305,7 +305,7 @@ async fn a_ca_in_the_cluster_that_configures_the_mesh_signs_and_is_replaced_ther
 
     ensure!(
         std::fs::read_dir(&folder)?.next().is_none(),
-        "no key is written to a file"
+        "the key is written to a file"
     );
     navarch.stop().await?;
 

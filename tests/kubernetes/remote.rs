@@ -1,5 +1,5 @@
-//! A remote cluster, by way of its API server: it comes with a Secret, serves through changes of
-//! its credentials and while it is down, holds up nobody, and goes with its Secret.
+//! A remote cluster: its Secret adds and removes it; its endpoints stay while its credentials
+//! change and while its API server is down, and an outage does not block the control plane.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -26,20 +26,20 @@ use super::{cluster, program};
 
 /// How long a change may take to arrive.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// What `/debug/clusterz` says of the remote cluster once it was read.
+/// The remote cluster's line in `/debug/clusterz` once it is synced.
 const SYNCED: &str = r#"{"id":"east","secretName":"istio-system/east","syncStatus":"synced"}"#;
-/// What a proxy asks for.
+/// The cluster to which the proxy subscribes.
 const SERVICE: &str = "outbound|80||web.shop.svc.cluster.local";
-/// The type of it.
+/// The type of the subscription.
 const ENDPOINTS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 
 /// A proxy that gets the endpoints of one service.
 struct Proxy {
     requests: mpsc::Sender<DeltaDiscoveryRequest>,
     responses: Streaming<DeltaDiscoveryResponse>,
-    /// The addresses that it was told of.
+    /// The addresses in the last response.
     addresses: BTreeSet<String>,
-    /// All that it was told, in order.
+    /// The addresses in each response since the last check.
     received: Vec<BTreeSet<String>>,
 }
 
@@ -86,20 +86,20 @@ impl Proxy {
         })
     }
 
-    /// Waits until it was told of these addresses alone.
+    /// Waits until it has exactly these addresses.
     async fn has(&mut self, wanted: &[&str]) -> Result<()> {
         let wanted: BTreeSet<String> = wanted.iter().map(ToString::to_string).collect();
         let end = Instant::now() + TIMEOUT;
         while self.addresses != wanted {
             let answer = tokio::time::timeout_at(end, self.responses.message()).await;
             let answer =
-                answer.with_context(|| format!("{:?} and not {wanted:?}", self.addresses))??;
+                answer.with_context(|| format!("{:?} instead of {wanted:?}", self.addresses))??;
             self.take(answer.context("the stream ended")?).await?;
         }
         Ok(())
     }
 
-    /// Fails where it was without an address since this was asked last.
+    /// Fails if a response since the last check lacks this address.
     fn never_without(&mut self, address: &str) -> Result<()> {
         for received in self.received.drain(..) {
             ensure!(
@@ -110,10 +110,10 @@ impl Proxy {
         Ok(())
     }
 
-    /// Takes an answer.
+    /// Applies a response.
     async fn take(&mut self, response: DeltaDiscoveryResponse) -> Result<()> {
         for resource in response.resources {
-            let body = resource.resource.context("a resource has a body")?;
+            let body = resource.resource.context("a resource without a body")?;
             let assignment = ClusterLoadAssignment::decode(body.value.as_slice())?;
             let endpoints = assignment
                 .endpoints
@@ -151,7 +151,7 @@ fn address_of(host: lb_endpoint::HostIdentifier) -> Option<String> {
     }
 }
 
-/// The service of the shop, with endpoints at these addresses.
+/// Creates the service with endpoints at these addresses.
 async fn serve(writer: &Writer, addresses: &[&str]) -> Result<()> {
     writer
         .put(&json!({
@@ -184,9 +184,9 @@ fn secret(kubeconfig: &str) -> Value {
     })
 }
 
-/// Waits until a page says something.
-async fn says(navarch: &Navarch, page: &str, text: &str) {
-    until_some(&format!("{page} says {text:?}"), async || {
+/// Waits until a page contains a text.
+async fn page_contains(navarch: &Navarch, page: &str, text: &str) {
+    until_some(&format!("{page} page_contains {text:?}"), async || {
         let response = if page == "metrics" {
             navarch.metrics().await
         } else {
@@ -202,7 +202,7 @@ async fn says(navarch: &Navarch, page: &str, text: &str) {
     .await;
 }
 
-/// Waits until the roots are in a namespace.
+/// Waits until a namespace has the ConfigMap with the roots.
 async fn has_roots(writer: &Writer, namespace: &str) {
     until_some(&format!("the roots are in {namespace}"), async || {
         let map = writer
@@ -222,7 +222,7 @@ async fn has_roots(writer: &Writer, namespace: &str) {
     .ok();
 }
 
-/// Starts Navarch on the primary cluster.
+/// Starts Navarch with the primary cluster.
 async fn start(kubeconfig: &Path) -> Result<Navarch> {
     let environment = [
         ("EXTERNAL_ISTIOD", "true"),
@@ -237,8 +237,7 @@ async fn start(kubeconfig: &Path) -> Result<Navarch> {
     .await
 }
 
-/// Changes the credentials of the remote cluster in several ways; its endpoints are served
-/// throughout.
+/// Changes the credentials of the remote cluster in several ways; its endpoints must stay.
 async fn rotate(
     (here, there): (&Writer, &Writer),
     navarch: &Navarch,
@@ -247,12 +246,12 @@ async fn rotate(
 ) -> Result<()> {
     proxy.received.clear();
 
-    // With credentials that do not hold, those before them go on serving.
+    // With invalid credentials, the connection with the previous ones is kept.
     let config: Value = serde_json::from_str(kubeconfig)?;
     let mut wrong = config.clone();
     wrong["users"][0]["user"]["token"] = json!("of-nobody");
     here.put(&secret(&wrong.to_string())).await?;
-    says(
+    page_contains(
         navarch,
         "metrics",
         r#"remote_cluster_secret_events_total{event="update"} 1"#,
@@ -263,12 +262,12 @@ async fn rotate(
         .has(&["10.10.0.1:8080", "10.20.0.1:8080", "10.20.0.2:8080"])
         .await?;
 
-    // What would run a program is refused, and changes nothing.
+    // Credentials that would run a program are rejected and change nothing.
     let mut program = config.clone();
     program["users"][0]["user"] =
         json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "true"}});
     here.put(&secret(&program.to_string())).await?;
-    says(
+    page_contains(
         navarch,
         "metrics",
         r#"remote_cluster_secret_events_total{event="update"} 2"#,
@@ -281,12 +280,12 @@ async fn rotate(
         sleep(Duration::from_millis(20)).await;
     }
 
-    // Others that hold take over, and nothing is lost on the way.
+    // Other valid credentials replace the previous ones without losing endpoints.
     let mut rotated = config.clone();
     rotated["users"][0]["name"] = json!("rotated");
     rotated["contexts"][0]["context"]["user"] = json!("rotated");
     here.put(&secret(&rotated.to_string())).await?;
-    says(
+    page_contains(
         navarch,
         "metrics",
         r#"remote_cluster_secret_events_total{event="update"} 3"#,
@@ -294,7 +293,7 @@ async fn rotate(
     .await;
     serve(there, &["10.20.0.1"]).await?;
     proxy.has(&["10.10.0.1:8080", "10.20.0.1:8080"]).await?;
-    says(navarch, "/debug/clusterz", SYNCED).await;
+    page_contains(navarch, "/debug/clusterz", SYNCED).await;
 
     Ok(())
 }
@@ -319,14 +318,14 @@ async fn a_remote_cluster_follows_its_secret_and_blocks_nothing() -> Result<()> 
 
     let good = std::fs::read_to_string(remote.admin_kubeconfig())?;
 
-    // It comes with its Secret.
+    // The cluster is added with its Secret.
     let navarch = start(&primary.admin_kubeconfig()).await?;
     let mut proxy = Proxy::open(navarch.xds).await?;
     proxy.has(&["10.10.0.1:8080"]).await?;
     here.put(&secret(&good)).await?;
     proxy.has(&["10.10.0.1:8080", "10.20.0.1:8080"]).await?;
-    says(&navarch, "/debug/clusterz", SYNCED).await;
-    says(
+    page_contains(&navarch, "/debug/clusterz", SYNCED).await;
+    page_contains(
         &navarch,
         "metrics",
         r#"istiod_managed_clusters{cluster_type="remote"} 1"#,
@@ -336,17 +335,18 @@ async fn a_remote_cluster_follows_its_secret_and_blocks_nothing() -> Result<()> 
 
     rotate((&here, &there), &navarch, &mut proxy, &good).await?;
 
-    // While it is down, what is known of it is served on, and the own cluster's changes arrive.
+    // While its API server is down, the known endpoints stay, and changes of the own cluster
+    // arrive.
     remote.kill_api_server();
-    ensure!(navarch.is_ready().await, "it stays ready");
+    ensure!(navarch.is_ready().await, "it is still ready");
     serve(&here, &["10.10.0.2"]).await?;
     proxy.has(&["10.10.0.2:8080", "10.20.0.1:8080"]).await?;
     proxy.never_without("10.20.0.1:8080")?;
 
-    // Who starts meanwhile goes on without it.
+    // A control plane that starts meanwhile becomes ready without it.
     let second = start(&primary.admin_kubeconfig()).await?;
-    says(&second, "/debug/clusterz", r#""syncStatus":"timeout""#).await;
-    says(
+    page_contains(&second, "/debug/clusterz", r#""syncStatus":"timeout""#).await;
+    page_contains(
         &second,
         "metrics",
         r#"remote_cluster_sync_timeouts_total{cluster="east"} 1"#,
@@ -355,16 +355,16 @@ async fn a_remote_cluster_follows_its_secret_and_blocks_nothing() -> Result<()> 
     let mut late = Proxy::open(second.xds).await?;
     late.has(&["10.10.0.2:8080"]).await?;
 
-    // And takes it in when it is back.
+    // It adds the cluster once its API server is back.
     remote.start_api_server().await?;
     late.has(&["10.10.0.2:8080", "10.20.0.1:8080"]).await?;
-    says(&second, "/debug/clusterz", SYNCED).await;
+    page_contains(&second, "/debug/clusterz", SYNCED).await;
 
-    // It goes with its Secret.
+    // The cluster is removed with its Secret.
     here.delete(&secret("")).await?;
     proxy.has(&["10.10.0.2:8080"]).await?;
     late.has(&["10.10.0.2:8080"]).await?;
-    says(
+    page_contains(
         &navarch,
         "metrics",
         r#"istiod_managed_clusters{cluster_type="remote"} 0"#,

@@ -1,4 +1,5 @@
-//! Two replicas: they serve the same bytes, and one that ends sends its proxies to the other.
+//! Two replicas send the same bytes, and a stopping replica closes the streams of its proxies,
+//! which reconnect to the other.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,7 +19,7 @@ use tonic::Streaming;
 use super::edge::{self, Edge};
 use super::{cluster, program};
 
-/// The types that are asked for.
+/// The types to subscribe to.
 const TYPES: [&str; 2] = [
     "type.googleapis.com/envoy.config.cluster.v3.Cluster",
     "type.googleapis.com/envoy.config.listener.v3.Listener",
@@ -27,7 +28,7 @@ const TYPES: [&str; 2] = [
 /// How long an answer may take.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A stream as the gateway would open it.
+/// A stream that subscribes as the gateway does.
 pub(super) struct Stream {
     requests: mpsc::Sender<DeltaDiscoveryRequest>,
     responses: Streaming<DeltaDiscoveryResponse>,
@@ -101,7 +102,7 @@ impl Stream {
         Ok(resources)
     }
 
-    /// Asks for a route configuration, and takes it.
+    /// Subscribes to a route configuration, and acknowledges it.
     pub(super) async fn route(&mut self, name: &str) -> Result<()> {
         self.take(TYPES[0]).await?;
         let type_url = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
@@ -115,7 +116,7 @@ impl Stream {
         self.take(type_url).await.map(drop)
     }
 
-    /// The next response, which is not answered yet.
+    /// The next response, not acknowledged yet.
     pub(super) async fn response(&mut self) -> Result<DeltaDiscoveryResponse> {
         timeout(TIMEOUT, self.responses.message())
             .await??
@@ -133,7 +134,7 @@ impl Stream {
         self.requests.send(taken).await.context("the stream ended")
     }
 
-    /// Takes what comes until there is some of a type; gives that.
+    /// Acknowledges responses until one of a type arrives, and returns that.
     async fn take(&mut self, type_url: &str) -> Result<BTreeMap<String, Vec<u8>>> {
         loop {
             let response = self.response().await?;
@@ -171,29 +172,30 @@ async fn replicas_serve_the_same_bytes_and_send_proxies_on_when_they_end() -> Re
         served.keys()
     );
 
-    // The first has seen the objects come; the second finds them all there.
+    // The first replica has received the objects one by one; the second reads them all at its
+    // start.
     edge.answer("d", 204).await?;
     edge.writer.delete(&edge::answer("b", 202)).await?;
     let second =
         Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &[]).await?;
     let of_first = Stream::open(first.xds).await?.resources().await?;
     let of_second = Stream::open(second.xds).await?.resources().await?;
-    ensure!(of_first == of_second, "both serve the same bytes");
+    ensure!(of_first == of_second, "both replicas send the same bytes");
 
-    // Told to end, the first ends its streams, and then itself, while the second serves on.
+    // On SIGTERM the first replica closes its streams, then exits, while the second keeps serving.
     let begun = Instant::now();
     let ending = tokio::spawn(first.stop());
     while let Ok(Some(_)) = timeout(TIMEOUT, stream.responses.message()).await? {}
-    println!(
-        "SIGTERM: the stream was sent away after {:?}",
-        begun.elapsed()
-    );
+    println!("SIGTERM: the stream was closed after {:?}", begun.elapsed());
 
-    ensure!(ending.await??, "the first ends by itself");
+    ensure!(ending.await??, "the first replica exits by itself");
     println!("SIGTERM: the process ended after {:?}", begun.elapsed());
     let again = Stream::open(second.xds).await?.resources().await?;
-    ensure!(again == of_second, "the second serves the same still");
-    ensure!(second.stop().await?, "navarch ends when asked to");
+    ensure!(
+        again == of_second,
+        "the second replica still sends the same bytes"
+    );
+    ensure!(second.stop().await?, "navarch exits on SIGTERM");
 
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! What of a cluster counts: selected namespaces, revisions, resources, and the mesh config that
-//! says so.
+//! Settings that select configuration in a cluster: namespaces, revisions, resources; and the mesh
+//! config that contains them.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 use super::edge::{self, Edge};
 use super::{cluster, program};
 
-/// Puts a namespace with a label.
+/// Creates a namespace with a label.
 async fn namespace(writer: &Writer, name: &str, label: &str) -> Result<()> {
     let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     writer.put(&edge::labelled(object, "mesh", label)).await
@@ -52,7 +52,7 @@ async fn istio_61563_mesh_config_is_reloaded_and_an_invalid_one_rejected() -> Re
 
     ensure!(
         says("\"shared\"").await && says("\"3s\"").await,
-        "both maps count: {}",
+        "both ConfigMaps take effect: {}",
         navarch.page("/debug/mesh").await?
     );
     edge.writer
@@ -71,7 +71,10 @@ async fn istio_61563_mesh_config_is_reloaded_and_an_invalid_one_rejected() -> Re
     };
 
     edge::eventually("the broken mesh config is named", refused).await;
-    ensure!(says("\"4s\"").await, "the last good one stays");
+    ensure!(
+        says("\"4s\"").await,
+        "the last valid mesh config stays in force"
+    );
     let metrics = navarch.metrics().await?;
     ensure!(
         metrics.contains("navarch_refused_configs{kind=\"MeshConfig\"} 1"),
@@ -81,11 +84,11 @@ async fn istio_61563_mesh_config_is_reloaded_and_an_invalid_one_rejected() -> Re
         navarch
             .output()
             .contains("ConfigMap/istio-system/istio-blue"),
-        "the log names it"
+        "the log contains the error"
     );
 
-    // A file takes the place of the ConfigMap's mesh config, over the shared one; networks are the
-    // ConfigMap's still.
+    // A file replaces the mesh config of the ConfigMap, but not the shared ConfigMap; networks
+    // still come from the ConfigMap.
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("mesh");
     std::fs::write(&file, "connectTimeout: 7s\n")?;
@@ -122,9 +125,9 @@ async fn istio_61563_mesh_config_is_reloaded_and_an_invalid_one_rejected() -> Re
     };
 
     edge::eventually("the edited shared map", edited).await;
-    ensure!(with_file.stop().await?, "navarch ends when asked to");
+    ensure!(with_file.stop().await?, "navarch exits on SIGTERM");
 
-    // Namespaces enter and leave as selectors and labels say.
+    // Namespaces are included and excluded as their labels change.
     edge.writer
         .put(&edge::mesh(
             "istio-blue",
@@ -143,11 +146,11 @@ async fn istio_61563_mesh_config_is_reloaded_and_an_invalid_one_rejected() -> Re
 
     edge::expect("a", 201).await;
     edge::nothing_refused(&gateway).await?;
-    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
     Ok(())
 }
 
-/// What names a tag belongs to the revision of the tag, which may change.
+/// Objects labelled with a tag belong to the tag's revision, which may change.
 async fn tags_stand_for_revisions(edge: &Edge) -> Result<()> {
     edge.writer
         .put(&edge::labelled(
@@ -158,7 +161,7 @@ async fn tags_stand_for_revisions(edge: &Edge) -> Result<()> {
         .await?;
 
     edge::expect("theirs", 201).await;
-    ensure!(edge::ask("tagged").await == 404, "a tag that nobody has");
+    ensure!(edge::ask("tagged").await == 404, "an unknown tag");
     let webhook = |revision: &str| {
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
@@ -241,7 +244,7 @@ async fn other_revisions_and_ignored_resources_do_not_count() -> Result<()> {
     tags_stand_for_revisions(&edge).await?;
     edge::nothing_refused(&gateway).await?;
     drop(gateway);
-    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
     let environment = [
         ("PILOT_IGNORE_RESOURCES", "*.istio.io"),
         ("PILOT_INCLUDE_RESOURCES", "gateways.networking.istio.io"),
@@ -255,7 +258,7 @@ async fn other_revisions_and_ignored_resources_do_not_count() -> Result<()> {
         "only what is included: {page}"
     );
 
-    // What the cluster is called, how its services end, and whether they count at all.
+    // The cluster's id, the domain of its services, and whether its services are read at all.
     let environment = [("CLUSTER_ID", "west")];
     let navarch = Navarch::start_on_kubernetes(
         program(),
@@ -277,7 +280,7 @@ async fn other_revisions_and_ignored_resources_do_not_count() -> Result<()> {
             .page("/debug/registryz")
             .await?
             .contains("kubernetes.default"),
-        "no services of Kubernetes"
+        "Kubernetes Services are not read"
     );
 
     ensure!(
@@ -285,10 +288,11 @@ async fn other_revisions_and_ignored_resources_do_not_count() -> Result<()> {
             .page("/debug/configz")
             .await?
             .contains("all.example.com"),
-        "but what configures the mesh"
+        "but the mesh's configuration is"
     );
 
-    // From files and the cluster at once: the file's object counts, the other is a duplicate.
+    // Files and the cluster at once: the file's object takes effect, the cluster's is reported as a
+    // duplicate.
     let folder = tempfile::tempdir()?;
     std::fs::write(
         folder.path().join("a.yaml"),
@@ -307,7 +311,7 @@ async fn other_revisions_and_ignored_resources_do_not_count() -> Result<()> {
     let page = navarch.page("/debug/push_status").await?;
     ensure!(
         page.contains("k8s:// (VirtualService edge/all)"),
-        "the duplicate is named: {page}"
+        "the duplicate is reported: {page}"
     );
     std::fs::remove_file(folder.path().join("a.yaml"))?;
 
@@ -316,7 +320,7 @@ async fn other_revisions_and_ignored_resources_do_not_count() -> Result<()> {
     files_go_with_the_services_of_a_cluster(&kubeconfig, folder.path()).await
 }
 
-/// From files alone, beside the services of the cluster, unless there is to be none.
+/// Configuration from files alone, with the cluster's services unless they are switched off.
 async fn files_go_with_the_services_of_a_cluster(kubeconfig: &Path, folder: &Path) -> Result<()> {
     std::fs::write(folder.join("a.yaml"), edge::answer("all", 418).to_string())?;
     let directory = format!("--configDir={}", folder.display());

@@ -1,4 +1,4 @@
-//! What is written back about the way of an object to the proxies.
+//! The conditions in objects' statuses about the proxies that have acknowledged them.
 
 use anyhow::{Context, Result, ensure};
 use navarch_testkit::navarch::Navarch;
@@ -48,7 +48,7 @@ async fn status_has_the_number_of_proxies_that_acknowledged_an_object() -> Resul
     let took = edge::eventually("the gateway has taken it", async || says("1/1").await).await;
     println!("status: written {took:?} after the gateway had it");
 
-    // The proxies of all replicas count; those of one that ends do not.
+    // The proxies of all replicas count; those of a stopped replica do not.
     let environment = [("PILOT_ENABLE_STATUS", "true"), ("POD_NAME", "other")];
     let other =
         Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &environment)
@@ -65,18 +65,18 @@ async fn status_has_the_number_of_proxies_that_acknowledged_an_object() -> Resul
     let report = "/api/v1/namespaces/istio-system/configmaps/other-distribution";
     ensure!(
         edge.writer.get(report).await?["data"]["distribution-report"].is_string(),
-        "it is a report that tells"
+        "the number comes from the other replica's report"
     );
     drop(stream);
     edge::eventually("one has gone", async || says("1/1").await).await;
 
-    ensure!(other.stop().await?, "navarch ends when asked to");
+    ensure!(other.stop().await?, "navarch exits on SIGTERM");
     ensure!(
         edge.writer.get(report).await.is_err(),
-        "its report goes with it"
+        "its report is deleted"
     );
 
-    // Another's condition stays.
+    // Conditions of other controllers are kept.
     let theirs = json!({
         "apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": {"name": "a", "namespace": "edge"},
         "status": {"conditions": [{"type": "Theirs", "status": "True"}]},
@@ -111,7 +111,7 @@ async fn status_has_the_number_of_proxies_that_acknowledged_an_object() -> Resul
 
     ensure!(
         page[0]["proxies"] == 1 && page[0]["upToDate"] == 0,
-        "the page says the same: {page}"
+        "the debug page has the same numbers: {page}"
     );
     gateway.freeze(false)?;
     edge::eventually("it has taken the edit", async || says("1/1").await).await;
@@ -123,8 +123,7 @@ async fn status_has_the_number_of_proxies_that_acknowledged_an_object() -> Resul
         "{object}"
     );
 
-    // Once all is right nothing is written any more: not with what is written of another object
-    // later, either.
+    // Once the condition is correct it is not written again, nor by later changes of other objects.
     edge.answer("b", 203).await?;
     edge::eventually("the gateway has taken another", async || {
         is_reported("b", "1/1").await
@@ -137,7 +136,7 @@ async fn status_has_the_number_of_proxies_that_acknowledged_an_object() -> Resul
         "{later}"
     );
     edge::nothing_refused(&gateway).await?;
-    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
 
     Ok(())
 }

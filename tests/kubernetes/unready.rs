@@ -1,4 +1,4 @@
-//! A control plane that does not get ready tells its pod why.
+//! A control plane that does not become ready reports the reason as an Event of its pod.
 
 use anyhow::{Context, Result, ensure};
 use navarch_testkit::client;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::edge;
 use super::{cluster, program};
 
-/// The pod, and where it is.
+/// The pod's name.
 const POD: &str = "istiod-unready";
 const NAMESPACE: &str = "istio-system";
 
@@ -78,7 +78,7 @@ async fn unreadiness_is_reported_as_an_event_of_the_own_pod() -> Result<()> {
 
     ensure!(
         navarch.output().contains("not ready"),
-        "the log says so, too: {}",
+        "the log has the reason, too: {}",
         navarch.output()
     );
     writer.put(&edge::mesh("istio", "")).await?;
@@ -89,6 +89,6 @@ async fn unreadiness_is_reported_as_an_event_of_the_own_pod() -> Result<()> {
         events().await
     );
 
-    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! That whoever waits by kubectl and whoever waits by navarch are told the same.
+//! `kubectl wait` and `navarch applied --wait` agree.
 
 use std::process::{Command, Output, Stdio};
 
@@ -11,7 +11,7 @@ use super::edge::{self, Edge};
 use super::replicas::Stream;
 use super::{cluster, program};
 
-/// The exit code of `navarch applied` for the route that is edited.
+/// The command `navarch applied` for the edited route.
 fn applied(navarch: &Navarch, flags: &[&str]) -> Command {
     let mut command = Command::new(program());
     let address = format!("--address={}", navarch.monitoring);
@@ -62,13 +62,16 @@ async fn kubectl_wait_and_applied_give_the_same_answer() -> Result<()> {
         .await?;
 
     let first = waits("Reconciled", "30s").output()?;
-    ensure!(first.status.success(), "the proxy has taken it: {first:?}");
+    ensure!(
+        first.status.success(),
+        "the proxy has acknowledged it: {first:?}"
+    );
     ensure!(
         code(&applied(&navarch, &[]).output()?) == Some(0),
-        "navarch says the same"
+        "navarch agrees"
     );
 
-    // The edit is sent, and not acknowledged.
+    // The edit is sent, and not acknowledged yet.
     edge.answer("a", 202).await?;
     let response = proxy.response().await?;
     ensure!(
@@ -84,17 +87,17 @@ async fn kubectl_wait_and_applied_give_the_same_answer() -> Result<()> {
     let says_no = waits("Reconciled=False", "30s").output()?;
     ensure!(
         says_no.status.success(),
-        "the condition says so: {says_no:?}"
+        "the condition agrees: {says_no:?}"
     );
 
     let in_vain = waits("Reconciled", "1s").output()?;
     let pending = applied(&navarch, &["--wait", "--timeout=1s"]).output()?;
     ensure!(
         !in_vain.status.success() && code(&pending) == Some(3),
-        "both wait in vain: {in_vain:?} {pending:?}"
+        "both time out: {in_vain:?} {pending:?}"
     );
 
-    // Both are waiting while it is acknowledged.
+    // Both commands are waiting when the proxy acknowledges.
     let mut by_kubectl = waits("Reconciled", "30s");
     let mut by_navarch = applied(&navarch, &["--wait", "--timeout=30s"]);
     let waiting = [
@@ -105,7 +108,7 @@ async fn kubectl_wait_and_applied_give_the_same_answer() -> Result<()> {
 
     for outcome in waiting {
         let outcome = outcome.await??;
-        ensure!(outcome.status.success(), "the wait ends: {outcome:?}");
+        ensure!(outcome.status.success(), "the wait succeeds: {outcome:?}");
     }
 
     edge::eventually("the condition is that of the edit", async || {
@@ -119,6 +122,6 @@ async fn kubectl_wait_and_applied_give_the_same_answer() -> Result<()> {
     })
     .await;
     drop(proxy);
-    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Connections break, servers die, versions expire, rights are taken: what was read stays in force,
-//! and all comes right.
+//! Broken connections, killed servers, expired resource versions, revoked rights: the last state
+//! stays in force, and later changes arrive.
 
 use anyhow::{Context, Result, ensure};
 use navarch_testkit::cluster::Cluster;
@@ -44,7 +44,10 @@ async fn broken_and_silent_connections_lose_nothing() -> Result<()> {
                 navarch.is_ready().await,
                 "a {name} connection does not make it unready"
             );
-            ensure!(edge::ask("a").await != 0, "what was read is served on");
+            ensure!(
+                edge::ask("a").await != 0,
+                "the last configuration is still served"
+            );
             wire.set(LinkState::Fair);
             let took = edge::expect("a", status).await;
             edge::expect("gone", 404).await;
@@ -57,7 +60,7 @@ async fn broken_and_silent_connections_lose_nothing() -> Result<()> {
     }
 
     edge::nothing_refused(&gateway).await?;
-    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
     Ok(())
 }
 
@@ -76,8 +79,8 @@ async fn an_api_server_may_die_and_forget() -> Result<()> {
 
     edge::expect("b", 201).await;
 
-    // Killed under load, and back. While it is away the gateway serves, and a new one would be
-    // served.
+    // The API server is killed under load and restarted. Meanwhile the gateway keeps its
+    // configuration, and a new gateway would get it.
     for status in 202..240_u16 {
         edge.answer("a", status).await?;
     }
@@ -98,14 +101,14 @@ async fn an_api_server_may_die_and_forget() -> Result<()> {
     edge.writer.delete(&edge::answer("b", 201)).await?;
     edge.answer("a", 240).await?;
     println!(
-        "API server killed: in step {:?} after it was back",
+        "API server killed: up to date {:?} after its restart",
         edge::expect("a", 240).await
     );
 
     edge::expect("b", 404).await;
 
-    // Stopped, so that watches are behind; what they would go on from is compacted away, and their
-    // server forgets it.
+    // The API server is restarted so that watches are behind, and the resource version from which
+    // they would continue is compacted.
     cluster.kill_api_server();
     cluster.start_api_server().await?;
     let edge = Edge {
@@ -123,8 +126,7 @@ async fn an_api_server_may_die_and_forget() -> Result<()> {
     };
     edge.answer("a", 261).await?;
 
-    // The server itself has said that watches have expired: its cache begins after what was read
-    // last.
+    // The API server itself reports expired watches: its cache begins after the version last read.
     let expired = async || {
         navarch
             .output()
@@ -133,16 +135,16 @@ async fn an_api_server_may_die_and_forget() -> Result<()> {
     edge::eventually("a watch has expired", expired).await;
 
     println!(
-        "after compaction: in step after {:?}",
+        "after compaction: up to date after {:?}",
         edge::expect("a", 261).await
     );
     edge::nothing_refused(&gateway).await?;
-    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
 
     Ok(())
 }
 
-/// The rights that are enough to read everything, but for some resources.
+/// The rights to read everything except some resources.
 fn role(without: &[&str]) -> serde_json::Value {
     let all = [
         "virtualservices",
@@ -178,7 +180,7 @@ fn role(without: &[&str]) -> serde_json::Value {
     })
 }
 
-/// Waits until the API server knows that the reader may read no VirtualServices.
+/// Waits until the API server denies the reader access to VirtualServices.
 async fn is_forbidden(cluster: &Cluster) {
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
@@ -227,7 +229,7 @@ async fn revoked_and_restored_permissions_are_handled() -> Result<()> {
     let gateway = edge::start_gateway(navarch.xds).await?;
     edge::expect("a", 201).await;
 
-    // Open watches go on whatever rights are taken; so the connections break, too.
+    // Open watches continue after rights are revoked, so the connections are broken as well.
     writer.put(&role(&["virtualservices"])).await?;
     is_forbidden(cluster).await;
     wire.cut().await;
@@ -244,18 +246,18 @@ async fn revoked_and_restored_permissions_are_handled() -> Result<()> {
     .await;
     ensure!(
         navarch.output().contains("k8s://VirtualService"),
-        "the log names it"
+        "the log names the kind"
     );
 
     ensure!(
         navarch.is_ready().await,
-        "ready although a kind may not be read any more"
+        "still ready although access to a kind was revoked"
     );
     let counted = "navarch_refused_configs{kind=\"VirtualService\"} 1";
     ensure!(navarch.metrics().await?.contains(counted), "it is counted");
 
-    // One that starts now is not ready, as istiod would not be: rules that it cannot see may be
-    // those that deny.
+    // A control plane that starts now is not ready, just like istiod: unknown objects could be DENY
+    // policies.
     let mut late = Navarch::launch_on_kubernetes(program(), &direct, &[], &[]).await?;
     let lacks = async || {
         late.page("/ready")
@@ -272,16 +274,16 @@ async fn revoked_and_restored_permissions_are_handled() -> Result<()> {
     edge::expect("other", 404).await;
     ensure!(
         edge::ask("a").await == 201,
-        "the last that could be read stays, while other kinds are read on"
+        "the last known objects of the kind stay, while other kinds are updated"
     );
 
     writer.put(&role(&[])).await?;
     edge::expect("a", 202).await;
     late.wait_ready().await?;
-    ensure!(late.stop().await?, "navarch ends when asked to");
+    ensure!(late.stop().await?, "navarch exits on SIGTERM");
     edge::eventually("nothing is missing any more", async || says(false).await).await;
     edge::nothing_refused(&gateway).await?;
-    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
 
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A mesh state, an engine on it, and proxies that follow what they are shown as Envoy does.
+//! Mesh state, engine, and proxies that subscribe as Envoy does.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::universe::Slot;
 
-/// The types that proxies ask for, in Envoy's order.
+/// The types to which proxies subscribe, in Envoy's order.
 pub(crate) const KINDS: [ResourceType; 7] = [
     ResourceType::Cluster,
     ResourceType::Endpoint,
@@ -30,19 +30,19 @@ pub(crate) const KINDS: [ResourceType; 7] = [
     ResourceType::NameTable,
 ];
 
-/// How many proxies there are to connect.
+/// The number of proxies.
 pub(crate) const PROXIES: usize = 9;
 
-/// How many mesh configs there are.
+/// The number of mesh configs.
 pub(crate) const MESHES: u8 = 6;
 
-/// What one proxy is shown, by type.
+/// The collections of one proxy, by type.
 pub(crate) type Shown = BTreeMap<ResourceType, Arc<Collection>>;
 
-/// What a proxy asks for, by type.
+/// The subscriptions of a proxy, by type.
 pub(crate) type Interests = BTreeMap<ResourceType, Interest>;
 
-/// Keeps the last collection of each type, and which types came since it was asked.
+/// Keeps the last collection of each type, and the types pushed since the last check.
 #[derive(Default)]
 pub(crate) struct Last {
     shown: Mutex<Shown>,
@@ -56,14 +56,14 @@ impl Sink for Last {
     }
 }
 
-/// A proxy on the line.
+/// A connected proxy.
 pub(crate) struct Client {
     id: ProxyId,
     sink: Arc<Last>,
     pub(crate) interests: Interests,
 }
 
-/// A control plane in small.
+/// A small control plane.
 pub(crate) struct Mesh {
     pub(crate) mesh_state: MeshState,
     pub(crate) engine: Engine,
@@ -75,7 +75,7 @@ impl Mesh {
         Self::on([], translator)
     }
 
-    /// Started afresh on these changes.
+    /// Creates one with these objects.
     pub(crate) fn on(
         changes: impl IntoIterator<Item = Change>,
         translator: &Arc<dyn Translator>,
@@ -90,7 +90,7 @@ impl Mesh {
         }
     }
 
-    /// Takes a batch in; says what was published to whom.
+    /// Applies a batch, and returns which types were pushed to which proxies.
     pub(crate) fn apply(&mut self, changes: Vec<Change>) -> BTreeSet<(usize, ResourceType)> {
         self.clients
             .values()
@@ -107,7 +107,7 @@ impl Mesh {
             .collect()
     }
 
-    /// Connects a proxy, or connects it anew, with these interests.
+    /// Connects or reconnects a proxy with these subscriptions.
     pub(crate) fn connect(&mut self, n: usize, interests: Interests) {
         self.disconnect(n);
         let sink = Arc::new(Last::default());
@@ -131,7 +131,7 @@ impl Mesh {
         }
     }
 
-    /// Has a proxy ask for the endpoints and routes that its clusters and listeners name.
+    /// Subscribes a proxy to the endpoints and routes that its clusters and listeners name.
     pub(crate) fn follow(&mut self, n: usize) {
         let Some(client) = self.clients.get(&n) else {
             return;
@@ -167,7 +167,7 @@ impl Mesh {
         self.clients.get_mut(&n).unwrap().interests = interests;
     }
 
-    /// What a proxy is shown; it must be what was last published to it.
+    /// The collections of a proxy; they must equal those last pushed to it.
     pub(crate) fn shown(&self, n: usize) -> Shown {
         let client = &self.clients[&n];
         let kinds = client.interests.keys();
@@ -177,13 +177,13 @@ impl Mesh {
         assert_eq!(
             *client.sink.shown.lock().unwrap(),
             shown,
-            "proxy {n} was sent something else than it is shown"
+            "the last push to proxy {n} differs from its collections"
         );
         shown
     }
 }
 
-/// In ambient mode there is all that is there without it, and waypoints.
+/// Ambient mode adds waypoints to everything that exists without it.
 fn settings() -> Settings {
     let mut settings = Settings {
         ambient: true,
@@ -195,7 +195,7 @@ fn settings() -> Settings {
     settings
 }
 
-/// Subscriptions with which a proxy begins.
+/// The subscriptions of a new proxy.
 pub(crate) fn first_interests() -> Interests {
     let everything = Interest {
         wildcard: true,
@@ -214,8 +214,8 @@ fn names(names: BTreeSet<String>) -> Interest {
     }
 }
 
-/// The proxies: two alike but for name and address, others of another namespace, kind, version,
-/// place, and form of routes.
+/// The proxies: two that differ in name and address only, and others with another namespace, kind,
+/// version, locality or form of routes.
 pub(crate) fn proxy(n: usize) -> Arc<Proxy> {
     let (kind, namespace, pod, app) = match n {
         0 => ("sidecar", "a", "p0", "s0"),
@@ -291,7 +291,7 @@ pub(crate) fn mesh_config(n: u8) -> Change {
     Change::Mesh(Arc::new(config))
 }
 
-/// What stands where, and which mesh config is in force.
+/// The objects by slot, and the number of the mesh config.
 #[derive(Clone, Default)]
 pub(crate) struct State {
     pub(crate) objects: BTreeMap<Slot, AnyObject>,
@@ -308,18 +308,19 @@ impl State {
 }
 
 thread_local! {
-    /// Costly to make, and a case looks at the same resources again and again.
+    /// The codec is costly to create, and a case decodes the same resources again and again.
     static KNOWN: RefCell<(Codec, BTreeMap<Version, BTreeSet<String>>)> = RefCell::new((Codec::new(), BTreeMap::new()));
 }
 
-/// The endpoints or routes that clusters or listeners name, or all resources of a type that names
-/// none.
+/// The endpoints or routes that clusters or listeners refer to; for other types, the names of all
+/// resources.
 fn named_in(collection: &Collection) -> BTreeSet<String> {
     KNOWN.with_borrow_mut(|(codec, known)| {
         let mut all = BTreeSet::new();
         for resource in &collection.resources {
             let found = known.entry(resource.version).or_insert_with(|| {
-                // The probe's resources are no messages, and go by one name in all types.
+                // The resources of the test's own translator are not protobuf; they have the same
+                // names in all types.
                 let own = BTreeSet::from([resource.name.as_str().to_owned()]);
                 match codec.any_to_json(collection.kind.type_url(), &resource.body) {
                     Ok(json) => references(&json),
@@ -332,7 +333,7 @@ fn named_in(collection: &Collection) -> BTreeSet<String> {
     })
 }
 
-/// The names of endpoints and routes in a cluster or listener.
+/// The names of endpoints and routes to which a cluster or listener refers.
 fn references(json: &Value) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     if json["type"] == "EDS" {
@@ -363,7 +364,7 @@ fn collect(value: &Value, into: &mut BTreeSet<String>) {
     }
 }
 
-/// Says where two proxies' worth of resources differ; `None` where they are equal byte for byte.
+/// Describes the differences of two proxies' resources; `None` if they are equal byte for byte.
 pub(crate) fn difference(what: &str, expected: &Shown, actual: &Shown) -> Option<String> {
     let kinds: BTreeSet<ResourceType> = expected.keys().chain(actual.keys()).copied().collect();
     kinds.into_iter().find_map(|kind| {

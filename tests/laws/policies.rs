@@ -1,4 +1,4 @@
-//! What may stand at places of the kinds that change what others make: patches, policies,
+//! Random content for objects that modify the configuration of other objects: patches, policies,
 //! telemetry, extensions, Ingress.
 
 use navarch::api::object::Kind;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::universe::{HOSTS, Pick};
 
-/// The version and the content of an object of such a kind.
+/// The API version and content of such an object.
 pub(crate) fn content(
     kind: Kind,
     metadata: &mut Value,

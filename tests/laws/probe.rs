@@ -1,5 +1,5 @@
-//! A translator that reads everything that a view has, each in a resource of its own: it finds
-//! facts that changed untold.
+//! A translator that reads everything in a view, each part into its own resource: it detects
+//! changes of facts for which the engine did not recompute.
 
 use std::fmt::Debug;
 
@@ -19,7 +19,7 @@ use navarch::store::Stored;
 
 use crate::universe::NAMESPACES;
 
-/// Prints what it sees.
+/// Prints everything in the view.
 pub(crate) struct Probe;
 
 impl Translator for Probe {
@@ -46,7 +46,7 @@ impl Translator for Probe {
     }
 
     fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
-        // No message of any type starts so: what does not decode is distinguished.
+        // Field number 0 is invalid in protobuf, so decoding these bytes fails.
         let text = match kind {
             ResourceType::Cluster => of_service(view, &key(name)?)?,
             ResourceType::Endpoint => of_endpoints(view, &key(name)?)?,
@@ -128,7 +128,7 @@ fn everything(view: &View<'_>) -> String {
     .join("\n")
 }
 
-/// Objects without what a rewrite changes though it changes nothing.
+/// Prints objects without the fields that change when an equal object is written again.
 fn print<'a, T: Stored + Debug>(
     objects: impl Iterator<Item = &'a std::sync::Arc<Object<T>>>,
 ) -> String {

@@ -1,5 +1,5 @@
-//! A small universe of objects: places with names that refer to each other, and what may stand at
-//! each.
+//! A small set of slots for objects whose names refer to each other, and random content for each
+//! slot.
 
 use navarch::api::any_object::AnyObject;
 use navarch::api::object::{Kind, NamespacedName, ObjectRef};
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use crate::policies::content;
 use crate::world::read;
 
-/// The namespaces of objects; the last is the root.
+/// The namespaces of objects; the last is the root namespace.
 pub(crate) const NAMESPACES: [&str; 3] = ["a", "b", "istio-system"];
 
-/// Hosts that objects speak of; the last ones are short, wild, or nobody's.
+/// Hosts in objects; the last ones are short, wildcards, or unknown.
 pub(crate) const HOSTS: [&str; 8] = [
     "s0.a.svc.cluster.local",
     "s1.a.svc.cluster.local",
@@ -23,10 +23,10 @@ pub(crate) const HOSTS: [&str; 8] = [
     "nobody.example.org",
 ];
 
-/// Where objects may be exported to.
+/// Values of `exportTo`.
 const EXPORTS: [&[&str]; 4] = [&[], &["."], &["*"], &["b"]];
 
-/// A place where an object may stand.
+/// A slot that may have an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Slot {
     pub(crate) kind: Kind,
@@ -34,7 +34,7 @@ pub(crate) struct Slot {
     pub(crate) n: usize,
 }
 
-/// Picks one option after the other out of a number.
+/// Picks one option after the other from the digits of a number.
 pub(crate) struct Pick(u32);
 
 impl Pick {
@@ -96,7 +96,7 @@ pub(crate) fn places() -> Vec<Slot> {
 }
 
 impl Slot {
-    /// What an object here is called.
+    /// The reference of the slot's object.
     pub(crate) fn reference(self) -> ObjectRef {
         let name = match self.kind {
             Kind::Namespace => {
@@ -115,7 +115,7 @@ impl Slot {
         }
     }
 
-    /// One of the objects that may stand here. `version` counts for nothing.
+    /// One of the possible objects of this slot. `version` must have no effect on results.
     pub(crate) fn object(self, variant: u32, version: u32) -> AnyObject {
         let ObjectRef { kind, name } = self.reference();
         let mut pick = Pick(variant);
@@ -179,7 +179,7 @@ impl Slot {
         }
     }
 
-    /// Third part of the addresses of a namespace.
+    /// The third byte of the addresses of a namespace.
     fn net(self) -> usize {
         NAMESPACES
             .iter()
@@ -222,7 +222,7 @@ impl Slot {
         json!({ "spec": spec })
     }
 
-    /// A waypoint whose proxy is behind the Service `s2` of its namespace.
+    /// A waypoint whose proxy is selected by the Service `s2` of its namespace.
     fn waypoint(self, metadata: &mut Value, pick: &mut Pick) -> Value {
         metadata["labels"] = json!({ "istio.io/waypoint-for": pick.of(&["service", "service", "workload", "all", "none"]) });
         let from = pick.of(&["Same", "All"]);
@@ -294,7 +294,7 @@ impl Slot {
     }
 
     fn workload_entry(self, pick: &mut Pick) -> Value {
-        // The first stands at the address of a pod.
+        // The first one has the address of a pod.
         let address = format!("10.{}.{}.1", self.n, self.net());
         let mut spec = json!({
             "address": address,

@@ -1,4 +1,4 @@
-//! The page of a mesh in ambient mode, where a change goes in stages and there is a second replica.
+//! The dashboard of a mesh in ambient mode, with a staged rollout and a second replica.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,10 +14,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use crate::browser::{browser, drive};
 use crate::proxy::{Reaction, authorized, connect, identities, pod};
 
-/// A namespace with a waypoint, a service behind it and one that is not, and the pods of two
+/// A namespace with a waypoint, a service that uses it and one that does not, and the pods of two
 /// control planes.
 const MESH: &str = include_str!("ambient.yaml");
-/// The rule of the service that has no waypoint.
+/// The VirtualService of the service without a waypoint.
 const RULE: &str = "apiVersion: networking.istio.io/v1
 kind: VirtualService
 metadata: {name: reviews, namespace: shop, annotations: {navarch.io/rollout: 'off', navarch.io/rollout-pause: 1h}}
@@ -28,7 +28,8 @@ spec:
 const ADDRESS: &str = "type.googleapis.com/istio.workload.Address";
 const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
-/// Connects a node that asks for all of a type and acknowledges it, until the tasks are dropped.
+/// Connects a node that subscribes to all resources of a type and acknowledges them, until the
+/// tasks are dropped.
 async fn follow(
     tasks: &mut JoinSet<()>,
     server: SocketAddr,
@@ -90,7 +91,7 @@ async fn stages_replicas_and_ambient_mode_are_seen_in_a_browser() {
         "--registries=".to_owned(),
     ];
 
-    // Only what a known pod of the namespace rejects stops a rollout.
+    // Only rejections by a known pod of the namespace stop a rollout.
     std::fs::write(mesh.join("pod.yaml"), pod("web-4", "shop", "10.7.0.5")).unwrap();
     let identities = identities();
     let mut environment = vec![("POD_NAME", "istiod-a"), ("PILOT_ENABLE_AMBIENT", "true")];

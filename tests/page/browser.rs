@@ -1,4 +1,4 @@
-//! A real browser, with real Envoys behind what it shows.
+//! The dashboard in a real browser, with data from real Envoys.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use serde_json::json;
 use crate::proxy::{Reaction, connect};
 use crate::{packages, root, start};
 
-/// How long the browser may take for everything.
+/// Timeout in seconds of the whole browser test.
 const TIMEOUT: &str = "240";
 
-/// What drives a browser; says so where there is none.
+/// The directory of the browser driver; skips the test if it is missing.
 pub(crate) fn browser() -> Option<PathBuf> {
     let packages = packages();
     if packages.is_none() {
@@ -72,7 +72,7 @@ async fn every_view_works_in_a_browser_by_keyboard_on_a_phone_and_in_the_dark() 
     drive("drive.js", &packages, folder.path(), &navarch).await;
 }
 
-/// Has a browser driven by a script of `web/test` on the page of a control plane whose mesh is in
+/// Runs a script of `web/test` in a browser, on the dashboard of a control plane whose mesh is in
 /// `folder`.
 pub(crate) async fn drive(script: &str, packages: &Path, folder: &Path, navarch: &Navarch) {
     drive_at(script, packages, folder, navarch.monitoring, &|| {
@@ -81,7 +81,7 @@ pub(crate) async fn drive(script: &str, packages: &Path, folder: &Path, navarch:
     .await;
 }
 
-/// As [`drive`], on the page at an address; `output` is what who serves it has said.
+/// Like [`drive`], for a dashboard at an address; `output` is the log of its server.
 pub(crate) async fn drive_at(
     script: &str,
     packages: &Path,
@@ -91,8 +91,7 @@ pub(crate) async fn drive_at(
 ) {
     let server_output = output;
 
-    // Where pictures go: a folder that is asked for by name, to look at them, or one that goes with
-    // the test.
+    // The directory for pictures: a given one, or a temporary one.
     let pictures =
         std::env::var_os("NAVARCH_PICTURES").map_or_else(|| folder.join("pictures"), Into::into);
     std::fs::create_dir_all(&pictures).unwrap();

@@ -1,4 +1,4 @@
-//! What is committed is what `web/` says.
+//! The committed files of the dashboard equal a build of `web/`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use navarch_testkit::skip::skip;
 
 use crate::{packages, root};
 
-/// The files under a folder, by path.
+/// The files in a directory, by path.
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut all = BTreeMap::new();
     for name in [
@@ -23,7 +23,7 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     assert_eq!(
         (count(folder), count(&folder.join("assets"))),
         (2, 3),
-        "no other file is there"
+        "there are no other files"
     );
     all
 }
@@ -32,7 +32,7 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 fn the_committed_page_equals_a_build_of_its_sources() {
     if packages().is_none() {
         return skip(
-            "scripts/web could not install the packages of web/: npm is missing, or what it says",
+            "scripts/web could not install the packages of web/: npm is missing, or its error",
         );
     }
 
@@ -53,7 +53,7 @@ fn the_committed_page_equals_a_build_of_its_sources() {
     for (name, bytes) in &built {
         assert!(
             committed[name] == *bytes,
-            "{name} is not what web/ gives: run scripts/web and commit src/admin/page/dist"
+            "{name} differs from a build of web/: run scripts/web and commit src/admin/page/dist"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The page of several replicas: `navarch dashboard` lists the proxies of all.
+//! The dashboard of several replicas: `navarch dashboard` lists the proxies of all.
 
 use std::net::SocketAddr;
 
@@ -61,7 +61,7 @@ impl Replicas {
         all
     }
 
-    /// What a page of the dashboard says.
+    /// A page of the dashboard as JSON.
     async fn get_json(&self, path: &str) -> Value {
         let reply = get(self.own, "localhost", path, &[]).await.unwrap();
         serde_json::from_str(&reply.body)
@@ -103,7 +103,7 @@ async fn the_proxies_of_all_replicas_are_one_list() {
         (&2.into(), &2.into(), &2.into())
     );
 
-    // Filters, states and places hold for all.
+    // Filters, states and sort order apply to the proxies of all replicas.
     assert_eq!(
         rows(&get_json("/debug/view/proxies?filter=web-1").await),
         both[1..]
@@ -118,7 +118,7 @@ async fn the_proxies_of_all_replicas_are_one_list() {
         []
     );
 
-    // A request about one proxy is answered by the replica that it is connected to.
+    // A request about one proxy goes to the replica to which it is connected.
     for pod in ["web-0.bookshop", "web-1.bookshop"] {
         let why = get_json(&format!("/debug/why/push?proxy={pod}")).await;
         assert!(
@@ -137,7 +137,7 @@ async fn the_proxies_of_all_replicas_are_one_list() {
         404
     );
 
-    // A replica that gives no answer is named, and the others are listed.
+    // A replica that does not respond is named, and the proxies of the others are listed.
     second.stop().await.unwrap();
     let listed = get_json("/debug/view/proxies").await;
     assert_eq!(rows(&listed), both[..1], "{listed}");

@@ -1,4 +1,4 @@
-//! Who gets the page, and with which headers.
+//! Access to the dashboard, and its HTTP headers.
 
 use navarch_testkit::client::{get, post};
 
@@ -39,8 +39,8 @@ async fn the_dashboard_requires_debug_access_and_loads_no_external_resources() {
     .unwrap();
     assert_eq!((again.status.as_u16(), again.body.as_str()), (304, ""));
 
-    // Under another host's name, which a page elsewhere could have, a token is asked for; so it is
-    // of the parts.
+    // Under another host name, which a malicious page could have, all parts of the dashboard
+    // require a token.
     for path in [
         "/",
         "/assets/page.js",
@@ -74,7 +74,7 @@ async fn the_dashboard_requires_debug_access_and_loads_no_external_resources() {
         );
     }
 
-    // There are these files and no others, and the port of health has none, as before.
+    // Exactly these files exist, and the health port serves none.
     for path in [
         "/assets/",
         "/assets/..%2f..%2fetc/passwd",
@@ -148,7 +148,7 @@ async fn responses_for_the_page_have_a_limited_number_of_rows() {
     );
     assert_eq!(of("billing")["mtls"]["strict"], 1, "{mesh}");
 
-    // A filter leaves the arrows that lead to what it finds, or away from it.
+    // A filter keeps the edges from and to the found services.
     let one = get_json("/debug/view/mesh?filter=billing").await;
     let arrows = one["arrows"].as_array().unwrap();
     assert!(

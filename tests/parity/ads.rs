@@ -1,4 +1,4 @@
-//! A client of the aggregated discovery service: asks, acknowledges, gathers what comes.
+//! An ADS client: subscribes, acknowledges, collects resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use tonic::Streaming;
 
 use super::case::CaseProxy;
 
-/// How long an answer may take.
+/// Timeout of a response.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One delta stream.
@@ -60,15 +60,15 @@ impl Client {
         Ok(client)
     }
 
-    /// The answer to a subscription of names, or of everything where none are given, as JSON;
-    /// acknowledged.
+    /// Subscribes to names, or to everything if there are none; acknowledges the response and
+    /// returns its resources as JSON.
     pub(crate) async fn ask(
         &mut self,
         type_url: &str,
         names: &BTreeSet<String>,
         codec: &Codec,
     ) -> Result<Vec<Value>, String> {
-        // The clusters were asked for with the node's introduction.
+        // The first request, with the node, has already subscribed to clusters.
         if type_url != CLUSTER {
             let subscribe = names.iter().cloned().collect();
             let request = DeltaDiscoveryRequest {
@@ -118,10 +118,10 @@ impl Client {
     }
 }
 
-/// The type that a stream asks for first.
+/// The type of a stream's first request.
 const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
-/// The node as which a proxy of a case connects.
+/// The node of a case's proxy.
 pub(crate) fn node(proxy: &CaseProxy, codec: &Codec) -> Result<Node, String> {
     let metadata = codec
         .from_json(

@@ -1,5 +1,4 @@
-//! The server as one proxy meets it: on a port of its own, on which every caller counts as that
-//! proxy.
+//! The server for one proxy: on its own port, every caller is authenticated as that proxy.
 
 use std::future::ready;
 use std::net::SocketAddr;
@@ -17,7 +16,7 @@ use super::case::CaseProxy;
 /// A running server.
 type Server = JoinHandle<()>;
 
-/// Serves for one proxy until told to end.
+/// Serves one proxy until the task is aborted.
 pub(crate) async fn serve(
     ads: &Ads,
     proxy: &CaseProxy,

@@ -1,11 +1,11 @@
-//! The canonical form in which two sets of resources are compared: what has no order of its own is
-//! sorted, and what no two runs of istiod have in common is replaced.
+//! The canonical form in which two sets of resources are compared: unordered lists are sorted, and
+//! values that differ between any two runs of istiod are replaced.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Differences beyond this many in one comparison are not written out.
+/// The maximum number of differences that are printed per comparison.
 const MAX_DIFFERENCES: usize = 40;
 
 /// Resources by name, in canonical form.
@@ -16,7 +16,7 @@ pub(crate) fn resources(list: &[Value]) -> BTreeMap<String, Value> {
         .collect()
 }
 
-/// Says how `actual` differs from `expected`; empty when equal.
+/// Lists how `actual` differs from `expected`; empty if equal.
 pub(crate) fn diff(expected: &[Value], actual: &[Value]) -> Vec<String> {
     let expected = resources(expected);
     let actual = resources(actual);
@@ -67,7 +67,7 @@ fn canon(value: Value) -> Value {
 
     sort(map.get_mut("domains"), key);
 
-    // Of a Service to ztunnel: istiod makes it of a set.
+    // In ztunnel's Services: istiod builds this list from a set.
     sort(map.get_mut("subjectAltNames"), key);
 
     if let Some(matches) = map.get_mut("match") {
@@ -105,7 +105,7 @@ fn sort(list: Option<&mut Value>, by: impl Fn(&Value) -> String) {
     }
 }
 
-/// Says where two values differ.
+/// Lists the paths at which two values differ.
 pub(crate) fn walk(a: &Value, b: &Value, path: &str, out: &mut Vec<String>) {
     if out.len() > MAX_DIFFERENCES {
         return;

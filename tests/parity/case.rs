@@ -1,4 +1,4 @@
-//! A parity case on disk: its world, its proxies and what istiod answered.
+//! A parity case on disk: its objects, its proxies and istiod's responses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -29,17 +29,17 @@ pub(crate) struct CaseProxy {
     metadata: serde_json::Map<String, Value>,
     #[serde(default)]
     locality: String,
-    /// By type, the names that it asks for.
+    /// The names that it subscribes to, by type.
     #[serde(default)]
     pub(crate) subscribe: BTreeMap<String, BTreeSet<String>>,
-    /// The types that it asks for, where those do not follow from what it is.
+    /// The types that it subscribes to, if they differ from those of its kind of proxy.
     #[serde(default)]
     pub(crate) types: Vec<String>,
 }
 
 impl Case {
-    /// All cases under a folder of areas, sorted. Each has something to compare: what some of its
-    /// proxies get, or, if it has none, what is written back.
+    /// All cases in a directory of areas, sorted. Each has an expectation: resources of some of its
+    /// proxies, or, without proxies, the written objects.
     pub(crate) fn all(root: &Path) -> Vec<Self> {
         let mut cases = Vec::new();
 
@@ -64,8 +64,8 @@ impl Case {
         cases
     }
 
-    /// Fails where a proxy has no expectations, expectations no proxy, or the case neither proxies
-    /// nor anything written back.
+    /// Fails if a proxy has no expectations, if expectations have no proxy, or if the case has
+    /// neither proxies nor written objects.
     fn check_expectations(&self) {
         let names: BTreeSet<&str> = self
             .proxies
@@ -101,7 +101,7 @@ impl Case {
         );
     }
 
-    /// A file of the case, if it has it.
+    /// A file of the case, if it exists.
     pub(crate) fn file(&self, name: &str) -> Option<String> {
         let path = self.folder.join(name);
         match fs::read_to_string(&path) {
@@ -128,7 +128,7 @@ impl Case {
         remotes
     }
 
-    /// The environment that the case sets.
+    /// The environment variables of the case.
     pub(crate) fn env(&self) -> BTreeMap<String, String> {
         let text = self.file("env").unwrap_or_default();
         let pairs = text.lines().filter_map(|line| line.split_once('='));
@@ -137,8 +137,8 @@ impl Case {
             .collect()
     }
 
-    /// What istiod sent to a proxy, by type; types that were not recorded are absent. A proxy
-    /// without any expectation would pass whatever it gets, so there is none.
+    /// istiod's resources for a proxy, by type; types that were not recorded are absent. A proxy
+    /// without any expectation would always pass, so it is an error.
     pub(crate) fn expected(&self, proxy: &CaseProxy) -> BTreeMap<String, Vec<Value>> {
         let folder = self.folder.join("expect").join(&proxy.name);
         let files =
@@ -182,8 +182,8 @@ impl CaseProxy {
         format!("{kind}~{ip}~{pod}.{namespace}~{namespace}.svc.cluster.local")
     }
 
-    /// The metadata with which it connects: that with which every case was recorded, overlaid by
-    /// its own.
+    /// The metadata with which it connects: the defaults of every recorded case, overlaid by its
+    /// own.
     pub(crate) fn metadata(&self) -> Value {
         let mut metadata = json!({
             "NAMESPACE": self.namespace,
@@ -201,7 +201,7 @@ impl CaseProxy {
         metadata
     }
 
-    /// Who it was proved to be.
+    /// The identity as which it is authenticated.
     pub(crate) fn identity(&self) -> String {
         let account = self
             .metadata
@@ -216,19 +216,19 @@ impl CaseProxy {
         &self.locality
     }
 
-    /// Whether it is an application with gRPC, without a proxy.
+    /// Whether it is a proxyless gRPC application.
     pub(crate) fn is_grpc(&self) -> bool {
         self.metadata
             .get("GENERATOR")
             .is_some_and(|value| value == "grpc")
     }
 
-    /// Whether it is the node proxy of ambient mode.
+    /// Whether it is a ztunnel.
     pub(crate) fn is_ztunnel(&self) -> bool {
         self.kind == "ztunnel"
     }
 
-    /// Whether it asks for the DNS table.
+    /// Whether it subscribes to the DNS table.
     pub(crate) fn captures_dns(&self) -> bool {
         self.metadata
             .get("DNS_CAPTURE")

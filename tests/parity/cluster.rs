@@ -1,10 +1,9 @@
-//! A case by way of a real API server: its objects are applied, and read again as a control plane
-//! reads them.
+//! A case with a real API server: its objects are applied, and read again as a control plane reads
+//! them.
 //!
-//! The server sets the time of creation itself, in whole seconds. So objects are applied in the
-//! order of the times that the case gives them, then of their names, which is the order in which
-//! istiod's rules of precedence look at them; and where the case says that time has passed, it is
-//! let pass.
+//! The server sets the creation time itself, in whole seconds. So objects are applied in the order
+//! of the times in the case, then of their names, which is the order of istiod's rules of
+//! precedence; and where times in the case differ, the test waits for the next second.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -30,19 +29,19 @@ use super::case::Case;
 use super::input;
 use super::run::{Answers, answers, text};
 
-/// Namespaces that a server has by itself.
+/// Namespaces that every API server has.
 const OWN: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
-/// An API server that knows Istio's kinds.
+/// An API server with Istio's CRDs.
 pub(crate) struct Server {
     cluster: Cluster,
     writer: Writer,
 }
 
 impl Server {
-    /// Starts one, with the definitions that Navarch comes with.
+    /// Starts one with Navarch's CRDs.
     pub(crate) async fn start() -> anyhow::Result<Self> {
-        // The addresses of the cases' services.
+        // The address ranges of the cases' services.
         let flags = vec!["--service-cluster-ip-range=10.96.0.0/14,fd00:10:96::/112".to_owned()];
         let config = ClusterConfig {
             api_server_flags: flags,
@@ -54,7 +53,8 @@ impl Server {
         Ok(Self { cluster, writer })
     }
 
-    /// What each proxy of a case gets, or why the case cannot run. Leaves nothing behind.
+    /// The resources of each proxy of a case, or the reason why the case cannot run. Removes
+    /// everything afterwards.
     pub(crate) async fn run(
         &self,
         case: &Case,
@@ -77,7 +77,7 @@ impl Server {
         outcome
     }
 
-    /// Applies the objects, reads them, asks.
+    /// Applies the objects, reads them, connects the proxies.
     async fn apply_and_ask(
         &self,
         case: &Case,
@@ -112,7 +112,7 @@ impl Server {
         got
     }
 
-    /// Reads mesh config and objects until both are there, and goes on.
+    /// Reads mesh config and objects until both are synced, and keeps reading.
     async fn read(&self, push: &PushHandle) -> Result<Readers, String> {
         let client = self.cluster.client().await.map_err(text)?;
         let (to_mesh, mesh) = mpsc::channel(16);
@@ -151,7 +151,7 @@ impl Server {
     }
 }
 
-/// The tasks that read.
+/// The reading tasks.
 struct Readers(Vec<tokio::task::JoinHandle<Result<(), navarch::source::SourceError>>>);
 
 impl Readers {
@@ -163,7 +163,7 @@ impl Readers {
     }
 }
 
-/// The objects of a case as the server takes them, and the ConfigMap of its mesh config.
+/// The objects of a case as the server accepts them, and the ConfigMap of its mesh config.
 fn objects(case: &Case) -> Result<Vec<Value>, String> {
     let input = case
         .file("input.yaml")
@@ -184,7 +184,7 @@ fn objects(case: &Case) -> Result<Vec<Value>, String> {
         .flatten()
         .filter(|owner| owner["uid"].as_str().is_none_or(str::is_empty))
     {
-        // The server takes no owner without one.
+        // The server requires a uid in owner references.
         owner["uid"] = "1d9c8a52-2f0b-4c53-8a34-0a4f6a4d2c11".into();
     }
     let mut data = serde_json::Map::new();
@@ -202,7 +202,7 @@ fn objects(case: &Case) -> Result<Vec<Value>, String> {
     Ok(objects)
 }
 
-/// Namespaces first, then by time, then by name.
+/// Sort key: namespaces first, then by time, then by name.
 fn order(object: &Value) -> (bool, String, String, String) {
     let text = |pointer: &str| {
         object
@@ -220,7 +220,7 @@ fn order(object: &Value) -> (bool, String, String, String) {
     )
 }
 
-/// Events as changes; a problem is an error.
+/// The changes in a batch of events; a problem is an error.
 fn changes(batch: Batch) -> Result<Vec<Change>, String> {
     let mut changes = Vec::new();
 
@@ -245,7 +245,7 @@ fn changes(batch: Batch) -> Result<Vec<Change>, String> {
     Ok(changes)
 }
 
-/// Whether the server made an object for itself.
+/// Whether the server has created the object itself.
 fn is_own(object: &ObjectRef) -> bool {
     object.kind == Kind::Service && &*object.name.name == "kubernetes"
 }

@@ -1,8 +1,8 @@
-//! What is made for the Gateways of a case, compared with `expect/created.yaml`.
+//! Objects created for the Gateways of a case, compared with `expect/created.yaml`.
 //!
-//! Both sides are brought into the form in which an API server stores them: what is empty is left
-//! out, and quantities are written in one way. That is all that is done; owner references have no
-//! uid, and ports stand in their order.
+//! Both sides are converted to the form in which an API server stores them: empty values are
+//! dropped, and quantities are normalized. Nothing else is normalized, except that owner references
+//! have no uid; the order of ports counts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,13 +29,13 @@ rootNamespace: istio-system
 trustDomain: cluster.local
 ";
 
-/// Its values, less what is as Istio's chart has it.
+/// Its values, as far as they differ from Istio's chart.
 const VALUES: &str = r#"{"global": {"hub": "registry.istio.io/testing", "tag": "latest"}}"#;
 
 /// The version of its API server.
 const KUBE_VERSION: i64 = 136;
 
-/// How what is made differs from what istiod made; `None` for a case that says nothing of it.
+/// How the created objects differ from istiod's; `None` for a case without expected objects.
 pub(crate) fn compare(case: &Case) -> Option<Result<Vec<String>, String>> {
     let expected = case.file("expect/created.yaml")?;
     Some(created(case).and_then(|created| {
@@ -58,7 +58,7 @@ pub(crate) fn compare(case: &Case) -> Option<Result<Vec<String>, String>> {
     }))
 }
 
-/// The objects that are made: of the input, then of what the update makes of it.
+/// The objects created for the input, then for the update.
 fn created(case: &Case) -> Result<BTreeMap<String, Value>, String> {
     if !settings(case)?.deploys {
         return Ok(BTreeMap::new());
@@ -98,7 +98,7 @@ pub(crate) fn settings(case: &Case) -> Result<GatewayControllerSettings, String>
     .map_err(|error| error.to_string())
 }
 
-/// The objects that are made of a state of the cluster.
+/// The objects created for a state of the cluster.
 pub(crate) fn made(case: &Case, objects: &[Value]) -> Result<BTreeMap<String, Value>, String> {
     let settings = settings(case)?;
     let mesh = MeshConfig::istio_defaults()
@@ -172,7 +172,7 @@ pub(crate) fn made(case: &Case, objects: &[Value]) -> Result<BTreeMap<String, Va
             world.put_parameters(map.clone(), None);
             plan = world.plan(&gateway, &injector, KUBE_VERSION);
         }
-        // A Gateway whose objects cannot be made has none, with istiod too.
+        // A Gateway whose objects cannot be created has none, as with istiod.
         if let Ok(Plan::Objects { objects, .. }) = plan {
             made.extend(objects);
         }
@@ -181,7 +181,7 @@ pub(crate) fn made(case: &Case, objects: &[Value]) -> Result<BTreeMap<String, Va
     Ok(by_name(made.into_iter()))
 }
 
-/// What injects in that installation.
+/// The injector of that installation.
 fn injector(settings: &GatewayControllerSettings, mesh: MeshConfig) -> Result<Injector, String> {
     let mut inputs = InjectorInputs {
         values: VALUES.to_owned(),
@@ -189,7 +189,7 @@ fn injector(settings: &GatewayControllerSettings, mesh: MeshConfig) -> Result<In
         ..InjectorInputs::new(Arc::new(mesh))
     };
     if let Some(chart) = std::env::var_os("NAVARCH_ISTIO_CHART") {
-        // The templates of Istio's own chart in place of ours.
+        // The templates of Istio's own chart instead of the built-in ones.
         let read = |file: &str| {
             std::fs::read_to_string(std::path::Path::new(&chart).join("files").join(file)).unwrap()
         };
@@ -200,7 +200,7 @@ fn injector(settings: &GatewayControllerSettings, mesh: MeshConfig) -> Result<In
     Injector::new(&inputs).map_err(|error| error.to_string())
 }
 
-/// The objects of a text.
+/// The objects in a YAML text.
 fn documents(text: &str) -> Result<Vec<Value>, String> {
     let read = |document: yaml::Document<'_>| {
         yaml::parse(document.text, Schema::V1_2).map_err(|error| error.to_string())
@@ -211,7 +211,7 @@ fn documents(text: &str) -> Result<Vec<Value>, String> {
         .collect()
 }
 
-/// Kind, namespace and name.
+/// Kind, namespace and name of an object.
 fn name(object: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let meta = &object["metadata"];
@@ -223,7 +223,7 @@ fn name(object: &Value) -> String {
     )
 }
 
-/// Objects by name, as they are stored.
+/// Objects by name, in their stored form.
 fn by_name(objects: impl Iterator<Item = Value>) -> BTreeMap<String, Value> {
     objects
         .map(|object| (name(&object), stored(object)))
@@ -252,8 +252,8 @@ fn stored(mut object: Value) -> Value {
     without_empty(object, "")
 }
 
-/// A value without what is empty, but for volumes that are empty directories and pods' own sources
-/// of emptiness.
+/// A value without empty members, except for `emptyDir` volumes and similar members that are
+/// meaningful when empty.
 fn without_empty(value: Value, of: &str) -> Value {
     match value {
         Value::Object(fields) => {
@@ -294,7 +294,7 @@ fn without_empty(value: Value, of: &str) -> Value {
     }
 }
 
-/// A quantity in the shortest form, as the API server writes it.
+/// A quantity in the canonical form of the API server.
 fn quantity(value: &Value) -> Value {
     let text = value
         .as_str()

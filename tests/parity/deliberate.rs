@@ -1,18 +1,17 @@
-//! `deliberate.txt`: where Navarch differs from istiod on purpose, and where Envoy refuses what
-//! both send, each with its reason.
+//! `deliberate.txt`: deliberate differences from istiod, and resources of both that Envoy rejects,
+//! each with its reason.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// What stands in place of a type where Envoy refuses what istiod sends.
+/// Stands for the type where Envoy rejects istiod's resources.
 pub(crate) const REFUSED: &str = "refused-by-envoy";
 
-/// What stands in place of a type where an Envoy on the machine of the tests refuses what Navarch
-/// sends.
+/// Stands for the type where the Envoy on the test machine rejects Navarch's resources.
 pub(crate) const REFUSED_HERE: &str = "refused-by-envoy-here";
 
-/// The listed lines `<case> <proxy> <type>` among those that `concerned` takes. One that is not
-/// among `different` fails the test.
+/// The listed lines `<case> <proxy> <type>` that `concerned` selects. A line that is not in
+/// `different` fails the test.
 pub(crate) fn deliberate(
     different: &BTreeSet<String>,
     concerned: impl Fn(&str) -> bool,
@@ -36,14 +35,14 @@ pub(crate) fn deliberate(
     let equal: Vec<&String> = listed.difference(different).collect();
     assert!(
         equal.is_empty(),
-        "equal now, take it out of {}: {equal:#?}",
+        "equal now, remove it from {}: {equal:#?}",
         file.display()
     );
 
     listed
 }
 
-/// The type of a line `<case> <proxy> <type>`.
+/// The type in a line `<case> <proxy> <type>`.
 pub(crate) fn kind(line: &str) -> &str {
     line.rsplit(' ').next().unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! What the environment, tags and labels of a case say of the statuses that are written for it. Its
-//! expectation is read in Istio's source.
+//! The effect of a case's environment, tags and labels on the statuses of its objects. The expected
+//! values follow from Istio's source.
 
 use serde_json::Value;
 
@@ -16,8 +16,8 @@ PILOT_MULTI_NETWORK_DISCOVER_GATEWAY_API=false
 ENABLE_GATEWAY_API_INFERENCE_EXTENSION=true
 ";
 
-/// A Gateway that names a tag of the revision, one in a namespace of another revision, one between
-/// networks and one of a class that is not there; and a route to an InferencePool.
+/// A Gateway with a tag of the revision, one in a namespace of another revision, one between
+/// networks, and one of an unknown class; and a route to an InferencePool.
 const INPUT: &str = "
 {apiVersion: v1, kind: Namespace, metadata: {name: shop}}
 ---
@@ -124,7 +124,7 @@ async fn statuses_follow_the_environment_tags_and_labels() {
         );
     }
 
-    // The Service of the Gateway has the name that it asks for, and no pods.
+    // The Service of the Gateway has the requested name, and no pods.
     let programmed = of("Gateway/shop/web")["conditions"].to_string();
     assert!(
         programmed.contains("no instances found for hostname \\\"doors.shop.svc"),
@@ -136,7 +136,7 @@ async fn statuses_follow_the_environment_tags_and_labels() {
     assert_eq!(
         condition(parent, "ResolvedRefs"),
         "True ResolvedRefs",
-        "the Service of the pool is there"
+        "the Service of the pool exists"
     );
     assert_eq!(
         condition(&of("InferencePool/shop/llama")["parents"][0], "Accepted"),

@@ -1,5 +1,5 @@
-//! Both forms of routes mean the same: virtual hosts one by one, put back into their tables, are
-//! the tables.
+//! Both forms of routes are equivalent: on-demand virtual hosts, inserted into their route
+//! configurations, equal the complete route configurations.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use super::case::{Case, CaseProxy};
 use super::input;
 use super::shown::{Ignore, sorted};
 
-/// How many route configurations of a case came in virtual hosts one by one, each found to mean the
-/// same as the whole.
+/// Counts the route configurations of a case that use on-demand virtual hosts, and checks that each
+/// is equivalent to the complete one.
 pub(crate) fn check(case: &Case) -> Result<usize, String> {
     let (settings, changes) = input::read(case)?;
     let mut state = MeshState::new(settings);
@@ -27,7 +27,7 @@ pub(crate) fn check(case: &Case) -> Result<usize, String> {
     let mut engine = Engine::new(state.context(), Arc::new(EnvoyTranslator));
     let mut apart = 0;
 
-    // Applications with gRPC take no virtual hosts one by one.
+    // gRPC applications do not support on-demand virtual hosts.
     for proxy in case.proxies.iter().filter(|proxy| !proxy.is_grpc()) {
         let Some(routes) = case.expected(proxy).remove("routes") else {
             continue;
@@ -45,7 +45,7 @@ pub(crate) fn check(case: &Case) -> Result<usize, String> {
             apart += usize::from(joined.vhds.is_some());
             if sorted(whole) != sorted(joined) {
                 return Err(format!(
-                    "{} {}: {whole:#?}\nand in hosts: {joined:#?}",
+                    "{} {}: {whole:#?}\nwith on-demand virtual hosts: {joined:#?}",
                     proxy.name, whole.name
                 ));
             }
@@ -55,7 +55,7 @@ pub(crate) fn check(case: &Case) -> Result<usize, String> {
     Ok(apart)
 }
 
-/// The route configurations of a proxy in one form, whole again.
+/// The complete route configurations of a proxy, from one of the two forms.
 fn tables(
     engine: &mut Engine,
     proxy: &CaseProxy,

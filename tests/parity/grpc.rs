@@ -1,5 +1,5 @@
-//! A gRPC application that speaks xDS itself, over the state-of-the-world protocol: listeners by
-//! name, then what they name.
+//! A proxyless gRPC application with the state-of-the-world protocol: it subscribes to listeners by
+//! name, then to the resources that these refer to.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use super::ads::node;
 use super::case::CaseProxy;
 use super::run::{Answers, collect, eds_name, text};
 
-/// How long an answer may take.
+/// Timeout of a response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 struct Client {
@@ -27,8 +27,8 @@ struct Client {
     responses: Streaming<DiscoveryResponse>,
 }
 
-/// Asks as the cases of the area `grpc` were recorded: listeners, their routes, the clusters of
-/// these, their endpoints.
+/// Subscribes as the cases of the area `grpc` were recorded: listeners, their routes, the clusters
+/// of these, their endpoints.
 pub(crate) async fn ask_all(
     server: SocketAddr,
     proxy: &CaseProxy,
@@ -75,7 +75,7 @@ pub(crate) async fn ask_all(
     Ok(answers)
 }
 
-/// Gathers the clusters among which routes split their requests.
+/// Collects the clusters to which routes split their requests.
 fn weighted(value: &Value, into: &mut BTreeSet<String>) {
     match value {
         Value::Object(map) => {
@@ -107,8 +107,7 @@ impl Client {
             ..DiscoveryRequest::default()
         };
 
-        // What servers answer with before they know which type is wanted is an error of theirs: ask
-        // for something at once.
+        // A server may report an error before the first request, so send it at once.
         let first = DiscoveryRequest {
             type_url: ResourceType::Listener.type_url().to_owned(),
             resource_names: proxy
@@ -133,7 +132,7 @@ impl Client {
         })
     }
 
-    /// The answer to a subscription of names as JSON; acknowledged.
+    /// Subscribes to names, acknowledges the response and returns its resources as JSON.
     async fn ask(
         &mut self,
         kind: ResourceType,
@@ -146,7 +145,7 @@ impl Client {
             ..DiscoveryRequest::default()
         };
 
-        // The listeners were asked for with the node's introduction.
+        // The first request, with the node, has already subscribed to listeners.
         if kind != ResourceType::Listener {
             self.requests.send(request.clone()).await.map_err(text)?;
         }

@@ -17,7 +17,7 @@ pub(crate) fn settings(case: &Case) -> Result<Settings, String> {
     environment::settings(|name| env.get(name).cloned()).map_err(|error| error.to_string())
 }
 
-/// Settings and mesh-wide configuration of a case, or what of it cannot be read.
+/// Settings and mesh-wide configuration of a case, or the error of an invalid part.
 pub(crate) fn read_without_objects(case: &Case) -> Result<(Settings, Vec<Change>), String> {
     let settings = settings(case)?;
     let mesh = MeshConfig::istio_defaults();
@@ -42,7 +42,7 @@ pub(crate) fn read_without_objects(case: &Case) -> Result<(Settings, Vec<Change>
     Ok((settings, changes))
 }
 
-/// Settings and changes of a case, or what of it cannot be read.
+/// Settings and changes of a case, or the error of an invalid part.
 pub(crate) fn read(case: &Case) -> Result<(Settings, Vec<Change>), String> {
     let (settings, mut changes) = read_without_objects(case)?;
     changes.extend(objects(case, "input.yaml")?.into_iter().map(Change::Put));

@@ -1,5 +1,5 @@
-//! The status of objects of the Gateway API: the world of a case with what controllers would have
-//! made of it, and what the leader would then write.
+//! Statuses of Gateway API objects: the objects of a case, with the objects that controllers would
+//! create, and the statuses that the leader would write.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -24,10 +24,10 @@ use super::{created, input};
 
 /// The revision of the installation with which the cases were recorded.
 const REVISION: &str = "default";
-/// The controller of waypoints, whose entries are ours, too.
+/// The controller name of waypoints, whose entries Navarch writes as well.
 const MESH_CONTROLLER: &str = "istio.io/mesh-controller";
 
-/// Keeps what was published last.
+/// Keeps the last published collection.
 #[derive(Default)]
 struct Latest(Mutex<Option<Arc<Collection>>>);
 
@@ -37,7 +37,7 @@ impl Sink for Latest {
     }
 }
 
-/// The differences of a case's statuses; `None` where it has no expectation.
+/// The differences of a case's statuses; `None` without an expectation.
 pub(crate) async fn differences(case: &Case) -> Result<Option<Vec<String>>, String> {
     let Some(expected) = case.file("expect/status.json") else {
         return Ok(None);
@@ -70,7 +70,7 @@ pub(crate) async fn statuses(case: &Case) -> Result<BTreeMap<String, Value>, Str
         });
     }
 
-    // What istiod deploys for Gateways, where the case says so.
+    // The objects that istiod deploys for Gateways, if the case contains them.
     for made in documents(&case.file("expect/created.yaml").unwrap_or_default())? {
         if made["kind"] == "Service" {
             objects.apply(made);
@@ -139,16 +139,16 @@ pub(crate) async fn statuses(case: &Case) -> Result<BTreeMap<String, Value>, Str
     Ok(statuses)
 }
 
-/// Writes as the leader does.
+/// Writes statuses as the leader does.
 struct Writer {
-    /// Whose entries are ours.
+    /// The controller names of our entries.
     controllers: [String; 2],
-    /// Whether InferencePools have Services.
+    /// Whether Services are created for InferencePools.
     serves_pools: bool,
 }
 
 impl Writer {
-    /// Writes once what is to be written is known, and again once the Services of pools are there.
+    /// Writes statuses once they are computed, and again once the Services of InferencePools exist.
     async fn write(
         &self,
         push: &PushHandle,
@@ -170,7 +170,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes what is to be written of our revision.
+    /// Writes the statuses of our revision.
     fn take(
         &self,
         collection: &Collection,
@@ -230,7 +230,7 @@ impl Writer {
     }
 }
 
-/// What is published next; `None` where nothing is.
+/// The next published collection; `None` if none is published.
 async fn published(push: &PushHandle, latest: &Latest) -> Result<Option<Arc<Collection>>, String> {
     for _ in 0..200 {
         push.inspect(|_| ()).await.map_err(text)?;
@@ -242,7 +242,7 @@ async fn published(push: &PushHandle, latest: &Latest) -> Result<Option<Arc<Coll
     Ok(latest.0.lock().unwrap().take())
 }
 
-/// Whether an object's status is written by our revision.
+/// Whether our revision writes an object's status.
 fn is_own(own: &OwnObjects, object: &Value) -> bool {
     let meta = &object["metadata"];
     own.has(
@@ -251,7 +251,7 @@ fn is_own(own: &OwnObjects, object: &Value) -> bool {
     )
 }
 
-/// Whether an object is read: Gateways are whatever their revision, and what is Kubernetes' own.
+/// Whether an object is read: Gateways of any revision, and Kubernetes' own kinds.
 fn is_read(object: &Value, own: &OwnObjects) -> bool {
     let group = object["apiVersion"]
         .as_str()
@@ -270,19 +270,19 @@ fn is_read(object: &Value, own: &OwnObjects) -> bool {
     is_gateway || !is_defined || named.is_none_or(|named| own.has("any", Some(named)))
 }
 
-/// An object as clients of the Kubernetes API have it.
+/// An object in the form of kube's client.
 fn dynamic(object: &Value) -> Result<DynamicObject, String> {
     serde_json::from_value(object.clone()).map_err(text)
 }
 
-/// Where statuses differ: in all but messages and times.
+/// The differences of statuses, ignoring messages and times.
 fn compare(expected: &BTreeMap<String, Value>, actual: &BTreeMap<String, Value>) -> Vec<String> {
     let mut out = Vec::new();
     for key in expected
         .keys()
         .chain(actual.keys().filter(|key| !expected.contains_key(*key)))
     {
-        // An empty status and none are the same.
+        // An empty status equals an absent one.
         let status = |all: &BTreeMap<String, Value>| {
             all.get(key)
                 .cloned()
@@ -301,7 +301,7 @@ fn compare(expected: &BTreeMap<String, Value>, actual: &BTreeMap<String, Value>)
     out
 }
 
-/// A status without messages and times, its conditions ordered by type.
+/// A status without messages and times, its conditions sorted by type.
 fn plain(value: Value) -> Value {
     match value {
         Value::Array(items) => {
@@ -324,7 +324,7 @@ fn plain(value: Value) -> Value {
     }
 }
 
-/// The documents of a text.
+/// The documents in a YAML text.
 fn documents(stream: &str) -> Result<Vec<Value>, String> {
     let parse = |document: yaml::Document<'_>| {
         yaml::parse(document.text, Schema::V1_2).map_err(|error| error.reason)
@@ -333,11 +333,11 @@ fn documents(stream: &str) -> Result<Vec<Value>, String> {
     Ok(all?.into_iter().filter(Value::is_object).collect())
 }
 
-/// The objects of a world by kind, namespace and name.
+/// The objects by kind, namespace and name.
 #[derive(Default)]
 struct Objects(BTreeMap<String, Value>);
 
-/// What names an object.
+/// The key of an object.
 fn key(object: &Value) -> String {
     let text = |path: &str| {
         object
@@ -355,13 +355,13 @@ fn key(object: &Value) -> String {
 }
 
 impl Objects {
-    /// Adds an object, as the server gives it out: with a generation.
+    /// Adds an object with a generation, as the server sets it.
     fn put(&mut self, mut object: Value) {
         object["metadata"]["generation"] = json!(1);
         self.0.insert(key(&object), object);
     }
 
-    /// Applies a Service as its manager does: what others have set stays.
+    /// Applies a Service by server-side apply: fields of other managers stay.
     fn apply(&mut self, service: Value) {
         let Some(known) = self.0.get_mut(&key(&service)) else {
             return self.put(service);
@@ -400,8 +400,8 @@ impl Objects {
         }
     }
 
-    /// Adds the Services that are made for Gateways, where the case does not say: their addresses
-    /// are to come.
+    /// Adds the Services for Gateways, if the case does not contain them; they have no addresses
+    /// yet.
     fn deploy(&mut self, case: &Case) -> Result<(), String> {
         let objects: Vec<Value> = self.0.values().cloned().collect();
         for mut service in created::made(case, &objects)?
@@ -417,8 +417,8 @@ impl Objects {
         Ok(())
     }
 
-    /// Adds the Services of InferencePools, by the statuses that these have; gives whether there
-    /// are new ones.
+    /// Adds the Services of InferencePools, as their statuses demand; returns whether there are new
+    /// ones.
     fn serve_pools(
         &mut self,
         statuses: &BTreeMap<String, Value>,
@@ -440,7 +440,7 @@ impl Objects {
         Ok(are_new)
     }
 
-    /// What is of the revision.
+    /// The objects of the revision.
     fn own(&self) -> Result<OwnObjects, String> {
         let objects: Result<Vec<_>, String> = self.0.values().map(dynamic).collect();
         Ok(OwnObjects::of(REVISION, "istio-system", objects?))
@@ -459,8 +459,7 @@ impl Objects {
         Ok(changes)
     }
 
-    /// The statuses that the server gives objects that nobody has written to, and those that the
-    /// case gives them.
+    /// The initial statuses: the server's defaults, overlaid by those in the case.
     fn statuses(&self) -> BTreeMap<String, Value> {
         let mut statuses = BTreeMap::new();
 

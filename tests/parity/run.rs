@@ -1,4 +1,4 @@
-//! Runs one case through the real server over real ADS streams and gives what each proxy got.
+//! Runs one case with the real server over real ADS streams, and returns each proxy's resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ use super::ztunnel;
 /// Resources by type name (`clusters`, `endpoints`, …).
 pub(crate) type Answers = BTreeMap<String, Vec<Value>>;
 
-/// What each proxy of a case gets, or why the case cannot run.
+/// The resources of each proxy of a case, or the reason why the case cannot run.
 pub(crate) async fn run(case: &Case, codec: &Codec) -> Result<BTreeMap<String, Answers>, String> {
     let (settings, changes) = input::read(case)?;
     let (push, _) = worker::start(
@@ -39,7 +39,7 @@ pub(crate) async fn run(case: &Case, codec: &Codec) -> Result<BTreeMap<String, A
     answers(&push, case, codec).await
 }
 
-/// What each proxy of a case gets of a world that is there.
+/// The resources of each proxy of a case, from a running push thread.
 pub(crate) async fn answers(
     push: &PushHandle,
     case: &Case,
@@ -64,7 +64,7 @@ pub(crate) async fn answers(
         };
 
         let got = match got {
-            // A kind of proxy that is not served yet is refused, and gets nothing.
+            // A kind of proxy that is not supported is rejected, and gets no resources.
             Err(error) if error.contains("are not supported by this control plane") => {
                 Answers::new()
             }
@@ -84,7 +84,7 @@ pub(crate) async fn answers(
     Ok(answers)
 }
 
-/// Fails when a translator panicked.
+/// Fails if a translator has panicked.
 pub(crate) async fn no_faults(push: &PushHandle) -> Result<(), String> {
     let faults = push
         .inspect(|inspect| inspect.engine.faults())
@@ -95,8 +95,8 @@ pub(crate) async fn no_faults(push: &PushHandle) -> Result<(), String> {
     })
 }
 
-/// Asks as the cases were recorded: clusters, their endpoints, listeners, their routes, then what
-/// is named anywhere.
+/// Subscribes as the cases were recorded: clusters, their endpoints, listeners, their routes, then
+/// everything that a resource names.
 async fn ask_all(server: SocketAddr, proxy: &CaseProxy, codec: &Codec) -> Result<Answers, String> {
     if proxy.is_grpc() {
         return grpc::ask_all(server, proxy, codec).await;
@@ -181,7 +181,7 @@ pub(crate) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// The name under which a cluster asks for endpoints, if it does.
+/// The EDS service name of a cluster, if it uses EDS.
 pub(crate) fn eds_name(cluster: &Value) -> Option<String> {
     if cluster.get("type")?.as_str()? != "EDS" {
         return None;
@@ -194,7 +194,7 @@ pub(crate) fn eds_name(cluster: &Value) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Gathers the names of secrets that come over ADS.
+/// Collects the names of secrets that use ADS.
 fn collect_secrets(value: &Value, into: &mut BTreeSet<String>) {
     if let Value::Object(map) = value {
         if value.pointer("/sdsConfig/ads").is_some() {
@@ -206,7 +206,7 @@ fn collect_secrets(value: &Value, into: &mut BTreeSet<String>) {
     }
 }
 
-/// Gathers the names of filters whose configurations are asked for.
+/// Collects the names of filters whose configuration comes by ECDS.
 fn collect_extensions(value: &Value, into: &mut BTreeSet<String>) {
     if let Value::Object(map) = value {
         if map.contains_key("configDiscovery") {
@@ -221,7 +221,7 @@ fn collect_extensions(value: &Value, into: &mut BTreeSet<String>) {
     }
 }
 
-/// Gathers the texts that stand under `field` anywhere in a value.
+/// Collects the strings of a field, anywhere in a value.
 pub(crate) fn collect(value: &Value, field: &str, into: &mut BTreeSet<String>) {
     if let Value::Object(map) = value {
         into.extend(map.get(field).and_then(Value::as_str).map(str::to_owned));

@@ -1,5 +1,5 @@
-//! A ztunnel of a case: asks for the types that the case names, one request each, and lists what it
-//! was told by name.
+//! A ztunnel of a case: subscribes to the types of the case, one request each, and lists the
+//! received resources by name.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,10 +18,10 @@ use super::ads;
 use super::case::CaseProxy;
 use super::run::{Answers, text};
 
-/// How long an answer may take.
+/// Timeout of a response.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a ztunnel of a case is sent, by type.
+/// The resources of a case's ztunnel, by type.
 pub(crate) async fn ask_all(
     server: SocketAddr,
     proxy: &CaseProxy,
@@ -89,7 +89,7 @@ async fn answer(
     }
 }
 
-/// What a response holds, as the cases write it down.
+/// The resources in a response, in the form of the cases.
 fn items(response: DeltaDiscoveryResponse, codec: &Codec) -> Result<Vec<Value>, String> {
     let mut items: BTreeMap<String, Value> = BTreeMap::new();
     for name in response.removed_resources {

@@ -1,5 +1,5 @@
-//! Disks that are small, full or not to be written: the record stays within its bounds, and proxies
-//! are served.
+//! Small, full or read-only disks: the record stays within its size limit, and proxies are still
+//! served.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use navarch_testkit::wait::until;
 use crate::proxy::Reaction;
 use crate::{bookshop, edit, replayed, says, segments, sidecars, start, text};
 
-/// How many bytes a record takes.
+/// The size of a record in bytes.
 fn size(record: &Path) -> u64 {
     segments(record)
         .iter()
@@ -56,7 +56,7 @@ async fn the_recording_stays_within_its_size_and_remains_replayable() {
         replay["steps"][0]
     );
 
-    // Another run goes on in the same ring.
+    // The next process continues the same ring of files.
     let navarch = start(folder.path(), record.path(), &["--record-max-size=1Mi"]).await;
     assert!(navarch.stop().await.unwrap());
     let (replay, code) = replayed(record.path());
@@ -98,7 +98,7 @@ async fn where_nothing_can_be_written_proxies_are_served() {
     assert!(navarch.stop().await.unwrap());
 }
 
-/// A small disk. It goes when dropped.
+/// A small file system. It is unmounted when dropped.
 struct Disk(tempfile::TempDir);
 
 impl Disk {
@@ -123,7 +123,7 @@ impl Drop for Disk {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_ends_the_record_and_not_the_service() {
     let Some(disk) = Disk::mount() else {
-        return skip("a small disk takes root");
+        return skip("mounting a small file system needs root");
     };
 
     let folder = bookshop();
@@ -154,6 +154,6 @@ async fn a_full_disk_ends_the_record_and_not_the_service() {
     );
 
     assert!(output.contains("No space left on device"), "{output}");
-    assert!(!text(&record).is_empty(), "what was written stays");
+    assert!(!text(&record).is_empty(), "the recorded part stays");
     assert!(navarch.stop().await.unwrap());
 }

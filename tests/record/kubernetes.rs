@@ -1,4 +1,4 @@
-//! A mesh from an API server: recorded while it is edited, played again without one.
+//! A mesh from an API server: recorded during edits, replayed without an API server.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! A mesh from a directory: recorded, edited, played again; and records that are not as they were.
+//! A mesh from a directory: recorded, edited, replayed; and corrupt records.
 
 use std::path::Path;
 
@@ -9,8 +9,8 @@ use tempfile::TempDir;
 use crate::proxy::Reaction;
 use crate::{bookshop, command_output, edit, replayed, says, segments, sidecars, start, text};
 
-/// A Secret with a certificate, its key and a password, as kubectl leaves one, and a Gateway that
-/// shows the certificate. Gives what must not be seen.
+/// Adds a Secret with a certificate, its key and a password, as kubectl stores it, and a Gateway
+/// with the certificate. Returns the values that must not be recorded.
 fn add_secret(folder: &Path) -> Vec<String> {
     let pair = rcgen::generate_simple_self_signed(vec!["shop.example".to_owned()]).unwrap();
     let chain = pair.cert.pem();
@@ -50,7 +50,7 @@ fn add_secret(folder: &Path) -> Vec<String> {
     lines.chain(others).collect()
 }
 
-/// A record of a mesh that was edited, with what must not be seen in it.
+/// A record of a mesh with edits, and the values that it must not contain.
 async fn recorded() -> (TempDir, Vec<String>) {
     let folder = bookshop();
     let record = tempfile::tempdir().unwrap();
@@ -93,7 +93,10 @@ async fn a_mesh_of_a_directory_is_played_as_it_was() {
         assert!(!written.contains(hidden.as_str()), "{hidden}");
     }
 
-    assert!(written.contains("shop-tls"), "the Secret itself is there");
+    assert!(
+        written.contains("shop-tls"),
+        "the Secret itself is recorded"
+    );
     let (all, code) = replayed(record.path());
     assert_eq!((code, &all["same"]), (0, &true.into()), "{all:#}");
     assert!(all["pushes"].as_u64().unwrap() > 15, "{}", all["pushes"]);
@@ -115,7 +118,7 @@ async fn a_mesh_of_a_directory_is_played_as_it_was() {
         assert!(words.contains(wanted), "{wanted} in {words}");
     }
 
-    // Only what was done until then.
+    // Replay only until a step.
     let at = all["steps"][3]["at"].as_str().unwrap();
     let (some, code) = command_output(&["replay", record.path().to_str().unwrap(), "--until", at]);
     assert!(
@@ -123,7 +126,7 @@ async fn a_mesh_of_a_directory_is_played_as_it_was() {
         "{some}"
     );
 
-    // The bundle holds the record as it is.
+    // The bundle contains the record unchanged.
     let bundle = record.path().join("bundle.tar.gz");
     let arguments = [
         "support-bundle",
@@ -163,7 +166,7 @@ async fn a_corrupt_recording_is_reported_with_its_position() {
     let whole = std::fs::read_to_string(&file).unwrap();
     let replay = || command_output(&["replay", record.path().to_str().unwrap()]);
 
-    // Another weight than was in force.
+    // Another weight than the recorded push has.
     let edited = whole.replacen("\"weight\":60", "\"weight\":61", 1);
     assert_ne!(edited, whole);
     std::fs::write(&file, edited).unwrap();
@@ -179,7 +182,7 @@ async fn a_corrupt_recording_is_reported_with_its_position() {
         "{differs}"
     );
 
-    // The process was killed while it wrote.
+    // The process was killed during a write.
     std::fs::write(&file, &whole[..whole.len() - 20]).unwrap();
     let (words, code) = replay();
     assert!(
@@ -187,7 +190,7 @@ async fn a_corrupt_recording_is_reported_with_its_position() {
         "{code} {words}"
     );
 
-    // A line in the middle is nonsense: what comes after in the file is not believed.
+    // A line in the middle is corrupt: the rest of the file is ignored.
     let middle = whole.match_indices("{\"push\":").last().unwrap().0;
     std::fs::write(
         &file,

@@ -1,5 +1,5 @@
-//! The agent's client of the CA: certificates got by token, renewed in time, by certificate where
-//! the token is gone.
+//! The agent's CA client: it gets a certificate with a token, renews it in time, and renews it with
+//! the certificate itself if the token is missing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::server::Server;
 
-/// How long anything may take.
+/// Timeout of each step.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The next value of a secret.
 async fn next(watch: &mut SecretWatch) -> Result<Arc<Secret>> {
     tokio::time::timeout(TIMEOUT, watch.changed())
         .await
-        .context("no secret came")??;
+        .context("no secret arrived")??;
     watch.borrow_and_update().clone().context("a value")
 }
 
@@ -89,7 +89,7 @@ async fn the_agent_renews_its_certificate_by_token_and_by_certificate() -> Resul
     let mut roots = secrets.watch("ROOTCA")?;
     let running = tokio::spawn(task.run());
 
-    // Without a token nobody gets anything, and nothing is given up.
+    // Without a token there is no certificate, and the agent keeps trying.
     let mut registry = Registry::default();
     let retries = "istio_agent_num_outgoing_retries{request_type=\"csr\"}";
     metrics.register(&mut registry);
@@ -99,15 +99,15 @@ async fn the_agent_renews_its_certificate_by_token_and_by_certificate() -> Resul
         wanted(counted, |counted| counted.contains(retries))
     })
     .await;
-    ensure!(!certificate.has_changed()?, "nothing is given");
+    ensure!(!certificate.has_changed()?, "a certificate was issued");
     std::fs::write(path("token"), server.issuer.token(json!({})))?;
     let first = chain(&*next(&mut certificate).await?)?;
     ensure!(
         next(&mut roots).await?.as_ref() == &Secret::Roots(server.root().into()),
-        "the root of the CA"
+        "the root is the CA's"
     );
 
-    // The token is gone, as on a machine that has rebooted: the certificate in the files does.
+    // The token is missing, as on a rebooted machine: the agent uses the certificate files.
     let written = async || {
         std::fs::read_to_string(path("out/cert-chain.pem")).is_ok_and(|written| written == first)
     };

@@ -1,4 +1,4 @@
-//! A real API server is asked about tokens and rights.
+//! A real API server reviews tokens and rights.
 //!
 //! Needs the programs of `scripts/kube`.
 
@@ -23,7 +23,7 @@ use tonic::codegen::http::HeaderMap;
 
 use crate::bare_mesh::Mesh;
 
-/// Makes an object.
+/// Creates an object.
 async fn create(cluster: &Cluster, path: &str, body: Value) -> Result<Value> {
     cluster
         .call("POST", path, "application/json", &body)
@@ -46,7 +46,7 @@ async fn token(cluster: &Cluster, audience: &str) -> Result<String> {
         .to_owned())
 }
 
-/// Who a token makes its bearer.
+/// The identity of a token's bearer.
 async fn admit(authenticator: &Authenticator, token: &str) -> Result<String, String> {
     let headers = HeaderMap::from_iter([(
         tonic::codegen::http::header::AUTHORIZATION,
@@ -110,7 +110,7 @@ async fn the_api_server_reviews_tokens_and_secret_access_and_stores_the_root() -
     let access = ApiServer::new(client.clone());
     let account = NamespacedName::new("shop", "web");
     let may = access.may_list_secrets(&account).await;
-    ensure!(may == Ok(false), "nobody has granted it: {may:?}");
+    ensure!(may == Ok(false), "the right is not granted: {may:?}");
     let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/shop";
     let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}]);
     create(
@@ -130,14 +130,14 @@ async fn the_api_server_reviews_tokens_and_secret_access_and_stores_the_root() -
     while access.may_list_secrets(&account).await != Ok(true) {
         ensure!(
             tokio::time::Instant::now() < end,
-            "granted, but not allowed"
+            "the right is granted, but denied"
         );
     }
 
     one_root_for_two_replicas(client).await
 }
 
-/// Two replicas that start at once come to share one root, and one of them replaces it for both.
+/// Two replicas that start at once share one root, and one of them rotates it for both.
 async fn one_root_for_two_replicas(client: kube::Client) -> Result<()> {
     let secrets = kube::Api::namespaced(client, "istio-system");
     let folder = tempfile::tempdir()?;
@@ -173,7 +173,7 @@ async fn one_root_for_two_replicas(client: kube::Client) -> Result<()> {
     let (other, theirs, _) = other?;
     ensure!(
         ours.get().roots() == theirs.get().roots(),
-        "one of them won"
+        "one root is stored"
     );
     let old = ours.get().roots().pem().to_owned();
 
@@ -186,8 +186,8 @@ async fn one_root_for_two_replicas(client: kube::Client) -> Result<()> {
     tasks.spawn(one.run(Arc::new(|_| Vec::new())));
     tasks.spawn(other.run(Arc::new(move |_| there.lock().unwrap().clone())));
 
-    // The first report of one of two that start at once may be lost to the other's: then the next
-    // check writes it.
+    // When two replicas start at once, one's first report may overwrite the other's; the next check
+    // writes it again.
     let has_reported = async || {
         let secret = secrets.get(root_store::SELF_SIGNED).await;
         secret.is_ok_and(|secret| {
@@ -210,7 +210,7 @@ async fn one_root_for_two_replicas(client: kube::Client) -> Result<()> {
     {
         ensure!(
             tokio::time::Instant::now() < end,
-            "the other's proxies count: {:?}",
+            "the other replica's proxies count: {:?}",
             commands.status()
         );
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -218,13 +218,13 @@ async fn one_root_for_two_replicas(client: kube::Client) -> Result<()> {
 
     ensure!(
         theirs.get().root_certificates().len() == 2,
-        "the other trusts both"
+        "the other replica trusts both roots"
     );
 
-    // With no overlap at all, it is the other's word alone that is waited for.
+    // Without an overlap, only the report of the other replica is awaited.
     ensure!(
         ours.get().roots().pem().starts_with(&old),
-        "the old one signs while one is missing"
+        "the old root signs while a report is missing"
     );
     absent.lock().unwrap().clear();
     let end = tokio::time::Instant::now() + Duration::from_secs(60);
@@ -232,7 +232,7 @@ async fn one_root_for_two_replicas(client: kube::Client) -> Result<()> {
     while commands.status().phase != Phase::Retiring {
         ensure!(
             tokio::time::Instant::now() < end,
-            "the other's word frees the way: {:?}",
+            "the other replica's report completes the step: {:?}",
             commands.status()
         );
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -241,12 +241,15 @@ async fn one_root_for_two_replicas(client: kube::Client) -> Result<()> {
     let new = ours.get().roots().pem().to_owned();
     ensure!(
         new != old && ours.get().root_certificates().len() == 2,
-        "both are trusted"
+        "both roots are trusted"
     );
     let end = tokio::time::Instant::now() + Duration::from_secs(20);
 
     while theirs.get().roots().pem() != new {
-        ensure!(tokio::time::Instant::now() < end, "the other follows");
+        ensure!(
+            tokio::time::Instant::now() < end,
+            "the other replica follows"
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 

@@ -16,13 +16,13 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
-/// How a client shows who it is.
+/// The credentials of a client.
 #[derive(Clone)]
 pub(crate) enum Proof {
-    /// Not at all.
+    /// None.
     Nothing,
     Token(String),
-    /// By a certificate: chain and key in PEM.
+    /// A certificate: chain and key in PEM.
     Certificate(String, String),
 }
 
@@ -54,7 +54,7 @@ impl tonic::codegen::Service<Uri> for Connector {
     }
 }
 
-/// The TLS of a client that trusts these roots.
+/// The TLS configuration of a client that trusts these roots.
 fn tls(roots: &str, proof: &Proof) -> ClientConfig {
     tls_of(rustls::DEFAULT_VERSIONS, roots, proof)
 }
@@ -91,7 +91,8 @@ pub(crate) fn tls_of(
     }
 }
 
-/// A connection to a server that these roots vouch for, for who speaks HTTP himself.
+/// A TLS connection to a server whose certificate these roots verify, for callers with their own
+/// HTTP client.
 pub(crate) async fn connection(
     server: SocketAddr,
     roots: &str,
@@ -100,7 +101,7 @@ pub(crate) async fn connection(
     connection_over(TcpStream::connect(server).await?, roots, protocols).await
 }
 
-/// The same over a connection that is there.
+/// The same over an existing connection.
 pub(crate) async fn connection_over(
     stream: TcpStream,
     roots: &str,
@@ -114,7 +115,7 @@ pub(crate) async fn connection_over(
         .await
 }
 
-/// A channel to a server that these roots vouch for.
+/// A channel to a server whose certificate these roots verify.
 pub(crate) fn channel(server: SocketAddr, roots: &str, proof: &Proof) -> Channel {
     let mut config = tls(roots, proof);
     config.alpn_protocols = vec![b"h2".to_vec()];
@@ -125,7 +126,7 @@ pub(crate) fn channel(server: SocketAddr, roots: &str, proof: &Proof) -> Channel
     Endpoint::from_static("http://istiod.istio-system.svc").connect_with_connector_lazy(connector)
 }
 
-/// A request with the token, if that is the proof.
+/// A request with the token, if the credentials are one.
 pub(crate) fn signed<T>(message: T, proof: &Proof) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     if let Proof::Token(token) = proof {

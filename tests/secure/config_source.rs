@@ -1,4 +1,4 @@
-//! One Navarch takes its configuration from another, over xDS.
+//! One Navarch reads its configuration from another, over xDS.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -18,7 +18,7 @@ const NAVARCH: &str = env!("CARGO_BIN_EXE_navarch");
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const SERVICE_ENTRIES: &str = "networking.istio.io/v1/ServiceEntry";
 
-/// A service outside of the mesh, and an endpoint of it.
+/// A ServiceEntry with one endpoint.
 pub(crate) fn service(name: &str, port: u16) -> String {
     format!(
         "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: {name}, namespace: shop}}\n\
@@ -27,7 +27,7 @@ pub(crate) fn service(name: &str, port: u16) -> String {
     )
 }
 
-/// The hosts of all ServiceEntries that a control plane has, with their ports.
+/// The hosts and ports of all ServiceEntries of a control plane.
 pub(crate) async fn hosts(http: SocketAddr) -> Result<Vec<String>> {
     let page = navarch_testkit::client::get(http, "localhost", "/debug/configz", &[])
         .await?
@@ -48,7 +48,7 @@ pub(crate) async fn hosts(http: SocketAddr) -> Result<Vec<String>> {
     Ok(hosts)
 }
 
-/// Waits until a control plane has these.
+/// Waits until a control plane has these ServiceEntries.
 async fn has(navarch: &Navarch, expected: &[&str]) {
     let http = navarch.http;
     until(&format!("{expected:?}"), || async move {
@@ -57,7 +57,7 @@ async fn has(navarch: &Navarch, expected: &[&str]) {
     .await;
 }
 
-/// The mesh config of a control plane that reads another.
+/// The mesh config of a control plane that reads from another.
 fn mesh_config(folder: &Path, source: &str, tls: &Value) -> Result<String> {
     let file = folder.join("mesh-config.yaml");
     let config = json!({ "configSources": [{ "address": source, "tlsSettings": tls }] });
@@ -65,8 +65,8 @@ fn mesh_config(folder: &Path, source: &str, tls: &Value) -> Result<String> {
     Ok(format!("--mesh-config={}", file.display()))
 }
 
-/// A control plane of another version asks for kinds that there are not here, and goes on with
-/// those that there are.
+/// A control plane of another version subscribes to kinds that are not supported here, and
+/// continues with the others.
 async fn unserved_kinds_are_empty(source: &Server, operator: &Proof) -> Result<()> {
     let mut other_version = node("istio-system", "istiod");
     let api = prost_types::Value {
@@ -153,9 +153,9 @@ async fn a_control_plane_of_the_root_namespace_reads_configuration_by_its_certif
         "{metrics}"
     );
 
-    ensure!(reader.stop().await?, "it ends by itself");
+    ensure!(reader.stop().await?, "it exits by itself");
 
-    // Nobody else reads it.
+    // Other clients are rejected.
     let ask = |proof: Proof, namespace: &'static str| {
         let source = &source;
         async move {
@@ -183,7 +183,7 @@ async fn a_control_plane_of_the_root_namespace_reads_configuration_by_its_certif
         .await;
     ensure!(plain.err().map(|status| status.code()) == Some(Code::Unauthenticated));
 
-    // A server that others vouch for is none, and it is said why.
+    // A server whose certificate has another issuer is rejected with a reason.
     let other = Server::start().await?;
     let mut wrong = tls.clone();
     wrong["caCertificates"] = json!(other.root());
@@ -256,16 +256,16 @@ async fn configuration_of_a_source_stays_in_use_while_it_is_unavailable() -> Res
     .await;
     ensure!(
         hosts(reader.http).await? == ["a.example.com:80", "b.example.com:81"],
-        "what was told stays"
+        "the last configuration stays"
     );
-    ensure!(reader.is_ready().await, "and keeps it ready");
+    ensure!(reader.is_ready().await, "and it is still ready");
     drop(source);
 
     std::fs::write(
         mesh.join("mesh.yaml"),
         [service("b", 81), service("c", 80)].concat(),
     )?;
-    let source = start().await.context("the source is back")?;
+    let source = start().await.context("the source restarts")?;
     has(&reader, &["b.example.com:81", "c.example.com:80"]).await;
     ensure!(source.stop().await? && reader.stop().await?);
 

@@ -1,8 +1,8 @@
-//! Istio's dashboards of the control plane, and what of its performance dashboard asks istiod:
-//! every panel has data.
+//! Istio's dashboards of the control plane, and the panels of its performance dashboard with
+//! istiod's metrics: every panel has data.
 //!
-//! What kubelets tell of containers (`container_*`) is theirs. Of the names of Go's runtime
-//! (`go_*`) one has no counterpart: see docs/operations.md.
+//! Kubelets provide the metrics of containers (`container_*`). One metric of Go's runtime (`go_*`)
+//! has no counterpart: see docs/operations.md.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::pod::Pod;
 use crate::server::Server;
 use crate::tools::{Connected, MESH};
 
-/// A query of a name alone.
+/// A query of a metric without labels.
 const fn plain(selector: &'static str) -> Query {
     Query { selector, by: &[] }
 }
@@ -31,7 +31,7 @@ const fn panel(title: &'static str, queries: &'static [Query]) -> Panel {
     Panel { title, queries }
 }
 
-/// The dashboards' panels, with the queries that kubelets do not answer.
+/// The dashboards' panels, with their queries except for kubelets' metrics.
 const PANELS: [Panel; 19] = [
     panel(
         "Pilot Versions",
@@ -118,7 +118,7 @@ const PANELS: [Panel; 19] = [
     ),
     panel("Goroutines", &[plain("go_goroutines")]),
     panel("Performance: istiod's Disk", &[plain("process_open_fds")]),
-    // Istio's documentation and alerts of the community ask for these.
+    // Istio's documentation and alerts of the community use these.
     panel(
         "Convergence",
         &[
@@ -135,7 +135,7 @@ const PANELS: [Panel; 19] = [
     ),
 ];
 
-/// Asks a webhook about an object that is created; the answer's body.
+/// Posts a created object to a webhook, and returns the response's body.
 async fn review(server: &Server, path: &str, object: &Value) -> Result<String> {
     let request = json!({
         "uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "operation": "CREATE", "namespace": "shop", "object": object,
@@ -156,7 +156,7 @@ async fn review(server: &Server, path: &str, object: &Value) -> Result<String> {
     Ok(answer)
 }
 
-/// A pod that wants a sidecar; with a second annotation that is no good it cannot get one.
+/// A pod for injection; an invalid second annotation makes injection fail.
 fn pod(annotation: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -166,7 +166,7 @@ fn pod(annotation: &str) -> Value {
     })
 }
 
-/// A ServiceEntry with a port of this name.
+/// A ServiceEntry with a port of this protocol.
 fn entry(protocol: &str) -> Value {
     json!({
         "apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry", "metadata": {"name": "bank", "namespace": "shop"},
@@ -187,7 +187,7 @@ async fn every_panel_about_the_control_plane_has_data() -> Result<()> {
     proxy.wait_ready().await?;
 
     let mut other = Connected::new(&server, "web-1").await?;
-    other.refuse().await?;
+    other.reject_routes().await?;
     ensure!(
         review(&server, "/validate", &entry("HTTP"))
             .await?

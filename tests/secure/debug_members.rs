@@ -1,4 +1,4 @@
-//! What debug pages tell of a mesh with something on every page, by istiod's members.
+//! The JSON of debug pages has istiod's members, for a mesh with content on every page.
 
 use anyhow::{Context, Result, ensure};
 use navarch_testkit::client as web;
@@ -9,7 +9,7 @@ use crate::server::Server;
 use crate::tools::Connected;
 
 /// A Service with rules, a ServiceEntry, Telemetries at each level, and objects from which others
-/// are made.
+/// are generated.
 const MESH: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n\
     apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\n\
     spec: {clusterIP: 10.96.0.7, type: NodePort, selector: {app: web}, ports: [{name: http, port: 80}]}\n---\n\
@@ -90,7 +90,7 @@ async fn debug_pages_tell_of_services_and_rules_by_istiods_members() -> Result<(
         "{rules}"
     );
 
-    // Both rules have a subset of one name.
+    // Both DestinationRules have a subset of the same name.
     let counted = async || {
         let status = page(&server, "push_status").await.unwrap();
         status["pilot_destrule_subsets"] == json!({ "web.shop.svc.cluster.local": {} })
@@ -150,7 +150,7 @@ async fn debug_pages_show_all_configuration_and_leave_zeros_out() -> Result<()> 
         "{entry}"
     );
 
-    // A number and a switch that were set are there though they are zero.
+    // Explicit zeros and `false` are present.
     let shown = page(&server, "telemetryz?proxyID=web-1").await?;
     let name = |namespace: &str, name: &str| json!({ "Namespace": namespace, "Name": name });
     let none = name("", "");
@@ -189,7 +189,10 @@ async fn debug_pages_show_all_configuration_and_leave_zeros_out() -> Result<()> 
         gateways[0]["ServiceAccount"] == name("shop", "far-istio-remote"),
         "{gateways}"
     );
-    ensure!(page(&server, "mcsz").await?.is_null(), "nothing is shared");
+    ensure!(
+        page(&server, "mcsz").await?.is_null(),
+        "no service is exported"
+    );
 
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Clients that misuse HTTP lose their connection soon, on every port, and the server goes on.
+//! On every port, clients that misuse HTTP are disconnected soon, and the server keeps serving
+//! others.
 
 use std::time::Duration;
 
@@ -10,14 +11,13 @@ use tokio::net::TcpStream;
 use crate::client::{self, Proof};
 use crate::server::Server;
 
-/// What every HTTP/2 client says first, and its empty settings.
+/// The HTTP/2 preface, and empty settings.
 const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-/// `POST /` over http, in HPACK's own table.
+/// `POST /` with http, as indices of HPACK's static table.
 const REQUEST: [u8; 3] = [0x83, 0x84, 0x86];
-/// How long a server may wait for a slow client, whom it asks for a sign of life after 30 s, and
-/// some.
+/// How long a server may keep a slow client: it sends a PING after 30 s; this is longer.
 const TIMEOUT: Duration = Duration::from_secs(75);
-/// Frames that are sent at most.
+/// Maximum number of frames to send.
 const MAX_FRAMES: u32 = 200_000;
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -28,7 +28,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Sends frames until the server ends the connection; gives how many it took.
+/// Sends frames until the server closes the connection, and returns their number.
 async fn flood(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     frames: impl Fn(u32) -> Vec<u8>,
@@ -44,7 +44,7 @@ async fn flood(
         };
         let ended = match tokio::time::timeout(Duration::from_secs(5), sent).await {
             Ok(Err(_)) => true,
-            Err(_) => anyhow::bail!("the server neither reads nor ends the connection"),
+            Err(_) => anyhow::bail!("the server neither reads nor closes the connection"),
             Ok(Ok(())) => loop {
                 match tokio::time::timeout(Duration::from_millis(1), stream.read(&mut answer)).await
                 {
@@ -60,10 +60,10 @@ async fn flood(
         }
     }
 
-    anyhow::bail!("{MAX_FRAMES} frames were taken")
+    anyhow::bail!("{MAX_FRAMES} frames were accepted")
 }
 
-/// Streams that are opened and reset at once.
+/// A stream that is opened and reset at once.
 fn reset(number: u32) -> Vec<u8> {
     let stream = number * 2 + 1;
     [
@@ -126,7 +126,7 @@ async fn cve_2023_44487_and_cve_2023_45288_floods_end_their_connection_and_nothi
         );
     }
 
-    // The other ports speak no HTTP/2.
+    // The other ports do not support HTTP/2.
     for port in server.web() {
         ensure!(flood(TcpStream::connect(port).await?, reset).await? <= 20_000);
     }
@@ -134,7 +134,7 @@ async fn cve_2023_44487_and_cve_2023_45288_floods_end_their_connection_and_nothi
     served(&server).await
 }
 
-/// Others are served as before.
+/// Other clients are served as before.
 async fn served(server: &Server) -> Result<()> {
     let proof = Proof::Token(server.issuer.token(json!({})));
     let secrets = server
@@ -152,12 +152,12 @@ async fn served(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// A stream of bytes, in clear or not.
+/// A byte stream, plain or TLS.
 trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
 
-/// Connections to all ports, with what each is.
+/// Connections to all ports, with their names.
 async fn all_ports(server: &Server) -> Result<Vec<(String, Box<dyn Wire>)>> {
     let root = server.root();
     let mut all: Vec<(String, Box<dyn Wire>)> = Vec::new();
@@ -200,7 +200,7 @@ async fn huge_headers_are_refused_on_every_port() -> Result<()> {
         }
         let mut answer = Vec::new();
         let ended = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut answer)).await;
-        ensure!(ended.is_ok(), "{name}: the connection goes on");
+        ensure!(ended.is_ok(), "{name}: the connection stays open");
         let answer = String::from_utf8_lossy(&answer);
         ensure!(!answer.contains(" 200 "), "{name}: {answer}");
     }
@@ -216,7 +216,7 @@ async fn slow_clients_are_disconnected_on_every_port() -> Result<()> {
     {
         for (name, mut stream) in all_ports(&server).await? {
             slow.spawn(async move {
-                // A byte now and then, or none at all.
+                // A client that sends a byte now and then, or none.
                 let wait = async {
                     for word in words {
                         if stream.write_all(&[*word]).await.is_err() || stream.flush().await.is_err() {
@@ -231,7 +231,7 @@ async fn slow_clients_are_disconnected_on_every_port() -> Result<()> {
                     drop(stream.read_to_end(&mut Vec::new()).await);
                 };
 
-                tokio::time::timeout(TIMEOUT, wait).await.with_context(|| format!("{name} waits for ever ({words:?})"))
+                tokio::time::timeout(TIMEOUT, wait).await.with_context(|| format!("{name} keeps the connection open ({words:?})"))
             });
         }
     }

@@ -1,5 +1,5 @@
-//! A client and servers of grpc-go that speak xDS themselves, each by way of an agent: requests
-//! flow, VirtualServices are obeyed, mutual TLS and AuthorizationPolicies hold.
+//! A client and servers of grpc-go with xDS, each with an agent: requests succeed, and
+//! VirtualServices, mutual TLS and AuthorizationPolicies take effect.
 //!
 //! The programs are published by grpc-go; `scripts/grpc` builds them.
 
@@ -18,9 +18,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::server::Server;
 
-/// How long anything may take, on a busy machine.
+/// Timeout of each step on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How often a split is tried.
+/// Requests per measured split.
 const TRIES: usize = 40;
 
 /// The addresses of the pods.
@@ -28,7 +28,7 @@ const CLIENT: &str = "127.0.40.1";
 const V1: &str = "127.0.40.2";
 const V2: &str = "127.0.40.3";
 
-/// Where the programs are; `None` where nobody has built them.
+/// The directory of the programs; `None` if they are not built.
 fn programs() -> Option<PathBuf> {
     let folder = envoy::program().parent()?.parent()?.join("grpc");
     ["client", "server"]
@@ -37,7 +37,7 @@ fn programs() -> Option<PathBuf> {
         .then_some(folder)
 }
 
-/// A service of two pods with a version each, and what is written about it.
+/// A service of two pods, one per version, and further objects.
 fn mesh(ports: [u16; 2], about: &str) -> String {
     let pod = |name: &str, app: &str, version: &str, ip: &str, port: u16| {
         format!(
@@ -74,7 +74,7 @@ fn mesh(ports: [u16; 2], about: &str) -> String {
     .concat()
 }
 
-/// The versions as subsets, with mutual TLS or without.
+/// The versions as subsets, with or without mutual TLS.
 fn subsets(mtls: bool) -> String {
     let policy = if mtls {
         "trafficPolicy: {tls: {mode: ISTIO_MUTUAL}}, "
@@ -87,7 +87,7 @@ fn subsets(mtls: bool) -> String {
     )
 }
 
-/// So much of all requests for the first version, and the rest for the second.
+/// A VirtualService with this weight for the first version, and the rest for the second.
 fn split(first: u32) -> String {
     format!(
         "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: echo, namespace: shop}}\n\
@@ -98,14 +98,14 @@ fn split(first: u32) -> String {
     )
 }
 
-/// A policy of the namespace's security.
+/// A security policy of the namespace.
 fn security(kind: &str, spec: &str) -> String {
     format!(
         "apiVersion: security.istio.io/v1\nkind: {kind}\nmetadata: {{name: echo, namespace: shop}}\nspec: {spec}\n---\n"
     )
 }
 
-/// An agent without an Envoy, as one that is injected for gRPC.
+/// An agent without an Envoy, as the gRPC templates inject it.
 struct Agent {
     process: Child,
     folder: TempDir,
@@ -118,7 +118,7 @@ impl Agent {
         let path = |name: &str| folder.path().join(name).display().to_string();
         let write = |name: &str, text: &str| -> Result<()> {
             let path = folder.path().join(name);
-            std::fs::create_dir_all(path.parent().context("a file stands in a folder")?)?;
+            std::fs::create_dir_all(path.parent().context("a file has a parent directory")?)?;
             Ok(std::fs::write(path, text)?)
         };
         let subject = format!("system:serviceaccount:shop:{account}");
@@ -197,13 +197,13 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // Fails only where it has ended already.
+        // Fails only if it has exited already.
         drop(self.process.kill());
         drop(self.process.wait());
     }
 }
 
-/// A server of grpc-go beside its agent.
+/// A server of grpc-go with its agent.
 struct Echo {
     process: Process,
     agent: Agent,
@@ -224,13 +224,13 @@ impl Echo {
         Ok(Self { process, agent })
     }
 
-    /// How many requests have come.
+    /// The number of received requests.
     fn requests(&self) -> usize {
         self.process.output().matches("Received: ").count()
     }
 }
 
-/// What the client says of one request. `secure` has it speak TLS where it is told to.
+/// The client's output for one request. With `secure` it uses xDS credentials.
 async fn call(agent: &Agent, programs: &Path, secure: bool) -> Result<String, String> {
     let args = [
         "-target=xds:///echo.shop.svc.cluster.local:7070".to_owned(),
@@ -254,8 +254,7 @@ async fn call(agent: &Agent, programs: &Path, secure: bool) -> Result<String, St
     }
 }
 
-/// Calls until the outcome is as it shall be: what was changed a moment ago takes a while to be
-/// known everywhere.
+/// Repeats calls until the outcome is as wanted: a change takes a while to reach all programs.
 async fn until(
     (agent, server): (&Agent, &Echo),
     programs: &Path,
@@ -295,7 +294,7 @@ async fn grpc_applications_are_led_split_and_guarded() -> Result<()> {
     let v2 = Echo::start(&server, &programs, "echo-v2", V2, ports[1]).await?;
     let counts = || (v1.requests(), v2.requests());
 
-    // Requests flow, to both.
+    // Both servers get requests.
     until(
         (&agent, &v1),
         &programs,
@@ -308,12 +307,12 @@ async fn grpc_applications_are_led_split_and_guarded() -> Result<()> {
         (&agent, &v1),
         &programs,
         true,
-        "both versions are asked",
+        "both versions get requests",
         |outcome| outcome.is_ok() && v1.requests() > 0 && v2.requests() > 0,
     )
     .await;
 
-    // A VirtualService leads all of them to one version, then splits them.
+    // A VirtualService sends all requests to one version, then splits them.
     let of_v1 = |weight: u32| [subsets(false), split(weight)].concat();
     server.write_mesh(&mesh(ports, &of_v1(100)))?;
     led_to(&agent, &programs, (&v1, &v2)).await?;
@@ -326,7 +325,7 @@ async fn grpc_applications_are_led_split_and_guarded() -> Result<()> {
         (&agent, &v1),
         &programs,
         true,
-        "the split is known",
+        "the split takes effect",
         |outcome| outcome.is_ok() && v1.requests() > first,
     )
     .await;
@@ -341,13 +340,13 @@ async fn grpc_applications_are_led_split_and_guarded() -> Result<()> {
     let after = counts();
     let shares = (after.0 - before.0, after.1 - before.1);
 
-    // The odds against a share of less than four in forty at 50 % are one in ten million.
+    // At 50 %, fewer than four of forty occur once in ten million runs.
     ensure!(
         shares.0 + shares.1 == TRIES && shares.0 >= 4 && shares.1 >= 4,
         "{shares:?}"
     );
 
-    // STRICT takes mutual TLS and nothing else.
+    // STRICT accepts mutual TLS only.
     let strict = security("PeerAuthentication", "{mtls: {mode: STRICT}}");
     server.write_mesh(&mesh(
         ports,
@@ -357,7 +356,7 @@ async fn grpc_applications_are_led_split_and_guarded() -> Result<()> {
         (&agent, &v1),
         &programs,
         true,
-        "mutual TLS is spoken",
+        "mutual TLS is used",
         Result::is_ok,
     )
     .await;
@@ -365,7 +364,7 @@ async fn grpc_applications_are_led_split_and_guarded() -> Result<()> {
         (&agent, &v1),
         &programs,
         false,
-        "plain text is refused",
+        "plain text is rejected",
         Result::is_err,
     )
     .await;
@@ -373,12 +372,12 @@ async fn grpc_applications_are_led_split_and_guarded() -> Result<()> {
         (&agent, &v1),
         &programs,
         true,
-        "mutual TLS is still spoken",
+        "mutual TLS is still used",
         Result::is_ok,
     )
     .await;
 
-    // Who may call what is said by identity.
+    // An AuthorizationPolicy allows one identity.
     let only = |account: &str| {
         let rules = format!(
             "{{rules: [{{from: [{{source: {{principals: [cluster.local/ns/shop/sa/{account}]}}}}]}}]}}"
@@ -399,7 +398,7 @@ async fn grpc_applications_are_led_split_and_guarded() -> Result<()> {
         (&agent, &v1),
         &programs,
         true,
-        "who may not call is refused",
+        "another identity is denied",
         |outcome| {
             outcome
                 .as_ref()
@@ -412,21 +411,21 @@ async fn grpc_applications_are_led_split_and_guarded() -> Result<()> {
         (&agent, &v1),
         &programs,
         true,
-        "who may call is answered",
+        "the allowed identity gets a response",
         Result::is_ok,
     )
     .await;
     Ok(())
 }
 
-/// Waits until requests go to one server, and then all of them do.
+/// Waits until requests go to one server, and checks that all of them do.
 async fn led_to(agent: &Agent, programs: &Path, (to, not_to): (&Echo, &Echo)) -> Result<()> {
     let end = Instant::now() + TIMEOUT;
     let mut alone = 0;
     while alone < 6 {
         ensure!(
             Instant::now() < end,
-            "requests do not go where they are led:\n{}",
+            "requests do not follow the VirtualService:\n{}",
             agent.log()
         );
         let before = (to.requests(), not_to.requests());

@@ -1,4 +1,5 @@
-//! Who may change what, for how long a certificate counts, and what users may not claim.
+//! Rights for changes, the validity of certificates on open connections, and annotations that users
+//! must not forge.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -28,9 +29,9 @@ use crate::client::{self, Proof};
 use crate::past::own_address;
 use crate::server::{MESH, Server};
 
-/// How long anything may take on a busy machine.
+/// Timeout of each step on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How HTTP/2 begins, with empty settings.
+/// The HTTP/2 preface, and empty settings.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 #[tokio::test]
@@ -42,7 +43,7 @@ async fn ca_commands_are_accepted_only_from_loopback_and_not_from_browsers() -> 
     let begin = [("x-navarch-ca-command", "begin")];
 
     for address in [http, monitoring] {
-        // A page that has its own name lead here sends that name.
+        // A page that uses DNS rebinding sends its own host name.
         for host in [
             "rebound.example",
             "127.0.0.1.rebound.example",
@@ -77,15 +78,15 @@ async fn ca_commands_are_accepted_only_from_loopback_and_not_from_browsers() -> 
             let seen = web::get(elsewhere, "istiod", "/debug/ca", &ordered).await?;
             ensure!(
                 seen.status == 200,
-                "operators see where the roots stand: {seen:?}"
+                "operators can read the state of the rotation: {seen:?}"
             );
             let refused = web::send("POST", elsewhere, "istiod", "/debug/ca", &ordered).await?;
-            ensure!(refused.status == 403, "and change nothing: {refused:?}");
+            ensure!(refused.status == 403, "but not change it: {refused:?}");
         }
-        None => skip("the machine has no address but loopback from which somebody else could come"),
+        None => skip("the machine has only loopback addresses"),
     }
 
-    // By another host's name a token is asked for, and counts for reading alone.
+    // Under another host name a token is required, and it permits reading only.
     ensure!(
         web::get(http, "istiod", "/debug/ca", &ordered)
             .await?
@@ -103,7 +104,7 @@ async fn ca_commands_are_accepted_only_from_loopback_and_not_from_browsers() -> 
     let settled = web::get(http, "localhost", "/debug/ca", &[]).await?;
     ensure!(
         settled.body.contains("settled"),
-        "nothing was begun: {settled:?}"
+        "no rotation was started: {settled:?}"
     );
     let done = web::send("POST", http, "localhost", "/debug/ca", &begin).await?;
     ensure!(
@@ -147,7 +148,7 @@ async fn sessions_are_not_resumed_with_a_certificate_of_the_past() -> Result<()>
     Ok(())
 }
 
-/// A CA in a folder, as it is plugged in.
+/// A plugged-in CA in a directory.
 struct Plugged {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
@@ -195,7 +196,7 @@ impl Plugged {
             key_identifier_method: KeyIdMethod::Sha256,
         };
 
-        // One that cannot be read keeps nobody out.
+        // An unreadable revocation list has no effect.
         let broken = "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n";
         std::fs::write(
             folder.join("ca-crl.pem"),
@@ -206,7 +207,7 @@ impl Plugged {
     }
 }
 
-/// A certificate for a new key, in exchange for what is shown.
+/// Requests a certificate for a new key, with these credentials.
 async fn renew(server: &Server, root: &str, proof: &Proof) -> Result<Proof, Status> {
     let key = KeyPair::generate().unwrap();
     let csr = CertificateParams::default()
@@ -255,7 +256,7 @@ async fn revoked_certificates_are_rejected_and_others_accepted() -> Result<()> {
     while renew(&server, &root, &bad).await.is_ok() {
         ensure!(
             Instant::now() < end,
-            "the revoked certificate still counts: {}",
+            "the revoked certificate is still accepted: {}",
             server.output()
         );
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -263,7 +264,7 @@ async fn revoked_certificates_are_rejected_and_others_accepted() -> Result<()> {
 
     renew(&server, &root, &good)
         .await
-        .context("the other certificate")?;
+        .context("the other certificate is accepted")?;
     ensure!(
         server
             .output()
@@ -297,8 +298,8 @@ async fn a_certificate_that_ends_while_its_connection_lasts_counts_no_more() -> 
 
     let end = Instant::now() + TIMEOUT;
 
-    // The call is refused, or the connection was told to end, which may cut a call off, and the
-    // handshake of the next one is.
+    // Either the call is rejected, or the server has closed the connection, which may interrupt a
+    // call, and then the next handshake fails.
     let is_expired = |refused: &Status| {
         refused.code() == Code::Unauthenticated && refused.message().contains("expired")
             || format!("{refused:?}").contains("CertificateExpired")
@@ -327,7 +328,7 @@ async fn objects_do_not_claim_to_be_the_control_planes_own() -> Result<()> {
     );
     ensure!(
         server.output().contains("generated objects only"),
-        "it is said: {}",
+        "the rejection is logged: {}",
         server.output()
     );
     Ok(())

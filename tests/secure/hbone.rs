@@ -1,5 +1,5 @@
-//! A peer that speaks HBONE, in ztunnel's place: requests of CONNECT over HTTP/2 over mutual TLS,
-//! as client and as server.
+//! An HBONE peer in place of ztunnel: CONNECT requests over HTTP/2 and mutual TLS, as client and as
+//! server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,33 +29,33 @@ use crate::workload_sds::Workload;
 /// The port of HBONE.
 pub(crate) const PORT: u16 = 15_008;
 
-/// What clients say of themselves, as ztunnel says it of them.
+/// The baggage header that ztunnel sends about clients.
 const BAGGAGE: &str = "k8s.cluster.name=Kubernetes,k8s.namespace.name=shop,k8s.deployment.name=friend-v1,service.name=friend,\
     service.version=v1";
 
-/// A tunnel that a peer asked for.
+/// A tunnel that a peer requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tunnel {
-    /// Who asked.
+    /// The peer's identity.
     pub(crate) identity: String,
-    /// What is to be reached.
+    /// The destination.
     pub(crate) authority: String,
 }
 
-/// Ends tunnels at an address, and connects them to what they ask for. It ends when dropped.
+/// Terminates tunnels at an address, and connects them to their destinations. It stops when
+/// dropped.
 pub(crate) struct End {
     tunnels: Arc<Mutex<Vec<Tunnel>>>,
     task: JoinHandle<()>,
 }
 
 impl End {
-    /// Listens at the port of HBONE of an address, for a workload.
+    /// Listens on the HBONE port of an address, for a workload.
     pub(crate) fn start(address: std::net::IpAddr, workload: &Workload) -> Result<Self> {
         let acceptor = TlsAcceptor::from(Arc::new(server_config(workload)?));
         let socket = TcpSocket::new_v4()?;
 
-        // Envoys on this machine have the port at all addresses, as they would in pods of their
-        // own.
+        // Envoys on this machine bind the port on all addresses, as they would in their own pods.
         socket.set_reuseport(true)?;
         socket.bind(SocketAddr::new(address, PORT))?;
         let listener = socket.listen(64)?;
@@ -87,7 +87,8 @@ impl Drop for End {
     }
 }
 
-/// Believes whom the mesh's roots vouch for: SPIFFE ids are no names of hosts.
+/// Verifies certificates by the mesh's roots without checking host names: they have SPIFFE ids
+/// instead.
 #[derive(Debug)]
 struct Mesh(Arc<WebPkiServerVerifier>);
 
@@ -156,7 +157,7 @@ fn credentials(workload: &Workload) -> Result<Credentials> {
     ))
 }
 
-/// The TLS of the client's end.
+/// The TLS configuration of the client.
 fn client_config(workload: &Workload) -> Result<ClientConfig> {
     let provider = navarch_net::cryptography::provider();
     let (roots, chain, key) = credentials(workload)?;
@@ -172,7 +173,7 @@ fn client_config(workload: &Workload) -> Result<ClientConfig> {
     Ok(config)
 }
 
-/// The TLS of the server's end: who comes must show a certificate of the mesh.
+/// The TLS configuration of the server: clients need a certificate of the mesh.
 fn server_config(workload: &Workload) -> Result<ServerConfig> {
     let provider = navarch_net::cryptography::provider();
     let (roots, chain, key) = credentials(workload)?;
@@ -229,7 +230,7 @@ async fn serve(
         let (request, mut respond) = request?;
         ensure!(
             request.method() == http::Method::CONNECT,
-            "{request:?} is no tunnel"
+            "{request:?} is not a CONNECT request"
         );
         let authority = request
             .uri()
@@ -258,7 +259,7 @@ async fn serve(
     Ok(())
 }
 
-/// Carries what comes through a tunnel.
+/// Copies bytes from the tunnel to the destination.
 async fn inwards(mut from: RecvStream, mut to: OwnedWriteHalf) -> Result<()> {
     while let Some(bytes) = from.data().await {
         let bytes = bytes?;
@@ -268,7 +269,7 @@ async fn inwards(mut from: RecvStream, mut to: OwnedWriteHalf) -> Result<()> {
     Ok(to.shutdown().await?)
 }
 
-/// Carries what goes back. What a test sends fits into a window.
+/// Copies bytes back. The bytes of a test fit into the flow-control window.
 async fn outwards(mut from: OwnedReadHalf, mut to: SendStream<Bytes>) -> Result<()> {
     let mut buffer = vec![0; 16 << 10];
     loop {
@@ -283,8 +284,8 @@ async fn outwards(mut from: OwnedReadHalf, mut to: SendStream<Bytes>) -> Result<
     }
 }
 
-/// Sends bytes through a tunnel of a workload to what `authority` names, by the peer at `through`,
-/// and gives what comes back until the other side closes, or it is so long.
+/// Sends bytes to `authority` through a workload's tunnel to the peer at `through`. Returns the
+/// response, up to its end or a maximum length.
 pub(crate) async fn send(
     through: SocketAddr,
     workload: &Workload,
@@ -307,7 +308,7 @@ pub(crate) async fn send(
     let (answer, mut to) = send.send_request(request, false)?;
     let answer = answer.await?;
     if answer.status() != 200 {
-        bail!("the tunnel to {authority} was refused: {answer:?}");
+        bail!("the tunnel to {authority} was rejected: {answer:?}");
     }
 
     to.send_data(Bytes::copy_from_slice(bytes.as_bytes()), false)?;
@@ -317,7 +318,7 @@ pub(crate) async fn send(
         && let Some(bytes) = from.data().await
     {
         let bytes = match bytes {
-            // So Envoy says that the connection in the tunnel has been closed.
+            // Envoy reports a closed connection in the tunnel by this reset.
             Err(error) if error.reason() == Some(h2::Reason::CONNECT_ERROR) && !all.is_empty() => {
                 break;
             }

@@ -1,4 +1,4 @@
-//! An issuer of service accounts' tokens.
+//! An issuer of service account tokens.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,7 +16,7 @@ const NAME: &str = "https://issuer.example";
 pub(crate) struct Issuer(Arc<KeyPair>);
 
 impl Issuer {
-    /// With a new key.
+    /// Creates a new key.
     pub(crate) fn new() -> Self {
         Self(Arc::new(KeyPair::generate().unwrap()))
     }
@@ -29,7 +29,8 @@ impl Issuer {
         json!({"issuer": NAME, "audiences": ["istio-ca"], "jwks": json!({"keys": [jwk]}).to_string()}).to_string()
     }
 
-    /// A token of service account `web` of namespace `shop`, but for what is laid over its claims.
+    /// A token of the service account `web` in the namespace `shop`; `claims` override the
+    /// defaults.
     #[allow(
         clippy::needless_pass_by_value,
         reason = "callers make the claims in place"

@@ -1,4 +1,4 @@
-//! istioctl itself against a running Navarch, where `scripts/istioctl` has built it.
+//! istioctl with a running Navarch, if `scripts/istioctl` has built it.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::client::Proof;
 use crate::server::Server;
 use crate::tools::{Connected, MESH, token};
 
-/// Runs istioctl against the TLS port, with a certificate; what it prints.
+/// Runs istioctl with the TLS port and a certificate, and returns its output.
 fn run(program: &Istioctl, server: &Server, folder: &Path, words: &[&str]) -> Result<String> {
     let output = program
         .command(words)
@@ -45,7 +45,7 @@ async fn istioctl_itself_sees_no_difference() -> Result<()> {
     let folder = tempfile::tempdir()?;
     write_certificate(&server, folder.path()).await?;
 
-    // It reads one, and asks nobody behind it.
+    // istioctl requires a kubeconfig, but never connects to its server.
     let kubeconfig = "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n\
         users: [{name: u, user: {}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\ncurrent-context: c\n";
     std::fs::write(folder.path().join("kubeconfig"), kubeconfig)?;
@@ -98,7 +98,7 @@ async fn istioctl_itself_sees_no_difference() -> Result<()> {
     Ok(())
 }
 
-/// Has the folder hold a certificate of an operator, as `--cert-dir` wants it.
+/// Writes an operator's certificate in the form of `--cert-dir`.
 async fn write_certificate(server: &Server, folder: &Path) -> Result<()> {
     let Proof::Certificate(chain, key) = server
         .prove_by_certificate(&token(server, "istio-system:default"))
@@ -111,7 +111,7 @@ async fn write_certificate(server: &Server, folder: &Path) -> Result<()> {
     Ok(std::fs::write(folder.join("root-cert.pem"), server.root())?)
 }
 
-/// A pod for istioctl to find.
+/// A pod that istioctl can find.
 const POD: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n\
     apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: default, namespace: shop}\n---\n\
     apiVersion: v1\nkind: Pod\nmetadata: {name: web-1, namespace: shop}\n\
@@ -132,7 +132,7 @@ async fn proxy_status_matches_only_for_a_proxy_with_the_sent_configuration() -> 
     write_certificate(&server, folder.path()).await?;
     std::fs::copy(cluster.admin_kubeconfig(), folder.path().join("kubeconfig"))?;
 
-    // What Envoy would show: the same sections.
+    // A config dump with the same sections as Envoy's.
     let page = server.page("config_dump?proxyID=web-1.shop").await?;
     let mut dump: Value = serde_json::from_str(&page)?;
     let server = &server;
@@ -172,7 +172,8 @@ async fn proxy_status_matches_only_for_a_proxy_with_the_sent_configuration() -> 
     Ok(())
 }
 
-/// Whether a control plane has a version with `MAJOR.MINOR`, as Istio's own test looks for it.
+/// Whether the output has a control plane version with `MAJOR.MINOR`, the check of Istio's own
+/// test.
 fn has_control_plane_version(printed: &str) -> bool {
     let expected = regex::Regex::new(r"control plane version: [a-z0-9\-]+\.[a-z0-9\-]+");
     expected.is_ok_and(|expected| expected.is_match(printed))

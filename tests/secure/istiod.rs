@@ -1,4 +1,4 @@
-//! The real istiod at either end of configuration over xDS, where `scripts/istiod` has built it.
+//! A real istiod on either side of configuration over xDS, if `scripts/istiod` has built it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -23,20 +23,20 @@ use crate::server::{node, subscribe};
 
 const NAVARCH: &str = env!("CARGO_BIN_EXE_navarch");
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
-/// Who asks for configuration without showing who they are gets it.
+/// Lets unauthenticated clients read configuration.
 const OPEN: (&str, &str) = ("ENABLE_XDS_API_GENERATOR_AUTH", "false");
 
-/// istiod, where it is built.
+/// The path of istiod, if it is built.
 fn program() -> Option<PathBuf> {
     Some(navarch_testkit::istio::istiod()?.join("pilot-discovery"))
 }
 
-/// An address on loopback for istiod, which has to be told it.
+/// A free loopback address for istiod, whose port must be chosen beforehand.
 fn free() -> Result<SocketAddr> {
     Ok(SocketAddr::from(([127, 0, 0, 1], ports::free()?)))
 }
 
-/// A running istiod. Without a Kubernetes API there is none, though nothing here is in that.
+/// A running istiod. It does not start without a Kubernetes API, although that has no objects here.
 struct Istiod {
     process: Process,
     plain: SocketAddr,
@@ -45,7 +45,7 @@ struct Istiod {
 }
 
 impl Istiod {
-    /// Starts with the only source of its configuration, and its CA in `folder`.
+    /// Starts with its only configuration source, and its CA in `folder`.
     async fn start(
         (program, cluster): (&Path, &Cluster),
         folder: &Path,
@@ -113,8 +113,8 @@ impl Istiod {
     }
 }
 
-/// Makes a CA in `ca`, as istiod and Navarch are given one, and the certificate of a control plane;
-/// gives the paths of its chain and key.
+/// Creates a CA in the directory `ca`, in the form of both istiod and Navarch, and the certificate
+/// of a control plane; returns the paths of its chain and key.
 fn make_ca(folder: &Path) -> Result<[String; 2]> {
     let ca = folder.join("ca");
     std::fs::create_dir(&ca)?;
@@ -135,7 +135,7 @@ fn make_ca(folder: &Path) -> Result<[String; 2]> {
         "spiffe://cluster.local/ns/istio-system/sa/istiod".try_into()?,
     )];
 
-    // istiod takes none that is for clients alone.
+    // istiod rejects certificates that are for clients only.
     params.extended_key_usages = vec![
         ExtendedKeyUsagePurpose::ClientAuth,
         ExtendedKeyUsagePurpose::ServerAuth,
@@ -158,7 +158,7 @@ fn make_ca(folder: &Path) -> Result<[String; 2]> {
 #[tokio::test(flavor = "multi_thread")]
 async fn istiod_reads_navarch_and_navarch_reads_istiod() -> Result<()> {
     let Some(program) = program() else {
-        skip_test("scripts/istiod builds istiod");
+        skip_test("istiod is missing: run scripts/istiod");
         return Ok(());
     };
     let cluster = Cluster::start().await?;
@@ -216,10 +216,10 @@ async fn istiod_reads_configuration_and_changes_from_navarch(
         clusters
             .iter()
             .any(|cluster| cluster.name == "outbound|81||b.example.com"),
-        "proxies of istiod get it"
+        "istiod's proxies get it"
     );
 
-    // What is edited, gone and new follows, also over a restart of the source.
+    // Edits, deletions and additions follow, also after a restart of the source.
     write(&[service("b", 82), service("c", 80)].concat())?;
     istiod
         .has(&["b.example.com:82", "c.example.com:80"])
@@ -230,16 +230,16 @@ async fn istiod_reads_configuration_and_changes_from_navarch(
 
     let navarch = start().await?;
     istiod.has(&["d.example.com:80"]).await?;
-    ensure!(navarch.stop().await?, "it ends by itself");
+    ensure!(navarch.stop().await?, "it exits by itself");
     Ok(())
 }
 
-/// A way to a plain port.
+/// A channel to a plain-text port.
 fn channel(address: SocketAddr) -> Result<tonic::transport::Channel> {
     Ok(tonic::transport::Endpoint::from_shared(format!("http://{address}"))?.connect_lazy())
 }
 
-/// In plain text, or by certificate.
+/// In plain text, or with a certificate.
 async fn navarch_reads_configuration_from_istiod(
     istiod: (&Path, &Cluster),
     is_open: bool,
@@ -276,7 +276,7 @@ async fn navarch_reads_configuration_from_istiod(
         Navarch::start_with_args_at(Path::new(NAVARCH), &args, &[], Addresses::ANY).await?;
     let http = navarch.http;
 
-    // istiod also tells of the Services of its cluster, which has one.
+    // istiod also sends the Services of its cluster, which has one.
     let received = async || {
         let hosts = hosts(http).await.unwrap_or_default();
         hosts
@@ -301,6 +301,6 @@ async fn navarch_reads_configuration_from_istiod(
         "{metrics}"
     );
 
-    ensure!(navarch.stop().await?, "it ends by itself");
+    ensure!(navarch.stop().await?, "it exits by itself");
     Ok(())
 }

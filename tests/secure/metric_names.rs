@@ -1,11 +1,11 @@
-//! The names of metrics, which dashboards and alerts ask for.
+//! The names of metrics, on which dashboards and alerts depend.
 
 use anyhow::{Result, ensure};
 
 use crate::server::Server;
 use crate::tools::{Connected, MESH, token};
 
-/// Metrics of istiod's that a proxy and a certificate are enough to see.
+/// istiod's metrics that one proxy and one certificate are enough to produce.
 const METRICS: [&str; 52] = [
     "citadel_server_cert_chain_expiry_seconds",
     "citadel_server_cert_chain_expiry_timestamp",
@@ -61,7 +61,7 @@ const METRICS: [&str; 52] = [
     "xds_cache_size",
 ];
 
-/// An endpoint whose pod is not there.
+/// An endpoint whose pod does not exist.
 const LACKING: &str = "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
     metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}\naddressType: IPv4\n\
     endpoints: [{addresses: [10.0.0.9], targetRef: {kind: Pod, name: gone, namespace: shop}}]\nports: [{name: http, port: 80}]\n";

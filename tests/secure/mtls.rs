@@ -1,5 +1,5 @@
-//! Real Envoys with certificates from Navarch's CA speak mTLS to each other, and nothing else where
-//! it is demanded.
+//! Real Envoys with certificates from Navarch's CA use mTLS between each other, and reject plain
+//! text where STRICT demands it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::workload_sds::{self, Workload};
 const POD: &str = "127.0.30.1";
 const SIDECAR_PORT: u16 = 18_443;
 
-/// A service behind a sidecar that takes mTLS alone, and a gateway in front.
+/// A service whose sidecar accepts mTLS only, and a gateway in front of it.
 fn mesh(gateway: u16, application: SocketAddr) -> String {
     let web = web::strict(POD, 80, SIDECAR_PORT, application);
     format!(
@@ -112,7 +112,7 @@ async fn envoys_with_certificates_of_the_ca_use_mtls_and_strict_rejects_plain_te
         }
         ensure!(
             Instant::now() < end,
-            "no answer through both: {reply:?}\n{}\n{}",
+            "no response through both: {reply:?}\n{}\n{}",
             gateway.output(),
             sidecar.output()
         );
@@ -122,7 +122,7 @@ async fn envoys_with_certificates_of_the_ca_use_mtls_and_strict_rejects_plain_te
 
     ensure!(
         sidecar.stats().await?.sum("ssl.handshake") > 0,
-        "the sidecar ended TLS"
+        "the sidecar has terminated TLS"
     );
     let served = application.served();
     let direct = client::get(
@@ -134,18 +134,18 @@ async fn envoys_with_certificates_of_the_ca_use_mtls_and_strict_rejects_plain_te
     .await;
     ensure!(
         !direct.as_ref().is_ok_and(|reply| reply.status == 200),
-        "plain text was let in: {direct:?}"
+        "plain text was accepted: {direct:?}"
     );
     ensure!(
         application.served() == served,
-        "the application saw nothing of it"
+        "the request did not reach the application"
     );
 
     for envoy in [&sidecar, &gateway] {
         let rejected = envoy.stats().await?.rejected();
         ensure!(
             rejected == 0,
-            "{rejected} updates were refused:\n{}",
+            "{rejected} updates were rejected:\n{}",
             envoy.output()
         );
     }

@@ -1,4 +1,4 @@
-//! `openssl`, the program: makes requests and judges certificates.
+//! The program `openssl`: creates requests and verifies certificates.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Result, ensure};
 
-/// Runs it; gives what it prints.
+/// Runs it and returns its output.
 fn run(folder: &Path, args: &[&str]) -> Result<String> {
     let output = Command::new("openssl")
         .args(args)
@@ -21,7 +21,7 @@ fn run(folder: &Path, args: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// A request for a new key of this kind, with names that its sender has no right to.
+/// A request for a new key of this type, with names to which its sender has no right.
 pub(crate) fn request(folder: &Path, key: &[&str]) -> Result<String> {
     let mut args = vec![
         "req",
@@ -45,7 +45,7 @@ pub(crate) fn request(folder: &Path, key: &[&str]) -> Result<String> {
     run(folder, &args)
 }
 
-/// The names of a certificate, once it was found to be good for servers and clients.
+/// The names in a certificate, after verifying that it is valid for servers and clients.
 pub(crate) fn verified(folder: &Path, leaf: &str, root: &str) -> Result<String> {
     std::fs::write(folder.join("leaf.pem"), leaf)?;
     std::fs::write(folder.join("root.pem"), root)?;
@@ -78,7 +78,7 @@ pub(crate) fn verified(folder: &Path, leaf: &str, root: &str) -> Result<String> 
     )
 }
 
-/// Whether a server speaks this version of TLS.
+/// Whether a server accepts this version of TLS.
 pub(crate) fn connects(server: SocketAddr, version: &str) -> Result<bool> {
     let server = server.to_string();
     let args = [

@@ -1,5 +1,5 @@
-//! What has gone wrong in control planes before, tried again on the real server.
-//! `docs/security-regressions.md` has the list with what is tried elsewhere.
+//! Known vulnerabilities and crashes of control planes, tried on the real server.
+//! `docs/security-regressions.md` lists them, including those tested elsewhere.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, UdpSocket};
@@ -19,10 +19,10 @@ use tonic::transport::{Channel, Endpoint};
 use crate::client::{self, Proof};
 use crate::server::{MESH, Server, node};
 
-/// The type of clusters.
+/// The type URL of clusters.
 const CLUSTERS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
-/// How long anything may take on a busy machine.
+/// Timeout of each step on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn key(secret: &Secret) -> String {
@@ -36,7 +36,7 @@ fn key(secret: &Secret) -> String {
 async fn cve_2022_23635_null_tokens_and_list_metadata_are_harmless() -> Result<()> {
     let server = Server::start().await?;
 
-    // {"alg":"ES256","kid":"one"} and null, [], "" and nothing.
+    // {"alg":"ES256","kid":"one"} with the payloads null, [], "" and empty.
     for payload in ["bnVsbA", "W10", "IiI", ""] {
         let proof = Proof::Token(format!(
             "eyJhbGciOiJFUzI1NiIsImtpZCI6Im9uZSJ9.{payload}.AAAA"
@@ -82,7 +82,7 @@ async fn cve_2022_23635_null_tokens_and_list_metadata_are_harmless() -> Result<(
             .unwrap()
             .fields
             .insert(name.to_owned(), list.clone());
-        // It is served or refused in words.
+        // The request succeeds or is rejected with a message.
         if let Err(refused) = server.plain_resources(odd, CLUSTERS, &["*"]).await {
             let words = [Code::InvalidArgument, Code::Unimplemented];
             ensure!(words.contains(&refused.code()), "{name}: {refused:?}");
@@ -116,7 +116,7 @@ async fn cve_2021_34824_secrets_are_not_shared_between_namespaces() -> Result<()
         "kubernetes://bank/tls",
     ];
 
-    // Each after the other, and again, so that whatever is kept was made for the other.
+    // Alternate between the two, and repeat, so that a cached resource would be the other's.
     for (proof, own, other) in [
         (&shop, "shop", "bank"),
         (&bank, "bank", "shop"),
@@ -131,11 +131,11 @@ async fn cve_2021_34824_secrets_are_not_shared_between_namespaces() -> Result<()
         };
         ensure!(
             secrets.iter().all(|secret| !shown(secret).contains(&other)),
-            "{own} was given {other}"
+            "{own} received {other}"
         );
         ensure!(
             secrets.iter().any(|secret| shown(secret).contains(&own)),
-            "{own} was not given"
+            "{own} did not arrive"
         );
     }
 
@@ -165,7 +165,8 @@ async fn cve_2026_31838_debug_and_configuration_types_tell_nothing_of_others() -
             let plain = Endpoint::from_shared(format!("http://{}", server.plain()))?.connect_lazy();
             let secure = client::channel(server.secure, &server.root(), &proof);
             for (channel, proof) in [(plain, &Proof::Nothing), (secure, &proof)] {
-                // Silence, a refusal, an answer without anything, or that there is no such proxy.
+                // The result is no response, a rejection, an empty response, or the error that the
+                // proxy does not exist.
                 let given = tokio::time::timeout(TIMEOUT, given(channel, proof, kind, names)).await;
                 let mut given = given.with_context(|| {
                     format!("{kind} {names:?}: what is asked after it has no answer")
@@ -187,8 +188,8 @@ async fn cve_2026_31838_debug_and_configuration_types_tell_nothing_of_others() -
     Ok(())
 }
 
-/// What a stream is given of a type before it ends or what it asks for after that is answered. Each
-/// question of debugging is answered, at its own time.
+/// The resources of a type that a stream receives before it ends, or before a later request gets
+/// its response. Debug requests get their responses in any order.
 async fn given(channel: Channel, proof: &Proof, kind: &str, names: &[&str]) -> Vec<Resource> {
     let ask = |kind: &str, names: &[&str]| DeltaDiscoveryRequest {
         type_url: kind.to_owned(),
@@ -203,7 +204,9 @@ async fn given(channel: Channel, proof: &Proof, kind: &str, names: &[&str]) -> V
     // The stream stays open until it is read to its end.
     let (asks, receiver) = tokio::sync::mpsc::channel(2);
     for request in [first, ask(CLUSTERS, &["*"])] {
-        asks.send(request).await.expect("there is room for both");
+        asks.send(request)
+            .await
+            .expect("the channel has room for both");
     }
 
     let requests = client::signed(ReceiverStream::new(receiver), proof);
@@ -233,10 +236,10 @@ async fn given(channel: Channel, proof: &Proof, kind: &str, names: &[&str]) -> V
     given
 }
 
-/// An address of this machine that is not its loopback, where it has one.
+/// An address of this machine other than loopback, if it has one.
 pub(crate) fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind(("0.0.0.0", 0)).ok()?;
-    // Nothing is sent: it only tells by which address it would go.
+    // Connecting a UDP socket sends nothing; it only selects the source address.
     socket.connect(("192.0.2.1", 9)).ok()?;
     Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_loopback() && !ip.is_unspecified())
 }
@@ -264,14 +267,15 @@ async fn ghsa_fgw5_hp8f_xfhc_keys_are_not_fetched_from_the_machine_itself() -> R
     );
     let server = Server::with_mesh(&mesh).await?;
 
-    // It is ready when all places were tried: who came from there waits to be accepted.
+    // The server is ready once all URLs were tried: a connection from it would be waiting to be
+    // accepted.
     let failures = server
         .output()
         .matches("failed to fetch the JWKS of a token issuer")
         .count();
     ensure!(
         failures > hosts.len(),
-        "{failures} places were tried:\n{}",
+        "{failures} URLs were tried:\n{}",
         server.output()
     );
 
@@ -279,7 +283,7 @@ async fn ghsa_fgw5_hp8f_xfhc_keys_are_not_fetched_from_the_machine_itself() -> R
     ensure!(
         came.as_ref()
             .is_err_and(|error| error.kind() == ErrorKind::WouldBlock),
-        "somebody came: {came:?}"
+        "the server connected: {came:?}"
     );
 
     Ok(())
@@ -294,10 +298,10 @@ async fn istio_57592_config_dumps_hide_keys_without_modifying_them() -> Result<(
         .await?;
     ensure!(
         before.iter().any(|secret| key(secret).len() > 10),
-        "a key was given"
+        "the key was delivered"
     );
 
-    // While somebody has the secret, it is dumped in every way.
+    // While a proxy has the secret, dump it in every way.
     let holding = server.resources(
         &proof,
         node("shop", "web"),
@@ -325,12 +329,12 @@ async fn istio_57592_config_dumps_hide_keys_without_modifying_them() -> Result<(
     let after = server
         .secrets(&proof, "shop", "web", &["kubernetes://tls"])
         .await?;
-    ensure!(after == before, "the secret is as it was");
+    ensure!(after == before, "the secret is unchanged");
 
     Ok(())
 }
 
-/// Sends a body to the port of webhooks; the status and what is said.
+/// Posts a body to the webhook port, and returns the status and the response.
 async fn review(server: &Server, length: usize, body: &[u8]) -> Result<(u16, String)> {
     let mut stream = client::connection(server.https, &server.root(), &[b"http/1.1"]).await?;
     let head = format!(
@@ -354,7 +358,7 @@ async fn review(server: &Server, length: usize, body: &[u8]) -> Result<(u16, Str
     Ok((status, answer))
 }
 
-/// A review of an object that is created.
+/// An AdmissionReview of a created object.
 fn creation(object: &Value) -> Vec<u8> {
     let request = json!({
         "uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "operation": "CREATE", "namespace": "shop", "object": object,
@@ -403,7 +407,7 @@ async fn cve_2022_24726_large_bodies_and_deep_expressions_are_harmless() -> Resu
                 "{levels} of {unit:?}: {response}"
             );
         }
-        // It may be there all the same, where no webhook looked.
+        // The object may exist all the same, if it was created while the webhook was not installed.
         std::fs::write(server.folder().join("mesh/deep.yaml"), filter.to_string())?;
         let clusters = server
             .plain_resources(node("shop", "web"), CLUSTERS, &["*"])
@@ -414,8 +418,8 @@ async fn cve_2022_24726_large_bodies_and_deep_expressions_are_harmless() -> Resu
     Ok(())
 }
 
-/// A Gateway that names Secrets beside it, and one elsewhere that says of itself what only the
-/// control plane may say.
+/// A Gateway that refers to Secrets in its own namespace, and one in another namespace with
+/// annotations that only the control plane may set.
 fn annotated_gateways() -> String {
     let tls = "{mode: SIMPLE, credentialName: 'kubernetes-gateway://shop/tls'}";
     let spec = format!(
@@ -471,7 +475,7 @@ async fn verify_sa_for_gateway_secrets_what_users_annotate_opens_no_other_namesp
             .await?;
         ensure!(
             secrets.len() == given,
-            "{subject} was given {}",
+            "{subject} received {}",
             secrets.len()
         );
     }
@@ -479,7 +483,10 @@ async fn verify_sa_for_gateway_secrets_what_users_annotate_opens_no_other_namesp
     let plain = server
         .plain_resources(gateway("web", "shop"), kind, &[name])
         .await?;
-    ensure!(plain.is_empty(), "nobody without an identity");
+    ensure!(
+        plain.is_empty(),
+        "clients without an identity get no secrets"
+    );
 
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Clients that hold as many connections as they can: each port serves others all the same.
+//! Clients that hold as many connections as they can: each port still serves others.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,22 +13,22 @@ use tokio::time::{sleep, timeout};
 use crate::client::{self, Proof};
 use crate::server::{MESH, Server};
 
-/// Limits that a test can fill.
+/// Limits that a test can exhaust.
 const LIMITS: &str = "NAVARCH_MAX_XDS_CONNECTIONS=32 NAVARCH_MAX_WEBHOOK_CONNECTIONS=16 \
     NAVARCH_MAX_HTTP_CONNECTIONS=16 NAVARCH_MAX_TLS_HANDSHAKES=8";
-/// What every HTTP/2 client says first, and its empty settings.
+/// The HTTP/2 preface, and empty settings.
 const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-/// Longer than any limit of time on these ports but that of connections which are used.
+/// Longer than any timeout on these ports except those of active connections.
 const LONG: Duration = Duration::from_secs(75);
 
-/// A connection from another address of loopback, which is another client.
+/// A connection from another loopback address, which counts as another client.
 async fn connect(last: u8, port: SocketAddr) -> Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::from(([127, 0, 0, last], 0)))?;
     Ok(timeout(LONG, socket.connect(port)).await??)
 }
 
-/// All ports serve a client that is not the one above.
+/// All ports serve a client with another address.
 async fn served(server: &Server) -> Result<()> {
     let proof = Proof::Token(server.issuer.token(json!({})));
     let secrets = server
@@ -59,7 +59,7 @@ async fn served(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// How often clients were turned away at a port for a reason.
+/// The number of rejected connections of a port with a reason.
 async fn rejected(server: &Server, port: &str, reason: &str) -> Result<u64> {
     let row = format!("navarch_rejected_total{{port=\"{port}\",reason=\"{reason}\"}} ");
     let metrics = server.metrics().await?;
@@ -96,11 +96,11 @@ async fn a_client_that_fills_every_port_does_not_block_others() -> Result<()> {
     for (name, _, reason) in ports {
         ensure!(
             rejected(&server, name, reason).await? > 0,
-            "{name}: nobody was turned away"
+            "{name}: no connection was rejected"
         );
     }
 
-    // Those that were closed make no difference, the last ones still hold all they can get.
+    // Closing some connections changes nothing: the others still use all that the client may have.
     drop(held);
     served(&server).await
 }
@@ -126,13 +126,14 @@ async fn tls_connections_of_one_client_make_room_for_others() -> Result<()> {
 
     ensure!(rejected(&server, "https", "too_many_connections").await? > 0);
 
-    // Those that are left never ask for anything, and their answers to PINGs do not count.
+    // The remaining connections never send a request, and responses to PINGs do not count as
+    // activity.
     let all = timeout(LONG, async { while held.join_next().await.is_some() {} });
     ensure!(all.await.is_ok(), "connections without requests stay open");
     served(&server).await
 }
 
-/// Answers PINGs until the connection ends.
+/// Responds to PINGs until the connection ends.
 async fn answer_pings(mut stream: tokio_rustls::client::TlsStream<TcpStream>) -> Result<()> {
     loop {
         let mut head = [0; 9];
@@ -153,7 +154,7 @@ async fn a_client_that_reads_no_answers_is_cut() -> Result<()> {
     let mut stream = connect(2, server.web()[1]).await?;
     let request = b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n".repeat(100);
     let ask = async {
-        // Until the server takes no more, as nobody takes its answers.
+        // Write until the server stops reading, because its responses are not read.
         loop {
             match timeout(Duration::from_secs(5), stream.write_all(&request)).await {
                 Ok(Ok(())) => {}

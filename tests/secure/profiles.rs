@@ -1,4 +1,4 @@
-//! Profiles of a running Navarch, as `go tool pprof` fetches them.
+//! Profiles of a running Navarch, as `go tool pprof` requests them.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -60,7 +60,7 @@ fn sums(profile: &Profile) -> Vec<(&str, i64)> {
         .collect()
 }
 
-/// Asks for pages, one after another, until it is dropped.
+/// Requests pages one after another until it is dropped.
 fn load(at: SocketAddr) -> JoinSet<()> {
     let mut asking = JoinSet::new();
     for _ in 0..2 {
@@ -73,9 +73,9 @@ fn load(at: SocketAddr) -> JoinSet<()> {
     asking
 }
 
-/// A CPU profile of this number of seconds, and the CPU seconds that were spent in the time at
-/// least, and with the making of the profile. Two ask for it at once, of whom the one that comes
-/// second gets none.
+/// A CPU profile of this number of seconds, with a lower and an upper bound of the CPU seconds in
+/// it; the upper one includes encoding the profile. Of two concurrent requests the second is
+/// rejected.
 async fn cpu_profile(server: &Server, seconds: u64) -> Result<(Profile, [f64; 2])> {
     let [http, _] = server.web();
     let before = usage(server.pid())?;
@@ -101,7 +101,8 @@ async fn cpu_profile(server: &Server, seconds: u64) -> Result<(Profile, [f64; 2]
         second.body
     );
 
-    let spent = |end| Usage::cpu_between(Some(before), Some(end)).context("both are known");
+    let spent =
+        |end| Usage::cpu_between(Some(before), Some(end)).context("both measurements exist");
     Ok((
         decoded(&first)?,
         [spent(meanwhile?)?, spent(usage(server.pid())?)?],
@@ -114,7 +115,7 @@ async fn a_cpu_profile_shows_the_functions_that_used_cpu() -> Result<()> {
     let [http, monitoring] = server.web();
     let asking = load(monitoring);
 
-    // Beside other work the process gets little of the CPU.
+    // On a busy machine the process gets little CPU time.
     let mut tries = [2, 4, 4, 4].into_iter();
 
     loop {
@@ -143,7 +144,7 @@ async fn a_cpu_profile_shows_the_functions_that_used_cpu() -> Result<()> {
 
     drop(asking);
 
-    // A client that goes away ends it.
+    // A client that disconnects ends the profile.
     let ended =
         tokio::time::timeout(Duration::from_millis(300), get(http, "profile?seconds=60")).await;
     ensure!(ended.is_err());
@@ -230,7 +231,7 @@ async fn invalid_profile_requests_are_rejected_with_a_reason() -> Result<()> {
     reason = "one sequence of steps in their order"
 )]
 async fn a_heap_profile_has_live_allocations_with_call_stacks() -> Result<()> {
-    // Objects that stay: some tens of MB.
+    // Objects that stay in memory: some tens of MB.
     let service = |number: usize| {
         format!(
             "---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: s{number}, namespace: shop}}\n\
@@ -296,12 +297,12 @@ async fn a_heap_profile_has_live_allocations_with_call_stacks() -> Result<()> {
 
     ensure!(
         !innermost.any(|name| name.contains("navarch_profile")),
-        "the sampler is none of what allocates"
+        "the sampler's own functions are left out"
     );
     let allocs = decoded(&get(http, "allocs?debug=0").await?)?;
     ensure!(text(&allocs, allocs.default_sample_type) == "alloc_space");
 
-    // The names of the addresses in it, as pprof asks for them.
+    // The names of its addresses, as pprof requests them.
     let known = heap
         .location
         .iter()
@@ -330,7 +331,7 @@ async fn a_heap_profile_has_live_allocations_with_call_stacks() -> Result<()> {
 
     ensure!(get(http, "symbol").await?.body == "num_symbols: 1\n");
 
-    // What profiles take is given back.
+    // The memory of profiles is freed.
     let before = usage(server.pid())?.rss_kb;
     let asking = load(monitoring);
 
@@ -341,7 +342,7 @@ async fn a_heap_profile_has_live_allocations_with_call_stacks() -> Result<()> {
 
     drop(asking);
     until("what profiles took is given back", async || {
-        // The file's pages are counted, too, once they run.
+        // Pages of the program file count as resident once they are used.
         usage(server.pid()).is_ok_and(|now| now.rss_kb < before + 40_000)
     })
     .await;

@@ -1,4 +1,4 @@
-//! Server reflection, as grpcurl asks for it.
+//! Server reflection, as grpcurl uses it.
 
 use anyhow::{Context, Result, ensure};
 use prost::Message;
@@ -45,7 +45,7 @@ struct Service {
     name: String,
 }
 
-/// Asks for the services, then for the file of the first that is not reflection's own.
+/// Requests the list of services, then the file of the first service except reflection itself.
 async fn ask(channel: Channel, version: &str) -> Result<(Vec<String>, FileDescriptorProto)> {
     let services = Question {
         symbol: None,

@@ -1,7 +1,8 @@
-//! A real API server as registration authority and as the place of the trust bundle, with the
-//! rights of `deploy/extras` alone.
+//! A real API server as registration authority and as the store of the trust bundle, with the
+//! rights of `deploy/extras` only.
 //!
-//! Needs the programs of `scripts/kube`. Who signs is the test, as an outer signer would.
+//! Needs the programs of `scripts/kube`. The test signs the requests in place of an external
+//! signer.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,12 +32,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-/// Where requests are.
+/// The path of CertificateSigningRequests.
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
-/// Where the trust bundle is.
+/// The path of the ClusterTrustBundle.
 const BUNDLE: &str =
     "/apis/certificates.k8s.io/v1beta1/clustertrustbundles/istio.io:istiod-ca:root-cert";
-/// The sender of all requests.
+/// The identity in the valid requests.
 const WEB: &str = "spiffe://cluster.local/ns/shop/sa/web";
 
 fn request(uri: &str) -> Result<String> {
@@ -46,14 +47,14 @@ fn request(uri: &str) -> Result<String> {
     Ok(params.serialize_request(&KeyPair::generate()?)?.pem()?)
 }
 
-/// An authority of the world outside.
+/// An external CA.
 fn outer() -> Result<Authority> {
     let now = SystemTime::now();
     let bundle = Bundle::self_signed("outer", KeyType::P256, Duration::from_secs(36_000), now)?;
     Ok(Authority::new(&bundle, now)?)
 }
 
-/// Signs what is approved, as an outer signer does; `for_whom` stands in the certificates.
+/// Signs approved requests, as an external signer does; `for_whom` is the name in the certificates.
 async fn sign_all(cluster: &Cluster, authority: &Authority, for_whom: &str) -> Result<()> {
     loop {
         let found = cluster
@@ -108,7 +109,7 @@ async fn sign_all(cluster: &Cluster, authority: &Authority, for_whom: &str) -> R
     }
 }
 
-/// Navarch's own client, with the rights of these files.
+/// A client with Navarch's rights from these files.
 async fn as_navarch(cluster: &Cluster) -> Result<kube::Client> {
     cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: istio-system}}")?;
     cluster.apply(
@@ -174,13 +175,10 @@ async fn kubernetes_signs_for_workloads_and_spreads_the_roots() -> Result<()> {
     let left = cluster
         .call("GET", REQUESTS, "application/json", &Value::Null)
         .await?;
-    ensure!(
-        left["items"] == json!([]),
-        "requests are taken away: {left}"
-    );
+    ensure!(left["items"] == json!([]), "requests are deleted: {left}");
 
-    // Who asks for somebody else is refused here, what is for somebody else is not handed on, and
-    // nobody signs for no name.
+    // A request for another identity is rejected here, a certificate for another identity is not
+    // delivered, and a signer without a name signs nothing.
     let stolen = sign(request("spiffe://cluster.local/ns/shop/sa/admin")?, "blue").await;
     ensure!(
         matches!(stolen, Err(RegistrationError::Beyond(_))),
@@ -215,8 +213,8 @@ async fn kubernetes_signs_for_workloads_and_spreads_the_roots() -> Result<()> {
     spreads(&cluster, client, [&root, stranger.roots().pem()]).await
 }
 
-/// The server's own certificate is signed by the same signer, shown by its ports, and known by the
-/// root that mesh config says.
+/// The same signer signs the server's own certificate; the server's ports use it, and mesh config
+/// names its root.
 async fn for_the_server(
     cluster: &Cluster,
     registration: &Registration,
@@ -242,10 +240,10 @@ async fn for_the_server(
     };
     ensure!(
         *tls.web().roots == *authority.roots().pem(),
-        "the signer's root is told, not the CA's own"
+        "the signer's root is published, not the CA's own"
     );
 
-    // One that is not for all names is not shown, and one whose root nobody says is not asked for.
+    // A certificate that lacks a name is not used, and without a configured root none is requested.
     let partial = tokio::select! {
         started = start("signers.example.com/blue") => started.err(),
         failed = sign_all(cluster, authority, "istiod.istio-system.svc") => return failed,
@@ -270,7 +268,7 @@ async fn for_the_server(
     Ok(())
 }
 
-/// One set of roots after the other is published.
+/// Publishes one set of roots after the other.
 async fn spreads(cluster: &Cluster, client: kube::Client, sets: [&str; 2]) -> Result<()> {
     let (renew, roots) = watch::channel(Arc::<str>::from(""));
     let stop = CancellationToken::new();

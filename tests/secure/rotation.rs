@@ -1,5 +1,5 @@
-//! The root is replaced while two Envoys with agents beside them talk to each other, a new
-//! handshake for each request.
+//! The root is rotated while two Envoys with agents communicate, with a new handshake for each
+//! request.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -23,13 +23,13 @@ use crate::pod::Pod;
 use crate::server::{self, Server};
 use crate::web;
 
-/// How long anything may take on a busy machine.
+/// Timeout of each step on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The address of the pod that is called.
+/// The address of the server's pod.
 const POD: &str = "127.0.31.1";
 
-/// A service whose sidecar takes mTLS alone, and a client whose sidecar opens a connection for each
-/// request.
+/// A service whose sidecar accepts mTLS only, and a client whose sidecar opens a connection for
+/// each request.
 fn mesh(port: u16, inbound: u16, application: SocketAddr) -> String {
     let web = web::strict(POD, port, inbound, application);
     format!(
@@ -56,7 +56,7 @@ spec:
     )
 }
 
-/// Runs `navarch ca`; what it prints, and whether it succeeded.
+/// Runs `navarch ca`; returns its output, and whether it succeeded.
 fn ca(server: &Server, words: &[&str]) -> Result<(bool, String)> {
     let output = Command::new(env!("CARGO_BIN_EXE_navarch"))
         .arg("ca")
@@ -70,7 +70,7 @@ fn ca(server: &Server, words: &[&str]) -> Result<(bool, String)> {
     ))
 }
 
-/// Waits until the status says something.
+/// Waits until the status meets a condition.
 async fn wait_status(server: &Server, what: impl Fn(&Value) -> bool) -> Result<Value> {
     let end = Instant::now() + TIMEOUT;
     loop {
@@ -84,7 +84,7 @@ async fn wait_status(server: &Server, what: impl Fn(&Value) -> bool) -> Result<V
     }
 }
 
-/// Whether a pod's certificate is one by this root, in the eyes of openssl.
+/// Whether openssl verifies a pod's certificate with this root.
 fn is_signed_by(server: &Server, pod: &Pod, root: &str) -> bool {
     let write = |name: &str, text: &str| std::fs::write(server.folder().join(name), text).unwrap();
     write("pod.pem", &pod.file("out/cert-chain.pem"));
@@ -98,7 +98,8 @@ fn is_signed_by(server: &Server, pod: &Pod, root: &str) -> bool {
     output.status.success()
 }
 
-/// What the ConfigMap says reaches a pod; here it is taken from what the agent has for Envoy.
+/// In a cluster the kubelet mounts the ConfigMap; here its content is copied from the agent's roots
+/// for Envoy.
 async fn take_over(pod: &Pod) -> Result<()> {
     let end = Instant::now() + TIMEOUT;
     loop {
@@ -108,14 +109,14 @@ async fn take_over(pod: &Pod) -> Result<()> {
         }
         ensure!(
             Instant::now() < end,
-            "the next root did not come: {}",
+            "the next root did not arrive: {}",
             pod.log()
         );
         sleep(Duration::from_millis(50)).await;
     }
 }
 
-/// A pod trusts the new root alone, also by what is mounted.
+/// A pod trusts only the new root, also in the mounted file.
 async fn retired(pod: &Pod, new: &str) -> Result<()> {
     pod.replace("var/run/secrets/istio/root-cert.pem", new)?;
     let end = Instant::now() + TIMEOUT;
@@ -133,7 +134,7 @@ async fn retired(pod: &Pod, new: &str) -> Result<()> {
     }
 }
 
-/// Waits until a pod's Envoy trusts a root alone: it has it a moment after the file.
+/// Waits until a pod's Envoy trusts only this root: it gets it a moment after the file.
 async fn is_trusted_alone(pod: &Pod, root: &str) -> Result<()> {
     let (_, root) = x509_parser::pem::parse_x509_pem(root.as_bytes())?;
     let serial = root
@@ -170,7 +171,7 @@ async fn is_trusted_alone(pod: &Pod, root: &str) -> Result<()> {
     Ok(())
 }
 
-/// No certificate was found wanting by a pod's Envoy.
+/// A pod's Envoy has rejected no certificate.
 async fn verified(pod: &Pod) -> Result<()> {
     let filter = "/stats?filter=ssl.(fail_verify_error|fail_verify_san|connection_error)";
     let seen = pod.get(pod.admin, filter).await?.1;
@@ -181,16 +182,16 @@ async fn verified(pod: &Pod) -> Result<()> {
     Ok(())
 }
 
-/// Requests one after the other.
+/// Sends requests one after the other.
 struct Traffic {
-    /// Tells it to end.
+    /// Stops it.
     stop: Arc<AtomicBool>,
-    /// Gives how many were answered, and what became of the others.
+    /// Returns the number of successful requests, and the failures.
     task: JoinHandle<(usize, Vec<String>)>,
 }
 
 impl Traffic {
-    /// Asks for a host at an address until told otherwise.
+    /// Requests a host at an address until it is stopped.
     fn start(front: SocketAddr, host: String) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
@@ -209,13 +210,13 @@ impl Traffic {
         Self { stop, task }
     }
 
-    /// Ends it: there was traffic, and nothing failed.
+    /// Stops it; fails if there was no traffic, or a request failed.
     async fn end(self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         let (answered, failed) = self.task.await?;
         ensure!(
             failed.is_empty(),
-            "{} failed beside {answered}: {:?}",
+            "{} failed, {answered} succeeded: {:?}",
             failed.len(),
             failed.first()
         );
@@ -224,11 +225,11 @@ impl Traffic {
     }
 }
 
-/// A proxy with an identity that asks for clusters only.
+/// A proxy with an identity that subscribes to clusters only.
 struct Late {
-    /// What it says.
+    /// Its requests.
     _requests: tokio::sync::mpsc::Sender<DeltaDiscoveryRequest>,
-    /// What it is told.
+    /// The responses.
     _answers: tonic::Streaming<DeltaDiscoveryResponse>,
 }
 
@@ -276,8 +277,8 @@ async fn the_root_is_replaced_under_traffic_and_no_request_fails() -> Result<()>
     let inbound = ports::free()?;
     let mesh = mesh(port, inbound, application.address);
 
-    // The old root is let go when the last certificate by it has ended, which the longest lifetime
-    // says.
+    // The old root is removed once the last certificate signed by it has expired, that is, after
+    // the longest lifetime.
     let server = Server::with_variables(
         &mesh,
         "NAVARCH_ROOT_OVERLAP=1s DEFAULT_WORKLOAD_CERT_TTL=20s MAX_WORKLOAD_CERT_TTL=20s",
@@ -318,7 +319,7 @@ async fn the_root_is_replaced_under_traffic_and_no_request_fails() -> Result<()>
 
     let traffic = Traffic::start(front, host);
 
-    // Somebody who takes no roots holds the rotation up, by name.
+    // A proxy that does not subscribe to roots delays the rotation, and is reported by name.
     let late = Late::connect(&server).await?;
     let (good, text) = ca(&server, &["rotate"])?;
     ensure!(good && text.contains("distributing"), "{text}");
@@ -340,7 +341,7 @@ async fn the_root_is_replaced_under_traffic_and_no_request_fails() -> Result<()>
     let (good, text) = ca(&server, &["rotate", "--now"])?;
     ensure!(!good && text.contains("late-1.shop"), "{text}");
 
-    ensure!(server.root() == old, "the old root signs");
+    ensure!(server.root() == old, "the old root still signs");
     drop(late);
 
     let status = wait_status(&server, |status| status["phase"] == "retiring").await?;
@@ -353,7 +354,7 @@ async fn the_root_is_replaced_under_traffic_and_no_request_fails() -> Result<()>
 
     ensure!(status["roots"][1]["role"] == "former", "{status}");
     let new = server.root();
-    ensure!(new != old, "another root signs");
+    ensure!(new != old, "the new root signs");
     let end = Instant::now() + TIMEOUT;
 
     while !is_signed_by(&server, &web, &new) || !is_signed_by(&server, &caller, &new) {

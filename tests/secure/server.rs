@@ -1,4 +1,4 @@
-//! A running Navarch with a TLS port, and what is asked of it.
+//! A running Navarch with a TLS port, and requests to it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
@@ -27,7 +27,7 @@ pub(crate) const MESH: &str = "apiVersion: v1\nkind: Secret\nmetadata: {name: tl
     stringData: {tls.crt: CERT, tls.key: KEY-OF-SHOP}\n---\n\
     apiVersion: v1\nkind: Secret\nmetadata: {name: tls, namespace: bank}\nstringData: {tls.crt: CERT, tls.key: KEY-OF-BANK}\n";
 
-/// Where it listens.
+/// The address of its ports.
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// A running Navarch.
@@ -35,12 +35,12 @@ pub(crate) struct Server {
     navarch: Navarch,
     /// Its TLS port.
     pub(crate) secure: SocketAddr,
-    /// The port of its webhooks.
+    /// The webhook port.
     pub(crate) https: SocketAddr,
-    /// Whose tokens it believes.
+    /// The issuer of accepted tokens.
     pub(crate) issuer: Issuer,
     folder: TempDir,
-    /// Variables of its environment, as a shell takes them.
+    /// Environment variables in shell syntax.
     variables: String,
 }
 
@@ -50,12 +50,12 @@ impl Server {
         Self::with_mesh(MESH).await
     }
 
-    /// Starts with an empty state on a mesh.
+    /// Starts with an empty state and a mesh.
     pub(crate) async fn with_mesh(mesh: &str) -> Result<Self> {
         Self::with_variables(mesh, "").await
     }
 
-    /// Starts with an empty state on a mesh, with variables as a shell takes them.
+    /// Starts with an empty state, a mesh, and environment variables in shell syntax.
     pub(crate) async fn with_variables(mesh: &str, variables: &str) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         std::fs::create_dir(folder.path().join("mesh"))?;
@@ -63,7 +63,7 @@ impl Server {
         Self::start_in(folder, Issuer::new(), variables.to_owned(), LOOPBACK, &[]).await
     }
 
-    /// Starts with an empty state on a mesh, with further arguments.
+    /// Starts with an empty state, a mesh, and further arguments.
     pub(crate) async fn with_arguments(mesh: &str, arguments: &[String]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         std::fs::create_dir(folder.path().join("mesh"))?;
@@ -71,7 +71,7 @@ impl Server {
         Self::start_in(folder, Issuer::new(), String::new(), LOOPBACK, arguments).await
     }
 
-    /// Starts with an empty state and two secrets, its HTTP ports at this address.
+    /// Starts with an empty state and two secrets, with its HTTP ports on this address.
     pub(crate) async fn at(web: IpAddr) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         std::fs::create_dir(folder.path().join("mesh"))?;
@@ -79,8 +79,8 @@ impl Server {
         Self::start_in(folder, Issuer::new(), String::new(), web, &[]).await
     }
 
-    /// Starts in a folder with its mesh, which may hold more; a root in `ca.crt` is the one of its
-    /// certificate where it is no CA itself.
+    /// Starts in a directory with its mesh and possibly more. If it is no CA itself, the root of
+    /// its certificate is in `ca.crt`.
     pub(crate) async fn start_in(
         folder: TempDir,
         issuer: Issuer,
@@ -88,7 +88,7 @@ impl Server {
         web: IpAddr,
         further: &[String],
     ) -> Result<Self> {
-        // The environment of a process is set by one that comes before it.
+        // The testkit does not set environment variables of the process, so a shell script does.
         let program = folder.path().join("navarch");
         let rule = issuer.rule();
         let script = format!(
@@ -127,7 +127,7 @@ impl Server {
         })
     }
 
-    /// Ends, and starts again with the same state.
+    /// Stops, and starts again with the same state.
     pub(crate) async fn restart(self) -> Result<Self> {
         let Self {
             navarch,
@@ -150,7 +150,7 @@ impl Server {
         )?)
     }
 
-    /// A folder for files.
+    /// A directory for files.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -161,7 +161,7 @@ impl Server {
             .unwrap()
     }
 
-    /// What it has logged.
+    /// Its log.
     pub(crate) fn output(&self) -> String {
         self.navarch.output()
     }
@@ -170,12 +170,12 @@ impl Server {
         self.navarch.pid()
     }
 
-    /// Its plaintext port.
+    /// The plain-text xDS port.
     pub(crate) fn plain(&self) -> SocketAddr {
         self.navarch.xds
     }
 
-    /// Where its debug API is.
+    /// The address of its debug API.
     pub(crate) fn http(&self) -> SocketAddr {
         self.navarch.http
     }
@@ -188,7 +188,7 @@ impl Server {
         )
     }
 
-    /// Its ports of plain HTTP.
+    /// The plain HTTP ports.
     pub(crate) fn web(&self) -> [SocketAddr; 2] {
         [self.navarch.http, self.navarch.monitoring]
     }
@@ -198,7 +198,7 @@ impl Server {
         self.navarch.page(&format!("/debug/{name}")).await
     }
 
-    /// Asks for a certificate.
+    /// Requests a certificate.
     pub(crate) async fn certificate(
         &self,
         proof: &Proof,
@@ -218,7 +218,7 @@ impl Server {
             .map(tonic::Response::into_inner)
     }
 
-    /// A certificate of the same caller, to be shown in place of its token.
+    /// A certificate for the same caller, to authenticate with instead of its token.
     pub(crate) async fn prove_by_certificate(&self, proof: &Proof) -> Result<Proof> {
         let key = KeyPair::generate()?;
         let csr = CertificateParams::default()
@@ -229,7 +229,7 @@ impl Server {
         Ok(Proof::Certificate(chain.concat(), key.serialize_pem()))
     }
 
-    /// The secrets of these names that a proxy gets over TLS.
+    /// The secrets with these names that a proxy receives over TLS.
     pub(crate) async fn secrets(
         &self,
         proof: &Proof,
@@ -256,7 +256,7 @@ impl Server {
         ))
     }
 
-    /// The resources of a type that a proxy gets over TLS.
+    /// The resources of a type that a proxy receives over TLS.
     pub(crate) async fn resources(
         &self,
         proof: &Proof,
@@ -282,7 +282,7 @@ impl Server {
     }
 }
 
-/// The type of secrets.
+/// The type URL of secrets.
 const SECRETS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 
 /// A gateway of a namespace.
@@ -305,7 +305,7 @@ pub(crate) fn node(namespace: &str, account: &str) -> Node {
     }
 }
 
-/// Secrets out of resources.
+/// The secrets in resources.
 fn secrets_of(resources: Vec<Resource>) -> Vec<Secret> {
     let secrets = resources
         .into_iter()
@@ -315,7 +315,7 @@ fn secrets_of(resources: Vec<Resource>) -> Vec<Secret> {
         .collect()
 }
 
-/// The first answer to a subscription.
+/// The first response to a subscription.
 pub(crate) async fn subscribe(
     channel: Channel,
     proof: &Proof,

@@ -1,4 +1,4 @@
-//! Istio's tools against a running Navarch: the questions that istioctl asks.
+//! Requests that Istio's tools, in particular istioctl, send to a control plane.
 
 use anyhow::{Context, Result, ensure};
 use navarch_proto::any::type_url;
@@ -23,7 +23,7 @@ use crate::server::Server;
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const LDS: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
 
-/// The pages of istiod; those that change something aside.
+/// istiod's debug pages, except those that change something.
 const PAGES: [&str; 25] = [
     "adsz",
     "ambientz",
@@ -52,9 +52,10 @@ const PAGES: [&str; 25] = [
     "telemetryz?proxyID=web-1.shop",
 ];
 
-/// What pages show, by name.
+/// Texts that pages contain, by page.
 const SHOWN: [(&str, &str); 8] = [
-    // Labels are those that selectors match, with those of the place where the proxy runs.
+    // Labels are those that selectors match, including the labels of the proxy's locality and
+    // cluster.
     ("adsz", "\"topology.istio.io/cluster\":\"Kubernetes\""),
     ("edsz", "You must provide a proxyID in the query string"),
     (
@@ -68,7 +69,7 @@ const SHOWN: [(&str, &str); 8] = [
     ("clusterz", "\"syncStatus\":\"synced\""),
 ];
 
-/// A mesh with something on every page.
+/// A mesh with content on every page.
 pub(crate) const MESH: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n\
     apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\n\
     spec: {clusterIP: 10.96.0.7, selector: {app: web}, ports: [{name: http, port: 80}]}\n---\n\
@@ -85,7 +86,7 @@ pub(crate) struct Connected {
 }
 
 impl Connected {
-    /// Connects in plain text, asks for a type and acknowledges what comes.
+    /// Connects in plain text, subscribes to a type and acknowledges responses.
     pub(crate) async fn new(server: &Server, pod: &str) -> Result<Self> {
         let (requests, receiver) = mpsc::channel(8);
         let fields = [
@@ -143,8 +144,8 @@ impl Connected {
         Ok(connected)
     }
 
-    /// Asks for routes and refuses what comes.
-    pub(crate) async fn refuse(&mut self) -> Result<()> {
+    /// Subscribes to routes and rejects the response.
+    pub(crate) async fn reject_routes(&mut self) -> Result<()> {
         const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
         let request = DiscoveryRequest {
             type_url: RDS.to_owned(),
@@ -175,7 +176,7 @@ impl Connected {
             .await?)
     }
 
-    /// Takes a response and acknowledges it.
+    /// Receives a response and acknowledges it.
     async fn take(&mut self) -> Result<DiscoveryResponse> {
         let response = self
             .responses
@@ -202,7 +203,7 @@ fn text(text: &str) -> Value {
     }
 }
 
-/// What istioctl says of itself.
+/// The node of istioctl.
 fn tool(namespace: &str, account: &str) -> Node {
     let fields = [
         ("GENERATOR", "event"),
@@ -220,7 +221,7 @@ fn tool(namespace: &str, account: &str) -> Node {
     }
 }
 
-/// Asks one question over TLS as istioctl does.
+/// Sends one request over TLS as istioctl does.
 async fn ask(
     server: &Server,
     proof: &Proof,
@@ -273,7 +274,7 @@ async fn istioctl_debug_requests_are_served_over_xds() -> Result<()> {
     let operator = token(&server, "istio-system:default");
     let node = || tool("istio-system", "default");
 
-    // proxy-status, version: the tool itself is no proxy.
+    // proxy-status and version: the tool itself is not listed as a proxy.
     let synced = async || {
         let answer = ask(&server, &operator, node(), "istio.io/debug/syncz", &[])
             .await
@@ -312,7 +313,7 @@ async fn istioctl_debug_requests_are_served_over_xds() -> Result<()> {
         "{who}"
     );
 
-    // proxy-status of one proxy: what it was sent, in Envoy's sections.
+    // proxy-status of one proxy: the resources it was sent, in Envoy's sections.
     let dump = ask(
         &server,
         &operator,
@@ -370,14 +371,14 @@ async fn istioctl_debug_requests_are_served_over_xds() -> Result<()> {
     .await?;
     ensure!(nobody.resources.is_empty());
 
-    // internal-debug: every page, and the words that it looks for.
+    // internal-debug: every page, with the texts that the tool looks for.
     let page = async |name: &str| {
         let answer = ask(&server, &operator, node(), "istio.io/debug", &[name]).await?;
         ensure!(
             answer.resources.len() == 1 && answer.resources[0].type_url == "istio.io/debug",
             "{name}"
         );
-        // By it `--all` tells replicas apart.
+        // By this, `--all` distinguishes replicas.
         let who = answer
             .control_plane
             .as_ref()
@@ -392,7 +393,7 @@ async fn istioctl_debug_requests_are_served_over_xds() -> Result<()> {
             serde_json::from_str::<serde_json::Value>(&shown).is_ok(),
             "{name}: {shown}"
         );
-        // The same as on HTTP.
+        // The same as over HTTP.
         let fetched = web::get(server.http(), "localhost", &format!("/debug/{name}"), &[]).await?;
         ensure!(fetched.status == 200, "{name}: {fetched:?}");
     }
@@ -411,7 +412,7 @@ async fn istioctl_debug_requests_are_served_over_xds() -> Result<()> {
         ensure!(got.contains(text), "{name}: {got}");
     }
 
-    // What sends everything once more does.
+    // The page that pushes all configuration again.
     ensure!(page("adsz?push=true").await?.starts_with("Pushed to "));
     ensure!(proxy.take().await?.type_url == CDS && proxy.take().await?.type_url == LDS);
     ensure!(page("cachez?clear=true").await? == "Cache cleared\n");
@@ -472,7 +473,7 @@ async fn debug_data_requires_authentication_and_other_namespaces_an_operator() -
     .await?;
     ensure!(dumped.resources.is_empty());
 
-    // In plain text nobody is known.
+    // Plain-text clients have no identity.
     for url in [
         "istio.io/debug",
         "istio.io/debug/syncz",
@@ -508,7 +509,7 @@ async fn rights_and_harmful_pages_can_be_set_otherwise() -> Result<()> {
     .await?;
     ensure!(
         seen.resources.len() == 1,
-        "whoever is known sees everything"
+        "every authenticated client may read everything"
     );
     let page = "force_disconnect?proxyID=web-1.shop";
     let done = ask(
@@ -567,7 +568,7 @@ async fn the_http_port_serves_the_paths_of_istioctl() -> Result<()> {
     let disconnect = web::get(http, "localhost", "/debug/force_disconnect?proxyID=x", &[]).await?;
     ensure!(
         disconnect.status == 404 && disconnect.body.contains("404 page"),
-        "it is not there unless asked for"
+        "the page does not exist by default"
     );
 
     Ok(())
@@ -610,7 +611,7 @@ async fn control_z_shows_the_process_and_sets_its_log() -> Result<()> {
 
     ensure!(level("ads").await == "debug" && level("default").await == "info");
 
-    // From now on what streams do is logged.
+    // From now on, stream events are logged.
     let _proxy = Connected::new(&server, "web-1").await?;
     until("a request is logged", async || {
         server.output().contains("DEBUG") && server.output().contains("request")
@@ -642,7 +643,7 @@ async fn control_z_shows_the_process_and_sets_its_log() -> Result<()> {
 
     ensure!(get("/procj").await?.body.contains("\"pid\":"));
 
-    // A page of another name, as of a browser that was led here, is told nothing.
+    // A request with another host name, as from a browser under DNS rebinding, is rejected.
     ensure!(
         web::get(address, "rebound.example", "/envj", &[])
             .await?
@@ -653,7 +654,7 @@ async fn control_z_shows_the_process_and_sets_its_log() -> Result<()> {
     Ok(())
 }
 
-/// Where an answer leads.
+/// The location of a redirect.
 fn place(reply: &web::Reply) -> &str {
     reply
         .headers

@@ -1,6 +1,5 @@
-//! Requests by HBONE through a stock Envoy that is a waypoint, with certificates of Navarch's CA:
-//! ztunnel's part is played by a peer of the test's own, before the waypoint and at the pods behind
-//! it.
+//! Requests with HBONE through a stock Envoy as waypoint, with certificates of Navarch's CA. A peer
+//! of this test stands in for ztunnel, both in front of the waypoint and at the pods behind it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -21,7 +20,7 @@ use crate::workload_sds::Workload;
 
 /// The address of the waypoint's pod.
 const WAYPOINT: &str = "127.0.40.1";
-/// The addresses of the pods behind it: the first version and the second.
+/// The addresses of the pods behind it, one per version.
 const PODS: [&str; 2] = ["127.0.40.2", "127.0.40.3"];
 /// The port of the service.
 const PORT: u16 = 18_086;
@@ -33,7 +32,7 @@ const SERVICE: &str = "10.96.40.1";
 /// The host of the service.
 const HOST: &str = "web.shop.svc.cluster.local";
 
-/// An ambient pod of a service of its own, with the members of its labels.
+/// An ambient pod for its own service, with these labels.
 fn pod(name: &str, account: &str, ip: &str, labels: &str, ambient: bool) -> String {
     let redirection = if ambient {
         "ambient.istio.io/redirection: enabled"
@@ -51,7 +50,7 @@ status: {{phase: Running, podIP: {ip}, podIPs: [{{ip: {ip}}}], conditions: [{{ty
     )
 }
 
-/// A service on a port, with the pod that it selects.
+/// A service with a port, and the pod that it selects.
 fn service(name: &str, vip: &str, ports: [u16; 2], ip: &str, labels: &str) -> String {
     let [port, target] = ports;
     format!(
@@ -71,8 +70,8 @@ ports: [{{name: http, port: {target}, protocol: TCP}}]
     )
 }
 
-/// A waypoint before two versions of a service: a header chooses the second, one account is kept
-/// out, and nobody may write.
+/// A waypoint for two versions of a service: a header selects the second, one account is denied,
+/// and writing is denied to everyone.
 fn mesh() -> String {
     let managed = "gateway.networking.k8s.io/gateway-name: way, gateway.istio.io/managed: istio.io-mesh-controller";
     let objects = [
@@ -137,7 +136,7 @@ spec:
         + &edge()
 }
 
-/// A gateway that sends all to the service.
+/// A gateway that forwards all requests to the service.
 fn edge() -> String {
     format!(
         "---
@@ -159,7 +158,8 @@ spec:
     )
 }
 
-/// An application that says its name, and who its client is as it was told.
+/// An application that responds with its name, and with the client's identity from the request
+/// headers.
 async fn application(name: &'static str, address: &str) -> Result<()> {
     let listener = TcpListener::bind((address, INNER))
         .await
@@ -176,7 +176,7 @@ async fn application(name: &'static str, address: &str) -> Result<()> {
     Ok(())
 }
 
-/// What a client gets through the waypoint.
+/// The response to a client's request through the waypoint.
 async fn ask(client: &Workload, method: &str, headers: &str) -> Result<String> {
     let request = format!(
         "{method} / HTTP/1.1\r\nhost: {HOST}:{PORT}\r\nconnection: close\r\ncontent-length: 0\r\n{headers}\r\n"
@@ -187,7 +187,7 @@ async fn ask(client: &Workload, method: &str, headers: &str) -> Result<String> {
     tokio::time::timeout(Duration::from_secs(5), answer).await?
 }
 
-/// Asks until the answer holds all of these.
+/// Repeats a request until the response contains all of these texts.
 async fn until(client: &Workload, method: &str, headers: &str, parts: &[&str], envoy: &Envoy) {
     until_some(
         &format!("{method} {headers:?} is answered with {parts:?}"),
@@ -267,11 +267,12 @@ async fn a_request_goes_by_hbone_through_a_waypoint_to_an_ambient_pod() -> Resul
     until(&friend, "POST", "", &["403 Forbidden"], &waypoint).await;
     ensure!(
         ends[0].tunnels().len() == before,
-        "what is refused goes no further: {:?}",
+        "a denied request does not reach the pod: {:?}",
         ends[0].tunnels()
     );
 
-    // A gateway goes through the waypoint, too, by tunnels of its own: the service says so.
+    // A gateway also uses the waypoint, with tunnels of its own, because the service is labelled
+    // `istio.io/ingress-use-waypoint`.
     let metadata =
         json!({"LABELS": {"app": "edge"}, "SERVICE_ACCOUNT": "edge", "ENABLE_HBONE": "true"});
     let mut gateway = envoy(&server, "router", "edge", "127.0.40.4", metadata).await?;
@@ -282,10 +283,10 @@ async fn a_request_goes_by_hbone_through_a_waypoint_to_an_ambient_pod() -> Resul
 
     ensure!(
         end.iter().all(|one| *one == by_waypoint(PODS[0])),
-        "not around the waypoint: {end:?}"
+        "the gateway must not bypass the waypoint: {end:?}"
     );
 
-    // A sidecar goes to the pod itself, as istiod has it.
+    // A sidecar connects to the pod directly, as with istiod.
     let metadata = json!({
         "LABELS": {"app": "client"}, "SERVICE_ACCOUNT": "client", "ENABLE_HBONE": "true", "INTERCEPTION_MODE": "NONE",
     });
@@ -311,7 +312,7 @@ async fn a_request_goes_by_hbone_through_a_waypoint_to_an_ambient_pod() -> Resul
         let rejected = envoy.stats().await?.rejected();
         ensure!(
             rejected == 0,
-            "{rejected} updates were refused:\n{}",
+            "{rejected} updates were rejected:\n{}",
             envoy.output()
         );
     }
@@ -319,7 +320,7 @@ async fn a_request_goes_by_hbone_through_a_waypoint_to_an_ambient_pod() -> Resul
     Ok(())
 }
 
-/// Asks an Envoy without a tunnel until the answer holds both texts.
+/// Repeats a request to an Envoy without a tunnel until the response contains both texts.
 async fn through(envoy: &Envoy, door: SocketAddr, name: &str, client_uri: &str) {
     until_some(
         &format!("{door} answers with {name:?} and {client_uri:?}"),

@@ -1,9 +1,10 @@
-//! The service of tests with mutual TLS.
+//! A service with mutual TLS for tests.
 
 use std::net::SocketAddr;
 
-/// The service `web` of namespace `shop` on `port`, one pod whose sidecar takes mutual TLS alone on
-/// `inbound`, for an application. Its Sidecar stands last: its spec may go on.
+/// The service `web` of the namespace `shop` on `port`, with one pod whose sidecar accepts only
+/// mutual TLS on `inbound`, for an application. Its Sidecar is the last object, so that a test can
+/// append to its spec.
 pub(crate) fn strict(pod: &str, port: u16, inbound: u16, application: SocketAddr) -> String {
     format!(
         r"

@@ -1,5 +1,5 @@
-//! What the agent beside an Envoy does: gives it the workload's certificate and the roots of the
-//! mesh.
+//! An SDS server in place of the agent: it sends Envoy the workload's certificate and the mesh's
+//! roots.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -27,7 +27,7 @@ pub(crate) struct Workload {
     pub(crate) roots: String,
 }
 
-/// Answers of a stream.
+/// The responses of a stream.
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl Workload {
@@ -68,7 +68,7 @@ impl SecretDiscoveryService for Workload {
         _: Request<Streaming<DeltaDiscoveryRequest>>,
     ) -> Result<Response<Self::DeltaSecretsStream>, Status> {
         Err(Status::unimplemented(
-            "Envoy asks the agent in the other protocol",
+            "Envoy uses the state-of-the-world protocol with the agent",
         ))
     }
 
@@ -106,7 +106,7 @@ impl SecretDiscoveryService for Workload {
     }
 }
 
-/// Serves on loopback for as long as the test's runtime lives.
+/// Serves on loopback until the test's runtime ends.
 pub(crate) async fn serve(workload: Workload) -> Result<SocketAddr> {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
     let address = listener.local_addr()?;

@@ -1,11 +1,11 @@
-//! TLS of clients that accept the certificate of every server.
+//! TLS of clients that accept every server certificate.
 
 use std::sync::Arc;
 
 use navarch_net::any_certificate::AnyCertificate;
 use rustls::ClientConfig;
 
-/// A client without a certificate of its own.
+/// A client without a certificate.
 pub(crate) fn client_config() -> ClientConfig {
     let provider = navarch_net::cryptography::provider();
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider));

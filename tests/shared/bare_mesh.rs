@@ -1,4 +1,4 @@
-//! A mesh of which nothing is known but its names.
+//! A mesh without objects.
 
 use navarch::api::names::{ClusterId, TrustDomain};
 use navarch::security::authenticate::{MeshSnapshot, SnapshotProvider};

@@ -1,4 +1,4 @@
-//! Names that hashes without a key put into one place.
+//! Names with the same hash for hashers without a key.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -7,19 +7,19 @@
     reason = "a hash folds its upper half onto its lower; the truncation has the length of the constants"
 )]
 
-/// The seed and the factor of rustc-hash.
+/// Seed and factor of rustc-hash.
 const SEED: u64 = 0x243f_6a88_85a3_08d3;
 const FACTOR: u64 = 0xa409_3822_299f_31d0;
 
-/// What rustc-hash makes of the first 16 bytes of a text.
+/// rustc-hash's intermediate value for the first 16 bytes of a text.
 fn folded(first: &[u8; 16]) -> u64 {
     let half = |at: usize| u64::from_le_bytes(first[at..at + 8].try_into().unwrap());
     let product = u128::from(SEED ^ half(0)) * u128::from(FACTOR ^ half(8));
     (product as u64) ^ (product >> 64) as u64
 }
 
-/// Names of clusters with one hash in rustc-hash: what follows on its intermediate result cancels
-/// that, so that what comes next, a number, is multiplied by zero.
+/// Names of clusters with the same hash in rustc-hash: eight bytes cancel the intermediate value of
+/// the prefix, so that the number at the end is multiplied by zero.
 pub(crate) fn colliding_names(count: u32) -> Vec<String> {
     let letters = || (b'a'..=b'z').chain(b'A'..=b'Z').chain(b'0'..=b'9');
     let mut firsts =

@@ -1,44 +1,44 @@
-//! Panels of Grafana dashboards, asked of scrapes as Prometheus asks: series by name, matchers of
-//! labels, and labels to group by.
+//! Panels of Grafana dashboards, evaluated on scrapes as Prometheus would select series: by name,
+//! label matchers, and labels to group by.
 //!
-//! Rates, sums and quantiles have data where their series have: they are not calculated. Labels
-//! that Prometheus adds to what it scrapes (`app`, `pod`, `container`, `namespace`) are in no
-//! scrape, and in no selector here.
+//! Rates, sums and quantiles have data if their series have, so they are not calculated. Labels
+//! that Prometheus adds to scraped series (`app`, `pod`, `container`, `namespace`) are in no
+//! scrape, so the selectors here omit them.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail, ensure};
 use regex::Regex;
 
-/// A panel, and what it asks for.
+/// A panel with its queries.
 pub(crate) struct Panel {
     /// The title in Grafana.
     pub(crate) title: &'static str,
-    /// Its queries, each by the series that it takes.
+    /// Its queries, by the series that each selects.
     pub(crate) queries: &'static [Query],
 }
 
-/// What a query takes.
+/// The series that a query selects.
 pub(crate) struct Query {
-    /// A selector of PromQL. A name behind `$` is a variable of the dashboard.
+    /// A PromQL selector. A name after `$` is a variable of the dashboard.
     pub(crate) selector: &'static str,
-    /// The labels that it groups by: each must say something.
+    /// The labels that it groups by: each must have a value.
     pub(crate) by: &'static [&'static str],
 }
 
-/// A line of a scrape.
+/// A series in a scrape.
 #[derive(Debug)]
 struct Series {
     name: String,
     labels: BTreeMap<String, String>,
 }
 
-/// What was scraped, of all targets together.
+/// The series of all scraped targets.
 #[derive(Debug, Default)]
 pub(crate) struct Scrape(Vec<Series>);
 
 impl Scrape {
-    /// Takes a page in.
+    /// Adds a page.
     pub(crate) fn add(mut self, page: &str) -> Result<Self> {
         for line in page
             .lines()
@@ -50,7 +50,7 @@ impl Scrape {
         Ok(self)
     }
 
-    /// Whether a query finds something.
+    /// Whether a query selects a series.
     fn has(&self, query: &Query, variables: &[(&str, &str)]) -> Result<bool> {
         let mut selector = query.selector.to_owned();
         for (name, value) in variables {
@@ -75,7 +75,7 @@ impl Scrape {
         Ok(found.any(|series| query.by.iter().all(|label| !text(series, label).is_empty())))
     }
 
-    /// The queries without data, by their panel; an error names the panels that have none at all.
+    /// The queries without data, by panel; fails if a panel has no data at all.
     pub(crate) fn empty_queries<'p>(
         &self,
         panels: impl IntoIterator<Item = &'p Panel>,
@@ -105,7 +105,7 @@ impl Scrape {
         Ok(empty)
     }
 
-    /// All of a mesh's series, for people.
+    /// All series of the mesh, for error messages.
     fn listed(&self) -> String {
         let lines = self.0.iter().filter(|series| {
             !series.name.starts_with("envoy_") && !series.name.ends_with("_bucket")
@@ -116,7 +116,7 @@ impl Scrape {
     }
 }
 
-/// Reads a line: a name, labels, a number. A number that is none (`NaN`) is no data.
+/// Parses a line: name, labels, number. `NaN` counts as no data.
 fn series(line: &str) -> Result<Option<Series>> {
     let (head, value) = line.rsplit_once(' ').context("no value")?;
     let value: f64 = value.parse()?;
@@ -133,7 +133,7 @@ fn series(line: &str) -> Result<Option<Series>> {
     }))
 }
 
-/// Reads `name="value"` with commas between.
+/// Parses `name="value"` pairs separated by commas.
 fn labels(mut text: &str) -> Result<BTreeMap<String, String>> {
     let mut all = BTreeMap::new();
 
@@ -162,12 +162,12 @@ fn labels(mut text: &str) -> Result<BTreeMap<String, String>> {
     Ok(all)
 }
 
-/// A condition on a label.
+/// A matcher of a label.
 struct Matcher {
     label: String,
-    /// What the whole value must be like.
+    /// The pattern for the whole value.
     pattern: Regex,
-    /// Whether it must be so, or must not.
+    /// Whether the value must match, or must not.
     wanted: bool,
 }
 
@@ -177,7 +177,7 @@ impl Matcher {
     }
 }
 
-/// Reads a selector: a name and, in braces, matchers.
+/// Parses a selector: a name and, in braces, matchers.
 fn parse(selector: &str) -> Result<(&str, Vec<Matcher>)> {
     let Some((name, rest)) = selector.split_once('{') else {
         return Ok((selector, Vec::new()));
@@ -217,7 +217,7 @@ fn parse(selector: &str) -> Result<(&str, Vec<Matcher>)> {
                 }
             }
 
-            bail!("{part} in {selector} compares nothing");
+            bail!("{part} in {selector} has no operator");
         });
 
     Ok((name, matchers.collect::<Result<_>>()?))
@@ -236,7 +236,7 @@ fn a_panel_has_data_where_matchers_and_labels_fit() -> Result<()> {
 
     ensure!(
         has("a{e!=\"1\"}", &[])?,
-        "a label that is not there is empty"
+        "an absent label equals the empty value"
     );
 
     for (selector, by) in [

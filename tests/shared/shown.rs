@@ -1,4 +1,4 @@
-//! What tests of an engine share that look at what it shows, in both forms of routes.
+//! Helpers for tests of an engine that compare resources in both forms of routes.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use navarch::push::engine::{PushCause, Sink};
 use navarch::push::resource::{Collection, ResourceType};
 use navarch_proto::envoy::config::route::v3::RouteConfiguration;
 
-/// Takes no pushes.
+/// Discards pushes.
 pub(crate) struct Ignore;
 
 impl Sink for Ignore {
     fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
 }
 
-/// A route configuration without what tells its forms apart.
+/// A route configuration without the parts that differ between the two forms.
 pub(crate) fn sorted(routes: &RouteConfiguration) -> RouteConfiguration {
     let mut routes = RouteConfiguration {
         vhds: None,

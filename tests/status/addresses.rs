@@ -1,4 +1,4 @@
-//! Addresses of ServiceEntries.
+//! Automatically allocated addresses of ServiceEntries.
 
 use navarch::status::{AddressAllocation, NamespaceScope, Range};
 use serde_json::{Value, json};
@@ -72,7 +72,7 @@ pub(crate) async fn are_allocated_once_and_released(deployed: &Deployed) {
     })
     .await;
 
-    // What others write into the status stays.
+    // Conditions of other controllers stay.
     let condition = json!({ "status": { "conditions": [{ "type": "Mine", "status": "True" }] } });
     let path = "/apis/networking.istio.io/v1/namespaces/default/serviceentries/a/status";
     deployed
@@ -109,7 +109,7 @@ pub(crate) async fn are_allocated_once_and_released(deployed: &Deployed) {
     stop.cancel();
     task.await.unwrap();
 
-    // Two that were given the same address, as by two controllers: the older keeps it.
+    // If two have the same address, as written by two controllers, the older one keeps it.
     let same = json!({ "status": { "addresses": [{ "value": "240.240.0.1", "host": "c.com" }] } });
     put(deployed, "c", &["c.com"], &json!({}));
     let path = "/apis/networking.istio.io/v1/namespaces/default/serviceentries/c/status";

@@ -1,4 +1,4 @@
-//! Conditions about ambient mode: of built-in objects and of Istio's.
+//! Conditions about ambient mode, on built-in objects and on Istio's.
 
 use navarch::api::object::{Kind, NamespacedName, ObjectRef};
 use navarch::status::{DesiredStatus, DesiredStatuses, ObjectStatuses, Responsibility, Share};
@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Deployed, until};
 
-/// Where the Service and the policy are.
+/// The paths of the Service and the policy.
 const PATHS: [(Kind, &str); 2] = [
     (Kind::Service, "/api/v1/namespaces/default/services/behind"),
     (
@@ -17,12 +17,12 @@ const PATHS: [(Kind, &str); 2] = [
     ),
 ];
 
-/// What both should be told: a condition of this status, or that they do not have it.
+/// The desired conditions of both: one with this status, or none.
 fn wanted(status: Option<&str>) -> DesiredStatuses {
     let one = |kind| {
         let mut condition = json!({ "type": "istio.io/WaypointBound", "status": status, "reason": "R", "message": "m" });
         if kind != Kind::Service {
-            // Istio's conditions have it as a text, a Service's has none.
+            // It is a string in Istio's conditions; a Service's has none.
             condition["observedGeneration"] = json!("1");
         }
         let status = match status {
@@ -125,8 +125,8 @@ pub(crate) async fn conditions_stand_beside_those_of_others_and_go(deployed: &De
     let before = (version(PATHS[0].1).await, version(PATHS[1].1).await);
     tell.send_replace(wanted(Some("True")));
 
-    // What others take away comes back, which is after all that equal news could have done to the
-    // other object.
+    // A condition that another client removes is written again. By then, a write for the other
+    // object, whose conditions are equal, would have happened, too.
     let patch = json!({ "status": { "conditions": [theirs] } });
     let path = format!("{}/status", PATHS[1].1);
     deployed
@@ -142,7 +142,7 @@ pub(crate) async fn conditions_stand_beside_those_of_others_and_go(deployed: &De
     assert_eq!(
         version(PATHS[0].1).await,
         before.0,
-        "equal news are not written"
+        "equal conditions are not written"
     );
 
     assert_ne!(version(PATHS[1].1).await, before.1);
@@ -169,8 +169,8 @@ pub(crate) async fn conditions_stand_beside_those_of_others_and_go(deployed: &De
     }
 }
 
-/// What a control plane in ambient mode tells a Service that names a waypoint which is not there,
-/// and a policy for ztunnel.
+/// The conditions that a control plane in ambient mode writes to a Service that names a missing
+/// waypoint, and to a policy for ztunnel.
 pub(crate) async fn are_written_by_the_leader(deployed: &Deployed) {
     let service = json!({
         "apiVersion": "v1", "kind": "Service",
@@ -192,7 +192,7 @@ pub(crate) async fn are_written_by_the_leader(deployed: &Deployed) {
 
     let own = async || {
         let mut all = conditions(deployed).await;
-        // How far the policy has come is told, too.
+        // The number of proxies that have acknowledged the policy is reported, too.
         all.iter_mut()
             .for_each(|list| list.retain(|one| !one.starts_with("Reconciled=")));
         all

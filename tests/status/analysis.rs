@@ -1,4 +1,4 @@
-//! Validation messages.
+//! Validation messages in the status of objects.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn put(deployed: &Deployed, name: &str, routes: &Value, revision: &str) {
     deployed.cluster.apply(&service.to_string()).unwrap();
 }
 
-/// A VirtualService as it is now.
+/// A VirtualService as the API server stores it.
 async fn get(deployed: &Deployed, name: &str) -> Value {
     let path = format!("/apis/networking.istio.io/v1/namespaces/default/virtualservices/{name}");
     deployed.get(&path).await
@@ -56,7 +56,8 @@ pub(crate) async fn faults_are_written_and_removed(deployed: &Deployed) {
 
     assert_eq!(status["validationMessages"][0]["level"], "ERROR");
 
-    // A condition of somebody else stays, and once all is right nothing is written any more.
+    // A condition of another controller stays, and without findings the status is not written
+    // again.
     let condition = json!({ "status": { "conditions": [{ "type": "Mine", "status": "True" }] } });
     let path = "/apis/networking.istio.io/v1/namespaces/default/virtualservices/broken/status";
     deployed
@@ -74,7 +75,7 @@ pub(crate) async fn faults_are_written_and_removed(deployed: &Deployed) {
     assert_eq!(broken["status"]["conditions"][0]["type"], "Mine");
     assert_eq!(broken["status"]["observedGeneration"], "2");
 
-    // Two rounds later, of which each writes of another object.
+    // Two analyses later, each of which writes to another object.
     let messages_of_later =
         async || get(deployed, "later").await["status"]["validationMessages"].clone();
     put(deployed, "later", &json!([{}]), "default");
@@ -103,7 +104,7 @@ pub(crate) async fn faults_are_written_and_removed(deployed: &Deployed) {
     task.await.unwrap();
 }
 
-/// The status of an object follows what other objects lack, and no longer lack.
+/// The messages of an object depend on other objects, and follow their changes.
 async fn reports_follow_changes_of_other_objects(deployed: &Deployed) {
     let route =
         json!([{ "route": [{ "destination": { "host": "beside.default.svc.cluster.local" } }] }]);
@@ -132,7 +133,7 @@ async fn reports_follow_changes_of_other_objects(deployed: &Deployed) {
     until("the service is there", async || codes().await.is_empty()).await;
 }
 
-/// An object that names a tag is judged once the tag is of this revision.
+/// An object with a tag is analyzed once the tag belongs to this revision.
 async fn reports_objects_once_their_tag_is_of_this_revision(deployed: &Deployed) {
     put(deployed, "tagged", &json!([{}]), "prod");
     put(deployed, "broken", &json!([{}]), "default");
@@ -143,7 +144,11 @@ async fn reports_objects_once_their_tag_is_of_this_revision(deployed: &Deployed)
         codes("broken").await == "IST0106"
     })
     .await;
-    assert_eq!(codes("tagged").await, Value::Null, "nobody has the tag yet");
+    assert_eq!(
+        codes("tagged").await,
+        Value::Null,
+        "the tag does not exist yet"
+    );
     let tag = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",

@@ -1,4 +1,4 @@
-//! The manifests, and all that is written, in the order of a control plane's life.
+//! The manifests, and all objects that Navarch writes, in the order of a control plane's life.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ async fn may_update(deployed: &Deployed, namespace: &str, name: &str) -> bool {
     answer["status"]["allowed"].as_bool().unwrap()
 }
 
-/// Values with which the chart has all objects and most of their fields.
+/// Values with which the chart renders all objects and most of their fields.
 fn everything() -> Value {
     json!({
         "resources": {"limits": {"memory": "2Gi"}},

@@ -1,4 +1,4 @@
-//! What `navarch doctor` says of an API server that lacks what Navarch needs.
+//! `navarch doctor` reports rights and kinds that are missing in the API server.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +13,7 @@ use crate::{Deployed, until};
 const ROLE: &str =
     "/apis/rbac.authorization.k8s.io/v1/clusterroles/istiod-clusterrole-istio-system";
 
-/// What the doctor finds: how bad, what, what to type, where it is explained.
+/// The findings: severity, title, suggested command, link.
 fn found(navarch: &Navarch) -> Vec<[String; 4]> {
     let address = format!("--address={}", navarch.monitoring);
     let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_navarch")));
@@ -47,7 +47,7 @@ async fn a_doctor_names_the_rights_and_kinds_that_are_missing() {
     assert_eq!(
         of("#rights"),
         Vec::<[String; 4]>::new(),
-        "deploy/ gives all that is needed"
+        "deploy/ grants all required rights"
     );
     let kinds = of("#kinds-and-their-versions");
     assert!(
@@ -60,10 +60,10 @@ async fn a_doctor_names_the_rights_and_kinds_that_are_missing() {
     assert_eq!(
         of("#clocks"),
         Vec::<[String; 4]>::new(),
-        "they are the same machine's"
+        "both clocks are the same machine's"
     );
 
-    // Pods may no longer be read, nor tokens reviewed.
+    // Revoke the rights to read pods and to review tokens.
     let mut role = deployed.get(ROLE).await;
     for rule in role["rules"].as_array_mut().unwrap() {
         if let Some(resources) = rule["resources"].as_array_mut() {
@@ -117,7 +117,7 @@ async fn a_doctor_names_the_rights_and_kinds_that_are_missing() {
 
     assert!(
         verdict.is_err(),
-        "what is to be typed says the same: {verdict:?}"
+        "the suggested command gives the same result: {verdict:?}"
     );
     until("the kind is missed", async || {
         let kinds = tokio::task::block_in_place(|| of("#kinds-and-their-versions"));

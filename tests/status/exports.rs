@@ -1,4 +1,4 @@
-//! ServiceExports that Navarch makes, in the group that the process is told.
+//! ServiceExports that Navarch creates, in a configured API group.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use crate::{Deployed, NAMESPACE, until};
 
-/// The group of the kinds in this test.
+/// The API group in this test.
 const GROUP: &str = "mcs.example.com";
 
-/// Gives the control plane the rights that the chart gives it for this group.
+/// Grants the control plane the rights that the chart has for this group.
 fn grant(deployed: &Deployed) {
     let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/charts/navarch");
     let values = json!({ "env": { "MCS_API_GROUP": GROUP } });
@@ -28,7 +28,7 @@ fn grant(deployed: &Deployed) {
     }
 }
 
-/// The definition of ServiceExports.
+/// The CRD of ServiceExports.
 fn definition() -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -105,7 +105,7 @@ async fn exports_are_made_for_services() {
         .await
         .unwrap();
 
-    // The kind may come later.
+    // The CRD may be created later.
     deployed.cluster.apply(&definition().to_string()).unwrap();
     let path = |namespace: &str, name: &str| {
         format!("/apis/{GROUP}/v1beta1/namespaces/{namespace}/serviceexports/{name}")
@@ -137,11 +137,11 @@ async fn exports_are_made_for_services() {
         assert_eq!(
             export(namespace, name).await,
             Value::Null,
-            "{namespace}/{name} stays where it is"
+            "{namespace}/{name} stays"
         );
     }
 
-    assert!(navarch.stop().await.unwrap(), "it ends when it is told to");
+    assert!(navarch.stop().await.unwrap(), "navarch exits on SIGTERM");
     let refused = deployed.requests("serviceexports");
     assert!(
         refused.iter().any(|call| call.starts_with("\"create\"")),

@@ -1,4 +1,4 @@
-//! Status of the Gateway API's objects.
+//! Statuses of Gateway API objects.
 
 use navarch::api::object::{Kind, NamespacedName, ObjectRef};
 use navarch::status::{
@@ -11,10 +11,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Deployed, NAMESPACE, quarantine, until};
 
-/// Where the route is.
+/// The path of the route.
 const PATH: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes/r";
 
-/// A definition of HTTPRoute that takes anything.
+/// A CRD of HTTPRoute that accepts any content.
 fn definition() -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -35,7 +35,7 @@ fn definition() -> Value {
     })
 }
 
-/// What the route should be told.
+/// The desired status of the route.
 fn wanted(accepted: &str) -> DesiredStatuses {
     let status = json!({ "parents": [{
         "parentRef": { "group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "web" },
@@ -147,7 +147,7 @@ pub(crate) async fn is_written_next_to_that_of_other_controllers_and_repaired(de
         .unwrap();
 }
 
-/// Starts what writes statuses.
+/// Starts the status writer.
 async fn writes(
     deployed: &Deployed,
     wanted: watch::Receiver<DesiredStatuses>,
@@ -167,7 +167,7 @@ async fn writes(
     tokio::spawn(writer.run(stop.clone()))
 }
 
-/// Two revisions tell the route different things, but only that whose it is does so.
+/// Two revisions have different statuses for the route, but only the route's own revision writes.
 async fn is_written_by_its_revision_alone(deployed: &Deployed) {
     let stop = CancellationToken::new();
     let mut tasks = Vec::new();
@@ -220,7 +220,7 @@ async fn is_written_by_its_revision_alone(deployed: &Deployed) {
     label("istio.io/rev=canary");
     until("its own revision tells it", async || says("Unknown").await).await;
 
-    // A tag that nobody has, then moves.
+    // First an unknown tag, which is then assigned to one revision after the other.
     label("istio.io/rev=next");
     let tag = |revision: &str| {
         let labels = json!({ "istio.io/rev": revision, "istio.io/tag": "next" });
@@ -243,7 +243,7 @@ async fn is_written_by_its_revision_alone(deployed: &Deployed) {
     let writes = deployed.requests("/httproutes/r/status?").len() - before;
     assert!(
         writes <= 4,
-        "{writes} writes, where three changed something and one may have come too late"
+        "{writes} writes, but only three statuses differed, and one more write may have been late"
     );
     stop.cancel();
     for task in tasks {

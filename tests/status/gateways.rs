@@ -1,4 +1,4 @@
-//! GatewayClasses, and the objects of Gateways.
+//! GatewayClasses, and the objects created for Gateways.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{Deployed, until};
 /// The namespace of this test.
 const SHOP: &str = "gateways";
 
-/// Defines the kinds.
+/// Creates the CRDs.
 fn define(deployed: &Deployed) {
     for (kind, plural, scope) in [
         ("GatewayClass", "gatewayclasses", "Cluster"),
@@ -51,7 +51,7 @@ fn gateway(name: &str, port: u16, infrastructure: &Value) -> String {
     .to_string()
 }
 
-/// The path of an object of a Gateway.
+/// The path of an object created for a Gateway.
 fn path(kind: &str, name: &str) -> String {
     let group = match kind {
         "deployments" => "/apis/apps/v1",
@@ -62,7 +62,7 @@ fn path(kind: &str, name: &str) -> String {
     format!("{group}/namespaces/{SHOP}/{kind}/{name}")
 }
 
-/// The writes to the objects of a Gateway.
+/// The number of writes to the objects of a Gateway.
 fn writes(deployed: &Deployed, name: &str) -> usize {
     let calls = deployed.requests(&format!("/namespaces/{SHOP}/"));
     calls
@@ -123,7 +123,7 @@ async fn refusals_are_told(deployed: &Deployed, map: &impl Fn(u32) -> String) {
     }
 }
 
-/// Follows Gateways through their life.
+/// Gateways from creation to deletion.
 #[allow(
     clippy::too_many_lines,
     reason = "one sequence of steps in their order"
@@ -159,7 +159,7 @@ async fn follow(deployed: &Deployed) {
         tokio::spawn(deployments.run(stop.clone())),
     ];
 
-    // The classes come, and come back.
+    // Navarch creates the classes, and restores them.
     let class = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/istio";
     until("the class is there", async || {
         deployed.get(class).await["spec"]["controllerName"].is_string()
@@ -176,7 +176,7 @@ async fn follow(deployed: &Deployed) {
     })
     .await;
 
-    // So do the objects of a Gateway.
+    // Navarch restores the objects of a Gateway as well.
     deployed
         .cluster
         .apply(&gateway("web", 80, &json!({})))
@@ -211,7 +211,7 @@ async fn follow(deployed: &Deployed) {
     })
     .await;
 
-    // What somebody sets of what was applied is set back; what is theirs stays.
+    // Changes to applied fields are reverted; fields of other managers stay.
     let edited =
         json!({ "metadata": { "labels": { "mine": "too" } }, "spec": { "type": "ClusterIP" } });
     deployed
@@ -232,7 +232,7 @@ async fn follow(deployed: &Deployed) {
         "too"
     );
 
-    // A change of the Gateway, of its ConfigMap and of the templates is followed.
+    // Changes of the Gateway, of its ConfigMap and of the templates are applied.
     let parameters =
         json!({ "parametersRef": { "group": "", "kind": "ConfigMap", "name": "opts" } });
     deployed
@@ -293,7 +293,7 @@ async fn follow(deployed: &Deployed) {
     })
     .await;
 
-    // What was there before and is not ours stays as it is; the other objects come.
+    // An existing object without our label is not changed; the other objects are created.
     let theirs = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": { "name": "taken-istio", "namespace": SHOP },
         "spec": { "ports": [{ "name": "http", "port": 1234 }], "selector": { "app": "theirs" } },
@@ -310,12 +310,12 @@ async fn follow(deployed: &Deployed) {
     })
     .await;
 
-    // One of another revision is read, but deployed by that.
+    // A Gateway of another revision is read, but its own revision deploys it.
     let mut other: Value = serde_json::from_str(&gateway("other", 80, &json!({}))).unwrap();
     other["metadata"]["labels"] = json!({ "istio.io/rev": "canary" });
     deployed.cluster.apply(&other.to_string()).unwrap();
 
-    // A Gateway after them, so that all that is to be written has been.
+    // A marker: once the objects of this later Gateway exist, all earlier writes have happened.
     deployed
         .cluster
         .apply(&gateway("last", 80, &json!({})))
@@ -330,7 +330,7 @@ async fn follow(deployed: &Deployed) {
         Value::Null
     );
 
-    // Nothing is written that is as it should be: a status is not, nor an annotation of others.
+    // Changes of a status or of annotations of other managers cause no write.
     let settled = writes(deployed, "web-istio");
     let noted =
         json!({ "metadata": { "annotations": { "theirs": "yes" } }, "status": { "replicas": 0 } });
@@ -356,7 +356,7 @@ async fn follow(deployed: &Deployed) {
 
     assert!(settled > 3);
 
-    // One may have been under way.
+    // One write may have been in flight.
     assert!(writes(deployed, "web-istio") <= settled + 1);
     let marked = deployed
         .requests("/status?")
@@ -365,10 +365,10 @@ async fn follow(deployed: &Deployed) {
         .count();
     assert_eq!(
         marked, 1,
-        "an API server that stores no annotation with a status is asked for that once"
+        "if the API server drops an annotation in a status update, it is written only once"
     );
 
-    // The objects go with their Gateway.
+    // The objects are deleted with their Gateway.
     deployed
         .cluster
         .call(

@@ -1,4 +1,4 @@
-//! The chart by way of Helm itself.
+//! An installation of the chart with Helm.
 
 use std::path::{Path, PathBuf};
 
@@ -11,8 +11,8 @@ fn chart() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/charts/navarch")
 }
 
-/// A copy of the chart that does not ask which version the API server has: those built from source
-/// do not know theirs.
+/// A copy of the chart without `kubeVersion`: API servers built from source do not know their
+/// version.
 fn chart_for_any_version(folder: &Path) -> PathBuf {
     let copy = folder.join("navarch");
     let copied = std::process::Command::new("cp")
@@ -30,7 +30,7 @@ fn chart_for_any_version(folder: &Path) -> PathBuf {
         .collect();
     assert!(
         lines.len() < meta.lines().count(),
-        "there is such a line: {meta}"
+        "the chart has a line `kubeVersion`: {meta}"
     );
 
     std::fs::write(copy.join("Chart.yaml"), lines.join("\n")).unwrap();
@@ -95,7 +95,7 @@ async fn navarch_works_with_an_installation_by_helm() {
     })
     .await;
 
-    // The mesh config that the chart installs is the one in force.
+    // The mesh config in the chart is the one in force.
     assert!(
         navarch
             .page("/debug/mesh")
@@ -104,7 +104,7 @@ async fn navarch_works_with_an_installation_by_helm() {
             .contains("cluster.local")
     );
 
-    // An upgrade changes what is asked for and nothing else.
+    // An upgrade changes exactly the values that were set.
     on_cluster(&[
         "upgrade",
         "navarch",
@@ -119,12 +119,12 @@ async fn navarch_works_with_an_installation_by_helm() {
     assert_eq!(container().await["imagePullPolicy"], "Always");
     deployed.forget_webhooks();
     assert!(navarch.is_ready().await);
-    assert!(navarch.stop().await.unwrap(), "it ends when it is told to");
+    assert!(navarch.stop().await.unwrap(), "navarch exits on SIGTERM");
     assert_eq!(deployed.refused(), Vec::<String>::new());
 
     on_cluster(&["uninstall", "navarch"]);
     assert!(
         deployed.get(&deployment).await.is_null(),
-        "nothing is left of it"
+        "no object is left"
     );
 }

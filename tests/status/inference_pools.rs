@@ -1,4 +1,4 @@
-//! Services of InferencePools.
+//! Services that Navarch creates for InferencePools.
 
 use navarch::status::{InferencePoolServices, Responsibility};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ const POOL: &str = "/apis/inference.networking.k8s.io/v1/namespaces/default/infe
 const SERVICE: &str = "/api/v1/namespaces/default/services/llama-ip-fc5a1047";
 const DEFINITION: &str = "inferencepools.inference.networking.k8s.io";
 
-/// A definition of InferencePool that takes anything.
+/// A CRD of InferencePool that accepts any content.
 fn definition() -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -28,7 +28,7 @@ fn definition() -> Value {
     })
 }
 
-/// A pool whose pods serve at a port.
+/// A pool whose pods serve on this port.
 fn pool(port: i32) -> String {
     json!({
         "apiVersion": "inference.networking.k8s.io/v1", "kind": "InferencePool",
@@ -53,7 +53,7 @@ pub(crate) async fn have_services_that_are_mended(deployed: &Deployed) {
 
     let stop = CancellationToken::new();
 
-    // The definition may come later.
+    // The CRD may be created later.
     let cluster = deployed.as_navarch().await;
     let responsibility = Responsibility::All;
     let task = tokio::spawn(

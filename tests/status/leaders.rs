@@ -12,14 +12,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Deployed, NAMESPACE, until};
 
-/// Longer than the machine may be busy with other things.
+/// Longer than the machine may be busy with other work.
 const TTL: Duration = Duration::from_secs(8);
 
-/// A control plane that stands for election.
+/// A control plane that takes part in the election.
 struct Replica {
     /// Whether it leads.
     leads: Arc<AtomicBool>,
-    /// Ends it.
+    /// Stops it.
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -67,11 +67,11 @@ impl Replica {
     }
 }
 
-/// The ConfigMap with the lock, and the annotation of it that names the holder: istiod's.
+/// istiod's lock: a ConfigMap whose annotation has the leader record.
 const LOCK: &str = "istio-namespace-controller-election";
 const RECORD: &str = "control-plane.alpha.kubernetes.io/leader";
 
-/// What the lock says of its holder.
+/// The leader record in the lock.
 async fn record(deployed: &Deployed) -> Value {
     let map = deployed
         .get(&format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{LOCK}"))
@@ -79,12 +79,12 @@ async fn record(deployed: &Deployed) -> Value {
     serde_json::from_str(map["metadata"]["annotations"][RECORD].as_str().unwrap()).unwrap()
 }
 
-/// Who holds the lock.
+/// The holder of the lock.
 async fn holder(deployed: &Deployed) -> Value {
     record(deployed).await["holderIdentity"].clone()
 }
 
-/// How often a control plane has looked at the lock.
+/// The number of requests of a control plane to read the lock.
 fn looks(deployed: &Deployed) -> usize {
     deployed
         .requests(&format!(
@@ -93,8 +93,8 @@ fn looks(deployed: &Deployed) -> usize {
         .len()
 }
 
-/// Waits until its holder has renewed the lock twice: who waits for it looks as often as it renews
-/// it.
+/// Waits until the holder has renewed the lock twice; a waiting candidate reads it as often as the
+/// holder renews it.
 async fn is_renewed_twice(deployed: &Deployed, name: &str) {
     for _ in 0..2 {
         let before = record(deployed).await["renewTime"].clone();
@@ -106,7 +106,7 @@ async fn is_renewed_twice(deployed: &Deployed, name: &str) {
     }
 }
 
-/// Writes a record into the lock as istiod does.
+/// Writes a leader record into the lock as istiod does.
 fn write(deployed: &Deployed, holder: &str, second: u32) {
     let record = json!({
         "holderIdentity": holder, "holderKey": "default", "leaseDurationSeconds": 30,
@@ -124,19 +124,19 @@ pub(crate) async fn wait_for_an_istiod_that_leads(deployed: &Deployed) {
     let (_sender, default_revision) = watch::channel(String::new());
     let replica = Replica::start(deployed, "navarch-0", "default", default_revision).await;
 
-    // It looks four times in the time for which a lock holds that is not renewed.
+    // It reads the lock four times within its lease duration.
     for second in 1..=6 {
         let looks = looks(deployed);
         until("it looks at the lock", async || {
             self::looks(deployed) > looks
         })
         .await;
-        assert!(!replica.leads(), "istiod renews it");
+        assert!(!replica.leads(), "istiod still renews the lock");
         assert_eq!(holder(deployed).await, "istiod-0");
         write(deployed, "istiod-0", second);
     }
 
-    // istiod ends and gives it back.
+    // istiod stops and releases the lock.
     write(deployed, "", 5);
     until("Navarch leads", async || replica.leads()).await;
     let record = record(deployed).await;
@@ -165,14 +165,14 @@ pub(crate) async fn hand_over_and_are_preempted(deployed: &Deployed) {
     is_renewed_twice(deployed, "first").await;
     assert!(first.leads() && !second.leads());
 
-    // A replica that ends gives the lease back: nobody waits for it to run out.
+    // A replica that stops releases the lease, so that the next one need not wait until it expires.
     first.stop.cancel();
     first.task.await.unwrap();
     assert_ne!(holder(deployed).await, "first");
     until("the second leads", async || second.leads()).await;
     assert_eq!(holder(deployed).await, "second");
 
-    // Another revision waits until it is the default one, and then does not.
+    // A replica of another revision takes over the lock once its revision is the default one.
     let blue = Replica::start(deployed, "blue", "blue", default_revision.clone()).await;
     is_renewed_twice(deployed, "second").await;
     assert!(second.leads() && !blue.leads());

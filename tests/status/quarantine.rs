@@ -1,4 +1,4 @@
-//! Quarantined objects have a condition that says so.
+//! Quarantined objects get a condition and an Event.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::{Deployed, NAMESPACE, until};
 /// The path of the object.
 const PATH: &str = "/apis/networking.istio.io/v1/namespaces/default/virtualservices/refused";
 
-/// What an Event says of it, if there is one.
+/// The message of the Event, if there is one.
 async fn note(deployed: &Deployed) -> Value {
     let events = deployed
         .get("/apis/events.k8s.io/v1/namespaces/default/events")
@@ -35,7 +35,7 @@ async fn note(deployed: &Deployed) -> Value {
     found.map_or(Value::Null, |event| event["note"].clone())
 }
 
-/// Reports that one object is quarantined, until it is stopped.
+/// Runs the reporter with one quarantined object, until it is stopped.
 async fn reporter(
     deployed: &Deployed,
     kind: Kind,
@@ -112,7 +112,7 @@ pub(crate) async fn a_quarantine_is_reported_by_a_condition_and_an_event(deploye
     task.await.unwrap();
 }
 
-/// A route is quarantined before anything is written of its parents.
+/// A route is quarantined before its parents have a status.
 pub(crate) async fn a_quarantined_route_gets_its_condition_once_it_has_a_parent(
     deployed: &Deployed,
 ) {
@@ -155,7 +155,7 @@ pub(crate) async fn a_quarantined_route_gets_its_condition_once_it_has_a_parent(
     let warnings = warnings().await;
     assert!(
         warnings.len() == 1 && warnings[0]["series"].is_null(),
-        "it is warned of once: {warnings:?}"
+        "there is one warning: {warnings:?}"
     );
 
     stop.cancel();
@@ -171,7 +171,7 @@ fn shared(host: &str) -> Value {
     })
 }
 
-/// The host that proxies of a replica see.
+/// The host in the routes of a replica's proxies.
 async fn in_force(navarch: &Navarch) -> Value {
     let page: Value = serde_json::from_str(&navarch.page("/debug/configz").await.unwrap()).unwrap();
     let all = page.as_array().cloned().unwrap_or_default();
@@ -179,7 +179,7 @@ async fn in_force(navarch: &Navarch) -> Value {
     found.map_or(Value::Null, |one| one["spec"]["hosts"][0].clone())
 }
 
-/// What is stored: one replica judges, with the rights of the control plane.
+/// One replica stores its decision, with the rights of the control plane.
 async fn judge(deployed: &Deployed, before: AnyObject) {
     let path = "/apis/networking.istio.io/v1/namespaces/default/virtualservices/shared";
     let written = deployed.get(path).await;
@@ -203,7 +203,7 @@ async fn judge(deployed: &Deployed, before: AnyObject) {
 
 pub(crate) async fn replicas_share_quarantines_and_their_end(deployed: &Deployed) {
     let (_, Outcome::Read { object: before, .. }) = decode_value(&shared("old")) else {
-        panic!("it is valid")
+        panic!("the object is valid")
     };
     deployed.cluster.apply(&shared("bad").to_string()).unwrap();
     let one = start(deployed, "istiod-1").await;
@@ -214,12 +214,12 @@ pub(crate) async fn replicas_share_quarantines_and_their_end(deployed: &Deployed
     judge(deployed, before.clone()).await;
     until("both serve the version before", async || both("old").await).await;
 
-    // A replica that starts serves nothing else first.
+    // A replica that starts never serves the quarantined version.
     let third = start(deployed, "istiod-3").await;
     assert_eq!(in_force(&third).await, "old");
     assert!(third.stop().await.unwrap());
 
-    // An operator ends it at one replica, for all.
+    // An operator ends the quarantine at one replica, for all.
     let body = json!({ "release": "VirtualService/default/shared" }).to_string();
     let host = other.monitoring.to_string();
     let reply = client::post(other.monitoring, &host, "/debug/quarantine", body.clone())
@@ -232,7 +232,7 @@ pub(crate) async fn replicas_share_quarantines_and_their_end(deployed: &Deployed
         .unwrap();
     assert_eq!(reply.status, 404, "{reply:?}");
 
-    // The next edit ends another one.
+    // The next edit ends another quarantine.
     deployed
         .cluster
         .apply(&shared("worse").to_string())

@@ -1,5 +1,5 @@
-//! Workloads that are no pods: proxies over TLS, with the tokens of service accounts, become
-//! WorkloadEntries.
+//! Workloads outside of pods: proxies that connect over TLS with service account tokens are
+//! registered as WorkloadEntries.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,11 +20,11 @@ use tonic::{Code, Status, Streaming};
 
 use crate::{Deployed, NAMESPACE, until};
 
-/// How long an answer may take.
+/// Timeout of a response.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// The type by which agents tell how their workload is.
+/// The type URL of agents' health reports.
 const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
-/// A type of which every proxy has some.
+/// A type of which every proxy has resources.
 const CLUSTERS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
 /// A control plane with its TLS port.
@@ -38,7 +38,7 @@ impl Replica {
         Self::start_with(deployed, name, "3s", "30m").await
     }
 
-    /// Starts one, with a grace for workloads that are away and a longest age of connections.
+    /// Starts one with a grace period for disconnected workloads, and a maximum age of connections.
     async fn start_with(deployed: &Deployed, name: &str, grace: &str, age: &str) -> Self {
         let kubeconfig = deployed
             .cluster
@@ -62,7 +62,7 @@ impl Replica {
     }
 }
 
-/// A token of a service account of the machines' namespace.
+/// A token of a service account in the machines' namespace.
 async fn token(deployed: &Deployed, account: &str) -> String {
     let path = format!("/api/v1/namespaces/vms/serviceaccounts/{account}/token");
     let ask = json!({
@@ -77,17 +77,17 @@ async fn token(deployed: &Deployed, account: &str) -> String {
     answer["status"]["token"].as_str().unwrap().to_owned()
 }
 
-/// What a proxy shows.
+/// A proxy's credentials.
 #[derive(Clone)]
 struct Credentials {
-    /// Holds roots and tokens.
+    /// The directory of roots and tokens.
     folder: PathBuf,
-    /// The service account whose token it shows.
+    /// The service account of the token.
     account: &'static str,
 }
 
 impl Credentials {
-    /// Has a token made for a service account of the machines' namespace.
+    /// Issues a token for a service account in the machines' namespace.
     async fn issue(deployed: &Deployed, folder: &Path, account: &'static str) -> Self {
         std::fs::write(folder.join(account), token(deployed, account).await).unwrap();
         Self {
@@ -96,7 +96,7 @@ impl Credentials {
         }
     }
 
-    /// The way to a control plane.
+    /// The connection settings for a control plane.
     fn upstream(&self, server: SocketAddr) -> Upstream {
         Upstream::new(UpstreamConfig {
             address: server.to_string(),
@@ -119,8 +119,8 @@ struct Machine {
 }
 
 impl Machine {
-    /// Opens a stream over TLS with these papers, or in plain text without, and waits for the first
-    /// answer.
+    /// Opens a stream, over TLS with credentials or else in plain text, and waits for the first
+    /// response.
     async fn open(
         server: SocketAddr,
         papers: Option<&Credentials>,
@@ -176,7 +176,7 @@ impl Machine {
         })
     }
 
-    /// Why no stream could be opened.
+    /// The error of a stream that must be rejected.
     async fn refused(
         server: SocketAddr,
         papers: Option<&Credentials>,
@@ -188,7 +188,7 @@ impl Machine {
         }
     }
 
-    /// Tells how the workload is.
+    /// Reports the health of the workload.
     async fn tell(&self, wrong: Option<&str>) {
         let error_detail = wrong.map(|message| ErrorDetail {
             code: 500,
@@ -203,7 +203,7 @@ impl Machine {
         self.requests.send(report).await.unwrap();
     }
 
-    /// Ends the stream, and waits for the other side to.
+    /// Closes the stream, and waits until the server has closed it.
     async fn close(self) {
         let Self {
             requests,
@@ -214,14 +214,14 @@ impl Machine {
     }
 }
 
-/// Metadata as nodes have it.
+/// Node metadata as protobuf.
 fn fields(object: &Value) -> prost_types::Struct {
     fn value(value: &Value) -> prost_types::Value {
         let kind = match value {
             Value::Object(_) => Kind::StructValue(fields(value)),
             Value::String(text) => Kind::StringValue(text.clone()),
             Value::Number(number) => Kind::NumberValue(number.as_f64().unwrap()),
-            Value::Null | Value::Bool(_) | Value::Array(_) => panic!("not needed so far: {value}"),
+            Value::Null | Value::Bool(_) | Value::Array(_) => panic!("not supported: {value}"),
         };
         prost_types::Value { kind: Some(kind) }
     }
@@ -233,7 +233,7 @@ fn fields(object: &Value) -> prost_types::Struct {
     }
 }
 
-/// An entry as it is now; null when there is none.
+/// A WorkloadEntry; null if it does not exist.
 async fn entry(deployed: &Deployed, name: &str) -> Value {
     deployed
         .get(&format!(
@@ -242,7 +242,7 @@ async fn entry(deployed: &Deployed, name: &str) -> Value {
         .await
 }
 
-/// What an entry says of its health: status and message.
+/// The health condition of an entry: status and message.
 fn health(entry: &Value) -> Option<(String, String)> {
     let conditions = entry["status"]["conditions"].as_array()?;
     let healthy = conditions
@@ -252,7 +252,7 @@ fn health(entry: &Value) -> Option<(String, String)> {
     Some((text("status"), text("message")))
 }
 
-/// The group, and what is about its members.
+/// The WorkloadGroup, and the configuration of its members.
 fn objects() -> [Value; 5] {
     let account = |name: &str| json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name, "namespace": "vms" } });
     [
@@ -291,7 +291,7 @@ pub(crate) async fn follows_proxies(deployed: &Deployed) {
             .map(str::to_owned)
     };
 
-    // There may be what an earlier control plane wrote.
+    // An earlier control plane's root may still be there.
     let is_pem = |text: Option<String>| {
         text.is_some_and(|text| text.starts_with("-----BEGIN CERTIFICATE-----"))
     };
@@ -305,13 +305,14 @@ pub(crate) async fn follows_proxies(deployed: &Deployed) {
     an_entry_of_a_user_gets_a_health_condition(deployed, &first, &vm).await;
     assert!(
         first.navarch.stop().await.unwrap(),
-        "it ends when it is told to"
+        "navarch exits on SIGTERM"
     );
     an_entry_left_by_a_crash_is_deleted(deployed, &vm).await;
     files_take_no_entries().await;
 }
 
-/// Who may not be the entry, or has none to be. None of them has the API server asked.
+/// Clients that may not register as the entry, or have no group. None of them causes a request to
+/// the API server.
 async fn strangers_are_refused(
     deployed: &Deployed,
     server: &Replica,
@@ -346,7 +347,7 @@ async fn strangers_are_refused(
     assert_eq!(
         messages.len(),
         1,
-        "what is missing looks as what is another's: {messages:?}"
+        "a missing entry gives the same error as another's: {messages:?}"
     );
     let elsewhere = json!({ "NAMESPACE": "bank", "WORKLOAD_ENTRY": "x" });
     let (code, message) = Machine::refused(server.secure, Some(vm), &elsewhere).await;
@@ -374,11 +375,11 @@ async fn strangers_are_refused(
     assert_eq!(
         requests,
         Vec::<String>::new(),
-        "nothing was looked up for any of them"
+        "none of them caused a lookup"
     );
 }
 
-/// A machine registers, is well or not, moves to another control plane, and goes.
+/// A machine registers, reports its health, moves to another control plane, and disconnects.
 #[expect(
     clippy::too_many_lines,
     reason = "one sequence of steps in their order"
@@ -432,7 +433,7 @@ async fn one_registers_and_moves(deployed: &Deployed, first: &Replica, vm: &Cred
         health(&entry(deployed, NAME).await) == reported("False", "not yet")
     })
     .await;
-    assert!(!is_served().await, "who is not well gets no traffic");
+    assert!(!is_served().await, "an unhealthy workload gets no traffic");
     machine.tell(None).await;
 
     until("it is well", async || {
@@ -447,7 +448,8 @@ async fn one_registers_and_moves(deployed: &Deployed, first: &Replica, vm: &Cred
         .unwrap();
     machine.close().await;
 
-    // One that goes after it from where it was, and does not come back: its grace is over later.
+    // Another machine disconnects after it and does not return: its grace period ends later, so its
+    // deletion shows that the first would have been deleted.
     let metadata_of_marker =
         json!({ "NAMESPACE": "vms", "AUTO_REGISTER_GROUP": "web", "NETWORK": "marker" });
     let marker = Machine::open(first.secure, Some(vm), &metadata_of_marker)
@@ -470,14 +472,15 @@ async fn one_registers_and_moves(deployed: &Deployed, first: &Replica, vm: &Cred
     assert_eq!(
         annotation(&found, "istio.io/disconnectedAt"),
         None,
-        "it has only moved"
+        "the entry was kept during the move"
     );
 
-    // A control plane that ends says so of its workloads; who comes back in time keeps the entry.
+    // A stopping control plane marks its workloads as disconnected; a workload that returns in time
+    // keeps its entry.
     let uid = found["metadata"]["uid"].clone();
     let ended = tokio::spawn(second.navarch.stop());
     drop(moved);
-    assert!(ended.await.unwrap().unwrap(), "it ends when it is told to");
+    assert!(ended.await.unwrap().unwrap(), "navarch exits on SIGTERM");
     let found = entry(deployed, NAME).await;
     assert!(
         annotation(&found, "istio.io/disconnectedAt").is_some(),
@@ -512,8 +515,8 @@ async fn one_registers_and_moves(deployed: &Deployed, first: &Replica, vm: &Cred
     }
 }
 
-/// A control plane that crashes together with the machine leaves an entry behind, which says that
-/// the machine is connected; others take it away once no connection can be so old.
+/// A control plane that crashes together with the machine leaves an entry that is still marked as
+/// connected; other replicas delete it once no connection can be that old.
 async fn an_entry_left_by_a_crash_is_deleted(deployed: &Deployed, vm: &Credentials) {
     const NAME: &str = "web-10.9.0.7-lan";
     let metadata = json!({ "NAMESPACE": "vms", "AUTO_REGISTER_GROUP": "web", "NETWORK": "lan" });
@@ -536,8 +539,8 @@ async fn an_entry_left_by_a_crash_is_deleted(deployed: &Deployed, vm: &Credentia
         "{left}"
     );
 
-    // Another was left behind, of which it was told that it is gone. Who cleans up looks at entries
-    // in the order of their names.
+    // Another entry was left and is marked as disconnected. Entries are cleaned up in the order of
+    // their names.
     let mut gone = left.clone();
     gone["metadata"] = json!({
         "name": "zz-gone", "namespace": "vms", "labels": left["metadata"]["labels"],
@@ -559,7 +562,7 @@ async fn an_entry_left_by_a_crash_is_deleted(deployed: &Deployed, vm: &Credentia
     assert_eq!(
         entry(deployed, NAME).await["metadata"]["uid"],
         left["metadata"]["uid"],
-        "the machine may be connected still"
+        "the machine may still be connected"
     );
 
     let _strict = Replica::start_with(deployed, "strict", "200ms", "2s").await;
@@ -567,7 +570,7 @@ async fn an_entry_left_by_a_crash_is_deleted(deployed: &Deployed, vm: &Credentia
     drop(patient);
 }
 
-/// An entry that people wrote stays, but for what was said of its health.
+/// An entry created by a user is kept; only its health condition is removed.
 async fn an_entry_of_a_user_gets_a_health_condition(
     deployed: &Deployed,
     server: &Replica,
@@ -608,7 +611,7 @@ async fn an_entry_of_a_user_gets_a_health_condition(
     assert_eq!(entry(deployed, "mine").await["spec"], written["spec"]);
 }
 
-/// Where the configuration is read from files, nobody registers.
+/// Without an API server as configuration source, registration is disabled.
 async fn files_take_no_entries() {
     let folder = tempfile::tempdir().unwrap();
     let program = Path::new(env!("CARGO_BIN_EXE_navarch"));

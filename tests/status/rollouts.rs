@@ -1,5 +1,5 @@
-//! Changes in stages where there are several replicas: they agree, also after a restart, and the
-//! object says how far it is.
+//! Staged rollouts with several replicas: they agree, also after a restart, and the object's status
+//! has the progress.
 
 use navarch_testkit::client;
 use navarch_testkit::navarch::Navarch;
@@ -21,14 +21,14 @@ fn write(deployed: &Deployed, host: &str, annotations: &Value) {
     deployed.cluster.apply(&service.to_string()).unwrap();
 }
 
-/// How the change stands at a replica: state and stage; nothing where none is on its way.
+/// The state of the rollout at a replica: state and stage; `None` without a rollout.
 async fn stands(navarch: &Navarch) -> Option<(String, u64)> {
     let page: Value = serde_json::from_str(&navarch.page("/debug/rollout").await.unwrap()).unwrap();
     let one = &page["rollouts"][0];
     Some((one["state"].as_str()?.to_owned(), one["stage"].as_u64()?))
 }
 
-/// The host that proxies of a replica see before the change.
+/// The host in the routes of a replica's proxies before the change.
 async fn in_force(navarch: &Navarch) -> Value {
     let page: Value = serde_json::from_str(&navarch.page("/debug/configz").await.unwrap()).unwrap();
     let all = page.as_array().cloned().unwrap_or_default();
@@ -36,7 +36,7 @@ async fn in_force(navarch: &Navarch) -> Value {
     found.map_or(Value::Null, |one| one["spec"]["hosts"][0].clone())
 }
 
-/// Gives an order.
+/// Sends a command.
 async fn order(navarch: &Navarch, order: &str) {
     let body = json!({ "object": "VirtualService/default/staged", "order": order }).to_string();
     let reply = client::post(
@@ -118,7 +118,7 @@ pub(crate) async fn replicas_agree_and_forget_no_abort(deployed: &Deployed) {
         (json!("old"), json!("old"))
     );
 
-    // Nobody forgets it, though all replicas are new.
+    // The abort is stored: it survives the restart of all replicas.
     assert!(one.stop().await.unwrap() && other.stop().await.unwrap());
     let one = start(deployed, "istiod-3").await;
     let other = start(deployed, "istiod-4").await;
@@ -129,7 +129,7 @@ pub(crate) async fn replicas_agree_and_forget_no_abort(deployed: &Deployed) {
         );
     }
 
-    // Within a stage, too.
+    // Within a stage as well.
     write(
         deployed,
         "newer",
@@ -146,7 +146,7 @@ pub(crate) async fn replicas_agree_and_forget_no_abort(deployed: &Deployed) {
         (Some(("rolling".to_owned(), 1)), json!("old"))
     );
 
-    // The next goes through.
+    // The next change is rolled out completely.
     write(
         deployed,
         "newest",

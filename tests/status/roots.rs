@@ -1,4 +1,4 @@
-//! The ConfigMaps with the mesh's roots.
+//! The ConfigMaps with the mesh's root certificates.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ async fn roots(deployed: &Deployed, namespace: &str) -> Value {
     deployed.get(&path(namespace)).await["data"]["root-cert.pem"].clone()
 }
 
-/// Makes a namespace.
+/// Creates a namespace.
 fn make(deployed: &Deployed, name: &str, labels: &Value) {
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } });
     deployed.cluster.apply(&namespace.to_string()).unwrap();
@@ -120,8 +120,8 @@ pub(crate) async fn are_in_every_namespace_and_stay(deployed: &Deployed) {
     })
     .await;
 
-    // A list of revocations goes the same way, comes only when there is one, and is emptied when it
-    // is gone.
+    // The revocation list is published the same way: its ConfigMap is created with the first list,
+    // and emptied when the list is removed.
     let (revoke, lists) = watch::channel(Arc::<str>::from(""));
     let (_all, scope) = watch::channel(NamespaceScope::default());
     let cluster = deployed.as_navarch().await;

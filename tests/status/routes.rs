@@ -1,4 +1,4 @@
-//! How often and how soon routes of the Gateway API get a status after a change.
+//! Number and latency of status updates after changes of Gateway API routes.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use crate::gateways::definition;
 use crate::{Deployed, until, whole};
 
-/// How many routes there are.
+/// The number of routes.
 const ROUTES: usize = 20;
-/// How often one of them changes.
+/// The number of changes of one of them.
 const CHANGES: usize = 100;
-/// How long a change may take to be told of.
+/// Timeout of a status update.
 const TELL_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn object(kind: &str, name: &str, spec: &Value) -> Value {
@@ -37,7 +37,7 @@ fn route(number: usize, turn: usize) -> Value {
     object("HTTPRoute", &format!("route-{number}"), &spec)
 }
 
-/// The generation that a route's status is of.
+/// The `observedGeneration` in a route's status.
 fn observed_generation(route: &Value) -> Option<i64> {
     route
         .pointer("/status/parents/0/conditions/0/observedGeneration")?
@@ -153,13 +153,13 @@ async fn route_status_is_updated_once_and_soon() {
 
     took.sort_unstable();
     println!(
-        "told after {:?} (median), {:?} (worst of {CHANGES})",
+        "status updated after {:?} (median), {:?} (worst of {CHANGES})",
         took[CHANGES / 2],
         took[CHANGES - 1]
     );
-    assert!(navarch.stop().await.unwrap(), "it ends when it is told to");
+    assert!(navarch.stop().await.unwrap(), "navarch exits on SIGTERM");
 
-    // The audit log is written a little after the answer.
+    // The audit log is written shortly after the response.
     until("all writes are in the audit log", async || {
         answers(&deployed).len() >= before + CHANGES
     })
@@ -173,11 +173,11 @@ async fn route_status_is_updated_once_and_soon() {
 
     assert!(
         answers.iter().all(|code| *code == 200),
-        "none in vain: {answers:?}"
+        "no write fails: {answers:?}"
     );
 }
 
-/// What was answered to each write of a route's status.
+/// The status codes of the responses to writes of a route's status.
 fn answers(deployed: &Deployed) -> Vec<i64> {
     let log = std::fs::read_to_string(&deployed.audit).unwrap_or_default();
     let events = log

@@ -1,4 +1,4 @@
-//! Whoever describes a control plane's pod reads why it is not ready.
+//! An Event of the control plane's pod explains why it is not ready.
 
 use std::sync::Arc;
 

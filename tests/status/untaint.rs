@@ -11,7 +11,7 @@ use crate::{Deployed, NAMESPACE, until};
 
 const TAINT: &str = "cni.istio.io/not-ready";
 
-/// Gives the control plane the rights that the chart gives it where `taint.enabled` is set.
+/// Grants the control plane the rights that the chart has with `taint.enabled`.
 fn grant(deployed: &Deployed) {
     let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/charts/navarch");
     let values = json!({ "taint": { "enabled": true } });

@@ -1,4 +1,4 @@
-//! `navarch discovery` as deployed: two replicas, with the rights of deploy/ alone.
+//! `navarch discovery` as deployed: two replicas, with only the rights of deploy/.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{Deployed, NAMESPACE, ambient, until};
 
-/// Who holds a lock.
+/// The holder of a lock.
 async fn leader(deployed: &Deployed, lock: &str) -> Value {
     if lock == "istio-status-leader" {
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{lock}");
@@ -48,8 +48,7 @@ pub(crate) async fn start(deployed: &Deployed, name: &str) -> Navarch {
         .unwrap()
 }
 
-/// Where the gateway is reached becomes the status of the Ingresses that it serves, and of no
-/// others.
+/// The gateway's address becomes the status of the Ingresses that it serves, and of no others.
 async fn updates_ingress_status(deployed: &Deployed, address: &str) {
     let class = |name: &str, controller: &str| {
         json!({
@@ -170,7 +169,7 @@ pub(crate) async fn replicas_write_in_turn_and_serve_the_same(deployed: &Deploye
 
     updates_ingress_status(deployed, "192.0.2.1").await;
 
-    assert!(first.stop().await.unwrap(), "it ends when it is told to");
+    assert!(first.stop().await.unwrap(), "navarch exits on SIGTERM");
 
     for lock in LOCKS {
         until("the second takes over", async || {
@@ -181,7 +180,7 @@ pub(crate) async fn replicas_write_in_turn_and_serve_the_same(deployed: &Deploye
 
     updates_ingress_status(deployed, "192.0.2.2").await;
 
-    // Both have one authority: what the first wrote, the second leaves.
+    // Both use the same CA: the second replica does not rewrite the first one's ConfigMaps.
     assert_eq!(roots(deployed, "kube-system").await, root);
     let map = "/api/v1/namespaces/default/configmaps/istio-ca-root-cert";
     deployed
@@ -194,5 +193,5 @@ pub(crate) async fn replicas_write_in_turn_and_serve_the_same(deployed: &Deploye
         roots(deployed, "default").await == root
     })
     .await;
-    assert!(second.stop().await.unwrap(), "it ends when it is told to");
+    assert!(second.stop().await.unwrap(), "navarch exits on SIGTERM");
 }

@@ -1,5 +1,5 @@
-//! AuthorizationPolicies mean what Istio's documentation says that they mean: an evaluator of that,
-//! written from it alone, and the filters that proxies get agree on all that is asked.
+//! AuthorizationPolicies behave as Istio's documentation says: an evaluator written from the
+//! documentation alone and the filters that proxies receive agree on random requests.
 
 use std::net::IpAddr;
 
@@ -13,20 +13,20 @@ use serde_json::{Value, json};
 use crate::mesh::Mesh;
 use crate::rbac::{self, Request, TestRequest};
 
-/// The names of the mesh's trust domain: one is as good as the other.
+/// The trust domains of the mesh, which are equivalent.
 const OWN_DOMAINS: [&str; 2] = ["cluster.local", "old.local"];
 
 #[derive(Clone, Debug)]
 struct Policy {
     namespace: &'static str,
-    /// The label `app` of the workloads that it is for; empty is all.
+    /// The label `app` of the selected workloads; empty selects all.
     app: &'static str,
     tried: bool,
     action: &'static str,
     rules: Vec<Value>,
 }
 
-// What the documentation says.
+// Part one: the documented behaviour.
 
 /// Exact, `prefix*`, `*suffix`, and `*` for anything but the empty text.
 fn fits(pattern: &str, text: &str) -> bool {
@@ -40,7 +40,7 @@ fn fits(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// A path, by a text or a template.
+/// Whether a path matches a string or a template.
 fn path_fits(pattern: &str, path: &str) -> bool {
     if !pattern.contains("{*") {
         return fits(pattern, path);
@@ -72,7 +72,7 @@ fn ip_fits(block: &str, address: IpAddr) -> bool {
     base.len() == address.len() && base[..length] == address[..length]
 }
 
-/// The parts of an identity: trust domain, namespace, service account.
+/// The trust domain, namespace and service account of an identity.
 fn parts(identity: &str) -> [&str; 3] {
     let mut parts = identity.strip_prefix("spiffe://").unwrap().split('/');
     let (domain, _, namespace, _) = (
@@ -84,7 +84,7 @@ fn parts(identity: &str) -> [&str; 3] {
     [domain, namespace, parts.next().unwrap()]
 }
 
-/// A principal: complete ones of the mesh are the same under all names of its trust domain.
+/// Whether a principal matches; the mesh's trust domains are equivalent in complete principals.
 fn principal_fits(pattern: &str, identity: &str) -> bool {
     let [domain, namespace, account] = parts(identity);
     let mut names = vec![format!("{domain}/ns/{namespace}/sa/{account}")];
@@ -97,14 +97,14 @@ fn principal_fits(pattern: &str, identity: &str) -> bool {
     names.iter().any(|name| fits(pattern, name))
 }
 
-/// What a value is asked of.
+/// A request or connection to evaluate.
 struct Matter<'a> {
     policy: &'a Policy,
     test_request: &'a TestRequest,
 }
 
 impl Matter<'_> {
-    /// Whether one value of an attribute fits; `None` where a connection has no such attribute.
+    /// Whether a value of an attribute matches; `None` if a connection has no such attribute.
     fn one(&self, attribute: &str, value: &str) -> Option<bool> {
         let test_request = self.test_request;
         let peer = |fits: &dyn Fn([&str; 3]) -> bool| {
@@ -159,7 +159,8 @@ impl Matter<'_> {
             "hosts" => fits(&value.to_lowercase(), &http()?.host.to_lowercase()),
             "methods" => fits(value, &http()?.method),
             "paths" => path_fits(value, &http()?.path),
-            // Of a header `*` asks that it is there: istiod's filters let it be empty.
+            // For headers `*` means that the header exists: istiod's filters also accept an empty
+            // one.
             "request.headers[x-tier]" => http()?
                 .headers
                 .get("x-tier")
@@ -167,12 +168,12 @@ impl Matter<'_> {
             "request.auth.claims[group]" => claim(http()?, "group"),
             "request.auth.audiences" => claim(http()?, "aud"),
             "request.auth.presenter" => claim(http()?, "azp"),
-            other => panic!("{other} is not evaluated"),
+            other => panic!("{other} is not supported"),
         })
     }
 
-    /// Whether one of the values fits, or none where they are forbidden. Of a connection, what is
-    /// about requests never holds where it would let in, and always where it would keep out.
+    /// Whether one of the values matches, or none of the forbidden ones. On a connection,
+    /// conditions on requests never match in ALLOW policies, and always match in DENY policies.
     fn clause(
         &self,
         attribute: &str,
@@ -190,7 +191,7 @@ impl Matter<'_> {
         Ok(found == wanted)
     }
 
-    /// Whether all fields of a source or an operation fit.
+    /// Whether all fields of a source or an operation match.
     fn fields(&self, fields: &Value) -> Result<bool, NotOfConnections> {
         let mut all = true;
         for (field, values) in fields.as_object().unwrap() {
@@ -203,7 +204,7 @@ impl Matter<'_> {
         Ok(all)
     }
 
-    /// Whether a rule fits.
+    /// Whether a rule matches.
     fn rule(&self, rule: &Value) -> Result<bool, NotOfConnections> {
         let mut all = true;
 
@@ -230,10 +231,10 @@ impl Matter<'_> {
     }
 }
 
-/// A rule that would let in is about requests, and this is a connection.
+/// A rule of an ALLOW policy has a condition on requests, and this is a connection.
 struct NotOfConnections;
 
-/// Whether policies let in what is asked of the workload `web` of `shop`.
+/// Whether policies allow a request to the workload `web` of `shop`.
 fn means(policies: &[Policy], test_request: &TestRequest) -> bool {
     let holds = |policy: &&Policy| {
         !policy.tried
@@ -262,9 +263,9 @@ fn means(policies: &[Policy], test_request: &TestRequest) -> bool {
     !of("DENY").any(matches) && (of("ALLOW").next().is_none() || of("ALLOW").any(matches))
 }
 
-// What is tried.
+// Part two: random policies and requests.
 
-/// Values by attribute, of which some fit some of what is asked.
+/// Values by attribute; some of them match some of the random requests.
 const VALUES: [(&str, &[&str]); 20] = [
     (
         "principals",
@@ -342,7 +343,7 @@ const VALUES: [(&str, &[&str]); 20] = [
     ("connection.sni", &["*.shop", "web.shop", "*"]),
 ];
 
-/// Some values of an attribute.
+/// Random values of an attribute.
 fn values(attribute: &'static str) -> impl Strategy<Value = Vec<&'static str>> {
     let all = VALUES
         .iter()
@@ -352,7 +353,7 @@ fn values(attribute: &'static str) -> impl Strategy<Value = Vec<&'static str>> {
     subsequence(all, 1..=all.len().min(3))
 }
 
-/// A source or an operation: some of its fields, or what they must not be.
+/// A random source or operation: some of its fields, positive or negated.
 fn fields(names: &'static [&'static str]) -> impl Strategy<Value = Value> {
     let field = |name: &'static str| {
         (Just(name), any::<bool>(), values(name)).prop_map(|(name, wanted, values)| {
@@ -443,7 +444,7 @@ fn policy() -> impl Strategy<Value = Policy> {
         vec(rule(), 0..3),
     )
         .prop_map(|(namespace, app, tried, action, rules)| {
-            // A policy that keeps out by no rule is refused by validation.
+            // Validation rejects a policy without rules whose action is not ALLOW.
             let rules = if rules.is_empty() && action != "ALLOW" {
                 vec![json!({})]
             } else {
@@ -459,7 +460,7 @@ fn policy() -> impl Strategy<Value = Policy> {
         })
 }
 
-/// What is asked.
+/// A random request or connection.
 fn any_request() -> impl Strategy<Value = TestRequest> {
     let identity = of(select(vec![
         "spiffe://cluster.local/ns/shop/sa/web",
@@ -528,7 +529,7 @@ fn request() -> impl Strategy<Value = Request> {
     })
 }
 
-/// The workload `web` with a port for HTTP and one for anything.
+/// The workload `web` with an HTTP port and a TCP port.
 pub(crate) fn web() -> Mesh {
     Mesh::default().config("trustDomainAliases: [old.local]").with(
         "apiVersion: v1\nkind: Pod\nmetadata: {name: web-0, namespace: shop, labels: {app: web}}\n\
@@ -543,7 +544,7 @@ pub(crate) fn web() -> Mesh {
     )
 }
 
-/// The filters of all chains of a port of `web`, and whether they are about requests.
+/// The filters of all chains of a port of `web`, and whether they are HTTP filters.
 pub(crate) fn chains_of_web(mesh: &Mesh, port: u16) -> Vec<(Vec<Rbac>, bool)> {
     let resources = mesh.sidecar("shop", "web");
     let inbound = resources
@@ -559,7 +560,7 @@ pub(crate) fn chains_of_web(mesh: &Mesh, port: u16) -> Vec<(Vec<Rbac>, bool)> {
     chains
 }
 
-/// A connection of a stranger to `web`.
+/// A connection of an unauthenticated client to `web`.
 pub(crate) fn bytes_of(port: u16) -> TestRequest {
     TestRequest {
         identity: None,

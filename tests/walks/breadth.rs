@@ -1,5 +1,5 @@
-//! Walks through what the shape of a mesh makes different: addresses, networks, interception,
-//! scopes, odd hosts.
+//! Walks that depend on the shape of a mesh: addresses, networks, interception, scopes, unusual
+//! hosts.
 
 use navarch::walk::{Connection, Entry, Outcome};
 use serde_json::json;
@@ -7,7 +7,7 @@ use serde_json::json;
 use super::mesh::Mesh;
 use super::{SUBSETS, bytes, request, shop, tls};
 
-/// A gateway of the shop, and what it leads to.
+/// A gateway of the shop, and its routes.
 const EDGE: &str = "{selector: {istio: edge}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]}";
 const WEB: &str = "{hosts: [web.example, a.example], gateways: [edge], http: [{route: [{destination: {host: reviews}}]}]}";
 
@@ -27,7 +27,7 @@ fn inbound(connection: Connection) -> Connection {
     }
 }
 
-/// The shop with `reviews` changed by text.
+/// The shop with a replaced text in the object `reviews`.
 fn reviews_with(from: &str, to: &str) -> Mesh {
     let service = format!(
         "apiVersion: v1\nkind: Service\nmetadata: {{name: reviews, namespace: shop}}\n\
@@ -52,7 +52,7 @@ fn headless_services_are_reached_at_their_pods() {
     assert_eq!(
         walk.addresses(),
         ["10.1.0.4:5432"],
-        "to the pod that the client chose"
+        "the request goes to the pod that the client chose"
     );
 }
 
@@ -190,7 +190,8 @@ fn ingress_of_a_sidecar_leads_to_its_endpoint() {
 #[test]
 fn hosts_without_a_service_can_be_routed() {
     let rule = "{hosts: [nowhere.example], http: [{route: [{destination: {host: ratings, port: {number: 9080}}}]}]}";
-    // They stand on port 80, which is open as soon as any service has it.
+    // Such hosts are added to the virtual hosts of port 80, which exist if any service has that
+    // port.
     let mesh = shop().service("web", "10.96.0.8", ("http", 80), &[]).rule(
         "VirtualService",
         "shop",
@@ -214,7 +215,7 @@ fn without_interception_the_ports_of_services_are_open_on_loopback() {
             .listeners
             .iter()
             .any(|listener| listener.name.starts_with("virtual")),
-        "nothing is redirected"
+        "no connection is redirected"
     );
 }
 
@@ -405,7 +406,7 @@ fn gateways_redirect_and_forward_by_sni() {
     ));
     assert!(
         matches!(edge.walk(&inner).outcome, Outcome::Closed(_)),
-        "it is for the mesh's own TLS only"
+        "the chain matches only the mesh's own TLS"
     );
 
     inner.tls.as_mut().unwrap().alpn = vec!["istio".to_owned()];
@@ -437,7 +438,7 @@ fn an_ingress_is_served_by_its_class() {
     assert_eq!(
         ask("istio", "/rest").outcome,
         Outcome::NotFound,
-        "whole elements of the path"
+        "the prefix matches whole elements of the path"
     );
     assert!(ask("nginx", "/r").addresses().is_empty());
 }
@@ -541,7 +542,7 @@ fn virtual_hosts_are_in_the_order_of_their_names() {
     assert_eq!(
         names.pop(),
         Some("allow_any"),
-        "it comes last, as from istiod"
+        "it is the last one, as with istiod"
     );
     assert_eq!(names.len(), 102);
     assert!(names.is_sorted(), "{names:?}");

@@ -1,4 +1,4 @@
-//! What has crashed istiod before, tried again: whatever objects say, proxies are served.
+//! Objects that crashed istiod: proxies must get their configuration, whatever the objects contain.
 //! `docs/security-regressions.md` has the list.
 
 use navarch::webhook::verdict::validate;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::mesh::Mesh;
 use crate::{bytes, request, shop};
 
-/// A client is served as if nothing were there.
+/// A client gets the normal configuration.
 fn is_served(mesh: &Mesh) {
     let client = mesh.sidecar("shop", "client");
     assert_eq!(
@@ -18,7 +18,7 @@ fn is_served(mesh: &Mesh) {
     assert_eq!(walk.addresses(), ["10.1.0.1:8080", "10.1.0.2:8080"]);
 }
 
-/// Reads objects as the API server might give them, and refuses or reads each.
+/// Decodes objects as the API server might send them, and returns the errors.
 fn judged(object: &Value) -> Vec<String> {
     validate(object)
         .verdict
@@ -44,7 +44,7 @@ fn istio_59171_ports_that_are_null_are_refused() {
     }
 }
 
-/// Hosts of Istio's own Gateways take the way that those of the Gateway API take.
+/// Hosts of Istio's own Gateways use the same code as those of the Gateway API.
 #[test]
 fn istio_56300_hosts_of_gateways_with_wildcards_and_half_a_namespace() {
     for host in [
@@ -98,8 +98,8 @@ fn istio_59321_workload_entries_of_another_network_with_ambient_on() {
     }
 }
 
-/// A DNS name with endpoints of several localities under a failover by labels (istio #61857, found
-/// since).
+/// A ServiceEntry with DNS resolution, endpoints in several localities, and failover by labels
+/// (istio #61857, reported after the others).
 #[test]
 fn istio_61857_failover_by_labels_of_names_in_several_localities() {
     let hosts = "{hosts: [far.example], resolution: DNS, location: MESH_EXTERNAL, \

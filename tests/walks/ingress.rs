@@ -1,4 +1,4 @@
-//! Requests that enter at a gateway, the tokens that they carry, and what plans say of both.
+//! Requests that enter at a gateway, their tokens, and plans about both.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::waypoint::{changes, context_of, snapshots};
 
-/// A gateway that is asked at 80 and 443 and listens on 8080 and 8443, and `web` behind it.
+/// A gateway whose Service maps 80 and 443 to 8080 and 8443, and `web` behind it.
 const EDGE: &str = "apiVersion: networking.istio.io/v1
 kind: Gateway
 metadata: {name: edge, namespace: edge}
@@ -40,7 +40,7 @@ spec:
 ---
 ";
 
-/// Who issues tokens, at the pods with a label.
+/// A RequestAuthentication for the pods with a label.
 fn issuer(namespace: &str, labels: &str, more: &str) -> String {
     format!(
         "apiVersion: security.istio.io/v1\nkind: RequestAuthentication\nmetadata: {{name: tokens, namespace: {namespace}}}\n\
@@ -49,7 +49,7 @@ fn issuer(namespace: &str, labels: &str, more: &str) -> String {
     )
 }
 
-/// A policy at the pods with a label.
+/// An AuthorizationPolicy for the pods with a label.
 fn policy(namespace: &str, labels: &str, spec: &str) -> String {
     format!(
         "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {{name: callers, namespace: {namespace}}}\n\
@@ -57,7 +57,7 @@ fn policy(namespace: &str, labels: &str, spec: &str) -> String {
     )
 }
 
-/// The gateway, what is behind it, and more.
+/// The gateway, the workloads behind it, and more.
 fn mesh(more: &str) -> Arc<PushContext> {
     let mut yaml = String::from(EDGE);
 
@@ -129,7 +129,7 @@ fn mesh(more: &str) -> Arc<PushContext> {
     context_of(Settings::default(), &(yaml + more))
 }
 
-/// What becomes of a request to a host at a port, with the claims of a token, at the gateway.
+/// The result of a request to a host and port at the gateway, with the claims of a token.
 fn at_gateway(
     more: &str,
     to: (&str, Option<u16>, &str),
@@ -165,7 +165,7 @@ fn at_gateway(
     why_not(&context, &Origin::Proxy(gateway), &request, others)
 }
 
-/// A request for the API without a token, and one with these claims.
+/// The result of a request to the API, with these claims or without a token.
 fn api(more: &str, claims: Option<&serde_json::Value>) -> WhyNot {
     at_gateway(more, ("shop.example", Some(80), "/api"), claims)
 }
@@ -274,7 +274,7 @@ fn a_request_without_a_token_is_refused_by_policies_alone() {
         "{answer}"
     );
 
-    // One that allows some subjects alone.
+    // A policy that allows some subjects only.
     let allows = "action: ALLOW, rules: [{from: [{source: {requestPrincipals: ['https://issuer.example/you']}}]}]";
     let allows = tokens.clone() + &policy("edge", "istio: edgegateway", allows);
 
@@ -291,7 +291,7 @@ fn a_request_without_a_token_is_refused_by_policies_alone() {
         assert!(is_fine || answer.reason.unwrap().ends_with("403"));
     }
 
-    // Tokens of others, and for others.
+    // Tokens of another issuer, and for another audience.
     let other = api(
         &tokens,
         Some(&json!({ "iss": "https://other.example", "sub": "me" })),
@@ -345,7 +345,7 @@ fn claims_lead_requests_and_go_on_where_tokens_do() {
             .is_some_and(|reason| reason.contains("404"))
     );
 
-    // Behind the gateway there is a token only where it is sent on.
+    // Behind the gateway the request has a token only if the gateway forwards it.
     let demands = |more: &str| {
         let behind = "action: ALLOW, rules: [{when: [{key: 'request.auth.claims[groups]', values: [staff]}]}]";
         issuer("edge", "istio: edgegateway", more)
@@ -392,7 +392,7 @@ fn external_clients_have_no_identity_and_no_known_address() {
         "{answer}"
     );
 
-    // Behind the gateway it is the gateway that asks.
+    // Behind the gateway, the gateway is the client.
     let by_gateway = "action: ALLOW, rules: [{from: [{source: {principals: [cluster.local/ns/edge/sa/edge-1]}}]}]";
     assert_eq!(
         api(&policy("shop", "app: web", by_gateway), None).reason,
@@ -400,7 +400,7 @@ fn external_clients_have_no_identity_and_no_known_address() {
     );
 }
 
-/// What a plan says of requests.
+/// The lines of a plan about requests.
 fn planned(more: &str, change: &str) -> Vec<String> {
     let context = mesh(more);
     let plan: Plan = plan_of(

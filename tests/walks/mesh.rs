@@ -1,4 +1,4 @@
-//! A small mesh, its proxies, and what each of them has, ready to be walked through.
+//! A small mesh, its proxies, and their resources, ready for walks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -23,7 +23,7 @@ use prost::Message;
 
 use super::shown::{Ignore, sorted};
 
-/// Objects, as YAML.
+/// A mesh, as YAML documents.
 #[derive(Default)]
 pub(crate) struct Mesh {
     yaml: String,
@@ -33,7 +33,7 @@ pub(crate) struct Mesh {
 }
 
 impl Mesh {
-    /// Adds documents as they are.
+    /// Adds documents.
     pub(crate) fn with(mut self, yaml: &str) -> Self {
         self.yaml.push_str("---\n");
         self.yaml.push_str(yaml);
@@ -48,13 +48,13 @@ impl Mesh {
         self
     }
 
-    /// Has Navarch started with other settings.
+    /// Changes Navarch's settings.
     pub(crate) fn settings(mut self, set: impl FnOnce(&mut Settings)) -> Self {
         set(&mut self.settings);
         self
     }
 
-    /// Adds what Navarch finds out by itself.
+    /// Adds a change that Navarch would discover by itself, such as resolved names.
     pub(crate) fn found_out(mut self, change: Change) -> Self {
         self.found_out.push(change);
         self
@@ -68,7 +68,7 @@ impl Mesh {
         ))
     }
 
-    /// Adds a Service of `shop` with one port, and the pods behind it: address and labels.
+    /// Adds a Service in `shop` with one port, and its pods: address and labels.
     pub(crate) fn service(
         mut self,
         name: &str,
@@ -106,7 +106,7 @@ impl Mesh {
         ))
     }
 
-    /// Adds a node of a zone.
+    /// Adds a node in a region.
     pub(crate) fn node(self, name: &str, region: &str) -> Self {
         self.with(&format!(
             "apiVersion: v1\nkind: Node\nmetadata: {{name: {name}, labels: \
@@ -114,17 +114,18 @@ impl Mesh {
         ))
     }
 
-    /// What a sidecar at 10.9.9.9 has, which is a pod of a namespace with the label `app`.
+    /// The resources of a sidecar at 10.9.9.9, the proxy of a pod with the label `app` in a
+    /// namespace.
     pub(crate) fn sidecar(&self, namespace: &str, app: &str) -> Resources {
         self.proxy("sidecar", "10.9.9.9", namespace, app, "r1/r1-a")
     }
 
-    /// What a gateway of `shop` has whose pods have the label `istio: edge`.
+    /// The resources of a gateway in `shop` whose pods have the label `istio: edge`.
     pub(crate) fn gateway(&self) -> Resources {
         self.proxy("router", "10.9.9.8", "shop", "edge", "")
     }
 
-    /// What the proxy of a pod has.
+    /// The resources of a pod's proxy.
     pub(crate) fn proxy(
         &self,
         kind: &str,
@@ -136,7 +137,7 @@ impl Mesh {
         self.proxy_with(kind, ip, namespace, app, locality, &serde_json::json!({}))
     }
 
-    /// The same with further metadata.
+    /// The same with additional metadata.
     pub(crate) fn proxy_with(
         &self,
         kind: &str,
@@ -149,8 +150,7 @@ impl Mesh {
         self.served(kind, ip, namespace, app, locality, more).0
     }
 
-    /// The route configurations of the sidecar or the gateway that [`Mesh::sidecar`] and
-    /// [`Mesh::gateway`] mean.
+    /// The route configurations of the proxy that [`Mesh::sidecar`] or [`Mesh::gateway`] creates.
     pub(crate) fn routes_of(&self, kind: &str) -> BTreeMap<String, RouteConfiguration> {
         let (ip, app) = if kind == "router" {
             ("10.9.9.8", "edge")
@@ -161,7 +161,7 @@ impl Mesh {
             .1
     }
 
-    /// What a proxy is served, and its route configurations as they are.
+    /// The resources of a proxy, and its route configurations in decoded form.
     fn served(
         &self,
         kind: &str,
@@ -189,7 +189,7 @@ impl Mesh {
         let id = engine.connect(Arc::new(proxy), Arc::new(Ignore));
         let (whole, tables) = gather(&mut engine, id);
 
-        // Whatever a test finds is to hold for proxies that get virtual hosts one by one, too.
+        // Every result must also hold for proxies with on-demand virtual hosts.
         metadata["FINE_GRAINED_ROUTES"] = true.into();
         let proxy = Proxy::parse(&node, metadata, Locality::parse(locality)).unwrap();
         let id = engine.connect(
@@ -216,7 +216,7 @@ impl Mesh {
     fn changes(&self) -> Vec<Change> {
         let read = |outcome| match outcome {
             Outcome::Read { object, .. } => Change::Put(object),
-            Outcome::Ignored => panic!("a document of no known kind"),
+            Outcome::Ignored => panic!("a document of an unknown kind"),
             Outcome::Rejected(error) => panic!("{error}"),
         };
         let config = MeshConfig::istio_defaults()
@@ -233,7 +233,7 @@ impl Mesh {
     }
 }
 
-/// All that a proxy has, asked for as a proxy asks, and its route configurations.
+/// All resources of a proxy that subscribes as Envoy does, and its route configurations.
 fn gather(engine: &mut Engine, id: ProxyId) -> (Resources, BTreeMap<String, RouteConfiguration>) {
     let mut ask = |kind, names: Option<BTreeSet<ResourceName>>| {
         let interest = Interest {
@@ -298,7 +298,7 @@ fn gather(engine: &mut Engine, id: ProxyId) -> (Resources, BTreeMap<String, Rout
     (resources, tables)
 }
 
-/// The route configurations that a listener asks for.
+/// The RDS names in a listener.
 fn route_names(listener: &Listener) -> Vec<ResourceName> {
     use navarch_proto::envoy::config::listener::v3::filter::ConfigType;
     use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;

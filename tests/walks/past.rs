@@ -1,5 +1,5 @@
-//! What has gone wrong with policies and routes before, tried again. `docs/security-regressions.md`
-//! has the list.
+//! Known vulnerabilities and bugs of policies and routes. `docs/security-regressions.md` has the
+//! list.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ fn policy(spec: &str) -> Mesh {
     ))
 }
 
-/// Whether a peer may open connections of bytes to `web`.
+/// Whether a peer may open TCP connections to `web`.
 fn may_connect(mesh: &Mesh, identity: &str) -> bool {
     let test_request = TestRequest {
         identity: Some(format!("spiffe://cluster.local/{identity}")),
@@ -286,11 +286,12 @@ fn cve_2021_31921_auto_passthrough_gateways_forward_only_to_their_hosts() {
 
     assert!(
         !passes("reviews.shop.svc.cluster.local", "h2"),
-        "the mesh's own TLS alone is passed on"
+        "only the mesh's own TLS is forwarded"
     );
 }
 
-/// Expressions that take for ever, or all memory, where they are not looked at first.
+/// Regular expressions whose evaluation takes for ever, or exhausts memory, unless they are checked
+/// first.
 fn bombs() -> [String; 5] {
     let nested = format!("{}a{}", "(".repeat(5000), ")*".repeat(5000));
     [
@@ -303,7 +304,7 @@ fn bombs() -> [String; 5] {
     .map(str::to_owned)
 }
 
-/// A client with a long version is served all the same.
+/// A proxy with a long version gets its configuration.
 fn is_served(mesh: &Mesh) {
     let long = json!({"ISTIO_VERSION": "a".repeat(1000)});
     let client = mesh.proxy_with("sidecar", "10.9.9.9", "shop", "client", "", &long);
@@ -345,7 +346,7 @@ fn istio_security_2026_006_exploding_proxy_version_regexes_are_harmless() {
     is_served(&mesh);
 }
 
-/// A request for a host and a path, of a stranger.
+/// A request of an unauthenticated client for a host and a path.
 fn stranger_request(host: &str, path: &str) -> TestRequest {
     let http = Request {
         method: "GET".to_owned(),
@@ -360,7 +361,7 @@ fn stranger_request(host: &str, path: &str) -> TestRequest {
     }
 }
 
-/// Whether filters of a proxy of this version let a request pass to `web`.
+/// Whether the filters for a proxy of this version allow a request to `web`.
 fn lets_pass(mesh: &Mesh, version: &str, test_request: &TestRequest) -> bool {
     let metadata = json!({"ISTIO_VERSION": version});
     let resources = mesh.proxy_with("sidecar", "10.9.9.9", "shop", "web", "r1/r1-a", &metadata);
@@ -372,7 +373,10 @@ fn lets_pass(mesh: &Mesh, version: &str, test_request: &TestRequest) -> bool {
     let chains = rbac::chains_of_port(inbound, 8080);
     assert!(!chains.is_empty(), "{version}");
     chains.into_iter().map(rbac::of_chain).all(|(filters, _)| {
-        assert!(!filters.is_empty(), "{version}: nothing is checked");
+        assert!(
+            !filters.is_empty(),
+            "{version}: the chain has no RBAC filter"
+        );
         rbac::lets_pass(&filters, test_request)
     })
 }
@@ -417,9 +421,9 @@ fn cve_2021_39155_hosts_are_the_same_in_any_case_and_with_a_port() {
     ));
 }
 
-/// In Istio 1.12 hosts were said in a form that Envoys of 1.11 did not know: to them it fitted
-/// every host. What is walked here knows the forms of 2021 alone and falls over any other, whatever
-/// version the proxy says it has.
+/// Istio 1.12 wrote hosts in a form unknown to Envoy 1.11, which therefore matched every host. The
+/// evaluator here knows only the forms of 2021 and panics on any other, no matter which version the
+/// proxy reports.
 #[test]
 fn cve_2022_21679_policies_about_hosts_mean_the_same_to_proxies_of_all_versions() {
     let allow = policy("{rules: [{to: [{operation: {hosts: [shop.example]}}]}]}");
@@ -440,8 +444,8 @@ fn cve_2022_21679_policies_about_hosts_mean_the_same_to_proxies_of_all_versions(
     }
 }
 
-/// Whoever may write VirtualServices in one namespace can route the requests of all to a host of
-/// another (a known limit of Istio's API): what is documented against it must hold.
+/// A user who may write VirtualServices in one namespace can route everyone's requests for a host
+/// in another namespace, a known limit of Istio's API: the documented countermeasures must work.
 #[test]
 fn istio_security_2026_002_documented_settings_exclude_virtual_services_of_other_namespaces() {
     let routes = "{hosts: [reviews.shop.svc.cluster.local], http: [{route: [{destination: {host: ratings.shop.svc.cluster.local}}]}]}";
@@ -454,7 +458,10 @@ fn istio_security_2026_002_documented_settings_exclude_virtual_services_of_other
             == ["10.1.0.3:8080"]
     };
 
-    assert!(led_away(&mesh()), "as in Istio");
+    assert!(
+        led_away(&mesh()),
+        "without countermeasures the request is rerouted, as in Istio"
+    );
     let kept = mesh().rule(
         "Sidecar",
         "shop",
@@ -462,7 +469,10 @@ fn istio_security_2026_002_documented_settings_exclude_virtual_services_of_other
         "{egress: [{hosts: ['./*', 'istio-system/*']}]}",
     );
 
-    assert!(!led_away(&kept), "a Sidecar names whose objects count");
+    assert!(
+        !led_away(&kept),
+        "a Sidecar limits the namespaces whose objects apply"
+    );
     assert!(
         !led_away(&mesh().config("defaultVirtualServiceExportTo: ['.']")),
         "the mesh's default"
@@ -484,8 +494,8 @@ fn istio_security_2026_002_documented_settings_exclude_virtual_services_of_other
         judged.verdict.errors
     );
 
-    // That two claim one host is tested in webhook::neighbours; here, that one of them alone is
-    // obeyed.
+    // webhook::neighbours tests that two objects for one host are reported; here, only one of them
+    // must apply.
     let client = named.sidecar("shop", "client");
     let addresses = client
         .walk(&request("10.96.0.1:9080", "reviews", "/", &[]))
@@ -515,8 +525,9 @@ fn istio_60110_routes_without_a_destination_are_reported() {
             "spec": navarch::api::yaml::parse(&spec, navarch::api::yaml::Schema::V1_1).unwrap(),
         });
         let judged = validate(&object);
-        assert!(!judged.verdict.errors.is_empty(), "{routes} is refused");
-        // It may be there all the same, where no webhook looked: the rest goes on.
+        assert!(!judged.verdict.errors.is_empty(), "{routes} is rejected");
+        // The object may exist all the same, if it was created while the webhook was not installed:
+        // everything else must work.
         let client = shop()
             .rule("VirtualService", "shop", "v", &spec)
             .sidecar("shop", "client");

@@ -1,4 +1,4 @@
-//! Which workload a proxy is taken to be beside, which labels count for it, and where it stands.
+//! The workload to which a proxy belongs, its labels, and its locality.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::mesh::Mesh;
 use super::{bytes, request, shop};
 
-/// The shop, where proxies with these labels are closed to the unknown.
+/// The shop, where proxies with these labels cannot reach unknown hosts.
 fn closed_for(labels: &str) -> Mesh {
     let spec = format!(
         "{{workloadSelector: {{labels: {{{labels}}}}}, outboundTrafficPolicy: {{mode: REGISTRY_ONLY}}}}"
@@ -17,7 +17,7 @@ fn closed_for(labels: &str) -> Mesh {
     shop().rule("Sidecar", "shop", "closed", &spec)
 }
 
-/// Whether the Sidecar of [`closed_for`] is the proxy's.
+/// Whether the Sidecar of [`closed_for`] applies to the proxy.
 fn is_chosen(mesh: &Mesh, ip: &str, locality: &str, metadata: &Value) -> bool {
     let proxy = mesh.proxy_with("sidecar", ip, "shop", "client", locality, metadata);
     proxy.walk(&bytes("203.0.113.1:7777")).clusters()[0].0 == "BlackHoleCluster"
@@ -50,7 +50,7 @@ fn a_proxy_has_the_labels_of_its_place() {
         &json!({"NODE_NAME": "n7"})
     ));
 
-    // What its own labels say of its locality goes before what it says beside.
+    // The locality in its labels takes precedence over that in its node.
     let labelled = json!({"LABELS": {"istio-locality": "r/y"}});
     assert!(is_chosen(
         &closed_for("topology.kubernetes.io/zone: y"),
@@ -78,7 +78,7 @@ fn pod_labels_take_precedence_over_node_metadata() {
     assert!(chosen(closed_for("tier: pod, team: a"), "client-0", &sent));
     assert!(!chosen(closed_for("only: sent"), "client-0", &sent));
 
-    // A pod of another name is not its own, unless pods are looked for by address.
+    // A pod with another name is not its own, unless pods are looked up by address.
     assert!(chosen(closed_for("only: sent"), "other", &sent));
     let by_address = |mesh: Mesh| mesh.settings(|settings| settings.find_pods_by_address = true);
     assert!(chosen(
@@ -87,7 +87,7 @@ fn pod_labels_take_precedence_over_node_metadata() {
         &sent
     ));
 
-    // Pods of another cluster are none of its own.
+    // A pod of another cluster is not its own.
     let far = json!({"CLUSTER_ID": "far", "LABELS": {"only": "sent"}});
     assert!(chosen(
         by_address(closed_for("only: sent")),
@@ -103,10 +103,10 @@ fn a_proxy_beside_no_pod_has_the_labels_of_the_service_entry_at_its_address() {
     let mesh = || closed_for("tier: machine").rule("ServiceEntry", "shop", "vm", entry);
     assert!(is_chosen(&mesh(), "10.9.9.9", "", &json!({})));
     assert!(!is_chosen(&mesh(), "10.9.9.10", "", &json!({})));
-    // One of another namespace is somebody else's.
+    // A ServiceEntry in another namespace belongs to another workload.
     let elsewhere = closed_for("tier: machine").rule("ServiceEntry", "bank", "vm", entry);
     assert!(!is_chosen(&elsewhere, "10.9.9.9", "", &json!({})));
-    // A WorkloadEntry of the proxy's own name that no ServiceEntry selects says nothing of its
+    // A WorkloadEntry with the proxy's name that no ServiceEntry selects does not define its
     // labels.
     let named = "{address: 10.9.9.9, labels: {tier: machine}}";
     let alone = closed_for("tier: machine").rule("WorkloadEntry", "shop", "client-0", named);
@@ -166,7 +166,7 @@ fn a_gateway_that_is_known_by_a_name_is_reached_once_the_name_is_resolved() {
 
     assert!(
         reached(mesh()).contains(&"10.1.0.2:8080".to_owned()),
-        "nobody knows a way, so there is none around"
+        "without an address the gateway cannot be bypassed"
     );
     let ips: [IpAddr; 2] = [
         "203.0.113.7".parse().unwrap(),
@@ -213,11 +213,11 @@ fn empty_tags_of_a_namespace_take_those_of_the_mesh_away() {
         listeners.iter().any(|listener| has_text(listener, "blue"))
     };
 
-    assert!(tagged("null"), "what is not there changes nothing");
+    assert!(tagged("null"), "an absent tag changes nothing");
     assert!(!tagged("{}"));
 }
 
-/// Whether a text is anywhere in a listener, packed messages included.
+/// Whether a text is anywhere in a listener, including packed messages.
 fn has_text(listener: &navarch_proto::envoy::config::listener::v3::Listener, text: &str) -> bool {
     use prost::Message;
     let bytes = listener.encode_to_vec();

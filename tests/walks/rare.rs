@@ -1,5 +1,5 @@
-//! Walks through what few meshes have: sessions, services that stay within their cluster, IPv6 and
-//! nothing else.
+//! Walks through features that few meshes use: persistent sessions, services that stay within their
+//! cluster, IPv6 without IPv4.
 
 use navarch_proto::envoy::config::core::v3::HealthStatus;
 use serde_json::json;
@@ -7,7 +7,7 @@ use serde_json::json;
 use super::mesh::Mesh;
 use super::{bytes, request, shop};
 
-/// Reviews as the shop has it, with further metadata.
+/// The Service `reviews` with additional metadata.
 fn reviews(metadata: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Service\nmetadata: {{name: reviews, namespace: shop, {metadata}}}\n\
@@ -56,7 +56,7 @@ fn a_labelled_service_keeps_sessions_even_at_pods_that_drain() {
     assert_eq!(
         has(cookie, true),
         (true, draining),
-        "the pod that drains is still told of"
+        "the draining pod is still an endpoint"
     );
     assert!(has("labels: {istio.io/persistent-session-header: x-sid}", true).0);
 
@@ -101,7 +101,7 @@ fn a_service_may_stay_within_its_cluster() {
     );
 }
 
-/// A Service with one pod, by IPv6 alone.
+/// A Service with one pod, with IPv6 only.
 fn six() -> Mesh {
     Mesh::default().with(
         "apiVersion: v1\nkind: Pod\nmetadata: {name: web-0, namespace: shop, labels: {app: web}}\n\

@@ -1,4 +1,4 @@
-//! Envoy's RBAC filters, evaluated on what was asked as Envoy's documentation has it.
+//! Envoy's RBAC filters, evaluated on test requests as Envoy's documentation describes.
 
 #![expect(
     deprecated,
@@ -31,10 +31,10 @@ use prost::Message;
 use regex::Regex;
 use serde_json::{Value, json};
 
-/// What was asked, by whom.
+/// A request or connection, and its client.
 #[derive(Clone, Debug)]
 pub(crate) struct TestRequest {
-    /// The peer's identity, where mutual TLS has proven one, such as
+    /// The peer's identity, if it is authenticated by mutual TLS, such as
     /// `spiffe://cluster.local/ns/shop/sa/web`.
     pub(crate) identity: Option<String>,
     /// The peer's address.
@@ -44,9 +44,9 @@ pub(crate) struct TestRequest {
     /// The workload's address.
     pub(crate) destination: IpAddr,
     pub(crate) port: u16,
-    /// The server name that the client asked for.
+    /// The SNI.
     pub(crate) sni: String,
-    /// The request, where it is one.
+    /// The request; `None` for other connections.
     pub(crate) http: Option<Request>,
 }
 
@@ -57,11 +57,11 @@ pub(crate) struct Request {
     /// Its path, without the query.
     pub(crate) path: String,
     pub(crate) headers: BTreeMap<String, String>,
-    /// The claims of a token that was believed.
+    /// The claims of an accepted token.
     pub(crate) claims: Option<Value>,
 }
 
-/// The RBAC filters of a chain: their rules and whether they are about requests.
+/// The RBAC filters of a chain: their rules, and whether they are HTTP filters.
 pub(crate) fn of_chain(chain: &FilterChain) -> (Vec<Rbac>, bool) {
     let mut rules = Vec::new();
     let mut http = false;
@@ -104,7 +104,7 @@ pub(crate) fn chains_of_port(listener: &Listener, port: u32) -> Vec<&FilterChain
     listener.filter_chains.iter().filter(has_port).collect()
 }
 
-/// Whether filters let a request or connection pass.
+/// Whether filters allow a request or connection.
 pub(crate) fn lets_pass(filters: &[Rbac], test_request: &TestRequest) -> bool {
     filters.iter().all(|rules| {
         let matched = rules.policies.values().any(|policy| {
@@ -122,7 +122,7 @@ pub(crate) fn lets_pass(filters: &[Rbac], test_request: &TestRequest) -> bool {
     })
 }
 
-/// Whether a permission fits what is asked.
+/// Whether a permission matches.
 fn permits(permission: &Permission, test_request: &TestRequest) -> bool {
     use permission::Rule;
     match permission.rule.as_ref().unwrap() {
@@ -137,11 +137,11 @@ fn permits(permission: &Permission, test_request: &TestRequest) -> bool {
         Rule::DestinationPort(port) => u32::from(test_request.port) == *port,
         Rule::Metadata(matcher) => metadata(matcher, test_request),
         Rule::RequestedServerName(matcher) => text(matcher, &test_request.sni),
-        other => panic!("a permission that is not evaluated: {other:?}"),
+        other => panic!("a permission that is not supported: {other:?}"),
     }
 }
 
-/// Whether a principal fits who asks.
+/// Whether a principal matches the client.
 fn is(principal: &Principal, test_request: &TestRequest) -> bool {
     match principal.identifier.as_ref().unwrap() {
         Identifier::AndIds(set) => set.ids.iter().all(|id| is(id, test_request)),
@@ -157,16 +157,16 @@ fn is(principal: &Principal, test_request: &TestRequest) -> bool {
         Identifier::RemoteIp(range) => in_range(range, test_request.remote),
         Identifier::Header(matcher) => header(matcher, test_request),
         Identifier::Metadata(matcher) => metadata(matcher, test_request),
-        other => panic!("a principal that is not evaluated: {other:?}"),
+        other => panic!("a principal that is not supported: {other:?}"),
     }
 }
 
-/// A header; nothing fits one that is not there.
+/// Whether a header matches; an absent one never does.
 fn header(matcher: &HeaderMatcher, test_request: &TestRequest) -> bool {
     let request = test_request
         .http
         .as_ref()
-        .expect("headers are asked for of requests alone");
+        .expect("only requests have headers");
     let value = match matcher.name.as_str() {
         ":authority" => Some(&request.host),
         ":method" => Some(&request.method),
@@ -177,7 +177,7 @@ fn header(matcher: &HeaderMatcher, test_request: &TestRequest) -> bool {
             value.is_some_and(|value| text(matcher, value))
         }
         HeaderMatchSpecifier::PresentMatch(present) => value.is_some() == *present,
-        other => panic!("a header matcher that is not evaluated: {other:?}"),
+        other => panic!("a header matcher that is not supported: {other:?}"),
     }
 }
 
@@ -185,19 +185,19 @@ fn path(matcher: &PathMatcher, test_request: &TestRequest) -> bool {
     let request = test_request
         .http
         .as_ref()
-        .expect("paths are asked for of requests alone");
+        .expect("only requests have paths");
     let Some(path_matcher::Rule::Path(matcher)) = &matcher.rule else {
         panic!("no path matcher")
     };
     text(matcher, &request.path)
 }
 
-/// The path by a template: `*` is one segment, `**` any number of signs.
+/// Whether the path matches a template: `*` is one segment, `**` any number of characters.
 fn template(config: &TypedExtensionConfig, test_request: &TestRequest) -> bool {
     let request = test_request
         .http
         .as_ref()
-        .expect("paths are asked for of requests alone");
+        .expect("only requests have paths");
     let config =
         UriTemplateMatchConfig::decode(config.typed_config.as_ref().unwrap().value.as_slice())
             .unwrap();
@@ -211,12 +211,12 @@ fn template(config: &TypedExtensionConfig, test_request: &TestRequest) -> bool {
         .is_match(&request.path)
 }
 
-/// Metadata of the filter that believes tokens.
+/// Whether metadata of the filter that validates tokens matches.
 fn metadata(matcher: &MetadataMatcher, test_request: &TestRequest) -> bool {
     let request = test_request
         .http
         .as_ref()
-        .expect("tokens come with requests alone");
+        .expect("only requests have tokens");
     let claims = request
         .claims
         .as_ref()
@@ -231,7 +231,7 @@ fn metadata(matcher: &MetadataMatcher, test_request: &TestRequest) -> bool {
     at.is_some_and(|found| value(matcher.value.as_ref().unwrap(), found)) != matcher.invert
 }
 
-/// A value of metadata.
+/// Whether a value of metadata matches.
 fn value(matcher: &ValueMatcher, found: &Value) -> bool {
     use value_matcher::MatchPattern;
     match matcher.match_pattern.as_ref().unwrap() {
@@ -247,7 +247,7 @@ fn value(matcher: &ValueMatcher, found: &Value) -> bool {
                 .as_array()
                 .is_some_and(|items| items.iter().any(|item| value(one, item)))
         }
-        other => panic!("a value matcher that is not evaluated: {other:?}"),
+        other => panic!("a value matcher that is not supported: {other:?}"),
     }
 }
 
@@ -270,7 +270,7 @@ fn text(matcher: &StringMatcher, found: &str) -> bool {
         MatchPattern::SafeRegex(regex) => Regex::new(&format!("^(?:{})$", regex.regex))
             .unwrap()
             .is_match(found),
-        other => panic!("a text matcher that is not evaluated: {other:?}"),
+        other => panic!("a text matcher that is not supported: {other:?}"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Requests that pass a waypoint: what they meet there, and what plans say of them.
+//! Requests through a waypoint: their path, and plans about them.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use navarch_answers::why::WhyNot;
 use navarch_answers::why_not::{Origin, Others, ProxySnapshot, Request, why_not};
 use navarch_answers::{ambient, implied};
 
-/// The waypoint, and what it is sent for `web`.
+/// The waypoint, and its route for `web`.
 const WAYPOINT: &str = "apiVersion: v1
 kind: Namespace
 metadata: {name: shop, labels: {istio.io/dataplane-mode: ambient}}
@@ -102,7 +102,7 @@ fn shop(more: &str) -> String {
     yaml + WAYPOINT + &split("web", 90) + "---\n" + more
 }
 
-/// A split between the two versions.
+/// A VirtualService that splits requests between the two versions.
 fn split(name: &str, one: u32) -> String {
     let two = 100 - one;
     format!(
@@ -112,7 +112,7 @@ fn split(name: &str, one: u32) -> String {
     )
 }
 
-/// The objects of a text, as changes.
+/// The objects of a YAML text, as changes.
 pub(crate) fn changes(yaml: &str) -> Vec<Change> {
     let read = |outcome| match outcome {
         Outcome::Read { object, .. } => Some(Change::Put(object)),
@@ -146,7 +146,7 @@ pub(crate) fn context_of(settings: Settings, yaml: &str) -> Arc<PushContext> {
     state.context()
 }
 
-/// Each proxy of a mirror, with what it has.
+/// Each proxy of a mirror, with its resources.
 pub(crate) fn snapshots(mirror: &Mirror) -> Vec<ProxySnapshot> {
     let proxies = mirror.clients().enumerate();
     proxies
@@ -157,7 +157,7 @@ pub(crate) fn snapshots(mirror: &Mirror) -> Vec<ProxySnapshot> {
         .collect()
 }
 
-/// Why a request of a pod to a host fails, with the proxies that the shop implies.
+/// Why a request of a pod to a host fails, with the proxies that the shop's objects imply.
 pub(crate) fn why_fails(more: &str, pod: &str, host: &str) -> WhyNot {
     let context = snapshot(more);
     let mirror = Mirror::of(&context, implied(&context));
@@ -229,7 +229,7 @@ fn a_request_of_an_ambient_pod_passes_the_waypoint_of_the_service() {
         assert!(text.contains(step), "{step} in\n{text}");
     }
 
-    // One without a waypoint is reached at once.
+    // A service without a waypoint is reached directly.
     let text = why_fails("", "client", "plain").to_string();
     assert!(
         text.contains("it is forwarded to 1 endpoints of Service shop/plain")
@@ -312,6 +312,6 @@ fn a_plan_reports_traffic_changes_behind_a_waypoint() {
         "{plan}"
     );
 
-    // The same as is there changes nothing.
+    // An object equal to the existing one changes nothing.
     assert!(planned(&split("web", 90)).traffic.is_empty());
 }

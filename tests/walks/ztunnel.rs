@@ -1,4 +1,4 @@
-//! What ztunnel lets in for pods of ambient mode, and what is sent to whom over what.
+//! Connections that ztunnel allows to ambient pods, and the transport between workloads.
 
 use navarch_answers::implied;
 use navarch_answers::mirror::Mirror;
@@ -6,7 +6,7 @@ use navarch_answers::plan::plan_of;
 
 use super::waypoint::{changes, snapshot, why_fails};
 
-/// A policy that ztunnel enforces.
+/// An AuthorizationPolicy that ztunnel enforces.
 fn policy(name: &str, spec: &str) -> String {
     format!(
         "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{{spec}}}\n---\n"
@@ -18,11 +18,11 @@ fn of_account(account: &str) -> String {
     format!("rules: [{{from: [{{source: {{principals: [cluster.local/ns/shop/sa/{account}]}}}}]}}]")
 }
 
-/// Whatever is not mutual TLS is refused.
+/// Rejects everything except mutual TLS.
 const STRICT: &str = "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: default, namespace: shop}\n\
                       spec: {mtls: {mode: STRICT}}\n---\n";
 
-/// A pod of ambient mode on a node, and the ztunnel there.
+/// An ambient pod on a node, and that node's ztunnel.
 const NODE: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: ztunnel-1, namespace: istio-system, labels: {app: ztunnel}}\n\
 spec: {nodeName: n1, containers: [{name: istio-proxy, image: ztunnel}]}\n\
 status: {phase: Running, podIP: 10.1.1.1, podIPs: [{ip: 10.1.1.1}]}\n---\n\
@@ -76,7 +76,7 @@ fn policies_of_connections_are_the_reason_where_ztunnel_denies() {
         "{answer}"
     );
 
-    // What it cannot see of a request lets nobody in.
+    // A rule with conditions on requests, which ztunnel cannot evaluate, never allows.
     let paths = "selector: {matchLabels: {app: plain}}, action: ALLOW, rules: [{to: [{operation: {paths: [/]}}]}]";
     let answer = why_fails(&policy("plain", paths), "client", "plain");
     assert!(
@@ -110,9 +110,9 @@ fn behind_a_waypoint_the_client_is_the_waypoint() {
 
 #[test]
 fn plain_text_is_refused_where_mutual_tls_is_demanded() {
-    // Between pods of ambient mode there are tunnels.
+    // Ambient pods communicate through tunnels.
     assert_eq!(why_fails(STRICT, "client", "plain").reason, None);
-    // So there are from sidecars, but not to those that take none.
+    // Sidecars also use tunnels, but not to pods that do not support them.
     assert_eq!(why_fails(STRICT, "beside", "plain").reason, None);
     let service = "apiVersion: v1\nkind: Service\nmetadata: {name: beside, namespace: shop}\n\
                    spec: {clusterIP: 10.96.0.3, clusterIPs: [10.96.0.3], selector: {app: beside}, ports: [{name: http, port: 80, targetPort: 8080}]}\n---\n\
@@ -134,7 +134,7 @@ fn policies_of_the_ztunnel_on_the_node_are_evaluated() {
     assert_eq!(
         answer.unknown,
         Vec::<String>::new(),
-        "its ztunnel is known: {answer}"
+        "the answer names its ztunnel: {answer}"
     );
     let denies = policy(
         "near",

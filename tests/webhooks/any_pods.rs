@@ -1,4 +1,4 @@
-//! Pods of all sorts: what injection makes of them, a real API server takes.
+//! Random pods: a real API server accepts the injected pods.
 
 use proptest::strategy::{Strategy as _, ValueTree as _};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use crate::installed::Installed;
 
-/// How many pods are tried.
+/// The number of pods.
 const PODS: usize = 150;
 
 /// A namespace whose pods are not injected.
 const BARE: &str = "bare";
 
-/// The same pods in every run.
+/// The pods, the same in every run.
 fn pods() -> Vec<Value> {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
@@ -22,7 +22,7 @@ fn pods() -> Vec<Value> {
         .collect()
 }
 
-/// What the API server makes of a pod in a namespace under dry run.
+/// The pod that the API server would store in a namespace, by a dry run.
 async fn tried(client: &kube::Client, pod: &Value, namespace: &str) -> Result<Value, String> {
     let mut pod = pod.clone();
     pod["apiVersion"] = json!("v1");
@@ -41,13 +41,13 @@ async fn tried(client: &kube::Client, pod: &Value, namespace: &str) -> Result<Va
         .map_err(|error| error.to_string())
 }
 
-/// Whether the API server refuses what the user asks for: an annotation that mounts a volume which
-/// nobody has.
+/// Whether the API server rejects a mistake of the user: an annotation that mounts an undefined
+/// volume.
 fn is_users_mistake(refused: &str) -> bool {
     refused.contains(".volumeMounts[") && refused.contains(r#".name: Not found: "u""#)
 }
 
-/// The parts of a pod that its user writes.
+/// The parts of a pod that its user has written.
 fn written(pod: &Value) -> Value {
     let meta = &pod["metadata"];
     json!({
@@ -56,8 +56,8 @@ fn written(pod: &Value) -> Value {
     })
 }
 
-/// Tries them: a pod that is good without injection is good with it, unless the webhook says why
-/// not; and what came out is not changed by a further injection.
+/// A pod that is valid without injection is also valid with it, unless the webhook returns an
+/// error; and injecting the result again does not change it.
 pub(crate) async fn are_taken(installed: &Installed) {
     let bare = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": BARE } });
     assert!(installed.apply(&bare).well);

@@ -1,4 +1,4 @@
-//! A CA from outside, in a folder as `cacerts` is mounted.
+//! An external CA, in a directory in the form of the mounted Secret `cacerts`.
 
 use std::path::Path;
 
@@ -7,13 +7,13 @@ use ::base64::prelude::BASE64_STANDARD;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, KeyUsagePurpose};
 use tempfile::TempDir;
 
-/// A folder with a CA.
+/// A directory with a CA.
 pub(crate) struct Authority {
     folder: TempDir,
 }
 
 impl Authority {
-    /// A new CA in a new folder.
+    /// Creates a CA in a new directory.
     pub(crate) fn new() -> Self {
         let authority = Self {
             folder: tempfile::tempdir().unwrap(),
@@ -26,12 +26,12 @@ impl Authority {
         self.folder.path()
     }
 
-    /// Its root, as PEM.
+    /// Its root in PEM.
     pub(crate) fn root(&self) -> String {
         std::fs::read_to_string(self.folder().join("root-cert.pem")).unwrap()
     }
 
-    /// Puts a CA with another root in its place.
+    /// Replaces it by a CA with another root.
     pub(crate) fn replace(&self) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
@@ -55,7 +55,7 @@ impl Authority {
     }
 }
 
-/// A text that came as base64, empty where it is none.
+/// Decodes base64; empty if invalid.
 pub(crate) fn text(encoded: &str) -> String {
     String::from_utf8(BASE64_STANDARD.decode(encoded).unwrap_or_default()).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Objects of Istio's: what kubectl shows of refusals and warnings.
+//! Istio's objects: errors and warnings as kubectl prints them.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ pub(crate) fn object(kind: &str, name: &str, spec: &Value) -> Value {
     json!({ "apiVersion": "networking.istio.io/v1", "kind": kind, "metadata": metadata, "spec": spec })
 }
 
-/// An object that istiod's validation refuses, and no schema.
+/// An object that istiod's validation rejects, but no schema.
 pub(crate) fn broken(name: &str) -> Value {
     object(
         "VirtualService",
@@ -19,7 +19,7 @@ pub(crate) fn broken(name: &str) -> Value {
     )
 }
 
-/// An object that nothing is wrong with.
+/// A valid object.
 pub(crate) fn good(name: &str) -> Value {
     object(
         "VirtualService",
@@ -28,7 +28,7 @@ pub(crate) fn good(name: &str) -> Value {
     )
 }
 
-/// Applies good and broken objects, and reads what is said.
+/// Applies valid and invalid objects, and checks kubectl's output.
 pub(crate) fn is_judged(installed: &Installed) {
     let output = installed.apply(&broken("broken"));
     assert!(!output.well, "{output:?}");
@@ -45,7 +45,7 @@ pub(crate) fn is_judged(installed: &Installed) {
         );
     }
 
-    // Two webhooks are asked about objects that name the revision, and either refuses.
+    // Two webhooks are called for objects that name the revision, and both reject.
     let mut named = broken("named");
     named["metadata"]["labels"] = json!({ "istio.io/rev": "default" });
     assert!(installed.apply(&named).text.contains("denied the request"));
@@ -56,7 +56,7 @@ pub(crate) fn is_judged(installed: &Installed) {
         "{output:?}"
     );
 
-    // Warnings: of the object alone, of those around it, and of what it does not have.
+    // Warnings about the object itself, about other objects, and about missing ones.
     let filter = json!({ "apiVersion": "networking.istio.io/v1alpha3", "kind": "EnvoyFilter", "metadata": { "name": "f", "namespace": "default" }, "spec": {} });
     let output = installed.apply(&filter);
     assert!(
@@ -92,11 +92,11 @@ pub(crate) fn is_judged(installed: &Installed) {
         "{output:?}"
     );
 
-    // A dry run is judged alike.
+    // A dry run is validated, too.
     assert!(!installed.try_out(&broken("tried")).well);
     assert!(installed.try_out(&good("tried")).well);
 
-    // What is only deleted is not judged.
+    // Deletions are not validated.
     assert!(
         installed
             .kubectl(

@@ -1,4 +1,4 @@
-//! Injection whose configuration cannot be read, is missing, or is broken: no pod comes in without
+//! An injection configuration that is unreadable, missing or invalid: no pod is admitted without
 //! its proxy.
 
 use navarch_testkit::client;
@@ -9,11 +9,11 @@ use crate::installed::{Installed, NAMESPACE};
 use crate::pods::{self, SHOP, containers};
 use crate::until;
 
-/// The ConfigMap with the configuration.
+/// The ConfigMap of the injection configuration.
 const MAP: &str = "istio-sidecar-injector";
-/// What the API server makes of a 503; of its body it tells nothing.
+/// The API server's error for a 503; it drops the response's body.
 const UNAVAILABLE: &str = "the server is currently unable to handle the request";
-/// What lets Navarch read it.
+/// The role that permits Navarch to read it.
 const ROLE: &str = "istiod-clusterrole-istio-system";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -23,8 +23,8 @@ async fn no_pod_is_admitted_without_its_proxy() {
     let map = map(&installed).await;
     it_cannot_be_read(&installed).await;
 
-    // Missing at start: it was looked for, so xDS and validation are served. Pods are refused, and
-    // everybody is told why.
+    // Missing at the start: the ConfigMap is known to be absent, so xDS and validation are served.
+    // Pods are rejected, and the reason is reported everywhere.
     assert!(
         installed
             .kubectl(&["delete", "configmap", "-n", NAMESPACE, MAP], "")
@@ -42,7 +42,7 @@ async fn no_pod_is_admitted_without_its_proxy() {
 
     state_is(&navarch, "failed").await;
 
-    // Broken.
+    // Invalid.
     let mut broken = map.clone();
     broken["data"]["config"] = json!("{policy: enabled, templates: {sidecar: '{{ nonsense'}}");
     assert!(installed.apply(&broken).well);
@@ -54,7 +54,7 @@ async fn no_pod_is_admitted_without_its_proxy() {
     is_refused(&installed, "broken", UNAVAILABLE).await;
     state_is(&navarch, "failed").await;
 
-    // Good.
+    // Valid.
     assert!(installed.apply(&map).well);
     until("the map is read", async || {
         navarch
@@ -67,7 +67,7 @@ async fn no_pod_is_admitted_without_its_proxy() {
     is_injected(&installed, "good").await;
     assert_eq!(ready(&navarch).await, (200, String::new()));
 
-    // Broken and gone later: the last good one stays.
+    // Invalid and then deleted: the last valid one stays in force.
     assert!(installed.apply(&broken).well);
     state_is(&navarch, "stale").await;
     is_injected(&installed, "broken-later").await;
@@ -84,8 +84,8 @@ async fn no_pod_is_admitted_without_its_proxy() {
     is_injected(&installed, "gone-later").await;
 }
 
-/// Starts Navarch while it may not read the map: it is not ready, and pods are refused. Then it
-/// may.
+/// Starts Navarch without the right to read the ConfigMap: it is not ready, and pods are rejected.
+/// Then the right is granted.
 async fn it_cannot_be_read(installed: &Installed) {
     let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{ROLE}");
     let rights = installed.get(&path).await;
@@ -110,8 +110,8 @@ async fn it_cannot_be_read(installed: &Installed) {
         assert!(output.well, "{output:?}");
     };
 
-    // The mesh config is in a map of its own; other maps and so the first reading of all are held
-    // up, too.
+    // The mesh config is in another ConfigMap. Other reads of ConfigMaps, and thus the first sync,
+    // are delayed as well.
     patch(&json!(["istio"]));
     let mut navarch = installed.launch_at("unreadable", installed.port).await;
     until("readiness says why", async || {
@@ -128,7 +128,7 @@ async fn it_cannot_be_read(installed: &Installed) {
     assert!(navarch.stop().await.unwrap());
 }
 
-/// The map, as it can be applied again.
+/// The ConfigMap in a form that can be applied again.
 async fn map(installed: &Installed) -> Value {
     let found = installed
         .get(&format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{MAP}"))
@@ -137,7 +137,7 @@ async fn map(installed: &Installed) -> Value {
     json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": found["data"] })
 }
 
-/// What `/ready` says; as if not ready, before anybody answers.
+/// The response of `/ready`; 503 while the port is closed.
 async fn ready(navarch: &Navarch) -> (u16, String) {
     let reply = client::get(navarch.http, "localhost", "/ready", &[]).await;
     reply.map_or_else(
@@ -146,7 +146,7 @@ async fn ready(navarch: &Navarch) -> (u16, String) {
     )
 }
 
-/// Waits until the metric says so.
+/// Waits until the metric has this state.
 async fn state_is(navarch: &Navarch, state: &str) {
     let line = format!("navarch_injector_state{{state=\"{state}\"}} 1\n");
     until(&line, async || {
@@ -158,7 +158,7 @@ async fn state_is(navarch: &Navarch, state: &str) {
     .await;
 }
 
-/// Tries to make a pod until the refusal says why.
+/// Tries to create a pod until it is rejected with this reason.
 async fn is_refused(installed: &Installed, name: &str, why: &str) {
     until(why, async || {
         let output = installed.apply(&pods::pod(name));
@@ -168,7 +168,7 @@ async fn is_refused(installed: &Installed, name: &str, why: &str) {
     .await;
 }
 
-/// Makes a pod, which gets its proxy.
+/// Creates a pod, which gets its proxy.
 async fn is_injected(installed: &Installed, name: &str) {
     let output = installed.apply(&pods::pod(name));
     assert!(output.well, "{output:?}");

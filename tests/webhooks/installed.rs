@@ -1,4 +1,4 @@
-//! A cluster with all of deploy/, whose webhooks are at a port of this machine.
+//! A cluster with all of deploy/, whose webhook configurations point to a port of this machine.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,30 +12,30 @@ use serde_json::Value;
 
 use crate::authority::Authority;
 
-/// Where Navarch is deployed.
+/// The namespace of Navarch.
 pub(crate) const NAMESPACE: &str = "istio-system";
 
-/// What a command did.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct CommandOutput {
     /// Whether it succeeded.
     pub(crate) well: bool,
-    /// Both outputs.
+    /// stdout and stderr.
     pub(crate) text: String,
 }
 
-/// A cluster, and the place of Navarch's webhooks.
+/// A cluster, and the address of Navarch's webhooks.
 pub(crate) struct Installed {
     pub(crate) cluster: Cluster,
     /// The port of the webhooks.
     pub(crate) port: u16,
-    /// The CA that Navarch signs with.
+    /// The CA with which Navarch signs.
     pub(crate) authority: Authority,
 }
 
 impl Installed {
-    /// Starts a cluster with these controllers and applies all of deploy/. There is no network of
-    /// Services, so the webhook configurations name a port of this machine instead.
+    /// Starts a cluster with these controllers and applies all of deploy/. The cluster has no
+    /// network for Services, so the webhook configurations use a port of this machine.
     pub(crate) async fn start(controllers: &[&str]) -> Self {
         let controllers = controllers.iter().map(ToString::to_string).collect();
         let cluster = Cluster::start_with(ClusterConfig {
@@ -90,24 +90,24 @@ impl Installed {
         installed
     }
 
-    /// Starts a replica that serves the webhooks, and waits until it is ready.
+    /// Starts a replica on the webhook port, and waits until it is ready.
     pub(crate) async fn navarch(&self, name: &str) -> Navarch {
         self.navarch_at(name, self.port).await
     }
 
-    /// Starts a replica that serves the webhooks at a port, and waits until it is ready.
+    /// Starts a replica on a port, and waits until it is ready.
     pub(crate) async fn navarch_at(&self, name: &str, port: u16) -> Navarch {
         let mut navarch = self.launch_at(name, port).await;
         navarch.wait_ready().await.unwrap();
         navarch
     }
 
-    /// Starts a replica that serves the webhooks at a port; it need not be ready.
+    /// Starts a replica on a port without waiting until it is ready.
     pub(crate) async fn launch_at(&self, name: &str, port: u16) -> Navarch {
         self.launch_with(name, port, &[]).await
     }
 
-    /// As [`Self::launch_at`], with more variables.
+    /// Like [`Self::launch_at`], with more environment variables.
     pub(crate) async fn launch_with(
         &self,
         name: &str,
@@ -143,7 +143,7 @@ impl Installed {
             .unwrap()
     }
 
-    /// An object as it is now; null when there is none.
+    /// An object; null if it does not exist.
     pub(crate) async fn get(&self, path: &str) -> Value {
         self.cluster
             .call("GET", path, "application/json", &Value::Null)
@@ -151,7 +151,7 @@ impl Installed {
             .unwrap_or_default()
     }
 
-    /// Runs kubectl with a text on its standard input.
+    /// Runs kubectl with a text as standard input.
     pub(crate) fn kubectl(&self, args: &[&str], input: &str) -> CommandOutput {
         let mut command = Command::new(self.cluster.program("kubectl"));
         command
@@ -181,7 +181,7 @@ impl Installed {
         self.kubectl(&["apply", "-f", "-"], &object.to_string())
     }
 
-    /// `kubectl create` of an object under server-side dry run.
+    /// `kubectl create` of an object with a server-side dry run.
     pub(crate) fn try_out(&self, object: &Value) -> CommandOutput {
         self.kubectl(
             &["create", "--dry-run=server", "-o", "json", "-f", "-"],
@@ -199,19 +199,18 @@ impl Installed {
             .unwrap_or_default()
     }
 
-    /// Whether all configurations hold exactly this CA bundle, and validation is closed.
+    /// Whether all configurations have exactly this CA bundle, and validation fails closed.
     pub(crate) async fn is_registered(&self, bundle: &str) -> bool {
         self.are_registered(|found| found == bundle).await
     }
 
-    /// Whether all configurations hold both of these roots, and validation is closed.
+    /// Whether all configurations have both of these roots, and validation fails closed.
     pub(crate) async fn trusts_both(&self, one: &str, other: &str) -> bool {
         self.are_registered(|found| found.contains(one.trim()) && found.contains(other.trim()))
             .await
     }
 
-    /// Whether all configurations hold a CA bundle that is as it should be, and validation is
-    /// closed.
+    /// Whether the CA bundles of all configurations meet a condition, and validation fails closed.
     async fn are_registered(&self, is_good: impl Fn(&str) -> bool) -> bool {
         for (kind, name) in [
             ("mutating", "istio-sidecar-injector"),

@@ -1,4 +1,4 @@
-//! The webhooks in the order of a control plane's life.
+//! The webhooks during a control plane's life.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,8 +16,8 @@ async fn webhooks_serve_the_api_server_throughout_their_lifecycle() {
     let mut installed = Installed::start(&["deployment-controller", "replicaset-controller"]).await;
     pods::open_shop(&installed);
 
-    // Nobody is there: objects pass, as validation is open still; pods that want a proxy do not
-    // come without one.
+    // Before the first replica starts, objects pass, as validation still fails open; pods for
+    // injection are rejected.
     assert!(installed.apply(&broken("early")).well);
     let output = installed.apply(&pods::pod("early"));
     assert!(
@@ -50,7 +50,7 @@ async fn webhooks_serve_the_api_server_throughout_their_lifecycle() {
     .await;
     assert!(!installed.apply(&broken("after-broken")).well);
 
-    // A Service goes on to send requests to a replica that was told to end.
+    // The Service still routes requests to a replica that is stopping.
     let xds = first.xds;
     let ended = tokio::spawn(first.stop());
     until("the server ends", async || {
@@ -61,7 +61,7 @@ async fn webhooks_serve_the_api_server_throughout_their_lifecycle() {
 
     assert!(ended.await.unwrap().unwrap());
 
-    // Without Navarch nothing passes that would have to be asked about.
+    // Without Navarch, objects and pods that need a webhook are rejected.
     let output = installed.apply(&good("down"));
     assert!(
         !output.well && output.text.contains("failed calling webhook"),
@@ -74,7 +74,7 @@ async fn webhooks_serve_the_api_server_throughout_their_lifecycle() {
     assert!(!installed.apply(&broken("back-broken")).well);
 }
 
-/// A second replica has the same root: it writes nothing before somebody edits something.
+/// A second replica has the same root: it writes a configuration only after someone has edited it.
 async fn a_second_replica_writes_only_edited_configurations(
     installed: &Installed,
     first: &Navarch,
@@ -96,7 +96,7 @@ async fn a_second_replica_writes_only_edited_configurations(
         );
     };
 
-    // The first sees the edit when the second has undone it.
+    // Pause the first replica until the second has reverted the edit.
     signal("-STOP");
     let garbage =
         json!([{ "op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": "Cg==" }]);
@@ -153,7 +153,7 @@ fn patch(installed: &Installed, name: &str, patch: &Value) {
     assert!(output.well, "{output:?}");
 }
 
-/// Somebody edits the configurations: ours are mended, others stay.
+/// Edits of our configurations are reverted, others stay.
 async fn edits_are_undone(installed: &Installed, root: &str) {
     let garbage = json!([
         { "op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": "Cg==" },
@@ -178,7 +178,7 @@ async fn edits_are_undone(installed: &Installed, root: &str) {
 
     assert!(installed.apply(&of_revision("other", "canary")).well);
 
-    // One of our own that comes after it is filled.
+    // A configuration of our own that is created later gets its CA bundle.
     let own = of_revision("own", "default");
     assert!(installed.apply(&own).well);
     let is_filled = async || {
@@ -198,8 +198,8 @@ async fn edits_are_undone(installed: &Installed, root: &str) {
     );
 }
 
-/// The CA is replaced by one with another root while the API server keeps asking: all is answered,
-/// by either root.
+/// The CA is replaced by one with another root while the API server keeps calling: every call
+/// succeeds, with either root.
 async fn rotation_leaves_no_gap(installed: &Installed, old: &str) {
     let stop = Arc::new(AtomicBool::new(false));
     let requests = Arc::new(AtomicUsize::new(0));
@@ -228,8 +228,7 @@ async fn rotation_leaves_no_gap(installed: &Installed, old: &str) {
     })
     .await;
 
-    // The processes before this one are gone without a word: what their proxies trust is waited for
-    // for a minute first.
+    // Earlier processes were killed; the rotation waits a minute for their proxies.
     let signs = async || limits::is_shown_by(installed.port, &new).await || asking.is_finished();
     let at_first = async {
         while !signs().await {

@@ -1,4 +1,4 @@
-//! What the port takes of callers, over real TLS.
+//! Limits of the webhook port, over real TLS.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ async fn connect(port: u16) -> TlsStream<TcpStream> {
         .unwrap()
 }
 
-/// Whether the port shows a certificate that this root alone vouches for.
+/// Whether the port's certificate is signed by this root and no other.
 pub(crate) async fn is_shown_by(port: u16, root: &str) -> bool {
     let mut roots = RootCertStore::empty();
     roots
@@ -44,7 +44,7 @@ pub(crate) async fn is_shown_by(port: u16, root: &str) -> bool {
         .is_ok()
 }
 
-/// Sends a request and reads what comes until the server closes.
+/// Sends a request and reads until the server closes the connection.
 async fn ask(port: u16, head: &str, body: &[u8]) -> String {
     let mut stream = connect(port).await;
     let head = format!("{head}\r\nhost: localhost\r\nconnection: close\r\n\r\n");
@@ -53,11 +53,11 @@ async fn ask(port: u16, head: &str, body: &[u8]) -> String {
     drop(stream.flush().await);
     let mut answer = Vec::new();
     let read = tokio::time::timeout(Duration::from_secs(15), stream.read_to_end(&mut answer)).await;
-    assert!(read.is_ok(), "no answer in time to {head}");
+    assert!(read.is_ok(), "no response in time to {head}");
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// Whether the port takes a new connection and answers on it.
+/// Whether the port accepts a new connection and responds.
 pub(crate) async fn is_answered(port: u16) -> bool {
     let head = "POST /validate HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: 2";
     ask(port, head, b"{}")
@@ -65,7 +65,7 @@ pub(crate) async fn is_answered(port: u16) -> bool {
         .contains("could not decode body")
 }
 
-/// Tries them.
+/// Tries to exceed the limits.
 pub(crate) async fn hold(port: u16) {
     let json = "content-type: application/json";
     let post = |path: &str, kind: &str, length: usize| {
@@ -95,7 +95,8 @@ pub(crate) async fn hold(port: u16) {
         let deep = ask(port, &post(path, json, deep.len()), deep.as_bytes()).await;
         assert!(deep.contains("could not decode body"), "{path}: {deep}");
 
-        // What is said to be too large is not read, and what turns out to be is not read on.
+        // A body that is announced as too large is not read; a chunked body is read only up to the
+        // limit.
         assert_eq!(
             status(&ask(port, &post(path, json, 7 << 20), b"{").await),
             "413",
@@ -109,11 +110,11 @@ pub(crate) async fn hold(port: u16) {
     let answer = ask(port, chunked, &chunk.repeat(7)).await;
     assert!(answer.is_empty() || status(&answer) == "413", "{answer}");
 
-    // Whoever sends too slowly is cut, within the time for which API servers wait.
+    // Clients that send too slowly are disconnected within the maximum timeout of API servers.
     let slow = ask(port, &post("/validate", json, 100), b"{").await;
     assert_eq!(status(&slow), "408", "{slow}");
 
-    // What was announced and does not come keeps nobody waiting.
+    // Announced bodies that never arrive do not delay other clients.
     let mut announced = Vec::new();
 
     for _ in 0..20 {

@@ -1,5 +1,5 @@
-//! Warnings of what a change does, while somebody makes it (`NAVARCH_PLAN_WARNINGS`,
-//! `global.istiod.planWarnings`).
+//! Warnings about the effects of a change, returned to the user who makes it
+//! (`NAVARCH_PLAN_WARNINGS`, `global.istiod.planWarnings`).
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::configuration::{broken, object};
 use crate::installed::{Installed, NAMESPACE};
 
-/// The configuration of the webhook that warns, as the chart has it, at a port of this machine.
+/// The chart's configuration of the warning webhook, with a port of this machine.
 fn configuration(port: u16) -> String {
     let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/charts/navarch");
     let values = json!({ "global": { "istiod": { "planWarnings": true } } });
@@ -66,7 +66,7 @@ async fn plan_warnings_report_the_effect_of_a_change() {
         hook().await["clientConfig"]["caBundle"].is_string()
     })
     .await;
-    assert_eq!(hook().await["failurePolicy"], "Ignore", "it never refuses");
+    assert_eq!(hook().await["failurePolicy"], "Ignore", "it never rejects");
 
     let spec = |weight: u32| {
         json!({ "hosts": ["a"], "http": [{ "route": [
@@ -96,7 +96,7 @@ async fn plan_warnings_report_the_effect_of_a_change() {
     .await;
     assert!(is_warned(&object("VirtualService", "a", &spec(2))));
 
-    // Validation says what may not be; it is not said twice.
+    // Errors come from the validation webhook only, not twice.
     let output = installed.apply(&broken("broken"));
     assert!(!output.well && !output.text.contains("plan:"), "{output:?}");
     let removed = || async {
@@ -119,7 +119,7 @@ async fn plan_warnings_report_the_effect_of_a_change() {
 
     navarch.stop().await.unwrap();
 
-    // Without Navarch nobody is warned, and validation alone refuses.
+    // Without Navarch there are no warnings; only the validation webhook rejects.
     assert!(
         installed
             .kubectl(&["delete", "virtualservice", "a"], "")

@@ -1,4 +1,4 @@
-//! Pods: made by people, by a controller, and by a gateway's owner.
+//! Pods created by users, by a controller, and for a gateway.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::until;
 /// A namespace whose pods are injected.
 pub(crate) const SHOP: &str = "shop";
 
-/// Makes the namespace.
+/// Creates the namespace.
 pub(crate) fn open_shop(installed: &Installed) {
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": SHOP, "labels": { "istio-injection": "enabled" } } });
     assert!(installed.apply(&namespace).well);
@@ -35,7 +35,7 @@ pub(crate) fn containers(pod: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Creates pods and reads what became of them.
+/// Creates pods and checks the results.
 pub(crate) async fn are_injected(installed: &Installed) {
     let created = installed.apply(&pod("plain"));
     assert!(created.well, "{created:?}");
@@ -51,7 +51,7 @@ pub(crate) async fn are_injected(installed: &Installed) {
     assert!(plain["metadata"]["annotations"]["sidecar.istio.io/status"].is_string());
     control_plane_is_a_service(installed, &plain).await;
 
-    // Under server-side dry run the result is accepted, and what is injected is not injected again.
+    // A server-side dry run accepts the result, and an injected pod is not injected again.
     let tried = installed.try_out(&pod("tried"));
     assert!(tried.well, "{tried:?}");
     let mut again: Value = serde_json::from_str(&tried.text).unwrap();
@@ -73,7 +73,7 @@ pub(crate) async fn are_injected(installed: &Installed) {
         once
     );
 
-    // Who refuses is let alone.
+    // A pod that opts out is not injected.
     let mut refusing = pod("refusing");
     refusing["metadata"]["labels"]["sidecar.istio.io/inject"] = json!("false");
     assert!(installed.apply(&refusing).well);
@@ -87,7 +87,7 @@ pub(crate) async fn are_injected(installed: &Installed) {
     native_where_kubelets_run_them(installed).await;
 }
 
-/// A container of a pod among `field`; null when there is none.
+/// A container in a list of the pod; null without one.
 fn container(pod: &Value, field: &str, name: &str) -> Value {
     let containers = pod["spec"][field].as_array().cloned().unwrap_or_default();
     containers
@@ -96,8 +96,7 @@ fn container(pod: &Value, field: &str, name: &str) -> Value {
         .unwrap_or_default()
 }
 
-/// The control plane that the proxy asks for certificates and configuration is a Service of
-/// deploy/, at a port that it has.
+/// The proxy's control plane address is a Service of deploy/, with one of its ports.
 async fn control_plane_is_a_service(installed: &Installed, pod: &Value) {
     let proxy = container(pod, "initContainers", "istio-proxy");
     let environment = proxy["env"].as_array().unwrap();
@@ -129,8 +128,8 @@ async fn control_plane_is_a_service(installed: &Installed, pod: &Value) {
     }
 }
 
-/// Proxies are native sidecars where all nodes have a kubelet that runs them, as the binary form of
-/// Nodes says.
+/// Proxies are native sidecars if the kubelets of all nodes support them, according to the binary
+/// form of Nodes.
 async fn native_where_kubelets_run_them(installed: &Installed) {
     for (version, policy) in [("v1.32.9", Value::Null), ("v1.36.3", json!("Always"))] {
         let info = json!({
@@ -139,7 +138,7 @@ async fn native_where_kubelets_run_them(installed: &Installed) {
         });
         let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n" }, "status": { "nodeInfo": info } });
 
-        // Only the creation of a node takes its status; an update leaves it as it was.
+        // Only the creation of a node sets its status; an update does not change it.
         _ = installed.kubectl(&["delete", "node", "n", "--ignore-not-found"], "");
         let created = installed.kubectl(&["create", "-f", "-"], &node.to_string());
         assert!(created.well, "{created:?}");
@@ -158,7 +157,7 @@ async fn native_where_kubelets_run_them(installed: &Installed) {
     assert!(installed.kubectl(&["delete", "node", "n"], "").well);
 }
 
-/// A Deployment whose pods a controller makes.
+/// A Deployment whose pods a controller creates.
 async fn through_a_controller(installed: &Installed) {
     let template = pod("deployed");
     let deployment = json!({
@@ -184,7 +183,7 @@ async fn through_a_controller(installed: &Installed) {
     .await;
 }
 
-/// A gateway: a pod whose only container is the proxy, its image to be filled in.
+/// A gateway: a pod whose only container is the proxy, with an image to be filled in.
 fn gateway(installed: &Installed) {
     let gateway = json!({
         "apiVersion": "v1", "kind": "Pod",
