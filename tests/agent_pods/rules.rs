@@ -78,7 +78,7 @@ fn rules_can_be_reapplied_replaced_and_removed() -> Result<()> {
         agent(&format!("{tool} {all} --reconcile"))?;
         ensure!(
             kernel_rules(&space)? == first,
-            "applying twice changes the rules"
+            "applying twice equals applying once"
         );
 
         let mode = if tool == "--native-nftables" {

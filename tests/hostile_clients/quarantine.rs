@@ -528,7 +528,7 @@ async fn honest_rejections_count(plane: &Plane, others: &[Connected]) -> Result<
         !output
             .lines()
             .any(|line| line.starts_with("2026-01-01T00:00:00Z ERROR forged")),
-        "the log contains a forged line: {output}"
+        "the log has no forged line: {output}"
     );
     ensure!(
         others.iter().all(|proxy| proxy.has("|v3|")),

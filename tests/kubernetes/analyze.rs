@@ -141,7 +141,7 @@ async fn a_cluster_is_analyzed_with_files_over_it_and_with_the_clusters_beside_i
     );
     ensure!(
         codes(&kubeconfig, reviews, &[])? == ["IST0101", "IST0132"],
-        "the file was applied to the cluster"
+        "the file is not applied to the cluster"
     );
 
     // Exit codes: findings, no findings, unknown namespace.

@@ -305,7 +305,7 @@ async fn a_ca_in_the_cluster_that_configures_the_mesh_signs_and_is_replaced_ther
 
     ensure!(
         std::fs::read_dir(&folder)?.next().is_none(),
-        "the key is written to a file"
+        "no file contains the key"
     );
     navarch.stop().await?;
 

@@ -8,7 +8,7 @@ use navarch_testkit::skip::skip;
 use navarch_testkit::wait::until;
 
 use crate::proxy::Reaction;
-use crate::{bookshop, edit, replayed, says, segments, sidecars, start, text};
+use crate::{bookshop, edit, record_contains, replayed, segments, sidecars, start, text};
 
 /// The size of a record in bytes.
 fn size(record: &Path) -> u64 {
@@ -25,11 +25,11 @@ async fn the_recording_stays_within_its_size_and_remains_replayable() {
     let record = tempfile::tempdir().unwrap();
     let navarch = start(folder.path(), record.path(), &["--record-max-size=1Mi"]).await;
     let _proxies = sidecars(&navarch, &[Reaction::Accept, Reaction::Accept]).await;
-    says(record.path(), "{\"took\":", 2).await;
+    record_contains(record.path(), "{\"took\":", 2).await;
 
     for weight in 0..60 {
         edit(folder.path(), weight, 60_000);
-        says(record.path(), &format!("\"weight\":{weight}}}"), 1).await;
+        record_contains(record.path(), &format!("\"weight\":{weight}}}"), 1).await;
         assert!(size(record.path()) <= 1 << 20, "{}", size(record.path()));
     }
 
@@ -130,7 +130,7 @@ async fn a_full_disk_ends_the_record_and_not_the_service() {
     let record = disk.0.path().join("record");
     let navarch = start(folder.path(), &record, &[]).await;
     let _proxies = sidecars(&navarch, &[Reaction::Accept]).await;
-    says(&record, "{\"took\":", 2).await;
+    record_contains(&record, "{\"took\":", 2).await;
 
     for weight in 21..27 {
         edit(folder.path(), weight, 60_000);

@@ -7,7 +7,7 @@ use navarch_testkit::navarch::Navarch;
 use serde_json::json;
 
 use crate::proxy::Reaction;
-use crate::{program, replayed, says, sidecars, text};
+use crate::{program, record_contains, replayed, sidecars, text};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mesh_of_an_api_server_is_played_as_it_was() {
@@ -60,17 +60,17 @@ async fn a_mesh_of_an_api_server_is_played_as_it_was() {
     .await
     .unwrap();
     let _proxies = sidecars(&navarch, &[Reaction::Accept, Reaction::Accept]).await;
-    says(record.path(), "{\"took\":", 3).await;
+    record_contains(record.path(), "{\"took\":", 3).await;
 
     for weight in [90, 80] {
         writer.put(&routes(weight)).await.unwrap();
-        says(record.path(), &format!("\"weight\":{weight}"), 1).await;
+        record_contains(record.path(), &format!("\"weight\":{weight}"), 1).await;
     }
 
     writer.put(&slice("10.9.0.2")).await.unwrap();
-    says(record.path(), "10.9.0.2", 1).await;
+    record_contains(record.path(), "10.9.0.2", 1).await;
     writer.delete(&routes(80)).await.unwrap();
-    says(record.path(), "{\"removed\":", 1).await;
+    record_contains(record.path(), "{\"removed\":", 1).await;
     assert!(navarch.stop().await.unwrap());
     let written = text(record.path());
     for hidden in ["hunter2", "aHVudGVyMmh1bnRlcjI"] {

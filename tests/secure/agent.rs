@@ -99,7 +99,7 @@ async fn the_agent_renews_its_certificate_by_token_and_by_certificate() -> Resul
         wanted(counted, |counted| counted.contains(retries))
     })
     .await;
-    ensure!(!certificate.has_changed()?, "a certificate was issued");
+    ensure!(!certificate.has_changed()?, "no certificate is issued");
     std::fs::write(path("token"), server.issuer.token(json!({})))?;
     let first = chain(&*next(&mut certificate).await?)?;
     ensure!(
