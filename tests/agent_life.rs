@@ -153,7 +153,7 @@ async fn the_agent_exits_with_envoys_code_and_on_quitquitquit() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_envoy_without_the_hardware_for_keys_handles_them_itself() -> Result<()> {
+async fn an_envoy_without_crypto_hardware_handles_private_keys_itself() -> Result<()> {
     // The client uses mutual TLS with the bank.
     let endpoint = "{address: 127.0.0.1, labels: {security.istio.io/tlsMode: istio}}";
     let server = Server::with_mesh(&MESH.replace("{address: 127.0.0.1}", endpoint)).await?;

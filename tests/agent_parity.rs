@@ -52,7 +52,7 @@ fn cve_2026_26308_no_flag_joins_values_of_headers_before_policies_look() {
 /// Envoy's runtime flag must not keep fragments: Envoy then strips the fragment of a path before
 /// policies match the path.
 #[test]
-fn cve_2021_39156_fragments_are_cut_off_before_policies_look() {
+fn cve_2021_39156_fragments_are_stripped_before_policies_match() {
     let bootstraps = bootstrap::made_by_default();
     assert!(bootstraps.len() > 3, "{}", bootstraps.len());
     for (name, bootstrap) in bootstraps {

@@ -66,7 +66,7 @@ fn seconds(otherwise: u64) -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mesh_on_a_real_node_works_and_loses_nothing_while_it_changes() -> Result<()> {
+async fn a_mesh_on_a_real_node_works_and_no_request_fails_while_it_changes() -> Result<()> {
     if let Some(why) = node::missing(root()) {
         navarch_testkit::skip::skip(&why);
         return Ok(());

@@ -46,7 +46,8 @@ fn program(name: &str) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mesh_over_two_clusters_loses_nothing_that_a_live_endpoint_could_serve() -> Result<()> {
+async fn in_a_mesh_of_two_clusters_no_request_fails_that_a_live_endpoint_could_serve() -> Result<()>
+{
     if let Some(why) = node::missing(root()) {
         navarch_testkit::skip::skip(&why);
         return Ok(());

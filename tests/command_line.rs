@@ -368,7 +368,7 @@ fn without_a_ca_the_certificate_must_come_from_elsewhere() {
 }
 
 #[test]
-fn kubeconfig_is_read_where_there_is_one() {
+fn a_kubeconfig_is_read_if_it_exists() {
     let folder = tempfile::tempdir().unwrap();
     let empty = folder.path().join("empty");
     let broken = folder.path().join("broken");
@@ -553,7 +553,7 @@ async fn before_the_first_sync_it_is_unready_and_handles_sigterm() {
 
 /// In this situation istiod serves the defaults, perhaps with another trust domain.
 #[tokio::test]
-async fn istio_61563_a_mesh_config_that_is_broken_at_start_is_waited_for() {
+async fn istio_61563_start_waits_for_a_valid_mesh_config() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("config");
     let mesh = folder.path().join("mesh");

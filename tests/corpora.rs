@@ -201,7 +201,7 @@ fn changed(input: &[u8], other: &[u8], random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn every_target_is_whole() {
+fn every_target_has_corpus_wrapper_and_entry() {
     let mut entries: Vec<String> = fs::read_dir(folder("entries"))
         .unwrap()
         .map(|file| {

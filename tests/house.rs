@@ -165,7 +165,7 @@ fn functions_have_paragraphs_and_lines_hold_one_statement() {
 }
 
 #[test]
-fn no_file_is_too_long_for_one_sitting() {
+fn no_file_exceeds_the_maximum_length() {
     let roots = crate_sources()
         .into_iter()
         .chain(["tests", "benches", "testkit/src"].map(folder));

@@ -276,7 +276,7 @@ templates:
 }
 
 #[test]
-fn a_volume_of_a_users_own_may_name_itself_once_more_than_the_template_does() {
+fn a_user_volume_may_be_named_once_more_than_by_the_template() {
     let config = r#"
 policy: enabled
 templates:
@@ -309,7 +309,7 @@ templates:
 }
 
 #[test]
-fn rare_pods_come_out_as_istiod_has_them() {
+fn rare_pods_are_injected_as_by_istiod() {
     let made = |values: Value, pod: Value| {
         default::patched(
             &pod,

@@ -114,7 +114,7 @@ fn refused(case: &Case, error: &InjectError) -> Vec<String> {
 }
 
 #[test]
-fn pods_come_out_as_istiod_has_them() {
+fn pods_are_injected_as_by_istiod() {
     let named = std::env::var_os("NAVARCH_INJECTION_PARITY");
     let cases = named.map_or_else(own_cases, |file| cases(Path::new(&file)));
     assert!(!cases.is_empty(), "there are no cases");
@@ -160,7 +160,7 @@ fn own_cases() -> BTreeMap<String, Case> {
 }
 
 #[test]
-fn pods_come_out_of_the_charts_templates_as_istiod_has_them() {
+fn the_charts_templates_inject_pods_as_istiod_does() {
     let Some(chart) = chart() else { return };
     let cases = own_cases();
     let differences = |case: &Case| {

@@ -298,7 +298,7 @@ proptest! {
     }
 
     #[test]
-    fn proxies_share_nothing_that_would_differ(objects in objects(20), mesh in 0..MESHES) {
+    fn proxies_share_only_resources_that_are_equal(objects in objects(20), mesh in 0..MESHES) {
         let state = state_of(&objects, mesh);
         for (name, translator) in translators() {
             let shared = all_connected(&state, &translator);
@@ -323,7 +323,7 @@ fn shuffle<T>(items: &mut [T], mut seed: u64) {
 }
 
 #[test]
-fn a_newer_version_of_equal_content_leaves_what_a_fresh_start_has() {
+fn a_newer_version_of_equal_content_equals_a_fresh_start() {
     let mut sent = 0;
     let mut kinds = BTreeSet::new();
     for place in places() {

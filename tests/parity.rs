@@ -65,7 +65,7 @@ use serde_json::{Value, json};
 type Outcome = BTreeMap<String, Result<BTreeMap<String, BTreeMap<String, Vec<String>>>, String>>;
 
 #[test]
-fn answers_equal_istiods() {
+fn resources_equal_istiods() {
     let foreign = std::env::var_os("NAVARCH_PARITY_CASES").map(PathBuf::from);
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity");
     let root = foreign.clone().unwrap_or_else(|| here.join("cases"));
@@ -130,7 +130,7 @@ fn route_tables_and_single_virtual_hosts_are_equivalent() {
 }
 
 #[test]
-fn istiods_answers_are_as_envoy_demands() {
+fn istiods_resources_are_valid_for_envoy() {
     let cases = Case::all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity/cases"));
     let codec = Codec::new();
     let mut faults = Vec::new();
@@ -168,7 +168,7 @@ const UNDEFINED: [&str; 3] = [
 ];
 
 #[test]
-fn answers_are_the_same_by_way_of_an_api_server() {
+fn resources_are_the_same_with_an_api_server() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity");
     let filter = std::env::var("PARITY").ok();
     let mut all = Case::all(&here.join("cases"));

@@ -91,7 +91,7 @@ use client::Proof;
 use server::Server;
 
 #[tokio::test]
-async fn an_openssl_request_gets_a_certificate_that_openssl_believes() -> Result<()> {
+async fn an_openssl_request_gets_a_certificate_that_openssl_accepts() -> Result<()> {
     let server = Server::start().await?;
     let token = Proof::Token(server.issuer.token(json!({})));
 
@@ -140,7 +140,7 @@ async fn an_openssl_request_gets_a_certificate_that_openssl_believes() -> Result
 }
 
 #[tokio::test]
-async fn checks_can_be_made_stricter_and_laxer_and_secrets_stay_safe() -> Result<()> {
+async fn checks_can_be_stricter_or_laxer_without_exposing_secrets() -> Result<()> {
     let strict = Server::with_variables(server::MESH, "XDS_AUTH_PLAINTEXT=true").await?;
     let refused = strict
         .plain_secrets("shop", "web", &["kubernetes://tls"])
@@ -306,7 +306,7 @@ async fn the_root_outlives_the_process() -> Result<()> {
 }
 
 #[tokio::test]
-async fn old_tls_is_refused() -> Result<()> {
+async fn old_tls_is_rejected() -> Result<()> {
     let server = Server::start().await?;
     for version in ["-tls1", "-tls1_1"] {
         ensure!(!openssl::connects(server.secure, version)?, "{version}");
@@ -318,7 +318,7 @@ async fn old_tls_is_refused() -> Result<()> {
 }
 
 #[tokio::test]
-async fn cve_2022_41721_upgrades_to_http2_are_refused() -> Result<()> {
+async fn cve_2022_41721_upgrades_to_http2_are_rejected() -> Result<()> {
     let server = Server::start().await?;
     let mut stream = tokio::net::TcpStream::connect(server.plain()).await?;
     let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n";

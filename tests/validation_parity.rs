@@ -408,7 +408,7 @@ fn named(variable: &str) -> Option<PathBuf> {
 }
 
 #[test]
-fn every_object_is_judged_as_istiod_judges_it() {
+fn every_object_gets_istiods_verdict() {
     let own = PathBuf::from(concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/tests/parity/validation.json"

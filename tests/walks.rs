@@ -126,7 +126,7 @@ fn without_rules_a_service_is_its_endpoints() {
 }
 
 #[test]
-fn splits_and_matches_lead_to_subsets() {
+fn splits_and_matches_select_subsets() {
     let mesh = shop()
         .rule("DestinationRule", "shop", "reviews", SUBSETS)
         .rule(

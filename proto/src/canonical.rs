@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_the_descriptor_does_not_know_are_kept() {
+    fn fields_unknown_to_the_descriptor_are_kept() {
         let mut bytes = Filter {
             name: "known".to_owned(),
             config_type: None,

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn healths_have_istiods_numbers() {
+    fn health_states_have_istiods_numbers() {
         let all = [
             Health::Unknown,
             Health::Healthy,

@@ -171,7 +171,7 @@ mod tests {
     ];
 
     #[test]
-    fn of_scopes_that_share_modules_the_one_that_was_set_last_has_its_way() {
+    fn if_scopes_share_modules_the_last_setting_applies() {
         const SHARED: &[LogScope] = &[
             ("ads", "Streams", &["navarch_xds"]),
             ("delta", "Deltas", &["navarch_xds"]),

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_are_for_terminals_that_want_them() {
+    fn colours_are_used_only_on_terminals_that_support_them() {
         let text = |text: &str| Some(text.to_owned());
         assert!(is_enabled(true, None, None) && is_enabled(true, text(""), text("xterm")));
         assert!(!is_enabled(false, None, None), "a pipe");

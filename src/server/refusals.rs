@@ -143,7 +143,7 @@ mod tests {
     use navarch_source::FilePosition;
 
     #[test]
-    fn objects_make_so_many_rows_and_no_more() {
+    fn the_number_of_rows_of_objects_is_limited() {
         let mut refusals = Refusals::register(&mut Registry::default());
         let names: BTreeSet<Arc<str>> = (0..2 * MAX_NAMED)
             .map(|number| refusals.name_of("Gateway", &number.to_string().into()))

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_uses_something() {
+    fn this_process_uses_memory_and_files() {
         let usage = usage(std::process::id()).unwrap();
         assert!(
             usage.anon_kb > 0

@@ -86,7 +86,7 @@ fn is_harmless(text: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn text_of_clients_does_not_reach_logs_and_terminals_as_it_is() {
+async fn text_of_clients_is_escaped_in_logs_and_on_terminals() {
     let bookshop = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/samples/bookshop");
     let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
     let server = Navarch::start(program, &bookshop, &[]).await.unwrap();

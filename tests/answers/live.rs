@@ -345,7 +345,7 @@ async fn the_objects_behind_a_resource_and_a_push_are_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_reason_for_which_a_request_fails_is_found() {
+async fn why_not_finds_the_first_reason_for_a_failed_request() {
     let (folder, navarch) = start().await;
     let _sidecars = sidecars(&navarch, &[Reaction::Accept]).await;
     let _catalog = connect(

@@ -44,7 +44,7 @@ fn printed(on_terminal: bool, environment: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn colours_are_for_terminals_and_no_color_takes_them_away() {
+fn colours_are_for_terminals_and_no_color_disables_them() {
     if Command::new("script").arg("--version").output().is_err() {
         return skip("`script` (util-linux) is not installed");
     }

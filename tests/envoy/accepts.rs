@@ -346,7 +346,7 @@ fn gather(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stock_envoy_takes_every_parity_case() -> Result<()> {
+async fn a_stock_envoy_accepts_every_parity_case() -> Result<()> {
     let _turn = ONE_AT_A_TIME.lock().await;
 
     // Listeners of cases bind all addresses of the machine; other tests use these ports on some

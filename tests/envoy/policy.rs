@@ -135,7 +135,7 @@ pub(crate) fn claims(issuer: &str, group: &str) -> Value {
 }
 
 #[tokio::test]
-async fn authorization_policies_let_in_and_refuse() -> Result<()> {
+async fn authorization_policies_allow_and_deny() -> Result<()> {
     let _turn = ONE_AT_A_TIME.lock().await;
     let deny = policy(
         "AuthorizationPolicy",

@@ -101,7 +101,8 @@ pub(crate) async fn answered(wanted: &str) {
 }
 
 #[tokio::test]
-async fn bad_filters_scripts_and_expressions_are_out_of_force_and_the_rest_flows() -> Result<()> {
+async fn invalid_filters_scripts_and_expressions_are_quarantined_and_other_objects_apply()
+-> Result<()> {
     let _turn = ONE_AT_A_TIME.lock().await;
 
     for protocol in [AdsProtocol::Delta, AdsProtocol::StateOfTheWorld] {

@@ -114,7 +114,7 @@ async fn spread(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_do_what_their_rules_say_at_sidecar_and_gateway() -> Result<()> {
+async fn requests_follow_their_rules_at_sidecar_and_gateway() -> Result<()> {
     let _turn = ONE_AT_A_TIME.lock().await;
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = tempfile::tempdir()?;

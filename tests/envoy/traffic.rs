@@ -169,7 +169,7 @@ fn is_counted(metrics: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn two_hundred_edits_in_a_burst_end_in_the_last_state() -> Result<()> {
+async fn after_two_hundred_edits_in_a_burst_the_last_one_is_in_force() -> Result<()> {
     let _turn = ONE_AT_A_TIME.lock().await;
     let (shop, navarch) = open().await?;
     let mut gateway = bookshop::gateway(navarch.xds, AdsProtocol::Delta).await?;

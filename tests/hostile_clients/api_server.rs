@@ -133,9 +133,9 @@ impl World {
 }
 
 #[test]
-fn nothing_that_strangers_write_reaches_the_api_server() -> Result<()> {
+fn unauthenticated_input_does_not_reach_the_api_server() -> Result<()> {
     network::run(
-        "api_server::nothing_that_strangers_write_reaches_the_api_server",
+        "api_server::unauthenticated_input_does_not_reach_the_api_server",
         strangers,
     )
 }

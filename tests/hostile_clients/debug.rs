@@ -9,8 +9,8 @@ use crate::others::{page, send};
 use crate::plane::{HTTP, MONITORING, Plane};
 
 #[test]
-fn the_ca_takes_no_orders_from_workloads_and_no_page_is_shown_to_other_sites() -> Result<()> {
-    let test = "debug::the_ca_takes_no_orders_from_workloads_and_no_page_is_shown_to_other_sites";
+fn the_ca_rejects_commands_of_workloads_and_pages_reject_other_sites() -> Result<()> {
+    let test = "debug::the_ca_rejects_commands_of_workloads_and_pages_reject_other_sites";
     network::run(test, orders_and_sites)
 }
 

@@ -126,8 +126,11 @@ fn fill(file: &PathBuf) -> Result<std::fs::File> {
 }
 
 #[test]
-fn open_files_at_their_limit_lose_nothing() -> Result<()> {
-    network::run("limits::open_files_at_their_limit_lose_nothing", open_files)
+fn at_the_limit_of_open_files_no_change_is_lost() -> Result<()> {
+    network::run(
+        "limits::at_the_limit_of_open_files_no_change_is_lost",
+        open_files,
+    )
 }
 
 async fn open_files() -> Result<()> {

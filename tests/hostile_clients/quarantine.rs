@@ -294,9 +294,9 @@ async fn quarantined() -> Result<Vec<Value>> {
 }
 
 #[test]
-fn nobody_takes_the_configuration_of_others_from_honest_proxies() -> Result<()> {
+fn attackers_cannot_quarantine_the_configuration_of_honest_proxies() -> Result<()> {
     network::run(
-        "quarantine::nobody_takes_the_configuration_of_others_from_honest_proxies",
+        "quarantine::attackers_cannot_quarantine_the_configuration_of_honest_proxies",
         attacks,
     )
 }

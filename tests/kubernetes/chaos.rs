@@ -26,7 +26,7 @@ const VALIDITY: Duration = Duration::from_hours(2);
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_or_slow_api_server_loses_nothing() -> Result<()> {
+async fn a_paused_or_slow_api_server_loses_no_change() -> Result<()> {
     let guard = cluster().await?;
     let cluster = guard.as_ref().context("a cluster")?;
     let edge = Edge::open(cluster.writer().await?).await?;

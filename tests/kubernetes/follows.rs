@@ -276,7 +276,7 @@ fn sample(name: &str) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn endpoints_follow_pods_by_way_of_kubernetes_own_controller() -> Result<()> {
+async fn endpoints_follow_pods_through_kubernetes_own_controller() -> Result<()> {
     // A separate cluster: the controller would add EndpointSlices beside those of the other tests.
     let config = ClusterConfig {
         controllers: vec!["endpointslice-controller".to_owned()],
@@ -365,7 +365,7 @@ async fn endpoints_follow_pods_by_way_of_kubernetes_own_controller() -> Result<(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kinds_may_come_and_go() -> Result<()> {
+async fn crds_may_be_created_and_deleted() -> Result<()> {
     let guard = cluster().await?;
     let cluster = guard.as_ref().context("a cluster")?;
     let edge = Edge::open(cluster.writer().await?).await?;

@@ -299,7 +299,7 @@ async fn rotate(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_remote_cluster_follows_its_secret_and_blocks_nothing() -> Result<()> {
+async fn a_remote_cluster_follows_its_secret_and_never_blocks_the_control_plane() -> Result<()> {
     let guard = cluster().await?;
     let primary = guard.as_ref().context("a cluster")?;
     let mut remote = Cluster::start().await?;

@@ -12,7 +12,7 @@ use super::edge::{self, Edge};
 use super::{cluster, program};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn broken_and_silent_connections_lose_nothing() -> Result<()> {
+async fn broken_and_silent_connections_lose_no_change() -> Result<()> {
     let guard = cluster().await?;
     let cluster = guard.as_ref().context("a cluster")?;
     let edge = Edge::open(cluster.writer().await?).await?;
@@ -65,7 +65,7 @@ async fn broken_and_silent_connections_lose_nothing() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_may_die_and_forget() -> Result<()> {
+async fn an_api_server_may_crash_and_expire_resource_versions() -> Result<()> {
     let mut guard = cluster().await?;
     let cluster = guard.as_mut().context("a cluster")?;
     let edge = Edge::open(cluster.writer().await?).await?;

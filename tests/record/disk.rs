@@ -71,7 +71,7 @@ async fn the_recording_stays_within_its_size_and_remains_replayable() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_nothing_can_be_written_proxies_are_served() {
+async fn proxies_are_served_if_the_record_cannot_be_written() {
     let folder = bookshop();
     let record = tempfile::tempdir().unwrap();
     let file = record.path().join("a-file");

@@ -10,7 +10,7 @@ use crate::proxy::Reaction;
 use crate::{program, record_contains, replayed, sidecars, text};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mesh_of_an_api_server_is_played_as_it_was() {
+async fn a_recorded_mesh_of_an_api_server_is_replayed_identically() {
     let cluster = Cluster::start().await.unwrap();
     cluster
         .apply_crds(Path::new(env!("CARGO_MANIFEST_DIR")))

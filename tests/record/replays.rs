@@ -88,7 +88,7 @@ async fn recorded() -> (TempDir, Vec<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mesh_of_a_directory_is_played_as_it_was() {
+async fn a_recorded_mesh_of_a_directory_is_replayed_identically() {
     let (record, hidden) = recorded().await;
     let written = text(record.path());
     for hidden in &hidden {

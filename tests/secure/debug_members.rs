@@ -39,7 +39,7 @@ async fn page(server: &Server, name: &str) -> Result<Value> {
 }
 
 #[tokio::test]
-async fn debug_pages_tell_of_services_and_rules_by_istiods_members() -> Result<()> {
+async fn debug_pages_have_istiods_members_for_services_and_rules() -> Result<()> {
     let server = Server::with_mesh(MESH).await?;
     let _proxy = Connected::new(&server, "web-1").await?;
 

@@ -92,8 +92,7 @@ fn junk(_: u32) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn cve_2023_44487_and_cve_2023_45288_floods_end_their_connection_and_nothing_else()
--> Result<()> {
+async fn cve_2023_44487_and_cve_2023_45288_floods_end_only_their_own_connection() -> Result<()> {
     let server = Server::start().await?;
     let plain = server.plain();
     let secure = server.secure;
@@ -188,7 +187,7 @@ async fn all_ports(server: &Server) -> Result<Vec<(String, Box<dyn Wire>)>> {
 }
 
 #[tokio::test]
-async fn huge_headers_are_refused_on_every_port() -> Result<()> {
+async fn huge_headers_are_rejected_on_every_port() -> Result<()> {
     let server = Server::start().await?;
     for (name, mut stream) in all_ports(&server).await? {
         let head = b"GET /ready HTTP/1.1\r\nHost: a\r\nX-Huge: ";

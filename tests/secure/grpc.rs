@@ -281,7 +281,7 @@ async fn until(
     clippy::too_many_lines,
     reason = "one sequence of steps in their order"
 )]
-async fn grpc_applications_are_led_split_and_guarded() -> Result<()> {
+async fn grpc_applications_obey_routes_splits_and_policies() -> Result<()> {
     let Some(programs) = programs() else {
         skip("no programs of grpc-go: run `make tools` (scripts/grpc)");
         return Ok(());

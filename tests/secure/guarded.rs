@@ -116,7 +116,7 @@ async fn ca_commands_are_accepted_only_from_loopback_and_not_from_browsers() -> 
 }
 
 #[tokio::test]
-async fn sessions_are_not_resumed_with_a_certificate_of_the_past() -> Result<()> {
+async fn sessions_are_not_resumed_with_an_earlier_certificate() -> Result<()> {
     let server = Server::start().await?;
     let token = Proof::Token(server.issuer.token(json!({})));
     let proof = server.prove_by_certificate(&token).await?;
@@ -277,7 +277,7 @@ async fn revoked_certificates_are_rejected_and_others_accepted() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_certificate_that_ends_while_its_connection_lasts_counts_no_more() -> Result<()> {
+async fn a_certificate_that_expires_during_its_connection_is_rejected() -> Result<()> {
     let server = Server::start().await?;
     let token = Proof::Token(server.issuer.token(json!({})));
     let key = KeyPair::generate()?;
@@ -315,7 +315,7 @@ async fn a_certificate_that_ends_while_its_connection_lasts_counts_no_more() -> 
 }
 
 #[tokio::test]
-async fn objects_do_not_claim_to_be_the_control_planes_own() -> Result<()> {
+async fn objects_cannot_forge_annotations_of_the_control_plane() -> Result<()> {
     let mesh = "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata:\n  name: edge\n  namespace: shop\n  \
         annotations:\n    internal.istio.io/gateway-semantics: gateway\n    internal.istio.io/gateway-service: \
         istio-ingressgateway.istio-system.svc.cluster.local\n    kept.example/one: two\nspec:\n  selector: {app: edge}\n  \

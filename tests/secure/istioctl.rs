@@ -34,7 +34,7 @@ fn run(program: &Istioctl, server: &Server, folder: &Path, words: &[&str]) -> Re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn istioctl_itself_sees_no_difference() -> Result<()> {
+async fn istioctl_works_as_with_istiod() -> Result<()> {
     let Some(program) = istio::istioctl() else {
         skip_test(istio::NO_ISTIOCTL);
         return Ok(());

@@ -143,7 +143,7 @@ async fn cve_2021_34824_secrets_are_not_shared_between_namespaces() -> Result<()
 }
 
 #[tokio::test]
-async fn cve_2026_31838_debug_and_configuration_types_tell_nothing_of_others() -> Result<()> {
+async fn cve_2026_31838_debug_and_configuration_types_hide_other_namespaces() -> Result<()> {
     let server = Server::start().await?;
     let proof = Proof::Token(server.issuer.token(json!({})));
 
@@ -434,7 +434,7 @@ fn annotated_gateways() -> String {
 }
 
 #[tokio::test]
-async fn verify_sa_for_gateway_secrets_what_users_annotate_opens_no_other_namespace() -> Result<()>
+async fn verify_sa_for_gateway_secrets_annotations_of_users_open_no_other_namespace() -> Result<()>
 {
     let server = Server::with_mesh(&annotated_gateways()).await?;
     let gateway = |account: &str, namespace: &str| {

@@ -149,7 +149,7 @@ async fn answer_pings(mut stream: tokio_rustls::client::TlsStream<TcpStream>) ->
 }
 
 #[tokio::test]
-async fn a_client_that_reads_no_answers_is_cut() -> Result<()> {
+async fn a_client_that_reads_no_responses_is_disconnected() -> Result<()> {
     let server = Server::start().await?;
     let mut stream = connect(2, server.web()[1]).await?;
     let request = b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n".repeat(100);

@@ -94,7 +94,7 @@ async fn ask(channel: Channel, version: &str) -> Result<(Vec<String>, FileDescri
 }
 
 #[tokio::test]
-async fn both_ports_say_which_services_they_have() -> Result<()> {
+async fn both_ports_list_their_services() -> Result<()> {
     let server = Server::start().await?;
     let plain = Endpoint::from_shared(format!("http://{}", server.plain()))?
         .connect()

@@ -126,7 +126,7 @@ async fn as_navarch(cluster: &Cluster) -> Result<kube::Client> {
 }
 
 #[tokio::test]
-async fn kubernetes_signs_for_workloads_and_spreads_the_roots() -> Result<()> {
+async fn kubernetes_signs_for_workloads_and_publishes_the_roots() -> Result<()> {
     let flags = [
         "--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true",
         "--feature-gates=ClusterTrustBundle=true",

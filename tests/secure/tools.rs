@@ -494,7 +494,7 @@ async fn debug_data_requires_authentication_and_other_namespaces_an_operator() -
 }
 
 #[tokio::test]
-async fn rights_and_harmful_pages_can_be_set_otherwise() -> Result<()> {
+async fn rights_and_harmful_pages_are_configurable() -> Result<()> {
     let variables = "ENABLE_DEBUG_ENDPOINT_AUTH=false UNSAFE_ENABLE_ADMIN_ENDPOINTS=true";
     let server = Server::with_variables(MESH, variables).await?;
     let mut proxy = Connected::new(&server, "web-1").await?;

@@ -207,7 +207,7 @@ async fn until(client: &Workload, method: &str, headers: &str, parts: &[&str], e
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_goes_by_hbone_through_a_waypoint_to_an_ambient_pod() -> Result<()> {
+async fn a_request_passes_a_waypoint_by_hbone_to_an_ambient_pod() -> Result<()> {
     let _ports = ports::take(&[INNER, PORT, GATEWAY]).await?;
     let variables = "PILOT_ENABLE_AMBIENT=true PILOT_ENABLE_SIDECAR_LISTENING_HBONE=false";
     let server = Server::with_variables(&mesh(), variables).await?;

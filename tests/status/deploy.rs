@@ -54,7 +54,7 @@ fn everything() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_is_applied_and_all_that_navarch_writes_it_may_write() {
+async fn the_manifests_apply_and_grant_every_write_of_navarch() {
     let deployed = Deployed::start().await;
 
     for (namespace, name, allowed) in [

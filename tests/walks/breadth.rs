@@ -57,7 +57,7 @@ fn headless_services_are_reached_at_their_pods() {
 }
 
 #[test]
-fn both_families_lead_to_a_dual_stack_service() {
+fn both_address_families_reach_a_dual_stack_service() {
     let six = "apiVersion: v1\nkind: Service\nmetadata: {name: reviews, namespace: shop}\n\
                spec: {clusterIP: 10.96.0.1, clusterIPs: [10.96.0.1, 'fd00::1'], ipFamilyPolicy: PreferDualStack, \
                selector: {app: reviews}, ports: [{name: tcp, port: 9080, targetPort: 8080, protocol: TCP}]}";
@@ -475,7 +475,7 @@ fn bytes_may_be_split_among_subsets_of_another_service() {
 }
 
 #[test]
-fn patches_may_say_spans_as_go_does() {
+fn patches_may_contain_durations_in_gos_notation() {
     let filter = "{configPatches: [{applyTo: CLUSTER, match: {cluster: {service: ratings.shop.svc.cluster.local}}, \
                   patch: {operation: MERGE, value: {connect_timeout: 1m30s}}}]}";
     let filter = format!(

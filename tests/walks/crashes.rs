@@ -29,7 +29,7 @@ fn judged(object: &Value) -> Vec<String> {
 }
 
 #[test]
-fn istio_59171_ports_that_are_null_are_refused() {
+fn istio_59171_ports_that_are_null_are_rejected() {
     for resolution in ["DYNAMIC_DNS", "DNS", "NONE", "STATIC"] {
         for ports in [
             json!([null]),

@@ -236,7 +236,7 @@ fn a_missing_host_a_missing_route_and_a_missing_listener_have_different_advice()
 }
 
 #[test]
-fn a_request_without_a_token_is_refused_by_policies_alone() {
+fn only_policies_reject_a_request_without_a_token() {
     let claims = json!({ "iss": "https://issuer.example", "sub": "me", "aud": ["shop"] });
     let tokens = issuer("edge", "istio: edgegateway", "");
     let answer = api(&tokens, None);
@@ -327,7 +327,7 @@ fn a_request_without_a_token_is_refused_by_policies_alone() {
 }
 
 #[test]
-fn claims_lead_requests_and_go_on_where_tokens_do() {
+fn claims_select_routes_and_are_forwarded_with_tokens() {
     let staff = json!({ "iss": "https://issuer.example", "sub": "me", "groups": ["staff"] });
     let tokens = issuer("edge", "istio: edgegateway", "");
     let to_admin = |claims| at_gateway(&tokens, ("shop.example", Some(80), "/admin"), claims);

@@ -24,7 +24,7 @@ fn is_chosen(mesh: &Mesh, ip: &str, locality: &str, metadata: &Value) -> bool {
 }
 
 #[test]
-fn a_proxy_has_the_labels_of_its_place() {
+fn a_proxy_has_the_topology_labels_of_its_node() {
     let plain = json!({});
     assert!(is_chosen(
         &closed_for("topology.kubernetes.io/zone: z"),
@@ -97,7 +97,7 @@ fn pod_labels_take_precedence_over_node_metadata() {
 }
 
 #[test]
-fn a_proxy_beside_no_pod_has_the_labels_of_the_service_entry_at_its_address() {
+fn a_proxy_without_a_pod_has_the_labels_of_the_service_entry_at_its_address() {
     let entry = "{hosts: [vm.example], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, \
                  endpoints: [{address: 10.9.9.9, labels: {tier: machine}}]}";
     let mesh = || closed_for("tier: machine").rule("ServiceEntry", "shop", "vm", entry);
@@ -114,7 +114,7 @@ fn a_proxy_beside_no_pod_has_the_labels_of_the_service_entry_at_its_address() {
 }
 
 #[test]
-fn a_filter_for_metadata_of_text_is_for_no_other_metadata() {
+fn a_filter_for_string_metadata_matches_no_other_type() {
     let filter = "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {name: slow, namespace: shop}\n\
                   spec: {configPatches: [{applyTo: CLUSTER, match: {context: SIDECAR_OUTBOUND, proxy: {metadata: {KEY: '7'}}}, \
                   patch: {operation: MERGE, value: {connect_timeout: 77s}}}]}";
@@ -141,7 +141,7 @@ fn a_filter_for_metadata_of_text_is_for_no_other_metadata() {
 }
 
 #[test]
-fn a_gateway_that_is_known_by_a_name_is_reached_once_the_name_is_resolved() {
+fn a_gateway_with_a_host_name_is_reached_once_the_name_is_resolved() {
     let far = "apiVersion: v1\nkind: Pod\nmetadata: {name: reviews-1, namespace: shop, labels: {app: reviews, \
                topology.istio.io/network: n2, security.istio.io/tlsMode: istio}}\nspec: {nodeName: n2}\n\
                status: {phase: Running, podIP: 10.1.0.2, podIPs: [{ip: 10.1.0.2}]}";
@@ -194,7 +194,7 @@ fn a_gateway_that_is_known_by_a_name_is_reached_once_the_name_is_resolved() {
 }
 
 #[test]
-fn empty_tags_of_a_namespace_take_those_of_the_mesh_away() {
+fn empty_tags_of_a_namespace_remove_those_of_the_mesh() {
     let telemetry = |namespace: &str, tags: &str| {
         format!(
             "apiVersion: telemetry.istio.io/v1\nkind: Telemetry\nmetadata: {{name: tags, namespace: {namespace}}}\n\
@@ -239,7 +239,7 @@ fn a_root_namespace_sidecar_is_named_after_the_proxys_namespace() {
 }
 
 #[test]
-fn clusters_by_sni_are_there_though_the_server_gives_way_to_another_on_its_port() {
+fn clusters_by_sni_exist_although_another_server_replaces_theirs_on_its_port() {
     let spec = |first: &str| {
         format!(
             "{{selector: {{istio: edge}}, servers: [{first}{{port: {{number: 80, name: tls, protocol: TLS}}, hosts: ['*.local'], \

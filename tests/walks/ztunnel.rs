@@ -109,7 +109,7 @@ fn behind_a_waypoint_the_client_is_the_waypoint() {
 }
 
 #[test]
-fn plain_text_is_refused_where_mutual_tls_is_demanded() {
+fn plain_text_is_rejected_where_mutual_tls_is_required() {
     // Ambient pods communicate through tunnels.
     assert_eq!(why_fails(STRICT, "client", "plain").reason, None);
     // Sidecars also use tunnels, but not to pods that do not support them.

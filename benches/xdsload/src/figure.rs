@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn goals_are_met_or_missed_and_figures_without_goals_reported() {
+    fn figures_without_a_goal_are_reported_and_others_met_or_missed() {
         let figures = [
             Figure::with_goal("a", 1.0, "ms", 1.0),
             Figure::with_goal("b", 1.5, "ms", 1.0),

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_ask_by_their_service_name_or_their_own() {
+    fn clusters_subscribe_by_service_name_or_their_own_name() {
         assert_eq!(endpoints_of(&eds("b")).unwrap(), b"b");
         assert_eq!(endpoints_of(&eds("")).unwrap(), b"a");
         let fixed = cluster::Cluster {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn listeners_ask_for_the_routes_of_all_their_chains() {
+    fn listeners_subscribe_to_the_routes_of_all_their_chains() {
         let chain = |name: &str| {
             let rds = manager::Rds {
                 route_config_name: name.to_owned(),

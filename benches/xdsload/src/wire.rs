@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_are_read_as_they_were_written() {
+    fn responses_survive_encoding_and_decoding() {
         let long = "n".repeat(300);
         let names = ["a", &long];
         let resource = |name: &&str| Resource {
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_written_as_others_read_them() {
+    fn requests_are_decoded_by_the_generated_types() {
         let long = "v".repeat(20_000);
         let mut out = Vec::new();
         put(&mut out, 2, b"type");

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_flags_are_refused_or_passed_over_with_their_value() {
+    fn unknown_flags_are_rejected_or_ignored_with_their_value() {
         assert_eq!(
             read(UnknownFlags::Refuse, "--other 1"),
             Err(FlagError::Unknown("--other".to_owned()))

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn googles_metadata_can_be_given_by_variables() {
+    fn google_cloud_metadata_can_be_set_by_environment_variables() {
         let variables = [
             ("GCP_METADATA", "p|1|c|europe-west3"),
             ("GCP_ZONE", "europe-west3-a"),

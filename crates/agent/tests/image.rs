@@ -50,7 +50,7 @@ fn sources(root: &Path) -> Result<BTreeMap<String, String>> {
 }
 
 #[test]
-fn every_program_that_the_agent_starts_is_known() -> Result<()> {
+fn every_program_that_the_agent_starts_is_listed() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let starts = sources(&root)?
         .into_iter()

@@ -116,7 +116,7 @@ fn without_place(message: &str) -> String {
 }
 
 #[test]
-fn cases_are_judged_as_they_say() {
+fn every_case_has_its_expected_messages() {
     let mut codes = BTreeSet::new();
     let mut faults = String::new();
 
@@ -187,7 +187,7 @@ spec:
 ";
 
 #[test]
-fn messages_tell_the_line_of_the_field() {
+fn messages_have_the_line_of_the_field() {
     let found = messages_of(LOST, false, &Filter::default());
     let gateway = |level: &str, line: usize, words: &str| {
         format!("{level} (VirtualService default/lost a.yaml:{line}) {words}")
@@ -370,7 +370,7 @@ fn unreadable_documents_are_reported_and_the_rest_is_analyzed() {
 }
 
 #[test]
-fn analyzers_ask_for_the_kinds_that_they_name() {
+fn analyzers_read_only_the_kinds_that_they_declare() {
     for case in Case::all() {
         let context = case.context();
         for analyzer in analyzer::all() {
@@ -391,7 +391,7 @@ fn analyzers_ask_for_the_kinds_that_they_name() {
 }
 
 #[test]
-fn kinds_are_called_in_urls_as_their_definitions_have_it() {
+fn kinds_have_the_plural_names_of_their_definitions() {
     for defined in crds::kinds() {
         let kind = Kind::ALL
             .iter()

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn line_breaks_count_for_nothing_and_other_space_is_invalid() {
+    fn line_breaks_are_ignored_and_other_space_is_invalid() {
         assert_eq!(decode("YW\nJj\r\n").unwrap(), b"abc");
         assert_eq!(decode("YWJj").unwrap(), b"abc");
         assert!(decode("YW Jj").is_err());

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn other_notations_are_refused() {
+    fn other_notations_are_rejected() {
         for text in [
             "", "5", "s", ".s", "1d", "1 s", "1s ", "-", "+", "1m5", "--1s", "1S",
         ] {

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_may_be_allowed_and_nothing_else_with_it() {
+    fn allowing_this_machine_allows_no_other_address() {
         let policy = AddressPolicy {
             allow_loopback: true,
             ..AddressPolicy::default()
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_of_this_machine_and_network_are_known_however_they_are_written() {
+    fn hosts_of_this_machine_and_network_are_recognized_in_every_notation() {
         for host in [
             "[::1]",
             "localhost",

@@ -391,7 +391,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_become_ranges_and_come_back() {
+    fn numbers_survive_encoding_as_ranges() {
         let written = ranges([5, 1, 2, 3, 9, 8]);
         assert_eq!(written, [[1, 3], [5, 5], [8, 9]]);
         assert_eq!(numbers(&written).collect::<Vec<_>>(), [1, 2, 3, 5, 8, 9]);

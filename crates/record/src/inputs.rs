@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_are_read_as_they_were() {
+    fn changes_survive_encoding_and_decoding() {
         let name = ObjectRef {
             kind: Kind::KubernetesGateway,
             name: NamespacedName::new("shop", "web"),

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_are_refused() {
+    fn other_versions_are_rejected() {
         let other = HEADER.replace("\"format\":1", "\"format\":2");
         let broken = open(&format!("{other}\n"), true).next_line().unwrap_err();
         assert!(broken.reason.contains("version 2"), "{}", broken.reason);

@@ -332,7 +332,7 @@ mod tests {
     use crate::read::{Segment, segments};
 
     #[test]
-    fn a_recording_that_was_overrun_says_where_it_stops() {
+    fn an_overrun_recording_reports_where_it_stops() {
         let dir = tempfile::tempdir().unwrap();
         let config = RecorderConfig {
             dir: dir.path().to_owned(),

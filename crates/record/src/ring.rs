@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_that_cannot_begin_leaves_nothing() {
+    fn a_segment_that_cannot_be_created_leaves_no_file() {
         let dir = tempfile::tempdir().unwrap();
         let mut ring = Ring::open(dir.path(), 100).unwrap();
         let error = ring.begin(|out| out.write_all(&[b'a'; 51])).unwrap_err();

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_canonical_label_comes_before_kubernetes_and_that_before_app() {
+    fn the_canonical_label_takes_precedence_over_kubernetes_labels_and_app() {
         let labels = |names: &[&str]| -> Labels {
             names
                 .iter()

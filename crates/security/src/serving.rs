@@ -608,7 +608,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_given_certificate_is_shown_and_replaced_with_its_files() {
+    async fn a_configured_certificate_is_served_and_reloaded_with_its_files() {
         use super::super::ca::{Bundle, in_force};
         use navarch_pki::KeyType;
 

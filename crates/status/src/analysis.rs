@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_are_gathered_until_none_come_but_not_for_ever() {
+    fn changes_are_batched_until_a_pause_or_a_maximum_delay() {
         let begun = Instant::now();
         let interval = Duration::from_secs(3);
         let mut pending = None;

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_in_the_version_of_the_review() {
+    fn responses_have_the_api_version_of_the_review() {
         for version in [V1, V1_BETA1] {
             let review = json!({ "apiVersion": version, "kind": "AdmissionReview", "request": { "uid": "u" } });
             let written = allow_all(review.to_string().as_bytes());

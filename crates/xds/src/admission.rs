@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_wait_in_line_and_are_refused_when_it_is_long() {
+    fn streams_wait_in_a_queue_and_are_rejected_when_it_is_full() {
         let admission = Admission::new(2.0);
         let now = Instant::now();
         let half = Duration::from_millis(500);

@@ -35,7 +35,7 @@ fn differences(codec: &Codec, file: &Path) -> Vec<String> {
 }
 
 #[test]
-fn recorded_resources_come_back_as_they_were() {
+fn recorded_resources_survive_encoding_and_decoding() {
     let codec = Codec::new();
     let mut files = 0;
     for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata")).unwrap() {
@@ -181,7 +181,7 @@ fn an_error_has_its_position() {
 }
 
 #[test]
-fn two_members_of_a_oneof_are_refused() {
+fn two_members_of_a_oneof_are_rejected() {
     let json = json!({"name": "f", "typedConfig": {}, "configDiscovery": {}});
     let error = Codec::new()
         .from_json(&type_url::<Filter>(), &json)

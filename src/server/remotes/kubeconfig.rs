@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn files_need_leave_and_must_be_regular() {
+    async fn files_must_be_permitted_and_regular() {
         let with_ca = |path: &str| {
             config("{token: secret}").replace(
                 "server: 'https",

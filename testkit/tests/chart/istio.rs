@@ -119,7 +119,7 @@ fn istios_chart_of_ztunnel_finds_this_control_plane() {
 }
 
 #[test]
-fn istios_chart_of_the_cni_node_needs_nothing_of_the_control_plane_but_its_pods_are_known() {
+fn istios_cni_chart_is_independent_of_the_control_plane_which_recognizes_its_pods() {
     let Some(chart_of_cni) = chart_of_istio("istio-cni") else {
         return;
     };

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_read_as_it_was_written() {
+    fn a_frame_header_survives_encoding_and_decoding() {
         let mut out = Vec::new();
         put(&mut out, Type::Data, END_STREAM, STREAM, b"hello");
         let head = Head::parse(out[..HEAD].try_into().unwrap());
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_have_their_length_in_parts() {
+    fn long_strings_have_a_length_of_several_bytes() {
         let mut out = Vec::new();
         put_text(&mut out, &"x".repeat(126));
         assert_eq!((out[0], out.len()), (126, 127));

@@ -152,7 +152,7 @@ fn settings_and_pings_are_answered_once() {
 }
 
 #[test]
-fn no_more_is_sent_than_the_server_takes() {
+fn data_sent_never_exceeds_the_flow_control_windows() {
     let mut session = session();
     let mut out = Vec::new();
     session.send(&vec![1; 100_000], &mut out);
@@ -227,7 +227,7 @@ fn queued_messages_are_sent_first_and_in_order() {
 }
 
 #[test]
-fn the_server_may_send_more_once_half_of_its_window_is_used() {
+fn a_window_update_is_sent_once_half_of_the_window_is_used() {
     let mut session = session();
     // Messages of one frame each.
     let bytes = frame(Type::Data, 0, STREAM, &grpc(&vec![0; MAX_FRAME - 5]));

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_by_scope_become_a_filter_and_unknown_scopes_are_given() {
+    fn levels_by_scope_become_a_filter_and_unknown_scopes_are_returned() {
         let (filter, unknown) =
             log_levels::filter("warn,xdsproxy:debug,nobody:info", targets).unwrap();
         assert_eq!(

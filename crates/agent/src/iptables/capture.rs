@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_that_make_no_rules_are_refused() {
+    fn settings_that_make_no_rules_are_rejected() {
         assert_eq!(Capture::default().check(), Ok(()));
         let all_excluded = Capture {
             outbound_ranges_excluded: "*".to_owned(),

@@ -209,7 +209,7 @@ const TUNNEL: [(&str, &str); 3] = [
 ];
 
 #[test]
-fn a_request_through_a_waypoint_is_counted_with_what_tunnel_and_endpoint_say() {
+fn a_request_through_a_waypoint_is_counted_with_labels_of_tunnel_and_endpoint() {
     let endpoint = "web-v1;shop;web;v2;west;spiffe://cluster.local/ns/shop/sa/web;web;v2";
     let tags = [
         &TUNNEL[..],
@@ -308,7 +308,7 @@ fn server_requests_are_labelled_with_client_metadata() {
 }
 
 #[test]
-fn of_strangers_nothing_is_known() {
+fn peers_outside_of_the_mesh_have_unknown_labels() {
     let mut entry = request(&[]);
     entry.common_properties.as_mut().unwrap().response_flags = Some(ResponseFlags {
         no_healthy_upstream: true,
@@ -608,7 +608,7 @@ fn non_utf8_values_create_no_label_set() {
 }
 
 #[test]
-fn other_logs_and_entries_without_end_count_nothing() {
+fn other_logs_and_unfinished_entries_are_not_counted() {
     let metrics = MeshMetrics::new(Workload::default(), "");
     assert!(metrics.log("http_envoy_accesslog").is_none());
     let log = metrics.log(&log(Reporter::Source, Vec::new())).unwrap();

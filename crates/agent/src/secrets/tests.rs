@@ -151,7 +151,7 @@ async fn a_pair_that_does_not_match_is_not_served_and_file_resources_end_with_th
 }
 
 #[tokio::test]
-async fn files_that_come_later_are_found() {
+async fn certificate_files_created_later_are_found() {
     let folder = tempfile::tempdir().unwrap();
     let metrics = AgentMetrics::default();
     let stop = CancellationToken::new();

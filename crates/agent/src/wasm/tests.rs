@@ -470,7 +470,7 @@ async fn modules_that_listeners_name_in_place_are_fetched_too() {
 }
 
 #[tokio::test]
-async fn other_configs_are_left_alone_and_broken_ones_refused() {
+async fn other_configs_are_unchanged_and_invalid_ones_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let modules = Modules::new(ModulesConfig::new(folder.path().to_owned()), clock);
     let mut other = any::pack(&TypedExtensionConfig {

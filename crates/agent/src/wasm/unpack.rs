@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_and_nonsense_are_refused() {
+    fn decompression_bombs_and_invalid_archives_are_rejected() {
         let bomb = gzip(&vec![0; 1 << 20]);
         assert_eq!(
             unpack(&bomb, Packing::Plain, 1000),

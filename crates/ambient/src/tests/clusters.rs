@@ -473,7 +473,7 @@ fn without_multi_network_workloads_of_remote_clusters_are_unknown() {
 }
 
 #[test]
-fn a_service_entry_here_comes_before_a_service_elsewhere() {
+fn a_local_service_entry_takes_precedence_over_a_remote_service() {
     let entry = "{ apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: { name: all, namespace: shop },
   spec: { hosts: [all.shop.svc.cluster.local], addresses: [10.77.0.1], resolution: STATIC,
     ports: [{ number: 70, name: tcp, protocol: TCP }] } }";

@@ -65,7 +65,7 @@ fn a_set_without_a_usable_key_is_rejected() {
 }
 
 #[test]
-fn texts_that_protobuf_does_not_read_are_written_anew() {
+fn json_that_protobuf_rejects_is_normalized() {
     let twice = format!(r#"{{"keys":[{{"kty":"RSA","kty":"RSA","n":"{MODULUS}","e":"AQAB"}}]}}"#);
     let deep = format!(
         r#"{{"keys":[{}],"x":{}{}}}"#,

@@ -599,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_expression_takes_time_in_proportion() {
+    fn the_time_for_an_expression_is_proportional_to_its_length() {
         // Each of them was looked through to its end at each of its pieces: a minute or more for a
         // megabyte.
         for piece in ["[[:a]", "\\d", "[a]", "\\pL", "(a)", "a{2}"] {

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_name_nothing() {
+    fn unknown_keys_have_no_attribute() {
         for key in [
             "",
             "source.labels",

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn principals_of_the_mesh_are_known_by_all_its_names() {
+    fn principals_are_equivalent_in_all_trust_domains_of_the_mesh() {
         let rows: [(&[&str], &str, &[&str]); 9] = [
             (
                 &["cluster.local"],

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_split_by_weight_and_the_rest_gets_nothing() {
+    fn shares_are_split_by_weight_and_others_get_none() {
         let mut groups = [
             group("a/1", 1),
             group("a/2", 3),

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stand_in_is_switched_off_with_the_filter_and_its_absence_is_told() {
+    fn the_replacement_filter_is_switched_off_with_the_filter_and_its_absence_reported() {
         let settings = Settings {
             alpn_filter: false,
             ..Settings::default()
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stand_in_takes_the_version_from_the_cluster_and_the_request() {
+    fn the_replacement_filter_uses_the_version_of_cluster_and_request() {
         let state = stand_in();
         let [value] = state.on_request_headers.as_slice() else {
             panic!("{state:?}")

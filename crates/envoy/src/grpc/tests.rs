@@ -199,7 +199,7 @@ fn a_grpc_cluster_has_only_fields_that_grpc_supports() {
 }
 
 #[test]
-fn a_server_takes_mutual_tls_or_plain_text_never_both() {
+fn a_server_accepts_mutual_tls_or_plain_text_but_never_both() {
     let peer = |mode: &str| {
         format!(
             "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\n\

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_among_names_takes_any_name() {
+    fn a_star_among_names_matches_any_name() {
         assert!(of(&["*", "shop.example"], &[]).matches_all());
         assert!(!of(&["*"], &["10.0.0.0/8"]).matches_all());
         assert_eq!(

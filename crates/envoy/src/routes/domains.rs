@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outside_of_kubernetes_the_shared_suffix_goes() {
+    fn outside_of_kubernetes_the_shared_suffix_is_removed() {
         assert_eq!(
             shared_suffix_names("foo.local.campus.net", "local.campus.net"),
             ["foo"]

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_join_by_way_of_others() {
+    fn sets_are_joined_transitively() {
         let mut union = Union::new(4);
         union.join(2, 3);
         union.join(1, 3);

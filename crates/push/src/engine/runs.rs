@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_come_behind_the_last_one_join_its_run() {
+    fn names_after_the_last_one_join_its_run() {
         let all = names(0..500);
         let mut runs = Runs::new();
         for count in 1..=all.len() {

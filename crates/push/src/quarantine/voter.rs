@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn only_identities_of_known_workloads_at_their_address_have_a_voice() {
+    fn only_known_workloads_at_their_own_address_may_vote() {
         let pod = |name: &str, phase: &str| {
             format!(
                 "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: shop}}\n\

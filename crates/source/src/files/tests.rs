@@ -151,7 +151,7 @@ fn text(name: &str, label: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_mounted_config_map_is_swapped_at_once() {
+async fn a_mounted_config_map_is_replaced_atomically() {
     let version = |folder: &Path, version: &str, label: &str| {
         fs::create_dir(folder.join(version)).unwrap();
         for name in ["a", "b"] {
@@ -184,7 +184,7 @@ async fn a_mounted_config_map_is_swapped_at_once() {
 }
 
 #[tokio::test]
-async fn editors_lose_nothing() {
+async fn saving_by_an_editor_keeps_all_objects() {
     let mut listener =
         listen(|folder| fs::write(folder.join("a.yaml"), text("a", "0")).unwrap()).await;
     let file = listener.source.0.path("a.yaml");
@@ -231,7 +231,7 @@ async fn a_file_is_read_when_its_writer_is_done() {
 }
 
 #[tokio::test]
-async fn folders_come_move_and_go() {
+async fn directories_may_be_created_moved_and_deleted() {
     let mut listener = listen(|_| {}).await;
     let folder = listener.source.0.folder.path().to_owned();
     fs::create_dir_all(folder.join("d/e")).unwrap();
@@ -483,7 +483,7 @@ async fn an_endlessly_growing_file_does_not_block_others() {
 }
 
 #[tokio::test]
-async fn a_link_to_a_folder_under_the_name_of_a_file_is_looked_into() {
+async fn a_link_to_a_directory_with_a_file_name_is_read() {
     let elsewhere = TempDir::new().unwrap();
     fs::write(elsewhere.path().join("b.yaml"), text("b", "1")).unwrap();
     let mut listener = listen(|_| {}).await;
@@ -494,7 +494,7 @@ async fn a_link_to_a_folder_under_the_name_of_a_file_is_looked_into() {
 }
 
 #[tokio::test]
-async fn the_end_waits_for_no_reader() {
+async fn shutdown_does_not_wait_for_a_blocked_reader() {
     let ended = std::thread::spawn(|| {
         let (hold, held) = std::sync::mpsc::channel::<()>();
         let runtime = tokio::runtime::Builder::new_multi_thread()

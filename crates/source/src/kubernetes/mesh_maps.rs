@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_was_never_good_is_waited_for() {
+    fn sync_waits_for_a_text_that_was_never_valid() {
         let mut maps = Maps::new(
             MeshConfig::istio_defaults(),
             &Namespace::new("istio-system"),

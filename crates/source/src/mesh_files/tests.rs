@@ -109,7 +109,7 @@ async fn a_missing_file_is_reported_and_defaults_are_used() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_broken_at_start_is_waited_for() {
+async fn sync_waits_for_a_file_that_is_invalid_at_start() {
     let mut files = Files::start(
         Some("trustDomain: own\nenableTracing: maybe\n"),
         Some("networks: {n: {}}"),

@@ -553,7 +553,7 @@ async fn configuration_survives_a_disconnect_and_the_source_reconnects() {
 }
 
 #[tokio::test]
-async fn a_response_that_is_too_large_ends_the_stream_and_takes_nothing_with_it() {
+async fn a_response_that_is_too_large_ends_the_stream_and_keeps_all_objects() {
     let mut rig = Rig::start().await;
     let mut stream = rig.stream().await;
     stream.all_types().await;

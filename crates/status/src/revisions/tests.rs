@@ -94,7 +94,7 @@ fn forbidden_kinds_do_not_block_and_failing_ones_do() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_before_it_is_known_whose_it_is() {
+async fn no_object_is_written_before_its_revision_is_known() {
     let (tell, receiver) = watch::channel(None);
     let mut responsibility = Responsibility::Revision(receiver);
     assert!(!responsibility.has("shop", None) && Responsibility::All.has("shop", Some("canary")));

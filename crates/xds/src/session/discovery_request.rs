@@ -417,7 +417,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_request_is_too_strange_to_be_read_or_refused(bytes in bytes()) {
+        fn every_request_is_decoded_or_rejected(bytes in bytes()) {
             for protocol in [Protocol::StateOfTheWorld, Protocol::Delta] {
                 drop(check_first_request(protocol, &bytes));
             }

@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_and_too_long_names_and_no_text_are_refused() {
+    fn too_many_or_too_long_names_and_invalid_utf8_are_rejected() {
         let many: Vec<String> = (0..=MAX_NAMES).map(|number| number.to_string()).collect();
         let many: Vec<(&str, &str)> = many.iter().map(|name| (&**name, "")).collect();
         assert_eq!(read(&many).unwrap_err().code(), Code::ResourceExhausted);

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_values_are_one_and_nothing_is_kept_alive() {
+    fn equal_values_are_shared_and_unused_ones_freed() {
         let interner = Interner::default();
         let one = interner.intern(Arc::new("a".to_owned()));
         let other = interner.intern(Arc::new("a".to_owned()));

@@ -140,7 +140,7 @@ fn open_streams_can_be_looked_at_and_ended() {
 }
 
 #[test]
-fn too_many_streams_at_once_are_refused() {
+fn too_many_concurrent_streams_are_rejected() {
     run(async {
         let mesh = Mesh::with_limits(
             &[],

@@ -32,7 +32,7 @@ fn the_first_response_is_sent_even_if_it_is_empty() {
 }
 
 #[test]
-fn names_come_and_go() {
+fn names_may_be_subscribed_and_unsubscribed() {
     run(async {
         let mesh = Mesh::new(&[(EDS, "a", body("1")), (EDS, "b", body("1"))]).await;
         let mut client = mesh.delta().await;

@@ -169,7 +169,7 @@ fn memory_of_clients_is_bounded_and_released() {
 }
 
 #[test]
-fn proxies_and_types_that_are_not_served_are_refused_with_a_reason() {
+fn unsupported_proxies_and_types_are_rejected_with_a_reason() {
     run(async {
         let mesh = Mesh::new(&[]).await;
 

@@ -167,7 +167,7 @@ async fn answers_that_drip_or_are_all_headers_end_with_the_probes_time_and_room(
 }
 
 #[tokio::test]
-async fn floods_of_http_2_frames_fail_the_probe_and_nothing_else() {
+async fn floods_of_http_2_frames_fail_only_their_own_probe() {
     // Settings of the server, then without end: settings, pings, resets, headers that never end.
     let settings = b"\0\0\0\x04\0\0\0\0\0";
     let floods: [&'static [u8]; 4] = [
@@ -204,7 +204,7 @@ async fn connect_from(last: u8, port: u16) -> TcpStream {
 }
 
 #[tokio::test]
-async fn callers_that_say_nothing_make_room_for_others() {
+async fn silent_connections_are_closed_in_favour_of_others() {
     let setting = setting(1, None, JoinSet::new()).await;
     let mut silent = Vec::new();
     for _ in 0..200 {

@@ -11,7 +11,7 @@ fn apply(text: &str) -> MeshConfig {
 }
 
 #[test]
-fn nothing_written_changes_nothing() {
+fn an_empty_text_changes_no_setting() {
     for text in [
         "",
         "\n# nothing\n",

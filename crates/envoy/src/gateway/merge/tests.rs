@@ -120,7 +120,7 @@ fn another_address_is_another_port() {
 }
 
 #[test]
-fn servers_with_tls_share_a_port_until_a_host_comes_twice() {
+fn servers_with_tls_share_a_port_unless_a_host_is_repeated() {
     let plan = plan(&[
         (
             "a",
@@ -146,7 +146,7 @@ fn servers_with_tls_share_a_port_until_a_host_comes_twice() {
 }
 
 #[test]
-fn the_same_host_may_come_again_on_another_address() {
+fn the_same_host_may_be_repeated_on_another_address() {
     let server = || tls(443, "HTTPS", "a", ServerTlsMode::Simple);
     let plan = plan(&[(
         "a",

@@ -140,7 +140,7 @@ fn a_large_subscription_is_computed_in_slices_between_other_clients() {
 }
 
 #[test]
-fn nothing_is_kept_of_a_subscription_that_is_given_up_half_way() {
+fn a_cancelled_subscription_leaves_no_state() {
     let (mut engine, _) = engine(&[("a", &["x"])]);
     let id = engine.connect(
         proxy("p", "shop", "web"),

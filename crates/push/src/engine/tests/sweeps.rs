@@ -136,7 +136,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn a_sweep_in_slices_takes_nothing_that_is_used_and_leaves_nothing_else(
+    fn a_sweep_in_slices_removes_exactly_the_unused_results(
         turns in prop::collection::vec((turn(), 1..12_usize), 1..40),
     ) {
         play(turns)?;

@@ -201,7 +201,7 @@ fn the_judgement_waits_for_answers() {
 }
 
 #[test]
-fn a_verdict_of_others_ends_when_the_object_reaches_somebody_else() {
+fn a_verdict_of_other_namespaces_ends_when_the_object_reaches_another_workload() {
     let subject = subject(Kind::VirtualService, "shop");
     let ballot = |votes| Ballot {
         votes,
@@ -286,7 +286,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn identities_of_one_namespace_take_nothing_of_another_from_honest_proxies(
+    fn identities_of_one_namespace_cannot_quarantine_objects_of_another_for_honest_proxies(
         kind in kind(),
         of_root in any::<bool>(),
         steps in prop::collection::vec(step(), 1..40),

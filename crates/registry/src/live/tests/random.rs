@@ -479,7 +479,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_sequence_of_changes_gives_what_a_fresh_registry_gives(story in any_story(), modes in 0..16_u8) {
+    fn any_sequence_of_changes_equals_a_fresh_registry(story in any_story(), modes in 0..16_u8) {
         let mcs = if modes & 8 == 0 { McsMode::Off } else { McsMode::Hosts };
         let clusters = ClusterSettings { mcs, ..ClusterSettings::default() };
         let settings = Settings {

@@ -330,7 +330,7 @@ async fn distributed_roots_take_precedence_over_stored_ones() {
 }
 
 #[tokio::test]
-async fn broken_files_change_nothing() {
+async fn broken_files_leave_the_ca_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     plug(folder.path(), &root());
     let mut tasks = tokio::task::JoinSet::new();

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_names_its_sender_and_nothing_else() {
+    fn a_request_has_its_senders_identity_only() {
         for (names, subject) in [
             (&[OWN][..], &[][..]),
             (&[OWN], &[(DnType::OrganizationName, "")]),

@@ -59,7 +59,7 @@ impl Events {
 }
 
 #[test]
-fn objects_come_change_and_go_with_their_file() {
+fn objects_are_added_changed_and_removed_with_their_file() {
     let mut reported = Events::default();
     assert_eq!(
         reported.put("a", &(namespace("x", "1") + &namespace("y", "1"))),

@@ -67,7 +67,7 @@ fn resubscribing_to_routes_resends_virtual_hosts() {
 }
 
 #[test]
-fn after_rejected_routes_they_come_again() {
+fn rejected_routes_are_sent_again() {
     let mut rig = settled();
     rig.change(RDS, &[("80", "bad")]);
     let nonce = rig.sends(RDS, &["80=bad"], &[]);

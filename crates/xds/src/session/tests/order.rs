@@ -108,7 +108,7 @@ fn clusters_are_removed_after_a_timeout_without_acknowledgements() {
 }
 
 #[test]
-fn clusters_leave_at_once_when_nothing_else_changes() {
+fn clusters_are_removed_at_once_unless_other_types_change() {
     let mut rig = settled();
     rig.change(CDS, &[("new", "1")]);
     rig.sends(CDS, &["new=1"], &["old"]);

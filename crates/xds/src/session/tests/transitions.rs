@@ -316,7 +316,7 @@ fn marks_are_never_used_twice() {
 }
 
 #[test]
-fn too_much_is_refused() {
+fn requests_above_the_limits_are_rejected() {
     let mut rig = Rig::new(Protocol::Delta);
     let unserved = |number: usize| Request::Unserved {
         url: format!("type.googleapis.com/t{number}"),
