@@ -5,7 +5,7 @@ import json
 from mass_worlds import areas
 from mass_worlds.world import NAMES, NAMESPACES, World, times
 
-# How often a field of mesh config is set.
+# The probability that a field of mesh config is set.
 RARELY = .16
 
 

@@ -1,5 +1,5 @@
-"""Gateways, routes and policies of the Gateway API with many faults, whose statuses are compared: references to what is not there or not
-granted, conflicts, kinds and protocols that are not supported."""
+"""Gateways, routes and policies of the Gateway API with many faults, whose statuses are compared: references to missing objects or
+without a ReferenceGrant, conflicts, unsupported kinds and protocols."""
 
 import base64, functools, json, subprocess
 
@@ -35,7 +35,7 @@ def listener(w, name):
     if w.chance(.85): out["allowedRoutes"] = {**w.maybe(.9, namespaces=namespaces_of_routes(w)), **w.maybe(.25, kinds=w.pick(kinds))}
     if protocol not in ("TCP", "UDP") and w.chance(.6): out["hostname"] = w.pick(HOSTS)
     if protocol in ("HTTPS", "TLS"):
-        # Where a Secret of another namespace is not granted istiod releases differ in whether they say that it is missing.
+        # If no ReferenceGrant permits a Secret of another namespace, istiod releases differ in whether they report it as missing.
         references = [{"name": w.pick(["cred", "cred", "cred", "bad", "missing", "nokey"]), **w.maybe(.08, kind="ConfigMap"), **w.maybe(.05, group="x.io", kind="Y")} for _ in range(w.pick([1, 1, 1, 2]))]
         if w.chance(.2): references[0] = {"name": "cred", "namespace": w.pick(["bank", "shop"])}
         options = w.maybe(.1, options={w.pick(["gateway.istio.io/tls-terminate-mode", "x.io/y"]): w.pick(["MUTUAL", "ISTIO_MUTUAL", "bogus"])})
@@ -127,7 +127,7 @@ def policy(w, n):
 
 def statuses(rng):
     w = World(rng)
-    # Gateways are not deployed: the world has the Services that some of them would get.
+    # Gateways are not deployed: the world contains the Services that some of them would get.
     w.env = ["PILOT_ENABLE_GATEWAY_API_DEPLOYMENT_CONTROLLER=false"] + w.some(["PILOT_ENABLE_ALPHA_GATEWAY_API=true"])
     w.namespaces()
     for of in w.objects:

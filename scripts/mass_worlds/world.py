@@ -26,7 +26,7 @@ class World:
         return f"10.244.{self.ips // 250}.{self.ips % 250 + 1}"
 
     def add(self, api, kind, name, namespace, spec=None, labels=None, annotations=None, into=None, **rest):
-        # Every object has its own moment, for istiod orders many things by age and breaks ties as it happens.
+        # Every object has its own creation time: istiod orders many objects by age, and ties at random.
         self.seconds += 1
         meta = {"name": name, "creationTimestamp": f"2026-01-01T{self.seconds // 3600:02}:{self.seconds // 60 % 60:02}:{self.seconds % 60:02}Z"}
         if namespace: meta["namespace"] = namespace
@@ -188,7 +188,7 @@ class World:
         namespace = self.pick(NAMESPACES)
         hosts = list(dict.fromkeys([self.host(namespace) if not gateways or self.chance(.4) else self.pick(SITES) for _ in range(self.pick([1, 1, 2]))]))
         spec = {"hosts": hosts, **self.export()}
-        # istiod writes the routes twice where two of the names are of one Gateway.
+        # istiod generates the routes twice if two of the names are of one Gateway.
         if gateways: spec["gateways"] = self.some(["shop/g1", "web/g2", "mesh", "istio-system/g1"] if namespace in ("shop", "istio-system") else ["shop/g1", "g1", "web/g2", "mesh"], 1, 3)
         kind = self.pick(["http", "http", "http", "tls", "tcp"])
         if kind == "http": spec["http"] = [self.http_route(namespace, True) for _ in range(self.r.randint(1, 3))]
@@ -221,7 +221,7 @@ class World:
         if self.chance(.3): spec["ingress"] = [{"port": {"number": 8888, "protocol": self.pick(["HTTP", "TCP", "GRPC"]), "name": "in"}, "defaultEndpoint": self.pick(["127.0.0.1:9999", "0.0.0.0:8888"])}]
         self.networking("Sidecar", f"sc-{n}", self.pick(NAMESPACES + ["istio-system"]), spec)
 
-    # istiod ends where "*/*" stands before another host with a namespace.
+    # istiod crashes if "*/*" precedes another host with a namespace.
     def gateway(self, name, namespace):
         servers = []
         for i in range(self.r.randint(1, 4)):
