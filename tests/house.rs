@@ -154,7 +154,7 @@ fn every_file_is_named_by_a_mod() {
 }
 
 #[test]
-fn functions_have_paragraphs_and_lines_hold_one_statement() {
+fn sources_are_within_the_limits_of_the_gauges() {
     let checked = Command::new(folder("scripts/gauges"))
         .arg("--check")
         .output()
